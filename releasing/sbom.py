@@ -29,6 +29,7 @@ SHIPPED = (
     # name, kind, licence, the file below the package
     ("redactory-tagger-default", "machine-learning-model", "CC-BY-SA-4.0", _TAGGER),
     ("redactory-words-en", "data", "LicenseRef-SCOWL", "detectors/words/en.txt.gz"),
+    ("redactory-common-words-en", "data", "LicenseRef-SCOWL", "detectors/words/common/en.txt.gz"),
 )
 LICENCE = "Apache-2.0 AND CC-BY-SA-4.0 AND LicenseRef-SCOWL"
 COMES_WITH = "redactory:extra"

@@ -64,7 +64,9 @@ def generate(
 
     for first in range(0, count, _BATCH):
         own = [heads[i % len(heads)] for i in range(first, min(first + _BATCH, count))]
-        texts += [tokenizer.decode(ids) for ids in _written(model, own, max_tokens, draw)]
+        # what a word looks like can depend on what stands before it
+        for head, ids in zip(own, _written(model, own, max_tokens, draw), strict=True):
+            texts.append(tokenizer.decode([*head, *ids])[len(tokenizer.decode(head)) :])
         progress("generation", len(texts), count, "texts")
     return texts
 

@@ -20,18 +20,20 @@ _LARGEST_EXPONENT = 700.0
 
 
 def perplexity(model: LanguageModel, texts: Sequence[str], progress: Progress = silent) -> dict[str, Any]:
-    """exp(- mean natural log probability of a token) over all tokens of ``texts`` (CRT, section 5.1).
+    """exp(- mean natural log probability of a word): the sum over all tokens of ``texts``, over their words.
 
-    The end of a text is a token too.  ``perplexity_per_word`` divides the same sum by words, so that models
-    with different tokenizers can be compared.  Returns {perplexity, perplexity_per_word, log_prob, tokens,
-    words, texts}; a figure too large to be a number is null, with a ``reason``.  ``InputError`` where there
-    is no text.
+    Words are what white space parts, characters are code points, with one more for the end of each text: both
+    are counted in the texts as given, so models with different tokenizers can be compared, best by
+    ``bits_per_character``.  ``perplexity`` is of a token (CRT, section 5.1), the end of a text being one.
+    Returns {perplexity_per_word, perplexity, bits_per_character, log_prob, words, tokens, characters, texts};
+    a figure too large to be a number is null, with a ``reason``.  ``InputError`` where there is no text.
     """
     if not texts:
         raise InputError(
             "the held-out corpus (evaluate.test, --test) has no points to measure on; give another"
         )
     log_prob, tokens, words = 0.0, 0, sum(len(text.split()) for text in texts)
+    characters = sum(len(text) + 1 for text in texts)
     for start in range(0, len(texts), _CHUNK_TEXTS):
         chunk = texts[start : start + _CHUNK_TEXTS]
         for scores in model.token_log_probs(chunk, batch_size=_BATCH_TEXTS):
@@ -44,11 +46,13 @@ def perplexity(model: LanguageModel, texts: Sequence[str], progress: Progress = 
         return math.exp(-log_prob / count) if fits else None
 
     result: dict[str, Any] = {
-        "perplexity": exponential(tokens),
         "perplexity_per_word": exponential(words),
+        "perplexity": exponential(tokens),
+        "bits_per_character": -log_prob / characters / math.log(2) if math.isfinite(log_prob) else None,
         "log_prob": log_prob if math.isfinite(log_prob) else None,
-        "tokens": tokens,
         "words": words,
+        "tokens": tokens,
+        "characters": characters,
         "texts": len(texts),
     }
     if None in result.values():

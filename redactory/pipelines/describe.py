@@ -28,8 +28,9 @@ from redactory.pipelines.policy import Policy
 from redactory.pipelines.readers import find_sources
 from redactory.pipelines.readers.documents import first_rows
 from redactory.pipelines.store import is_url
+from redactory.pipelines.train import vocabulary_seen
 from redactory.redaction import route
-from redactory.training.settings import TRAINERS
+from redactory.training.settings import TRAINERS, TrainSettings
 
 ROWS = 1_000
 SHOWN = 10
@@ -56,6 +57,9 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
         for one in seen.rejections
     ]
     languages = Counter(language for seen in first.values() for language in languages_of(seen.texts))
+    # who does not train may lack what a vocabulary is made with
+    trains = settings.train.vocabulary_sources != TrainSettings().vocabulary_sources
+    vocabulary, remarks = vocabulary_seen(settings) if trains else (None, list[str]())
     return {
         "blind": blind_words(blindness(settings.detect, languages)),
         "output": str(settings.output),
@@ -84,6 +88,8 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
         "labels": who_finds(settings.detect),
         "trial": _trial(settings, [text for seen in first.values() for text in seen.documents], progress),
         "languages": dict(languages.most_common()),
+        "vocabulary": vocabulary,
+        "remarks": remarks,
         "configuration_hash": settings.curation_hash(),
     }
 

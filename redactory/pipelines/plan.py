@@ -15,7 +15,7 @@ from redactory.pipelines.config import Config
 from redactory.pipelines.ldp import ldp_settings
 from redactory.pipelines.loading import Given, check, load_config, nested
 from redactory.pipelines.models import require_training_packages
-from redactory.pipelines.train import measured_last, points_learnt
+from redactory.pipelines.train import measured_last, points_learnt, vocabulary_seen
 from redactory.redaction import RunFolder, is_finished
 
 LDP = "ldp"
@@ -100,6 +100,8 @@ def _of_training(
     rule = loaded.dedup.rules()["private"]
     dedup = {"rule": rule.name, "group_size": rule.group_size}
     result = plan_training(train, Known(**numbers), dedup, by_steps=plot is not None)
+    if config is not None:
+        result["remarks"] = [*result.get("remarks", ()), *vocabulary_seen(loaded)[1]]
     if finished and "adjacency_curve" in result:
         result["corpus"] = _corpus(run, loaded)
     if plot is not None:
@@ -140,7 +142,6 @@ def _numbers_alone(given: Mapping[str, Any], numbers: dict[str, Any]) -> Config:
     train = found.setdefault("train", {})
     trainer = TRAINERS.get(train.get("trainer", "crt"))
     if trainer is not None and trainer.hides_units:
-        train.setdefault("public_text", "public.txt")
         own, protect = dict(train.get("bounding", {})), train.get("units", {}).get("protect", "both")
         if {"users", "points"} <= numbers.keys() and own.get("rule") != "none" and not trainer.samples_users:
             cap = own.get("k_user") or suggested_cap(numbers["points"], numbers["users"])

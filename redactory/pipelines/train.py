@@ -98,7 +98,31 @@ def train_remarks(config: Given, *, output: str | Path | None = None, **changes:
     unstated = trainer.noised and not trainer.of_units and manifest.get("known_in") == DOCUMENT
     spec = TrainingSpec.of(own, manifest.get("dedup"))
     facts = Facts(*points_learnt(run, trainer.name), parameters=parameters_at_most(own))
-    return [*([WORDS["known_in_document"]] if unstated else []), *remarks(spec, facts)]
+    found = [*([WORDS["known_in_document"]] if unstated else []), *remarks(spec, facts)]
+    return found if is_finished(run.model(own.model_name)) else [*found, *vocabulary_seen(settings)[1]]
+
+
+def vocabulary_seen(config: Config) -> tuple[dict[str, Any] | None, list[str]]:
+    """The vocabulary that a training as configured has, how it fits public text, and what is odd about it.
+
+    None where it is made of the public side of a run that is not finished.
+    """
+    own, folder = config.train, RunFolder(Path(config.output))
+    run = folder if is_finished(folder) else None
+    if run is None and "public" in own.vocabulary_sources:
+        return None, []
+    require_training_packages()
+    from redactory.training.data import PublicText, public_text_of
+    from redactory.training.vocabulary import fit_of, fit_remarks, public_texts_of, vocabulary_of
+
+    if run is not None or own.public_text is None:
+        public = public_text_of(run, own.public_text) if run is not None else None
+    else:
+        columns = config.input.model_dump(mode="json")
+        public = PublicText(own.public_text, columns.get("text") or "text", columns.get("label") or "label")
+    found = vocabulary_of(run, own, public)
+    fit = fit_of(found, public_texts_of(run, own, public), own.max_tokens)
+    return {**found.record(), "fit": fit}, fit_remarks(fit)
 
 
 def points_learnt(run: RunFolder, trainer: str) -> tuple[int | None, int | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -48,7 +48,7 @@ from redactory.training.models.recurrent import (
     PooledClassifier,
 )
 from redactory.training.models.settings import OF_CLASSES, ModelSettings, TransformerSettings
-from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer
+from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, of_ours
 
 if TYPE_CHECKING:
     from redactory.training.settings import TrainSettings
@@ -61,20 +61,11 @@ _RECURRENT: dict[str, tuple[Any, Any]] = {
 }
 """By kind: the encoder below a classifier, and the language model.  Those of Hugging Face: ``LIBRARY``."""
 _FORMATS = {encoder.FORMAT: (encoder, language) for encoder, language in _RECURRENT.values()}
-MINIMUM_COUNT = 2
-"""A word is a token from this count in the public text on."""
 _READ = "max_tokens"
 """The key of ``config.json`` that says how much of a text a classifier reads."""
 
 
-# From settings to a tokenizer and a network; and from a saved ``config.json`` to a network.
-
-
-def tokenizer_of(settings: ModelSettings, public_texts: Callable[[], Iterable[str]], size: int) -> TextCodec:
-    """The folder's own tokenizer, or one of the words of ``public_texts``; no private text is read."""
-    if isinstance(settings, TransformerSettings) and settings.folder is not None:
-        return FolderTokenizer.from_folder(settings.folder, single_digits=True)
-    return Tokenizer.from_texts(public_texts(), size, MINIMUM_COUNT)
+# From settings to a network; and from a saved ``config.json`` to a network.
 
 
 def identity_of(settings: ModelSettings) -> dict[str, Any] | None:
@@ -358,10 +349,8 @@ def _read(folder: ModelFolder, config: dict[str, Any]) -> tuple[TextCodec, Any]:
     own = inner.state_dict(keep_vars=True)
     if unknown or set(missing) & set(_once(own)):
         raise RuntimeError(f"{folder.root.name}: the weights do not fit config.json")
-    value = read_json(folder.tokenizer)
-    if "model" not in value:
-        return Tokenizer.from_json(value), network.eval()
-    return Tokenizer.of_library(value) or FolderTokenizer.from_folder(folder.root), network.eval()
+    ours = of_ours(read_json(folder.tokenizer))
+    return ours or FolderTokenizer.from_folder(folder.root), network.eval()
 
 
 def _once(weights: dict[str, Tensor]) -> dict[str, Tensor]:

@@ -22,12 +22,7 @@ from pydantic import (
 from redactory.foundation.errors import ConfigurationError, listed
 from redactory.foundation.settings import Record, Settings
 from redactory.training.mechanism import LARGEST_CLIP, SMALLEST_CLIP
-from redactory.training.models.settings import (
-    OF_CLASSES,
-    LstmSettings,
-    ModelSettings,
-    TransformerSettings,
-)
+from redactory.training.models.settings import OF_CLASSES, LstmSettings, ModelSettings
 from redactory.training.units import (
     BoundingSettings,
     FederatedSettings,
@@ -160,6 +155,10 @@ Probability = Annotated[float, Field(gt=0, lt=1)]
 ClipNorm = Annotated[float, Field(ge=SMALLEST_CLIP, le=LARGEST_CLIP)]
 
 
+SOURCES = ("public", "public_text", "shipped", "file", "folder", "model.folder")
+"""What a vocabulary may be made of; all but the first are no part of the corpus."""
+
+
 class BudgetSettings(Settings):
     """What all models of one corpus may spend together (``docs/how-to/guarantee.md``)."""
 
@@ -187,10 +186,18 @@ class TrainSettings(Settings):
     federated: FederatedSettings = Field(
         FederatedSettings(), description="uedp-alg1 and user-level: how users are sampled."
     )
+    tokenizer: Literal["auto", "public", "public_text", "shipped"] | Path = Field(
+        "auto",
+        description="Of what the vocabulary is made: public, the words of the public side; public_text; "
+        "shipped, the list of common English words in the package; or a tokenizer's file (tokenizer.json) or "
+        "folder, which must be public. auto: public_text where it is given, else the public side where the "
+        "trainer may see it, filled up with the shipped list; for a trainer that hides users and entities "
+        "that list alone. A pretrained model.folder brings its own.",
+    )
     public_text: Path | None = Field(
         None,
-        description="UeDP: text that is no part of the corpus, donated or otherwise public: JSON lines with "
-        "the column input.text, or plain lines, a point each. It makes the vocabulary.",
+        description="Text that is no part of the corpus, donated or otherwise public: JSON lines with the "
+        "column input.text, or plain lines, a point each. It makes the vocabulary.",
     )
     pretraining_epochs: NonNegativeInt = Field(
         0, description="Passes over public_text without noise before the first step on the corpus."
@@ -297,7 +304,9 @@ class TrainSettings(Settings):
         128, description="A point's tokens beyond this many are not trained on; at most model.context."
     )
     vocabulary_size: PositiveInt = Field(
-        10_000, description="At most this many words of public/ are tokens, each that occurs twice or more."
+        4_000,
+        description="At most this many pieces of words are tokens; a word of a text counts from its second "
+        "occurrence on.",
     )
 
     budget: BudgetSettings | None = Field(
@@ -366,7 +375,7 @@ class TrainSettings(Settings):
         problem = (
             self._roles()
             or self._task()
-            or self._public_text()
+            or self._vocabulary()
             or self._held_out()
             or self._lists()
             or self._bands()
@@ -401,18 +410,19 @@ class TrainSettings(Settings):
             return f"train.task: classify is trained by {able}"
         return None
 
-    def _public_text(self) -> str | None:
-        trainer = TRAINERS[self.trainer]
-        if self.pretraining_epochs and self.public_text is None:
-            return "train.public_text: pretraining_epochs pass over it, and it is not given"
-        if not trainer.of_units:
-            able = ", ".join(name for name, one in TRAINERS.items() if one.of_units)
-            return f"train.public_text serves {able}" if self.public_text else None
-        from_folder = isinstance(self.model, TransformerSettings) and self.model.folder is not None
-        if trainer.hides_units and self.public_text is None and not from_folder:
+    def _vocabulary(self) -> str | None:
+        trainer, given = TRAINERS[self.trainer], self.tokenizer
+        if self.public_text is None and (self.pretraining_epochs or given == "public_text"):
+            asked = (
+                "pretraining_epochs pass over it" if self.pretraining_epochs else "train.tokenizer names it"
+            )
+            return f"train.public_text: {asked}, and it is not given"
+        if given != "auto" and getattr(self.model, "folder", None) is not None:
+            return "train.tokenizer: a pretrained model.folder brings its own: leave out one of the two"
+        if trainer.hides_units and given == "public":
             return (
-                f"train.public_text: {self.trainer} hides users and entities, so not even the vocabulary may "
-                "come from the corpus: give a file of text that is no part of it, or model.folder"
+                f"train.tokenizer: {self.trainer} hides users and entities, so not even the vocabulary may "
+                "come from the corpus: leave it out, or give text that is no part of it (train.public_text)"
             )
         if trainer.hides_units and self.truncated_batch_size is not None:
             return "train.truncated_batch_size: no epsilon is proved for users and entities under truncation"
@@ -459,6 +469,24 @@ class TrainSettings(Settings):
         return None
 
     @property
+    def vocabulary_sources(self) -> tuple[str, ...]:
+        """The rule: a pretrained folder's own tokenizer; else what ``tokenizer`` names.
+
+        Left to ``auto``: ``public_text`` where it is given, else ``public/`` where the trainer may see it,
+        either one filled up with the shipped list; else that list alone.
+        """
+        given = self.tokenizer
+        if getattr(self.model, "folder", None) is not None:
+            return ("model.folder",)
+        if isinstance(given, Path):
+            return ("folder" if given.is_dir() else "file",)
+        if given != "auto":
+            return (given,)
+        if self.public_text is not None:
+            return ("public_text", "shipped")
+        return ("shipped",) if TRAINERS[self.trainer].hides_units else ("public", "shipped")
+
+    @property
     def model_name(self) -> str:
         """The folder's name: ``name``, or the trainer's."""
         return self.name or self.trainer
@@ -468,7 +496,7 @@ class TrainSettings(Settings):
 
 
 _OF_UNITS = {"task", "classes", "units", "bounding", "federated", "public_text", "pretraining_epochs"}
-_OF_CLASSES = {"task", "classes"}
+_OF_CLASSES, _OF_TEXT = {"task", "classes"}, {"public_text", "pretraining_epochs"}
 _LATER = ("roles", "public_epochs_first", "warm_up", "weight_decay", "average")
 """Keys that settings of earlier versions lack: left out where they change nothing."""
 
@@ -481,11 +509,18 @@ def settings_json(settings: TrainSettings) -> dict[str, Any]:
     """
     never = {"budget", "workers", "tensorboard", *(key for key in _LATER if not getattr(settings, key))}
     never |= {"bands"} if settings.bands == 1 else set()
-    if not TRAINERS[settings.trainer].of_units:
-        left_out = _OF_UNITS - _OF_CLASSES if settings.task == "classify" else _OF_UNITS
-        return by_name(settings.model_dump(mode="json", exclude={*never, *left_out}))
+    never |= {"held_out"} if settings.held_out is None else set()
+    never |= {"tokenizer"} if settings.tokenizer == "auto" else set()
+    of_units = TRAINERS[settings.trainer].of_units
+    if not of_units:
+        never |= _OF_UNITS - (_OF_CLASSES if settings.task == "classify" else set())
+        never -= _OF_TEXT if settings.public_text is not None else set()
     found = by_name(settings.model_dump(mode="json", exclude=never))
-    found["public_text"] = settings.public_text and settings.public_text.name
+    for key in {"public_text", "tokenizer"} - never:
+        path = getattr(settings, key)
+        found[key] = path.name if isinstance(path, Path) else path
+    if not of_units:
+        return found
     for key in ("entities", "aliases"):
         path = getattr(settings.units, key)
         found["units"][key] = path and path.name

@@ -1,22 +1,30 @@
-"""Tokenizers: our own, whose vocabulary is public, and that of a local folder of Hugging Face.
+"""Tokenizers: our own, of word pieces over a fixed alphabet, and that of a local folder of Hugging Face.
 
-Ours has words of ``public/`` over a fixed alphabet.  Nothing of the private side decides what is a token
-(``docs/guarantees.md``, "Side channels", item 1).  There is no unknown token: what is no word is spelled in
-characters, what is no character of the alphabet in the bytes of its UTF-8.  A number always falls into single
-digits, so that a number that was learnt by heart can be measured (canary exposure).
+Ours splits words into pieces by byte-pair encoding (Sennrich et al. 2016), learnt from counts of public
+words alone (``redactory.training.vocabulary``).  There is no unknown token: what is no piece is spelled in
+characters, what is no character of the alphabet in the bytes of its UTF-8.  A number always falls into
+single digits, so that a number that was learnt by heart can be measured (canary exposure).
+
+A word is one entry, with the space before it.  Where a word stands without one by nature (at the beginning,
+in a new line, after an opening bracket, a slash or a hyphen) a space is put in before it is read, and taken
+out again when it is written.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
+import regex
+
 from redactory.detectors.torch_reading import silence
+from redactory.foundation.canonical import hash_of
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.redaction.mask import MASK
 
@@ -26,10 +34,15 @@ _ALPHABET = tuple(chr(code) for code in (9, 10, 13, *range(32, 127)))
 _FIXED = (*_SPECIALS, *_ALPHABET, *(f"<0x{value:02X}>" for value in range(256)))
 _FIRST_BYTE = len(_SPECIALS) + len(_ALPHABET)
 _FIRST_WORD = len(_FIXED)
-_PIECES = re.compile(f"{re.escape(MASK)}| ?[^\\W\\d_]+|.", re.DOTALL)
-_PIECES_IN_RUST = rf"{MASK}| ?[\p{{L}}\p{{Nl}}\p{{No}}]+|(?m:.)"
-"""The same in the terms of the library ``tokenizers``."""
-FORMAT = "redactory-tokenizer/1"
+FORMAT, WHOLE_WORDS = "redactory-tokenizer/2", "redactory-tokenizer/1"
+"""Pieces of words; and what earlier versions wrote: whole words, each with a space and without one."""
+_WORD = r"\p{L}[\p{L}\p{M}]*"
+_SPLIT = {FORMAT: rf"{MASK}| ?{_WORD}|(?m:.)", WHOLE_WORDS: rf"{MASK}| ?[\p{{L}}\p{{Nl}}\p{{No}}]+|(?m:.)"}
+_BARE = r"(?:\A|(?<=[\n\r\t(\[{/\-]))"
+_LACKING, _ADDED = rf"{_BARE}(?= *\p{{L}})", rf"{_BARE} (?= *\p{{L}})"
+"""Where a space is put in before a word, and the same space: one place is never the other's twice over."""
+_MOST_COUNTED = 2_000_000
+"""Words that pieces are learnt from: counts are scaled down to it."""
 
 
 class TextCodec(Protocol):
@@ -58,17 +71,23 @@ class TextCodec(Protocol):
     def spelled(self, number: int) -> str:
         r"""What one id stands for; an octet that is no text by itself as ``\xe2``, and so each of several."""
 
+    @property
+    def digest(self) -> str:
+        """:func:`digest_of` the file that it is saved to."""
+
 
 @dataclass(frozen=True)
 class Tokenizer:
     """Text to ids and back, exactly.
 
-    Ids: padding, begin, end and ``<MASK>`` first, then the printable ASCII characters with tab and
-    line ends, the 256 bytes, and last ``words``, each of letters only with at most one space before.
+    Ids: padding, begin, end and ``<MASK>`` first, then the printable ASCII characters with tab and line ends,
+    the 256 bytes, and last ``words``: further letters, and what ``merges`` make, in their order.  Without
+    ``merges`` (format 1) ``words`` are whole, each of letters only with at most one space before.
     """
 
     words: tuple[str, ...]
-    _ids: dict[str, int] = field(init=False, repr=False, compare=False)
+    merges: tuple[tuple[str, str], ...] | None = None
+    _backend: Any = field(init=False, repr=False, compare=False)
 
     pad_id: ClassVar[int] = 0
     begin_id: ClassVar[int] = 1
@@ -76,63 +95,84 @@ class Tokenizer:
     mask_id: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
-        pieces = {piece: number for number, piece in enumerate((*_SPECIALS, *_ALPHABET))}
-        pieces.update({word: number for number, word in enumerate(self.words, _FIRST_WORD)})
-        object.__setattr__(self, "_ids", pieces)
+        object.__setattr__(self, "_backend", self._built())
 
     @classmethod
     def from_texts(cls, texts: Iterable[str], size: int, minimum_count: int = 1) -> Self:
-        """The tokenizer of the public ``texts``: their ``size`` most frequent words.
+        """The tokenizer of the public ``texts``: at most ``size`` pieces of their words.
 
-        A word needs ``minimum_count`` occurrences; words of equal count stand in code point order,
-        so the vocabulary is a function of the multiset of texts alone.
+        A word needs ``minimum_count`` occurrences.  The pieces are a function of the counts of words alone.
         """
-        counts = Counter(piece for text in texts for piece in _PIECES.findall(text) if _is_word(piece))
-        frequent = (item for item in counts.items() if item[1] >= minimum_count)
-        ordered = sorted(frequent, key=lambda item: (-item[1], item[0]))
-        return cls(tuple(word for word, _ in ordered[:size]))
+        return cls.from_counts(word_counts(texts, minimum_count), size)
+
+    @classmethod
+    def from_counts(cls, counts: Mapping[str, int], size: int) -> Self:
+        """At most ``size`` pieces, learnt from public words (as :func:`word_counts` has them) and counts."""
+        from tokenizers import Regex, models, pre_tokenizers, trainers
+        from tokenizers import Tokenizer as Backend
+
+        letters: Counter[str] = Counter()
+        for word, count in counts.items():
+            letters.update(dict.fromkeys(set(word).difference(_ALPHABET), count))
+        kept = sorted(sorted(letters, key=lambda letter: (-letters[letter], letter))[: size // 2])
+        readable = {*_ALPHABET, *kept}
+        scale = min(1.0, _MOST_COUNTED / max(1, sum(counts.values())))
+        backend = Backend(models.BPE())
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex("\n"), "removed")
+        backend.train_from_iterator(
+            (
+                f"{word}\n" * max(1, int(n * scale))
+                for word, n in sorted(counts.items())
+                if readable >= set(word)
+            ),
+            trainers.BpeTrainer(
+                vocab_size=len(_ALPHABET) + size,
+                min_frequency=1,
+                show_progress=False,
+                initial_alphabet=[*_ALPHABET, *kept],
+            ),
+        )
+        learnt = json.loads(backend.to_str())["model"]["merges"]
+        return cls.of_merges(kept, [(left, right) for left, right in learnt])
+
+    @classmethod
+    def of_merges(cls, letters: Iterable[str], merges: Iterable[tuple[str, str]]) -> Self:
+        """The tokenizer of further ``letters`` and of ``merges``, the first of which is applied first."""
+        pairs = tuple(merges)
+        return cls(tuple(dict.fromkeys([*letters, *(left + right for left, right in pairs)])), pairs)
 
     @property
     def size(self) -> int:
         """Number of ids."""
         return _FIRST_WORD + len(self.words)
 
+    @property
+    def form(self) -> str:
+        """The format that it is written in."""
+        return WHOLE_WORDS if self.merges is None else FORMAT
+
     def encode(self, text: str) -> list[int]:
         """The ids of ``text`` without begin and end; ``ValueError`` (free of text) on a lone surrogate."""
-        ids: list[int] = []
-        for piece in _PIECES.findall(text):
-            known = self._ids.get(piece)
-            if known is None:
-                for character in piece:
-                    ids += self._spell(character)
-            else:
-                ids.append(known)
-        return ids
+        return list(self._encoded(text).ids)
 
     def places(self, text: str) -> list[tuple[int, int]]:
         """The part [start, end) of ``text`` (code points) that each id of :meth:`encode` stands for."""
-        found: list[tuple[int, int]] = []
-        for match in _PIECES.finditer(text):
-            if match.group() in self._ids:
-                found.append(match.span())
-                continue
-            for place, character in enumerate(match.group(), match.start()):
-                found += [(place, place + 1)] * len(self._spell(character))
-        return found
+        return list(self._encoded(text).offsets)
 
-    def _spell(self, character: str) -> list[int]:
-        known = self._ids.get(character)
-        if known is not None:
-            return [known]
-        if "\ud800" <= character <= "\udfff":
+    def _encoded(self, text: str) -> Any:
+        if _SURROGATE.search(text):
             raise ValueError("a lone surrogate has no UTF-8 and cannot be encoded")
-        return [_FIRST_BYTE + octet for octet in character.encode()]
+        return self._backend.encode(text, add_special_tokens=False)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``: the exact inverse of :meth:`encode`; padding, begin and end are left out.
 
         Bytes that are no UTF-8 (a model may write such) become U+FFFD.
         """
+        text = self._octets(ids).decode("utf-8", errors="replace")
+        return text if self.merges is None else _replaced(_ADDED, "").normalize_str(text)
+
+    def _octets(self, ids: Sequence[int]) -> bytes:
         octets = bytearray()
         for number in ids:
             if number >= _FIRST_WORD:
@@ -141,24 +181,51 @@ class Tokenizer:
                 octets.append(number - _FIRST_BYTE)
             elif number >= self.mask_id:
                 octets += _FIXED[number].encode()
-        return octets.decode("utf-8", errors="replace")
+        return bytes(octets)
 
     def spelled(self, number: int) -> str:
         r"""What one id stands for; an octet that is no text by itself as ``\xe2``."""
-        octet = number - _FIRST_BYTE
-        return f"\\x{octet:02x}" if 128 <= octet < 256 else self.decode([number])
+        return self._octets([number]).decode("utf-8", "backslashreplace")
+
+    @property
+    def digest(self) -> str:
+        """Hex sha256 of all that it is."""
+        return hash_of(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """The tokenizer as JSON; :meth:`from_json` reads it back."""
-        head = {"format": FORMAT, "specials": list(_SPECIALS), "alphabet": list(_ALPHABET)}
-        return {**head, "words": list(self.words)}
+        head = {"format": self.form, "specials": list(_SPECIALS), "alphabet": list(_ALPHABET)}
+        if self.merges is None:
+            return {**head, "words": list(self.words)}
+        made = {left + right for left, right in self.merges}
+        letters = [word for word in self.words if word not in made]
+        return {**head, "letters": letters, "merges": [list(pair) for pair in self.merges]}
 
     @classmethod
-    def from_json(cls, value: dict[str, Any]) -> Self:
+    def from_json(cls, value: Mapping[str, Any]) -> Self:
         """A tokenizer as :meth:`to_json` wrote it; ``InputError`` for another format."""
-        if value.get("format") != FORMAT or value.get("alphabet") != list(_ALPHABET):
+        known = value.get("format") in _SPLIT and value.get("alphabet") == list(_ALPHABET)
+        if not known:
             raise InputError("the tokenizer file has another format than this version reads")
-        return cls(tuple(value["words"]))
+        if value["format"] == WHOLE_WORDS:
+            return cls(tuple(value["words"]))
+        return cls.of_merges(value["letters"], [(left, right) for left, right in value["merges"]])
+
+    def _built(self) -> Any:
+        """The same in the terms of the library ``tokenizers``."""
+        from tokenizers import Regex, decoders, models, pre_tokenizers
+        from tokenizers import Tokenizer as Backend
+
+        vocabulary = {piece: number for number, piece in enumerate((*_FIXED, *self.words))}
+        merges = list(self.merges or ())
+        backend = Backend(models.BPE(vocab=vocabulary, merges=merges, byte_fallback=True, ignore_merges=True))
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex(_SPLIT[self.form]), "isolated")
+        joined = [decoders.ByteFallback(), decoders.Fuse()]
+        if self.merges is not None:
+            backend.normalizer = _replaced(_LACKING, " ")
+            joined.append(decoders.Replace(Regex(_ADDED), ""))
+        backend.decoder = decoders.Sequence(joined)
+        return backend
 
     def save_for_library(self, folder: Path, context: int | None, ends_too: bool) -> list[Path]:
         """Write the files from which ``AutoTokenizer`` reads the same ids to ``folder``; their paths.
@@ -166,14 +233,10 @@ class Tokenizer:
         The begin token stands before a text where the network reads it, and with ``ends_too`` the end token
         after it.  Text that looks like a special token is text there too: only ``<MASK>`` becomes one.
         """
-        from tokenizers import Regex, decoders, models, pre_tokenizers, processors
-        from tokenizers import Tokenizer as Backend
+        from tokenizers import processors
         from transformers import PreTrainedTokenizerFast
 
-        vocabulary = {piece: number for number, piece in enumerate((*_FIXED, *self.words))}
-        backend = Backend(models.BPE(vocab=vocabulary, merges=[], byte_fallback=True, ignore_merges=True))
-        backend.pre_tokenizer = pre_tokenizers.Split(Regex(_PIECES_IN_RUST), "isolated")
-        backend.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+        backend = self._built()
         backend.post_processor = processors.TemplateProcessing(
             single=f"{BEGIN} $A {END}" if ends_too else f"{BEGIN} $A",
             special_tokens=[(BEGIN, self.begin_id), (END, self.end_id)],
@@ -195,18 +258,56 @@ class Tokenizer:
         )
 
     @classmethod
-    def of_library(cls, value: dict[str, Any]) -> Self | None:
+    def of_library(cls, value: Mapping[str, Any]) -> Self | None:
         """The tokenizer in a ``tokenizer.json`` that :meth:`save_for_library` wrote; None in any other."""
-        vocabulary = value["model"].get("vocab")
+        vocabulary, merges = value["model"].get("vocab"), value["model"].get("merges")
         if not isinstance(vocabulary, dict):
             return None
         pieces = tuple(sorted(vocabulary, key=vocabulary.__getitem__))
-        return cls(pieces[_FIRST_WORD:]) if pieces[:_FIRST_WORD] == _FIXED else None
+        if pieces[:_FIRST_WORD] != _FIXED:
+            return None
+        pairs = None if value.get("normalizer") is None else tuple((left, right) for left, right in merges)
+        return cls(pieces[_FIRST_WORD:], pairs)
 
 
-def _is_word(piece: str) -> bool:
-    """Letters only, with at most one space before; single characters of the alphabet are tokens anyway."""
-    return piece.removeprefix(" ").isalpha() and piece not in _ALPHABET
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def _replaced(pattern: str, content: str) -> Any:
+    from tokenizers import Regex, normalizers
+
+    return normalizers.Replace(Regex(pattern), content)
+
+
+def word_counts(texts: Iterable[str], minimum_count: int = 1) -> dict[str, int]:
+    """How often each word stands in ``texts``, with the space before it where there is one or one is put in.
+
+    Words of fewer than ``minimum_count`` occurrences, and single characters of the alphabet, are left out.
+    """
+    found: Counter[str] = Counter()
+    for text in texts:
+        found.update(_WORDS.findall(_WORDLESS.sub(" ", text)))
+    return {word: n for word, n in found.items() if n >= minimum_count and word not in _ALPHABET}
+
+
+_WORDS, _WORDLESS = regex.compile(f" ?{_WORD}"), regex.compile(_LACKING)
+
+
+def of_ours(value: Mapping[str, Any]) -> Tokenizer | None:
+    """The tokenizer of ours in a file's JSON, in either of its forms; None where it is another's.
+
+    ``InputError`` where it is of a format that this version does not read.
+    """
+    return Tokenizer.of_library(value) if "model" in value else Tokenizer.from_json(value)
+
+
+def digest_of(value: Mapping[str, Any]) -> str:
+    """Hex sha256 of what the JSON of a tokenizer's file says: ids of text and text of ids follow from it."""
+    ours = of_ours(value)
+    return hash_of(ours.to_json() if ours else {key: value.get(key) for key in _DECIDING})
+
+
+_DECIDING = ("model", "normalizer", "pre_tokenizer", "decoder", "added_tokens")
 
 
 def _saved(inner: Any, folder: Path) -> list[Path]:
@@ -230,24 +331,30 @@ class FolderTokenizer:
     mask_id: int
 
     @classmethod
-    def from_folder(cls, folder: Path, single_digits: bool = False) -> Self:
-        """The tokenizer of ``folder``; ``ConfigurationError`` where there is no fast one to be read.
+    def from_folder(cls, folder: Path, single_digits: bool = False, key: str = "model.folder") -> Self:
+        """The tokenizer of ``folder`` or of a ``tokenizer.json``; ``ConfigurationError`` where none is fast.
 
+        ``key`` is the setting that names it.  A file alone does not say which token ends a text: it gets one.
         With ``single_digits`` every digit of a number is cut off before what the tokenizer does itself.
         """
         require_transformers()
         from tokenizers import pre_tokenizers
-        from transformers import AutoTokenizer
+        from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
+        library: Any = PreTrainedTokenizerFast
         try:
             with quiet():
-                inner = AutoTokenizer.from_pretrained(folder, local_files_only=True, use_fast=True)
-        except (OSError, ValueError, ImportError) as error:
+                if folder.is_file():
+                    inner = library(tokenizer_file=str(folder), eos_token=END)
+                else:
+                    inner = AutoTokenizer.from_pretrained(folder, local_files_only=True, use_fast=True)
+        # a file that is no tokenizer's is told by a bare Exception
+        except Exception as error:
             raise ConfigurationError(
-                f"model.folder: no tokenizer can be read from {folder.name} ({type(error).__name__})"
+                f"{key}: no tokenizer can be read from {folder.name} ({type(error).__name__})"
             ) from None
         if not inner.is_fast:
-            raise ConfigurationError(f"model.folder: {folder.name} needs a fast tokenizer (tokenizer.json)")
+            raise ConfigurationError(f"{key}: {folder.name} needs a fast tokenizer (tokenizer.json)")
         if len(inner.encode(MASK, add_special_tokens=False)) != 1:
             inner.add_special_tokens({"additional_special_tokens": [MASK]})
         if single_digits:
@@ -257,7 +364,7 @@ class FolderTokenizer:
         ends = [i for i in (inner.eos_token_id, inner.sep_token_id) if i is not None]
         begins = [i for i in (inner.bos_token_id, inner.cls_token_id, *ends) if i is not None]
         if not ends:
-            raise ConfigurationError("model.folder: the tokenizer has no token for the end of a text")
+            raise ConfigurationError(f"{key}: the tokenizer has no token for the end of a text")
         return cls(inner, begins[0], ends[0], inner.encode(MASK, add_special_tokens=False)[0])
 
     @property
@@ -291,6 +398,11 @@ class FolderTokenizer:
         if "\ufffd" not in text:
             return text
         return _octets_of(str(self.inner.convert_ids_to_tokens(number))).decode("utf-8", "backslashreplace")
+
+    @property
+    def digest(self) -> str:
+        """Hex sha256 of all that decides ids and texts."""
+        return digest_of(json.loads(self.inner.backend_tokenizer.to_str()))
 
     def save(self, folder: Path) -> list[Path]:
         """Write the files that ``AutoTokenizer`` reads to ``folder``; their paths."""

@@ -6,7 +6,6 @@ import platform
 import resource
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from contextlib import nullcontext, suppress
 from functools import partial
 from importlib import metadata
@@ -22,7 +21,7 @@ from redactory.foundation.records import RecordLog, read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.sealing import is_finished, read_manifest, release_with, seal
-from redactory.training.data import PublicText, parent_digest, public_text_of, public_texts, require_unchanged
+from redactory.training.data import PublicText, parent_digest, public_text_of, require_unchanged
 from redactory.training.event_file import EventFile
 from redactory.training.guarantee.budget import Budget
 from redactory.training.guarantee.card import guarantee_card, guarantee_page
@@ -47,7 +46,6 @@ from redactory.training.model import (
     network_of,
     parameters_in,
     save_model,
-    tokenizer_of,
 )
 from redactory.training.numerics import fixed_numerics, require_device, settled
 from redactory.training.parallel import piece_map
@@ -55,9 +53,26 @@ from redactory.training.settings import TrainSettings, as_now, settings_json
 from redactory.training.steps import Average
 from redactory.training.trainers import trainer_of
 from redactory.training.uedp.local_update import update_map
+from redactory.training.vocabulary import (
+    Vocabulary,
+    fit_of,
+    is_public,
+    public_texts_of,
+    vocabulary_of,
+)
 
 FORMAT = "redactory-model/1"
-_PACKAGES = ("redactory", "torch", "numpy", "dp-accounting", "scipy", "safetensors", "transformers", "peft")
+_PACKAGES = (
+    "redactory",
+    "torch",
+    "numpy",
+    "dp-accounting",
+    "scipy",
+    "safetensors",
+    "transformers",
+    "tokenizers",
+    "peft",
+)
 Model = LanguageModel | TextClassifier
 
 
@@ -102,22 +117,25 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
     trainer, name = trainer_of(settings), settings.model_name
     public_text, base = public_text_of(run, settings.public_text), identity_of(settings.model)
     with waiting(progress, "account noise") if trainer.noised else nullcontext():
-        public = public_text is not None or base is not None
-        manifest = read_manifest(run)
+        public, manifest = is_public(settings.vocabulary_sources), read_manifest(run)
         known_in = manifest.get("known_in")
         spec = TrainingSpec.of(settings, manifest.get("dedup"), public=public, known_in=known_in)
     mechanism, spending = spec.mechanism, spec.spending
     written = settings_json(settings)
     head = head_body(written, mechanism, spec.steps, parent, _versions(), spec.relation, base)
-    if trainer.of_units:
+    if trainer.of_units or public_text is not None:
         head["public_text"] = public_text and public_text.sha256
+    with waiting(progress, "learn the vocabulary"):
+        vocabulary = vocabulary_of(run, settings, public_text)
+        fit = fit_of(vocabulary, public_texts_of(run, settings, public_text), settings.max_tokens)
+    head["vocabulary"] = {**vocabulary.record(), "fit": fit}
     if log.records and log.records[-1].type == END:
         require_same_head(log, head)
         return
     if not log.records:
         run.checkpoint(name).unlink(missing_ok=True)  # of a training whose ledger is gone
     # before anything is booked or recorded: what cannot be built costs nothing, and may be mended
-    model = _built(run, settings, public_text)
+    model = _built(settings, vocabulary)
     budget = Budget.of(settings)
     named = f"{run.root.name}/{name}"
     if budget and (spec.broken or not log.records):
@@ -162,7 +180,7 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
             curve,
         )
     _require_same_text(public_text, head)
-    before, folder = fresh_model(run, settings, stream, public_text), run.model(name)
+    before, folder = fresh_model(settings, stream, vocabulary), run.model(name)
     files = [path.name for path in save_model(folder, model)]
     files += [folder.held_out.name] if curve else []
     moved = update_norms(before.network, model.network)
@@ -255,26 +273,19 @@ def _versions() -> dict[str, str]:
 # A model before its first step: its vocabulary and its weights, from public text, constants and coins.
 
 
-def fresh_model(
-    run: RunFolder, settings: TrainSettings, stream: RandomStream, public_text: PublicText | None
-) -> Model:
-    """The public vocabulary, or the folder's, and a network as it is before the first step.
+def fresh_model(settings: TrainSettings, stream: RandomStream, vocabulary: Vocabulary) -> Model:
+    """A network for the ids of ``vocabulary`` as it is before the first step.
 
-    Words come from ``public_text`` where there is one, else from the run's public side.
     ``ConfigurationError`` where ``max_tokens`` is more than the network reads.
     """
-    model = _built(run, settings, public_text)
+    model = _built(settings, vocabulary)
     _draw(model, settings, stream)
     return model
 
 
-def _built(run: RunFolder, settings: TrainSettings, public_text: PublicText | None) -> Model:
+def _built(settings: TrainSettings, vocabulary: Vocabulary) -> Model:
     """The same, before any coin is thrown: what cannot be built is refused here."""
-
-    def texts() -> Iterator[str]:
-        return public_texts(run, settings.roles) if public_text is None else public_text.texts()
-
-    tokenizer = tokenizer_of(settings.model, texts, settings.vocabulary_size)
+    tokenizer = vocabulary.tokenizer
     classify, model = settings.task == "classify", settings.model
     found: Model
     if classify:

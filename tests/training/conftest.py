@@ -28,6 +28,7 @@ PRIVATE_TEXTS = [
     for number in range(100, 108)
 ]
 SMALL: dict[str, Any] = {
+    "vocabulary_size": 100,
     "epochs": 2,
     "sampling_rate": 0.25,
     "noise_multiplier": 1.0,

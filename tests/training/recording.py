@@ -41,6 +41,7 @@ from redactory.training.model import load_model
 from redactory.training.steps import flat, load, trainable
 from redactory.training.train import fresh_model
 from redactory.training.trainers import trainer_of
+from redactory.training.vocabulary import vocabulary_of
 
 ENTROPY = bytes(range(101, 133))
 """What the system gives a recorded training for its root."""
@@ -281,7 +282,7 @@ class Oracle:
         self.federated = own.trainer in FEDERATED
         self.stream = RandomStream(ENTROPY)
         self.public_text = public_text_of(run, own.public_text)
-        self.model = fresh_model(run, own, self.stream, self.public_text)
+        self.model = fresh_model(own, self.stream, vocabulary_of(run, own, self.public_text))
         self.network = self.model.network.train()
         self.first = flat(self.network).clone()
         self.sizes = [p.numel() for p in trainable(self.network)]

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import AutoTokenizer
 
 from redactory.redaction.mask import MASK
 from redactory.training import Tokenizer
+from redactory.training.tokenizer import digest_of
 
 PUBLIC = ["My name is on the order.", "the order is late", "My ID card", "Füße und Straße Straße", "x² m²"]
 TOKENIZER = Tokenizer.from_texts(PUBLIC, size=100)
@@ -40,11 +44,8 @@ def test_no_word_holds_anything_but_letters_even_where_public_text_is_full_of_nu
 
 
 def test_the_mask_is_one_token_wherever_it_stands() -> None:
-    assert TOKENIZER.encode(f"My{MASK}order") == [
-        *TOKENIZER.encode("My"),
-        TOKENIZER.mask_id,
-        *TOKENIZER.encode("order"),
-    ]
+    mask = TOKENIZER.mask_id
+    assert TOKENIZER.encode(f"My{MASK} order") == [*TOKENIZER.encode("My"), mask, *TOKENIZER.encode("order")]
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 12))
@@ -57,13 +58,49 @@ def test_the_vocabulary_depends_on_the_texts_and_not_on_their_order(
     assert len(Tokenizer.from_texts(PUBLIC, size).words) <= size
 
 
-def test_words_stand_by_count_and_then_by_code_point() -> None:
-    assert Tokenizer.from_texts(["bb aa aa cc"], size=9).words == (" aa", " cc", "bb")
-    assert Tokenizer.from_texts(["bb aa aa cc"], size=9, minimum_count=2).words == (" aa",)
+def test_a_word_is_one_entry_wherever_it_stands() -> None:
+    [order] = TOKENIZER.encode("order")
+    for text in ("the order", "My\norder", "(order", "and/order", "re-order"):
+        assert TOKENIZER.encode(text)[-1] == order
+    assert {word for word in TOKENIZER.words if word.strip() == "order"} == {" order"}
+
+
+def test_a_word_that_is_rare_does_not_bear_on_the_pieces() -> None:
+    assert Tokenizer.from_texts(["bb aa aa cc"], size=9, minimum_count=2).words == (" a", " aa")
+
+
+WHOLE = Tokenizer((" order", "My", "Straße", " order"[1:]))
+"""As earlier versions had it."""
+
+
+@pytest.mark.parametrize("tokenizer", [TOKENIZER, WHOLE])
+@given(text=TEXTS)
+def test_plain_transformers_has_the_same_ids(
+    tokenizer: Tokenizer, library: dict[str, Any], text: str
+) -> None:
+    theirs = library[tokenizer.form]
+    ids = tokenizer.encode(text)
+    assert theirs.encode(text, add_special_tokens=False) == ids
+    assert tokenizer.decode(ids) == theirs.decode(ids) == text
+    assert len(tokenizer.places(text)) == len(ids)
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    found = {}
+    for tokenizer in (TOKENIZER, WHOLE):
+        folder = tmp_path_factory.mktemp("library")
+        tokenizer.save_for_library(folder, 128, ends_too=False)
+        value = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+        assert (Tokenizer.of_library(value), digest_of(value)) == (tokenizer, tokenizer.digest)
+        found[tokenizer.form] = AutoTokenizer.from_pretrained(folder)
+    return found
 
 
 def test_json_round_trip() -> None:
     assert Tokenizer.from_json(TOKENIZER.to_json()) == TOKENIZER
+    assert Tokenizer.from_json(WHOLE.to_json()) == WHOLE
+    assert WHOLE.encode("My order") == [*WHOLE.encode("My"), *WHOLE.encode(" order")]
 
 
 def test_a_lone_surrogate_is_refused_without_quoting_the_text() -> None:

@@ -28,6 +28,7 @@ from redactory.training.data import public_occurrences
 from redactory.training.loop import Ingredients, Schedule
 from redactory.training.settings import TRAINERS
 from redactory.training.train import fresh_model
+from redactory.training.vocabulary import vocabulary_of
 from tests.training.conftest import PUBLIC_TEXTS, small, write_run
 from tests.training.greybox import Recorder
 
@@ -227,7 +228,7 @@ def test_training_lowers_the_loss_and_crt_learns_the_private_side(curated: Path)
 
     def after(epochs: int) -> Callable[[list[str]], float]:
         run, own, stream = RunFolder(curated), small(epochs=epochs, **learnt), RandomStream.from_seed(7)
-        model: Any = fresh_model(run, own, stream, None)
+        model: Any = fresh_model(own, stream, vocabulary_of(run, own, None))
         made = Ingredients(run, own, model.network, model.tokenizer, stream)
         phases = made.phases(TRAINERS["crt"].mechanism(own), Recorder())
         for step in Schedule.of(own, phases, stream):

@@ -105,7 +105,7 @@ def points_card(
                 "measured": None if measured is None else measured.model_dump(mode="json", exclude_none=True),
             },
             "as_published": claim.as_published,
-            **_words(spec, manifest, (blind,) if blind else _recall_words(measured, coverage)),
+            **_words(facts, spec, manifest, (blind,) if blind else _recall_words(measured, coverage)),
         },
     )
 
@@ -133,7 +133,7 @@ def units_card(name: str, facts: LedgerFacts) -> dict[str, Any]:
         meaning = words["fixed_graph" if fixed else "removal"].format(
             points=words["points"][spec.protect.value], relation=found.relation
         )
-        said = _units_words(spec)
+        said = _units_words(facts, spec)
     figures = found.figures
     figures.values = {"epsilon": figures.values["epsilon_sound"], **figures.values}
     if "epsilon_sound" in figures.reasons:
@@ -203,6 +203,7 @@ def _card(
         "ledger": {"head": facts.chain_head, "steps": facts.steps, "parent": facts.parent},
         "versions": facts.versions,
         **({} if facts.settings.device == "cpu" else {"device": facts.settings.device}),
+        **({} if facts.vocabulary is None else {"vocabulary": facts.vocabulary}),
         "sampler_run": sampler,
         "sampler_accounted": sampler,
         **{key: getattr(spec.mechanism, key, None) for key in keys},
@@ -224,7 +225,9 @@ def _correlated(spec: TrainingSpec) -> dict[str, Any]:
     return {"bands": own.matrix.bands, "group_rate": own.group_rate, "matrix": own.matrix.digest}
 
 
-def _words(spec: TrainingSpec, manifest: Mapping[str, Any], recall: tuple[str, ...]) -> dict[str, Any]:
+def _words(
+    facts: LedgerFacts, spec: TrainingSpec, manifest: Mapping[str, Any], recall: tuple[str, ...]
+) -> dict[str, Any]:
     """Assumptions, side channels and gaps of a training on secrets and points."""
     if spec.mechanism is None:
         empty: dict[str, Any] = {key: [] for key in ("assumptions", "pre_steps", "side_channels")}
@@ -233,6 +236,8 @@ def _words(spec: TrainingSpec, manifest: Mapping[str, Any], recall: tuple[str, .
     rule = WORDS["deduplication"].get(manifest["dedup"]["rule"])
     index = found and {"index": found["id"], "runs": some(len(found["runs"]), "earlier run")}
     instead = {}
+    if facts.vocabulary is not None:
+        instead["vocabulary and initial weights"] = vocabulary_words(facts.vocabulary)
     if tuned := side_channel(manifest["policies"]):
         instead["policies tuned on private text"] = tuned
     if index:
@@ -255,6 +260,15 @@ def _words(spec: TrainingSpec, manifest: Mapping[str, Any], recall: tuple[str, .
         "recall": " ".join(recall) if by_policy else None,
         "notes": WORDS["notes"],
     }
+
+
+def vocabulary_words(vocabulary: Mapping[str, Any]) -> str:
+    """What the vocabulary was made of, as an assumption, with what proves which content it was."""
+    said = (
+        WORDS["vocabulary"][source] + (f" (sha256 {sha256})" if sha256 else "")
+        for source, sha256 in vocabulary["made_of"].items()
+    )
+    return str(WORDS["vocabulary"]["made_of"].format(sources="; ".join(said), sha256=vocabulary["sha256"]))
 
 
 def _resting_on(spec: TrainingSpec) -> list[str]:
@@ -292,7 +306,7 @@ def _recall_words(recall: RecallMeasurement | None, coverage_failure: float | No
     )
 
 
-def _units_words(spec: TrainingSpec) -> dict[str, Any]:
+def _units_words(facts: LedgerFacts, spec: TrainingSpec) -> dict[str, Any]:
     """Conditions, assumptions and gaps of a training that hides users or entities."""
     words, own, units = WORDS["units"], spec.settings.bounding, spec.settings.units
     if not isinstance(spec.mechanism, PoissonUsersGaussian):
@@ -321,7 +335,12 @@ def _units_words(spec: TrainingSpec) -> dict[str, Any]:
         ]
     return {
         "conditions": conditions,
-        "assumptions": [*words["assumptions"], *assumed, *_resting_on(spec)],
+        "assumptions": [
+            *words["assumptions"],
+            *([] if facts.vocabulary is None else [vocabulary_words(facts.vocabulary)]),
+            *assumed,
+            *_resting_on(spec),
+        ],
         "not_covered": [*gaps, *words["not_covered"]],
     }
 

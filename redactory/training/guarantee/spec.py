@@ -14,6 +14,7 @@ from redactory.detectors import blind_of
 from redactory.detectors.settings import public_of
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, GuaranteeError
+from redactory.foundation.files import read_json
 from redactory.foundation.intervals import upper_bound
 from redactory.foundation.records import chain_head, read_records
 from redactory.redaction.folder import ModelFolder, RunFolder
@@ -28,10 +29,12 @@ from redactory.training.mechanism import (
     Relation,
     mechanism_from_json,
 )
-from redactory.training.settings import RecallMeasurement, TrainSettings, as_now
+from redactory.training.settings import SOURCES, RecallMeasurement, TrainSettings, as_now
+from redactory.training.tokenizer import digest_of
 from redactory.training.trainers import Trainer, trainer_of
 from redactory.training.trainers.base import A_POINT
 from redactory.training.units import Protect
+from redactory.training.vocabulary import is_public
 
 DOCUMENT, EXAMPLE = "document", "example"
 """Within what a run masks known values (``known_in`` in its manifest)."""
@@ -95,9 +98,9 @@ class TrainingSpec:
     """``mechanism`` (None: nothing is noised) in ``steps`` noisy steps of the training that ``settings`` say.
 
     ``dedup`` is the ``rule`` of the private side and its ``group_size``, ``rates`` what the policies miss at
-    most; ``public`` says whether text that is no part of the corpus made the vocabulary of a trainer that
-    hides units, ``seeded`` whether the noise can be drawn again.  ``known_in`` says within what the run masks
-    known values, None where it does not.
+    most; ``public`` says whether the vocabulary is on record and nothing of the corpus made it, which a
+    trainer that hides units needs, ``seeded`` whether the noise can be drawn again.  ``known_in`` says within
+    what the run masks known values, None where it does not.
     """
 
     settings: TrainSettings
@@ -246,8 +249,10 @@ def bayesian_epsilon(
 class LedgerFacts:
     """``mechanism`` is ``None`` and ``steps`` 0 for a training without noise; ``chain_head`` is hex.
 
-    ``public_text`` is the sha256 of the text that made the vocabulary, ``base`` that of a pretrained folder;
-    None where there is none.
+    ``public_text`` is the sha256 of that text, ``base`` that of a pretrained folder; None where there is
+    none. ``vocabulary`` is what the head says of it (``redactory.training.vocabulary``); None in the ledger
+    of an earlier version, whose vocabulary was of the pretrained folder or the text that it names, else of
+    public/.
     """
 
     settings: TrainSettings
@@ -259,6 +264,7 @@ class LedgerFacts:
     chain_head: str
     public_text: str | None = None
     base: dict[str, Any] | None = None
+    vocabulary: dict[str, Any] | None = None
 
     @property
     def trainer(self) -> Trainer:
@@ -272,7 +278,10 @@ class LedgerFacts:
         known_in: str | None = None,
     ) -> TrainingSpec:
         """What decides the figures, with what the run's manifest says of deduplication, misses and fates."""
-        public = self.public_text is not None or self.base is not None
+        if self.vocabulary is None:
+            public = self.public_text is not None or self.base is not None
+        else:
+            public = is_public(self.vocabulary["made_of"])
         run = (dedup, rates, public, self.seeded, known_in)
         return TrainingSpec(self.settings, self.mechanism, self.steps, *run)
 
@@ -321,6 +330,12 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
         )
         _require(known, f"has no such event at step {number}")
     _require(end["weights"] == file_sha256(folder.weights), "belongs to other weights")
+    vocabulary = head.get("vocabulary")
+    if vocabulary is not None:
+        made_of = set(vocabulary["made_of"])
+        _require(bool(made_of) and made_of <= set(SOURCES), "names no known source of the vocabulary")
+        own_pieces = folder.tokenizer.exists() and digest_of(read_json(folder.tokenizer))
+        _require(vocabulary["sha256"] == own_pieces, "belongs to another tokenizer")
     return LedgerFacts(
         settings=settings,
         mechanism=mechanism,
@@ -331,6 +346,7 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
         chain_head=chain_head(folder.ledger),
         public_text=head.get("public_text"),
         base=head.get("base"),
+        vocabulary=vocabulary,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redactory.training.mechanism import Relation
@@ -74,6 +75,8 @@ class Sdp(Trainer):
             return "sdp noises the state of one LSTM layer: model kind lstm, layers 1"
         if settings.noise_multiplier is None:
             return "sdp has no epsilon to calibrate to: give noise_multiplier"
+        if isinstance(settings.tokenizer, Path):
+            return "train.tokenizer: sdp must know where a token stands: leave out a file or folder"
         return None
 
     def plain_steps(self, made: Ingredients, descent: Descent) -> PlainPhase:

@@ -1,0 +1,182 @@
+"""Where the vocabulary of a training comes from: by a rule, from what is public, and on record.
+
+Nothing of the private side decides what is a token (``docs/guarantees.md``, "Side channels", item 1).
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import regex
+
+from redactory.foundation.canonical import file_sha256, folder_sha256
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.files import read_json
+from redactory.redaction.folder import RunFolder
+from redactory.redaction.mask import MASK
+from redactory.training.data import PublicText, public_texts
+from redactory.training.settings import SOURCES, TrainSettings
+from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, of_ours, word_counts
+from redactory.training.trainers import trainer_of
+
+PUBLIC_SIDE, PUBLIC_TEXT, SHIPPED, FILE, FOLDER, MODEL_FOLDER = SOURCES
+MINIMUM_COUNT = 2
+"""A word of a text bears on the pieces from this count on."""
+MOST_TOKENS_A_WORD, MOST_CUT = 1.6, 0.05
+"""What is worth a warning."""
+_LOOKED_AT = 2_000
+_LIST = files("redactory.detectors") / "words" / "common" / "en.txt.gz"
+_WORD = regex.compile(r"\p{L}[\p{L}\p{M}]*")
+
+
+@dataclass(frozen=True)
+class Vocabulary:
+    """A tokenizer, and what it was made of: each of :data:`SOURCES` with a digest of its content.
+
+    None for ``public/`` and a pretrained folder, whose digests the ledger holds as ``parent`` and ``base``.
+    """
+
+    tokenizer: TextCodec
+    made_of: Mapping[str, str | None]
+
+    def record(self) -> dict[str, Any]:
+        """As a ledger's head has it."""
+        return {
+            "made_of": dict(self.made_of),
+            "sha256": self.tokenizer.digest,
+            "entries": self.tokenizer.size,
+        }
+
+
+def is_public(made_of: Iterable[str]) -> bool:
+    """Whether all of it is known, and none of it is of the corpus."""
+    found = set(made_of)
+    return bool(found) and found <= set(SOURCES) - {PUBLIC_SIDE}
+
+
+def vocabulary_of(run: RunFolder | None, settings: TrainSettings, public: PublicText | None) -> Vocabulary:
+    """The tokenizer of a training on ``run`` and the public text ``public``; no private text is read.
+
+    ``ConfigurationError`` where a tokenizer's file or folder cannot be read, or is of a model of a run.
+    """
+    sources, path = settings.vocabulary_sources, settings.tokenizer
+    folder = getattr(settings.model, "folder", None)
+    if folder is not None:
+        return Vocabulary(FolderTokenizer.from_folder(folder, single_digits=True), {MODEL_FOLDER: None})
+    if isinstance(path, Path):
+        return Vocabulary(*_given(run, path))
+    counts: Counter[str] = Counter()
+    made_of: dict[str, str | None] = {}
+    for source in sources:
+        if source == SHIPPED:
+            counts.update(_common())
+            made_of[source] = file_sha256(Path(str(_LIST)))
+        elif source == PUBLIC_TEXT:
+            assert public is not None
+            counts.update(word_counts(public.texts(), MINIMUM_COUNT))
+            made_of[source] = public.sha256
+        else:
+            assert run is not None
+            counts.update(word_counts(public_texts(run, settings.roles), MINIMUM_COUNT))
+            made_of[source] = None
+    return Vocabulary(Tokenizer.from_counts(counts, settings.vocabulary_size), made_of)
+
+
+def _given(run: RunFolder | None, path: Path) -> tuple[TextCodec, dict[str, str | None]]:
+    """The tokenizer of a file or a folder, which must be public, and its digest."""
+    key, folder = "train.tokenizer", path if path.is_dir() else path.parent
+    if not path.exists():
+        raise ConfigurationError(f"{key}: there is no file or folder {path.name}; nothing is downloaded")
+    if (folder / "ledger.jsonl").exists() or (
+        run is not None and path.resolve().is_relative_to(run.root.resolve())
+    ):
+        raise ConfigurationError(
+            f"{key}: {path.name} is of a model of a run, so made from its text; give one that is public"
+        )
+    if path.is_dir():
+        return FolderTokenizer.from_folder(path, single_digits=True, key=key), {FOLDER: folder_sha256(path)}
+    try:
+        ours = of_ours(read_json(path))
+    except (InputError, ValueError, KeyError, TypeError):
+        raise ConfigurationError(f"{key}: {path.name} is no tokenizer's file that can be read") from None
+    found = ours or FolderTokenizer.from_folder(path, single_digits=True, key=key)
+    return found, {FILE: file_sha256(path)}
+
+
+@cache
+def _common() -> Mapping[str, int]:
+    """The shipped list as counts: small beside those of a text, so that it fills up what is left.
+
+    The more common half twice, and once with a capital; the other half once.
+    """
+    most, _, more = gzip.decompress(_LIST.read_bytes()).decode().partition("\n\n")
+    found = Counter({f" {word}": 2 for word in most.split()})
+    found.update({f" {word.capitalize()}": 1 for word in most.split()})
+    found.update({f" {word}": 1 for word in more.split()})
+    return found
+
+
+# How well a vocabulary fits: told of public text alone, for a figure of private text would be a release.
+
+
+def fit_of(
+    vocabulary: Vocabulary, texts: Callable[[], Iterable[str]] | None, max_tokens: int
+) -> dict[str, Any]:
+    """How the vocabulary fits the first of public ``texts``; nulls where there are none.
+
+    Returns {texts, tokens_per_word, spelled_out, cut}: of words, which are runs of letters, how many tokens
+    each takes and the share that takes one a letter or more; and the share of texts longer than
+    ``max_tokens``.
+    """
+    encode = vocabulary.tokenizer.encode
+    words: Counter[str] = Counter()
+    seen = cut = 0
+    for text in islice(texts() if texts else (), _LOOKED_AT):
+        words.update(_WORD.findall(text.replace(MASK, " ")))
+        seen, cut = seen + 1, cut + (len(encode(text)) + 1 > max_tokens)
+    beside, total = len(encode("a")), sum(words.values())
+    taken = {word: len(encode(f"a {word}")) - beside for word in words}
+    spelled = sum(n for word, n in words.items() if taken[word] >= max(2, len(word)))
+    return {
+        "texts": seen,
+        "tokens_per_word": sum(n * taken[word] for word, n in words.items()) / total if total else None,
+        "spelled_out": spelled / total if total else None,
+        "cut": cut / seen if seen else None,
+    }
+
+
+def public_texts_of(
+    run: RunFolder | None, settings: TrainSettings, public: PublicText | None
+) -> Callable[[], Iterable[str]] | None:
+    """Text that figures may be told of: ``public``, else the public side where the trainer may see it."""
+    if public is not None:
+        return public.texts
+    if run is None or trainer_of(settings).hides_units:
+        return None
+    return lambda: public_texts(run, settings.roles)
+
+
+def fit_remarks(fit: Mapping[str, Any]) -> list[str]:
+    """What is odd about a fit of :func:`fit_of`; a sentence each."""
+    a_word, cut = fit.get("tokens_per_word"), fit.get("cut")
+    found = []
+    if a_word is not None and a_word > MOST_TOKENS_A_WORD:
+        found.append(
+            f"a word of public text takes {a_word:.2f} tokens, and {fit['spelled_out']:.0%} of the words are "
+            "spelled out: give text of the same kind as train.public_text, a tokenizer of its language as "
+            "train.tokenizer, or raise train.vocabulary_size"
+        )
+    if cut is not None and cut > MOST_CUT:
+        found.append(
+            f"{cut:.0%} of the public texts are longer than train.max_tokens and are cut: raise it, or cut "
+            "documents into smaller examples (segment.mode)"
+        )
+    return found
