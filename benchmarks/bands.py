@@ -26,10 +26,10 @@ from crt import CONSTANTS, DELTA, Corpus
 from redactory.foundation.files import write_json
 from redactory.redaction import read_column
 from redactory.training import load_model, train_model
-from redactory.training.bands import bands_of, widths
 from redactory.training.mechanism import Relation
 from redactory.training.settings import TrainSettings
 from redactory.training.trainers import trainer_of
+from redactory.training.widths import bands_of, widths
 
 GAMMA, KEYS = 0.1, ("trainer", "epsilon", "bands", "taken", "rate")
 Row = dict[str, Any]

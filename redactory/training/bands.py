@@ -1,4 +1,4 @@
-"""Correlated noise: the banded matrix by which sums are mixed before the noise, and how many bands it has.
+"""Correlated noise: the banded matrix by which sums are mixed before the noise.
 
 With C lower triangular, what leaves is Cg + z for the clipped sums g and independent noise z; the model moves
 along C⁻¹(Cg + z) = g + C⁻¹z, whose noise partly cancels over the steps (``docs/guarantees.md``, "Correlated
@@ -11,7 +11,6 @@ of the rows of A·C⁻¹, with the step sizes in A; C is a Toeplitz matrix there
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -25,14 +24,9 @@ from redactory.training.schedule import step_size
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from redactory.training.mechanism import BandedGaussian, Relation
-    from redactory.training.settings import TrainSettings
 
-WIDTHS = (1, 2, 4, 8, 16, 32)
-"""Numbers of bands that are compared; each costs as many copies of the gradient."""
 _SHORT = 1.0 - 2.0**-40
 _COLUMNS, _TURNS = 32, 60
-_ROUGHLY, _NEAR = 1e-3, 1.05
 
 
 @dataclass(frozen=True)
@@ -139,81 +133,3 @@ def best_matrix(bands: int, steps: int, schedule: Schedule) -> BandedMatrix:
     # fewer digits than two machines could differ in
     own = np.concatenate([[1.0], np.round(ratios, 4)])
     return BandedMatrix(tuple((_SHORT * own / math.sqrt(float(own @ own))).tolist()), steps)
-
-
-# How many bands: more of them make the error smaller, and privacy dearer, for each step draws from one group.
-
-
-@dataclass(frozen=True)
-class Width:
-    """What ``bands`` b cost and bring: a point is drawn at ``sampling_rate`` b·q in ``compositions`` steps.
-
-    ``noise_multiplier`` reaches the target epsilon; ``error_ratio`` is the error at that noise over that of
-    independent noise.
-    """
-
-    bands: int
-    sampling_rate: float
-    compositions: int
-    noise_multiplier: float
-    error_ratio: float
-
-
-def schedule_of(settings: TrainSettings) -> Schedule:
-    """What decides the size of a step."""
-    return settings.learning_rate_schedule, settings.warm_up
-
-
-def widths(settings: TrainSettings, steps: int, relation: Relation) -> list[Width]:
-    """Every number of bands that the sampling rate allows at the target epsilon, from public constants."""
-    rate, schedule = settings.sampling_rate, schedule_of(settings)
-    return list(_widths(settings.epsilon, settings.delta, rate, steps, schedule, relation))
-
-
-@lru_cache(maxsize=16)
-def _widths(
-    epsilon: float, delta: float, rate: float, steps: int, schedule: Schedule, relation: Relation
-) -> tuple[Width, ...]:
-    from redactory.training.accounting import calibrate_noise
-
-    rates = step_sizes(schedule, steps)
-
-    def found() -> Iterator[Width]:
-        alone = 0.0
-        for bands in WIDTHS:
-            if bands * rate > 1.0 or bands > steps:
-                return
-            own, count = bands * rate, math.ceil(steps / bands)
-            noise = calibrate_noise(
-                epsilon, delta, own, count, _ROUGHLY, relation=relation, tolerance=_ROUGHLY
-            )
-            error = noise * best_matrix(bands, steps, schedule).error(rates)
-            alone = alone or error
-            yield Width(bands, own, count, noise, error / alone)
-
-    return tuple(found())
-
-
-def bands_of(settings: TrainSettings, steps: int, relation: Relation) -> int:
-    """``train.bands``; for ``auto`` the fewest with an error within 5% of the least, at one epsilon."""
-    if settings.bands != "auto":
-        return settings.bands
-    found = widths(settings, steps, relation)
-    least = min(one.error_ratio for one in found)
-    return next(one.bands for one in found if one.error_ratio <= _NEAR * least)
-
-
-def lengthened(settings: TrainSettings, mechanism: BandedGaussian, relation: Relation) -> float:
-    """How much longer Adam's noisy steps are, so that a gradient moves the model as far as without bands.
-
-    It divides by about the noise of one step: that of C⁻¹ instead of 1, at this noise instead of what
-    independent noise needs for the target epsilon (where the noise is given, the same).
-    """
-    from redactory.training.accounting import calibrate_noise
-
-    if settings.noise_multiplier is not None:
-        return mechanism.matrix.gain
-    steps, rate = mechanism.matrix.steps, settings.sampling_rate
-    own = (settings.epsilon, settings.delta, rate, steps, _ROUGHLY)
-    alone = calibrate_noise(*own, relation=relation, tolerance=_ROUGHLY)
-    return mechanism.matrix.gain * mechanism.noise_multiplier / alone

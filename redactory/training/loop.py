@@ -24,7 +24,6 @@ from redactory.foundation.progress import Progress
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.encryption import read_secret, write_secret
 from redactory.redaction.folder import RunFolder
-from redactory.training.bands import lengthened
 from redactory.training.clipping import clipped_sum
 from redactory.training.correlated import BandedPhase
 from redactory.training.data import (
@@ -54,6 +53,7 @@ from redactory.training.steps import (
 from redactory.training.tokenizer import TextCodec
 from redactory.training.uedp.local_update import UpdateMap
 from redactory.training.uedp.units import Learnt, Originals, learnt, learnt_of, pretraining_of
+from redactory.training.widths import lengthened
 
 
 @dataclass(frozen=True)

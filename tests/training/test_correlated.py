@@ -26,18 +26,12 @@ from redactory.training import TrainSettings, loop, train_model
 from redactory.training.accounting import Spending, epsilon, epsilon_of
 from redactory.training.accounting.figures import epsilon_curve, group_epsilon_of
 from redactory.training.accounting.second import bracket
-from redactory.training.bands import (
-    BandedMatrix,
-    bands_of,
-    best_matrix,
-    lengthened,
-    step_sizes,
-    widths,
-)
+from redactory.training.bands import BandedMatrix, best_matrix, step_sizes
 from redactory.training.guarantee.card import guarantee_card
 from redactory.training.guarantee.plan import plan_training
 from redactory.training.mechanism import BandedGaussian, PoissonGaussian, Relation, mechanism_from_json
 from redactory.training.steps import sampled_rows
+from redactory.training.widths import bands_of, lengthened, widths
 from tests.training.conftest import PRIVATE_TEXTS, small, write_run
 from tests.training.greybox import Recorder, Trial
 from tests.training.test_resume import Killed, killing

@@ -27,6 +27,7 @@ from redactory.training.held_out import HeldOutText
 from redactory.training.loop import Ingredients, Step, TimeLeft
 from redactory.training.model import load_model
 from redactory.training.train import fresh_model
+from redactory.training.vocabulary import vocabulary_of
 from tests.training.conftest import PUBLIC_TEXTS, small
 from tests.training.test_resume import Killed, killing
 from tests.training.uedp.unit_runs import training, write_public, write_unit_run
@@ -71,7 +72,7 @@ def test_a_share_of_the_public_side_is_learnt_by_no_step(trainer: str, trained: 
     assert held is not None
     assert list(held.texts) == [PUBLIC_TEXTS[row] for row in held.rows]
     assert 0 < len(held.rows) < len(PUBLIC_TEXTS) / 2
-    model = fresh_model(trained, settings, stream, None)
+    model = fresh_model(settings, stream, vocabulary_of(trained, settings, None))
     made = Ingredients(trained, settings, model.network, model.tokenizer, stream, held_out=held.rows)
     plain = made.phases(None, None).plain
     assert plain is not None
@@ -120,7 +121,7 @@ def test_a_classifier_tells_errors_and_its_commonest_class(tmp_path: Path) -> No
     share = training(public, **own, held_out=0.4)
     found = HeldOutText.of(run, share, stream, text)
     assert found is not None
-    model = fresh_model(run, share, stream, text)
+    model = fresh_model(share, stream, vocabulary_of(run, share, text))
     made = Ingredients(run, share, model.network, model.tokenizer, stream, None, text, held_out=found.rows)
     pretraining = made.pretraining()
     assert pretraining is not None

@@ -15,7 +15,6 @@ from typing import Any
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting.figures import epsilon_curve, some_steps
 from redactory.training.accounting.published import Estimator
-from redactory.training.bands import widths
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.figures import (
     Claim,
@@ -34,6 +33,7 @@ from redactory.training.trainers import trainer_of
 from redactory.training.uedp.algorithm1 import as_published, figure_of, noise_scale
 from redactory.training.uedp.bounded_accounting import affected, suggested_cap, tried_caps, zero_out
 from redactory.training.units import Protect
+from redactory.training.widths import widths
 
 _CURVE_POINTS, _UNIT_CURVE_POINTS = 12, 8
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.bands import BandedMatrix, bands_of, best_matrix, schedule_of
+from redactory.training.bands import BandedMatrix, best_matrix
 from redactory.training.mechanism import (
     BandedGaussian,
     Mechanism,
@@ -128,6 +128,8 @@ class Trainer:
                 "train.bands: correlated noise is accounted where one exchanged point exchanges one row, and "
                 "this rule of deduplication exchanges two: give bands 1, or dedup.private_mode exact"
             )
+        from redactory.training.widths import bands_of, schedule_of
+
         bands = bands_of(settings, steps, self.relation)
         return None if bands == 1 else best_matrix(bands, steps, schedule_of(settings))
 
