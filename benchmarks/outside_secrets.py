@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.redaction.mask import mask
+from redactory.redaction.mask import MASK, mask
 
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
@@ -39,9 +39,10 @@ class HeldOut:
         return cls([text for text, _ in some], [spans for _, spans in some])
 
     def measure(self, model: LanguageModel, masked: bool) -> dict[str, float]:
-        """{perplexity, as_is, masked}: outside of secrets, of the text as it is, and of the masked text.
+        """{per_word, perplexity, as_is, masked}: outside of secrets per word and per token; of all the text.
 
-        ``masked`` says which form the model was trained on.  The end of a text is scored as well.
+        ``masked`` says which form the model was trained on.  Words are what white space parts once secrets are
+        out: as many for every tokenizer.  The end of a text is scored as well.
         ``ConfigurationError`` for a model with a folder's tokenizer, whose tokens have no places.
         """
         places = getattr(model.tokenizer, "places", None)
@@ -59,7 +60,9 @@ class HeldOut:
                 outside += float(hidden_scores[row][kept].sum())
             else:
                 outside += float(plain_scores[row][~np.array(inside)].sum())
+        words = sum(len(text.replace(MASK, " ").split()) for text in hidden)
         return {
+            "per_word": math.exp(-outside / words),
             "perplexity": math.exp(-outside / count),
             "as_is": math.exp(-float(np.concatenate(plain_scores).mean())),
             "masked": math.exp(-float(np.concatenate(hidden_scores).mean())),

@@ -1,0 +1,161 @@
+"""A recipe for ``crt``, rung by rung: what each change of a key is worth at one epsilon.
+
+    python benchmarks/ladder.py --out F --rows 500 --seeds 2                       CustomerSim, simulated
+    python benchmarks/ladder.py --out F --data valid.jsonl --test test.jsonl --rows 999 --rungs all
+
+Corpus, policies and the constants of the first rung are those of Figure 2 (``crt.py``); ``--epsilon`` is
+Bayesian at a miss rate of 0.1.  A rung adds its keys to those of the rungs before it; with ``--alone`` to the
+first one alone.  Perplexity is per word outside of secrets, held out; ``excess`` is what lies above
+``redact-only`` with the same vocabulary and seed.  ``noiseless`` has the last rung's keys and next to no
+noise, ``unclipped`` no clipping either: what is left of the excess there is not the noise's.  Writes
+F/ladder.jsonl, a line a model, and F/ladder.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import yaml
+from crt import CONSTANTS, DELTA, Corpus
+
+from redactory.foundation.files import write_json
+from redactory.redaction import read_column
+from redactory.training import load_model, train_model
+from redactory.training.mechanism import Relation
+from redactory.training.settings import TrainSettings
+from redactory.training.trainers import trainer_of
+from redactory.training.widths import widths
+
+GAMMA = 0.1
+RUNGS: dict[str, dict[str, Any]] = {
+    "figure 2": {"tokenizer": "public", "vocabulary_size": 2000},
+    "vocabulary": {"tokenizer": "auto"},
+    "rate": {"sampling_rate": 0.02, "epochs": 8},
+    "bands": {"bands": "auto"},
+    "public first": {"public_epochs_first": 5},
+    "mixed": {"public_share": 1 / 3},
+    "cosine": {"learning_rate_schedule": "cosine", "warm_up": 0.05},
+    "average": {"average": 0.1},
+}
+"""The keys of each rung."""
+FLOORS = {"noiseless": {"noise_multiplier": 1e-3}, "unclipped": {"noise_multiplier": 1e-9, "clip_norm": 1e3}}
+OF_THE_VOCABULARY = ("tokenizer", "vocabulary_size")
+Row = dict[str, Any]
+
+
+def main() -> None:
+    """Train and measure what is not done yet, and print the table."""
+    asked = _arguments()
+    asked.out.mkdir(parents=True, exist_ok=True)
+    file = asked.out / "ladder.jsonl"
+    kept = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    done, corpus = {row["name"] for row in kept}, Corpus(asked)
+    run = corpus.curated(GAMMA)
+    private = len(read_column(run.private, "text"))
+    for own, facts in trainings(asked, private):
+        if own.model_name in done:
+            continue
+        begun = time.process_time()
+        summary = train_model(run, own)
+        seconds = round(time.process_time() - begun, 1)
+        found = corpus.held_out.measure(load_model(run.model(own.model_name)), masked=True)
+        own_facts = {"name": own.model_name, **facts, "parameters": summary["parameters"], "cpu": seconds}
+        kept.append({**own_facts, "perplexity": found["per_word"], "per_token": found["perplexity"]})
+        with file.open("a", encoding="utf-8") as results:
+            results.write(json.dumps(kept[-1]) + "\n")
+        print(kept[-1], flush=True)
+    page = {"private": private, "epsilon": asked.epsilon, "delta": DELTA, "gamma": GAMMA, "rungs": RUNGS}
+    write_json(asked.out / "ladder.json", {**page, "widths": by_formula(asked), "table": table(kept)})
+    print(json.dumps(table(kept), indent=1))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--out", type=Path, required=True)
+    for name, kind, default in (("data", Path, None), ("test", Path, None), ("rows", int, 500)):
+        parser.add_argument(f"--{name}", type=kind, default=default)
+    parser.add_argument("--epsilon", type=float, default=1.0)
+    parser.add_argument("--rungs", default="all", help="their names, parted by commas; all")
+    parser.add_argument("--trainer", default="crt", choices=("crt", "dpsgd"))
+    parser.add_argument("--alone", action="store_true")
+    parser.add_argument("--floors", action="store_true")
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="a key of train")
+    asked = parser.parse_args()
+    asked.train = {**CONSTANTS, **{k: yaml.safe_load(v) for k, _, v in (s.partition("=") for s in asked.set)}}
+    asked.copies = 1
+    return asked
+
+
+def trainings(asked: argparse.Namespace, private: int) -> Iterator[tuple[TrainSettings, Row]]:
+    """Settings of every model, and what tells it apart; ``redact-only`` before those it is compared with."""
+    target, delta = asked.epsilon, DELTA
+    if asked.trainer == "crt":
+        target, delta = math.log1p(math.expm1(asked.epsilon) / GAMMA), DELTA / GAMMA
+    shared = {**asked.train, "model": {"kind": "lstm", "embedding_size": 64, "hidden_size": 64}}
+    for seed in range(1, asked.seeds + 1):
+        compared: list[str] = []
+        for rung, keys in _rungs(asked):
+            of_words = {key: keys[key] for key in OF_THE_VOCABULARY if key in keys}
+            plain = f"redact-only-{'-'.join(map(str, of_words.values()))}-s{seed}"
+            if plain not in compared:
+                own = {**shared, **of_words, "trainer": "redact-only", "name": plain, "seed": seed}
+                yield TrainSettings.model_validate(own), {"rung": "redact-only", "seed": seed}
+                compared.append(plain)
+            name = f"{asked.trainer}-e{asked.epsilon:g}-{rung.replace(' ', '-')}-s{seed}"
+            own = {**shared, "epsilon": target, "delta": delta, **keys}
+            own |= {"trainer": asked.trainer, "name": name, "seed": seed}
+            own["expected_batch_size"] = max(1.0, own["sampling_rate"] * private)
+            yield TrainSettings.model_validate(own), {"rung": rung, "seed": seed, "beside": plain}
+
+
+def _rungs(asked: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
+    first, *_ = RUNGS.values()
+    chosen = list(RUNGS) if asked.rungs == "all" else asked.rungs.split(",")
+    so_far: dict[str, Any] = {}
+    for rung, keys in RUNGS.items():
+        so_far = {**(first if asked.alone else so_far), **keys}
+        if rung in chosen:
+            yield rung, so_far
+    if asked.floors:
+        for floor, keys in FLOORS.items():
+            yield floor, {**so_far, "bands": 1, **keys}
+
+
+def by_formula(asked: argparse.Namespace) -> Row:
+    """By epsilon of one point exchanged: noise and error of every number of bands."""
+    found = {}
+    for epsilon in (1.0, 2.0, 4.0, 8.0, 16.0):
+        own = TrainSettings.model_validate({**asked.train, "epsilon": epsilon, "delta": DELTA})
+        found[f"{epsilon:g}"] = [
+            asdict(one) for one in widths(own, trainer_of(own).steps(own), Relation.SUBSTITUTION)
+        ]
+    return found
+
+
+def table(rows: list[Row]) -> list[Row]:
+    """Means over seeds, in the order of the rungs: perplexity per word, and its excess."""
+    plain = {row["name"]: row["perplexity"] for row in rows if row["rung"] == "redact-only"}
+    found = []
+    for rung in dict.fromkeys(row["rung"] for row in rows):
+        own = [row for row in rows if row["rung"] == rung]
+        one: Row = {"rung": rung, "seeds": len(own), "perplexity": mean(row["perplexity"] for row in own)}
+        if rung != "redact-only":
+            excesses = [row["perplexity"] / plain[row["beside"]] - 1.0 for row in own]
+            one |= {"excess": mean(excesses), "least": min(excesses), "greatest": max(excesses)}
+        found.append({**one, "cpu": mean(row["cpu"] for row in own)})
+    return found
+
+
+if __name__ == "__main__":
+    main()
