@@ -41,8 +41,8 @@ class HeldOut:
     def measure(self, model: LanguageModel, masked: bool) -> dict[str, float]:
         """{per_word, perplexity, as_is, masked}: outside of secrets per word and per token; of all the text.
 
-        ``masked`` says which form the model was trained on.  Words are what white space parts once secrets are
-        out: as many for every tokenizer.  The end of a text is scored as well.
+        ``masked`` says which form the model was trained on.  Words are parted by white space, secrets being
+        left out: as many for every tokenizer.  The end of a text is scored as well.
         ``ConfigurationError`` for a model with a folder's tokenizer, whose tokens have no places.
         """
         places = getattr(model.tokenizer, "places", None)
