@@ -37,7 +37,8 @@ from redactory.training.widths import widths
 GAMMA = 0.1
 RUNGS: dict[str, dict[str, Any]] = {
     "figure 2": {"tokenizer": "public", "vocabulary_size": 2000},
-    "vocabulary": {"tokenizer": "auto"},
+    "filled up": {"tokenizer": "auto"},
+    "few pieces": {"tokenizer": "public", "vocabulary_size": 500},
     "rate": {"sampling_rate": 0.02, "epochs": 8},
     "bands": {"bands": "auto"},
     "public first": {"public_epochs_first": 5},
