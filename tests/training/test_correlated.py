@@ -124,7 +124,7 @@ def check_blocks(sampled: Sampled = sampled_rows) -> None:
     Under other groups no block is longer than 2C either; but two draws meet in one.
     """
     trial, recorders = Trial(mechanism=own(rate=1.0 / BANDS)), (Recorder(), Recorder())
-    first, second = [*PRIVATE_TEXTS[:5], "9" * 18], [*PRIVATE_TEXTS[:5], "a" * 17]
+    first, second = [*PRIVATE_TEXTS[:5], "9" * 18], [*PRIVATE_TEXTS[:5], "7" * 17]
     one, other = (trial.phase(t, r) for t, r in zip((first, second), recorders, strict=True))
     for phase in (one, other):
         phase.drawn = lambda t, own=phase: sampled(own.mechanism, own.stream, t, own.points)  # type: ignore[misc, method-assign]

@@ -103,7 +103,7 @@ def test_a_killed_process_is_named_and_others_go_on(
     def kill(*_: Any) -> None:
         nonlocal steps
         steps += 1
-        if steps == 5:
+        if steps == 9:
             for child in set(multiprocessing.active_children()) - set(before):
                 assert child.pid is not None
                 os.kill(child.pid, signal.SIGKILL)

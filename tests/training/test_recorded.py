@@ -24,8 +24,7 @@ from redactory.foundation.records import RecordLog
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
 from redactory.redaction.shards import read_column
-from redactory.training import TrainSettings, lattice, loop, steps
-from redactory.training import train as fresh
+from redactory.training import TrainSettings, lattice, loop, steps, vocabulary
 from redactory.training.clipping import engine, gradients, matmul
 from redactory.training.clipping.matmul import CHUNK_ROWS
 from redactory.training.data import physical_batches
@@ -64,6 +63,9 @@ PRIVATE = [f"Hello {MASK}, {number}" for number in range(100, 147)]
 MIXED = [*PRIVATE[:10], *(f"Welcome {number}" for number in range(100, 112))]
 SHORT: dict[str, Any] = {
     "seed": None,
+    # few pieces to a text: what tells texts apart is among its first tokens
+    "tokenizer": "public",
+    "vocabulary_size": 3000,
     "max_tokens": 9,
     "clip_norm": 0.05,
     "noise": "float",
@@ -326,7 +328,7 @@ other_text("points joined in pairs", "private", lambda own, other: [*map("".join
 swap(
     check_reading,
     "vocabulary from private text",
-    fresh,
+    vocabulary,
     "public_texts",
     lambda real: lambda run, *roles: [*real(run, *roles), *read_column(run.private, "text")],
 )
@@ -345,7 +347,7 @@ swap(
     check_reading,
     "masked points are not dropped",
     loop.Ingredients,
-    "private",
+    "read",
     lambda real: lambda *own: replace(real(*own), silent=None),
     "crt-drop",
 )
