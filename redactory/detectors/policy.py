@@ -17,7 +17,16 @@ from redactory.detectors.blind import SURE, language_of, languages_read
 from redactory.detectors.engine import MODELS, Plain, Reading, Span, finds_of, identities_of
 from redactory.detectors.hidden import HIDDEN_SHA256
 from redactory.detectors.recognizers import own_labels
-from redactory.detectors.rules import RULES, SOFT_RULES, holding, plain_from, rules_identity, words_of
+from redactory.detectors.rules import (
+    RULES,
+    SOFT_RULES,
+    holding,
+    is_ordinary,
+    plain_from,
+    words_identity,
+    words_if_any,
+    words_of,
+)
 from redactory.detectors.settings import (
     AUTO,
     DEFAULT_LABELS,
@@ -118,8 +127,9 @@ class ConservativePolicy:
     """π_c: everything tagged at any score, every token not surely plain, and every rule's hit.
 
     CRT, appendix A.4: "all predictions with tags and all plain texts with scores smaller than 0.9".
-    A hit of a soft rule alone is forgiven where the engines hold its words surely plain; a word in
-    small letters and a number by itself from a lower bound on.
+    A hit of a soft rule alone is forgiven where the engines hold its words surely plain; a word in a
+    common form and a number by itself from a lower bound on.  Of an ordinary word in small letters the
+    engines may doubt twice as much.
     """
 
     settings: ConservativeSettings
@@ -130,40 +140,39 @@ class ConservativePolicy:
 
     def marks(self, text: str, reading: Reading) -> Iterator[Span]:
         """What makes the point private; nothing of it is masked unless π marks it too."""
-        rules, sure, read = self._rules(text)
-        yield from _not_allowed(self._hits(text, reading, rules, sure), reading)
-        if not read:
+        language = self.language if self.reads is None else language_of(text)
+        yield from _not_allowed(self._hits(text, reading, *self._rules(language)), reading)
+        if self.reads is not None and language and self.reads.isdisjoint((language, "xx")):
             yield Span(0, len(text), OTHER_LANGUAGE, 1.0, "rule")
         if self.settings.flags_everything:
             yield Span(0, len(text), "EVERYTHING", 1.0, "rule")
 
-    def _rules(self, text: str) -> tuple[tuple[RuleName, ...], float, bool]:
-        """The rules for a text, what forgives them, and whether names of its language are found at all.
+    def _rules(self, language: str | None) -> tuple[tuple[RuleName, ...], float, frozenset[str]]:
+        """The rules for a text in ``language``, what forgives them, and the words that are ordinary there.
 
         With ``auto`` every rule holds, unforgiven, of a text whose language is not certain: each of its words
         is then an ordinary one of English.  Rules of English words hold of no other language.
         """
-        rules, sure = self.settings.rules, self.settings.sure
-        if self.reads is None:
-            return holding(rules, self.language), sure, True
-        language = language_of(text)
         if language is None:
-            return tuple(RULES), 1.0, True
-        return holding(rules, language), sure, not self.reads.isdisjoint((language, "xx"))
+            return tuple(RULES), 1.0, frozenset()
+        rules = holding(self.settings.rules, language)
+        return rules, self.settings.sure, words_if_any(language)
 
     def _hits(
-        self, text: str, reading: Reading, rules: Sequence[RuleName], sure_from: float
+        self, text: str, reading: Reading, rules: Sequence[RuleName], sure_from: float, words: frozenset[str]
     ) -> Iterator[Span]:
         yield from reading.spans
+        forgiving = sure_from < 1
         bound = self.settings.plain_confidence
+        ordinary = 2 * bound - 1 if forgiving else 1.0
         for start, end, plain, detector in reading.plain:
-            if plain < bound:
+            if plain < bound and not (plain >= ordinary and is_ordinary(text, start, end, words)):
                 yield Span(start, end, "UNSURE", round(1.0 - plain, 6), f"{detector}-plain")
-        plainness = _plainness(reading) if sure_from < 1 else {}
+        plainness = _plainness(reading) if forgiving else {}
         for rule in rules:
             usual = sure_from if rule in SOFT_RULES else math.inf
             for start, end in RULES[rule](text, self.language):
-                enough = plain_from(text, start, end, usual, sure_from)
+                enough = plain_from(text, start, end, usual, sure_from, words)
                 if not all(plainness.get(place, -1.0) >= enough for place in range(start, end)):
                     yield Span(start, end, rule.upper(), 1.0, "rule")
 
@@ -255,9 +264,8 @@ def _record(settings: DetectSettings, policy: StrictPolicy | ConservativePolicy)
         "python": platform.python_version(),
     }
     if isinstance(policy, ConservativePolicy):
-        stands_on["words"] = rules_identity(settings.conservative.rules, policy.language)
+        stands_on["words"] = words_identity(policy.language)
         if policy.reads is not None:
-            stands_on["words"] = rules_identity(tuple(RULES), policy.language)
             stands_on["languages"] = {
                 "read": sorted(policy.reads),
                 "versions": versions("py3langid"),

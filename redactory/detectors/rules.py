@@ -25,10 +25,11 @@ _SMALL = re.compile(r"[a-z]+(?:['’-][a-z]+)*")
 _NUMBER = re.compile(
     r"[(\[]*[$£€]?(?:[0-9]{1,3}(?:,[0-9]{3})*(?:\.[0-9]{1,2})?|(?:1[89]|20)[0-9]{2})(?:st|nd|rd|th|s|k|m|bn)?"
 )
+_HASHTAG = re.compile(r"#[A-Za-z]*[.,!?:;]*")
 _NUMBER_BEFORE, _NUMBER_AFTER = re.compile(r"\d\S{0,30}\s+\Z"), re.compile(r"\S{0,30}\s+\S{0,30}\d")
 _NEAR = 64
-SURE_SMALL, SURE_NUMBER = 0.999, 0.99
-"""From where on a word in small letters and a number by itself are plain, where ``sure`` asks for more.
+SURE_CAPITALS, SURE_NUMBER, SURE_SMALL = 0.98, 0.99, 0.999
+"""From where on a word in such letters, and a number or hashtag, are plain, where ``sure`` asks for more.
 
 On labelled text that no tagger was trained on, hardly a secret in these forms was held as plain as this.
 """
@@ -88,20 +89,29 @@ SOFT_RULES: frozenset[RuleName] = frozenset({"capital", "name", "word"})
 """Rules whose hit is forgiven where the engines are sure that the words are plain."""
 
 
-def plain_from(text: str, start: int, end: int, usual: float, sure: float) -> float:
+def plain_from(text: str, start: int, end: int, usual: float, sure: float, words: Set[str]) -> float:
     """How plain the engines must hold a hit for it to be forgiven: ``usual``, if its form is no everyday one.
 
+    Everyday are a word in small letters, and one of ``words`` in capitals throughout, as in "GREAT".
     A number beside another one may be a part of something longer, as in "555 12 34".
     """
-    if _SMALL.fullmatch(text, start, end):
+    written = text[start:end]
+    if _SMALL.fullmatch(written):
         return min(sure, SURE_SMALL)
-    if (
+    if written.isupper() and _is_listed(written, words):
+        return min(sure, SURE_CAPITALS)
+    if _HASHTAG.fullmatch(written) or (
         _NUMBER.fullmatch(text, start, end)
         and not _NUMBER_BEFORE.search(text[max(0, start - _NEAR) : start])
         and not _NUMBER_AFTER.match(text, end)
     ):
         return min(sure, SURE_NUMBER)
     return usual
+
+
+def is_ordinary(text: str, start: int, end: int, words: Set[str]) -> bool:
+    """Whether a token is one of ``words`` as it is written in a dictionary, in small letters."""
+    return bool(_SMALL.fullmatch(text, start, end)) and _is_listed(text[start:end], words)
 
 
 _CAPITAL_NOUNS = frozenset({"de", "lb"})
@@ -116,14 +126,13 @@ def holding(rules: Sequence[RuleName], language: str) -> tuple[RuleName, ...]:
     return tuple(rule for rule in rules if rule not in silent)
 
 
-def rules_identity(rules: Sequence[RuleName], language: str) -> str | None:
-    """What changes the rules' hits besides versions: the hash of the word list, where it is used."""
-    return _words_hash(language) if "word" in holding(rules, language) else None
+def words_identity(language: str) -> str | None:
+    """What changes the rules' hits besides versions: the hash of the word list, None without one."""
+    return _words_hash(language) if words_if_any(language) else None
 
 
 @functools.cache
 def _words_hash(language: str) -> str:
-
     return hash_of(sorted(words_of(language)))
 
 

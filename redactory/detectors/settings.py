@@ -384,15 +384,16 @@ class ConservativeSettings(Settings):
         0.9,
         ge=0,
         le=1,
-        description="A token whose probability of being plain is below this makes its point private.",
+        description="A token whose probability of being plain is below this makes its point private; an "
+        "ordinary word in small letters may be twice as far from 1.",
     )
     sure: float = Field(
         0.9999,
         ge=0,
         le=1,
         description="A word hit by the rules capital, name or word alone is forgiven where every engine that "
-        "scores tokens holds it plain with at least this (in small letters: with 0.999, and a number by "
-        "itself: with 0.99, where this is more); at 1, nothing is forgiven.",
+        "scores tokens holds it plain with at least this (in small letters: with 0.999; an ordinary word in "
+        "capitals: 0.98; a hashtag or a number by itself: 0.99; where this is more). At 1 nothing is.",
     )
     rules: tuple[RuleName, ...] = Field(
         ("digit", "symbol", "capital", "name", "word"),

@@ -82,7 +82,8 @@ def test_the_labels_of_own_recognizers_are_masked_at_any_score() -> None:
 def test_conservative_marks_every_span_and_every_doubt(
     reading: Reading, labels: dict[str, float], bound: float
 ) -> None:
-    cautious = ConservativePolicy(ConservativeSettings(plain_confidence=bound, rules=()))
+    # sure: 1, or an ordinary word could be doubted twice as much
+    cautious = ConservativePolicy(ConservativeSettings(plain_confidence=bound, rules=(), sure=1.0))
     marked = list(cautious.marks(TEXT, reading))
     unsure = marked[len(reading.spans) :]
     assert marked[: len(reading.spans)] == list(reading.spans)
@@ -186,8 +187,13 @@ def test_soft_rules_are_forgiven_where_every_token_under_the_hit_is_surely_plain
     ("text", "least"),
     [
         ("we zxqed it", 0.999),
+        ("it was GREAT", 0.98),
         ("for 3 of (1,000, the 2nd in 1999 at $2.50", 0.99),
+        ("so #tired #", 0.99),
+        ("see a#b", 2),
         ("we Zxqed it", 0.9999),
+        ("we ZXQED it", 0.9999),
+        ("it was Great", 0.9999),
         ("we zхqed it", 0.9999),  # the second letter is Cyrillic
         ("code 4711 it", 2),
         ("call 555 12 34", 2),
@@ -195,9 +201,24 @@ def test_soft_rules_are_forgiven_where_every_token_under_the_hit_is_surely_plain
         ("at 51.5072 north", 2),
     ],
 )
-def test_small_words_and_single_numbers_are_forgiven_at_lower_bounds(text: str, least: float) -> None:
+def test_words_in_common_forms_and_single_numbers_are_forgiven_at_lower_bounds(
+    text: str, least: float
+) -> None:
     policy = ConservativePolicy(ConservativeSettings())
-    for plain in (0.9899, 0.99, 0.9989, 0.999, 0.9998, 0.9999, 1.0):
+    for plain in (0.9799, 0.98, 0.9899, 0.99, 0.9989, 0.999, 0.9998, 0.9999, 1.0):
+        reading = Reading(plain=(Plain(0, len(text), plain, "tagger"),))
+        assert any(policy.marks(text, reading)) is (plain < least)
+
+
+@pytest.mark.parametrize(
+    ("text", "language", "least"),
+    [("bakery", "en", 0.8), ("zxqed", "en", 0.9), ("Bakery", "en", 0.9), ("bakery", "fr", 0.9)],
+)
+def test_an_ordinary_word_in_small_letters_may_be_doubted_twice_as_much(
+    text: str, language: str, least: float
+) -> None:
+    policy = ConservativePolicy(ConservativeSettings(rules=()), language)
+    for plain in (0.79, 0.81, 0.89, 0.91):
         reading = Reading(plain=(Plain(0, len(text), plain, "tagger"),))
         assert any(policy.marks(text, reading)) is (plain < least)
 

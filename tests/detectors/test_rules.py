@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from redactory.detectors import DetectSettings
 from redactory.detectors.policy import policies_of
-from redactory.detectors.rules import RULES, holding, outside, rules_identity, words_of
+from redactory.detectors.rules import RULES, holding, outside, words_identity, words_of
 from redactory.foundation.errors import ConfigurationError
 
 
@@ -92,7 +92,7 @@ def test_rules_hold_in_their_own_languages_and_a_word_list_that_is_asked_for_by_
     assert holding(tuple(RULES), "en") == holding(tuple(RULES), "auto") == tuple(RULES)
     assert holding(tuple(RULES), "fr") == ("digit", "symbol", "capital")
     assert holding(tuple(RULES), "de") == ("digit", "symbol"), "every noun has a capital"
-    assert rules_identity(tuple(RULES), "fr") is None
+    assert words_identity("fr") is None
     policies_of(DetectSettings.model_validate({"language": "fr"}))
     with pytest.raises(ConfigurationError, match="'fr'"):
         policies_of(DetectSettings.model_validate({"language": "fr", "conservative": {"rules": ["word"]}}))
