@@ -5,7 +5,7 @@ digits in words, and so on) and put into sentences that are public without them,
 the point private.  Printed as JSON, by form and by kind: how many secrets π masks whole, and how many both
 policies miss, which is that the point stays public; ``plain`` are the same secrets as they are.  Then the
 sentences without a secret, and lawful text with characters that can hide something (joined emoji, Persian,
-soft hyphens, ...): how many are public.
+soft hyphens, ...): how many are public.  Then as many cases again in six other languages.
 
     python benchmarks/hidden_forms.py
     python benchmarks/hidden_forms.py --cases 3000 --seed 7 --show      # the misses, on standard error
@@ -65,6 +65,90 @@ CARRIERS: Mapping[str, Sequence[str]] = {
         "please bring the boxes to {the garage} in the morning",
         "please leave everything at {the door} if you can",
     ),
+}
+ABROAD: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "de": {
+        "name": ("ich habe es {meiner Mutter} schon gesagt", "am Abend hat uns {die Schwester} angerufen"),
+        "number": (
+            "bitte nimm {das hier}, wenn du noch etwas brauchst",
+            "auf dem Zettel steht {etwas}, glaube ich",
+        ),
+        "contact": (
+            "schreib einfach an {uns}, wenn du Zeit hast",
+            "du findest alles bei {mir}, wenn du willst",
+        ),
+        "address": (
+            "das alles liegt jetzt bei {uns}",
+            "wir wohnen seit langem in {der Stadt} und bleiben da",
+        ),
+    },
+    "es": {
+        "name": ("ya se lo he dicho a {mi madre} esta tarde", "anoche nos llamó {mi hermana} muy contenta"),
+        "number": ("usa {este} si necesitas algo más", "en el papel pone {algo}, me parece"),
+        "contact": ("escribe a {nosotros} cuando tengas tiempo", "lo puedes ver todo en {casa} si quieres"),
+        "address": ("las cajas están en {casa} ahora", "viven en {la costa} desde hace tiempo"),
+    },
+    "fr": {
+        "name": ("je l'ai déjà dit à {ma mère} ce matin", "hier soir {ma sœur} nous a parlé longtemps"),
+        "number": (
+            "prenez {celui-ci} si vous avez besoin d'autre chose",
+            "sur le papier il y a {ceci}, je crois",
+        ),
+        "contact": ("il suffit d'écrire à {nous} quand vous avez le temps", "tout est chez {moi} si tu veux"),
+        "address": (
+            "les cartons sont à {la maison} maintenant",
+            "ils vivent à {la campagne} depuis longtemps",
+        ),
+    },
+    "it": {
+        "name": ("l'ho già detto a {mia madre} questa mattina", "ieri sera ci ha chiamato {mia sorella}"),
+        "number": ("prendi {questo} se ti serve altro", "sul foglio c'è scritto {qualcosa}, credo"),
+        "contact": ("scrivi a {noi} quando hai tempo", "trovi tutto da {me} se vuoi"),
+        "address": ("le scatole sono a {casa} adesso", "abitano in {campagna} da tanto tempo"),
+    },
+    "nl": {
+        "name": ("ik heb het al aan {mijn moeder} verteld", "gisteren belde {mijn zus} ons op"),
+        "number": ("neem {deze} als je nog iets nodig hebt", "op het papier staat {iets}, denk ik"),
+        "contact": ("schrijf maar naar {ons} als je tijd hebt", "je vindt alles bij {mij} als je wilt"),
+        "address": ("de dozen staan nu bij {ons}", "ze wonen al lang in {de stad} en blijven daar"),
+    },
+    "pt": {
+        "name": ("já contei tudo para {minha mãe} esta manhã", "ontem à noite {minha irmã} ligou para nós"),
+        "number": ("use {este} se precisar de mais alguma coisa", "no papel está escrito {algo}, acho eu"),
+        "contact": ("escreva para {nós} quando tiver tempo", "tudo está em {casa} se você quiser"),
+        "address": ("as caixas estão em {casa} agora", "eles moram em {uma aldeia} há muito tempo"),
+    },
+}
+"""The same in other languages."""
+DIGITS = {
+    "de": "null eins zwei drei vier fünf sechs sieben acht neun",
+    "es": "cero uno dos tres cuatro cinco seis siete ocho nueve",
+    "fr": "zéro un deux trois quatre cinq six sept huit neuf",
+    "it": "zero uno due tre quattro cinque sei sette otto nove",
+    "nl": "nul een twee drie vier vijf zes zeven acht negen",
+    "pt": "zero um dois três quatro cinco seis sete oito nove",
+}
+SIGNS_ABROAD = {
+    "de": {
+        ".": "punkt",
+        "@": "at",
+        "-": "strich",
+        "/": "schrägstrich",
+        ":": "doppelpunkt",
+        "_": "unterstrich",
+    },
+    "es": {".": "punto", "@": "arroba", "-": "guion", "/": "barra", ":": "dos puntos", "_": "guion bajo"},
+    "fr": {".": "point", "@": "arobase", "-": "tiret", "/": "barre", ":": "deux points", "_": "souligné"},
+    "it": {
+        ".": "punto",
+        "@": "chiocciola",
+        "-": "trattino",
+        "/": "barra",
+        ":": "due punti",
+        "_": "trattino basso",
+    },
+    "nl": {".": "punt", "@": "apenstaartje", "-": "streepje", "/": "schuine streep", ":": "dubbele punt"},
+    "pt": {".": "ponto", "@": "arroba", "-": "traço", "/": "barra", ":": "dois pontos", "_": "sublinhado"},
 }
 LAWFUL: Mapping[str, tuple[str, Sequence[str]]] = {
     "joined emoji": (
@@ -226,6 +310,27 @@ def _wide(secret: str, chance: Chance) -> str | None:
     return _replaced(secret, table, chance)
 
 
+def _spelled_abroad(secret: str, chance: Chance, language: str) -> str | None:
+    """Digits and signs in words of another language."""
+    if sum(map(str.isdigit, secret)) < 4:
+        return None
+    digits, signs = DIGITS[language].split(), SIGNS_ABROAD[language]
+    words = [
+        digits[int(sign)] if sign.isdigit() else signs.get(sign, sign)
+        for sign in secret
+        if sign not in " -()+"
+    ]
+    return chance.choice((" ", " ", ", ", "-")).join(words)
+
+
+def _at_dot_abroad(secret: str, chance: Chance, language: str) -> str | None:
+    if "@" not in secret and not re.search(r"[a-z]\.[a-z]", secret):
+        return None
+    signs = SIGNS_ABROAD[language]
+    around = chance.choice(("({})", "[{}]", " {} ", " ({}) ", "{{{}}}", "-{}-"))
+    return secret.replace("@", around.format(signs["@"])).replace(".", around.format(signs["."]))
+
+
 def _spelled(secret: str, chance: Chance) -> str | None:
     """Digits in words, some pairs of them as one number."""
     if sum(map(str.isdigit, secret)) < 4:
@@ -330,26 +435,32 @@ FORMS: Mapping[str, Callable[[str, Chance], str | None]] = {
 # The benchmark.
 
 
-def cases(count: int, seed: int) -> list[tuple[Case, Case]]:
+def cases(count: int, seed: int, language: str = "en") -> list[tuple[Case, Case]]:
     """``count`` cases in turn over the forms, each with the secret as it is beside it."""
     chance, found = random.Random(seed), list[tuple[Case, Case]]()
     Faker.seed(seed)
-    fakers = [_faker(locale) for locale in LOCALES]
+    own = [locale for locale in LOCALES if locale.startswith(language)]
+    fakers = [_faker(locale) for locale in (LOCALES if language == "en" else own)]
+    carriers = CARRIERS if language == "en" else ABROAD[language]
     for form in itertools.islice(itertools.cycle(FORMS), count):
-        kind, secret, hidden = _hidden(form, chance, fakers)
-        carrier = chance.choice(CARRIERS[KINDS[kind][0]])
+        kind, secret, hidden = _hidden(form, chance, fakers, language)
+        carrier = chance.choice(carriers[KINDS[kind][0]])
         found.append((_placed(carrier, hidden, form, kind), _placed(carrier, secret, "plain", kind)))
     return found
 
 
-def _hidden(form: str, chance: Chance, fakers: Sequence[Faker]) -> tuple[str, str, str]:
+_ABROAD_FORMS = {"digits in words": _spelled_abroad, "(at), [dot]": _at_dot_abroad}
+
+
+def _hidden(form: str, chance: Chance, fakers: Sequence[Faker], language: str) -> tuple[str, str, str]:
     """A kind, a secret of it, and how it is written in ``form``."""
+    own = None if language == "en" else _ABROAD_FORMS.get(form)
     while True:
         kind = chance.choice(tuple(KINDS))
         # letters that ASCII does not have would be found by themselves
         secret = unicodedata.normalize("NFKD", KINDS[kind][1](chance, chance.choice(fakers)))
         secret = secret.encode("ascii", "ignore").decode()
-        hidden = FORMS[form](secret, chance)
+        hidden = own(secret, chance, language) if own else FORMS[form](secret, chance)
         if hidden is not None and hidden != secret:
             return kind, secret, hidden
 
@@ -400,6 +511,14 @@ def _plain_settings(language: str) -> DetectSettings:
     return DetectSettings.model_validate(given)
 
 
+def _abroad(language: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """The same of another language, with a sixth of the cases."""
+    detector = Detector(DetectSettings.model_validate({"language": language}))
+    found = [hidden for hidden, _ in cases(arguments.cases // len(ABROAD) + 1, arguments.seed, language)]
+    clean = [re.sub("[{}]", "", carrier) for carriers in ABROAD[language].values() for carrier in carriers]
+    return {"hidden": measured(detector, found, arguments.show), "clean": public_of(detector, clean)}
+
+
 def main() -> None:
     """Measure; one JSON object on standard output."""
     parser = argparse.ArgumentParser()
@@ -423,6 +542,7 @@ def main() -> None:
                 for name, (language, texts) in LAWFUL.items()
             },
         },
+        **{language: _abroad(language, arguments) for language in ABROAD},
     }
     print(json.dumps(result, indent=1, ensure_ascii=False, allow_nan=False))
 

@@ -80,6 +80,28 @@ def test_telephone_numbers_of_the_language_are_masked_and_mostly_known_for_such(
 
 
 @pytest.mark.parametrize(
+    ("language", "locale", "share"),
+    [
+        ("de", "de_DE", 0.97),
+        ("es", "es_ES", 0.85),
+        ("fr", "fr_FR", 0.8),
+        ("it", "it_IT", 0.97),
+        ("nl", "nl_NL", 0.97),
+        ("pt", "pt_BR", 0.6),
+    ],
+)
+def test_addresses_of_the_language_are_masked_whole(language: str, locale: str, share: float) -> None:
+    faker = Faker(locale)
+    faker.seed_instance(4)
+    texts = [faker.address() for _ in range(200)]
+    whole = 0
+    for text, found in zip(texts, detector(language).detect(texts), strict=True):
+        covered = {place for span in found.strict for place in range(span.start, span.end)}
+        whole += {place for place, sign in enumerate(text) if sign.isalnum()} <= covered
+    assert whole >= share * len(texts)
+
+
+@pytest.mark.parametrize(
     ("language", "text", "label"),
     [
         ("de", "Steuernummer 93/815/08152", "DE_TAX_NUMBER"),

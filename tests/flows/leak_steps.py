@@ -60,6 +60,7 @@ LATER = {
     "guarantee": ("redactory.training.guarantee.card:guarantee_card",),
     "verify": ("redactory.redaction.mask:route", "redactory.redaction.shards:read_batches"),
     "export": ("redactory.redaction.shards:read_batches",),
+    "choose": ("redactory.pipelines.choose:_candidates", "redactory.pipelines.policy:Policy.split_many"),
     "sample": ("redactory.evaluation.sample:draw_sample",),
     "score": ("redactory.evaluation.sample:measure_sample",),
     "describe": ("redactory.pipelines.readers.documents:first_rows",),
@@ -122,6 +123,7 @@ verify-json=0,1: verify {run} --json
 export=0,1: export {run} --to {run}-export --model crt
 export-verified=0,2: verify {run}-export
 publish=0,2: export {run} --whole --to {store}
+choose: label choose {config} --out {input}/{run}-chosen -n 8
 sample: label sample {run} -n 40 --seed 1
 score: label score {run} {run}/state/samples/sample/sample.jsonl --unchanged
 quarantine: quarantine list {run}
