@@ -521,18 +521,20 @@ swap(
     lambda real: lambda one, other, grams: tuple((one is other) * part for part in real(one, other, grams)),
     "large",
 )
-swap(
-    check_sums,
-    "sums over the first 2048 rows",
-    matmul,
-    "_put",
-    lambda real: (
-        lambda total, found, fresh: real(
-            total, found * (total.storage_offset() < CHUNK_ROWS * total.shape[1]), fresh
-        )
-    ),
-    "large",
-)
+
+
+def _the_first_rows_alone(patch: Patch) -> None:
+    # cut into chunks are the products of oneDNN, which is not taken on every processor
+    patch.setattr(matmul, "_ONEDNN", True)
+    put = matmul._put
+
+    def spoilt(total: Tensor, found: Tensor, fresh: bool) -> None:
+        put(total, found * (total.storage_offset() < CHUNK_ROWS * total.shape[1]), fresh)
+
+    patch.setattr(matmul, "_put", spoilt)
+
+
+SABOTAGES["sums over the first 2048 rows"] = _the_first_rows_alone, "large", check_sums
 swap(
     check_sums,
     "pieces after the first left out",
