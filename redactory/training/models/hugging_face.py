@@ -280,17 +280,21 @@ def read_model(folder: Path, kind: str, task: Any, **config: Any) -> tuple[Any, 
 
 
 def without_dropout(model: Any) -> Any:
-    """The model with every dropout set to nothing, in its modules and in its configuration."""
+    """The model with every dropout and jitter set to nothing, in its modules and in its configuration."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-        for name in ("attention_dropout", "dropout", "dropout_prob"):
-            if isinstance(getattr(module, name, None), float):
+        for name, value in list(vars(module).items()):
+            if isinstance(value, float) and _draws(name):
                 setattr(module, name, 0.0)
-    for key in list(model.config.to_dict()):
-        if ("dropout" in key or "pdrop" in key) and isinstance(getattr(model.config, key), float):
+    for key, value in model.config.to_dict().items():
+        if isinstance(value, float) and _draws(key):
             setattr(model.config, key, 0.0)
     return model
+
+
+def _draws(name: str) -> bool:
+    return "drop" in name or "jitter" in name
 
 
 def fit_vocabulary(model: Any, size: int) -> None:
