@@ -20,7 +20,7 @@ from pydantic import (
 from redactory.foundation.errors import ConfigurationError, listed
 from redactory.foundation.settings import Record, Settings
 from redactory.training.mechanism import LARGEST_CLIP, SMALLEST_CLIP
-from redactory.training.models.settings import LstmSettings, ModelSettings, TransformerSettings
+from redactory.training.models.settings import FolderSettings, LstmSettings, ModelSettings, of_folder
 from redactory.training.units import (
     BoundingSettings,
     FederatedSettings,
@@ -347,7 +347,8 @@ class TrainSettings(Settings):
             return "train.classes: they belong to task classify"
         if classify and kind in ("gpt2", "llama"):
             return (
-                f"train.model.kind: {kind} predicts words; task classify needs lstm, awd-lstm, bilstm or bert"
+                f"train.model.kind: {kind} predicts words; task classify needs lstm, awd-lstm, bilstm, bert "
+                "or a folder"
             )
         if not classify and kind in ("bert", "bilstm"):
             return f"train.model.kind: {kind} predicts classes; give task classify, or another kind"
@@ -363,7 +364,7 @@ class TrainSettings(Settings):
         if not trainer.of_units:
             able = ", ".join(name for name, one in TRAINERS.items() if one.of_units)
             return f"train.public_text serves {able}" if self.public_text else None
-        from_folder = isinstance(self.model, TransformerSettings) and self.model.folder is not None
+        from_folder = isinstance(self.model, FolderSettings)
         if trainer.hides_units and self.public_text is None and not from_folder:
             return (
                 f"train.public_text: {self.trainer} hides users and entities, so not even the vocabulary may "
@@ -415,9 +416,9 @@ def settings_json(settings: TrainSettings) -> dict[str, Any]:
 
 def by_name(found: dict[str, Any]) -> dict[str, Any]:
     """Settings as JSON with the folder of pretrained weights by its name: they leave with the model."""
-    model = found["model"]
+    model = of_folder(found["model"])
     if model.get("folder") is None:
-        return found
+        return {**found, "model": {k: part for k, part in model.items() if k not in ("folder", "lora")}}
     return {**found, "model": {**model, "folder": PurePath(model["folder"]).name}}
 
 

@@ -42,6 +42,7 @@ from redactory.training.model import (
     classifier_of,
     identity_of,
     network_of,
+    require_clippable,
     save_model,
     tokenizer_of,
 )
@@ -112,6 +113,8 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
         run.checkpoint(name).unlink(missing_ok=True)  # of a training whose ledger is gone
     # before anything is booked or recorded: what cannot be built costs nothing, and may be mended
     model = _built(run, settings, public_text)
+    if trainer.in_pieces(settings):
+        require_clippable(model)
     budget = Budget.of(settings)
     named = f"{run.root.name}/{name}"
     if budget and (spec.broken or not log.records):
@@ -146,7 +149,7 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
         )
     _require_same_text(public_text, head)
     before, folder = fresh_model(run, settings, stream, public_text), run.model(name)
-    files = [path.name for path in save_model(folder, model)]
+    files = [path.relative_to(folder.root).as_posix() for path in save_model(folder, model)]
     moved = update_norms(before.network, model.network)
     weights = file_sha256(folder.weights)
     log.append(END, {"steps": spec.steps, "weights": weights, "files": files, "update_norms": moved})

@@ -23,7 +23,7 @@ from redactory.training.data import EncodedPoints
 from redactory.training.model import LanguageModel, identity_of, network_of
 from redactory.training.models.network import LanguageNetwork
 from redactory.training.models.settings import AwdLstmSettings
-from redactory.training.settings import TrainSettings, by_name
+from redactory.training.settings import TrainSettings, by_name, settings_json
 from redactory.training.tokenizer import FolderTokenizer, Tokenizer
 from redactory.training.train import update_norms
 from tests.training.conftest import PUBLIC_TEXTS, small
@@ -159,7 +159,8 @@ def test_the_folder_is_named_and_not_where_it_lies(
     assert read_manifest(model)["settings"]["model"]["folder"] == "gpt2"
     assert not [p.name for p in model.root.iterdir() if b"a place of mine" in p.read_bytes()]
     # an earlier version wrote the whole path
-    assert by_name({"model": {"folder": str(own)}}) == {"model": {"folder": "gpt2"}}
+    spelled = {"kind": "gpt2", "folder": str(own), "layers": 4, "width": 256, "heads": 4, "context": 128}
+    assert by_name({"model": {**spelled, "lora": None}})["model"] == settings_json(settings)["model"]
     elsewhere = shutil.copytree(own, tmp_path / "elsewhere" / "gpt2")
     moved = small(model={"kind": "gpt2", "folder": elsewhere}, max_tokens=40, epochs=1)
     assert train_model(run, moved) == told

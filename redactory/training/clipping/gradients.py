@@ -348,9 +348,9 @@ class Tape:
                     raise Inseparable(
                         self.names[key],
                         f"its layer met {use.examples} rows in a batch of {examples}; the first dimension of "
-                        "its input must be the batch. Where points and places share it (mixtures of experts), "
-                        "say how many points there are; where it has nothing of the points (relative "
-                        "positions), check_exact has the block around it recorded as one",
+                        "its input must be the batch. Where points and places share it (experts, OPT), give "
+                        "the number of points; where it knows none (relative positions), have check_exact "
+                        "record the block around it as one",
                     )
 
 

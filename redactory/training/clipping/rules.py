@@ -233,7 +233,12 @@ def _batched(x: Tensor, name: str, tape: Tape) -> tuple[Tensor, bool]:
     if x.dim() < 2:
         raise Inseparable(name, "its input has no dimension for the points of a batch")
     joined = tape.joined(len(x))
-    return x.unflatten(0, (tape.examples, -1)) if joined else x, joined
+    return _split(x, tape.examples) if joined else x, joined
+
+
+def _split(x: Tensor, points: int) -> Tensor:
+    """[B·T, ...] to [B, T, ...]."""
+    return x.reshape(points, len(x) // points, *x.shape[1:])
 
 
 def _each_its_own(x: Tensor, tape: Tape) -> Tensor:
@@ -389,7 +394,7 @@ class _Call:
         """``x`` with the points in a dimension of their own."""
         if not x.dim():
             raise Inseparable(self.name, "every tensor in and out must begin with the batch")
-        return x.unflatten(0, (self.examples, -1)) if joined else x
+        return _split(x, self.examples) if joined else x
 
     def _alone(self, parameters: Named, inputs: list[Tensor]) -> list[Tensor]:
         leaves = list(self.leaves)

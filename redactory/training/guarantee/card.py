@@ -183,7 +183,7 @@ def _card(
     return {
         "format": form,
         "model": name,
-        "kind": facts.settings.model.kind,
+        "kind": (facts.base or {}).get("model_type", facts.settings.model.kind),
         "trainer": facts.settings.trainer,
         "holds": spec.broken is None,
         "holds_reason": spec.broken,
@@ -330,7 +330,7 @@ def guarantee_page(card: dict[str, Any]) -> str:
         units=units,
         titles=_TITLES_OF_UNITS if units else _TITLES,
         library=library_of(card["kind"]),
-        opened_with=opened_with(card["kind"]),
+        opened_with=opened_with(card["kind"], card.get("task", "next-word")),
         bounds=[] if units else list(_bounds(card)),
         event=json.dumps(card.get("event"), sort_keys=True),
     )
