@@ -29,12 +29,13 @@ from redactory.training.guarantee.figures import (
 )
 from redactory.training.guarantee.spec import (
     EXAMPLE,
+    START,
     LedgerFacts,
-    MissRates,
     TrainingSpec,
     by_texts_alone,
     ledger_facts,
     parent_manifest,
+    spec_in,
 )
 from redactory.training.mechanism import PoissonUsersGaussian
 from redactory.training.model import library_of, opened_with
@@ -60,7 +61,7 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
     manifest = parent_manifest(run, facts)
     blind = blind_words(blind_of(manifest)) if facts.trainer.by_policy else None
     measured = None if blind or not by_texts_alone(manifest) else recall or facts.settings.recall
-    spec = spec_of(facts, manifest, measured)
+    spec = spec_in(run, facts, measured)
     claim, refusal = Claim.of(spec), spec.refusal
     figures = refused(EPSILONS, refusal, claim.group_sizes) if refusal else figures_of(claim)
     coverage = None
@@ -84,9 +85,7 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
             "blind": blind,
             "public_labels": list(public_of(manifest)) if spec.trainer.by_policy else [],
             "event": event_tree(claim.spent) if spec.mechanism else None,
-            "sensitivity": sum(one.rows * one.mechanism.sensitivity(claim.missed) for one in claim.spent)
-            if spec.mechanism
-            else None,
+            "sensitivity": spec.rows * spec.mechanism.sensitivity(claim.missed) if spec.mechanism else None,
             "miss_rates": {
                 "gamma_upper": spec.rates.gamma,
                 "delta_2_upper": spec.rates.delta_2,
@@ -150,13 +149,6 @@ def units_card(name: str, facts: LedgerFacts) -> dict[str, Any]:
     )
 
 
-def spec_of(
-    facts: LedgerFacts, manifest: Mapping[str, Any], recall: RecallMeasurement | None
-) -> TrainingSpec:
-    """The spec of the training that a ledger proves, of a run with this ``manifest``."""
-    return facts.spec(manifest["dedup"], MissRates.of_run(recall, manifest), manifest.get("known_in"))
-
-
 def accountants(figures: Figures, second: str | None = WORDS["second_accountant"]) -> dict[str, Any]:
     """Who computed the figures, and the bounds that each of them lies between."""
     return {
@@ -189,6 +181,7 @@ def _card(
         "holds_reason": spec.broken,
         "seeded": facts.seeded,
         "ledger": {"head": facts.chain_head, "steps": facts.steps, "parent": facts.parent},
+        **({"base": facts.base} if START in (facts.base or {}) else {}),
         "versions": facts.versions,
         **({} if facts.settings.device == "cpu" else {"device": facts.settings.device}),
         "sampler_run": sampler,
@@ -218,6 +211,7 @@ def _words(spec: TrainingSpec, manifest: Mapping[str, Any], recall: tuple[str, .
         instead["an index or warm start from earlier runs"] = WORDS["indexed"].format(**index)
     own = [*([rule] if rule and by_policy else []), *spec.trainer.assumptions, *(recall if by_policy else ())]
     own += [WORDS["known_in_example"]] if spec.known_in == EXAMPLE else []
+    own += [WORDS["staged"].format(name=spec.start.settings.model_name)] if spec.start else []
     steps = [*WORDS["pre_steps"], *WORDS["pre_steps_by_policy"][slice(None) if by_policy else slice(1, 2)]]
     return {
         "assumptions": [*WORDS["assumptions"], *own, *_resting_on(spec), *instead.values()],

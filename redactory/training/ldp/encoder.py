@@ -29,7 +29,7 @@ from redactory.redaction.folder import ModelFolder, RunFolder, SealedFolder
 from redactory.redaction.sealing import broken_files, seal
 from redactory.training.accounting import Spendings
 from redactory.training.data import Batch, EncodedPoints
-from redactory.training.guarantee.spec import ledger_facts
+from redactory.training.guarantee.spec import START, ledger_facts
 from redactory.training.model import is_classifier, load_classifier, load_model, rebuilt
 from redactory.training.models.hugging_face import (
     ClassifierNetwork,
@@ -264,6 +264,8 @@ def _trained(model: ModelFolder) -> tuple[dict[str, Any], Spendings]:
         refusal = f"{by}: {UPDATED}"
     elif facts.trainer.by_policy or facts.trainer.of_units:
         refusal = f"{by}: {OTHER_UNIT}"
+    elif START in (facts.base or {}):
+        refusal = "it started from another model of its run, which only the card of both adds up"
     elif facts.seeded:
         refusal = "trained with a seed: whoever knows it can subtract the noise. Train it without train.seed"
     elif card.get("epsilon_substitution") is None or card.get("holds") is not True:

@@ -120,7 +120,7 @@ class TransformerSettings(Settings):
         if isinstance(value, dict):
             if value.get("lora") is not None:
                 raise ValueError("lora adapts pretrained weights: give their folder")
-            value = {key: part for key, part in value.items() if key not in ("folder", "lora")}
+            value = {k: part for k, part in value.items() if k not in ("folder", "lora") or part is not None}
         return value
 
     @model_validator(mode="after")
