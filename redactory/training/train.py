@@ -175,8 +175,8 @@ def _base_of(run: RunFolder, settings: TrainSettings) -> dict[str, Any] | None:
         return identity_of(settings.model)
     if own.resolve().parent != run.models.resolve():
         raise ConfigurationError(
-            f"train.model.folder: {own.name} is a model of another run, so trained on its text, and nothing adds "
-            "up what it spent there with this: give weights that are public, or a model of this run"
+            f"train.model.folder: {own.name} is a model of another run, so trained on its text, and nothing "
+            "adds up what it spent there with this: give weights that are public, or a model of this run"
         )
     if not is_finished(run.model(own.resolve().name)):
         raise ConfigurationError(f"train.model.folder: models/{own.resolve().name} is not finished")

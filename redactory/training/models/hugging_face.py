@@ -251,6 +251,7 @@ def context_of(model: Any) -> int | None:
     return None if length is None or length < 0 else int(length)
 
 
+_UNREAD = "it cannot read points of several lengths, with and without an end token ({})"
 LENGTHS = (5, 3, 2)
 """Of the points that mean nothing: their number and the longest are prime."""
 
@@ -264,6 +265,8 @@ def require_exact(network: HuggingFaceNetwork, pad_id: int, end_id: int) -> None
     )
     real = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
     inputs = torch.tensor(plain)[drawn].masked_fill(~real, pad_id)
+    for place, length in enumerate(LENGTHS[1:], 1):  # the first is cut off, before its end token
+        inputs[place, length - 1] = end_id
     targets = inputs.roll(-1, 1)
     if isinstance(network, ClassifierNetwork):
         targets = torch.arange(len(LENGTHS))[:, None] % len(network.classes)
@@ -272,9 +275,7 @@ def require_exact(network: HuggingFaceNetwork, pad_id: int, end_id: int) -> None
     try:
         check_exact(network.train(), partial(network.point_losses, batch), alone)
     except (IndexError, RuntimeError, TypeError, ValueError) as error:
-        words = (
-            error if isinstance(error, ConfigurationError) else f"it cannot be run ({type(error).__name__})"
-        )
+        words = error if isinstance(error, ConfigurationError) else _UNREAD.format(type(error).__name__)
         raise ConfigurationError(
             f"train.model: no private training of this {network.model.config.model_type}: {words}"
         ) from None
