@@ -183,7 +183,7 @@ def test_what_did_not_move_is_a_failure() -> None:
         update_norms(network, broken)
 
 
-def test_a_folder_is_named_by_its_content_and_a_model_of_a_run_is_refused(
+def test_a_folder_is_named_by_its_content_and_one_fitted_to_labels_is_refused(
     folders: dict[str, Path], tmp_path: Path
 ) -> None:
     own = shutil.copytree(folders["gpt2"], tmp_path / "own")
@@ -192,14 +192,9 @@ def test_a_folder_is_named_by_its_content_and_a_model_of_a_run_is_refused(
     (own / "generation_config.json").write_text("{}")
     assert identity_of(settings) != before
     tokenizer = FolderTokenizer.from_folder(own)
-    (own / "ledger.jsonl").touch()
-    with pytest.raises(ConfigurationError, match="model of a run"):
-        network_of(settings, tokenizer)
-    (own / "ledger.jsonl").rename(own / "fit.json")
+    (own / "fit.json").touch()
     with pytest.raises(ConfigurationError, match="redactory fit"):
         network_of(settings, tokenizer)
-    with pytest.raises(ConfigurationError, match="kind 'gpt2'"):
-        network_of(TrainSettings(model={"kind": "llama", "folder": folders["gpt2"]}).model, tokenizer)
 
 
 def test_a_folders_tokenizer_keeps_text_and_makes_no_special_token_of_it(folders: dict[str, Path]) -> None:

@@ -262,10 +262,10 @@ def _trained(model: ModelFolder) -> tuple[dict[str, Any], Spendings]:
     by, refusal = f"trained with {facts.settings.trainer}", None
     if facts.mechanism is None:
         refusal = f"{by}: {UPDATED}"
-    elif facts.trainer.by_policy or facts.trainer.of_units:
-        refusal = f"{by}: {OTHER_UNIT}"
     elif START in (facts.base or {}):
         refusal = "it started from another model of its run, which only the card of both adds up"
+    elif facts.trainer.by_policy or facts.trainer.of_units:
+        refusal = f"{by}: {OTHER_UNIT}"
     elif facts.seeded:
         refusal = "trained with a seed: whoever knows it can subtract the noise. Train it without train.seed"
     elif card.get("epsilon_substitution") is None or card.get("holds") is not True:
