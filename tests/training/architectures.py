@@ -154,9 +154,10 @@ CLASSIFIERS: dict[str, dict[str, Any]] = {
 }
 REFUSED = {
     **dict.fromkeys(("xlnet", "fnet", "nystromformer"), "another loss beside a longer one"),
+    "mobilebert": "not that of autograd",
     **dict.fromkeys(("t5", "bart"), "with and without an end token"),
 }
-"""Classifiers that see padded places, or approximate over them; and those that look for the end token."""
+"""Classifiers that see padded places, that rounding moves far, and that look for the end token."""
 
 
 def architecture(kind: str, task: str, **config: Any) -> Any:
