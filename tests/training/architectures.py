@@ -157,7 +157,7 @@ REFUSED = {
     "mobilebert": "not that of autograd",
     **dict.fromkeys(("t5", "bart"), "with and without an end token"),
 }
-"""Classifiers that see padded places, that rounding moves far, and that look for the end token."""
+"""Classifiers that see padded places, and that look for the end token."""
 
 
 def architecture(kind: str, task: str, **config: Any) -> Any:

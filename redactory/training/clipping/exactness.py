@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.clipping.engine import (
-    APART,
     AS_ONE,
     ClippedGradient,
     check_supported,
@@ -28,8 +27,9 @@ from redactory.training.clipping.gradients import Inseparable
 
 Losses = Callable[[], Tensor]
 CLIP_NORM = 0.1
-_LOSS_APART = 1e-4
-"""How far a point's loss may lie beside others from what it is alone: rounding, of float32."""
+LOSS_APART, GRADIENT_APART = 1e-5, 1e-4
+"""How far, relative to the largest, a loss or a gradient may lie from what it should be: float32's rounding
+in a deep network, and no more."""
 
 
 def check_exact(network: nn.Module, losses: Losses, alone: Sequence[Losses]) -> None:
@@ -51,9 +51,9 @@ def check_exact(network: nn.Module, losses: Losses, alone: Sequence[Losses]) -> 
         expected, norms = _by_autograd(network, alone)
     distance = float((found.norms - norms).abs().max())
     for (name, parameter), share, own in _shares(network, found.flat, expected):
-        if parameter.numel() and float((share - own).norm()) > APART * float(expected.norm()):
+        if parameter.numel() and float((share - own).norm()) > GRADIENT_APART * float(expected.norm()):
             raise ConfigurationError(f"{name}: its clipped gradient is not that of autograd")
-    if distance > APART * float(norms.max()):
+    if distance > GRADIENT_APART * float(norms.max()):
         raise ConfigurationError("the norms of the points' gradients are not those of autograd")
 
 
@@ -65,7 +65,7 @@ def _check_losses(losses: Losses, alone: Sequence[Losses]) -> None:
         raise ConfigurationError("the network gives a point a loss that is no finite number")
     if not torch.equal(first, again):
         raise ConfigurationError("the network draws random numbers (dropout?), or remembers the last batch")
-    if float((first - single).abs().max()) > _LOSS_APART * max(1.0, float(single.abs().max())):
+    if float((first - single).abs().max()) > LOSS_APART * max(1.0, float(single.abs().max())):
         raise ConfigurationError(
             "the network gives a point another loss beside a longer one: it sees places that are padded, or "
             "other points, so that none has a gradient of its own"
