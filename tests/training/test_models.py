@@ -15,6 +15,7 @@ from redactory.evaluation import canary_exposure
 from redactory.evaluation.utility import perplexity
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.stream import RandomStream
+from redactory.pipelines.predict import _next_words
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import read_manifest
@@ -120,6 +121,8 @@ def test_every_kind_trains_and_is_read_again(
     loaded = load_model(run.model("m"))
     assert np.isfinite(np.concatenate(loaded.token_log_probs(TEXTS))).all()
     assert len(loaded.tokenizer.encode(MASK)) == 1
+    (words,) = _next_words(run.model("m"), ["Hello"], 3)  # one token may begin, end and pad
+    assert len(words) == 3
 
 
 def test_an_octet_that_is_no_text_is_spelled_as_what_it_is(folders: dict[str, Path]) -> None:
