@@ -1,7 +1,7 @@
 """Which networks of ``transformers`` the engine clips exactly: a table of fresh tiny configurations.
 
-Run: ``PYTHONPATH=. python benchmarks/clipping_architectures.py`` (a minute).  Exact: :func:`check_exact` held the clipped
-sum against autograd; "as one" are the blocks that are run again on each example alone.
+Run: ``PYTHONPATH=. python benchmarks/clipping_architectures.py`` (a minute).  Exact: the clipped sum was held
+against autograd (:func:`check_exact`); "as one" are the blocks that are run again on each example alone.
 """
 
 from __future__ import annotations
