@@ -98,7 +98,8 @@ def _next_words(folder: ModelFolder, texts: Sequence[str], top: int) -> Iterator
     for scores in trained.next_log_probs(texts):
         probabilities = np.zeros(len(names))
         np.add.at(probabilities, which, np.exp(scores))
-        probabilities[places[_UNSAID]] = 0.0
+        if _UNSAID in places:  # a folder's tokenizer may begin, end and pad with one token
+            probabilities[places[_UNSAID]] = 0.0
         yield [{"token": names[n], "probability": p} for n, p in _likeliest(probabilities, top)]
 
 

@@ -23,7 +23,7 @@ from redactory.redaction.folder import ModelFolder
 from redactory.redaction.sealing import read_manifest
 from redactory.training.data import EncodedPoints
 from redactory.training.models.hugging_face import (
-    LIBRARY,
+    CLASSES,
     CausalNetwork,
     ClassifierNetwork,
     HuggingFaceNetwork,
@@ -31,9 +31,13 @@ from redactory.training.models.hugging_face import (
     fresh,
     has_adapters,
     is_drawn,
+    kind_of,
     library_class,
     merged,
     read_model,
+    require_exact,
+    require_task,
+    save_adapters,
     with_adapters,
     without_dropout,
 )
@@ -47,7 +51,12 @@ from redactory.training.models.recurrent import (
     LstmLanguageModel,
     PooledClassifier,
 )
-from redactory.training.models.settings import OF_CLASSES, ModelSettings, TransformerSettings
+from redactory.training.models.settings import (
+    OF_CLASSES,
+    FolderSettings,
+    ModelSettings,
+    TransformerSettings,
+)
 from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, of_ours
 
 if TYPE_CHECKING:
@@ -59,8 +68,9 @@ _RECURRENT: dict[str, tuple[Any, Any]] = {
     "bilstm": (BiLstmEncoder, None),
     "bag": (BagEncoder, None),
 }
-"""By kind: the encoder below a classifier, and the language model.  Those of Hugging Face: ``LIBRARY``."""
+"""By kind: the encoder below a classifier, and the language model.  All others are of Hugging Face."""
 _FORMATS = {encoder.FORMAT: (encoder, language) for encoder, language in _RECURRENT.values()}
+_SEQUENCE = "ForSequenceClassification"
 _READ = "max_tokens"
 """The key of ``config.json`` that says how much of a text a classifier reads."""
 
@@ -78,7 +88,7 @@ def identity_of(settings: ModelSettings) -> dict[str, Any] | None:
             f"train.model.folder: there is no folder {folder}; give one on this machine, nothing is "
             "downloaded"
         )
-    return {"folder_sha256": folder_sha256(folder)}
+    return {"folder_sha256": folder_sha256(folder), "model_type": kind_of(folder)}
 
 
 def network_of(settings: ModelSettings, tokenizer: TextCodec) -> LanguageNetwork:
@@ -91,17 +101,18 @@ def network_of(settings: ModelSettings, tokenizer: TextCodec) -> LanguageNetwork
             f"train.model.kind: {settings.kind} reads a text as a whole and predicts no next word; "
             "use it with train.task: classify"
         )
-    if not isinstance(settings, TransformerSettings):
-        found: LanguageNetwork = _RECURRENT[settings.kind][1](tokenizer.size, settings)
-        return found
-    if settings.folder is None:
+    if isinstance(settings, TransformerSettings):
         ends = {"bos_token_id": tokenizer.begin_id, "eos_token_id": tokenizer.end_id}
         return CausalNetwork(fresh(settings.kind, settings, vocab_size=tokenizer.size, **ends))
-    model, _ = read_model(settings.folder, settings.kind, library_class(settings.kind))
+    if not isinstance(settings, FolderSettings):
+        found: LanguageNetwork = _RECURRENT[settings.kind][1](tokenizer.size, settings)
+        return found
+    require_task(settings.folder, "next-word")
+    model, missing = read_model(settings.folder, library_class("next-word"))
     fit_vocabulary(model, tokenizer.size)
     if settings.lora is not None:
-        model = with_adapters(model, settings.lora)
-    return CausalNetwork(model, pretrained=True)
+        model = with_adapters(model, settings.lora, settings.folder.name)
+    return CausalNetwork(model, pretrained=True, drawn=missing)
 
 
 def classifier_of(settings: ModelSettings, tokenizer: TextCodec, classes: tuple[str, ...]) -> Classifier:
@@ -114,26 +125,36 @@ def classifier_of(settings: ModelSettings, tokenizer: TextCodec, classes: tuple[
         raise ConfigurationError("train.classes: task classify needs two classes or more, each named once")
     if settings.kind == "gpt2" or settings.kind == "llama":
         raise ConfigurationError(
-            f"train.model.kind: {settings.kind} predicts words; task classify needs bag, lstm, "
-            "awd-lstm, bilstm or bert"
+            f"train.model.kind: {settings.kind} predicts words; task classify needs bag, lstm, awd-lstm, "
+            "bilstm, bert or a folder"
         )
-    if settings.kind != "bert":
-        encoder = _RECURRENT[settings.kind][0](tokenizer.size, settings)
-        narrow = settings.bottleneck if settings.kind == "bilstm" else None
-        return PooledClassifier(encoder, classes, settings.pooling, narrow)
     names: dict[str, Any] = {
         "id2label": dict(enumerate(classes)),
         "label2id": {name: number for number, name in enumerate(classes)},
     }
-    if settings.folder is None:
+    if isinstance(settings, TransformerSettings):
         ends = {"vocab_size": tokenizer.size, "pad_token_id": tokenizer.pad_id}
-        return ClassifierNetwork(fresh("bert", settings, **ends, **names))
-    model, missing = read_model(settings.folder, "bert", library_class("bert"), **names)
+        return ClassifierNetwork(fresh(settings.kind, settings, **ends, **names))
+    if not isinstance(settings, FolderSettings):
+        encoder = _RECURRENT[settings.kind][0](tokenizer.size, settings)
+        narrow = settings.bottleneck if settings.kind == "bilstm" else None
+        return PooledClassifier(encoder, classes, settings.pooling, narrow)
+    require_task(settings.folder, "classify")
+    model, missing = read_model(settings.folder, library_class("classify"), **names)
     fit_vocabulary(model, tokenizer.size)
+    if model.config.pad_token_id is None:
+        model.config.pad_token_id = tokenizer.pad_id
     # a head that the folder does have was learnt for other classes
-    drawn = frozenset({"classifier", *missing})
+    heads = {
+        name
+        for name, module in model.named_modules()
+        if isinstance(module, torch.nn.Linear)
+        and module.out_features == len(classes)
+        and not name.startswith(f"{model.base_model_prefix}.")
+    }
+    drawn = frozenset({*heads, *missing})
     if settings.lora is not None:
-        model = with_adapters(model, settings.lora)
+        model = with_adapters(model, settings.lora, settings.folder.name)
         for name, parameter in model.get_base_model().named_parameters():
             if is_drawn(name, drawn):
                 parameter.requires_grad_(True)
@@ -159,16 +180,24 @@ def parameters_in(folder: ModelFolder) -> int:
         return sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118 (no mapping)
 
 
+def require_clippable(model: LanguageModel | TextClassifier) -> None:
+    """``ConfigurationError`` naming what of the network is not clipped exactly; our own are tested."""
+    if isinstance(model.network, HuggingFaceNetwork):
+        require_exact(model.network, model.tokenizer.pad_id, model.tokenizer.end_id)
+
+
 def is_classifier(config: dict[str, Any]) -> bool:
     """Whether a saved ``config.json`` is that of a classifier."""
-    return config.get("format") == PooledClassifier.FORMAT or config.get("model_type") == "bert"
+    # an earlier version named no class of the library, and knew one kind that predicts classes
+    named = config.get("architectures") or [_SEQUENCE] * (config.get("model_type") == "bert")
+    return config.get("format") == PooledClassifier.FORMAT or any(name.endswith(_SEQUENCE) for name in named)
 
 
 def rebuilt(name: str, config: dict[str, Any]) -> LanguageNetwork | Classifier:
     """The network of a saved ``config.json``, its weights still to be loaded; ``InputError`` if unknown."""
-    kind, saved = config.get("model_type"), str(config.get("format"))
-    if kind in LIBRARY:
-        task = library_class(kind)
+    saved = str(config.get("format"))
+    if "model_type" in config:
+        task = library_class("classify" if is_classifier(config) else "next-word")
         from transformers import AutoConfig
 
         model = without_dropout(task.from_config(AutoConfig.for_model(**config)))
@@ -295,7 +324,7 @@ def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> li
     """Commit weights (safetensors), architecture and tokenizer (JSON) to ``folder``; the files' paths.
 
     A network of Hugging Face is written as that library writes it, adapters added to the weights, so that
-    plain ``transformers`` reads the folder.
+    plain ``transformers`` reads the folder; a language model's adapters also by themselves, in ``adapter/``.
     """
     network, tokenizer = model.network, model.tokenizer
     weights = network.state_dict()
@@ -314,6 +343,8 @@ def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> li
             write_json(folder.tokenizer, tokenizer.to_json())
             return [folder.weights, folder.config, folder.tokenizer]
         files = tokenizer.save_for_library(folder.root, network.context, isinstance(model, TextClassifier))
+    if isinstance(network, CausalNetwork) and has_adapters(network.model):
+        files += save_adapters(network.model, folder.root / "adapter")
     for path in files:
         # another library wrote them: now for their owner alone, and on the disk for good
         path.chmod(PRIVATE_FILE)
@@ -363,14 +394,14 @@ def _once(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def library_of(kind: str) -> str:
     """The library that reads a network of this kind, as the front matter of a card names it."""
-    return "transformers" if kind in LIBRARY else "redactory"
+    return "redactory" if kind in _RECURRENT else "transformers"
 
 
-def opened_with(kind: str) -> str:
+def opened_with(kind: str, task: str) -> str:
     """One sentence for a card: what opens a model's folder."""
-    if kind in LIBRARY:
+    if kind not in _RECURRENT:
         return (
-            f"Plain `transformers` opens this folder: `{LIBRARY[kind][0]}.from_pretrained`, and "
+            f"Plain `transformers` opens this folder: `{CLASSES[task]}.from_pretrained`, and "
             "`AutoTokenizer.from_pretrained` for its tokenizer."
         )
     return (

@@ -22,7 +22,12 @@ from pydantic import (
 from redactory.foundation.errors import ConfigurationError, listed
 from redactory.foundation.settings import Record, Settings
 from redactory.training.mechanism import LARGEST_CLIP, SMALLEST_CLIP
-from redactory.training.models.settings import OF_CLASSES, LstmSettings, ModelSettings
+from redactory.training.models.settings import (
+    OF_CLASSES,
+    LstmSettings,
+    ModelSettings,
+    of_folder,
+)
 from redactory.training.units import (
     BoundingSettings,
     FederatedSettings,
@@ -400,8 +405,8 @@ class TrainSettings(Settings):
             return "train.classes: they belong to task classify"
         if classify and kind in ("gpt2", "llama"):
             return (
-                f"train.model.kind: {kind} predicts words; task classify needs bag, lstm, awd-lstm, bilstm "
-                "or bert"
+                f"train.model.kind: {kind} predicts words; task classify needs bag, lstm, awd-lstm, bilstm, "
+                "bert or a folder"
             )
         if not classify and kind in OF_CLASSES:
             return f"train.model.kind: {kind} predicts classes; give task classify, or another kind"
@@ -530,11 +535,11 @@ def settings_json(settings: TrainSettings) -> dict[str, Any]:
 
 def by_name(found: dict[str, Any]) -> dict[str, Any]:
     """Settings as JSON with the folder of pretrained weights by its name: they leave with the model."""
-    model, held_out = found["model"], found.get("held_out")
+    model, held_out = of_folder(found["model"]), found.get("held_out")
     if isinstance(held_out, str):
         found = {**found, "held_out": PurePath(held_out).name}
     if model.get("folder") is None:
-        return found
+        return {**found, "model": {k: part for k, part in model.items() if k not in ("folder", "lora")}}
     return {**found, "model": {**model, "folder": PurePath(model["folder"]).name}}
 
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 from contextlib import nullcontext, suppress
 from functools import partial
 from importlib import metadata
+from pathlib import Path
 from typing import Any
 
 from torch import nn
@@ -17,7 +18,7 @@ from redactory.foundation.canonical import file_sha256, hash_of, version_of
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import make_private_folder, remove_leftovers, write_json, write_text
 from redactory.foundation.progress import Progress, silent, waiting
-from redactory.foundation.records import RecordLog, read_records
+from redactory.foundation.records import RecordLog, chain_head, read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.sealing import is_finished, read_manifest, release_with, seal
@@ -26,7 +27,7 @@ from redactory.training.event_file import EventFile
 from redactory.training.guarantee.budget import Budget
 from redactory.training.guarantee.card import guarantee_card, guarantee_page
 from redactory.training.guarantee.figures import live_epsilon, no_remark
-from redactory.training.guarantee.spec import TrainingSpec
+from redactory.training.guarantee.spec import START, TrainingSpec, ledger_facts, spec_in
 from redactory.training.held_out import NO_ROWS, Curve, HeldOutText
 from redactory.training.ledger import (
     END,
@@ -45,8 +46,10 @@ from redactory.training.model import (
     identity_of,
     network_of,
     parameters_in,
+    require_clippable,
     save_model,
 )
+from redactory.training.models.hugging_face import kind_of
 from redactory.training.numerics import fixed_numerics, require_device, settled
 from redactory.training.parallel import piece_map
 from redactory.training.settings import TrainSettings, as_now, settings_json
@@ -115,11 +118,15 @@ def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = si
 def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog, progress: Progress) -> None:
     """Everything up to the ledger's ``end`` record, which holds the digest of the weights."""
     trainer, name = trainer_of(settings), settings.model_name
-    public_text, base = public_text_of(run, settings.public_text), identity_of(settings.model)
+    public_text, base = public_text_of(run, settings.public_text), _base_of(run, settings)
     with waiting(progress, "account noise") if trainer.noised else nullcontext():
         public, manifest = is_public(settings.vocabulary_sources), read_manifest(run)
         known_in = manifest.get("known_in")
-        spec = TrainingSpec.of(settings, manifest.get("dedup"), public=public, known_in=known_in)
+        start = _start_of(run, base)
+        public = public and start is None
+        spec = TrainingSpec.of(settings, manifest.get("dedup"), public=public, known_in=known_in, start=start)
+    if start is not None and spec.refusal and trainer.noised:
+        raise ConfigurationError(f"train.model.folder: {spec.refusal}; give weights that are public")
     mechanism, spending = spec.mechanism, spec.spending
     written = settings_json(settings)
     head = head_body(written, mechanism, spec.steps, parent, _versions(), spec.relation, base)
@@ -136,10 +143,15 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
         run.checkpoint(name).unlink(missing_ok=True)  # of a training whose ledger is gone
     # before anything is booked or recorded: what cannot be built costs nothing, and may be mended
     model = _built(settings, vocabulary)
+    if trainer.in_pieces(settings):
+        require_clippable(model)
     budget = Budget.of(settings)
     named = f"{run.root.name}/{name}"
     if budget and (spec.broken or not log.records):
         with waiting(progress, "account budget"):
+            if base and START in base:
+                first = read_records(run.model(base[START]).ledger)[0].body
+                budget.require_booked(hash_of(first), f"{run.root.name}/{base[START]}")
             budget.require_room(named, spending, spec.broken)
     originals = trainer.originals(run, settings)
     stream = begin_or_resume(log, head, run.root_key(name), settings.seed)
@@ -181,7 +193,7 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
         )
     _require_same_text(public_text, head)
     before, folder = fresh_model(settings, stream, vocabulary), run.model(name)
-    files = [path.name for path in save_model(folder, model)]
+    files = [path.relative_to(folder.root).as_posix() for path in save_model(folder, model)]
     files += [folder.held_out.name] if curve else []
     moved = update_norms(before.network, model.network)
     weights = file_sha256(folder.weights)
@@ -195,6 +207,45 @@ def _constants(mechanism: AnyMechanism | None, phases: Phases) -> dict[str, floa
         if phase is not None:
             found[f"step size/{kind}"] = float(phase.descent.optimizer.param_groups[0]["lr"])
     return found
+
+
+def _base_of(run: RunFolder, settings: TrainSettings) -> dict[str, Any] | None:
+    """What the first weights are: those of a public folder, or of a model of this run, by its ledger.
+
+    ``ConfigurationError`` where they were trained on another run, whose text is none of this one's.
+    """
+    own: Path | None = getattr(settings.model, "folder", None)
+    if own is None or not any(
+        path.exists() for path in (ModelFolder(own).ledger, ModelFolder(own).guarantee)
+    ):
+        return identity_of(settings.model)
+    if own.resolve().parent != run.models.resolve():
+        raise ConfigurationError(
+            f"train.model.folder: {own.name} is a model of another run, so trained on its text, and nothing "
+            "adds up what it spent there with this: give weights that are public, or a model of this run"
+        )
+    if not is_finished(run.model(own.resolve().name)):
+        raise ConfigurationError(f"train.model.folder: models/{own.resolve().name} is not finished")
+    name, kind = own.resolve().name, kind_of(own)
+    return {START: name, "ledger": chain_head(run.model(name).ledger), "model_type": kind}
+
+
+def _start_of(run: RunFolder, base: dict[str, Any] | None) -> TrainingSpec | None:
+    """The spec of the model of this run that the training starts from, checked against its ledger."""
+    if base is None or START not in base:
+        return None
+    facts = ledger_facts(run, run.model(base[START]))
+    if facts.parent != parent_digest(run):
+        raise ConfigurationError(
+            f"train.model.folder: models/{base[START]} was trained on an earlier release of this run; give "
+            "weights that are public, or a model of the run as it is"
+        )
+    if facts.trainer.of_units:
+        raise ConfigurationError(
+            f"train.model.folder: models/{base[START]} was trained with {facts.settings.trainer}, which no "
+            "training starts from; give weights that are public"
+        )
+    return spec_in(run, facts, facts.settings.recall)
 
 
 def _require_same_text(public_text: PublicText | None, head: dict[str, Any]) -> None:
@@ -249,7 +300,7 @@ def _summary_of(folder: ModelFolder, settings: TrainSettings, parent: str) -> di
     # a public source that is gone is needed no more
     head, changed = read_records(folder.ledger)[0].body, None
     path, weights = settings.public_text, getattr(settings.model, "folder", None)
-    if weights is not None and weights.is_dir() and identity_of(settings.model) != head["base"]:
+    if weights is not None and weights.is_dir() and _base_of(run, settings) != head["base"]:
         changed = f"{weights.name} (train.model.folder)"
     if path is not None and path.is_file() and file_sha256(path) != head.get("public_text"):
         changed = f"{path.name} (train.public_text)"

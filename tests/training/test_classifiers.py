@@ -36,6 +36,7 @@ from redactory.training.models.settings import (
     BagSettings,
     BertSettings,
     BiLstmSettings,
+    FolderSettings,
     Gpt2Settings,
     LoraSettings,
     LstmSettings,
@@ -171,7 +172,7 @@ def test_a_pretrained_bert_draws_what_its_folder_lacks(
 ) -> None:
     from transformers import AutoModelForSequenceClassification
 
-    section = BertSettings(kind="bert", folder=pretrained, lora=lora)
+    section = FolderSettings(folder=pretrained, lora=lora)
     tokenizer = FolderTokenizer.from_folder(pretrained)
     made: list[Classifier] = []
     for seed in (3, 3, 4):

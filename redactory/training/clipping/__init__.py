@@ -13,9 +13,11 @@ from redactory.training.clipping.engine import (
     clipped_gradient,
     clipped_sum,
 )
+from redactory.training.clipping.exactness import check_exact
 
 __all__ = [
     "ClippedGradient",
+    "check_exact",
     "check_parts",
     "check_supported",
     "clipped_backward",

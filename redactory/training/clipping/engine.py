@@ -15,7 +15,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.clipping.gradients import Grams, Tape, formed_squares, listening, squared_norms
+from redactory.training.clipping.gradients import (
+    Grams,
+    Inseparable,
+    Tape,
+    formed_squares,
+    listening,
+    squared_norms,
+)
 from redactory.training.clipping.layers import Lstm
 from redactory.training.clipping.rules import Rule, opaque, rule_of
 from redactory.training.data import Batch, EncodedPoints, Ids, PieceMap, alone, physical_batches
@@ -73,11 +80,17 @@ class Site(NamedTuple):
     rule: Rule | None
 
 
+AS_ONE = "clipped_as_one"
+"""Set on a module that is recorded as a whole, by running it again on each point alone."""
+
+
 def sites(module: nn.Module, name: str = "") -> Iterator[Site]:
     """The modules below ``module`` with trainable parameters of their own, outermost first."""
     for child_name, child in module.named_children():
         full = f"{name}.{child_name}".lstrip(".")
-        if any(parameter.requires_grad for parameter in child.parameters(recurse=False)):
+        if getattr(child, AS_ONE, False) and any(p.requires_grad for p in child.parameters()):
+            yield Site(full, child, opaque)
+        elif any(parameter.requires_grad for parameter in child.parameters(recurse=False)):
             yield Site(full, child, None if isinstance(child, Lstm) else rule_of(child) or opaque)
         else:
             yield from sites(child, full)
@@ -124,10 +137,13 @@ class ClippedGradient:
     finite: Tensor
 
 
-def clipped_gradient(network: nn.Module, losses: Callable[[], Tensor], clip_norm: float) -> ClippedGradient:
+def clipped_gradient(
+    network: nn.Module, losses: Callable[[], Tensor], clip_norm: float, points: int | None = None
+) -> ClippedGradient:
     """The clipped gradients of the points of one batch, summed.
 
-    ``losses`` runs the network and gives the loss of each point, [B]; C is ``clip_norm``.  ``flat``
+    ``losses`` runs the network and gives the loss of each point, [B]; C is ``clip_norm``.  ``points`` is B,
+    which layers over the places of all points at once (mixtures of experts, OPT) need to be told.  ``flat``
     holds the trainable ``named_parameters`` in their order, a shared one once.  Book-keeping: the
     layers keep their inputs and their outputs' gradients of one backward pass, from which come the
     norms, and then the sum by one weighted product a layer.  ``ConfigurationError`` for a network
@@ -143,7 +159,7 @@ def clipped_gradient(network: nn.Module, losses: Callable[[], Tensor], clip_norm
     learnt, found = learning(network), list(sites(network))
     held = Counter(id(p) for m in network.modules() for p in m._parameters.values() if p is not None)
     shared = frozenset(key for key, times in held.items() if times > 1)
-    tape = Tape({id(p): name for name, p in learnt.items()}, shared)
+    tape = Tape({id(p): name for name, p in learnt.items()}, shared, points)
     with recorded(found, tape):
         values = losses()
     if values.dim() != 1:
@@ -165,7 +181,7 @@ def _backward(tape: Tape, values: Tensor, each: Tensor, learnt: Parameters, agai
     found = torch.autograd.grad(values, list(learnt.values()), each, retain_graph=again, allow_unused=True)
     for name, gradient in zip(learnt, found, strict=True):
         if gradient is not None:
-            raise ConfigurationError(f"{name}: used outside of its layer, where points cannot be told apart")
+            raise Inseparable(name, "used outside of its layer, where points cannot be told apart")
     tape.check_examples(len(values))
 
 
@@ -182,7 +198,7 @@ def _probe(tape: Tape, values: Tensor, learnt: Parameters) -> None:
     for key, uses in tape.uses.items():
         squared = squared_norms(uses, {})[0][len(values) // 2 :]
         if bool((squared.isfinite() & (squared != 0.0)).any()):
-            raise ConfigurationError(f"{tape.names[key]}: one point's loss depends on another's row")
+            raise Inseparable(tape.names[key], "one point's loss depends on another's row")
     tape.uses.clear()
     tape.probing = False
 
@@ -265,7 +281,7 @@ class ClippedSum:
 
 
 def _gradient(network: Any, batch: Batch, clip_norm: float) -> ClippedGradient:
-    return clipped_gradient(network, lambda: network.point_losses(batch), clip_norm)
+    return clipped_gradient(network, lambda: network.point_losses(batch), clip_norm, len(batch.inputs))
 
 
 def clipped_sum(

@@ -19,6 +19,15 @@ from torch import Tensor
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.clipping.matmul import add_product, product
 
+
+class Inseparable(ConfigurationError):
+    """The points cannot be told apart at ``name``, a parameter or a module: the block around it might."""
+
+    def __init__(self, name: str, problem: str) -> None:
+        super().__init__(f"{name}: {problem}")
+        self.name = name
+
+
 LARGEST_SQUARE = 1e18
 """A factor whose squared norm is above this counts as not finite: the squares of the factors it multiplies
 may underflow in float32 while the product is no small number, and the norm would miss it."""
@@ -274,16 +283,23 @@ class Tape:
     A layer that meets a tape in its forward pass (:func:`recorder`) reports to it in its backward pass, and
     hands autograd no gradient for the parameters that it reported on.  ``names`` are the trainable
     parameters by identity.  ``shared`` holds those that several modules have in common; their uses are kept
-    as outer products, for the cross terms.
+    as outer products, for the cross terms.  ``points`` is B where the caller knows it.
     """
 
-    def __init__(self, names: Mapping[int, str], shared: frozenset[int]) -> None:
-        self.names, self.shared = names, shared
+    def __init__(self, names: Mapping[int, str], shared: frozenset[int], points: int | None = None) -> None:
+        self.names, self.shared, self.points = names, shared, points
         self.uses: dict[int, list[Use]] = {}
         self.probing = False
         """A backward pass to be repeated: layers must leave what they saved as it is."""
-        self.examples = 0
-        """The longest first dimension of a layer's input so far in this forward pass."""
+        self.examples = points or 0
+        """B, or where nobody said it the longest first dimension of a layer's input so far."""
+
+    def joined(self, length: int) -> bool:
+        """Whether an input of ``length`` rows has the places of every point in its first dimension, [B·T]."""
+        if self.points is None:
+            self.examples = max(self.examples, length)
+            return False
+        return length > self.points and length % self.points == 0
 
     def outer(
         self,
@@ -329,9 +345,12 @@ class Tape:
         for key, uses in self.uses.items():
             for use in uses:
                 if use.examples != examples:
-                    raise ConfigurationError(
-                        f"{self.names[key]}: its layer met {use.examples} rows in a batch of {examples}; "
-                        "the first dimension of its input must be the batch (give position ids explicitly)"
+                    raise Inseparable(
+                        self.names[key],
+                        f"its layer met {use.examples} rows in a batch of {examples}; the first dimension of "
+                        "its input must be the batch. Where points and places share it (experts, OPT), give "
+                        "the number of points; where it knows none (relative positions), have check_exact "
+                        "record the block around it as one",
                     )
 
 

@@ -7,7 +7,7 @@ no known kind falls to :func:`opaque`: its examples' gradients come from ``torch
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from torch.func import functional_call, vjp, vmap
 from torch.utils import _pytree as pytree
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.clipping.gradients import Tape, listening
+from redactory.training.clipping.gradients import Inseparable, Tape, listening
 from redactory.training.clipping.layers import LayerWeights, lstm_layer
 from redactory.training.clipping.matmul import affine
 
@@ -130,7 +130,9 @@ def _of_one_input(
     def rule(module: Any, name: str, tape: Tape) -> Forward:
         def forward(*given: Tensor, **named: Tensor) -> Tensor:
             (x,) = (*given, *named.values())
-            return _apply(function, tape, before(module, _batched(x, name, tape)), *parameters(module))
+            x, joined = _batched(x, name, tape)
+            output = _apply(function, tape, before(module, x), *parameters(module))
+            return output.flatten(0, 1) if joined else output
 
         return forward
 
@@ -139,11 +141,9 @@ def _of_one_input(
 
 def _embedding(module: nn.Embedding, name: str, tape: Tape) -> Forward:
     def forward(input: Tensor) -> Tensor:  # noqa: A002 - the name that torch gives it
-        ids = _batched(input, name, tape)
-        if len(ids) == 1 and tape.examples > 1:
-            # One row of position ids for all: every example reads it, so every example gets its own.
-            ids = ids.expand(tape.examples, *ids.shape[1:])
-        return _apply(Embedding, tape, ids, module.weight, module.padding_idx)
+        ids, joined = _batched(_each_its_own(input, tape), name, tape)
+        output = _apply(Embedding, tape, ids, module.weight, module.padding_idx)
+        return output.flatten(0, 1) if joined else output
 
     return forward
 
@@ -156,7 +156,8 @@ def _lstm(module: nn.LSTM, name: str, tape: Tape) -> Forward:
             raise ConfigurationError(
                 f"{name}: a hidden state is handed in; every point must start from the zero state"
             )
-        states = _batched(input if module.batch_first else input.transpose(0, 1), name, tape)
+        states = input if module.batch_first else input.transpose(0, 1)
+        tape.joined(len(states))
         last, cells = [], []
         for layer in range(module.num_layers):
             if layer:
@@ -227,12 +228,22 @@ def _is_plain_rms_norm(module: Any) -> bool:
     return _PLAIN[type(module)]
 
 
-def _batched(x: Tensor, name: str, tape: Tape) -> Tensor:
-    """``x``, noted as the input of a layer; it needs a dimension for the examples besides its own."""
+def _batched(x: Tensor, name: str, tape: Tape) -> tuple[Tensor, bool]:
+    """``x``, the input of a layer, with the points first, and whether it was [B·T, ...] before."""
     if x.dim() < 2:
-        raise ConfigurationError(f"{name}: its input has no dimension for the points of a batch")
-    tape.examples = max(tape.examples, len(x))
-    return x
+        raise Inseparable(name, "its input has no dimension for the points of a batch")
+    joined = tape.joined(len(x))
+    return _split(x, tape.examples) if joined else x, joined
+
+
+def _split(x: Tensor, points: int) -> Tensor:
+    """[B·T, ...] to [B, T, ...]."""
+    return x.reshape(points, len(x) // points, *x.shape[1:])
+
+
+def _each_its_own(x: Tensor, tape: Tape) -> Tensor:
+    """One row that all points share (of positions, say) as often as there are points: each reads its own."""
+    return x.expand(tape.examples, *x.shape[1:]) if x.dim() > 1 and len(x) == 1 and tape.examples > 1 else x
 
 
 def _apply(function: type[torch.autograd.Function], *arguments: Any) -> Tensor:
@@ -266,18 +277,22 @@ def opaque(module: nn.Module, name: str, tape: Tape) -> Callable[..., Any]:
         leaves, layout = pytree.tree_flatten((args, kwargs))
         moving = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         if not moving or any(leaves[place].dim() < 2 for place in moving):
-            raise ConfigurationError(f"{name}: every tensor that it takes must begin with the batch")
-        tape.examples = max(tape.examples, *(len(leaves[place]) for place in moving))
+            raise Inseparable(name, "every tensor that it takes must begin with the batch")
+        for place in moving:
+            leaves[place] = _each_its_own(leaves[place], tape)
+        joined = frozenset(place for place in moving if tape.joined(len(leaves[place])))
         del module.forward
         try:
-            output = _run(module, name, args, kwargs)
+            output = _run(module, name, *pytree.tree_unflatten(leaves, layout))
         finally:
             module.forward = forward
         flat, shape = pytree.tree_flatten(output)
         found = [place for place, leaf in enumerate(flat) if _is_real(leaf)]
-        call = _Call(module, name, leaves, layout, moving)
+        outputs = [_each_its_own(flat[place], tape) for place in found]
+        together = [value.dim() > 0 and tape.joined(len(value)) for value in outputs]
+        call = _Call(module, name, leaves, layout, moving, tape.examples, joined, together)
         anchor = next(p for p in module.parameters() if p.requires_grad)
-        tagged = _Tag.apply(tape, call, anchor, *(flat[place] for place in found))  # type: ignore[no-untyped-call]
+        tagged = _Tag.apply(tape, call, anchor, *outputs)  # type: ignore[no-untyped-call]
         for place, value in zip(found, tagged, strict=True):
             flat[place] = value
         return pytree.tree_unflatten(flat, shape)
@@ -299,7 +314,7 @@ def _run(module: nn.Module, name: str, args: Any, kwargs: Any) -> Any:
         for parameter in learnt:
             parameter.requires_grad_(True)
     if any(buffer._version != version for buffer, version in buffers):
-        raise ConfigurationError(f"{name}: writes a buffer, which carries something from point to point")
+        raise Inseparable(name, "writes a buffer, which carries something from point to point")
     if not all(map(torch.equal, random, _random_states(module))):
         raise ConfigurationError(f"{name}: draws random numbers; make its dropout a module outside of it")
     return output
@@ -314,30 +329,33 @@ def _random_states(module: nn.Module) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class _Call:
-    """One call of a module: ``leaves`` of its arguments, those at ``moving`` tensors [B, ...]."""
+    """One call of a module: ``leaves`` of its arguments, those at ``moving`` tensors [B, ...].
+
+    Those at ``joined``, and the outputs that are ``together``, are [B·T, ...] for B ``examples``.
+    """
 
     module: nn.Module
     name: str
     leaves: list[Any]
     layout: Any
     moving: list[int]
+    examples: int
+    joined: frozenset[int]
+    together: list[bool]
 
     def gradients(self, deltas: dict[int, Tensor]) -> tuple[Named, list[Tensor]]:
         """∂loss/∂parameter of every example from ∂loss/∂output [B, ...] of the outputs that were used.
 
         ``deltas`` by the output's place.  These outputs are given back, computed once more.
         """
-        inputs, wanted = [self.leaves[place].detach() for place in self.moving], list(deltas.values())
+        inputs = [self.apart(self.leaves[place].detach(), place in self.joined) for place in self.moving]
+        wanted = [self.apart(delta, self.together[place]) for place, delta in deltas.items()]
         if any(len(x) != len(wanted[0]) for x in [*inputs, *wanted]):
-            raise ConfigurationError(f"{self.name}: every tensor in and out must begin with the batch")
+            raise Inseparable(self.name, "every tensor in and out must begin with the batch")
         parameters = {name: p.detach() for name, p in self.module.named_parameters() if p.requires_grad}
 
         def one(inputs: list[Tensor], wanted: list[Tensor]) -> tuple[Named, list[Tensor]]:
-            def used(own: Named) -> list[Tensor]:
-                outputs = self._alone(own, inputs)
-                return [outputs[place][0] for place in deltas]
-
-            found: Any = vjp(used, parameters)
+            found: Any = vjp(lambda own: self._used(self._alone(own, inputs), deltas), parameters)
             outputs, back = found
             return back(wanted)[0], outputs
 
@@ -347,17 +365,41 @@ class _Call:
             except RuntimeError:
                 rows = range(len(wanted[0]))
             try:
-                pairs = [one([x[row] for x in inputs], [x[row] for x in wanted]) for row in rows]
+                pairs = [
+                    self._of_one(
+                        [x[row] for x in inputs], {k: x[row] for k, x in zip(deltas, wanted, strict=True)}
+                    )
+                    for row in rows
+                ]
             except RuntimeError:
-                raise ConfigurationError(f"{self.name}: cannot be run on one point alone") from None
+                raise Inseparable(self.name, "cannot be run on one point alone") from None
         gradients, outputs = zip(*pairs, strict=True)
-        stacked = {name: torch.stack([own[name] for own in gradients]) for name in gradients[0]}
+        stacked = {name: torch.stack([own[name] for own in gradients]) for name in parameters}
         return stacked, [torch.stack(rows) for rows in zip(*outputs, strict=True)]
+
+    @torch.enable_grad()
+    def _of_one(self, inputs: list[Tensor], wanted: dict[int, Tensor]) -> tuple[Named, list[Tensor]]:
+        """The same of one example by plain autograd, which takes what ``torch.func`` cannot trace."""
+        learnt = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+        found = self._used(self._alone({}, inputs), wanted)
+        back = torch.autograd.grad(found, list(learnt.values()), list(wanted.values()), allow_unused=True)
+        pairs = zip(learnt.items(), back, strict=True)
+        own = {name: torch.zeros_like(p) if g is None else g.detach() for (name, p), g in pairs}
+        return own, [output.detach() for output in found]
+
+    def _used(self, outputs: list[Tensor], wanted: Iterable[int]) -> list[Tensor]:
+        return [outputs[place] if self.together[place] else outputs[place][0] for place in wanted]
+
+    def apart(self, x: Tensor, joined: bool) -> Tensor:
+        """``x`` with the points in a dimension of their own."""
+        if not x.dim():
+            raise Inseparable(self.name, "every tensor in and out must begin with the batch")
+        return _split(x, self.examples) if joined else x
 
     def _alone(self, parameters: Named, inputs: list[Tensor]) -> list[Tensor]:
         leaves = list(self.leaves)
         for place, x in zip(self.moving, inputs, strict=True):
-            leaves[place] = x[None]
+            leaves[place] = x if place in self.joined else x[None]
         args, kwargs = pytree.tree_unflatten(leaves, self.layout)
         flat, _ = pytree.tree_flatten(functional_call(self.module, parameters, args, kwargs))
         return [leaf for leaf in flat if _is_real(leaf)]
@@ -371,7 +413,8 @@ class _Tag(torch.autograd.Function):
         ctx.tape, ctx.call = tape, call
         ctx.save_for_backward(*outputs)
         ctx.set_materialize_grads(False)
-        return tuple(output.view_as(output) for output in outputs)
+        # copies, for what comes next may write in them
+        return tuple(output.clone() for output in outputs)
 
     @staticmethod
     @once_differentiable
@@ -379,7 +422,8 @@ class _Tag(torch.autograd.Function):
         used = {place: delta for place, delta in enumerate(deltas) if delta is not None}
         gradients, outputs = ctx.call.gradients(used)
         for place, again in zip(used, outputs, strict=True):
-            _check_equal(ctx.saved_tensors[place], again, ctx.call.name)
+            first = ctx.call.apart(ctx.saved_tensors[place], ctx.call.together[place])
+            _check_equal(first, again, ctx.call.name)
         own = dict(ctx.call.module.named_parameters())
         for name, gradient in gradients.items():
             ctx.tape.dense(own[name], gradient)
@@ -393,8 +437,8 @@ def _is_real(leaf: Any) -> bool:
 def _check_equal(first: Tensor, again: Tensor, name: str) -> None:
     """A module's outputs on a batch must be those on each example alone, but for rounding."""
     if first.shape != again.shape:
-        raise ConfigurationError(f"{name}: every tensor in and out must begin with the batch")
+        raise Inseparable(name, "every tensor in and out must begin with the batch")
     known = first.isfinite() & again.isfinite()
     first, again = first[known], again[known]
     if len(first) and float((first - again).abs().max()) > 1e-3 * float(first.abs().max()) + 1e-12:
-        raise ConfigurationError(f"{name}: what it computes for one point depends on the others in its batch")
+        raise Inseparable(name, "what it computes for one point depends on the others in its batch")

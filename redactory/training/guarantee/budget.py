@@ -64,6 +64,14 @@ class Budget:
             )
         self._require_room(self._known(), training, spending)
 
+    def require_booked(self, identity: str, training: str) -> None:
+        """``BudgetExceeded`` where ``training``, whose weights this one starts from, is not in the record."""
+        if not any(body["id"] == identity for body in self._known()):
+            raise BudgetExceeded(
+                f"budget {self._settings.path.name}: {training}, which this training starts from, was "
+                "not trained under it, so what it spent is not counted. Nothing was trained."
+            )
+
     def reserve(self, identity: str, training: str, spending: Spending) -> None:
         """Book ``spending`` under ``identity``, once however often it is asked for, if there is room.
 

@@ -30,12 +30,13 @@ from redactory.training.guarantee.figures import (
 from redactory.training.guarantee.remarks import Facts, points_in_both_worlds, remarks
 from redactory.training.guarantee.spec import (
     EXAMPLE,
+    START,
     LedgerFacts,
-    MissRates,
     TrainingSpec,
     by_texts_alone,
     ledger_facts,
     parent_manifest,
+    spec_in,
 )
 from redactory.training.held_out import curve_of
 from redactory.training.mechanism import BandedGaussian, PoissonUsersGaussian
@@ -58,8 +59,13 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
     """
     facts = ledger_facts(run, run.model(name))
     manifest = parent_manifest(run, facts)
-    card = units_card(name, facts) if facts.trainer.of_units else points_card(name, facts, manifest, recall)
-    spec = facts.spec() if facts.trainer.of_units else spec_of(facts, manifest, None)
+    if facts.trainer.of_units:
+        spec, card = facts.spec(), units_card(name, facts)
+    else:
+        blind = blind_words(blind_of(manifest)) if facts.trainer.by_policy else None
+        measured = None if blind or not by_texts_alone(manifest) else recall or facts.settings.recall
+        spec = spec_in(run, facts, measured)
+        card = points_card(name, facts, spec, manifest, measured, blind)
     folder = run.model(name)
     count = None if getattr(facts.settings.model, "lora", None) else parameters_in(folder)
     points = points_in_both_worlds(spec, manifest.get("counts", {}))
@@ -67,12 +73,14 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
 
 
 def points_card(
-    name: str, facts: LedgerFacts, manifest: Mapping[str, Any], recall: RecallMeasurement | None
+    name: str,
+    facts: LedgerFacts,
+    spec: TrainingSpec,
+    manifest: Mapping[str, Any],
+    measured: RecallMeasurement | None,
+    blind: str | None,
 ) -> dict[str, Any]:
     """The card of secrets and points, and of the baselines that learn from the same sides."""
-    blind = blind_words(blind_of(manifest)) if facts.trainer.by_policy else None
-    measured = None if blind or not by_texts_alone(manifest) else recall or facts.settings.recall
-    spec = spec_of(facts, manifest, measured)
     claim, refusal = Claim.of(spec), spec.refusal
     figures = refused(EPSILONS, refusal, claim.group_sizes) if refusal else figures_of(claim)
     coverage = None
@@ -96,9 +104,7 @@ def points_card(
             "blind": blind,
             "public_labels": list(public_of(manifest)) if spec.trainer.by_policy else [],
             "event": event_tree(claim.spent) if spec.mechanism else None,
-            "sensitivity": sum(one.rows * one.mechanism.sensitivity(claim.missed) for one in claim.spent)
-            if spec.mechanism
-            else None,
+            "sensitivity": spec.rows * spec.mechanism.sensitivity(claim.missed) if spec.mechanism else None,
             "miss_rates": {
                 "gamma_upper": spec.rates.gamma,
                 "delta_2_upper": spec.rates.delta_2,
@@ -162,13 +168,6 @@ def units_card(name: str, facts: LedgerFacts) -> dict[str, Any]:
     )
 
 
-def spec_of(
-    facts: LedgerFacts, manifest: Mapping[str, Any], recall: RecallMeasurement | None
-) -> TrainingSpec:
-    """The spec of the training that a ledger proves, of a run with this ``manifest``."""
-    return facts.spec(manifest["dedup"], MissRates.of_run(recall, manifest), manifest.get("known_in"))
-
-
 def accountants(figures: Figures, second: str | None = WORDS["second_accountant"]) -> dict[str, Any]:
     """Who computed the figures, and the bounds that each of them lies between."""
     return {
@@ -195,12 +194,13 @@ def _card(
     return {
         "format": form,
         "model": name,
-        "kind": facts.settings.model.kind,
+        "kind": (facts.base or {}).get("model_type", facts.settings.model.kind),
         "trainer": facts.settings.trainer,
         "holds": spec.broken is None,
         "holds_reason": spec.broken,
         "seeded": facts.seeded,
         "ledger": {"head": facts.chain_head, "steps": facts.steps, "parent": facts.parent},
+        **({"base": facts.base} if START in (facts.base or {}) else {}),
         "versions": facts.versions,
         **({} if facts.settings.device == "cpu" else {"device": facts.settings.device}),
         **({} if facts.vocabulary is None else {"vocabulary": facts.vocabulary}),
@@ -244,6 +244,7 @@ def _words(
         instead["an index or warm start from earlier runs"] = WORDS["indexed"].format(**index)
     own = [*([rule] if rule and by_policy else []), *spec.trainer.assumptions, *(recall if by_policy else ())]
     own += [WORDS["known_in_example"]] if spec.known_in == EXAMPLE else []
+    own += [WORDS["staged"].format(name=spec.start.settings.model_name)] if spec.start else []
     steps = [*WORDS["pre_steps"], *WORDS["pre_steps_by_policy"][slice(None) if by_policy else slice(1, 2)]]
     return {
         "assumptions": [*WORDS["assumptions"], *own, *_resting_on(spec), *instead.values()],
@@ -371,7 +372,7 @@ def guarantee_page(card: dict[str, Any]) -> str:
         units=units,
         titles=_TITLES_OF_UNITS if units else _TITLES,
         library=library_of(card["kind"]),
-        opened_with=opened_with(card["kind"]),
+        opened_with=opened_with(card["kind"], card.get("task", "next-word")),
         bounds=[] if units else list(_bounds(card)),
         event=json.dumps(card.get("event"), sort_keys=True),
     )

@@ -19,7 +19,7 @@ from redactory.redaction.folder import RunFolder
 from redactory.training.accounting import event_tree
 from redactory.training.accounting.second import NOT_FINITE, Stated
 from redactory.training.guarantee import WORDS
-from redactory.training.guarantee.card import accountants, index_of, spec_of, units_card
+from redactory.training.guarantee.card import accountants, index_of, units_card
 from redactory.training.guarantee.figures import (
     EPSILONS,
     Claim,
@@ -30,11 +30,13 @@ from redactory.training.guarantee.figures import (
     require_reasons,
 )
 from redactory.training.guarantee.spec import (
+    START,
     LedgerFacts,
     MissRates,
     TrainingSpec,
     ledger_facts,
     parent_manifest,
+    spec_in,
 )
 
 FORMAT, FORMAT_OF_UNITS = "redactory-composed-guarantee/1", "redactory-composed-unit-guarantee/1"
@@ -57,7 +59,9 @@ class _Member:
         if facts.trainer.of_units:
             return cls(run, name, facts, {}, facts.spec(), units_card(name, facts))
         manifest = parent_manifest(run, facts)
-        return cls(run, name, facts, manifest, spec_of(facts, manifest, facts.settings.recall), {})
+        # what it started from is a member of its own
+        spec = replace(spec_in(run, facts, facts.settings.recall), start=None)
+        return cls(run, name, facts, manifest, spec, {})
 
     @property
     def title(self) -> str:
@@ -96,7 +100,7 @@ def composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | None =
     ``GuaranteeError`` where a ledger does not hold, where a model is named twice, or where units or
     relations differ: such figures cannot be added.  A model without a finite epsilon leaves none to all.
     """
-    members = [_Member.of(run, name) for run, name in models]
+    members = [_Member.of(run, name) for run, name in _with_starts(models)]
     of_units = _require_one(members)
     stated = sorted({member.spec.delta for member in members})
     if delta is None and len(stated) > 1:
@@ -122,6 +126,16 @@ def composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | None =
     ]
     found = (_of_units if of_units else _of_points)(members, delta, refusals)
     return {**found, "models": summaries, "holds": reason is None, "holds_reason": reason, "delta": delta}
+
+
+def _with_starts(models: Sequence[tuple[RunFolder, str]]) -> list[tuple[RunFolder, str]]:
+    """``models`` and, once each, those of their runs that they started from: those are in the weights."""
+    found = list(models)
+    for run, name in found:  # which grows
+        start = (ledger_facts(run, run.model(name)).base or {}).get(START)
+        if start and all((run.root.resolve(), start) != (r.root.resolve(), n) for r, n in found):
+            found.append((run, start))
+    return found
 
 
 def _of_points(members: Sequence[_Member], delta: float, refusals: str) -> dict[str, Any]:

@@ -119,7 +119,7 @@ class Claim:
     def of(cls, spec: TrainingSpec) -> Claim:
         """The claim of one training."""
         return cls(
-            (spec.spending,) if spec.spending else (),
+            spec.spent,
             spec.delta,
             spec.settings.group_sizes,
             spec.relation,
@@ -375,7 +375,7 @@ def no_remark(steps: int) -> str:
 def live_epsilon(spec: TrainingSpec) -> Remark:
     """An upper bound of what was spent so far, for one secret or unit; the card's figure is the exact one."""
     spending, delta = spec.spending, spec.delta
-    if spending is None or (spec.trainer.hides_units and spec.settings.bounding.rule == NONE):
+    if spending is None or spec.start or (spec.trainer.hides_units and spec.settings.bounding.rule == NONE):
         return no_remark
     if spec.trainer.hides_units and not spec.trainer.samples_users:
         return _of_units(spec)

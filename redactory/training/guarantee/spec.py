@@ -19,7 +19,7 @@ from redactory.foundation.intervals import upper_bound
 from redactory.foundation.records import chain_head, read_records
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.sealing import is_finished, release_with
-from redactory.training.accounting import Spending
+from redactory.training.accounting import Spending, Spendings
 from redactory.training.guarantee import WORDS
 from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP
 from redactory.training.mechanism import (
@@ -69,6 +69,11 @@ class MissRates:
             found = cls(gamma, min(both, gamma))
         return cls(found.gamma, 0.0) if everything_private else found
 
+    def larger(self, other: MissRates) -> MissRates:
+        """Of two models of one run, where a secret stands in one point for both: the larger of each bound."""
+        known = [rates.delta_2 for rates in (self, other) if rates.delta_2 is not None]
+        return MissRates(max(self.gamma, other.gamma), max(known) if len(known) == 2 else None)
+
     @classmethod
     def of_run(cls, recall: RecallMeasurement | None, manifest: Mapping[str, Any]) -> MissRates:
         """The same of a finished run; nothing is known of one that is blind to some kind of names.
@@ -100,7 +105,8 @@ class TrainingSpec:
     ``dedup`` is the ``rule`` of the private side and its ``group_size``, ``rates`` what the policies miss at
     most; ``public`` says whether the vocabulary is on record and nothing of the corpus made it, which a
     trainer that hides units needs, ``seeded`` whether the noise can be drawn again.  ``known_in`` says within
-    what the run masks known values, None where it does not.
+    what the run masks known values, None where it does not.  ``start`` is the model of the same run whose
+    weights were the first ones: what it spent is spent here too.
     """
 
     settings: TrainSettings
@@ -111,6 +117,7 @@ class TrainingSpec:
     public: bool = True
     seeded: bool = False
     known_in: str | None = None
+    start: TrainingSpec | None = None
 
     @classmethod
     def of(
@@ -154,8 +161,13 @@ class TrainingSpec:
 
     @property
     def spending(self) -> Spending | None:
-        """What is spent, as it is composed; None without noise, or where no pair is proved."""
+        """What these steps spend, as it is composed; None without noise, or where no pair is proved."""
         return self.trainer.spending(self.mechanism, self.steps, self.rows)
+
+    @property
+    def spent(self) -> Spendings:
+        """What its weights cost, from the first stage on."""
+        return (*(self.start.spent if self.start else ()), *((self.spending,) if self.spending else ()))
 
     def with_noise(self, noise_multiplier: float) -> TrainingSpec:
         """The same at another noise."""
@@ -198,6 +210,8 @@ class TrainingSpec:
         """Why no epsilon at all can be stated, or None."""
         if self.mechanism is None:
             return self.trainer.nothing
+        if self.start is not None and (why := self._not_added_up(self.start)):
+            return f"no finite epsilon: it starts from the model {self.start.settings.model_name}, {why}"
         if self.trainer.of_units:
             return None if self.public else WORDS["from_corpus"]
         if self.known_in == DOCUMENT:
@@ -210,6 +224,14 @@ class TrainingSpec:
             return f"no finite epsilon: {WORDS['lost'][rule]}"
         if (rule, self.dedup["group_size"]) not in STABLE_RULES:
             return f"no finite epsilon: deduplication rule {rule} is not on the list of stable rules"
+        return None
+
+    def _not_added_up(self, start: TrainingSpec) -> str | None:
+        """Why what ``start`` spent cannot be composed with this, or None."""
+        if start.broken:
+            return f"of which nothing holds ({start.broken})"
+        if self.trainer.hides_units or (self.unit, self.relation) != (start.unit, start.relation):
+            return "whose figures are about another unit or relation"
         return None
 
     @property
@@ -249,10 +271,10 @@ def bayesian_epsilon(
 class LedgerFacts:
     """``mechanism`` is ``None`` and ``steps`` 0 for a training without noise; ``chain_head`` is hex.
 
-    ``public_text`` is the sha256 of that text, ``base`` that of a pretrained folder; None where there is
-    none. ``vocabulary`` is what the head says of it (``redactory.training.vocabulary``); None in the ledger
-    of an earlier version, whose vocabulary was of the pretrained folder or the text that it names, else of
-    public/.
+    ``public_text`` is the sha256 of that text, ``base`` that of a pretrained folder, or the name and the
+    chain head of a model of this run; None where there is none. ``vocabulary`` is what the head says of it
+    (``redactory.training.vocabulary``); None in the ledger of an earlier version, whose vocabulary was of
+    the pretrained folder or the text that it names, else of public/.
     """
 
     settings: TrainSettings
@@ -276,13 +298,16 @@ class LedgerFacts:
         dedup: Mapping[str, Any] | None = None,
         rates: MissRates = NOT_MEASURED,
         known_in: str | None = None,
+        start: TrainingSpec | None = None,
     ) -> TrainingSpec:
         """What decides the figures, with what the run's manifest says of deduplication, misses and fates."""
         if self.vocabulary is None:
             public = self.public_text is not None or self.base is not None
         else:
             public = is_public(self.vocabulary["made_of"])
-        run = (dedup, rates, public, self.seeded, known_in)
+        public = public and START not in (self.base or ())
+        rates = rates if start is None else rates.larger(start.rates)
+        run = (dedup, rates, public, self.seeded, known_in, start)
         return TrainingSpec(self.settings, self.mechanism, self.steps, *run)
 
 
@@ -348,6 +373,27 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
         base=head.get("base"),
         vocabulary=vocabulary,
     )
+
+
+START = "start"
+"""The key of a ledger's ``base`` that names the model of the run whose weights were the first ones."""
+
+
+def spec_in(run: RunFolder, facts: LedgerFacts, recall: RecallMeasurement | None) -> TrainingSpec:
+    """The spec of a training of ``run`` on secrets or points, with all stages before it.
+
+    ``recall`` replaces the measurement of every stage; ``GuaranteeError`` where a model that one started from
+    is gone, changed, or does not hold what its ledger says.
+    """
+    manifest, start = parent_manifest(run, facts), None
+    if facts.base is not None and START in facts.base:
+        name = facts.base[START]
+        before = ledger_facts(run, run.model(name))
+        _require(before.chain_head == facts.base["ledger"], f"names another models/{name} to start from")
+        _require(before.parent == facts.parent, f"and that of models/{name} are of different releases")
+        start = spec_in(run, before, recall or before.settings.recall)
+    rates = MissRates.of_run(recall, manifest)
+    return facts.spec(manifest["dedup"], rates, manifest.get("known_in"), start)
 
 
 def parent_manifest(run: RunFolder, facts: LedgerFacts) -> dict[str, Any]:

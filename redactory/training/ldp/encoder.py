@@ -29,10 +29,11 @@ from redactory.redaction.folder import ModelFolder, RunFolder, SealedFolder
 from redactory.redaction.sealing import broken_files, seal
 from redactory.training.accounting import Spendings
 from redactory.training.data import Batch, EncodedPoints
-from redactory.training.guarantee.spec import ledger_facts
+from redactory.training.guarantee.spec import START, ledger_facts
 from redactory.training.model import is_classifier, load_classifier, load_model, rebuilt
 from redactory.training.models.hugging_face import (
     ClassifierNetwork,
+    context_of,
     fit_vocabulary,
     read_model,
 )
@@ -261,6 +262,8 @@ def _trained(model: ModelFolder) -> tuple[dict[str, Any], Spendings]:
     by, refusal = f"trained with {facts.settings.trainer}", None
     if facts.mechanism is None:
         refusal = f"{by}: {UPDATED}"
+    elif START in (facts.base or {}):
+        refusal = "it started from another model of its run, which only the card of both adds up"
     elif facts.trainer.by_policy or facts.trainer.of_units:
         refusal = f"{by}: {OTHER_UNIT}"
     elif facts.seeded:
@@ -308,9 +311,7 @@ class FolderEncoder(Encoder):
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model.eval().requires_grad_(False)
-        # some kinds count their places from behind the padding token
-        before = getattr(model.config, "pad_token_id", 0) + 1 if "roberta" in model.config.model_type else 0
-        self.context = int(model.config.max_position_embeddings) - before
+        self.context = context_of(model)
 
     @property
     def width(self) -> int:
@@ -350,7 +351,7 @@ def read_folder(folder: Path) -> tuple[FolderTokenizer, FolderEncoder]:
     from transformers import AutoModel
 
     tokenizer = FolderTokenizer.from_folder(folder)
-    model, missing = read_model(folder, kind, AutoModel)
+    model, missing = read_model(folder, AutoModel)
     if lacking := sorted(name for name in missing if "pooler" not in name):
         raise ConfigurationError(f"{folder.name}: weights are missing ({lacking[0]})")
     fit_vocabulary(model, tokenizer.size)

@@ -1,4 +1,8 @@
-"""Networks of Hugging Face: GPT-2, Llama and BERT, fresh or from a local folder, with adapters or without."""
+"""Networks of Hugging Face: whatever a local folder holds, and fresh GPT-2, Llama and BERT; adapters.
+
+Nothing here knows an architecture by name.  A batch is padded on the right, and positions are left to the
+model; how one is to be read (its output layer, its memory, from which sides) is found out on a few tokens.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +10,19 @@ import copy
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.files import commit, make_folder
 from redactory.foundation.stream import RandomStream
+from redactory.training.clipping import check_exact
 from redactory.training.data import Batch
 from redactory.training.models.network import Classifier, LanguageNetwork, Network, State, normal_, uniform_
 from redactory.training.models.settings import LoraSettings, TransformerSettings
@@ -35,17 +43,19 @@ def _gpt2_sizes(own: TransformerSettings) -> dict[str, Any]:
     return {"n_embd": own.width, "n_layer": own.layers, "n_head": own.heads, "n_positions": own.context}
 
 
-LIBRARY: dict[str, tuple[str, Callable[[TransformerSettings], dict[str, Any]], tuple[str, ...]]] = {
-    "gpt2": ("AutoModelForCausalLM", _gpt2_sizes, ("c_attn",)),
-    "llama": ("AutoModelForCausalLM", _sizes, ("q_proj", "v_proj")),
-    "bert": ("AutoModelForSequenceClassification", _sizes, ("query", "value")),
+Sizes = Callable[[TransformerSettings], dict[str, Any]]
+FRESH: dict[str, tuple[str, Sizes]] = {
+    "gpt2": ("next-word", _gpt2_sizes),
+    "llama": ("next-word", _sizes),
+    "bert": ("classify", _sizes),
 }
-"""By kind: the class of ``transformers`` that reads it, the sizes of a fresh one, and the attention's
-projections, which get an adapter where nothing else is said."""
+"""By kind of a fresh network: its task, and the sizes as the library names them."""
+CLASSES = {"next-word": "AutoModelForCausalLM", "classify": "AutoModelForSequenceClassification"}
+"""By task: the class of ``transformers`` that reads a network for it."""
 
 
 class HuggingFaceNetwork(Network):
-    """Any ``model`` of ``transformers`` that has no dropout.
+    """Any ``model`` of ``transformers`` for text that has no dropout.
 
     ``drawn`` are the parameters that a pretrained folder does not hold, by the names of the model.
     """
@@ -53,7 +63,7 @@ class HuggingFaceNetwork(Network):
     def __init__(self, model: Any, pretrained: bool = False, drawn: frozenset[str] = frozenset()) -> None:
         super().__init__()
         self.model, self.pretrained, self._drawn = model, pretrained, drawn
-        self.context = int(model.config.max_position_embeddings)
+        self.context = context_of(model)
 
     def initialise(self, stream: RandomStream) -> None:
         """Fresh: weights from N(0, 0.02²), norms one, biases zero (GPT-2's rule).
@@ -63,9 +73,9 @@ class HuggingFaceNetwork(Network):
         """
         if has_adapters(self.model):
             for index, (name, parameter) in enumerate(self.named_parameters()):
-                if parameter.requires_grad and ".lora_A." in name:
+                if ".lora_A." in name:
                     uniform_(parameter, 1.0 / math.sqrt(parameter.shape[1]), stream, index)
-                elif parameter.requires_grad:
+                elif ".lora_B." in name:
                     nn.init.zeros_(parameter)
             if not self.pretrained:
                 return
@@ -85,50 +95,65 @@ class HuggingFaceNetwork(Network):
     def describe(self) -> dict[str, Any]:
         """The library's own configuration, which plain ``transformers`` reads."""
         config: dict[str, Any] = self.model.config.to_dict()
-        return {key: value for key, value in config.items() if not key.startswith("_")}
+        found = {key: value for key, value in config.items() if not key.startswith("_")}
+        return {**found, "architectures": [type(self._plain).__name__]}
 
 
 class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
-    """A model for causal language modelling (GPT-2, Llama).
+    """A model for causal language modelling.
 
     Points are padded on the right, and a place sees only places before it: so no attention mask is needed,
-    and padding changes nothing.  Position ids are given for every row ([B, T]): left to itself the library
-    looks up one row of positions for the whole batch, of which no point has a gradient of its own.
+    and padding changes nothing.  ``ConfigurationError`` for a model that reads from both sides.
 
     Formal guarantees: those of :class:`redactory.training.models.network.Network`.
     """
 
+    def __init__(self, model: Any, pretrained: bool = False, drawn: frozenset[str] = frozenset()) -> None:
+        super().__init__(model, pretrained, drawn)
+        self._ends_in_its_head = _trial(self._plain)
+        self._memory: list[Any] | None = None
+
     @property
     def head(self) -> nn.Module:
-        """The output layer; its weight may be the embedding's."""
-        found: nn.Module = self._plain.get_output_embeddings()
+        """The output layer; its weight may be the embedding's.  Where more follows it, nothing is left."""
+        found: nn.Module = self._plain.get_output_embeddings() if self._ends_in_its_head else nn.Identity()
         return found
 
     def hidden(self, batch: Batch) -> Tensor:
-        """The last block's output [B, T, H], after its norm."""
-        found: Tensor = self._plain.base_model(
-            input_ids=batch.inputs, position_ids=_places(batch), attention_mask=None, use_cache=False
-        ).last_hidden_state
-        return found
+        """The last block's output [B, T, H], after its norm; or the logits [B, T, V]."""
+        reads = self._plain.base_model if self._ends_in_its_head else self.model
+        found = reads(input_ids=batch.inputs, use_cache=False)
+        states: Tensor = found.last_hidden_state if self._ends_in_its_head else found.logits
+        return states
 
     def initial_state(self, batch: int) -> State:
-        """An empty cache: keys and values [batch, heads, 0, width] of every layer."""
-        config = self.model.config
-        heads = getattr(config, "num_key_value_heads", None) or config.num_attention_heads
-        width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-        like = next(self.parameters())
-        layers = range(2 * int(config.num_hidden_layers))
-        return tuple(like.new_zeros(batch, int(heads), 0, int(width)) for _ in layers)
+        """Empty keys and values [batch, heads, 0, width] of every layer; or no ids, int64 [batch, 0]."""
+        if self._memory is None:
+            self._memory = self._cache_of_a_trial()
+        if not self._memory:
+            return (torch.zeros(batch, 0, dtype=torch.int64, device=self.device),)
+        return tuple(part.new_zeros(batch, part.shape[1], 0, part.shape[3]) for part in self._memory)
 
     @torch.no_grad()
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         """Read one token a row, ids [B]; ``ValueError`` beyond the context."""
+        without = not state[0].is_floating_point()
+        seen = state[0].shape[1 if without else 2]
+        if self.context is not None and seen >= self.context:
+            raise ValueError("the model's context is full")
+        if without:
+            read = torch.cat([state[0], ids[:, None]], 1)
+            logits = self.model(input_ids=read, use_cache=False).logits
+            after: State = (read,)
+        else:
+            logits, after = self._read(ids, state, seen)
+        return F.log_softmax(logits[:, -1], -1), after
+
+    def _read(self, ids: Tensor, state: State, seen: int) -> tuple[Tensor, State]:
+        """Logits after one more token a row, and the keys and values of all."""
         from transformers import DynamicCache
 
         cache: Any = DynamicCache()
-        seen = state[0].shape[2]
-        if self.context is not None and seen >= self.context:
-            raise ValueError("the model's context is full")
         if seen:
             for layer in range(len(state) // 2):
                 cache.update(state[2 * layer], state[2 * layer + 1], layer)
@@ -138,22 +163,36 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
             past_key_values=cache,
             use_cache=True,
         ).logits
-        after = [part for layer in cache.layers for part in (layer.keys, layer.values)]
-        return F.log_softmax(logits[:, -1], -1), tuple(after)
+        after = tuple(part for layer in cache.layers for part in (layer.keys, layer.values))
+        return logits, after
+
+    @torch.no_grad()
+    def _cache_of_a_trial(self) -> list[Any]:
+        """What a few tokens leave in a plain cache; nothing where the logits are not those without one.
+
+        Nothing either where a layer looks back a bounded way: the trial is too short to show that.
+        """
+        config, ids = self.model.config, _few_tokens(self.model)
+        if getattr(config, "sliding_window", None) or getattr(config, "attention_window_size", None):
+            return []
+        state: State = ()
+        try:
+            for place in range(ids.shape[1]):
+                logits, state = self._read(ids[:, place], state, place)
+            expected = self.model(input_ids=ids, use_cache=False).logits[:, -1]
+        except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError):
+            return []
+        fits = bool(state) and all(part.dim() == 4 and part.shape[2] == ids.shape[1] for part in state)
+        return list(state) if fits and torch.allclose(logits[:, -1], expected, rtol=1e-4, atol=1e-4) else []
 
 
 class ClassifierNetwork(HuggingFaceNetwork, Classifier):
-    """A model for sequence classification (BERT).
+    """A model for sequence classification.
 
-    ``drawn`` is the head, and the pooler where the folder was pretrained without one.
+    ``drawn`` is the head, and what else the folder was pretrained without.
 
     Formal guarantees: those of :class:`redactory.training.models.network.Classifier`.
     """
-
-    def __init__(
-        self, model: Any, pretrained: bool = False, drawn: frozenset[str] = frozenset({"classifier"})
-    ) -> None:
-        super().__init__(model, pretrained, drawn)
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -163,17 +202,83 @@ class ClassifierNetwork(HuggingFaceNetwork, Classifier):
 
     def logits(self, batch: Batch) -> Tensor:
         """Unnormalised log probabilities of the classes, [B, classes]."""
-        found: Tensor = self.model(
-            input_ids=batch.inputs,
-            attention_mask=batch.real.long(),
-            token_type_ids=torch.zeros_like(batch.inputs),
-            position_ids=_places(batch),
-        ).logits
+        pad = self.model.config.pad_token_id
+        # some models look for the last token that is no padding
+        inputs = batch.inputs if pad is None else batch.inputs.masked_fill(~batch.real, pad)
+        found: Tensor = self.model(input_ids=inputs, attention_mask=batch.real.long()).logits
         return found
 
 
-def _places(batch: Batch) -> Tensor:
-    return torch.arange(batch.inputs.shape[1], device=batch.inputs.device).expand_as(batch.inputs)
+@torch.no_grad()
+def _trial(model: Any) -> bool:
+    """Whether the logits are what the output layer makes of the last states, and nothing comes after it.
+
+    ``ConfigurationError`` where a place knows of the next one.
+    """
+    head, ids, seen = model.get_output_embeddings(), _few_tokens(model), list[tuple[Tensor, Tensor]]()
+    hook = head and head.register_forward_hook(lambda _, given, found: seen.append((given[0], found)))
+    try:
+        logits = model(input_ids=ids, use_cache=False).logits
+    finally:
+        if hook:
+            hook.remove()
+    other = model(input_ids=torch.cat([ids[:, :-1], ids[:, :1]], 1), use_cache=False).logits
+    if not torch.allclose(logits[:, :-1], other[:, :-1], rtol=1e-3, atol=1e-4):
+        raise ConfigurationError(
+            "train.model.folder: this model reads a text from both sides and predicts no next word; use it "
+            "with train.task: classify"
+        )
+    if len(seen) != 1 or seen[0][1].data_ptr() != logits.data_ptr() or model.base_model is model:
+        return False
+    states = getattr(model.base_model(input_ids=ids, use_cache=False), "last_hidden_state", None)
+    return states is not None and torch.equal(states, seen[0][0])
+
+
+def _few_tokens(model: Any) -> Tensor:
+    """Token ids [1, 4] that mean nothing."""
+    weight: Tensor = model.get_input_embeddings().weight
+    return torch.arange(4, device=weight.device)[None] % len(weight)
+
+
+def context_of(model: Any) -> int | None:
+    """How many tokens the model can read; None where its positions have no end."""
+    config = model.config
+    length = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
+    for name, module in model.named_modules():
+        ids = module.padding_idx if isinstance(module, nn.Embedding) and "position" in name else None
+        if ids is not None and module.num_embeddings == length:
+            return int(length) - ids - 1  # places are counted from behind the padding token
+    return None if length is None or length < 0 else int(length)
+
+
+_UNREAD = "it cannot read points of several lengths, with and without an end token ({})"
+LENGTHS = (5, 3, 2)
+"""Of the points that mean nothing: their number and the longest are prime."""
+
+
+def require_exact(network: HuggingFaceNetwork, pad_id: int, end_id: int) -> None:
+    """``ConfigurationError`` naming what of ``network`` is not clipped exactly, on made-up points."""
+    known = len(network.model.get_input_embeddings().weight)
+    plain = [number for number in range(min(known, 64)) if number not in (pad_id, end_id)]
+    drawn = torch.randint(
+        len(plain), (len(LENGTHS), max(LENGTHS)), generator=torch.Generator().manual_seed(0)
+    )
+    real = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
+    inputs = torch.tensor(plain)[drawn].masked_fill(~real, pad_id)
+    for place, length in enumerate(LENGTHS[1:], 1):  # the first is cut off, before its end token
+        inputs[place, length - 1] = end_id
+    targets = inputs.roll(-1, 1)
+    if isinstance(network, ClassifierNetwork):
+        targets = torch.arange(len(LENGTHS))[:, None] % len(network.classes)
+    batch = Batch(inputs, targets, real).to(network.device)
+    alone = [partial(network.point_losses, batch.alone(place)) for place in range(len(LENGTHS))]
+    try:
+        check_exact(network.train(), partial(network.point_losses, batch), alone)
+    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+        words = error if isinstance(error, ConfigurationError) else _UNREAD.format(type(error).__name__)
+        raise ConfigurationError(
+            f"train.model: no private training of this {network.model.config.model_type}: {words}"
+        ) from None
 
 
 def is_drawn(name: str, drawn: frozenset[str]) -> bool:
@@ -185,25 +290,39 @@ def is_drawn(name: str, drawn: frozenset[str]) -> bool:
 # Low-rank adapters through ``peft``.
 
 
-def with_adapters(model: Any, settings: LoraSettings) -> Any:
-    """``model`` with adapters, everything else frozen."""
+def with_adapters(model: Any, settings: LoraSettings, base: str) -> Any:
+    """``model`` with adapters, everything else frozen; ``base`` is the name of its folder.
+
+    They are at the layers that ``settings`` name, or those that peft names for its kind, or at every linear
+    layer.  ``ConfigurationError`` where there is none.
+    """
     try:
         from peft import LoraConfig, get_peft_model
+        from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as USUAL
     except ImportError:
         raise ConfigurationError(
             "lora needs peft, not installed here: pip install 'redactory[lora]'"
         ) from None
-    kind = model.config.model_type
+    modules: Any = list(settings.modules) or USUAL.get(model.config.model_type, "all-linear")
     config = LoraConfig(
         r=settings.rank,
         lora_alpha=settings.alpha,
         lora_dropout=0.0,
-        target_modules=list(LIBRARY[kind][2]),
-        fan_in_fan_out=kind == "gpt2",
+        use_rslora=settings.method == "rslora",
+        use_dora=settings.method == "dora",
+        target_modules=modules,
+        fan_in_fan_out=any(type(module).__name__ == "Conv1D" for module in model.modules()),
         bias="none",
     )
-    with quiet():
-        return get_peft_model(model, config)
+    try:
+        with quiet():
+            found = get_peft_model(model, config)
+    except ValueError:
+        raise ConfigurationError(
+            "train.model.lora.modules: no layer of the model has one of these names"
+        ) from None
+    found.peft_config["default"].base_model_name_or_path = base  # and not where it lies
+    return found
 
 
 def has_adapters(model: Any) -> bool:
@@ -216,50 +335,79 @@ def merged(model: Any) -> Any:
     return copy.deepcopy(model).merge_and_unload()
 
 
+def save_adapters(model: Any, folder: Path) -> list[Path]:
+    """Write the adapters alone to ``folder``, as peft reads them; the files' paths."""
+    from peft import get_peft_model_state_dict
+
+    config, weights = folder / "adapter_config.json", folder / "adapter_model.safetensors"
+    make_folder(folder)
+    state = get_peft_model_state_dict(model, save_embedding_layers=False)
+    with commit(weights) as temporary:
+        save_file({name: value.contiguous() for name, value in state.items()}, temporary, {"format": "pt"})
+    model.peft_config["default"].save_pretrained(folder)
+    return [config, weights]
+
+
 # Fresh models, and those of a folder.
 
 
 def fresh(kind: str, settings: TransformerSettings, **config: Any) -> Any:
     """A model of the sizes in ``settings``, without dropout; its weights mean nothing."""
-    task = library_class(kind)
+    task, sizes = FRESH[kind]
+    library = library_class(task)
     from transformers import AutoConfig
 
-    sizes = LIBRARY[kind][1](settings)
-    return without_dropout(task.from_config(AutoConfig.for_model(kind, **sizes, **config)))
+    return without_dropout(library.from_config(AutoConfig.for_model(kind, **sizes(settings), **config)))
 
 
-def library_class(kind: str) -> Any:
-    """The class of ``transformers`` that reads a model of ``kind``."""
+def library_class(task: str) -> Any:
+    """The class of ``transformers`` that reads a model for ``task``."""
     require_transformers()
     import transformers
 
-    return getattr(transformers, LIBRARY[kind][0])
+    return getattr(transformers, CLASSES[task])
 
 
-def read_model(folder: Path, kind: str, task: Any, **config: Any) -> tuple[Any, frozenset[str]]:
+def kind_of(folder: Path) -> str:
+    """The kind of the model in ``folder``, as its ``config.json`` names it."""
+    try:
+        return str(json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"])
+    except (OSError, ValueError, KeyError, TypeError):
+        raise ConfigurationError(f"model.folder: {folder.name}/config.json cannot be read") from None
+
+
+def require_task(folder: Path, task: str) -> None:
+    """``ConfigurationError`` where ``transformers`` has no network for ``task`` of the kind in ``folder``."""
+    require_transformers()
+    from transformers.models.auto import modeling_auto as known
+
+    kind = kind_of(folder)
+    able = {
+        "next-word": known.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
+        "classify": known.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
+    }
+    if kind not in able[task]:
+        others = [name for name, kinds in able.items() if kind in kinds]
+        mend = f"; it can be trained with train.task: {others[0]}" if others else ""
+        raise ConfigurationError(
+            f"model.folder: {folder.name} holds a model of kind '{kind}', which {CLASSES[task]} of this "
+            f"transformers does not read{mend}"
+        )
+
+
+def read_model(folder: Path, task: Any, **config: Any) -> tuple[Any, frozenset[str]]:
     """The model in ``folder`` as ``task`` (a class of ``transformers``), without dropout.
 
     ``config`` replaces keys of the folder's own.  The names of the parameters that the folder does not hold
     in the shape that is needed come with it; their values mean nothing.
 
-    ``ConfigurationError`` where it is of another kind, cannot be read, or is a model of a run: that one
-    was trained on private text, whose budget would have to be composed with this one's.
+    ``ConfigurationError`` where it cannot be read, reads more than text, or was fitted to labelled rows.
     """
     require_transformers()
-    if (folder / "ledger.jsonl").exists():
-        raise ConfigurationError(
-            "model.folder: this is a model of a run, so trained on its text; give weights that are public"
-        )
     if (folder / "fit.json").exists():
         raise ConfigurationError(
             "model.folder: redactory fit trained these weights on labelled rows; give weights that are public"
         )
-    try:
-        named = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("model_type")
-    except (OSError, ValueError):
-        raise ConfigurationError(f"model.folder: {folder.name}/config.json cannot be read") from None
-    if named != kind:
-        raise ConfigurationError(f"model.folder: {folder.name} holds a model of kind '{named}', not '{kind}'")
     try:
         with quiet():
             model, loading = task.from_pretrained(
@@ -275,22 +423,30 @@ def read_model(folder: Path, kind: str, task: Any, **config: Any) -> tuple[Any, 
         raise ConfigurationError(
             f"model.folder: no weights can be read from {folder.name} ({type(error).__name__})"
         ) from None
+    if model.config.get_text_config() is not model.config:
+        raise ConfigurationError(
+            f"model.folder: the model in {folder.name} reads more than text; save its language model alone"
+        )
     other = (entry[0] for entry in loading["mismatched_keys"])
     return without_dropout(model), frozenset({*loading["missing_keys"], *other})
 
 
 def without_dropout(model: Any) -> Any:
-    """The model with every dropout set to nothing, in its modules and in its configuration."""
+    """The model with every dropout and jitter set to nothing, in its modules and in its configuration."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
-        for name in ("attention_dropout", "dropout", "dropout_prob"):
-            if isinstance(getattr(module, name, None), float):
+        for name, value in list(vars(module).items()):
+            if isinstance(value, float) and _draws(name):
                 setattr(module, name, 0.0)
-    for key in list(model.config.to_dict()):
-        if ("dropout" in key or "pdrop" in key) and isinstance(getattr(model.config, key), float):
+    for key, value in model.config.to_dict().items():
+        if isinstance(value, float) and _draws(key):
             setattr(model.config, key, 0.0)
     return model
+
+
+def _draws(name: str) -> bool:
+    return "drop" in name or "jitter" in name
 
 
 def fit_vocabulary(model: Any, size: int) -> None:
@@ -301,5 +457,6 @@ def fit_vocabulary(model: Any, size: int) -> None:
     model.resize_token_embeddings(size, mean_resizing=False)
     with torch.no_grad():
         for layer in (model.get_input_embeddings(), model.get_output_embeddings()):
-            if layer is not None:
-                layer.weight[before:] = layer.weight[:before].mean(0)
+            for own in () if layer is None else (layer.weight, getattr(layer, "bias", None)):
+                if own is not None:
+                    own[before:] = own[:before].mean(0)

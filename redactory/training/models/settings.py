@@ -70,6 +70,15 @@ class LoraSettings(Settings):
     """Low-rank adapters (peft, the extra ``lora``): all other weights of ``folder`` stay as they are."""
 
     rank: PositiveInt = Field(8, description="Rank of each adapter.")
+    method: Literal["lora", "rslora", "dora"] = Field(
+        "lora",
+        description="lora; rslora, which divides by the root of the rank; dora, which learns the length of "
+        "each row of a weight too.",
+    )
+    modules: tuple[str, ...] = Field(
+        (),
+        description="Names of the linear layers that get an adapter; the attention's projections if empty.",
+    )
 
     @property
     def alpha(self) -> int:
@@ -77,54 +86,86 @@ class LoraSettings(Settings):
         return 2 * self.rank
 
 
-class TransformerSettings(Settings):
-    """What GPT-2, Llama and BERT share; with ``folder`` the sizes are those of the model there."""
+class FolderSettings(Settings):
+    """Any network of Hugging Face from a local folder, without dropout; its ``config.json`` says which."""
 
-    folder: Path | None = Field(
-        None,
-        description="A local folder with pretrained weights and their fast tokenizer; both must be public.",
+    kind: Literal["folder"] = Field("folder", description="The network that this section describes.")
+    folder: Path = Field(
+        description="A local folder with pretrained weights and their fast tokenizer, both public; or a "
+        "model of the same run, whose guarantee is added up with this one's."
     )
-    layers: PositiveInt = Field(4, description="Blocks of a fresh model.")
-    width: PositiveInt = Field(256, description="Width of a fresh model.")
-    heads: PositiveInt = Field(4, description="Attention heads of a fresh model; they divide the width.")
-    context: PositiveInt = Field(128, description="Tokens that a fresh model can read; at least max_tokens.")
     lora: LoraSettings | None = Field(None, description="Train low-rank adapters only.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_it_was_spelled(cls, value: Any) -> Any:
+        return of_folder(value) if isinstance(value, dict) else value
+
+
+def of_folder(value: dict[str, Any]) -> dict[str, Any]:
+    """A section with a folder as it is spelled now: it named a kind once, and sizes that nobody read."""
+    if value.get("folder") is None or value.get("kind") not in (None, "folder", *_NAMED_A_FOLDER):
+        return value
+    found = {key: part for key, part in value.items() if key not in ("layers", "width", "heads", "context")}
+    if isinstance(found.get("lora"), dict):
+        found["lora"] = {"method": "lora", "modules": (), **found["lora"]}
+    return {**found, "kind": "folder"}
+
+
+_NAMED_A_FOLDER = ("gpt2", "llama", "bert")
+
+
+class TransformerSettings(Settings):
+    """What fresh GPT-2, Llama and BERT share."""
+
+    layers: PositiveInt = Field(4, description="Blocks.")
+    width: PositiveInt = Field(256, description="Width.")
+    heads: PositiveInt = Field(4, description="Attention heads; they divide the width.")
+    context: PositiveInt = Field(128, description="Tokens that the model can read; at least max_tokens.")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _adapts_nothing(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            if value.get("lora") is not None:
+                raise ValueError("lora adapts pretrained weights: give their folder")
+            value = {k: part for k, part in value.items() if k not in ("folder", "lora") or part is not None}
+        return value
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         if self.width % self.heads:
             raise ValueError("heads must divide width")
-        if self.lora is not None and self.folder is None:
-            raise ValueError("lora adapts pretrained weights: give their folder")
         return self
 
 
 class Gpt2Settings(TransformerSettings):
-    """GPT-2 of Hugging Face, fresh or from a folder; no dropout."""
+    """GPT-2 of Hugging Face, fresh; no dropout."""
 
     kind: Literal["gpt2"] = Field(description="The network that this section describes.")
 
 
 class LlamaSettings(TransformerSettings):
-    """A Llama-style network of Hugging Face, fresh or from a folder."""
+    """A Llama-style network of Hugging Face, fresh."""
 
     kind: Literal["llama"] = Field(description="The network that this section describes.")
 
 
 class BertSettings(TransformerSettings):
-    """BERT of Hugging Face for task classify, fresh or from a folder; no dropout."""
+    """BERT of Hugging Face for task classify, fresh; no dropout."""
 
     kind: Literal["bert"] = Field(description="The network that this section describes.")
 
 
-KINDS = ("lstm", "awd-lstm", "gpt2", "llama", "bert", "bilstm", "bag")
+KINDS = ("lstm", "awd-lstm", "gpt2", "llama", "bert", "bilstm", "bag", "folder")
 OF_CLASSES = ("bert", "bilstm", "bag")
 """The kinds that predict a class and no word."""
 
 
 def _kind(value: Any) -> str | None:
     # an LSTM unless something else is said, so that `model: {hidden_size: 64}` is enough
-    return value.get("kind", "lstm") if isinstance(value, dict) else getattr(value, "kind", None)
+    kind = of_folder(value).get("kind", "lstm") if isinstance(value, dict) else getattr(value, "kind", None)
+    return kind if isinstance(kind, str) else None
 
 
 ModelSettings = Annotated[
@@ -134,7 +175,8 @@ ModelSettings = Annotated[
     | Annotated[LlamaSettings, Tag("llama")]
     | Annotated[BertSettings, Tag("bert")]
     | Annotated[BiLstmSettings, Tag("bilstm")]
-    | Annotated[BagSettings, Tag("bag")],
+    | Annotated[BagSettings, Tag("bag")]
+    | Annotated[FolderSettings, Tag("folder")],
     Discriminator(
         _kind, custom_error_type="model_kind", custom_error_message=f"kind must be one of {', '.join(KINDS)}"
     ),

@@ -1,0 +1,139 @@
+"""Whether the engine clips a network exactly, found out by looking at it: on points that mean nothing.
+
+No list says which architectures are clipped.  The network reads a few points, together and each alone, and
+what the engine makes of them is held against autograd.  Where a layer cannot tell points apart by itself (a
+convolution that is called by its weight, relative positions that all points share), the block around it is
+recorded as one, and so on outwards: it runs again on each point alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from redactory.foundation.errors import ConfigurationError
+from redactory.training.clipping.engine import (
+    AS_ONE,
+    ClippedGradient,
+    check_supported,
+    clipped_gradient,
+    learning,
+    sites,
+)
+from redactory.training.clipping.gradients import Inseparable
+
+Losses = Callable[[], Tensor]
+CLIP_NORM = 0.1
+LOSS_APART, GRADIENT_APART = 1e-5, 1e-4
+"""How far, relative to the largest, a loss or a gradient may lie from what it should be: float32's rounding
+in a deep network, and no more."""
+
+
+def check_exact(network: nn.Module, losses: Losses, alone: Sequence[Losses]) -> None:
+    """``ConfigurationError`` naming what stands in the way unless the clipped sum is that of autograd.
+
+    ``losses`` runs the network on a batch of points of different lengths and gives the loss of each, [B];
+    ``alone`` gives the loss of each by itself, [1].  Take points that mean nothing: their number and
+    lengths should be prime, so that a layer is not taken for another.  Blocks that must be recorded as one
+    are marked so, and stay marked.  A parameter that is all zero is moved for the time of the comparison.
+
+    Formal guarantees: none beyond what is compared.  A network that computes otherwise on other points, or in
+    a batch of another shape, is not seen; :func:`redactory.training.clipping.check_parts` looks again at the
+    points of a training.
+    """
+    check_supported(network)
+    with _moved(network):
+        _check_losses(losses, alone)
+        found = _recorded(network, losses, len(alone))
+        expected, norms = _by_autograd(network, alone)
+    distance = float((found.norms - norms).abs().max())
+    for (name, parameter), share, own in _shares(network, found.flat, expected):
+        if parameter.numel() and float((share - own).norm()) > GRADIENT_APART * float(expected.norm()):
+            raise ConfigurationError(f"{name}: its clipped gradient is not that of autograd")
+    if distance > GRADIENT_APART * float(norms.max()):
+        raise ConfigurationError("the norms of the points' gradients are not those of autograd")
+
+
+def _check_losses(losses: Losses, alone: Sequence[Losses]) -> None:
+    """A point's loss is the same each time, whatever longer point stands beside it."""
+    with torch.no_grad():
+        first, again, single = losses(), losses(), torch.cat([loss() for loss in alone])
+    if not bool((first.isfinite() & single.isfinite()).all()):
+        raise ConfigurationError("the network gives a point a loss that is no finite number")
+    if not torch.equal(first, again):
+        raise ConfigurationError("the network draws random numbers (dropout?), or remembers the last batch")
+    if float((first - single).abs().max()) > LOSS_APART * max(1.0, float(single.abs().max())):
+        raise ConfigurationError(
+            "the network gives a point another loss beside a longer one: it sees places that are padded, or "
+            "other points, so that none has a gradient of its own"
+        )
+
+
+def _recorded(network: nn.Module, losses: Losses, points: int) -> ClippedGradient:
+    """The clipped sum, after marking blocks as one until their points can be told apart."""
+    first: Inseparable | None = None
+    while True:
+        try:
+            return clipped_gradient(network, losses, CLIP_NORM, points)
+        except Inseparable as problem:
+            first = first or problem
+            if not _widen(network, problem.name):
+                raise ConfigurationError(
+                    f"{first}; and no block around it can be run on each point alone"
+                ) from None
+
+
+def _widen(network: nn.Module, name: str) -> bool:
+    """Mark the block around what is recorded at ``name`` as one, and all of its kind; False at the top."""
+    inside = [site.name for site in sites(network) if f"{name}.".startswith(f"{site.name}.")]
+    outer = inside[0].rpartition(".")[0] if inside else ""
+    while outer and type(network.get_submodule(outer)).forward is nn.Module.forward:
+        outer = outer.rpartition(".")[0]  # a list of blocks is never run itself
+    if not outer:
+        return False
+    kind = type(network.get_submodule(outer))
+    for module in network.modules():
+        if type(module) is kind:
+            setattr(module, AS_ONE, True)
+    return True
+
+
+def _by_autograd(network: nn.Module, alone: Sequence[Losses]) -> tuple[Tensor, Tensor]:
+    """Σ_i g_i · min(1, C/‖g_i‖), flat, and the norms [B] float64: one backward pass a point."""
+    learnt, norms = list(learning(network).values()), []
+    total = torch.cat([torch.zeros_like(p.detach()).flatten() for p in learnt])
+    for loss in alone:
+        found = torch.autograd.grad(loss().sum(), learnt, allow_unused=True)
+        pairs = zip(found, learnt, strict=True)
+        gradient = torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for g, p in pairs]).detach()
+        norms.append(torch.linalg.vector_norm(gradient, dtype=torch.float64))
+        total += gradient * min(1.0, CLIP_NORM / max(float(norms[-1]), 1e-300))
+    return total, torch.stack(norms)
+
+
+def _shares(
+    network: nn.Module, one: Tensor, other: Tensor
+) -> Iterator[tuple[tuple[str, nn.Parameter], Tensor, Tensor]]:
+    """Every trainable parameter by name, with its share of two flat vectors."""
+    learnt = learning(network)
+    sizes = [parameter.numel() for parameter in learnt.values()]
+    return zip(learnt.items(), torch.split(one, sizes), torch.split(other, sizes), strict=True)
+
+
+@contextmanager
+def _moved(network: nn.Module) -> Iterator[None]:
+    """Trainable parameters that are all zero (an adapter's second matrix hides its first) are not, inside."""
+    zero = [p for p in learning(network).values() if not bool(p.any())]
+    generator = torch.Generator().manual_seed(0)
+    try:
+        with torch.no_grad():
+            for parameter in zero:
+                parameter.copy_(0.1 * torch.randn(parameter.shape, generator=generator))
+        yield
+    finally:
+        with torch.no_grad():
+            for parameter in zero:
+                parameter.zero_()

@@ -1,0 +1,117 @@
+"""A training that starts from a model of its own run: the guarantee is of both, or there is none."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import redactory
+from redactory.foundation.errors import ConfigurationError, GuaranteeError
+from redactory.foundation.records import read_records
+from redactory.redaction.folder import RunFolder
+from redactory.training import RecallMeasurement, load_model, train_model
+from redactory.training.accounting import Spending, epsilon_of
+from redactory.training.guarantee.budget import BudgetExceeded
+from redactory.training.guarantee.compose import composed_card
+from redactory.training.ldp.encoder import _trained
+from redactory.training.mechanism import PoissonGaussian, Relation
+from tests.training.conftest import small, write_run
+
+NOISE = (3.0, 4.0)
+FRESH = {"kind": "gpt2", "layers": 1, "width": 8, "heads": 2, "context": 64}
+SPENT = tuple(Spending(PoissonGaussian(0.25, noise, 1.0, 256.0), 8) for noise in NOISE)
+BOTH = epsilon_of(SPENT, 1e-5, Relation.SUBSTITUTION)
+
+
+def unseeded(noise: float, model: Any, **changes: Any) -> Any:
+    return small(**{"seed": None, "noise_multiplier": noise, "model": model, "max_tokens": 40, **changes})
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run with a model ``first``, and ``second``: adapters that were trained upon it."""
+    run = write_run(tmp_path_factory.mktemp("staged") / "run")
+    recall = RecallMeasurement(labels=1000, missed_by_strict=50, missed_by_both=0)
+    train_model(run, unseeded(NOISE[0], FRESH, name="first", recall=recall))
+    upon = {"folder": run.model("first").root, "lora": {"rank": 2}}
+    train_model(run, unseeded(NOISE[1], upon, name="second", recall=recall))
+    return run
+
+
+def test_the_card_adds_up_every_stage_and_nothing_twice(staged: RunFolder) -> None:
+    card = redactory.guarantee(staged.root, "second")
+    assert card["epsilon"] == pytest.approx(BOTH)
+    assert card["holds"]
+    assert card["base"]["start"] == "first"
+    assert card["base"]["ledger"] == redactory.guarantee(staged.root, "first")["ledger"]["head"]
+    assert card["event"]["class"] == "ComposedDpEvent"
+    assert "model `first` of the same run" in staged.model("second").card.read_text()
+    for names in (["second"], ["first", "second"], ["second", "first"]):
+        together = composed_card([(staged, name) for name in names])
+        assert together["epsilon"] == pytest.approx(BOTH)
+        assert {one["model"] for one in together["models"]} == {"first", "second"}
+
+
+def test_adapters_are_saved_by_themselves_and_say_what_the_merged_weights_say(staged: RunFolder) -> None:
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM
+
+    folder, ids = staged.model("second"), torch.arange(3, 20)[None]
+    library: Any = AutoModelForCausalLM
+    base = library.from_pretrained(staged.model("first").root, local_files_only=True)
+    adapted = PeftModel.from_pretrained(base, folder.root / "adapter")
+    merged = library.from_pretrained(folder.root, local_files_only=True)
+    with torch.no_grad():
+        torch.testing.assert_close(adapted(ids).logits, merged(ids).logits, rtol=1e-4, atol=1e-5)
+    assert b'"base_model_name_or_path": "first"' in (folder.root / "adapter/adapter_config.json").read_bytes()
+    assert load_model(folder).token_log_probs(["Hello"])[0].dtype == "float64"
+
+
+def test_a_start_that_is_gone_or_another_leaves_no_figure(staged: RunFolder, tmp_path: Path) -> None:
+    run = RunFolder(shutil.copytree(staged.root, tmp_path / "run"))
+    assert redactory.guarantee(run.root, "second")["epsilon"] == pytest.approx(BOTH)
+    first = run.model("first").root
+    shutil.move(first, tmp_path / "away")
+    with pytest.raises(GuaranteeError, match="models/first has no ledger"):
+        redactory.guarantee(run.root, "second")
+    train_model(run, unseeded(NOISE[0], FRESH, name="first"))
+    with pytest.raises(GuaranteeError, match="names another models/first to start from"):
+        redactory.guarantee(run.root, "second")
+
+
+def test_an_encoder_of_messages_is_not_one_of_several_stages(staged: RunFolder) -> None:
+    with pytest.raises(GuaranteeError, match="started from another model"):
+        _trained(staged.model("second"))
+
+
+def test_what_cannot_be_added_up_is_no_start(staged: RunFolder, tmp_path: Path) -> None:
+    def refused(words: str, folder: Path, run: RunFolder = staged, **changes: Any) -> None:
+        with pytest.raises(ConfigurationError, match=words):
+            train_model(run, unseeded(NOISE[1], {"folder": folder}, name="third", **changes))
+        assert not run.model("third").root.exists()
+
+    first = staged.model("first").root
+    other = write_run(tmp_path / "other")
+    refused("first is a model of another run", first, other)
+    refused("copy is a model of another run", Path(shutil.copytree(first, tmp_path / "copy")))
+    refused("whose figures are about another unit", first, trainer="dpsgd")
+    train_model(other, unseeded(1.0, FRESH, name="bare", trainer="sgd", noise_multiplier=None))
+    refused("of which nothing holds", other.model("bare").root, other)
+    train_model(other, small(model=FRESH, max_tokens=40, name="seeded"))
+    refused("of which nothing holds", other.model("seeded").root, other)
+
+
+def test_a_budget_must_know_the_start(staged: RunFolder, tmp_path: Path) -> None:
+    run, path = write_run(tmp_path / "run"), tmp_path / "spent.jsonl"
+    budget = {"path": path, "epsilon": 50.0}
+    train_model(run, unseeded(NOISE[0], FRESH, name="first"))
+    upon = {"folder": run.model("first").root}
+    with pytest.raises(BudgetExceeded, match=r"run/first, which this training starts from, was not trained"):
+        train_model(run, unseeded(NOISE[1], upon, name="second", budget=budget))
+    train_model(run, unseeded(NOISE[0], FRESH, name="counted", budget=budget))
+    train_model(run, unseeded(NOISE[1], {"folder": run.model("counted").root}, name="third", budget=budget))
+    assert read_records(path)[-1].body["epsilon_after"] == pytest.approx(BOTH, abs=1e-3)
