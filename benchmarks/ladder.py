@@ -38,8 +38,7 @@ GAMMA = 0.1
 RUNGS: dict[str, dict[str, Any]] = {
     "figure 2": {"tokenizer": "public", "vocabulary_size": 2000},
     "filled up": {"tokenizer": "auto"},
-    "few pieces": {"tokenizer": "public", "vocabulary_size": 500},
-    "rate": {"sampling_rate": 0.02, "epochs": 8},
+    "rate": {"tokenizer": "public", "sampling_rate": 0.02, "epochs": 8},
     "bands": {"bands": "auto"},
     "public first": {"public_epochs_first": 5},
     "mixed": {"public_share": 1 / 3},
