@@ -71,7 +71,7 @@ def finish(
             raise CheckFailed(f"{path.parent.name}/{path.name} is not encrypted as the run is")
     listed = list_files(job.run, files, job.key)
     journal.bind({name: entry["sha256"] for name, entry in listed.items()})
-    body = _manifest(job, inputs, reports, counts, seconds)
+    body = _manifest(job, inputs, reports, counts, seconds, journal)
     check_conservation(body["counts"])
     across, limit = body["dedup"]["across"], job.config.release.max_cross_split
     if limit is not None and across > limit:
@@ -118,11 +118,17 @@ def check_conservation(counts: dict[str, int]) -> None:
 
 
 def _manifest(
-    job: Job, inputs: list[dict[str, Any]], reports: list[StageReport], counts: Counter[str], seconds: float
+    job: Job,
+    inputs: list[dict[str, Any]],
+    reports: list[StageReport],
+    counts: Counter[str],
+    seconds: float,
+    journal: Journal,
 ) -> dict[str, Any]:
     config, detect = job.config, job.config.detect
     run_key = key_of(job.run.vault / "part")
-    configuration = config.model_dump(mode="json", exclude={"output", "store", "workers", "nightly"})
+    left_out = {"output", "store", "workers", "nightly", *({"route"} if job.selection is None else ())}
+    configuration = config.model_dump(mode="json", exclude=left_out)
     rejected, found = _below(counts, "rejected/"), counted(config.dedup, counts)
     if job.index is not None:
         found["dedup"]["index"] = indexing.facts(job, counts)
@@ -144,6 +150,7 @@ def _manifest(
         "configuration": configuration,
         "configuration_hash": config.curation_hash(),
         **({"known_in": config.known_in} if config.known_in else {}),
+        **({"route": journal.selected} if journal.selected else {}),
         "policies": policy_records(detect),
         "engines": identities_of(detect),
         "key": {

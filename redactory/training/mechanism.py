@@ -262,6 +262,12 @@ def mechanism_from_json(value: Any) -> AnyMechanism:
             case "TruncatedSubsampledGaussianDpEvent":
                 cut = {"truncated_batch_size": event["truncated_batch_size"], "points": event["dataset_size"]}
                 found = TruncatedPoissonGaussian(**shared, **cut)
+            case "CountedTextsEvent":
+                from redactory.training.counted import CountedTexts
+
+                found = CountedTexts(
+                    **shared, **{key: event[key] for key in ("deviation", "threshold", "texts")}
+                )
             case "PoissonSampledUsersEvent":
                 own = event["entities"]
                 entities = None if own is None else EntitySampling(**own)

@@ -22,6 +22,7 @@ from redactory.foundation.records import RecordLog, read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.sealing import is_finished, read_manifest, release_with, seal
+from redactory.training.counted import Selection
 from redactory.training.data import PublicText, parent_digest, public_text_of, public_texts, require_unchanged
 from redactory.training.guarantee.budget import Budget
 from redactory.training.guarantee.card import guarantee_card, guarantee_page
@@ -98,8 +99,10 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
     with waiting(progress, "account noise") if trainer.noised else nullcontext():
         public = public_text is not None or base is not None
         manifest = read_manifest(run)
-        known_in = manifest.get("known_in")
-        spec = TrainingSpec.of(settings, manifest.get("dedup"), public=public, known_in=known_in)
+        known_in, selection = manifest.get("known_in"), Selection.of_run(manifest)
+        spec = TrainingSpec.of(
+            settings, manifest.get("dedup"), public=public, known_in=known_in, selection=selection
+        )
     mechanism, spending = spec.mechanism, spec.spending
     written = settings_json(settings)
     head = head_body(written, mechanism, spec.steps, parent, _versions(), spec.relation, base)
@@ -114,6 +117,9 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
     model = _built(run, settings, public_text)
     budget = Budget.of(settings)
     named = f"{run.root.name}/{name}"
+    if budget and spec.selection:
+        # noise that was drawn was spent, whoever booked it
+        budget.reserve_selection(spec.selection, run.root.name)
     if budget and (spec.broken or not log.records):
         with waiting(progress, "account budget"):
             budget.require_room(named, spending, spec.broken)

@@ -28,9 +28,18 @@ from scipy import stats
 from scipy.special import ndtr
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting.bounds import LARGEST_EPSILON, SMALLEST_REST
+from redactory.training.accounting.bounds import LARGEST_EPSILON, SMALLEST_REST, beyond
 from redactory.training.accounting.figures import best_split, epsilon_of
-from redactory.training.accounting.pairs import Branches, Floats, Mixture, Pair, Parts, Spendings, in_clips
+from redactory.training.accounting.pairs import (
+    Branches,
+    Floats,
+    Mixture,
+    Pair,
+    Parts,
+    Spendings,
+    in_clips,
+    threshold_loss,
+)
 from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
 
 _MOST_CELLS, _MOST_BUCKETS, _FEW_BUCKETS, _ROUGH_BUCKETS = 1 << 23, 1 << 21, 1 << 17, 1 << 15
@@ -463,13 +472,20 @@ class Stated:
 
 
 def stated(
-    main: Callable[[float], float | None], other: Callable[[float], Bracket], delta: float, what: str
+    main: Callable[[float], float | None],
+    other: Callable[[float], Bracket],
+    delta: float,
+    what: str,
+    loss: float = 0.0,
 ) -> Stated:
     """The figure of ``main`` at ``delta`` where ``other`` proves it to 1% (or 1e-4), else none and why.
 
+    ``loss`` is what an event beside both costs (:func:`threshold_loss`).
     ``GuaranteeError`` naming ``what`` where the two accountants contradict each other.
     """
-    value = main(delta)
+    if loss:
+        delta = beyond(lambda at: _or_infinite(main(at)), delta, loss)[1]
+    value = main(delta) if delta > 0.0 else None
     if value is None:
         return Stated(None, None, NOT_FINITE)
     second = other(delta)
@@ -486,8 +502,16 @@ def stated(
 def one_exchanged(spent: Spendings, delta: float, relation: Relation, what: str) -> Stated:
     """Epsilon of one point under ``relation``, computed twice."""
     return stated(
-        lambda at: epsilon_of(spent, at, relation), lambda at: bracket(spent, at, relation), delta, what
+        lambda at: epsilon_of(spent, at, relation),
+        lambda at: bracket(spent, at, relation),
+        delta,
+        what,
+        threshold_loss(spent),
     )
+
+
+def _or_infinite(value: float | None) -> float:
+    return math.inf if value is None else value
 
 
 def _too_small(main: Callable[[float], float | None], other: Callable[[float], Bracket], delta: float) -> str:

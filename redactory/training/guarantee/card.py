@@ -15,6 +15,7 @@ from redactory.foundation.errors import some, upwards
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.training.accounting import event_tree
+from redactory.training.counted import Selection
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.figures import (
     EPSILONS,
@@ -61,7 +62,7 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
     blind = blind_words(blind_of(manifest)) if facts.trainer.by_policy else None
     measured = None if blind or not by_texts_alone(manifest) else recall or facts.settings.recall
     spec = spec_of(facts, manifest, measured)
-    claim, refusal = Claim.of(spec), spec.refusal
+    claim, refusal, spent = Claim.of(spec), spec.refusal, spec.spending
     figures = refused(EPSILONS, refusal, claim.group_sizes) if refusal else figures_of(claim)
     coverage = None
     if spec.mechanism is None:
@@ -79,14 +80,13 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
         figures,
         {
             "unit": spec.unit,
-            "relation": spec.relation.value,
-            "relation_meaning": WORDS["relation"][spec.relation.value],
+            "relation": claim.relation.value,
+            "relation_meaning": WORDS["counted" if claim.counted else "relation"][claim.relation.value],
+            **({"selection": manifest["route"]} if claim.counted else {}),
             "blind": blind,
             "public_labels": list(public_of(manifest)) if spec.trainer.by_policy else [],
             "event": event_tree(claim.spent) if spec.mechanism else None,
-            "sensitivity": sum(one.rows * one.mechanism.sensitivity(claim.missed) for one in claim.spent)
-            if spec.mechanism
-            else None,
+            "sensitivity": spent.rows * spent.mechanism.sensitivity(claim.missed) if spent else None,
             "miss_rates": {
                 "gamma_upper": spec.rates.gamma,
                 "delta_2_upper": spec.rates.delta_2,
@@ -154,7 +154,8 @@ def spec_of(
     facts: LedgerFacts, manifest: Mapping[str, Any], recall: RecallMeasurement | None
 ) -> TrainingSpec:
     """The spec of the training that a ledger proves, of a run with this ``manifest``."""
-    return facts.spec(manifest["dedup"], MissRates.of_run(recall, manifest), manifest.get("known_in"))
+    rates, selection = MissRates.of_run(recall, manifest), Selection.of_run(manifest)
+    return facts.spec(manifest["dedup"], rates, manifest.get("known_in"), selection)
 
 
 def accountants(figures: Figures, second: str | None = WORDS["second_accountant"]) -> dict[str, Any]:
@@ -216,19 +217,27 @@ def _words(spec: TrainingSpec, manifest: Mapping[str, Any], recall: tuple[str, .
         instead["policies tuned on private text"] = tuned
     if index:
         instead["an index or warm start from earlier runs"] = WORDS["indexed"].format(**index)
+    counted = WORDS["counted"] if spec.beside else {}
+    if counted:
+        instead |= counted["instead"]
     own = [*([rule] if rule and by_policy else []), *spec.trainer.assumptions, *(recall if by_policy else ())]
+    own += [counted["how"].format(**manifest["route"])] if counted else []
     own += [WORDS["known_in_example"]] if spec.known_in == EXAMPLE else []
     steps = [*WORDS["pre_steps"], *WORDS["pre_steps_by_policy"][slice(None) if by_policy else slice(1, 2)]]
     return {
         "assumptions": [*WORDS["assumptions"], *own, *_resting_on(spec), *instead.values()],
-        "pre_steps": [{"step": step, "depends_on": data, "covered": why} for step, data, why in steps],
+        "pre_steps": [
+            {"step": step, "depends_on": data, "covered": counted.get("covered", {}).get(step, why)}
+            for step, data, why in steps
+        ],
         "side_channels": [
             {"item": number, "channel": channel, "ensured_by": instead.get(channel, ensured)}
             for number, (channel, ensured) in enumerate(WORDS["side_channels"], 1)
         ],
         "not_covered": [
             *filter(None, [public_words(public_of(manifest)) if by_policy else None]),
-            *WORDS["not_covered"],
+            *(counted["not_covered"] if counted else WORDS["not_covered"][:1]),
+            *(words for words in WORDS["not_covered"][1:] if words not in counted.get("covered_now", ())),
             *([WORDS["models_of_an_index"].format(**index)] if index else []),
         ],
         "recall": " ".join(recall) if by_policy else None,

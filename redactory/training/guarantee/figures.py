@@ -11,6 +11,7 @@ from redactory.foundation.errors import GuaranteeError, upwards
 from redactory.training.accounting import Spending, Spendings, group_epsilon_of, removal_epsilon_of
 from redactory.training.accounting.figures import epsilon_curve, truncated
 from redactory.training.accounting.losses import group_curve
+from redactory.training.accounting.pairs import threshold_loss
 from redactory.training.accounting.published import crt_published
 from redactory.training.accounting.second import (
     NOT_FINITE,
@@ -36,6 +37,7 @@ EPSILONS = (
 )
 NO_GROUP_FIGURE = "where a size has no figure, none below 4096 was found: the noise protects no such group"
 NOT_MEASURED = "recall not measured"
+NO_GROUP_COUNTED = "public by count is accounted for one exchanged point: of several none has a figure"
 NO_GROUP_OF_SEVERAL = "groups under a truncated sampler are accounted for one training at a time"
 POLICIES_UNUSED = (
     "the policies are not used by this trainer: epsilon_substitution is the figure for a secret in a "
@@ -102,7 +104,7 @@ class Claim:
     ``relation`` is what a secret and its mask are to the noised points; ``gamma`` and ``delta_2`` are the
     upper bounds of :class:`MissRates`; ``by_policy`` says whether the policies decide what is noised.
     ``across`` says that a point of one training moves rows of another one: then a row that goes from the one
-    comes to the other.
+    comes to the other.  ``counted`` says that counts decided what is public: what they cost is in ``spent``.
     """
 
     spent: Spendings
@@ -113,24 +115,26 @@ class Claim:
     delta_2: float | None = None
     by_policy: bool = True
     across: bool = False
+    counted: bool = False
 
     @classmethod
     def of(cls, spec: TrainingSpec) -> Claim:
         """The claim of one training."""
         return cls(
-            (spec.spending,) if spec.spending else (),
+            (spec.spending, *spec.beside) if spec.spending else (),
             spec.delta,
             spec.settings.group_sizes,
-            spec.relation,
+            Relation.SUBSTITUTION if spec.beside else spec.relation,
             spec.rates.gamma,
             spec.rates.delta_2,
             spec.trainer.by_policy,
+            counted=bool(spec.beside),
         )
 
     @property
     def single(self) -> bool:
-        """Whether one exchanged point exchanges one row in every training."""
-        return all(one.rows == 1 for one in self.spent)
+        """Whether one exchanged point exchanges one row in every training, and nothing else."""
+        return not self.counted and all(one.rows == 1 for one in self.spent)
 
     @property
     def missed(self) -> Relation:
@@ -175,6 +179,7 @@ def one_removed(spent: Spendings, delta: float, what: str, points: int = 1) -> S
         lambda at: removal_bracket(spent, at, points),
         delta,
         what,
+        threshold_loss(spent),
     )
 
 
@@ -193,6 +198,10 @@ def _group(claim: Claim, size: int) -> Stated:
 
 def _groups(claim: Claim, found: Figures) -> None:
     name = "epsilon_group"
+    if claim.counted:
+        found.values[name] = {str(size): None for size in claim.group_sizes}
+        found.reasons |= {name: NO_GROUP_COUNTED} if claim.group_sizes else {}
+        return
     values, seconds, reasons = found.values.setdefault(name, {}), found.second.setdefault(name, {}), []
     cut = truncated(claim.spent)
     several = cut and len([one for one in claim.spent if one.steps]) > 1
@@ -212,6 +221,16 @@ def _groups(claim: Claim, found: Figures) -> None:
 def _by_policy(claim: Claim, found: Figures) -> None:
     """``epsilon_confidentiality`` (every secret) and ``epsilon_bayesian`` (secrets that a policy catches)."""
     refusal = None
+    if claim.counted:
+        # no detector is trusted: of every secret what holds of any exchange
+        for what in (found.values, found.reasons, found.second):
+            if "epsilon_substitution" in what:
+                what["epsilon_confidentiality"] = what["epsilon_substitution"]
+        if claim.by_policy:
+            _amplified(claim, found, "epsilon_bayesian", 0.0)
+        else:
+            found.put("epsilon_bayesian", None, None, POLICIES_UNUSED)
+        return
     if not claim.by_policy:
         found.put("epsilon_confidentiality", None, None, POLICIES_UNUSED)
         found.put("epsilon_bayesian", None, None, POLICIES_UNUSED)
@@ -372,7 +391,11 @@ def no_remark(steps: int) -> str:
 def live_epsilon(spec: TrainingSpec) -> Remark:
     """An upper bound of what was spent so far, for one secret or unit; the card's figure is the exact one."""
     spending, delta = spec.spending, spec.delta
-    if spending is None or (spec.trainer.hides_units and spec.settings.bounding.rule == NONE):
+    if (
+        spending is None
+        or spec.selection is not None
+        or (spec.trainer.hides_units and spec.settings.bounding.rule == NONE)
+    ):
         return no_remark
     if spec.trainer.hides_units and not spec.trainer.samples_users:
         return _of_units(spec)

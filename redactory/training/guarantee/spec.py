@@ -18,7 +18,8 @@ from redactory.foundation.intervals import upper_bound
 from redactory.foundation.records import chain_head, read_records
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.sealing import is_finished, release_with
-from redactory.training.accounting import Spending
+from redactory.training.accounting import Spending, Spendings, calibrate_noise
+from redactory.training.counted import Selection
 from redactory.training.guarantee import WORDS
 from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP
 from redactory.training.mechanism import AnyMechanism, PoissonUsersGaussian, Relation, mechanism_from_json
@@ -66,9 +67,13 @@ class MissRates:
 
         Nor of one whose fates follow from more than a text: misses are measured on texts by themselves.
         ``ConfigurationError`` for a measurement under other public labels than the run's.
+        Where counts decide what is public no secret is without a guarantee, whatever is missed.
         """
         if recall is not None:
             recall.require_public(public_of(manifest))
+        if Selection.of_run(manifest) is not None:
+            measured = recall if by_texts_alone(manifest) and not blind_of(manifest)["kinds"] else None
+            return cls.measured(measured, everything_private=True)
         if blind_of(manifest)["kinds"]:
             return NOT_MEASURED
         everything = manifest["policies"]["conservative"].get("flags_everything") is True
@@ -91,7 +96,7 @@ class TrainingSpec:
     ``dedup`` is the ``rule`` of the private side and its ``group_size``, ``rates`` what the policies miss at
     most; ``public`` says whether text that is no part of the corpus made the vocabulary of a trainer that
     hides units, ``seeded`` whether the noise can be drawn again.  ``known_in`` says within what the run masks
-    known values, None where it does not.
+    known values, None where it does not; ``selection`` how counts decided what is public, where they did.
     """
 
     settings: TrainSettings
@@ -102,6 +107,7 @@ class TrainingSpec:
     public: bool = True
     seeded: bool = False
     known_in: str | None = None
+    selection: Selection | None = None
 
     @classmethod
     def of(
@@ -114,9 +120,33 @@ class TrainingSpec:
         """The spec of a training that is planned or begins; its noise is calibrated where none is given."""
         trainer = trainer_of(settings)
         steps = trainer.steps(settings) if steps is None else steps
-        mechanism = trainer.mechanism(settings, (dedup or {}).get("group_size"), steps)
         known.setdefault("seeded", settings.seed is not None)
-        return cls(settings, mechanism, steps if mechanism else 0, dedup, **known)
+        found = cls(settings, None, 0, dedup, **known)
+        noisy = settings
+        if found.beside and trainer.noised and settings.noise_multiplier is None:
+            noisy = settings.model_copy(update={"noise_multiplier": found.noise_beside(steps)})
+        mechanism = trainer.mechanism(noisy, (dedup or {}).get("group_size"), steps)
+        return replace(found, mechanism=mechanism, steps=steps if mechanism else 0)
+
+    def noise_beside(self, steps: int) -> float:
+        """The noise with which ``steps`` and the selection together reach the target."""
+        own = self.settings
+        batch, slots = own.truncated_batch_size, own.dataset_size
+        return calibrate_noise(
+            own.epsilon,
+            own.delta,
+            own.sampling_rate,
+            steps,
+            truncation=None if batch is None or slots is None else (batch, slots),
+            beside=self.beside,
+        )
+
+    @property
+    def beside(self) -> Spendings:
+        """What the selection costs one point; nothing where the training has no part of ``public/``."""
+        if self.selection is None or self.trainer.of_units:
+            return ()
+        return (self.selection.of_point(),)
 
     @property
     def trainer(self) -> Trainer:
@@ -264,10 +294,11 @@ class LedgerFacts:
         dedup: Mapping[str, Any] | None = None,
         rates: MissRates = NOT_MEASURED,
         known_in: str | None = None,
+        selection: Selection | None = None,
     ) -> TrainingSpec:
         """What decides the figures, with what the run's manifest says of deduplication, misses and fates."""
         public = self.public_text is not None or self.base is not None
-        run = (dedup, rates, public, self.seeded, known_in)
+        run = (dedup, rates, public, self.seeded, known_in, selection)
         return TrainingSpec(self.settings, self.mechanism, self.steps, *run)
 
 
