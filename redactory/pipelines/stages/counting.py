@@ -99,6 +99,7 @@ def contribute(job: Job, partition: int, points: pa.Table, fates: Sequence[Fate]
         if fate.failure is None and (job.config.route.by == "count" or fate.side == PUBLIC):
             own = key.text_digest(of_user, user.encode())
             rows.append((own, key.text_digest(of_pair, own + text), text))
+    _write(job, "masked", partition, points, fates)
     users, ranks, texts = zip(*rows, strict=True) if rows else ((), (), ())
     write_contributions(job.digests("given", partition), users, ranks, texts)
 
@@ -181,8 +182,12 @@ def write_fates(job: Job, partition: int, points: pa.Table, fates: Sequence[Fate
     ids = numbers(points, "point_id")
     digests, ranks = fate_digests(job.key, job.config.dedup, ids.tolist(), fates, owners_of(job, points))
     write_digests(job.digests("redacted-digests", partition), digests, ids, ranks)
+    _write(job, "redacted", partition, points, fates)
+
+
+def _write(job: Job, table: str, partition: int, points: pa.Table, fates: Sequence[Fate]) -> None:
     columns = {field.name: [getattr(fate, field.name, None) for fate in fates] for field in REDACTED}
-    write_part(job.part("redacted", partition), table_of({**columns, "point_id": ids}, REDACTED))
+    write_part(job.part(table, partition), table_of({**columns, "point_id": points["point_id"]}, REDACTED))
 
 
 def named_by_text(job: Job, points: pa.Table, redacted: pa.Table, records: pa.Table) -> pa.Table:

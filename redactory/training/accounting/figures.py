@@ -315,7 +315,8 @@ def calibrate_noise(
 
     A root of :func:`epsilon`, or, where one exchanged point exchanges ``points`` rows, of
     :func:`group_epsilon_of`; ``truncation`` is (truncated_batch_size, slots) of a truncated sampler.  σ is
-    found to a share of ``tolerance``, and ``beside`` is spent as well.  ``GuaranteeError`` where no σ below 10,000 reaches the target.
+    found to a share of ``tolerance``; ``beside`` is spent as well.  ``GuaranteeError`` where no σ below
+    10,000 reaches the target.
     """
     mechanism: Mechanism = PoissonGaussian(sampling_rate, 1.0, 1.0, 1.0)
     if truncation is not None:
