@@ -97,6 +97,7 @@ def summary(run: RunFolder) -> dict[str, Any]:
         **({"roles_left_out": roles} if roles else {}),
         "blind": blind_words(blind_of(manifest)),
         "public_labels": public_words(public_of(manifest)),
+        **({"route": manifest["route"]} if "route" in manifest else {}),
         **{name: manifest["counts"][name] for name in COUNTS},
         "seconds": manifest["seconds"],
         "rejected_by_reason": manifest["rejected"],
@@ -362,7 +363,8 @@ def croissant_text(said: Mapping[str, Any], files: Mapping[str, Mapping[str, Any
         for name in sorted(files)
         if name.startswith(f"{PUBLIC}/part-")
     ]
-    columns = {**dict.fromkeys(template["fields"], "string"), **said.get("columns", {})}
+    counted = {"users": "int64"} if "route" in said else {}
+    columns = {**dict.fromkeys(template["fields"], "string"), **counted, **said.get("columns", {})}
     fields = [
         {
             "@type": "cr:Field",

@@ -131,6 +131,33 @@ class Selection:
         return beyond(lambda at: gaussian_epsilon(shift, at), delta, loss)[0]
 
 
+YEARLY = (1, 12, 52, 365)
+"""Selections a year: of one run, and of a job that selects monthly, weekly, every night."""
+
+
+def planned(epsilon: float, delta: float, texts: int) -> dict[str, Any]:
+    """What (ε, δ, k) make of a corpus, and what selections by the year cost a user who is in each of them.
+
+    ``year``: {selections, delta, epsilon} of so many at (ε, δ) each, and the ``threshold`` with which all of
+    them together are (ε, δ).  Constants alone: no corpus was looked at.
+    """
+    own = Selection.calibrated(epsilon, delta, texts)
+    year = [
+        {
+            "selections": times,
+            "delta": times * delta,
+            "epsilon": own.epsilon(times * delta, times),
+            "threshold": Selection.calibrated(epsilon, delta, texts, times).threshold,
+        }
+        for times in YEARLY
+    ]
+    others = {
+        f"epsilon {4 * epsilon:g}": Selection.calibrated(4 * epsilon, delta, texts).threshold,
+        "one text a user": Selection.calibrated(epsilon, delta, 1).threshold,
+    }
+    return {"threshold": own.threshold, "deviation": own.deviation, "others": others, "year": year}
+
+
 def _largest_shift(epsilon: float, delta: float) -> float:
     """The Gaussian's shift that spends all of ``delta``: nothing is left for a threshold."""
     return float(brentq(lambda shift: _spent(epsilon, shift) - delta, 1e-9, 60.0, xtol=1e-12))

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -483,6 +483,7 @@ def stated(
     ``loss`` is what an event beside both costs (:func:`threshold_loss`).
     ``GuaranteeError`` naming ``what`` where the two accountants contradict each other.
     """
+    main = cache(main)
     if loss:
         delta = beyond(lambda at: _or_infinite(main(at)), delta, loss)[1]
     value = main(delta) if delta > 0.0 else None

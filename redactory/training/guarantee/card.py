@@ -225,7 +225,13 @@ def _words(spec: TrainingSpec, manifest: Mapping[str, Any], recall: tuple[str, .
     own += [WORDS["known_in_example"]] if spec.known_in == EXAMPLE else []
     steps = [*WORDS["pre_steps"], *WORDS["pre_steps_by_policy"][slice(None) if by_policy else slice(1, 2)]]
     return {
-        "assumptions": [*WORDS["assumptions"], *own, *_resting_on(spec), *instead.values()],
+        "assumptions": [
+            counted.get("fate", WORDS["assumptions"][0]),
+            *WORDS["assumptions"][1:],
+            *own,
+            *_resting_on(spec),
+            *instead.values(),
+        ],
         "pre_steps": [
             {"step": step, "depends_on": data, "covered": counted.get("covered", {}).get(step, why)}
             for step, data, why in steps
@@ -237,7 +243,11 @@ def _words(spec: TrainingSpec, manifest: Mapping[str, Any], recall: tuple[str, .
         "not_covered": [
             *filter(None, [public_words(public_of(manifest)) if by_policy else None]),
             *(counted["not_covered"] if counted else WORDS["not_covered"][:1]),
-            *(words for words in WORDS["not_covered"][1:] if words not in counted.get("covered_now", ())),
+            *(
+                words
+                for words in WORDS["not_covered"][1:]
+                if not (counted and words.startswith("Which points"))
+            ),
             *([WORDS["models_of_an_index"].format(**index)] if index else []),
         ],
         "recall": " ".join(recall) if by_policy else None,

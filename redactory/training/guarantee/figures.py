@@ -71,6 +71,12 @@ class Figures:
         if second is not None:
             self.second[name] = outward(second)
 
+    def copy(self, name: str, to: str) -> None:
+        """Say of ``to`` what is said of ``name``."""
+        for what in (self.values, self.reasons, self.second):
+            if name in what:
+                what[to] = what[name]
+
 
 def refused(names: tuple[str, ...], reason: str, group_sizes: tuple[int, ...] = ()) -> Figures:
     """None of the figures ``names``, for one reason."""
@@ -160,11 +166,13 @@ def figures_of(claim: Claim) -> Figures:
         ("epsilon_substitution", claim.spent, Relation.SUBSTITUTION),
         ("epsilon_add_remove", one_row, alone),
     ):
-        found.state(name, one_exchanged(spent, claim.delta, between, name))
-    own = "epsilon_add_remove" if claim.missed is Relation.ADD_OR_REMOVE else "epsilon_substitution"
-    for what in (found.values, found.reasons, found.second):
-        if own in what:
-            what["epsilon"] = what[own]
+        if claim.counted and found.values:
+            # a point that goes makes room for another text of its user: it is an exchange as well
+            found.copy("epsilon_substitution", name)
+        else:
+            found.state(name, one_exchanged(spent, claim.delta, between, name))
+    missed = claim.missed is Relation.ADD_OR_REMOVE
+    found.copy("epsilon_add_remove" if missed else "epsilon_substitution", "epsilon")
     _groups(claim, found)
     _by_policy(claim, found)
     return found
@@ -223,10 +231,10 @@ def _by_policy(claim: Claim, found: Figures) -> None:
     refusal = None
     if claim.counted:
         # no detector is trusted: of every secret what holds of any exchange
-        for what in (found.values, found.reasons, found.second):
-            if "epsilon_substitution" in what:
-                what["epsilon_confidentiality"] = what["epsilon_substitution"]
-        if claim.by_policy:
+        found.copy("epsilon_substitution", "epsilon_confidentiality")
+        if claim.by_policy and claim.gamma == 1.0:
+            found.copy("epsilon_substitution", "epsilon_bayesian")
+        elif claim.by_policy:
             _amplified(claim, found, "epsilon_bayesian", 0.0)
         else:
             found.put("epsilon_bayesian", None, None, POLICIES_UNUSED)

@@ -16,6 +16,7 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting import calibrate_noise
 from redactory.training.accounting.figures import epsilon_curve, some_steps
 from redactory.training.accounting.published import Estimator
+from redactory.training.counted import Selection
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.figures import (
     Claim,
@@ -77,6 +78,7 @@ def plan_training(
     known: Known | None = None,
     dedup: Mapping[str, Any] | None = None,
     by_steps: bool = False,
+    selection: Selection | None = None,
 ) -> dict[str, Any]:
     """Figures, the noise beside the batch, alternatives and epsilon against steps, as JSON.
 
@@ -95,8 +97,8 @@ def plan_training(
         missed = math.log1p(math.expm1(settings.epsilon) / known.gamma)
         inner = min(settings.delta / known.gamma, 1.0 - 1e-9)
         target = settings.model_copy(update={"epsilon": missed, "delta": inner})
-    rates = MissRates(known.gamma, known.delta_2)
-    spec = TrainingSpec.of(target, dedup, known.steps, rates=rates, seeded=False)
+    rates = MissRates(known.gamma, 0.0 if selection else known.delta_2)
+    spec = TrainingSpec.of(target, dedup, known.steps, rates=rates, seeded=False, selection=selection)
     spec = replace(spec, settings=settings)
     if trainer.by_policy and spec.refusal is not None:
         raise ConfigurationError(
@@ -129,7 +131,7 @@ def _points(spec: TrainingSpec, known: Known) -> dict[str, Any]:
     figures = figures_of(claim)
     figures.put(
         "coverage_failure",
-        known.delta_2 if claim.by_policy else None,
+        spec.rates.delta_2 if claim.by_policy else None,
         None,
         WORDS["recall_unknown" if claim.by_policy else "no_policies"],
     )
@@ -141,7 +143,7 @@ def _points(spec: TrainingSpec, known: Known) -> dict[str, Any]:
         "points_drawn": None if points is None else rate * points,
         "remarks": [] if points is None else list(_odd_draws(rate, points, batch)),
         "gamma": known.gamma,
-        "delta_2": known.delta_2,
+        "delta_2": spec.rates.delta_2,
         **figures.values,
         "reasons": figures.reasons,
         "second": figures.second,
@@ -171,7 +173,15 @@ def _alternatives(spec: TrainingSpec, epsilon: float | None, batch: float) -> li
         if own_rate > 1.0:
             continue
         own = calibrate_noise(
-            epsilon, spec.delta, own_rate, own_steps, _ROUGH, spec.rows, relation, tolerance=1e-3
+            epsilon,
+            spec.delta,
+            own_rate,
+            own_steps,
+            _ROUGH,
+            spec.rows,
+            relation,
+            tolerance=1e-3,
+            beside=spec.beside,
         )
         row = {"change": change, "sampling_rate": own_rate, "steps": own_steps, "noise_multiplier": own}
         factor = round(own / batches / noise, 3)
@@ -182,6 +192,8 @@ def _alternatives(spec: TrainingSpec, epsilon: float | None, batch: float) -> li
 def _curve(spec: TrainingSpec) -> list[dict[str, Any]]:
     spent, claim = spec.spending, Claim.of(spec)
     assert spent is not None
+    if spec.beside:
+        return []  # of the training alone it would be too low
     delta, gamma = spec.delta, claim.gamma
     named = epsilon_curve(spent, delta, claim.missed, _CURVE_POINTS)
     inner = min(delta / gamma, 1.0) if gamma > 0.0 else 1.0
