@@ -74,8 +74,8 @@ def _counted(own: dict[str, Any], nothing: bool) -> Iterator[str]:
 
     yield (
         f"Public by count: what about {own['threshold']:,} users or more wrote (epsilon {own['epsilon']:g}, "
-        f"delta {own['delta']:g}, at most {own['texts_per_user']:,} texts of each). A row that names no user is "
-        "a user of its own. The numbers above follow from private text: keep them with the run."
+        f"delta {own['delta']:g}, at most {own['texts_per_user']:,} texts of each). A row that names no user "
+        "is a user of its own. The numbers above follow from private text: keep them with the run."
     )
     if nothing:
         found = planned(own["epsilon"], own["delta"], own["texts_per_user"])["others"]

@@ -27,7 +27,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.pipelines.config import Config
 from redactory.pipelines.journal import Journal
 from redactory.pipelines.stages.dedup import fate_digests, owners_of, users_of
-from redactory.pipelines.work import REDACTED, Job, numbers, scalar, table_of
+from redactory.pipelines.work import REDACTED, Job, column, numbers, scalar, table_of
 from redactory.redaction import (
     PRIVATE,
     PUBLIC,
@@ -197,7 +197,7 @@ def named_by_text(job: Job, points: pa.Table, redacted: pa.Table, records: pa.Ta
     digests = digests_of(job, points, redacted["text"].to_pylist())
     names = job.key.pseudonyms("counted", [digest.hex() for digest in digests])
     public = pc.equal(records["fate"], scalar(PUBLIC))
-    ids = pc.if_else(public, pa.array(names, pa.string()), records["released_id"])
+    ids = pc.if_else(public, column(names, pa.string()), records["released_id"])
     return records.set_column(records.schema.get_field_index("released_id"), "released_id", ids)
 
 
@@ -210,7 +210,7 @@ def publish(job: Job, partitions: int, number: int) -> StageReport:
     users = dict(zip(job.key.pseudonyms("counted", keys), counted["users"].tolist(), strict=True))
     order = {name: place for place, name in enumerate(users)}
     ids = rows["point_id"].to_pylist()
-    rows = rows.take(sorted(range(len(ids)), key=lambda row: order[ids[row]]))
+    rows = rows.take(column(sorted(range(len(ids)), key=lambda row: order[ids[row]]), pa.int64()))
     found = [users[name] for name in rows["point_id"].to_pylist()]
     columns = {**{name: rows[name] for name in rows.column_names}, USERS: found}
     write_part(job.run.public / part_name(0), table_of(columns, job.shard_schema(PUBLIC)), PUBLIC_FILE)
