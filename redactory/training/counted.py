@@ -16,7 +16,7 @@ from scipy.optimize import brentq
 from scipy.special import ndtr, ndtri
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.accounting.bounds import beyond, gaussian_delta, gaussian_epsilon
+from redactory.training.accounting.bounds import gaussian_delta, gaussian_epsilon
 from redactory.training.accounting.pairs import Spending
 from redactory.training.mechanism import PoissonGaussian
 
@@ -38,9 +38,9 @@ class CountedTexts(PoissonGaussian):
     ``noise_multiplier`` is that of a Gaussian whose sum the unit moves by 1 (there or not) or 2 (exchanged);
     ``texts`` are those that the unit alone may give.
 
-    Formal guarantees: but for an event of probability :attr:`lost` in either world, what is released is
-    dominated by that Gaussian, so n selections and any training after them are (ε, δ + n(1 + e^ε)·lost)-close
-    where the Gaussians and that training are (ε, δ)-close.
+    Formal guarantees: but for an event of probability d = :attr:`lost` at most, in either world, what is
+    released is that Gaussian, post-processed.  So n selections and any training after them are
+    (ε − n·ln(1 − d), δ + n·d)-close where the Gaussians and that training are (ε, δ)-close.
     """
 
     deviation: float = 1.0
@@ -128,7 +128,7 @@ class Selection:
         """ε of ``times`` selections for a user exchanged in each; ``inf`` where there is none."""
         shift = math.sqrt(2.0 * self.texts * times) / self.deviation
         loss = times * lost(self.deviation, self.threshold, self.texts)
-        return beyond(lambda at: gaussian_epsilon(shift, at), delta, loss)[0]
+        return gaussian_epsilon(shift, delta - loss) - math.log1p(-loss) if loss < delta else math.inf
 
 
 YEARLY = (1, 12, 52, 365)
@@ -169,8 +169,9 @@ def _spent(epsilon: float, shift: float) -> float:
 
 def _threshold(epsilon: float, delta: float, texts: int, times: int, deviation: float) -> float:
     """The least threshold at this noise; ``inf`` where the Gaussian alone costs more."""
-    left = delta - _spent(epsilon, math.sqrt(2.0 * texts * times) / deviation)
-    each = left / (times * (1.0 + math.exp(epsilon)))
+    # what is lost is less than delta, and moves epsilon by no more than that
+    left = delta - _spent(epsilon + math.log1p(-delta), math.sqrt(2.0 * texts * times) / deviation)
+    each = left / times
     if each <= 0.0:
         return math.inf
     above = -math.expm1(math.log1p(-each) / texts)

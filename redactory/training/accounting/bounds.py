@@ -50,24 +50,6 @@ def chain(first: Curve, second: Curve, delta: float, splits: Sequence[float] = C
     return found if first is second else max(found, one_way(second, first))
 
 
-def beyond(curve: Curve, delta: float, loss: float) -> tuple[float, float]:
-    """An ε with curve(δ − (1 + e^ε)·``loss``) <= ε, about the least, and that smaller δ; ``inf`` without one.
-
-    ``loss`` is the chance, in either world, of an event off which ``curve`` holds: then the whole is (ε, δ).
-    """
-
-    def at(guess: float) -> tuple[float, float]:
-        inner = delta - (1.0 + math.exp(min(guess, LONGEST_LINK))) * loss
-        return (curve(inner) if inner > 0.0 else math.inf), inner
-
-    guess, (found, inner) = 0.0, at(0.0)
-    while loss and guess < found < math.inf:
-        guess = 1.01 * found + 1e-3
-        found, inner = at(guess)
-    # what holds at a guess that is too large holds at what was found there, too
-    return at(found) if loss and math.isfinite(found) else (found, inner)
-
-
 def gaussian_delta(epsilon: float, shift: Floats) -> Floats:
     """H_{e^ε} of N(0, 1) against N(``shift``, 1), for ε >= 0 and each ``shift`` >= 0."""
     found = np.zeros_like(shift)

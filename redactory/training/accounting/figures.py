@@ -325,7 +325,7 @@ def calibrate_noise(
             sampling_rate, 1.0, 1.0, 1.0, truncated_batch_size=batch, points=slots
         )
 
-    delta -= (1.0 + math.exp(target)) * threshold_loss(beside)
+    delta, target = delta - threshold_loss(beside), target + math.log1p(-threshold_loss(beside))
     if delta <= 0.0:
         raise GuaranteeError(
             "the selection by counts leaves nothing of delta: raise delta, or lower route.delta"

@@ -20,7 +20,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,7 +28,7 @@ from scipy import stats
 from scipy.special import ndtr
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting.bounds import LARGEST_EPSILON, SMALLEST_REST, beyond
+from redactory.training.accounting.bounds import LARGEST_EPSILON, SMALLEST_REST
 from redactory.training.accounting.figures import best_split, epsilon_of
 from redactory.training.accounting.pairs import (
     Branches,
@@ -480,16 +480,15 @@ def stated(
 ) -> Stated:
     """The figure of ``main`` at ``delta`` where ``other`` proves it to 1% (or 1e-4), else none and why.
 
-    ``loss`` is what an event beside both costs (:func:`threshold_loss`).
+    ``loss`` is the chance of an event off which both hold: (ε, δ) becomes (ε − ln(1 − loss), δ + loss).
     ``GuaranteeError`` naming ``what`` where the two accountants contradict each other.
     """
-    main = cache(main)
-    if loss:
-        delta = beyond(lambda at: _or_infinite(main(at)), delta, loss)[1]
+    delta, beside = delta - loss, -math.log1p(-loss)
     value = main(delta) if delta > 0.0 else None
     if value is None:
         return Stated(None, None, NOT_FINITE)
-    second = other(delta)
+    value, second = value + beside, other(delta)
+    second = Bracket(second.lower + beside, second.upper + beside)
     if second.refutes(value):
         raise GuaranteeError(
             f"the two accountants disagree about {what}: {value} is not between {second.lower:.6g} and "
@@ -509,10 +508,6 @@ def one_exchanged(spent: Spendings, delta: float, relation: Relation, what: str)
         what,
         threshold_loss(spent),
     )
-
-
-def _or_infinite(value: float | None) -> float:
-    return math.inf if value is None else value
 
 
 def _too_small(main: Callable[[float], float | None], other: Callable[[float], Bracket], delta: float) -> str:
