@@ -163,6 +163,24 @@ class ReleaseSettings(Settings):
     )
 
 
+class RouteSettings(Settings):
+    """What decides an example's side: policies, or how many users wrote its masked text."""
+
+    by: Literal["policies", "count", "both"] = Field(
+        "policies",
+        description="policies: what they find; count: a masked text that enough users wrote is public, "
+        "whatever the policies say, under an epsilon of its own; both: what enough users wrote and no policy "
+        "marks.",
+    )
+    epsilon: Annotated[float, Field(gt=0, le=50)] = Field(
+        1.0, description="count, both: epsilon of the selection, for one user exchanged."
+    )
+    delta: Annotated[float, Field(gt=0, lt=0.1)] = Field(1e-6, description="Delta of that epsilon.")
+    texts_per_user: Annotated[int, Field(ge=1, le=100_000)] = Field(
+        4, description="Most distinct texts of one user that count: chosen without a look at the corpus."
+    )
+
+
 class EvaluateSettings(Settings):
     """What a trained model is measured on."""
 
@@ -211,6 +229,7 @@ class Config(Settings):
     dedup: DedupSettings = DedupSettings()
     partition: PartitionSettings = PartitionSettings()
     release: ReleaseSettings = ReleaseSettings()
+    route: RouteSettings = RouteSettings()
     train: TrainSettings = TrainSettings()
     evaluate: EvaluateSettings = EvaluateSettings()
     nightly: NightlySettings = NightlySettings()
@@ -247,6 +266,22 @@ class Config(Settings):
                 "move others into the public shards, and no epsilon could be stated. Files that nothing is "
                 "trained on are masked like that by 'redactory redact'"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _what_is_counted_is_a_text_alone(self) -> Self:
+        if self.route.by == "policies":
+            return self
+        own, dedup = self.input, self.dedup
+        for wrong, what in (
+            (self.release.by == "document", "release.by: document decides by a text's neighbours"),
+            (own.keep or own.keep_order, "input.keep and input.keep_order publish what nobody counted"),
+            (dedup.scope == "user", "dedup.scope: user keeps a public text once a user"),
+            (dedup.mode != "exact", "dedup.mode: of what was counted each text is public once: exact"),
+            (dedup.private_mode not in (None, "exact", "none"), "dedup.private_mode: exact or none"),
+        ):
+            if wrong:
+                raise ValueError(f"route.by {self.route.by}: what is public is a text and its number; {what}")
         return self
 
     @model_validator(mode="after")
@@ -289,9 +324,10 @@ class Config(Settings):
         return kept
 
     def by_documents(self) -> dict[str, Any]:
-        """What of the section ``release`` shards follow from; nothing where each example is for itself."""
+        """What of ``release`` and ``route`` shards follow from; nothing where policies judge each example."""
         own = self.release.model_dump(mode="json", include={"by", "known_values"})
-        return {"release": own} if self.release.by == "document" else {}
+        counted = {} if self.route.by == "policies" else {"route": self.route.model_dump(mode="json")}
+        return ({"release": own} if self.release.by == "document" else {}) | counted
 
     @property
     def known_in(self) -> str | None:

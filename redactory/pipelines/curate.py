@@ -42,7 +42,7 @@ from redactory.pipelines.release import finish, summary, versions
 from redactory.pipelines.sealed import sealed, wordless
 from redactory.pipelines.segment import segmenter
 from redactory.pipelines.share import check_store, publish_configured
-from redactory.pipelines.stages import dedup, points
+from redactory.pipelines.stages import counting, dedup, points
 from redactory.pipelines.stages.carried import carried_columns, refuse_personal, values_of
 from redactory.pipelines.work import Job, StageMap, Task, peak_memory_mb, processes, ranges_for
 from redactory.redaction import RunFolder, RunKey, establish_key, is_finished
@@ -92,6 +92,7 @@ def check_before_reading(config: Config, progress: Progress = silent) -> None:
     """Refuse what can be told wrong from the configuration alone (``ConfigurationError``)."""
     with waiting(progress, "check engines"):
         segmenter(config.segment)
+        counting.check_countable(config)
         if config.detect.patterns:
             check_patterns(config.detect.patterns, config.detect.language)
         policy_records(config.detect)
@@ -155,6 +156,7 @@ def _run(
         reports = [_ingest(job, sources, inputs, journal, progress)]
         whole = all(map(points.is_file, sources))
         job = replace(job, carried=carried_columns(config.input, reports[0].counts, whole))
+        job = counting.begin_selection(job, journal)
         partitions = journal.parts("ingest") or 0
         for stage in stages_of(job, partitions):
             total = StageReport(stage.name)
@@ -163,7 +165,7 @@ def _run(
                 total = merge_reports(stage.name, (total, report))
                 progress(stage.name, done, stage.numbers, stage.unit)
             reports.append(total)
-        close(run, partitions)
+        close(run, partitions, counted=job.selection is not None)
         finish(job, inputs, reports, journal, time.perf_counter() - start)
 
 
@@ -180,7 +182,7 @@ def stages_of(job: Job, partitions: int) -> Iterator[Stage]:
     """Every stage after ingest that a run of so many partitions has, in order."""
     settings, rules = job.config.dedup, job.config.dedup.rules().values()
     near, by_digest = any(r.near for r in rules), any(r.by_digest for r in rules)
-    sides = len(dedup.SIDES)
+    sides, counted = len(dedup.SIDES), job.selection is not None
     # name, work(job, partitions, number), its numbers and their unit, whether the run has it
     table: list[tuple[str, Callable[[Job, int, int], StageReport], int, str, bool]] = [
         ("index documents", dedup.plan_documents, job.hash_ranges, "ranges", True),
@@ -190,6 +192,9 @@ def stages_of(job: Job, partitions: int) -> Iterator[Stage]:
         ("spread", points.spread_range, job.hash_ranges, "ranges", True),
         ("know", points.know_part, partitions, "partitions", job.config.release.known_values),
         ("redact", points.redact_part, partitions, "partitions", True),
+        ("bound", counting.bound_users, job.hash_ranges, "ranges", counted),
+        ("count", counting.count_texts, job.hash_ranges, "ranges", counted),
+        ("route", counting.route_part, partitions, "partitions", counted),
         # with nothing dropped, a text that occurs a million times is still looked for across the split once
         (
             "dedup",
@@ -206,6 +211,7 @@ def stages_of(job: Job, partitions: int) -> Iterator[Stage]:
         ("group", dedup.join_all, 1, "plans", near),
         ("choose", dedup.choose_range, job.near_count, "ranges", near),
         ("shard", points.shard_part, partitions, "partitions", True),
+        ("publish", counting.publish, 1, "shards", counted),
         ("remember", dedup.remember_texts, 1, "entries", bool(settings.index) and by_digest),
         ("remember near", dedup.remember_signed, partitions, "partitions", bool(settings.index) and near),
     ]

@@ -48,10 +48,14 @@ def curated_hints(result: dict[str, Any]) -> Iterator[str]:
             f"Roles that may be names are left out of the shards, of {some(names, 'example')}: "
             "input.accept_personal: [role] lets them in."
         )
+    if (own := result.get("route")) is not None:
+        yield from _counted(own, nothing=not result["public"])
     if not result["rows"]:
         yield "The input has no rows: see whether input.path names the right files."
     elif not result["documents"]:
         yield "No row could be used: 'redactory curate --dry-run' shows the first of them."
+    elif own is not None:
+        return
     elif result["public"] and not result["private"] + result["quarantined"]:
         yield (
             "Every point is public: nothing was found to protect. See whether detect.language is that of the "
@@ -61,4 +65,22 @@ def curated_hints(result: dict[str, Any]) -> Iterator[str]:
         yield (
             "Every point is private: a model has no public text to learn words from. 'redactory scan "
             "--explain TEXT' shows why; the rules are set in detect.conservative."
+        )
+
+
+def _counted(own: dict[str, Any], nothing: bool) -> Iterator[str]:
+    """What decided the sides, by constants alone: no count is looked up."""
+    from redactory.training.counted import planned
+
+    yield (
+        f"Public by count: what about {own['threshold']:,} users or more wrote (epsilon {own['epsilon']:g}, "
+        f"delta {own['delta']:g}, at most {own['texts_per_user']:,} texts of each). A row that names no user "
+        "is a user of its own. The numbers above follow from private text: keep them with the run."
+    )
+    if nothing:
+        found = planned(own["epsilon"], own["delta"], own["texts_per_user"])["others"]
+        with_others = ", ".join(f"with {what} about {users:,}" for what, users in found.items())
+        yield (
+            f"No text is public: none has about {own['threshold']:,} users. It takes more rows, or a lower "
+            f"threshold ({with_others}); each further selection spends again."
         )

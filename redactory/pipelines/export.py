@@ -179,6 +179,6 @@ def what_may_be_said(manifest: dict[str, Any], digest: str) -> dict[str, Any]:
         "versions": manifest["versions"],
         "policies": {name: policy["hash"] for name, policy in manifest["policies"].items()},
         "counts": {"public": manifest["counts"]["public"]},
-        **({"columns": manifest["columns"]} if "columns" in manifest else {}),
+        **{name: manifest[name] for name in ("columns", "route") if name in manifest},
         "dedup": {"mode": manifest["dedup"]["sides"]["public"]["mode"], "scope": manifest["dedup"]["scope"]},
     }

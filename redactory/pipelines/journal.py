@@ -21,7 +21,7 @@ from redactory.redaction import RunFolder, read_manifest
 
 NAMED = 8
 """Differences that a message lists; a changed model would fill a page with what follows from it."""
-HEAD, PART, STAGE, FILES, INDEX = "run", "part", "stage", "files", "index"
+HEAD, PART, STAGE, FILES, INDEX, SELECTION = "run", "part", "stage", "files", "index", "selection"
 REISSUE = "reissue"
 """Before the ``FILES`` of a run written anew: its ``release``, and the manifest that it ``supersedes``."""
 
@@ -68,6 +68,8 @@ class Journal:
         self._complete: dict[str, int] = {}
         self.pinned: dict[str, Any] | None = None
         """What :meth:`pin` was given, by this process or by the one that was interrupted."""
+        self.selected: dict[str, Any] | None = None
+        """The same of :meth:`select`."""
         self._head = log.records[0].body if log.records else None
         self._last = log.records[-1] if log.records else None
         for record in log.records:
@@ -78,6 +80,8 @@ class Journal:
                 self._complete[record.body["stage"]] = record.body["parts"]
             elif record.type == INDEX:
                 self.pinned = record.body
+            elif record.type == SELECTION:
+                self.selected = record.body
         log.forget()
 
     @property
@@ -136,6 +140,11 @@ class Journal:
         """Write down, once, which earlier runs of an index this run goes by."""
         self._append(INDEX, body)
         self.pinned = body
+
+    def select(self, body: dict[str, Any]) -> None:
+        """Write down, once and before the first count, by what constants counts decide what is public."""
+        self._append(SELECTION, body)
+        self.selected = body
 
     def bind(self, digests: dict[str, str]) -> None:
         """Write the sha256 of every data file, ledger and shards in one record of the chain."""

@@ -94,16 +94,18 @@ def forget_holder(run: RunFolder) -> None:
             pass
 
 
-def close(run: RunFolder, partitions: int) -> None:
+def close(run: RunFolder, partitions: int, counted: bool = False) -> None:
     """Make ready for the release: no work file, no leftover, and each data folder with its parts and no more.
 
+    What was ``counted`` has one public part: how many partitions there are follows from private text too.
     Raises ``CheckFailed`` for a part that is missing, and for any file that is not of this run.
     """
     _remove_leftovers(run)
     if run.work.exists():
         shutil.rmtree(run.work)
-    due = {part_name(number) for number in range(partitions)}
+    every = {part_name(number) for number in range(partitions)}
     for folder in run.data_folders:
+        due = {part_name(0)} if counted and folder == run.public else every
         there = {path.name for path in folder.iterdir()}
         # what is compared across the split is written only where that is asked for
         if there != due and (there or folder != run.across):

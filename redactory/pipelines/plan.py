@@ -17,6 +17,7 @@ from redactory.pipelines.loading import Given, check, load_config, nested
 from redactory.pipelines.models import require_training_packages
 from redactory.pipelines.train import measured_last, points_learnt, vocabulary_seen
 from redactory.redaction import RunFolder, is_finished
+from redactory.training.counted import Selection, planned
 
 LDP = "ldp"
 COUNTED = (
@@ -99,7 +100,14 @@ def _of_training(
         numbers.setdefault("points", noised)
     rule = loaded.dedup.rules()["private"]
     dedup = {"rule": rule.name, "group_size": rule.group_size}
-    result = plan_training(train, Known(**numbers), dedup, by_steps=plot is not None)
+    route, selection = loaded.route, None
+    if route.by != "policies":
+        selection = Selection.calibrated(route.epsilon, route.delta, route.texts_per_user)
+        if plot is not None:
+            raise ConfigurationError("plot: a selection by counts has no steps to plot: leave it out")
+    result = plan_training(train, Known(**numbers), dedup, plot is not None, selection)
+    if selection is not None:
+        result["selection"] = planned(route.epsilon, route.delta, route.texts_per_user)
     if config is not None:
         result["remarks"] = [*result.get("remarks", ()), *vocabulary_seen(loaded)[1]]
     if finished and "adjacency_curve" in result:

@@ -71,7 +71,7 @@ def finish(
             raise CheckFailed(f"{path.parent.name}/{path.name} is not encrypted as the run is")
     listed = list_files(job.run, files, job.key)
     journal.bind({name: entry["sha256"] for name, entry in listed.items()})
-    body = _manifest(job, inputs, reports, counts, seconds)
+    body = _manifest(job, inputs, reports, counts, seconds, journal)
     check_conservation(body["counts"])
     across, limit = body["dedup"]["across"], job.config.release.max_cross_split
     if limit is not None and across > limit:
@@ -97,6 +97,7 @@ def summary(run: RunFolder) -> dict[str, Any]:
         **({"roles_left_out": roles} if roles else {}),
         "blind": blind_words(blind_of(manifest)),
         "public_labels": public_words(public_of(manifest)),
+        **({"route": manifest["route"]} if "route" in manifest else {}),
         **{name: manifest["counts"][name] for name in COUNTS},
         "seconds": manifest["seconds"],
         "rejected_by_reason": manifest["rejected"],
@@ -118,11 +119,17 @@ def check_conservation(counts: dict[str, int]) -> None:
 
 
 def _manifest(
-    job: Job, inputs: list[dict[str, Any]], reports: list[StageReport], counts: Counter[str], seconds: float
+    job: Job,
+    inputs: list[dict[str, Any]],
+    reports: list[StageReport],
+    counts: Counter[str],
+    seconds: float,
+    journal: Journal,
 ) -> dict[str, Any]:
     config, detect = job.config, job.config.detect
     run_key = key_of(job.run.vault / "part")
-    configuration = config.model_dump(mode="json", exclude={"output", "store", "workers", "nightly"})
+    left_out = {"output", "store", "workers", "nightly", *({"route"} if job.selection is None else ())}
+    configuration = config.model_dump(mode="json", exclude=left_out)
     rejected, found = _below(counts, "rejected/"), counted(config.dedup, counts)
     if job.index is not None:
         found["dedup"]["index"] = indexing.facts(job, counts)
@@ -144,6 +151,7 @@ def _manifest(
         "configuration": configuration,
         "configuration_hash": config.curation_hash(),
         **({"known_in": config.known_in} if config.known_in else {}),
+        **({"route": journal.selected} if journal.selected else {}),
         "policies": policy_records(detect),
         "engines": identities_of(detect),
         "key": {
@@ -355,7 +363,8 @@ def croissant_text(said: Mapping[str, Any], files: Mapping[str, Mapping[str, Any
         for name in sorted(files)
         if name.startswith(f"{PUBLIC}/part-")
     ]
-    columns = {**dict.fromkeys(template["fields"], "string"), **said.get("columns", {})}
+    counted = {"users": "int64"} if "route" in said else {}
+    columns = {**dict.fromkeys(template["fields"], "string"), **counted, **said.get("columns", {})}
     fields = [
         {
             "@type": "cr:Field",

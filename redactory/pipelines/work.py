@@ -30,7 +30,18 @@ from redactory.foundation.processes import process_pool
 from redactory.foundation.progress import Progress, StageReport, silent
 from redactory.pipelines.config import Config
 from redactory.redaction import RunFolder, part_name
-from redactory.redaction.shards import DOCUMENT, FOUND, LABELLED_VAULT, ORDER, POINTS, PRIVATE, PUBLIC, VAULT
+from redactory.redaction.shards import (
+    COUNTED,
+    DOCUMENT,
+    FOUND,
+    LABELLED_VAULT,
+    ORDER,
+    POINTS,
+    PRIVATE,
+    PUBLIC,
+    VAULT,
+)
+from redactory.training.counted import Selection
 
 PARTITION_BITS = signatures.PARTITION_BITS
 LEAST_RANGES, MOST_RANGES, FEW_RANGES = 1, 1_024, 16
@@ -88,7 +99,7 @@ class Job:
     progress inside a part, where parts run in this process.  ``index`` is open from the run's begin on,
     where one is configured.  Repeated texts are looked for in ``hash_ranges``, one after the other: memory
     follows from their number, and no byte of the shards.  ``carried`` are the columns that go with a point
-    beside its text, known once the input was read.
+    beside its text, known once the input was read; ``selection`` is how counts decide what is public.
     """
 
     run: RunFolder
@@ -100,6 +111,7 @@ class Job:
     index: OpenIndex | None = None
     hash_ranges: int = LEAST_RANGES
     carried: pa.Schema = NO_COLUMNS
+    selection: Selection | None = None
 
     @property
     def vault_schema(self) -> pa.Schema:
@@ -125,7 +137,8 @@ class Job:
 
     def shard_schema(self, side: str) -> pa.Schema:
         """Of a side's shards."""
-        return pa.schema([*(PUBLIC if side == "public" else PRIVATE), *self.columns])
+        public = PUBLIC if self.selection is None else COUNTED
+        return pa.schema([*(public if side == "public" else PRIVATE), *self.columns])
 
     def part(self, table: str, partition: int) -> Path:
         """The Parquet part of a table that one stage writes and a later one reads."""
@@ -155,6 +168,11 @@ class Job:
     def spread(self, number: int) -> Path:
         """What was found in repeated texts of one hash range, a row a span and point that has it."""
         return self.run.work / "spread" / f"range-{number:02d}.parquet"
+
+    @property
+    def count_key(self) -> Path:
+        """The key of the counts' noise, while it is needed."""
+        return self.run.work / "counts.key"
 
     def signed(self, partition: int) -> SignedFiles:
         """What near-duplicates of one partition's texts are found by."""

@@ -89,6 +89,7 @@ def route(text: str, detection: Detection) -> Fate:
 _IN_WORDS = {
     MASK_REASON: f"{MASK} stood in the text already",
     DOCUMENT_REASON: "another example of its document is private",
+    "count:FEW": "too few users wrote it",
     "rule:DIGIT": "a digit",
     "rule:SYMBOL": "a sign of an address, as @",
     "rule:CAPITAL": "a capital away from the start of a sentence",

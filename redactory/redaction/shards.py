@@ -104,7 +104,9 @@ POINTS = pa.schema(
         "reasons": pa.list_(_TEXT),
     }
 )
-DOCUMENT, ROLE = "document_id", "role"
+DOCUMENT, ROLE, USERS = "document_id", "role", "users"
+COUNTED = pa.schema([*PUBLIC, (USERS, _ID)])
+"""``public/`` of a run that is public by count: about how many users gave the text, with noise."""
 ORDER = pa.schema({"position": pa.int32(), "turn": pa.int32()})
 """Of a point: its number in its document, and that of the text of it that the point lies in, both from 0."""
 OWN_COLUMNS = frozenset(
@@ -247,7 +249,7 @@ def part_schema(path: Path) -> pa.Schema:
 
 def schema_of(manifest: Mapping[str, Any], side: str) -> pa.Schema:
     """The columns of a side's shards in a run or an export with this manifest."""
-    own = PUBLIC if side == "public" else PRIVATE
+    own = PRIVATE if side != "public" else COUNTED if "route" in manifest else PUBLIC
     more = manifest.get("columns", {}).items()
     return pa.schema([*own, *(pa.field(name, pa.type_for_alias(kind)) for name, kind in more)])
 

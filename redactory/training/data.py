@@ -25,7 +25,7 @@ from redactory.foundation.keys import load_digest_key
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK, PUBLIC
 from redactory.redaction.sealing import read_manifest
-from redactory.redaction.shards import CLASS, ROLE, parts, read_batches, require_there
+from redactory.redaction.shards import CLASS, ROLE, USERS, parts, read_batches, require_there
 from redactory.training.tokenizer import TextCodec
 
 Ids = NDArray[np.int64]
@@ -75,9 +75,10 @@ def with_role(text: str, role: str | None) -> str:
 
 
 def public_texts(run: RunFolder, roles: bool = False) -> Iterator[str]:
-    """The public texts; ``CheckFailed`` where one holds the mask, which belongs to the private side only."""
+    """The public texts; ``CheckFailed`` where one holds the mask, unless counts decided."""
+    counted = "route" in read_manifest(run)
     for row, text in enumerate(texts(run.public, roles)):
-        if MASK in text:
+        if MASK in text and not counted:
             raise CheckFailed(f"row {row} of public/ holds the mask: such a point must be private")
         yield text
 
@@ -86,8 +87,11 @@ def public_occurrences(run: RunFolder) -> Ids:
     """How many points of the corpus each row of ``public/`` stands for, itself and its duplicates.
 
     A point that repeats an earlier run of an index has no row here.
+    Public by count, it is the noisy number of users who gave it: nothing else of the rows may be learnt.
     ``CheckFailed`` where a duplicate's original is not known.
     """
+    if "route" in read_manifest(run):
+        return np.array([users for b in read_batches(run.public, [USERS]) for users in b[USERS].to_pylist()])
     own: dict[int, str] = {}
     copies: Counter[int] = Counter()
     columns = ["point_id", "released_id", "side", "fate", "dup_of", "earlier_run"]

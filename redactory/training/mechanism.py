@@ -313,6 +313,12 @@ def mechanism_from_json(value: Any) -> AnyMechanism:
                 own = value["matrix"]
                 matrix = BandedMatrix(tuple(own["coefficients"]), own["steps"])
                 found = BandedGaussian(**shared, matrix=matrix)
+            case "CountedTextsEvent":
+                from redactory.training.counted import CountedTexts
+
+                found = CountedTexts(
+                    **shared, **{key: event[key] for key in ("deviation", "threshold", "texts")}
+                )
             case "PoissonSampledUsersEvent":
                 own = event["entities"]
                 entities = None if own is None else EntitySampling(**own)

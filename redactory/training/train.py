@@ -22,6 +22,7 @@ from redactory.foundation.records import RecordLog, chain_head, read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.sealing import is_finished, read_manifest, release_with, seal
+from redactory.training.counted import Selection
 from redactory.training.data import PublicText, parent_digest, public_text_of, require_unchanged
 from redactory.training.event_file import EventFile
 from redactory.training.guarantee.budget import Budget
@@ -121,10 +122,15 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
     public_text, base = public_text_of(run, settings.public_text), _base_of(run, settings)
     with waiting(progress, "account noise") if trainer.noised else nullcontext():
         public, manifest = is_public(settings.vocabulary_sources), read_manifest(run)
-        known_in = manifest.get("known_in")
-        start = _start_of(run, base)
-        public = public and start is None
-        spec = TrainingSpec.of(settings, manifest.get("dedup"), public=public, known_in=known_in, start=start)
+        start, selection = _start_of(run, base), Selection.of_run(manifest)
+        spec = TrainingSpec.of(
+            settings,
+            manifest.get("dedup"),
+            public=public and start is None,
+            known_in=manifest.get("known_in"),
+            start=start,
+            selection=selection,
+        )
     if start is not None and spec.refusal and trainer.noised:
         raise ConfigurationError(f"train.model.folder: {spec.refusal}; give weights that are public")
     mechanism, spending = spec.mechanism, spec.spending
@@ -147,6 +153,9 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
         require_clippable(model)
     budget = Budget.of(settings)
     named = f"{run.root.name}/{name}"
+    if budget and spec.selection:
+        # noise that was drawn was spent, whoever booked it
+        budget.reserve_selection(spec.selection, run.root.name)
     if budget and (spec.broken or not log.records):
         with waiting(progress, "account budget"):
             if base and START in base:

@@ -27,19 +27,12 @@ from redactory.pipelines.readers import Document, Rejection, Source, read_docume
 from redactory.pipelines.readers.documents import DUPLICATE_ID
 from redactory.pipelines.segment import of_parts, segmenter
 from redactory.pipelines.stages.carried import carried, counted_in, refuse_personal
-from redactory.pipelines.stages.dedup import (
-    UNKNOWN,
-    across_rows,
-    earlier_places,
-    fate_digests,
-    first_points,
-    owners_of,
-)
+from redactory.pipelines.stages.counting import contribute, named_by_text, write_fates
+from redactory.pipelines.stages.dedup import UNKNOWN, across_rows, earlier_places, first_points
 from redactory.pipelines.work import (
     DETECTED,
     DOCUMENTS,
     PARTITION_BITS,
-    REDACTED,
     REJECTED,
     Job,
     column,
@@ -63,7 +56,7 @@ from redactory.redaction import (
 )
 from redactory.redaction import shards as tables
 from redactory.redaction.known import known_hits
-from redactory.redaction.shards import CLASS, DOCUMENT, ROLE, SPANS
+from redactory.redaction.shards import CLASS, DOCUMENT, ROLE, SPANS, USERS
 
 SHARE_CHECK_ROWS = 1_000
 SAMPLED = 200
@@ -325,7 +318,10 @@ def know_part(job: Job, partitions: int, partition: int) -> StageReport:
 
 
 def redact_part(job: Job, partitions: int, partition: int) -> StageReport:
-    """Write the fate, the redacted text, the ledger's spans and the digests of one partition's points."""
+    """Write the fate, the redacted text, the ledger's spans and the digests of one partition's points.
+
+    Where counts decide what is public, the fates of the policies wait for them.
+    """
     points = read_part(job.part("points", partition))
     ids, texts = numbers(points, "point_id"), points["text"].to_pylist()
     of_documents, known_values = job.config.release.by == "document", job.config.release.known_values
@@ -338,13 +334,12 @@ def redact_part(job: Job, partitions: int, partition: int) -> StageReport:
         fates = [
             fate for _, own in groupby(pairs, itemgetter(0)) for fate in together([one for _, one in own])
         ]
-    owners = owners_of(job, points)
-    digests, ranks = fate_digests(job.key, job.config.dedup, ids.tolist(), fates, owners)
-    write_digests(job.digests("redacted-digests", partition), digests, ids, ranks)
+    if job.selection is None:
+        write_fates(job, partition, points, fates)
+    else:
+        contribute(job, partition, points, fates)
     spans = found.filter(pc.is_null(found["failure"]))
     write_part(job.run.spans / part_name(partition), _ledger(job.key, text_of, spans))
-    columns = {field.name: [getattr(fate, field.name, None) for fate in fates] for field in REDACTED}
-    write_part(job.part("redacted", partition), table_of({**columns, "point_id": ids}, REDACTED))
     return StageReport("redact", _counts(fates, spans))
 
 
@@ -411,9 +406,14 @@ def shard_part(job: Job, partitions: int, partition: int) -> StageReport:
     """Write one partition's parts of every data folder."""
     points, redacted = read_part(job.part("points", partition)), read_part(job.part("redacted", partition))
     records = _records(job, points, redacted, first_points(job, partition, redacted))
+    if job.selection is not None:
+        records = named_by_text(job, points, redacted, records)
     sides = {side: _side(job, records, redacted, side) for side in (PUBLIC, PRIVATE)}
     failures, run, name = redacted["failure"], job.run, part_name(partition)
-    write_part(run.public / name, sides[PUBLIC], PUBLIC_FILE)
+    if job.selection is None:
+        write_part(run.public / name, sides[PUBLIC], PUBLIC_FILE)
+    else:
+        write_part(job.part("held", partition), sides[PUBLIC])
     write_part(run.private / name, sides[PRIVATE])
     write_part(run.vault / name, points.filter(pc.is_null(failures)).select(job.vault_schema.names))
     write_part(run.points / name, records)
@@ -481,7 +481,10 @@ def _side(job: Job, records: pa.Table, redacted: pa.Table, side: str) -> pa.Tabl
     """What leaves on one side, under released ids."""
     own = records.append_column("text", redacted["text"]).filter(pc.equal(records["fate"], scalar(side)))
     named = {"point_id": own["released_id"], DOCUMENT: own["document"]}
-    return table_of({**{n: own[n] for n in own.column_names}, **named}, job.shard_schema(side))
+    schema = job.shard_schema(side)
+    if side == PUBLIC and job.selection is not None:
+        schema = schema.remove(schema.get_field_index(USERS))
+    return table_of({**{n: own[n] for n in own.column_names}, **named}, schema)
 
 
 def _quarantined(kind: str, rows: int, given: dict[str, pa.ChunkedArray]) -> pa.Table:

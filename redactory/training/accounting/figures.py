@@ -22,6 +22,7 @@ from redactory.training.accounting.pairs import (
     in_clips,
     nulled_parts,
     parts_of,
+    threshold_loss,
 )
 from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
 
@@ -51,6 +52,8 @@ def epsilon_of(
     spent = in_clips(spent)
     if not spent:
         return 0.0
+    if relation is Relation.ADD_OR_REMOVE and threshold_loss(spent):
+        raise GuaranteeError("a point that is gone makes room for another text: an exchange is accounted")
     if relation is Relation.SUBSTITUTION and any(one.rows > 1 for one in spent):
         return group_epsilon_of(spent, delta, 1)
     _require_single(spent)
@@ -108,6 +111,8 @@ def _of_group(
     spent = in_clips(spent)
     if not spent:
         return 0.0
+    if threshold_loss(spent) and (sides > 1 or points > 1):
+        raise GuaranteeError("a selection by counts is accounted for one point, or one user")
     if truncated(spent):
         # truncation only takes points out: at most Bin(K, q) of the group stay, each moves ``sides`` clips
         if len(spent) != 1:
@@ -305,12 +310,14 @@ def calibrate_noise(
     relation: Relation = Relation.SUBSTITUTION,
     truncation: tuple[int, int] | None = None,
     tolerance: float = 5e-5,
+    beside: Spendings = (),
 ) -> float:
     """The noise multiplier σ, to four decimals upwards, whose epsilon is at most ``target``.
 
     A root of :func:`epsilon`, or, where one exchanged point exchanges ``points`` rows, of
     :func:`group_epsilon_of`; ``truncation`` is (truncated_batch_size, slots) of a truncated sampler.  σ is
-    found to a share of ``tolerance``.  ``GuaranteeError`` where no σ below 10,000 reaches the target.
+    found to a share of ``tolerance``; ``beside`` is spent as well.  ``GuaranteeError`` where no σ below
+    10,000 reaches the target.
     """
     mechanism: Mechanism = PoissonGaussian(sampling_rate, 1.0, 1.0, 1.0)
     if truncation is not None:
@@ -319,8 +326,14 @@ def calibrate_noise(
             sampling_rate, 1.0, 1.0, 1.0, truncated_batch_size=batch, points=slots
         )
 
+    delta, target = delta - threshold_loss(beside), target + math.log1p(-threshold_loss(beside))
+    if delta <= 0.0:
+        raise GuaranteeError(
+            "the selection by counts leaves nothing of delta: raise delta, or lower route.delta"
+        )
+
     def cost(coarser: float, noise_multiplier: float) -> float:
-        spent = (Spending(replace(mechanism, noise_multiplier=noise_multiplier), steps),)
+        spent = (Spending(replace(mechanism, noise_multiplier=noise_multiplier), steps), *beside)
         if points > 1:
             found = group_epsilon_of(spent, delta, points, coarser)
         else:

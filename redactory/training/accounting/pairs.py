@@ -59,6 +59,11 @@ def in_clips(spent: Spendings) -> Spendings:
     )
 
 
+def threshold_loss(spent: Spendings) -> float:
+    """The chance that a threshold of what was ``spent`` fails one unit (``training/counted.py``)."""
+    return math.fsum(one.steps * getattr(one.mechanism, "lost", 0.0) for one in spent)
+
+
 def event_tree(spent: Spendings) -> dict[str, Any]:
     """One event for all that was spent; ``NoOpDpEvent`` for nothing."""
     events = [one.event() for one in spent if one.steps]

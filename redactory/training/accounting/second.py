@@ -39,6 +39,7 @@ from redactory.training.accounting.pairs import (
     Spending,
     Spendings,
     in_clips,
+    threshold_loss,
 )
 from redactory.training.mechanism import (
     BandedGaussian,
@@ -492,16 +493,23 @@ class Stated:
 
 
 def stated(
-    main: Callable[[float], float | None], other: Callable[[float], Bracket], delta: float, what: str
+    main: Callable[[float], float | None],
+    other: Callable[[float], Bracket],
+    delta: float,
+    what: str,
+    loss: float = 0.0,
 ) -> Stated:
     """The figure of ``main`` at ``delta`` where ``other`` proves it to 1% (or 1e-4), else none and why.
 
+    ``loss`` is the chance of an event off which both hold: (ε, δ) becomes (ε − ln(1 − loss), δ + loss).
     ``GuaranteeError`` naming ``what`` where the two accountants contradict each other.
     """
-    value = main(delta)
+    delta, beside = delta - loss, -math.log1p(-loss)
+    value = main(delta) if delta > 0.0 else None
     if value is None:
         return Stated(None, None, NOT_FINITE)
-    second = other(delta)
+    value, second = value + beside, other(delta)
+    second = Bracket(second.lower + beside, second.upper + beside)
     if second.refutes(value):
         raise GuaranteeError(
             f"the two accountants disagree about {what}: {value} is not between {second.lower:.6g} and "
@@ -515,7 +523,11 @@ def stated(
 def one_exchanged(spent: Spendings, delta: float, relation: Relation, what: str) -> Stated:
     """Epsilon of one point under ``relation``, computed twice."""
     return stated(
-        lambda at: epsilon_of(spent, at, relation), lambda at: bracket(spent, at, relation), delta, what
+        lambda at: epsilon_of(spent, at, relation),
+        lambda at: bracket(spent, at, relation),
+        delta,
+        what,
+        threshold_loss(spent),
     )
 
 

@@ -17,11 +17,12 @@ from redactory.foundation.errors import CheckFailed, GuaranteeError, RunStateErr
 from redactory.foundation.records import Record, RecordLog, read_records
 from redactory.training.accounting import Spending, Spendings
 from redactory.training.accounting.second import one_exchanged
+from redactory.training.counted import Selection
 from redactory.training.guarantee.figures import one_removed
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.mechanism import PoissonUsersGaussian, Relation, mechanism_from_json
 from redactory.training.settings import BudgetSettings, TrainSettings
-from redactory.training.trainers import trainer_of
+from redactory.training.units import Protect
 
 FORMAT = "redactory-budget/1"
 HEAD, RESERVED = "head", "reserved"
@@ -40,15 +41,19 @@ class Budget:
     one unit whose points are null in the other world, K of them in each training.
     """
 
-    def __init__(self, settings: BudgetSettings, unit: str, nulled: bool = False) -> None:
-        self._settings, self._unit, self._nulled = settings, unit, nulled
+    def __init__(
+        self, settings: BudgetSettings, unit: str, nulled: bool = False, entities: bool = False
+    ) -> None:
+        self._settings, self._unit, self._nulled, self._entities = settings, unit, nulled, entities
 
     @classmethod
     def of(cls, settings: TrainSettings) -> Budget | None:
         """The budget that a training's settings name, of what that training protects; None without one."""
         if settings.budget is None:
             return None
-        return cls(settings.budget, TrainingSpec(settings, None, 0).unit, trainer_of(settings).hides_units)
+        spec = TrainingSpec(settings, None, 0)
+        hides = spec.trainer.hides_units
+        return cls(settings.budget, spec.unit, hides, hides and spec.protect is not Protect.USERS)
 
     def require_room(self, training: str, spending: Spending | None, refusal: str | None = None) -> None:
         """``BudgetExceeded`` where ``spending`` goes over the budget; nothing is written.
@@ -95,6 +100,19 @@ class Budget:
                 "epsilon_after": spent,
             }
             log.append(RESERVED, body)
+
+    def reserve_selection(self, selection: Selection, run: str) -> None:
+        """Book the selection by counts of ``run``, once, as it costs the budget's unit.
+
+        ``GuaranteeError`` where it hides no such unit: entities are not counted by user.
+        """
+        if self._entities:
+            raise GuaranteeError(
+                "route.by: counts of users hide no entities, so a budget of entities cannot book them: "
+                "protect users (train.units.protect), or leave out the budget"
+            )
+        spending = selection.of_user() if self._nulled else selection.of_point()
+        self.reserve(selection.id, f"{run}/public by count", spending)
 
     def spent(self) -> Spendings:
         """All that was reserved so far."""

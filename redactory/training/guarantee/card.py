@@ -81,7 +81,7 @@ def points_card(
     blind: str | None,
 ) -> dict[str, Any]:
     """The card of secrets and points, and of the baselines that learn from the same sides."""
-    claim, refusal = Claim.of(spec), spec.refusal
+    claim, refusal, spent = Claim.of(spec), spec.refusal, spec.spending
     figures = refused(EPSILONS, refusal, claim.group_sizes) if refusal else figures_of(claim)
     coverage = None
     if spec.mechanism is None:
@@ -99,12 +99,13 @@ def points_card(
         figures,
         {
             "unit": spec.unit,
-            "relation": spec.relation.value,
-            "relation_meaning": WORDS["relation"][spec.relation.value],
+            "relation": claim.relation.value,
+            "relation_meaning": WORDS["counted" if claim.counted else "relation"][claim.relation.value],
+            **({"selection": manifest["route"]} if claim.counted else {}),
             "blind": blind,
             "public_labels": list(public_of(manifest)) if spec.trainer.by_policy else [],
             "event": event_tree(claim.spent) if spec.mechanism else None,
-            "sensitivity": spec.rows * spec.mechanism.sensitivity(claim.missed) if spec.mechanism else None,
+            "sensitivity": spent.rows * spent.mechanism.sensitivity(claim.missed) if spent else None,
             "miss_rates": {
                 "gamma_upper": spec.rates.gamma,
                 "delta_2_upper": spec.rates.delta_2,
@@ -242,20 +243,38 @@ def _words(
         instead["policies tuned on private text"] = tuned
     if index:
         instead["an index or warm start from earlier runs"] = WORDS["indexed"].format(**index)
+    counted = WORDS["counted"] if spec.beside else {}
+    if counted:
+        instead |= counted["instead"]
     own = [*([rule] if rule and by_policy else []), *spec.trainer.assumptions, *(recall if by_policy else ())]
+    own += [counted["how"].format(**manifest["route"])] if counted else []
     own += [WORDS["known_in_example"]] if spec.known_in == EXAMPLE else []
     own += [WORDS["staged"].format(name=spec.start.settings.model_name)] if spec.start else []
     steps = [*WORDS["pre_steps"], *WORDS["pre_steps_by_policy"][slice(None) if by_policy else slice(1, 2)]]
     return {
-        "assumptions": [*WORDS["assumptions"], *own, *_resting_on(spec), *instead.values()],
-        "pre_steps": [{"step": step, "depends_on": data, "covered": why} for step, data, why in steps],
+        "assumptions": [
+            counted.get("fate", WORDS["assumptions"][0]),
+            *WORDS["assumptions"][1:],
+            *own,
+            *_resting_on(spec),
+            *instead.values(),
+        ],
+        "pre_steps": [
+            {"step": step, "depends_on": data, "covered": counted.get("covered", {}).get(step, why)}
+            for step, data, why in steps
+        ],
         "side_channels": [
             {"item": number, "channel": channel, "ensured_by": instead.get(channel, ensured)}
             for number, (channel, ensured) in enumerate(WORDS["side_channels"], 1)
         ],
         "not_covered": [
             *filter(None, [public_words(public_of(manifest)) if by_policy else None]),
-            *WORDS["not_covered"],
+            *(counted["not_covered"] if counted else WORDS["not_covered"][:1]),
+            *(
+                words
+                for words in WORDS["not_covered"][1:]
+                if not (counted and words.startswith("Which points"))
+            ),
             *([WORDS["models_of_an_index"].format(**index)] if index else []),
         ],
         "recall": " ".join(recall) if by_policy else None,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ from redactory.training.guarantee.spec import (
     parent_manifest,
     spec_in,
 )
+from redactory.training.mechanism import Relation
 
 FORMAT, FORMAT_OF_UNITS = "redactory-composed-guarantee/1", "redactory-composed-unit-guarantee/1"
 
@@ -140,20 +142,24 @@ def _with_starts(models: Sequence[tuple[RunFolder, str]]) -> list[tuple[RunFolde
 
 def _of_points(members: Sequence[_Member], delta: float, refusals: str) -> dict[str, Any]:
     rates, first = _joined_rates(members), members[0].spec
+    counted = any(member.spec.beside for member in members)
     across = [_moved_by_others(member, members) for member in members]
+    trained = ((member.spec.spending, moved) for member, moved in zip(members, across, strict=True))
+    # two models of one run share its selection
+    beside = {m.spec.selection.id: m.spec.beside for m in members if m.spec.selection is not None}
     claim = Claim(
-        spent=tuple(
-            replace(one, rows=one.rows + moved)
-            for member, moved in zip(members, across, strict=True)
-            for one in Claim.of(member.spec).spent
+        spent=(
+            *(replace(one, rows=one.rows + moved) for one, moved in trained if one is not None),
+            *chain.from_iterable(beside.values()),
         ),
         delta=delta,
         group_sizes=tuple(sorted({size for m in members for size in m.facts.settings.group_sizes})),
-        relation=first.relation,
+        relation=Relation.SUBSTITUTION if counted else first.relation,
         gamma=rates.gamma,
         delta_2=rates.delta_2,
         by_policy=first.trainer.by_policy,
         across=any(across),
+        counted=counted,
     )
     figures = refused(EPSILONS, refusals, claim.group_sizes) if refusals else figures_of(claim)
     coverage = rates.delta_2 if claim.by_policy and not refusals else None
@@ -163,7 +169,7 @@ def _of_points(members: Sequence[_Member], delta: float, refusals: str) -> dict[
         "format": FORMAT,
         "unit": first.unit,
         "relation": claim.relation.value,
-        "relation_meaning": WORDS["relation"][claim.relation.value],
+        "relation_meaning": WORDS["counted" if counted else "relation"][claim.relation.value],
         "event": event_tree(claim.spent),
         "miss_rates": {"gamma_upper": rates.gamma, "delta_2_upper": rates.delta_2},
         **figures.values,
@@ -227,6 +233,7 @@ def _require_one(members: Sequence[_Member]) -> bool:
         ("public labels", {kinds_of(m.public) for m in noisy}),
         ("units", {f"{m.spec.unit} {m.card.get('relation')}" for m in noisy}),
         ("relations", {member.spec.relation for member in noisy}),
+        ("ways to decide what is public", {bool(member.spec.beside) for member in noisy}),
     ):
         if len(values) > 1:
             listed = ", ".join(f"{m.title} ({m.facts.settings.trainer})" for m in noisy)

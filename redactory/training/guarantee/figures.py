@@ -11,6 +11,7 @@ from redactory.foundation.errors import GuaranteeError, upwards
 from redactory.training.accounting import Spending, Spendings, group_epsilon_of, removal_epsilon_of
 from redactory.training.accounting.figures import epsilon_curve, truncated
 from redactory.training.accounting.losses import group_curve
+from redactory.training.accounting.pairs import threshold_loss
 from redactory.training.accounting.published import crt_published
 from redactory.training.accounting.second import (
     NOT_FINITE,
@@ -37,6 +38,7 @@ EPSILONS = (
 NO_GROUP_FIGURE = "where a size has no figure, none below 4096 was found: the noise protects no such group"
 NOT_MEASURED = "recall not measured"
 NO_GROUP_OF_BANDS = "no figure is proved for several points under correlated noise"
+NO_GROUP_COUNTED = "public by count is accounted for one exchanged point: of several none has a figure"
 NO_GROUP_OF_SEVERAL = "groups under a truncated sampler are accounted for one training at a time"
 POLICIES_UNUSED = (
     "the policies are not used by this trainer: epsilon_substitution is the figure for a secret in a "
@@ -69,6 +71,12 @@ class Figures:
             self.reasons[name] = reason
         if second is not None:
             self.second[name] = outward(second)
+
+    def copy(self, name: str, to: str) -> None:
+        """Say of ``to`` what is said of ``name``."""
+        for what in (self.values, self.reasons, self.second):
+            if name in what:
+                what[to] = what[name]
 
 
 def refused(names: tuple[str, ...], reason: str, group_sizes: tuple[int, ...] = ()) -> Figures:
@@ -103,7 +111,7 @@ class Claim:
     ``relation`` is what a secret and its mask are to the noised points; ``gamma`` and ``delta_2`` are the
     upper bounds of :class:`MissRates`; ``by_policy`` says whether the policies decide what is noised.
     ``across`` says that a point of one training moves rows of another one: then a row that goes from the one
-    comes to the other.
+    comes to the other.  ``counted`` says that counts decided what is public: what they cost is in ``spent``.
     """
 
     spent: Spendings
@@ -114,24 +122,26 @@ class Claim:
     delta_2: float | None = None
     by_policy: bool = True
     across: bool = False
+    counted: bool = False
 
     @classmethod
     def of(cls, spec: TrainingSpec) -> Claim:
         """The claim of one training."""
         return cls(
-            spec.spent,
+            (*spec.spent, *spec.beside) if spec.spending else (),
             spec.delta,
             spec.settings.group_sizes,
-            spec.relation,
+            Relation.SUBSTITUTION if spec.beside else spec.relation,
             spec.rates.gamma,
             spec.rates.delta_2,
             spec.trainer.by_policy,
+            counted=bool(spec.beside),
         )
 
     @property
     def single(self) -> bool:
-        """Whether one exchanged point exchanges one row in every training."""
-        return all(one.rows == 1 for one in self.spent)
+        """Whether one exchanged point exchanges one row in every training, and nothing else."""
+        return not self.counted and all(one.rows == 1 for one in self.spent)
 
     @property
     def missed(self) -> Relation:
@@ -157,11 +167,13 @@ def figures_of(claim: Claim) -> Figures:
         ("epsilon_substitution", claim.spent, Relation.SUBSTITUTION),
         ("epsilon_add_remove", one_row, alone),
     ):
-        found.state(name, one_exchanged(spent, claim.delta, between, name))
-    own = "epsilon_add_remove" if claim.missed is Relation.ADD_OR_REMOVE else "epsilon_substitution"
-    for what in (found.values, found.reasons, found.second):
-        if own in what:
-            what["epsilon"] = what[own]
+        if claim.counted and found.values:
+            # a point that goes makes room for another text of its user: it is an exchange as well
+            found.copy("epsilon_substitution", name)
+        else:
+            found.state(name, one_exchanged(spent, claim.delta, between, name))
+    missed = claim.missed is Relation.ADD_OR_REMOVE
+    found.copy("epsilon_add_remove" if missed else "epsilon_substitution", "epsilon")
     _groups(claim, found)
     _by_policy(claim, found)
     return found
@@ -176,6 +188,7 @@ def one_removed(spent: Spendings, delta: float, what: str, points: int = 1) -> S
         lambda at: removal_bracket(spent, at, points),
         delta,
         what,
+        threshold_loss(spent),
     )
 
 
@@ -196,6 +209,10 @@ def _group(claim: Claim, size: int) -> Stated:
 
 def _groups(claim: Claim, found: Figures) -> None:
     name = "epsilon_group"
+    if claim.counted:
+        found.values[name] = {str(size): None for size in claim.group_sizes}
+        found.reasons |= {name: NO_GROUP_COUNTED} if claim.group_sizes else {}
+        return
     values, seconds, reasons = found.values.setdefault(name, {}), found.second.setdefault(name, {}), []
     cut = truncated(claim.spent)
     several = cut and len([one for one in claim.spent if one.steps]) > 1
@@ -215,6 +232,16 @@ def _groups(claim: Claim, found: Figures) -> None:
 def _by_policy(claim: Claim, found: Figures) -> None:
     """``epsilon_confidentiality`` (every secret) and ``epsilon_bayesian`` (secrets that a policy catches)."""
     refusal = None
+    if claim.counted:
+        # no detector is trusted: of every secret what holds of any exchange
+        found.copy("epsilon_substitution", "epsilon_confidentiality")
+        if claim.by_policy and claim.gamma == 1.0:
+            found.copy("epsilon_substitution", "epsilon_bayesian")
+        elif claim.by_policy:
+            _amplified(claim, found, "epsilon_bayesian", 0.0)
+        else:
+            found.put("epsilon_bayesian", None, None, POLICIES_UNUSED)
+        return
     if not claim.by_policy:
         found.put("epsilon_confidentiality", None, None, POLICIES_UNUSED)
         found.put("epsilon_bayesian", None, None, POLICIES_UNUSED)
@@ -375,7 +402,9 @@ def no_remark(steps: int) -> str:
 def live_epsilon(spec: TrainingSpec) -> Remark:
     """An upper bound of what was spent so far, for one secret or unit; the card's figure is the exact one."""
     spending, delta = spec.spending, spec.delta
-    if spending is None or spec.start or (spec.trainer.hides_units and spec.settings.bounding.rule == NONE):
+    counted = spec.selection is not None
+    unbounded = spec.trainer.hides_units and spec.settings.bounding.rule == NONE
+    if spending is None or spec.start or counted or unbounded:
         return no_remark
     if spec.trainer.hides_units and not spec.trainer.samples_users:
         return _of_units(spec)

@@ -15,6 +15,7 @@ from typing import Any
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting.figures import epsilon_curve, some_steps
 from redactory.training.accounting.published import Estimator
+from redactory.training.counted import Selection
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.figures import (
     Claim,
@@ -80,6 +81,7 @@ def plan_training(
     known: Known | None = None,
     dedup: Mapping[str, Any] | None = None,
     by_steps: bool = False,
+    selection: Selection | None = None,
 ) -> dict[str, Any]:
     """Figures, the noise beside the batch, a sweep of rates and steps, and epsilon against steps, as JSON.
 
@@ -98,8 +100,8 @@ def plan_training(
         missed = math.log1p(math.expm1(settings.epsilon) / known.gamma)
         inner = min(settings.delta / known.gamma, 1.0 - 1e-9)
         target = settings.model_copy(update={"epsilon": missed, "delta": inner})
-    rates = MissRates(known.gamma, known.delta_2)
-    spec = TrainingSpec.of(target, dedup, known.steps, rates=rates, seeded=False)
+    rates = MissRates(known.gamma, 0.0 if selection else known.delta_2)
+    spec = TrainingSpec.of(target, dedup, known.steps, rates=rates, seeded=False, selection=selection)
     spec = replace(spec, settings=settings)
     if trainer.by_policy and spec.refusal is not None:
         raise ConfigurationError(
@@ -134,7 +136,7 @@ def _points(spec: TrainingSpec, known: Known) -> dict[str, Any]:
     figures = figures_of(claim)
     figures.put(
         "coverage_failure",
-        known.delta_2 if claim.by_policy else None,
+        spec.rates.delta_2 if claim.by_policy else None,
         None,
         WORDS["recall_unknown" if claim.by_policy else "no_policies"],
     )
@@ -147,7 +149,7 @@ def _points(spec: TrainingSpec, known: Known) -> dict[str, Any]:
         "parameters": parameters,
         "remarks": remarks(spec, Facts(points, parameters=parameters)),
         "gamma": known.gamma,
-        "delta_2": known.delta_2,
+        "delta_2": spec.rates.delta_2,
         **figures.values,
         "reasons": figures.reasons,
         "second": figures.second,
@@ -170,6 +172,8 @@ def _bands(spec: TrainingSpec) -> dict[str, Any]:
 def _curve(spec: TrainingSpec) -> list[dict[str, Any]]:
     spent, claim = spec.spending, Claim.of(spec)
     assert spent is not None
+    if spec.beside:
+        return []  # of the training alone it would be too low
     delta, gamma = spec.delta, claim.gamma
     named = epsilon_curve(spent, delta, claim.missed, _CURVE_POINTS)
     inner = min(delta / gamma, 1.0) if gamma > 0.0 else 1.0

@@ -13,13 +13,14 @@ from redactory.dedup import RULES
 from redactory.detectors import blind_of
 from redactory.detectors.settings import public_of
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import CheckFailed, GuaranteeError
+from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.foundation.files import read_json
 from redactory.foundation.intervals import upper_bound
 from redactory.foundation.records import chain_head, read_records
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.sealing import is_finished, release_with
-from redactory.training.accounting import Spending, Spendings
+from redactory.training.accounting import Spending, Spendings, calibrate_noise
+from redactory.training.counted import Selection
 from redactory.training.guarantee import WORDS
 from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP
 from redactory.training.mechanism import (
@@ -80,9 +81,13 @@ class MissRates:
 
         Nor of one whose fates follow from more than a text: misses are measured on texts by themselves.
         ``ConfigurationError`` for a measurement under other public labels than the run's.
+        Where counts decide what is public no secret is without a guarantee, whatever is missed.
         """
         if recall is not None:
             recall.require_public(public_of(manifest))
+        if Selection.of_run(manifest) is not None:
+            measured = recall if by_texts_alone(manifest) and not blind_of(manifest)["kinds"] else None
+            return cls.measured(measured, everything_private=True)
         if blind_of(manifest)["kinds"]:
             return NOT_MEASURED
         everything = manifest["policies"]["conservative"].get("flags_everything") is True
@@ -105,8 +110,9 @@ class TrainingSpec:
     ``dedup`` is the ``rule`` of the private side and its ``group_size``, ``rates`` what the policies miss at
     most; ``public`` says whether the vocabulary is on record and nothing of the corpus made it, which a
     trainer that hides units needs, ``seeded`` whether the noise can be drawn again.  ``known_in`` says within
-    what the run masks known values, None where it does not.  ``start`` is the model of the same run whose
-    weights were the first ones: what it spent is spent here too.
+    what the run masks known values, None where it does not; ``selection`` how counts decided what is public,
+    where they did.  ``start`` is the model of the same run whose weights were the first ones: what it spent
+    is spent here too.
     """
 
     settings: TrainSettings
@@ -118,6 +124,7 @@ class TrainingSpec:
     seeded: bool = False
     known_in: str | None = None
     start: TrainingSpec | None = None
+    selection: Selection | None = None
 
     @classmethod
     def of(
@@ -130,9 +137,54 @@ class TrainingSpec:
         """The spec of a training that is planned or begins; its noise is calibrated where none is given."""
         trainer = trainer_of(settings)
         steps = trainer.steps(settings) if steps is None else steps
-        mechanism = trainer.mechanism(settings, (dedup or {}).get("group_size"), steps)
         known.setdefault("seeded", settings.seed is not None)
-        return cls(settings, mechanism, steps if mechanism else 0, dedup, **known)
+        found = cls(settings, None, 0, dedup, **known)
+        found.require_counted()
+        noisy = settings
+        if found.beside and trainer.noised and settings.noise_multiplier is None:
+            noisy = settings.model_copy(update={"noise_multiplier": found.noise_beside(steps)})
+        mechanism = trainer.mechanism(noisy, (dedup or {}).get("group_size"), steps)
+        return replace(found, mechanism=mechanism, steps=steps if mechanism else 0)
+
+    def require_counted(self) -> None:
+        """``ConfigurationError`` where counts decided what is public, and more than they counted is asked for.
+
+        Texts and their noisy numbers were: not the class or the role that stood beside a text.
+        """
+        own = self.settings
+        if not self.beside:
+            return
+        for asked, key in (
+            (own.task == "classify" and self.trainer.plain, "task: classes"),
+            (own.roles, "roles: they"),
+        ):
+            if asked:
+                raise ConfigurationError(
+                    f"train.{key} were not counted, and with route.by count or both nothing else of a public "
+                    "row may be learnt: curate with route.by policies, or leave it out"
+                )
+        if own.bands != 1:
+            raise ConfigurationError("train.bands: not with route.by count or both; leave out one of the two")
+
+    def noise_beside(self, steps: int) -> float:
+        """The noise with which ``steps`` and the selection together reach the target."""
+        own = self.settings
+        batch, slots = own.truncated_batch_size, own.dataset_size
+        return calibrate_noise(
+            own.epsilon,
+            own.delta,
+            own.sampling_rate,
+            steps,
+            truncation=None if batch is None or slots is None else (batch, slots),
+            beside=self.beside,
+        )
+
+    @property
+    def beside(self) -> Spendings:
+        """What the selection costs one point; nothing where the training has no part of ``public/``."""
+        if self.selection is None or self.trainer.of_units:
+            return ()
+        return (self.selection.of_point(),)
 
     @property
     def trainer(self) -> Trainer:
@@ -299,6 +351,7 @@ class LedgerFacts:
         rates: MissRates = NOT_MEASURED,
         known_in: str | None = None,
         start: TrainingSpec | None = None,
+        selection: Selection | None = None,
     ) -> TrainingSpec:
         """What decides the figures, with what the run's manifest says of deduplication, misses and fates."""
         if self.vocabulary is None:
@@ -307,7 +360,7 @@ class LedgerFacts:
             public = is_public(self.vocabulary["made_of"])
         public = public and START not in (self.base or ())
         rates = rates if start is None else rates.larger(start.rates)
-        run = (dedup, rates, public, self.seeded, known_in, start)
+        run = (dedup, rates, public, self.seeded, known_in, start, selection)
         return TrainingSpec(self.settings, self.mechanism, self.steps, *run)
 
 
@@ -393,7 +446,7 @@ def spec_in(run: RunFolder, facts: LedgerFacts, recall: RecallMeasurement | None
         _require(before.parent == facts.parent, f"and that of models/{name} are of different releases")
         start = spec_in(run, before, recall or before.settings.recall)
     rates = MissRates.of_run(recall, manifest)
-    return facts.spec(manifest["dedup"], rates, manifest.get("known_in"), start)
+    return facts.spec(manifest["dedup"], rates, manifest.get("known_in"), start, Selection.of_run(manifest))
 
 
 def parent_manifest(run: RunFolder, facts: LedgerFacts) -> dict[str, Any]:

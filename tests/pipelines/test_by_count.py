@@ -1,0 +1,145 @@
+"""Public by count through a whole run: what is public, in which order, once, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import redactory
+from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.records import read_records
+from redactory.pipelines.curated_hints import curated_hints
+from redactory.pipelines.stages import counting, points
+from redactory.redaction import RunFolder, parts, read_batches, read_manifest
+from redactory.training.counted import Selection
+from tests.pipelines.support import LINES, DigitDetector, checks, failed, write_rows
+
+pytestmark = pytest.mark.usefixtures("unsynced", "unreported")
+COUNT: dict[str, Any] = {"by": "count", "epsilon": 2.0, "delta": 1e-4, "texts_per_user": 4}
+SAID = ["good evening", "thank you all", "Ask Quirin about it", "my number is 5"]
+PUBLIC = {"good evening", "thank you all", "Ask Quirin about it", "my number is <MASK>"}
+
+
+def rows(users: int = 80) -> list[dict[str, str]]:
+    """Everybody says the same, twice, and a thing of their own, which one user says in forty rows."""
+    own = [[*SAID, f"only {chr(97 + n // 10)}{chr(97 + n % 10)} knows", "broken"] for n in range(users)]
+    said = [
+        {"id": f"d{n}{c}", "user_id": f"u{n}", "text": "\n".join(t)} for n, t in enumerate(own) for c in "ab"
+    ]
+    loud = [{"id": f"l{n}", "user_id": "loud", "text": "buy my tea"} for n in range(60)]
+    return [*said, *loud]
+
+
+def curated(folder: Path, given: list[dict[str, str]] | None = None, **more: Any) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = write_rows(folder / "rows.jsonl", rows() if given is None else given)
+    config = {**LINES, "input": str(path), "route": COUNT, "partition": {"documents": 50}, **more}
+    redactory.curate(config, output=folder / "run", detector=DigitDetector())
+    return folder / "run"
+
+
+def public(run: Path) -> list[dict[str, Any]]:
+    return [row for batch in read_batches(RunFolder(run).public) for row in batch.to_pylist()]
+
+
+def sound(run: Path) -> bool:
+    """All checks hold; of the report none is written here."""
+    return failed(run) <= {"report"}
+
+
+def test_what_enough_users_wrote_is_public_masked_and_in_no_order_of_the_corpus(tmp_path: Path) -> None:
+    run, turned = curated(tmp_path / "a"), curated(tmp_path / "b", rows()[::-1])
+    found = public(run)
+    assert {row["text"] for row in found} == PUBLIC
+    # neither the loud user's sixty rows nor anything that one user wrote
+    assert all(abs(row["users"] - 80) < 40 for row in found)
+    assert [path.name for path in parts(RunFolder(run).public)] == ["part-00000.parquet"]
+    # names and order follow from the texts
+    assert [(r["point_id"], r["text"]) for r in found] == [(r["point_id"], r["text"]) for r in public(turned)]
+    assert sound(run)
+    manifest, record = read_manifest(RunFolder(run)), read_records(RunFolder(run).journal)
+    [booked] = [one.body for one in record if one.type == "selection"]
+    assert manifest["route"] == booked
+    own = Selection.calibrated(2.0, 1e-4, 4)
+    assert (booked["threshold"], booked["deviation"]) == (own.threshold, own.deviation)
+    assert booked["id"] != read_manifest(RunFolder(turned))["route"]["id"]
+
+
+def test_selected_and_unmarked_is_what_both_asks_for(tmp_path: Path) -> None:
+    run = curated(tmp_path, route={**COUNT, "by": "both"})
+    assert {row["text"] for row in public(run)} == {"good evening", "thank you all"}
+    # three texts of each user count now where the cap is four: no place is taken by what cannot be public
+    assert sound(run)
+    assert checks(run)["re-scan of public"]["made"] in (True, False)
+
+
+def test_an_interrupted_selection_goes_on_with_its_own_noise(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(points, "shard_part", lambda *_: (_ for _ in ()).throw(RunStateError("stopped")))
+        with pytest.raises(RunStateError, match="stopped"):
+            curated(tmp_path)
+    run = RunFolder(tmp_path / "run")
+    key, counts = run.work / "counts.key", sorted((run.work / "counted").iterdir())
+    before = [path.read_bytes() for path in counts]
+    assert key.stat().st_mode & 0o777 == 0o600
+    config = {**LINES, "input": str(tmp_path / "rows.jsonl"), "route": COUNT, "partition": {"documents": 50}}
+    # a part that was not noted is drawn again, and comes out the same
+    job = counting_job(run, config)
+    counting.count_texts(job, len(parts(run.spans)), 0)
+    assert [path.read_bytes() for path in counts] == before
+    redactory.curate(config, output=run.root, detector=DigitDetector(), resume=True)
+    assert {row["text"] for row in public(run.root)} == PUBLIC
+    assert not key.exists()
+
+
+def counting_job(run: RunFolder, config: dict[str, Any]) -> Any:
+    from redactory.foundation.keys import load_digest_key
+    from redactory.pipelines.loading import load_config
+    from redactory.pipelines.work import Job
+
+    [booked] = [one.body for one in read_records(run.journal) if one.type == "selection"]
+    return Job(
+        run,
+        load_config(config, output=run.root),
+        load_digest_key(),
+        selection=Selection.of_run({"route": booked}),
+    )
+
+
+def test_nothing_is_public_where_nobody_agrees_and_what_would_change_it_is_said(tmp_path: Path) -> None:
+    given = [{"id": str(n), "text": f"{'x' * n} alone"} for n in range(1, 9)]
+    path = write_rows(tmp_path / "rows.jsonl", given)
+    config = {**LINES, "input": str(path), "route": COUNT}
+    result = redactory.curate(config, output=tmp_path / "run", detector=DigitDetector())
+    hints = " ".join(curated_hints(result))
+    assert (result["public"], result["private"]) == (0, 8)
+    assert "No text is public" in hints
+    assert "a user of its own" in hints
+    assert sound(tmp_path / "run")
+
+
+def test_a_person_goes_and_the_selection_stays_as_it_was_drawn(tmp_path: Path) -> None:
+    run = curated(tmp_path)
+    before = public(run)
+    redactory.takedown([run], user_ids=["u0"])
+    assert public(run) == before
+    assert sound(run)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"release": {**LINES["release"], "by": "document"}},
+        {"dedup": {"mode": "folded"}},
+        {"dedup": {"scope": "user"}},
+        {"dedup": {"private_mode": "minhash"}},
+        {"input": {"path": "rows.jsonl", "keep": ["place"]}},
+    ],
+)
+def test_what_would_publish_more_than_was_counted_is_refused(config: dict[str, Any], tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"route\.by count"):
+        redactory.curate({**LINES, "input": "rows.jsonl", "route": COUNT, **config}, output=tmp_path / "run")
