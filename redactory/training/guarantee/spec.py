@@ -147,7 +147,7 @@ class TrainingSpec:
         return replace(found, mechanism=mechanism, steps=steps if mechanism else 0)
 
     def require_counted(self) -> None:
-        """``ConfigurationError`` where counts decided what is public, and more than they counted is asked for.
+        """``ConfigurationError`` where counts decided what is public, and more than they counted is asked.
 
         Texts and their noisy numbers were: not the class or the role that stood beside a text.
         """
