@@ -159,8 +159,8 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
     if budget and (spec.broken or not log.records):
         with waiting(progress, "account budget"):
             if base and START in base:
-                first = read_records(run.model(base[START]).ledger)[0].body
-                budget.require_booked(hash_of(first), f"{run.root.name}/{base[START]}")
+                head_of_start = read_records(run.model(base[START]).ledger)[0].body
+                budget.require_booked(hash_of(head_of_start), f"{run.root.name}/{base[START]}")
             budget.require_room(named, spending, spec.broken)
     originals = trainer.originals(run, settings)
     stream = begin_or_resume(log, head, run.root_key(name), settings.seed)
