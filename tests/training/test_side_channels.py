@@ -315,7 +315,7 @@ ELSEWHERE = {
     6: ("clipping/test_refusals.py", "test_refused_when_it_runs_or_computed_rightly"),
     11: ("clipping/test_refusals.py", "test_a_batch_that_is_centred_or_weighted_without_a_gradient"),
     21: ("clipping/test_equality.py", "test_a_point_without_a_finite_gradient_counts_as_zero"),
-    23: ("test_models.py", "test_a_folder_is_named_by_its_content_and_a_model_of_a_run_is_refused"),
+    23: ("test_stages.py", "test_what_cannot_be_added_up_is_no_start"),
 }
 """Those that stand with the part that could hold them."""
 

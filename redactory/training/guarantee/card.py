@@ -246,7 +246,8 @@ def _words(
     counted = WORDS["counted"] if spec.beside else {}
     if counted:
         instead |= counted["instead"]
-    own = [*([rule] if rule and by_policy else []), *spec.trainer.assumptions, *(recall if by_policy else ())]
+    own = [*([rule] if rule and by_policy else []), *(() if counted else spec.trainer.compared)]
+    own += [*spec.trainer.assumptions, *(recall if by_policy else ())]
     own += [counted["how"].format(**manifest["route"])] if counted else []
     own += [WORDS["known_in_example"]] if spec.known_in == EXAMPLE else []
     own += [WORDS["staged"].format(name=spec.start.settings.model_name)] if spec.start else []

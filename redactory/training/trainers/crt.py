@@ -55,10 +55,9 @@ class CrtDrop(Crt):
     about = "the same, but a private point with a mask contributes nothing"
     relation = Relation.ADD_OR_REMOVE
     drops_masked = True
-    assumptions = (
+    compared = (
         "A private point with a mask contributes a zero gradient, but counts wherever points are counted. A "
         "secret that π missed is compared with its point gone: one point there or not, and groups likewise.",
-        *Crt.assumptions,
     )
 
 
@@ -70,8 +69,10 @@ class DpSgd(Trainer):
     noised = "vault"
     classifies = True
     unit = f"one original {A_POINT}"
-    assumptions = (
+    compared = (
         "The exchanged points both lie on the private side: the vocabulary is made of public/, so a word of "
         "a public point can be a token of this model.",
+    )
+    assumptions = (
         "Original texts are used, duplicates included: a secret that stands in K points is a group of K.",
     )
