@@ -48,8 +48,8 @@ class Trainer:
     in one and none in the other.  With ``drops_masked`` a point with a mask contributes nothing wherever it
     is drawn.  ``of_units``: points are what users and entities leave of the vault, ``hides_units``: and they
     are what is protected.  ``samples_users``: a noisy step samples users and clips the whole update of each.
-    ``nothing`` says why a trainer without noise promises nothing, ``compared`` what two corpora differ in where
-    policies decided the splits.
+    ``nothing`` says why a trainer without noise promises nothing, ``compared`` what two corpora differ in
+    where policies decided the splits.
     """
 
     name: ClassVar[str]
