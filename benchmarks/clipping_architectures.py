@@ -45,7 +45,7 @@ def tried(kind: str, task: str) -> str:
     blocks = ", ".join(sorted({type(m).__name__ for m in network.modules() if getattr(m, AS_ONE, False)}))
     found = f"exact, as one: {blocks}" if blocks else "exact"
     try:
-        require_exact(network, PAD, END)
+        require_exact(network, PAD, END, 12)
     except ConfigurationError as error:
         return f"{found}; refused by a training: {error}"
     return found

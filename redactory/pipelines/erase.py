@@ -142,8 +142,8 @@ def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) ->
         body=body,
         noted={**counted, "lost": len(rest.lost)},
         entered={"persons": asked, **counted, "models": result["models"]},
-        # what attacks on the shards found was found on shards that are no more
-        forget=(*(run.sample(name).root for name in result["samples"]), run.redaction.root),
+        # what attacks on the shards found was found on shards that are no more, and no training goes on
+        forget=(*(run.sample(name).root for name in result["samples"]), run.redaction.root, *run.begun()),
         index=rest.index,
     )
     return result | {"release": reissue(run, change, key)}
@@ -218,8 +218,9 @@ def purge_run(
     """Take ``what`` away from a finished run, for good: ``{"run", "purged", "release", "bytes", "already"}``.
 
     ``vault`` and ``quarantine`` are all their parts; ``state`` is samples to label, sealed tracebacks and
-    Prefect's home: never the journal, the data key or what was measured.  What is gone already is in
-    ``already``; where nothing is left to do, ``release`` is None.  The job's lock is the caller's to hold.
+    Prefect's home: never the journal, the data key or what was measured.  Root keys and checkpoints of
+    trainings that are not finished go each time.  What is gone already is in ``already``; where nothing is
+    left to do, ``release`` is None.  The job's lock is the caller's to hold.
     ``ConfigurationError`` for an unknown name, ``RunStateError`` for a run that is not finished, and for one
     on which a model is being trained.
     """
@@ -240,7 +241,8 @@ def _purge(run: RunFolder, what: list[What], by: str | None) -> dict[str, Any]:
         check_newest(run)
         before = read_manifest(run).get("purged", [])
         # of state/ what can hold original text, or quote it, and is no record of the run
-        state = [p for p in (run.samples, run.orchestrator, *run.tracebacks()) if p.exists()]
+        begun = run.begun()
+        state = [p for p in (run.samples, run.orchestrator, *run.tracebacks(), *begun) if p.exists()]
         # it fills again: each sample that is drawn is another one
         wanted = [name for name in what if name not in before or (name == "state" and state)]
         result = {"run": str(run.root), "purged": wanted, "already": [n for n in what if n not in wanted]}
@@ -250,7 +252,8 @@ def _purge(run: RunFolder, what: list[What], by: str | None) -> dict[str, Any]:
         _trainings(run)
         begin(run)
         gone = [path for name in wanted if name != "state" for path in parts(getattr(run, name))]
-        forget = tuple(state) if "state" in wanted else ()
+        # no training goes on once the run was written anew
+        forget = tuple(state if "state" in wanted else begun)
         files = (p for path in (*gone, *forget) for p in (path.rglob("*") if path.is_dir() else [path]))
         size = sum(path.stat().st_size for path in files if path.is_file())
         change = Change(

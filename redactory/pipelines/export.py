@@ -144,7 +144,8 @@ def _copy_model(run: RunFolder, name: str, to: ModelFolder) -> str:
     # the files that the ledger's last record names, and those that say what is promised of them
     written = [model.root / name for name in read_records(model.ledger)[-1].body["files"]]
     for path in (*written, model.ledger, model.guarantee, model.card):
-        _copy_sealed(path, to.root / path.name, manifest["files"][path.name]["sha256"])
+        inside = path.relative_to(model.root).as_posix()  # an adapter's files lie in a folder of their own
+        _copy_sealed(path, to.root / inside, manifest["files"][inside]["sha256"])
     # not how long it took, and how much memory: no epsilon covers these
     body = {key: manifest[key] for key in ("format", "parent", "settings", "versions")}
     return seal(to, body, list(names_in(to.root).values()))

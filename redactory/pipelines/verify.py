@@ -369,7 +369,8 @@ def nothing_else(seen: Seen) -> str:
     def has_a_place(path: Path) -> bool:
         if path.parent == folder.public:
             return path.match("part-*.parquet")
-        return path in (folder.card, folder.croissant) or path.parent in homes
+        home = path.parent.parent if path.parent.name == "adapter" else path.parent
+        return path in (folder.card, folder.croissant) or home in homes
 
     strays = there - listed | {name for name in listed if not has_a_place(seen.root / name)}
     # of a run without a public point there are no parts

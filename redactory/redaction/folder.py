@@ -165,6 +165,10 @@ class RunFolder(SealedFolder):
         """Where the training of ``model`` goes on from, while it lasts."""
         return self.state / f"train-{model}.checkpoint"
 
+    def begun(self) -> list[Path]:
+        """What trainings that are not finished go on from: root keys, and checkpoints that can hold sums."""
+        return sorted(self.state.glob("*train-*"))
+
     def tracebacks(self) -> list[Path]:
         """The sealed tracebacks: what an unexpected error quoted."""
         return sorted(self.state.glob("traceback-*.txt"))

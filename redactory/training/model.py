@@ -180,10 +180,11 @@ def parameters_in(folder: ModelFolder) -> int:
         return sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118 (no mapping)
 
 
-def require_clippable(model: LanguageModel | TextClassifier) -> None:
+def require_clippable(model: LanguageModel | TextClassifier, max_tokens: int) -> None:
     """``ConfigurationError`` naming what of the network is not clipped exactly; our own are tested."""
     if isinstance(model.network, HuggingFaceNetwork):
-        require_exact(model.network, model.tokenizer.pad_id, model.tokenizer.end_id)
+        longest = max_tokens + isinstance(model, TextClassifier)  # it reads a begin token as well
+        require_exact(model.network, model.tokenizer.pad_id, model.tokenizer.end_id, longest)
 
 
 def is_classifier(config: dict[str, Any]) -> bool:

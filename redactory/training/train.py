@@ -150,7 +150,7 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
     # before anything is booked or recorded: what cannot be built costs nothing, and may be mended
     model = _built(settings, vocabulary)
     if trainer.in_pieces(settings):
-        require_clippable(model)
+        require_clippable(model, settings.max_tokens)
     budget = Budget.of(settings)
     named = f"{run.root.name}/{name}"
     if budget and spec.selection:

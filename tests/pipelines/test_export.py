@@ -40,6 +40,7 @@ from redactory.redaction import (
 from redactory.redaction.shards import PUBLIC
 from tests.pipelines.leaving import NAME, small_run
 from tests.pipelines.support import failed
+from tests.training.tiny_folders import causal_folder
 
 TRAINING: dict[str, Any] = {
     "epochs": 1,
@@ -259,6 +260,21 @@ def test_points_that_must_not_be_public_are_found(
         redactory.export(own, tmp_path / "out")
     assert not (tmp_path / "out").exists()
     assert not history(folder)
+
+
+def test_adapters_leave_in_their_folder(
+    own: Path, signer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REDACTORY_SIGNING_KEY_FILE", str(signer))
+    model = {"folder": str(causal_folder(tmp_path / "gpt2", "gpt2")), "lora": {"rank": 1}}
+    config = {"input": "letters.jsonl", "train": {**TRAINING, "model": model, "max_tokens": 8}}
+    redactory.train(config, output=own, name="adapted")
+    out = tmp_path / "out"
+    redactory.export(own, out, models=["adapted"])
+    held = {name for name in names(own / "models" / "adapted") if name.startswith("adapter/")}
+    assert held
+    assert held == {name for name in names(out / "models" / "adapted") if "adapter" in name}
+    assert not failed(out)
 
 
 # What must not leave, and where it goes.

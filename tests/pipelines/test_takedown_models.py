@@ -105,6 +105,14 @@ def test_a_training_at_work_stops_a_takedown(run: Path) -> None:
         log.append("begun", {})
         result = redactory.takedown([run], user_ids=["u1"])
         assert "is being trained" in result["problems"][0]["problem"]
+    folder = RunFolder(run)
+    kept = (folder.root_key("other"), folder.checkpoint("other"))
+    for path in kept:
+        path.write_bytes(b"x")
+    purged = Path(shutil.copytree(run, run.parent / "purged"))
     (told,) = redactory.takedown([run], user_ids=["u1"])["runs"]
     assert told["unfinished_trainings"] == ["other"]
+    redactory.purge(purged, ["vault"])
+    # what it would go on from can hold clipped sums of whom was taken out
+    assert not [path for path in (*kept, *RunFolder(purged).begun()) if path.exists()]
     json.dumps(told, allow_nan=False)

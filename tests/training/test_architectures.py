@@ -57,7 +57,7 @@ def test_what_is_admitted_is_clipped_as_autograd_does_it(kind: str, task: str) -
     alone = [partial(network.point_losses, trial.batch([row])) for row in range(3)]
     check_exact(network, partial(network.point_losses, trial.batch([0, 1, 2])), alone)
     if kind not in REFUSED:
-        require_exact(network, PAD, END)
+        require_exact(network, PAD, END, 12)
     for rows in ([0, 1, 2, 3], [2], []):
         found = clipped_sum(network, points, torch.tensor(rows, dtype=torch.int64).numpy(), 0.1, 4096)
         expected, _ = reference(
@@ -69,7 +69,7 @@ def test_what_is_admitted_is_clipped_as_autograd_does_it(kind: str, task: str) -
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_network_that_sees_its_padding_is_refused(kind: str) -> None:
     with pytest.raises(ConfigurationError, match=f"no private training of this {kind}: .*{REFUSED[kind]}"):
-        require_exact(network_of(kind, "classify"), PAD, END)
+        require_exact(network_of(kind, "classify"), PAD, END, 12)
 
 
 NETWORKS = [network_of(*one).eval() for one in (("gemma3_text", "next-word"), ("roberta", "classify"))]
@@ -90,11 +90,38 @@ def test_dropout_is_refused_and_so_is_a_slip_of_the_engine(
 ) -> None:
     loud = CausalNetwork(architecture("gpt2", "next-word").eval()).train()
     with pytest.raises(ConfigurationError, match="draws random numbers"):
-        require_exact(loud, PAD, END)
+        require_exact(loud, PAD, END, 12)
     quiet = network_of("gpt2", "next-word")
     monkeypatch.setattr(gradients.Tape, "rows", lambda *_: None)
     with pytest.raises(ConfigurationError, match=r"wte.weight: its clipped gradient is not that of autograd"):
-        require_exact(quiet, PAD, END)
+        require_exact(quiet, PAD, END, 12)
+
+
+def test_rotary_positions_that_change_with_the_longest_point_are_refused() -> None:
+    """Longrope has other factors for a whole batch as soon as one of its points is long."""
+    factors = {"short_factor": [1.0] * 4, "long_factor": [4.0] * 4}
+    rope = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 16, **factors}
+    own = {"original_max_position_embeddings": 16, "rope_parameters": rope}
+    network = network_of("phi3", "next-word", **own)
+    require_exact(network, PAD, END, 16)
+    with pytest.raises(ConfigurationError, match="no private training of this phi3"):
+        require_exact(network, PAD, END, 17)
+
+
+def test_a_buffer_that_a_loss_moves_is_refused_by_name() -> None:
+    class Counting(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(3, 3)
+            self.register_buffer("longest", torch.zeros(()))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.longest.clamp_(min=x.shape[0])
+            return super().forward(x)
+
+    net, x = nn.Sequential(Counting()), torch.randn(3, 5, 3)
+    alone = [lambda row=row: net(x[row : row + 1]).sum((1, 2)) for row in range(3)]
+    with pytest.raises(ConfigurationError, match=r"^0.longest: a point moves this buffer"):
+        check_exact(net, lambda: net(x).sum((1, 2)), alone)
 
 
 def test_a_network_that_mixes_points_is_refused_at_any_width() -> None:
@@ -152,7 +179,7 @@ def test_adapters_of_each_method_are_clipped_exactly(method: str) -> None:
         with_adapters(without_dropout(architecture("qwen3", "next-word")), own, "base"), True
     )
     lengths = [p.detach().clone() for n, p in network.named_parameters() if "magnitude" in n]
-    require_exact(network, PAD, END)
+    require_exact(network, PAD, END, 12)
     kept = [p for n, p in network.named_parameters() if "magnitude" in n]
     assert all(torch.equal(a, b) for a, b in zip(lengths, kept, strict=True))
     assert bool(kept) == (method == "dora")

@@ -32,13 +32,17 @@ LOSS_APART, GRADIENT_APART = 1e-5, 1e-4
 in a deep network, and no more."""
 
 
-def check_exact(network: nn.Module, losses: Losses, alone: Sequence[Losses]) -> None:
+def check_exact(
+    network: nn.Module, losses: Losses, alone: Sequence[Losses], beside_long: Losses | None = None
+) -> None:
     """``ConfigurationError`` naming what stands in the way unless the clipped sum is that of autograd.
 
     ``losses`` runs the network on a batch of points of different lengths and gives the loss of each, [B];
     ``alone`` gives the loss of each by itself, [1].  Take points that mean nothing: their number and
-    lengths should be prime, so that a layer is not taken for another.  Blocks that must be recorded as one
-    are marked so, and stay marked.  A parameter that is all zero is moved for the time of the comparison.
+    lengths should be prime, so that a layer is not taken for another.  ``beside_long`` gives the loss of the
+    first of them beside a point as long as a training has: rotary positions may change at some length, for
+    all of a batch.  Blocks that must be recorded as one are marked so, and stay marked.  A parameter that is
+    all zero is moved for the time of the comparison.
 
     Formal guarantees: none beyond what is compared.  A network that computes otherwise on other points, or in
     a batch of another shape, is not seen; :func:`redactory.training.clipping.check_parts` looks again at the
@@ -46,7 +50,9 @@ def check_exact(network: nn.Module, losses: Losses, alone: Sequence[Losses]) -> 
     """
     check_supported(network)
     with _moved(network):
-        _check_losses(losses, alone)
+        _check_losses(network, losses, alone)
+        if beside_long is not None:
+            _check_losses(network, beside_long, alone[:1])
         found = _recorded(network, losses, len(alone))
         expected, norms = _by_autograd(network, alone)
     distance = float((found.norms - norms).abs().max())
@@ -57,10 +63,21 @@ def check_exact(network: nn.Module, losses: Losses, alone: Sequence[Losses]) -> 
         raise ConfigurationError("the norms of the points' gradients are not those of autograd")
 
 
-def _check_losses(losses: Losses, alone: Sequence[Losses]) -> None:
-    """A point's loss is the same each time, whatever longer point stands beside it."""
+def _check_losses(network: nn.Module, losses: Losses, alone: Sequence[Losses]) -> None:
+    """A point's loss is the same each time, whatever longer point stands beside it, and leaves no trace."""
+    kept = {name: buffer.clone() for name, buffer in network.named_buffers()}
     with torch.no_grad():
-        first, again, single = losses(), losses(), torch.cat([loss() for loss in alone])
+        found = []
+        for loss in (losses, losses, *alone):
+            found.append(loss())
+            for name, buffer in network.named_buffers():
+                if not torch.equal(kept.setdefault(name, buffer.clone()), buffer):
+                    raise ConfigurationError(
+                        f"{name}: a point moves this buffer, and with it what is computed of the next ones "
+                        "(rotary positions that change with the length?)"
+                    )
+        first, again, *rest = (own[: len(alone)] for own in found)
+        single = torch.cat(rest)
     if not bool((first.isfinite() & single.isfinite()).all()):
         raise ConfigurationError("the network gives a point a loss that is no finite number")
     if not torch.equal(first, again):

@@ -256,8 +256,11 @@ LENGTHS = (5, 3, 2)
 """Of the points that mean nothing: their number and the longest are prime."""
 
 
-def require_exact(network: HuggingFaceNetwork, pad_id: int, end_id: int) -> None:
-    """``ConfigurationError`` naming what of ``network`` is not clipped exactly, on made-up points."""
+def require_exact(network: HuggingFaceNetwork, pad_id: int, end_id: int, longest: int) -> None:
+    """``ConfigurationError`` naming what of ``network`` is not clipped exactly, on made-up points.
+
+    ``longest`` is the number of tokens that a point of the training may have, its begin token included.
+    """
     known = len(network.model.get_input_embeddings().weight)
     plain = [number for number in range(min(known, 64)) if number not in (pad_id, end_id)]
     drawn = torch.randint(
@@ -272,13 +275,31 @@ def require_exact(network: HuggingFaceNetwork, pad_id: int, end_id: int) -> None
         targets = torch.arange(len(LENGTHS))[:, None] % len(network.classes)
     batch = Batch(inputs, targets, real).to(network.device)
     alone = [partial(network.point_losses, batch.alone(place)) for place in range(len(LENGTHS))]
+    long = _beside_long(batch, max(longest, inputs.shape[1]), pad_id, plain[-1])
     try:
-        check_exact(network.train(), partial(network.point_losses, batch), alone)
+        check_exact(
+            network.train(),
+            partial(network.point_losses, batch),
+            alone,
+            partial(network.point_losses, long),
+        )
     except (IndexError, RuntimeError, TypeError, ValueError) as error:
         words = error if isinstance(error, ConfigurationError) else _UNREAD.format(type(error).__name__)
         raise ConfigurationError(
             f"train.model: no private training of this {network.model.config.model_type}: {words}"
         ) from None
+
+
+def _beside_long(batch: Batch, length: int, pad_id: int, token: int) -> Batch:
+    """The first point of ``batch``, and itself filled up to ``length`` inputs with ``token``."""
+    width, targets = batch.inputs.shape[1], batch.targets[:1].repeat(2, 1)
+    inputs = F.pad(batch.inputs[:1], (0, length - width), value=token).repeat(2, 1)
+    inputs[0, width:] = pad_id
+    real = torch.ones_like(inputs, dtype=torch.bool)
+    real[0, width:] = False
+    if targets.shape[1] > 1:  # a class has no places
+        targets = F.pad(targets, (0, length - width), value=token)
+    return Batch(inputs, targets, real)
 
 
 def is_drawn(name: str, drawn: frozenset[str]) -> bool:
