@@ -139,10 +139,13 @@ def test_nothing_is_public_where_nobody_agrees_and_what_would_change_it_is_said(
     assert sound(tmp_path / "run")
 
 
-def test_a_person_goes_and_the_selection_stays_as_it_was_drawn(tmp_path: Path) -> None:
+def test_nobody_is_taken_out_of_a_selection(tmp_path: Path) -> None:
+    """Else a selected text would stay public exactly if somebody else wrote it."""
     run = curated(tmp_path)
     before = public(run)
-    redactory.takedown([run], user_ids=["u0"])
+    [told] = redactory.takedown([run], user_ids=["u0"])["problems"]
+    assert "public by count" in told["problem"]
+    assert redactory.takedown([run], user_ids=["nobody"])["ok"]
     assert public(run) == before
     assert sound(run)
 
