@@ -6,7 +6,15 @@ channels 3 and 19).  A text that an engine cannot process is a failure with a re
 text without hits.  No message carries text.
 """
 
-from redactory.detectors.blind import Kind, blind_kinds, blind_of, blind_words, blindness, languages_of
+from redactory.detectors.blind import (
+    Kind,
+    blind_kinds,
+    blind_of,
+    blind_said,
+    blind_words,
+    blindness,
+    languages_of,
+)
 from redactory.detectors.detector import Detection, Detector, TextDetector
 from redactory.detectors.engine import Reading, Span
 from redactory.detectors.policy import (
@@ -41,6 +49,7 @@ __all__ = [
     "TextDetector",
     "blind_kinds",
     "blind_of",
+    "blind_said",
     "blind_words",
     "blindness",
     "changed_since",

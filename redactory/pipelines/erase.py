@@ -121,6 +121,12 @@ def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) ->
     if not points and not rejected.rows:
         same = [body for body in before if all(one in body["persons"] for one in asked)]
         return result | ({"already": same[-1]["release"], "models": same[-1]["models"]} if same else {})
+    if "route" in manifest:
+        raise RunStateError(
+            f"{run.root.name} is public by count: without the person a public text would stay exactly if "
+            "somebody else wrote it, which no noise hides. Curate the input anew, without the person: that "
+            "draws and books a new selection. Then remove this run"
+        )
     result |= _beyond(run, points)
     if dry_run:
         return result

@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from redactory.dedup.index import Entry, IndexFolder
 from redactory.dedup.plan import write_pairs
 from redactory.dedup.settings import DedupSettings
-from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
+from redactory.foundation.errors import CheckFailed, ConfigurationError
 from redactory.foundation.files import PRIVATE_FILE, PUBLIC_FILE
 from redactory.foundation.keys import KEY_VARIABLE, DigestKey, forms_of
 from redactory.foundation.records import read_records
@@ -39,7 +39,6 @@ from redactory.pipelines.readers import InputSettings
 from redactory.pipelines.readers.documents import DUPLICATE_ID
 from redactory.pipelines.reissue import counts_without
 from redactory.pipelines.release import counted
-from redactory.pipelines.stages.counting import select_again
 from redactory.pipelines.stages.dedup import SIDES
 from redactory.pipelines.stages.points import BINS, DUPLICATE, QUARANTINED
 from redactory.pipelines.work import DETECTED, PARTITION_BITS, REJECTED, Job, OpenIndex, ranges_for
@@ -55,7 +54,6 @@ from redactory.redaction import (
 )
 from redactory.redaction import shards as tables
 from redactory.redaction.shards import DOCUMENT, FOUND, POINTS
-from redactory.training.counted import Selection
 
 Row = dict[str, Any]
 
@@ -203,9 +201,6 @@ def curated_without(
     size, partitions = sum(entry["bytes"] for entry in manifest["inputs"]), len(parts(run.points))
     index, carried = _own_index(run, manifest), _carried(run)
     job = Job(anew, config, key, index=index, hash_ranges=ranges_for(size), carried=carried)
-    job = dataclasses.replace(job, selection=Selection.of_run(manifest))
-    if job.selection is not None:
-        select_again(job, run)
     ids, earlier = pa.array(sorted(gone), pa.int64()), list[tuple[int, int]]()
     for number in range(partitions):
         rows = _without(read_part(run.points / part_name(number)), ids)
@@ -224,8 +219,6 @@ def curated_without(
     counts: Counter[str] = Counter()
     both = zip(stages_of(job, partitions), stages_of(asking_nobody, partitions), strict=True)
     for stage, asking in dropwhile(lambda pair: pair[0].name != "redact", both):
-        if stage.name in ("bound", "count"):
-            continue  # another selection would spend again: the texts that were public stay it
         recall = stage.name.startswith("recall")
         for number in range(stage.numbers):
             counts.update((asking if recall else stage).task(number).counts)
@@ -324,11 +317,6 @@ def filtered_without(
     In modes ``none`` and ``exact`` the first duplicate of a point that goes takes its place; in others
     nobody knows what a duplicate said, and what only this person's point stood for is lost.
     """
-    if "route" in manifest:
-        raise RunStateError(
-            f"{run.root.name} is public by count and its vault/ was purged: who shared a public text is not "
-            "known any more; curate the input anew, without the person"
-        )
     anew = RunFolder(run.reissue.files)
     heirs, lost = _heirs(run, Config.read_back(manifest["configuration"]).dedup, gone)
     texts = _texts_of(run, {gone[point]["released_id"]: heir for point, heir in heirs.items()})

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from redactory.detectors import blind_of
+from redactory.detectors import blind_said
 from redactory.detectors.settings import public_of, public_words
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, GuaranteeError, RunStateError
@@ -165,14 +165,15 @@ def what_may_be_said(manifest: dict[str, Any], digest: str) -> dict[str, Any]:
 
     Not the configuration (deny lists have names in them) but the hashes of the policies and the labels that
     are public; not the counts of rows, documents, private, duplicate or quarantined points, of hits and of
-    masks, for they speak about private text, but the languages that a sample of the corpus is in; not the
+    masks, for they speak about private text, but the languages that a sample of the corpus is in (no
+    more than the configured one where counts decide what is public); not the
     names, sizes and digests of the input; nothing of keys; no time but the run's day.
     """
     return {
         "format": FORMAT,
         "run": manifest["run"],
         **({"id": manifest["id"]} if "id" in manifest else {}),
-        "blind": dict(blind_of(manifest)),
+        "blind": dict(blind_said(manifest)),
         "public_labels": list(public_of(manifest)),
         "release": manifest.get("release", 1),
         "parent": digest,

@@ -16,7 +16,7 @@ import yaml
 
 from redactory.dedup import DedupSettings
 from redactory.dedup.signatures import parameters
-from redactory.detectors import blind_of, blind_words, blindness, policy_records
+from redactory.detectors import blind_of, blind_said, blind_words, blindness, policy_records
 from redactory.detectors.engine import identities_of
 from redactory.detectors.settings import public_of, public_words, side_channel
 from redactory.evaluation.report import write_report
@@ -323,7 +323,7 @@ def _card(template: str, name: str, said: Mapping[str, Any], sides: tuple[str, .
 
 def dataset_card(name: str, manifest: dict[str, Any]) -> str:
     """The card of a run with this manifest (Markdown)."""
-    blind, tuned = blind_words(blind_of(manifest)), side_channel(manifest["policies"])
+    blind, tuned = blind_words(blind_said(manifest)), side_channel(manifest["policies"])
     more = {"blind": blind, "tuned": tuned, "open": public_words(public_of(manifest))}
     return _card("dataset_card.md.j2", name, manifest, (PUBLIC, PRIVATE), **more)
 

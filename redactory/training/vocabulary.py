@@ -92,11 +92,13 @@ def vocabulary_of(run: RunFolder | None, settings: TrainSettings, public: Public
 
 def _given(run: RunFolder | None, path: Path) -> tuple[TextCodec, dict[str, str | None]]:
     """The tokenizer of a file or a folder, which must be public, and its digest."""
-    key, folder = "train.tokenizer", path if path.is_dir() else path.parent
+    key, file = "train.tokenizer", path / "tokenizer.json" if path.is_dir() else path
     if not path.exists():
         raise ConfigurationError(f"{key}: there is no file or folder {path.name}; nothing is downloaded")
-    if (folder / "ledger.jsonl").exists() or (
-        run is not None and path.resolve().is_relative_to(run.root.resolve())
+    # a link to a model's file is that file
+    own = file.resolve()
+    if any((folder / "ledger.jsonl").exists() for folder in (file.parent, own.parent)) or (
+        run is not None and own.is_relative_to(run.root.resolve())
     ):
         raise ConfigurationError(
             f"{key}: {path.name} is of a model of a run, so made from its text; give one that is public"

@@ -11,9 +11,13 @@ import redactory
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.records import read_records
 from redactory.pipelines.curated_hints import curated_hints
+from redactory.pipelines.export import what_may_be_said
+from redactory.pipelines.release import dataset_card
 from redactory.pipelines.stages import counting, points
 from redactory.redaction import RunFolder, parts, read_batches, read_manifest
+from redactory.training import RecallMeasurement
 from redactory.training.counted import Selection
+from redactory.training.guarantee.spec import MissRates
 from tests.pipelines.support import LINES, DigitDetector, checks, failed, write_rows
 
 pytestmark = pytest.mark.usefixtures("unsynced", "unreported")
@@ -65,6 +69,19 @@ def test_what_enough_users_wrote_is_public_masked_and_in_no_order_of_the_corpus(
     own = Selection.calibrated(2.0, 1e-4, 4)
     assert (booked["threshold"], booked["deviation"]) == (own.threshold, own.deviation)
     assert booked["id"] != read_manifest(RunFolder(turned))["route"]["id"]
+
+
+def test_what_leaves_says_nothing_of_the_languages_of_the_corpus(tmp_path: Path) -> None:
+    run = RunFolder(curated(tmp_path / "a"))
+    manifest = read_manifest(run)
+    seen = {**manifest, "blind": {"kinds": {"PERSON": ["en", "es"]}, "languages": {"en": 0.6, "es": 0.4}}}
+    assert what_may_be_said(seen, "0" * 64)["blind"] == {"kinds": {"PERSON": ["en"]}, "languages": {}}
+    assert "'es'" not in dataset_card("run", seen)
+    # nor does a card's figure: it is the same whatever else was seen
+    own = {**seen, "blind": {"kinds": {"PERSON": ["es"]}, "languages": {"es": 1.0}}}
+    nothing = {**seen, "blind": {"kinds": {}, "languages": {}}}
+    recall = RecallMeasurement(labels=1000, missed_by_strict=50, missed_by_both=0)
+    assert MissRates.of_run(recall, own) == MissRates.of_run(recall, nothing)
 
 
 def test_selected_and_unmarked_is_what_both_asks_for(tmp_path: Path) -> None:
@@ -122,10 +139,13 @@ def test_nothing_is_public_where_nobody_agrees_and_what_would_change_it_is_said(
     assert sound(tmp_path / "run")
 
 
-def test_a_person_goes_and_the_selection_stays_as_it_was_drawn(tmp_path: Path) -> None:
+def test_nobody_is_taken_out_of_a_selection(tmp_path: Path) -> None:
+    """Else a selected text would stay public exactly if somebody else wrote it."""
     run = curated(tmp_path)
     before = public(run)
-    redactory.takedown([run], user_ids=["u0"])
+    [told] = redactory.takedown([run], user_ids=["u0"])["problems"]
+    assert "public by count" in told["problem"]
+    assert redactory.takedown([run], user_ids=["nobody"])["ok"]
     assert public(run) == before
     assert sound(run)
 

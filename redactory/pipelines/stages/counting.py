@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from redactory.dedup import ranges_of, write_digests
-from redactory.dedup.counting import COUNTED, bound_range, count_range, write_contributions
-from redactory.dedup.plan import ENTRY, are_among, write_entries
+from redactory.dedup import write_digests
+from redactory.dedup.counting import bound_range, count_range, write_contributions
+from redactory.dedup.plan import ENTRY, are_among
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import PUBLIC_FILE, make_private_folder
 from redactory.foundation.keys import DIGEST_BYTES
@@ -32,9 +32,7 @@ from redactory.redaction import (
     PRIVATE,
     PUBLIC,
     Fate,
-    RunFolder,
     part_name,
-    parts,
     read_part,
     read_secret,
     write_part,
@@ -215,14 +213,3 @@ def publish(job: Job, partitions: int, number: int) -> StageReport:
     columns = {**{name: rows[name] for name in rows.column_names}, USERS: found}
     write_part(job.run.public / part_name(0), table_of(columns, job.shard_schema(PUBLIC)), PUBLIC_FILE)
     return StageReport("publish")
-
-
-def select_again(job: Job, run: RunFolder) -> None:
-    """Let the texts that are public in ``run`` be those that were selected: their noise was drawn once."""
-    rows = pa.concat_tables(map(read_part, parts(run.public)))
-    found = np.empty(rows.num_rows, COUNTED)
-    words = np.frombuffer(b"".join(digests_of(job, rows, rows["text"].to_pylist())), ">u8").reshape(-1, 2).T
-    found["high"], found["low"], found["users"] = *words, rows[USERS].to_pylist()
-    for number in range(job.hash_ranges):
-        own = ranges_of(found, job.hash_ranges) == number
-        write_entries(job.range("counted", number), found[own])

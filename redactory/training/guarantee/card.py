@@ -9,7 +9,7 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, Template
 
-from redactory.detectors import blind_of, blind_words
+from redactory.detectors import blind_said, blind_words
 from redactory.detectors.settings import public_of, public_words, side_channel
 from redactory.foundation.errors import some, upwards
 from redactory.redaction.folder import RunFolder
@@ -62,7 +62,7 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
     if facts.trainer.of_units:
         spec, card = facts.spec(), units_card(name, facts)
     else:
-        blind = blind_words(blind_of(manifest)) if facts.trainer.by_policy else None
+        blind = blind_words(blind_said(manifest)) if facts.trainer.by_policy else None
         measured = None if blind or not by_texts_alone(manifest) else recall or facts.settings.recall
         spec = spec_in(run, facts, measured)
         card = points_card(name, facts, spec, manifest, measured, blind)

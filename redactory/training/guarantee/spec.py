@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from redactory.dedup import RULES
-from redactory.detectors import blind_of
+from redactory.detectors import blind_of, blind_said
 from redactory.detectors.settings import public_of
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
@@ -86,7 +86,7 @@ class MissRates:
         if recall is not None:
             recall.require_public(public_of(manifest))
         if Selection.of_run(manifest) is not None:
-            measured = recall if by_texts_alone(manifest) and not blind_of(manifest)["kinds"] else None
+            measured = recall if by_texts_alone(manifest) and not blind_said(manifest)["kinds"] else None
             return cls.measured(measured, everything_private=True)
         if blind_of(manifest)["kinds"]:
             return NOT_MEASURED
