@@ -123,7 +123,6 @@ verify-json=0,1: verify {run} --json
 export=0,1: export {run} --to {run}-export --model crt
 export-verified=0,2: verify {run}-export
 publish=0,2: export {run} --whole --to {store}
-choose: label choose {config} --out {input}/{run}-chosen -n 8
 sample: label sample {run} -n 40 --seed 1
 score: label score {run} {run}/state/samples/sample/sample.jsonl --unchanged
 quarantine: quarantine list {run}
@@ -140,6 +139,7 @@ takedown-user: takedown {run} --user-ids-from {input}/user_id.txt --json
 takedown-again: takedown {run} --doc-ids-from {input}/id.txt
 purge: purge {run} --vault --quarantine --state --by nobody
 purged=0,1: verify {run} --json
+choose: label choose {config} --out {input}/{run}-chosen -n 8
 """
 _NIGHTS = """
 night-unplanned=1: nightly {config} --out job
