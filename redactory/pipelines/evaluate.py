@@ -459,11 +459,13 @@ def _p_value(run: RunFolder, name: str, found: Mapping[str, Any], upper_field: s
     from redactory.evaluation.one_run_audit import curve_level, curve_p_value
     from redactory.training.accounting import Spending
     from redactory.training.accounting.figures import privacy_curve
-    from redactory.training.guarantee.spec import ledger_facts
+    from redactory.training.guarantee.spec import START, ledger_facts
     from redactory.training.mechanism import PoissonGaussian, Relation
 
-    facts = ledger_facts(run, run.model(name))
-    rows = facts.spec(read_manifest(run)["dedup"]).rows
+    facts, manifest = ledger_facts(run, run.model(name)), read_manifest(run)
+    rows = facts.spec(manifest["dedup"]).rows
+    if START in (facts.base or {}) or "route" in manifest:
+        return None  # of these steps alone the curve would be too low
     of_secrets = upper_field in ("epsilon_substitution", "epsilon")
     if not of_secrets or not isinstance(facts.mechanism, PoissonGaussian) or rows > 1:
         return None

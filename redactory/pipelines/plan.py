@@ -76,6 +76,7 @@ def _of_training(
     from redactory.training.guarantee import WORDS
     from redactory.training.guarantee.plan import Known, plan_training
     from redactory.training.guarantee.spec import DOCUMENT, MissRates
+    from redactory.training.train import start_of
     from redactory.training.trainers import trainer_of
 
     names = [entry.name for entry in fields(Known) if entry.name in given]
@@ -100,12 +101,14 @@ def _of_training(
         numbers.setdefault("points", noised)
     rule = loaded.dedup.rules()["private"]
     dedup = {"rule": rule.name, "group_size": rule.group_size}
-    route, selection = loaded.route, None
+    route, selection, start = loaded.route, None, start_of(run, train)
     if route.by != "policies":
         selection = Selection.calibrated(route.epsilon, route.delta, route.texts_per_user)
-        if plot is not None:
-            raise ConfigurationError("plot: a selection by counts has no steps to plot: leave it out")
-    result = plan_training(train, Known(**numbers), dedup, plot is not None, selection)
+    if plot is not None and (selection or start):
+        raise ConfigurationError(
+            "plot: a selection by counts, and a model to start from, have no steps to plot: leave it out"
+        )
+    result = plan_training(train, Known(**numbers), dedup, plot is not None, selection, start)
     if selection is not None:
         result["selection"] = planned(route.epsilon, route.delta, route.texts_per_user)
     if config is not None:

@@ -122,7 +122,7 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
     public_text, base = public_text_of(run, settings.public_text), _base_of(run, settings)
     with waiting(progress, "account noise") if trainer.noised else nullcontext():
         public, manifest = is_public(settings.vocabulary_sources), read_manifest(run)
-        start, selection = _start_of(run, base), Selection.of_run(manifest)
+        start, selection = start_of(run, settings), Selection.of_run(manifest)
         spec = TrainingSpec.of(
             settings,
             manifest.get("dedup"),
@@ -219,15 +219,24 @@ def _constants(mechanism: AnyMechanism | None, phases: Phases) -> dict[str, floa
 
 
 def _base_of(run: RunFolder, settings: TrainSettings) -> dict[str, Any] | None:
-    """What the first weights are: those of a public folder, or of a model of this run, by its ledger.
+    """What the first weights are: those of a public folder, or of a model of this run, by its ledger."""
+    name = stage_of(run, settings)
+    if name is None:
+        return identity_of(settings.model)
+    model = run.model(name)
+    return {START: name, "ledger": chain_head(model.ledger), "model_type": kind_of(model.root)}
 
-    ``ConfigurationError`` where they were trained on another run, whose text is none of this one's.
+
+def stage_of(run: RunFolder, settings: TrainSettings) -> str | None:
+    """The name of the model of this run that the training starts from; None where it starts from none.
+
+    ``ConfigurationError`` where it was trained on another run, whose text is none of this one's.
     """
     own: Path | None = getattr(settings.model, "folder", None)
     if own is None or not any(
         path.exists() for path in (ModelFolder(own).ledger, ModelFolder(own).guarantee)
     ):
-        return identity_of(settings.model)
+        return None
     if own.resolve().parent != run.models.resolve():
         raise ConfigurationError(
             f"train.model.folder: {own.name} is a model of another run, so trained on its text, and nothing "
@@ -235,23 +244,23 @@ def _base_of(run: RunFolder, settings: TrainSettings) -> dict[str, Any] | None:
         )
     if not is_finished(run.model(own.resolve().name)):
         raise ConfigurationError(f"train.model.folder: models/{own.resolve().name} is not finished")
-    name, kind = own.resolve().name, kind_of(own)
-    return {START: name, "ledger": chain_head(run.model(name).ledger), "model_type": kind}
+    return own.resolve().name
 
 
-def _start_of(run: RunFolder, base: dict[str, Any] | None) -> TrainingSpec | None:
+def start_of(run: RunFolder, settings: TrainSettings) -> TrainingSpec | None:
     """The spec of the model of this run that the training starts from, checked against its ledger."""
-    if base is None or START not in base:
+    name = stage_of(run, settings)
+    if name is None:
         return None
-    facts = ledger_facts(run, run.model(base[START]))
+    facts = ledger_facts(run, run.model(name))
     if facts.parent != parent_digest(run):
         raise ConfigurationError(
-            f"train.model.folder: models/{base[START]} was trained on an earlier release of this run; give "
+            f"train.model.folder: models/{name} was trained on an earlier release of this run; give "
             "weights that are public, or a model of the run as it is"
         )
     if facts.trainer.of_units:
         raise ConfigurationError(
-            f"train.model.folder: models/{base[START]} was trained with {facts.settings.trainer}, which no "
+            f"train.model.folder: models/{name} was trained with {facts.settings.trainer}, which no "
             "training starts from; give weights that are public"
         )
     return spec_in(run, facts, facts.settings.recall)

@@ -12,6 +12,7 @@ from dp_accounting import NeighboringRelation, dp_event
 from dp_accounting.pld import PLDAccountant
 
 from redactory.foundation.errors import GuaranteeError
+from redactory.pipelines.evaluate import _p_value
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import seal
@@ -111,6 +112,7 @@ def test_the_card_has_a_figure_for_every_secret_and_no_detector(run: RunFolder) 
     }
     assert "both policies missed them" not in " ".join(card["not_covered"])
     assert "Counts of users" in guarantee_page(card)
+    assert _p_value(run, "crt", {"canaries": 9, "by_share": []}, "epsilon") is None
 
 
 def test_noise_is_found_for_both_together(tmp_path: Path) -> None:

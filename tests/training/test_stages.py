@@ -12,6 +12,7 @@ import torch
 import redactory
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.records import read_records
+from redactory.pipelines.evaluate import _p_value
 from redactory.redaction.folder import RunFolder
 from redactory.training import RecallMeasurement, load_model, train_model
 from redactory.training.accounting import Spending, epsilon_of
@@ -34,7 +35,8 @@ def unseeded(noise: float, model: Any, **changes: Any) -> Any:
 @pytest.fixture(scope="module")
 def staged(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run with a model ``first``, and ``second``: adapters that were trained upon it."""
-    run = write_run(tmp_path_factory.mktemp("staged") / "run")
+    counts = {"points": 64, "quarantined": 0, "public": 32, "private": 32, "private_duplicate": 0}
+    run = write_run(tmp_path_factory.mktemp("staged") / "run", counts=counts)
     recall = RecallMeasurement(labels=1000, missed_by_strict=50, missed_by_both=0)
     train_model(run, unseeded(NOISE[0], FRESH, name="first", recall=recall))
     upon = {"folder": run.model("first").root, "lora": {"rank": 2}}
@@ -54,6 +56,19 @@ def test_the_card_adds_up_every_stage_and_nothing_twice(staged: RunFolder) -> No
         together = composed_card([(staged, name) for name in names])
         assert together["epsilon"] == pytest.approx(BOTH)
         assert {one["model"] for one in together["models"]} == {"first", "second"}
+
+
+def test_a_plan_and_an_audit_know_of_the_first_stage(staged: RunFolder, tmp_path: Path) -> None:
+    train = unseeded(NOISE[1], {"folder": staged.model("first").root}, name="third")
+    config = {"input": "rows.jsonl", "train": train.model_dump(mode="json", exclude_unset=True)}
+    plan = redactory.plan(config, output=staged.root)
+    assert plan["epsilon"] == pytest.approx(BOTH)
+    assert plan["sweep"] == plan["curve"] == []
+    with pytest.raises(ConfigurationError, match="first is a model of another run"):
+        redactory.plan(config, output=tmp_path / "elsewhere")
+    found = {"canaries": 10, "by_share": [{"guesses": 10, "correct": 5}]}
+    levels = [_p_value(staged, name, found, "epsilon") for name in ("first", "second")]
+    assert levels == [pytest.approx(1.0), None]
 
 
 def test_adapters_are_saved_by_themselves_and_say_what_the_merged_weights_say(staged: RunFolder) -> None:

@@ -82,12 +82,14 @@ def plan_training(
     dedup: Mapping[str, Any] | None = None,
     by_steps: bool = False,
     selection: Selection | None = None,
+    start: TrainingSpec | None = None,
 ) -> dict[str, Any]:
     """Figures, the noise beside the batch, a sweep of rates and steps, and epsilon against steps, as JSON.
 
     ``dedup`` is the ``rule`` of the private side and its ``group_size``; ``by_steps`` asks for the curve of a
-    trainer that hides units, too.  ``ConfigurationError`` where nothing is noised, ``GuaranteeError`` where
-    no noise reaches the target or the accountants disagree.
+    trainer that hides units, too; ``start`` is the model of the same run that it goes on from.
+    ``ConfigurationError`` where nothing is noised, ``GuaranteeError`` where no noise reaches the target or
+    the accountants disagree.
     """
     known, trainer, target = known or Known(), trainer_of(settings), settings
     dedup = dedup or {"rule": "S1", "group_size": 1}
@@ -101,8 +103,12 @@ def plan_training(
         inner = min(settings.delta / known.gamma, 1.0 - 1e-9)
         target = settings.model_copy(update={"epsilon": missed, "delta": inner})
     rates = MissRates(known.gamma, 0.0 if selection else known.delta_2)
-    spec = TrainingSpec.of(target, dedup, known.steps, rates=rates, seeded=False, selection=selection)
+    spec = TrainingSpec.of(
+        target, dedup, known.steps, rates=rates, seeded=False, selection=selection, start=start
+    )
     spec = replace(spec, settings=settings)
+    if start is not None and spec.refusal is not None:
+        raise ConfigurationError(f"train.model.folder: {spec.refusal}; give weights that are public")
     if trainer.by_policy and spec.refusal is not None:
         raise ConfigurationError(
             f"dedup: rule {dedup['rule']} has no stability proof, so no epsilon can be planned: dedup.mode "
@@ -172,8 +178,8 @@ def _bands(spec: TrainingSpec) -> dict[str, Any]:
 def _curve(spec: TrainingSpec) -> list[dict[str, Any]]:
     spent, claim = spec.spending, Claim.of(spec)
     assert spent is not None
-    if spec.beside:
-        return []  # of the training alone it would be too low
+    if spec.beside or spec.start is not None:
+        return []  # of these steps alone it would be too low
     delta, gamma = spec.delta, claim.gamma
     named = epsilon_curve(spent, delta, claim.missed, _CURVE_POINTS)
     inner = min(delta / gamma, 1.0) if gamma > 0.0 else 1.0

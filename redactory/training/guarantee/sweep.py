@@ -77,10 +77,17 @@ def sweep(spec: TrainingSpec, epsilon: float | None, parameters: int | None) -> 
     """Pairs of sampling rate and steps that reach ``epsilon`` for half, the same and twice the computation.
 
     By cost, then by rate; the best of those that are no dearer than the plan is marked, where d is known.
-    Empty where nothing is swept: samples that are truncated, samples of users, no epsilon.
+    Empty where nothing is swept: samples that are truncated, samples of users, no epsilon, a model to start
+    from.
     """
     own = spec.mechanism
-    if not epsilon or not spec.steps or not isinstance(own, PoissonGaussian) or spec.spending is None:
+    if (
+        not epsilon
+        or spec.start is not None
+        or not spec.steps
+        or not isinstance(own, PoissonGaussian)
+        or spec.spending is None
+    ):
         return []
     rows = []
     for rate, steps in _pairs(own.sampling_rate, spec.steps):
