@@ -214,8 +214,10 @@ def _anchored(value: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 def _explain(error: Any) -> str:
     # the kind of a section is no key, and no number of a list; [key] says that a table's key is wrong
-    none = (*KINDS, "[key]")
-    parts = [str(part) for part in error["loc"] if part not in none and not str(part).startswith("function-")]
+    # nor is what pydantic calls the members of a union
+    unions = ("function-", "literal[", "lax-or-strict[", "float")
+    loc = [str(part) for part in error["loc"] if part != "[key]" and not str(part).startswith(unions)]
+    parts = [part for n, part in enumerate(loc) if not (part in KINDS and n and loc[n - 1] == "model")]
     key, sections = ".".join(parts) or "configuration", tuple(part for part in parts if not part.isdigit())
     if error["type"] == "extra_forbidden":
         return f"{key}: no such key; {_meant(sections)}"

@@ -87,6 +87,7 @@ def train_remarks(config: Given, *, output: str | Path | None = None, **changes:
     run = RunFolder(Path(settings.output))
     if not is_finished(run):
         return []
+    require_training_packages()
     # the accountants are an extra, and whoever verifies may not have it
     from redactory.training.guarantee import WORDS
     from redactory.training.guarantee.remarks import Facts, remarks

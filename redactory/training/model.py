@@ -163,14 +163,17 @@ def classifier_of(settings: ModelSettings, tokenizer: TextCodec, classes: tuple[
 
 def parameters_at_most(settings: TrainSettings) -> int | None:
     """How many numbers a training moves where its vocabulary is as large as it may be; None of a folder."""
-    if getattr(settings.model, "folder", None) is not None:
+    own, size = settings.model, settings.vocabulary_size
+    if isinstance(own, FolderSettings):
         return None
-    largest: Any = SimpleNamespace(size=settings.vocabulary_size, begin_id=0, end_id=1, pad_id=2)
+    largest: Any = SimpleNamespace(size=size, begin_id=0, end_id=1, pad_id=2)
     with torch.device("meta"):
-        if settings.task == "classify":
-            network: nn.Module = classifier_of(settings.model, largest, settings.classes)
+        if isinstance(own, TransformerSettings):
+            network: nn.Module = fresh(own.kind, own, vocab_size=size)
+        elif settings.task == "classify":
+            network = classifier_of(own, largest, settings.classes)
         else:
-            network = network_of(settings.model, largest)
+            network = network_of(own, largest)
     return sum(parameter.numel() for parameter in network.parameters())
 
 

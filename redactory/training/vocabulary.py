@@ -70,6 +70,11 @@ def vocabulary_of(run: RunFolder | None, settings: TrainSettings, public: Public
     sources, path = settings.vocabulary_sources, settings.tokenizer
     folder = getattr(settings.model, "folder", None)
     if folder is not None:
+        if not folder.is_dir():
+            raise ConfigurationError(
+                f"train.model.folder: there is no folder {folder.name}; give one on this machine, nothing is "
+                "downloaded"
+            )
         return Vocabulary(FolderTokenizer.from_folder(folder, single_digits=True), {MODEL_FOLDER: None})
     if isinstance(path, Path):
         return Vocabulary(*_given(run, path))

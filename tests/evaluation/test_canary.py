@@ -38,7 +38,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder, part_name
 from redactory.redaction.shards import PRIVATE, PUBLIC, write_part
 from redactory.training.model import LanguageModel, network_of
-from redactory.training.models.settings import Gpt2Settings, LstmSettings
+from redactory.training.models.settings import FolderSettings, LstmSettings
 from redactory.training.tokenizer import FolderTokenizer, Tokenizer
 from tests.evaluation.small_model import Parrot, SmallModel
 from tests.training.tiny_folders import causal_folder
@@ -64,7 +64,7 @@ def _same_ranks(scores: NDArray[np.float64], slow: NDArray[np.float64], atol: fl
 def _gpt2(folder: Path, single_digits: bool = True, **config: Any) -> LanguageModel:
     causal_folder(folder, "gpt2", **config)
     tokenizer = FolderTokenizer.from_folder(folder, single_digits)
-    network = network_of(Gpt2Settings(kind="gpt2", folder=folder), tokenizer).double().eval()
+    network = network_of(FolderSettings(kind="folder", folder=folder), tokenizer).double().eval()
     # random weights of 0.02 give all numbers nearly one score
     return _scaled(LanguageModel(tokenizer, network), 4.0)
 

@@ -12,7 +12,7 @@ import pytest
 from redactory.evaluation.generation import generate
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.model import LanguageModel, network_of
-from redactory.training.models.settings import Gpt2Settings
+from redactory.training.models.settings import FolderSettings
 from redactory.training.tokenizer import FolderTokenizer
 from tests.evaluation.small_model import Parrot, SmallModel
 from tests.training.tiny_folders import causal_folder
@@ -63,7 +63,7 @@ def test_a_trained_network_completes_what_it_knows(model: SmallModel) -> None:
 def test_a_transformer_writes_within_its_context(tmp_path: Path) -> None:
     folder = causal_folder(tmp_path / "gpt2", "gpt2")
     tokenizer = FolderTokenizer.from_folder(folder, True)
-    settings = Gpt2Settings(kind="gpt2", folder=folder)
+    settings = FolderSettings(kind="folder", folder=folder)
     model = LanguageModel(tokenizer, network_of(settings, tokenizer).double())
     texts = generate(model, 3, 20, prompts=["word " * 60, "a"], seed=1)
     assert all(texts)

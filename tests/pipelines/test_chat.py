@@ -225,7 +225,7 @@ def test_conversations_are_curated_trained_on_with_their_roles_and_given_back(tm
         "expected_batch_size": 8,
         "threads": 1,
         "seed": 3,
-        "vocabulary_size": 50,
+        "vocabulary_size": 500,
         "noise_multiplier": 1.0,
     }
     section = {"path": str(write_rows(tmp_path / "rows.jsonl", rows)), "text": "messages", "keep_order": True}
