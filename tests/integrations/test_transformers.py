@@ -65,7 +65,8 @@ def test_a_text_has_the_same_logits_from_the_folder_alone(run: RunFolder, kind: 
     tokenizer, theirs = _opened(run.model(kind))
     ours = load_model(run.model(kind))
     assert isinstance(ours.tokenizer, Tokenizer)
-    for text in NASTY[:3]:
+    # the third has more pieces than the networks read
+    for text in (*NASTY[:2], NASTY[2][:24]):
         read = tokenizer(text, return_tensors="pt")
         assert read["input_ids"][0].tolist() == [ours.tokenizer.begin_id, *ours.tokenizer.encode(text)]
         batch = EncodedPoints.from_texts([text], ours.tokenizer, None).batch([0])
