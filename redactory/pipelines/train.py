@@ -106,12 +106,14 @@ def train_remarks(config: Given, *, output: str | Path | None = None, **changes:
 def vocabulary_seen(config: Config) -> tuple[dict[str, Any] | None, list[str]]:
     """The vocabulary that a training as configured has, how it fits public text, and what is odd about it.
 
-    None where it is made of the public side of a run that is not finished.
+    None where it is made of the public side of a run that is not finished, or of a file yet to come.
     """
     own, folder = config.train, RunFolder(Path(config.output))
     run = folder if is_finished(folder) else None
     if run is None and "public" in own.vocabulary_sources:
         return None, []
+    if run is None and own.public_text is not None and not own.public_text.is_file():
+        return None, []  # a plan may come before the text
     require_training_packages()
     from redactory.training.data import PublicText, public_text_of
     from redactory.training.vocabulary import fit_of, fit_remarks, public_texts_of, vocabulary_of

@@ -144,7 +144,8 @@ def test_classes_are_those_of_the_model_and_its_promise_stands_beside_them(run: 
 
 def _said(codec: Any, number: int) -> str:
     """What a person reads of an id: a lone octet of several is no text, and must not look like one."""
-    text = str(codec.decode([number]))
+    # behind a digit: at the start of a text a word's space is left out
+    text = str(codec.decode([*codec.encode("1"), number]))[1:]
     return f"\\x{number - _FIRST_BYTE:02x}" if text == "\ufffd" else text
 
 
@@ -177,7 +178,8 @@ def _greedy(model: LanguageModel, prompt: str, tokens: int) -> str:
         if reading[0] == codec.end_id:
             break
         ids += reading
-    return codec.decode(ids)
+    head = codec.encode(prompt)
+    return codec.decode([*head, *ids])[len(codec.decode(head)) :]
 
 
 @pytest.mark.parametrize("name", ["words", "gpt2"])
