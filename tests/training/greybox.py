@@ -157,7 +157,7 @@ def _network(kind: str, tokenizer: Tokenizer) -> Network:
     if kind == "gpt2 with adapters":
         network: Any = network_of(TrainSettings(model=SECTIONS["gpt2"], max_tokens=32).model, tokenizer)
         network.initialise(RandomStream.from_seed(1))
-        network.model = with_adapters(network.model, LoraSettings(rank=2))
+        network.model = with_adapters(network.model, LoraSettings(rank=2), "base")
         assert isinstance(network, Network)
         return network
     return network_of(TrainSettings(model=SECTIONS[kind], max_tokens=32).model, tokenizer)
