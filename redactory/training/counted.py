@@ -9,61 +9,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, Self
 
 import numpy as np
 from scipy.optimize import brentq
-from scipy.special import ndtr, ndtri
+from scipy.special import ndtri
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting.bounds import gaussian_delta, gaussian_epsilon
 from redactory.training.accounting.pairs import Spending
-from redactory.training.mechanism import PoissonGaussian
+from redactory.training.mechanism import ROUNDED, CountedTexts, lost
 
-_ROUNDED = 0.5
-"""Counts are whole and so is the noise, round(sZ): what reaches τ is a real number of at least τ − ½."""
 _PLACES, _STEPS = 1e4, 200
-
-
-def lost(deviation: float, threshold: int, texts: int) -> float:
-    """d: the chance that one of ``texts`` texts that a single user gives reaches ``threshold``."""
-    above = float(ndtr(-(threshold - _ROUNDED - 1.0) / deviation))
-    return -math.expm1(texts * math.log1p(-above))
-
-
-@dataclass(frozen=True)
-class CountedTexts(PoissonGaussian):
-    """A selection as one unit moves it: a Gaussian, and a chance that a threshold fails.
-
-    ``noise_multiplier`` is that of a Gaussian whose sum the unit moves by 1 (there or not) or 2 (exchanged);
-    ``texts`` are those that the unit alone may give.
-
-    Formal guarantees: but for an event of probability d = :attr:`lost` at most, in either world, what is
-    released is that Gaussian, post-processed.  So n selections and any training after them are
-    (ε − n·ln(1 − d), δ + n·d)-close where the Gaussians and that training are (ε, δ)-close.
-    """
-
-    deviation: float = 1.0
-    threshold: int = 2
-    texts: int = 1
-
-    sampler: ClassVar[str] = "none"
-
-    @property
-    def lost(self) -> float:
-        """d of one selection."""
-        return lost(self.deviation, self.threshold, self.texts)
-
-    def event(self) -> dict[str, Any]:
-        """A class that dp_accounting lacks: its Gaussian alone would leave the threshold out."""
-        return {
-            "class": "CountedTextsEvent",
-            "sampling_probability": self.sampling_rate,
-            "deviation": self.deviation,
-            "threshold": self.threshold,
-            "texts": self.texts,
-            "event": {"class": "GaussianDpEvent", "noise_multiplier": self.noise_multiplier},
-        }
 
 
 @dataclass(frozen=True)
@@ -175,7 +132,7 @@ def _threshold(epsilon: float, delta: float, texts: int, times: int, deviation: 
     if each <= 0.0:
         return math.inf
     above = -math.expm1(math.log1p(-each) / texts)
-    found = max(2, math.floor(1.0 + _ROUNDED - deviation * float(ndtri(above))))
+    found = max(2, math.floor(1.0 + ROUNDED - deviation * float(ndtri(above))))
     while lost(deviation, found, texts) > each:
         found += 1
     return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from dataclasses import asdict, dataclass, field
 from enum import Enum
@@ -214,6 +215,56 @@ class BandedGaussian(SampledGaussian):
         return {**super().to_json(), "matrix": matrix}
 
 
+# Public by count: what a selection costs a unit.
+
+
+ROUNDED = 0.5
+"""Counts are whole and so is the noise, round(sZ): what reaches τ is a real number of at least τ − ½."""
+
+
+def lost(deviation: float, threshold: int, texts: int) -> float:
+    """d: the chance that one of ``texts`` texts that a single user gives reaches ``threshold``."""
+    from scipy.special import ndtr
+
+    above = float(ndtr(-(threshold - ROUNDED - 1.0) / deviation))
+    return -math.expm1(texts * math.log1p(-above))
+
+
+@dataclass(frozen=True)
+class CountedTexts(PoissonGaussian):
+    """A selection as one unit moves it: a Gaussian, and a chance that a threshold fails.
+
+    ``noise_multiplier`` is that of a Gaussian whose sum the unit moves by 1 (there or not) or 2 (exchanged);
+    ``texts`` are those that the unit alone may give.
+
+    Formal guarantees: but for an event of probability d = :attr:`lost` at most, in either world, what is
+    released is that Gaussian, post-processed.  So n selections and any training after them are
+    (ε − n·ln(1 − d), δ + n·d)-close where the Gaussians and that training are (ε, δ)-close.
+    """
+
+    deviation: float = 1.0
+    threshold: int = 2
+    texts: int = 1
+
+    sampler: ClassVar[str] = "none"
+
+    @property
+    def lost(self) -> float:
+        """d of one selection."""
+        return lost(self.deviation, self.threshold, self.texts)
+
+    def event(self) -> dict[str, Any]:
+        """A class that dp_accounting lacks: its Gaussian alone would leave the threshold out."""
+        return {
+            "class": "CountedTextsEvent",
+            "sampling_probability": self.sampling_rate,
+            "deviation": self.deviation,
+            "threshold": self.threshold,
+            "texts": self.texts,
+            "event": {"class": "GaussianDpEvent", "noise_multiplier": self.noise_multiplier},
+        }
+
+
 Mechanism = PoissonGaussian | TruncatedPoissonGaussian | BandedGaussian
 """A mechanism that samples points."""
 
@@ -314,8 +365,6 @@ def mechanism_from_json(value: Any) -> AnyMechanism:
                 matrix = BandedMatrix(tuple(own["coefficients"]), own["steps"])
                 found = BandedGaussian(**shared, matrix=matrix)
             case "CountedTextsEvent":
-                from redactory.training.counted import CountedTexts
-
                 found = CountedTexts(
                     **shared, **{key: event[key] for key in ("deviation", "threshold", "texts")}
                 )

@@ -274,10 +274,9 @@ USERS: dict[str, Any] = {**GIVEN, "trainer": "uedp-alg1", "federated": {"users":
 @pytest.mark.parametrize(
     ("changes", "key"),
     [
-        ({}, "train.public_text"),
-        ({"trainer": "user-level"}, "train.public_text"),
+        ({"tokenizer": "public_text"}, "train.public_text"),
+        ({"tokenizer": "public"}, "train.tokenizer"),
         ({"trainer": "noiseless", "pretraining_epochs": 1}, "train.public_text"),
-        ({**GIVEN, "trainer": "crt"}, "train.public_text serves"),
         ({**GIVEN, "bounding": {"k_user": 2}}, "train.bounding.k_entity"),
         ({**GIVEN, "bounding": {}, "units": {"protect": "users"}}, "train.bounding.k_user"),
         ({**GIVEN, "bounding": {"rule": "none"}, "noise_multiplier": None}, "noise_multiplier"),
@@ -290,7 +289,7 @@ USERS: dict[str, Any] = {**GIVEN, "trainer": "uedp-alg1", "federated": {"users":
         ({**GIVEN, "task": "classify"}, "train.classes"),
         ({**GIVEN, "task": "classify", "classes": ("a", "a")}, "train.classes"),
         ({**GIVEN, "classes": ("a", "b")}, "train.classes"),
-        ({**CLASSIFY, "trainer": "crt"}, "train.task"),
+        ({**CLASSIFY, "trainer": "sdp"}, "train.task"),
         ({**GIVEN, **CLASSIFY, "model": {"kind": "gpt2"}}, "train.model.kind"),
         ({**GIVEN, "model": {"kind": "bert"}}, "train.model.kind"),
         ({**USERS, "federated": {}}, "train.federated.users"),
