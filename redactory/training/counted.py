@@ -135,4 +135,13 @@ def _threshold(epsilon: float, delta: float, texts: int, times: int, deviation: 
     found = max(2, math.floor(1.0 + ROUNDED - deviation * float(ndtri(above))))
     while lost(deviation, found, texts) > each:
         found += 1
+
+    def cost(threshold: int) -> float:
+        loss = times * lost(deviation, threshold, texts)
+        shift = math.sqrt(2.0 * texts * times) / deviation
+        return _spent(epsilon + math.log1p(-loss), shift) + loss
+
+    # less is lost than was allowed for, which may leave room for a lower one
+    while found > 2 and cost(found - 1) <= delta:
+        found -= 1
     return found

@@ -239,8 +239,7 @@ def test_the_figures_of_the_theorem(
 
 
 @settings(max_examples=20)
-# the search takes all of delta for lost, which moves epsilon by as much: with more of it, by over a hundredth
-@given(st.floats(0.1, 6.0), st.floats(-9.0, -4.0), st.integers(1, 32), st.integers(1, 40))
+@given(st.floats(0.1, 6.0), st.floats(-9.0, -3.0), st.integers(1, 32), st.integers(1, 40))
 def test_the_threshold_is_the_least_that_keeps_epsilon_and_delta(
     epsilon: float, power: float, texts: int, times: int
 ) -> None:
