@@ -165,6 +165,10 @@ class RunFolder(SealedFolder):
         """Where the training of ``model`` goes on from, while it lasts."""
         return self.state / f"train-{model}.checkpoint"
 
+    def first_weights(self, model: str) -> Path:
+        """What the weights of ``model`` were before its first step, in a loop of one's own, while it lasts."""
+        return self.state / f"train-{model}.first"
+
     def begun(self) -> list[Path]:
         """What trainings that are not finished go on from: root keys, and checkpoints that can hold sums."""
         return sorted(self.state.glob("*train-*"))

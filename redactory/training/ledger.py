@@ -123,7 +123,8 @@ def begin_or_resume(log: RecordLog, head: dict[str, Any], key_file: Path, seed: 
 def require_same_head(log: RecordLog, head: dict[str, Any]) -> None:
     """``RunStateError`` where the ledger's training was begun with another ``head``."""
     begun = log.records[0].body
-    changed = sorted(key for key in head if begun.get(key) != head[key])
+    of_its_own = {"seeded", "key"}
+    changed = sorted(k for k in {*head, *begun} - of_its_own if begun.get(k) != head.get(k))
     if changed:
         raise RunStateError(
             f"a training was begun here with other {', '.join(changed)}: finish it with those, "

@@ -340,7 +340,24 @@ def training_loop(
     curve: Curve | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Carry out the steps that are not done; a checkpoint after ``every`` steps, each epoch and some time.
+    """Carry out the steps that are not done (:func:`steps_left`)."""
+    for _, step in steps_left(schedule, checkpoint, every, recorded, progress, remark, curve, clock):
+        step.phase.step(step.number)
+
+
+def steps_left(
+    schedule: Schedule,
+    checkpoint: Checkpoint,
+    every: int,
+    recorded: int,
+    progress: Progress,
+    remark: Callable[[int], str] = lambda steps: "",
+    curve: Curve | None = None,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[tuple[int, Step]]:
+    """The steps that are not done, each with its number among all, from 1; whoever asks carries them out.
+
+    A step is done when the next is asked for: a checkpoint follows ``every`` steps, each epoch and some time.
 
     ``recorded`` is the number of noisy steps in the ledger; ``remark`` is what the progress line adds to
     a noisy step: the epsilon spent so far.  After each epoch ``curve`` is measured, before the checkpoint, so
@@ -355,7 +372,7 @@ def training_loop(
     written, took = clock(), 0.0
     start = written
     for done, step in enumerate(steps, begun + 1):
-        step.phase.step(step.number)
+        yield done, step
         if checkpoint.average is not None:
             checkpoint.average.take(done)
         if curve and step.ends_epoch:

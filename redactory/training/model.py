@@ -70,6 +70,8 @@ _RECURRENT: dict[str, tuple[Any, Any]] = {
 }
 """By kind: the encoder below a classifier, and the language model.  All others are of Hugging Face."""
 _FORMATS = {encoder.FORMAT: (encoder, language) for encoder, language in _RECURRENT.values()}
+OWN_KIND = "own"
+"""The kind of a network that a loop of one's own brought, and nobody but its author can build again."""
 _SEQUENCE = "ForSequenceClassification"
 _READ = "max_tokens"
 """The key of ``config.json`` that says how much of a text a classifier reads."""
@@ -398,11 +400,16 @@ def _once(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 def library_of(kind: str) -> str:
     """The library that reads a network of this kind, as the front matter of a card names it."""
-    return "redactory" if kind in _RECURRENT else "transformers"
+    return "redactory" if kind in _RECURRENT else "pytorch" if kind == OWN_KIND else "transformers"
 
 
 def opened_with(kind: str, task: str) -> str:
     """One sentence for a card: what opens a model's folder."""
+    if kind == OWN_KIND:
+        return (
+            "`config.json` names the class of this network: build one as it was built for the training, and "
+            "load `model.safetensors` into it; `redactory predict` does not know it."
+        )
     if kind not in _RECURRENT:
         return (
             f"Plain `transformers` opens this folder: `{CLASSES[task]}.from_pretrained`, and "

@@ -6,13 +6,14 @@ import platform
 import resource
 import time
 from collections import defaultdict
-from contextlib import nullcontext, suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 from redactory.foundation.canonical import file_sha256, hash_of, version_of
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
@@ -91,19 +92,33 @@ def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = si
     folder, parent = run.model(settings.model_name), parent_digest(run)
     settings = settled(settings, folder)
     if is_finished(folder):
-        return _summary_of(folder, settings, parent)
+        return summary_of(folder, settings, parent)
+    require_sources(run, settings)
+    started = time.monotonic()
+    with begun(run, settings) as log:
+        _train(run, settings, parent, log, progress)
+    return finish(run, settings, parent, time.monotonic() - started, progress)
+
+
+def require_sources(run: RunFolder, settings: TrainSettings) -> None:
+    """``CheckFailed`` unless all that is learnt from is as it was sealed; the device must be there too."""
     require_device(settings.device)
     classes = {run.vault} if settings.task == "classify" else set()
     for data in {run.public, run.points, *classes, *trainer_of(settings).learns(run)}:
         require_unchanged(run, data)
-    started = time.monotonic()
+
+
+@contextmanager
+def begun(run: RunFolder, settings: TrainSettings) -> Iterator[RecordLog]:
+    """The ledger of the training, with numerics fixed; of one that is refused at once nothing stays."""
+    folder = run.model(settings.model_name)
     make_private_folder(run.models)
     make_private_folder(folder.root)
     with RecordLog(folder.ledger) as log, fixed_numerics(settings.threads):
         remove_leftovers(folder.root)
         remove_leftovers(run.state, f"train-{settings.model_name}.*")
         try:
-            _train(run, settings, parent, log, progress)
+            yield log
         except BaseException:
             if not log.records:
                 # refused before its first record: nothing of it stays, unless something else lies there
@@ -111,37 +126,14 @@ def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = si
                 with suppress(OSError):
                     folder.root.rmdir()
             raise
-    for leftover in (run.root_key(settings.model_name), run.checkpoint(settings.model_name)):
-        leftover.unlink(missing_ok=True)
-    return _finish(run, settings, parent, time.monotonic() - started, progress)
 
 
 def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog, progress: Progress) -> None:
     """Everything up to the ledger's ``end`` record, which holds the digest of the weights."""
     trainer, name = trainer_of(settings), settings.model_name
-    public_text, base = public_text_of(run, settings.public_text), _base_of(run, settings)
-    with waiting(progress, "account noise") if trainer.noised else nullcontext():
-        public, manifest = is_public(settings.vocabulary_sources), read_manifest(run)
-        start, selection = start_of(run, settings), Selection.of_run(manifest)
-        spec = TrainingSpec.of(
-            settings,
-            manifest.get("dedup"),
-            public=public and start is None,
-            known_in=manifest.get("known_in"),
-            start=start,
-            selection=selection,
-        )
-    if start is not None and spec.refusal and trainer.noised:
-        raise ConfigurationError(f"train.model.folder: {spec.refusal}; give weights that are public")
+    public_text = public_text_of(run, settings.public_text)
+    spec, head, vocabulary = promised(run, settings, parent, public_text, progress)
     mechanism, spending = spec.mechanism, spec.spending
-    written = settings_json(settings)
-    head = head_body(written, mechanism, spec.steps, parent, _versions(), spec.relation, base)
-    if trainer.of_units or public_text is not None:
-        head["public_text"] = public_text and public_text.sha256
-    with waiting(progress, "learn the vocabulary"):
-        vocabulary = vocabulary_of(run, settings, public_text)
-        fit = fit_of(vocabulary, public_texts_of(run, settings, public_text), settings.max_tokens)
-    head["vocabulary"] = {**vocabulary.record(), "fit": fit}
     if log.records and log.records[-1].type == END:
         require_same_head(log, head)
         return
@@ -151,17 +143,9 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
     model = _built(settings, vocabulary)
     if trainer.in_pieces(settings):
         require_clippable(model, settings.max_tokens)
-    budget = Budget.of(settings)
-    named = f"{run.root.name}/{name}"
-    if budget and spec.selection:
-        # noise that was drawn was spent, whoever booked it
-        budget.reserve_selection(spec.selection, run.root.name)
-    if budget and (spec.broken or not log.records):
-        with waiting(progress, "account budget"):
-            if base and START in base:
-                head_of_start = read_records(run.model(base[START]).ledger)[0].body
-                budget.require_booked(hash_of(head_of_start), f"{run.root.name}/{base[START]}")
-            budget.require_room(named, spending, spec.broken)
+    budget, named = Budget.of(settings), f"{run.root.name}/{name}"
+    if budget:
+        require_room(budget, run, spec, head["base"], bool(log.records), progress)
     originals = trainer.originals(run, settings)
     stream = begin_or_resume(log, head, run.root_key(name), settings.seed)
     binding = hash_of(log.records[0].body)
@@ -182,7 +166,7 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
             left_out,
         )
         phases = made.phases(mechanism, StepLedger(log, mechanism, stream) if mechanism else None)
-        _require_same_text(public_text, head)
+        require_same_text(public_text, head)
         if curve:
             curve.beside = partial(_constants, mechanism, phases)
         optimizers = [phase.descent.optimizer for phase in phases if phase]
@@ -200,13 +184,62 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
             no_remark if progress is silent or spec.broken else live_epsilon(spec),
             curve,
         )
-    _require_same_text(public_text, head)
+    require_same_text(public_text, head)
     before, folder = fresh_model(settings, stream, vocabulary), run.model(name)
     files = [path.relative_to(folder.root).as_posix() for path in save_model(folder, model)]
     files += [folder.held_out.name] if curve else []
-    moved = update_norms(before.network, model.network)
+    moved = update_norms(dict(before.network.named_parameters()), model.network)
     weights = file_sha256(folder.weights)
     log.append(END, {"steps": spec.steps, "weights": weights, "files": files, "update_norms": moved})
+
+
+def promised(
+    run: RunFolder, settings: TrainSettings, parent: str, public_text: PublicText | None, progress: Progress
+) -> tuple[TrainingSpec, dict[str, Any], Vocabulary]:
+    """What the training will be, its ledger's head without what depends on the key, and its vocabulary."""
+    trainer, base = trainer_of(settings), _base_of(run, settings)
+    with waiting(progress, "account noise") if trainer.noised else nullcontext():
+        public, manifest = is_public(settings.vocabulary_sources), read_manifest(run)
+        start, selection = start_of(run, settings), Selection.of_run(manifest)
+        spec = TrainingSpec.of(
+            settings,
+            manifest.get("dedup"),
+            public=public and start is None,
+            known_in=manifest.get("known_in"),
+            start=start,
+            selection=selection,
+        )
+    if start is not None and spec.refusal and trainer.noised:
+        raise ConfigurationError(f"train.model.folder: {spec.refusal}; give weights that are public")
+    written = settings_json(settings)
+    head = head_body(written, spec.mechanism, spec.steps, parent, _versions(), spec.relation, base)
+    if trainer.of_units or public_text is not None:
+        head["public_text"] = public_text and public_text.sha256
+    with waiting(progress, "learn the vocabulary"):
+        vocabulary = vocabulary_of(run, settings, public_text)
+        fit = fit_of(vocabulary, public_texts_of(run, settings, public_text), settings.max_tokens)
+    head["vocabulary"] = {**vocabulary.record(), "fit": fit}
+    return spec, head, vocabulary
+
+
+def require_room(
+    budget: Budget,
+    run: RunFolder,
+    spec: TrainingSpec,
+    base: dict[str, Any] | None,
+    begun: bool,
+    progress: Progress,
+) -> None:
+    """``BudgetExceeded`` unless ``budget`` has room for the training, where it was not ``begun``."""
+    if spec.selection:
+        # noise that was drawn was spent, whoever booked it
+        budget.reserve_selection(spec.selection, run.root.name)
+    if spec.broken or not begun:
+        with waiting(progress, "account budget"):
+            if base and START in base:
+                head_of_start = read_records(run.model(base[START]).ledger)[0].body
+                budget.require_booked(hash_of(head_of_start), f"{run.root.name}/{base[START]}")
+            budget.require_room(f"{run.root.name}/{spec.settings.model_name}", spec.spending, spec.broken)
 
 
 def _constants(mechanism: AnyMechanism | None, phases: Phases) -> dict[str, float]:
@@ -266,7 +299,7 @@ def start_of(run: RunFolder, settings: TrainSettings) -> TrainingSpec | None:
     return spec_in(run, facts, facts.settings.recall)
 
 
-def _require_same_text(public_text: PublicText | None, head: dict[str, Any]) -> None:
+def require_same_text(public_text: PublicText | None, head: dict[str, Any]) -> None:
     """``CheckFailed`` where the file is no longer the one that the ledger names."""
     if public_text is not None and public_text.sha256 != head["public_text"]:
         raise CheckFailed(
@@ -275,18 +308,21 @@ def _require_same_text(public_text: PublicText | None, head: dict[str, Any]) -> 
         )
 
 
-def _finish(
+def finish(
     run: RunFolder, settings: TrainSettings, parent: str, seconds: float, progress: Progress
 ) -> dict[str, Any]:
     """Guarantee, model card, manifest and seal; the summary that the manifest holds."""
-    folder = run.model(settings.model_name)
+    name = settings.model_name
+    for leftover in (run.root_key(name), run.checkpoint(name), run.first_weights(name)):
+        leftover.unlink(missing_ok=True)
+    folder = run.model(name)
     end = read_records(folder.ledger)[-1].body
     with waiting(progress, "account guarantee"):
-        card = guarantee_card(run, settings.model_name)
+        card = guarantee_card(run, name)
     write_json(folder.guarantee, card)
     write_text(folder.card, guarantee_page(card))
     summary = {
-        "model": settings.model_name,
+        "model": name,
         "trainer": settings.trainer,
         "parameters": parameters_in(folder),
         "steps": card["steps"],
@@ -301,8 +337,13 @@ def _finish(
     return {**summary, "guarantee": card}
 
 
-def _summary_of(folder: ModelFolder, settings: TrainSettings, parent: str) -> dict[str, Any]:
-    """The summary of a finished training with these settings; else ``RunStateError``."""
+def summary_of(
+    folder: ModelFolder, settings: TrainSettings, parent: str, own_loop: bool = False
+) -> dict[str, Any]:
+    """The summary of a finished training with these settings, of an ``own_loop`` or not.
+
+    ``RunStateError`` where another training has the name.
+    """
     manifest, run = read_manifest(folder), RunFolder(folder.root.parent.parent)
     same_run, name = manifest["parent"] == parent, folder.root.name
     if not same_run and release_with(run, manifest["parent"]) is not None:
@@ -317,6 +358,8 @@ def _summary_of(folder: ModelFolder, settings: TrainSettings, parent: str) -> di
         )
     # a public source that is gone is needed no more
     head, changed = read_records(folder.ledger)[0].body, None
+    if ("own_loop" in head) is not own_loop:
+        changed = "loop around its steps"
     path, weights = settings.public_text, getattr(settings.model, "folder", None)
     if weights is not None and weights.is_dir() and _base_of(run, settings) != head["base"]:
         changed = f"{weights.name} (train.model.folder)"
@@ -378,14 +421,13 @@ def _draw(model: Model, settings: TrainSettings, stream: RandomStream) -> None:
     model.network.to(settings.device)
 
 
-def update_norms(before: nn.Module, after: nn.Module) -> dict[str, float]:
+def update_norms(first: Mapping[str, Tensor], after: nn.Module) -> dict[str, float]:
     """L2 norm of what training changed in each layer that it could change, by the layer's name.
 
-    ``before`` is the network as it was initialised.  ``CheckFailed`` where no layer moved (adapters that
+    ``first`` are the weights as they were initialised.  ``CheckFailed`` where no layer moved (adapters that
     stay where they were are a failure, not a result) or a weight is no number.  The norms are functions of
     the released weights and of the first ones.
     """
-    first = dict(before.named_parameters())
     squared: defaultdict[str, float] = defaultdict(float)
     for name, parameter in after.named_parameters():
         if parameter.requires_grad:

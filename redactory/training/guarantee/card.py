@@ -195,7 +195,7 @@ def _card(
     return {
         "format": form,
         "model": name,
-        "kind": (facts.base or {}).get("model_type", facts.settings.model.kind),
+        "kind": (facts.own_loop or facts.base or {}).get("model_type", facts.settings.model.kind),
         "trainer": facts.settings.trainer,
         "holds": spec.broken is None,
         "holds_reason": spec.broken,
@@ -205,6 +205,7 @@ def _card(
         "versions": facts.versions,
         **({} if facts.settings.device == "cpu" else {"device": facts.settings.device}),
         **({} if facts.vocabulary is None else {"vocabulary": facts.vocabulary}),
+        **({} if facts.own_loop is None else {"own_loop": facts.own_loop}),
         "sampler_run": sampler,
         "sampler_accounted": sampler,
         **{key: getattr(spec.mechanism, key, None) for key in keys},
@@ -257,7 +258,7 @@ def _words(
             counted.get("fate", WORDS["assumptions"][0]),
             *WORDS["assumptions"][1:],
             *own,
-            *_resting_on(spec),
+            *_resting_on(spec, facts),
             *instead.values(),
         ],
         "pre_steps": [
@@ -292,13 +293,18 @@ def vocabulary_words(vocabulary: Mapping[str, Any]) -> str:
     return str(WORDS["vocabulary"]["made_of"].format(sources="; ".join(said), sha256=vocabulary["sha256"]))
 
 
-def _resting_on(spec: TrainingSpec) -> list[str]:
-    """How noise was drawn, where sums were computed, and what roles are, as assumptions."""
+def _resting_on(spec: TrainingSpec, facts: LedgerFacts) -> list[str]:
+    """How noise was drawn, where sums were computed, what roles are, and whose the loop was."""
     assert spec.mechanism is not None
     on_cuda = [] if spec.settings.device == "cpu" else [WORDS["on_cuda"]]
     roles = [WORDS["roles"]] if spec.settings.roles else []
     correlated = [WORDS["correlated"].format(**own)] if (own := _correlated(spec)) else []
-    return [WORDS["noise"][spec.mechanism.noise], *correlated, *on_cuda, *roles]
+    loop = []
+    if facts.own_loop is not None:
+        loop = [WORDS["own_loop"].format(**facts.own_loop)]
+        said = facts.own_loop["public_steps"]
+        loop += [WORDS["own_public_steps"].format(said=said)] if said else []
+    return [WORDS["noise"][spec.mechanism.noise], *correlated, *on_cuda, *roles, *loop]
 
 
 def index_of(spec: TrainingSpec, manifest: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -360,7 +366,7 @@ def _units_words(facts: LedgerFacts, spec: TrainingSpec) -> dict[str, Any]:
             *words["assumptions"],
             *([] if facts.vocabulary is None else [vocabulary_words(facts.vocabulary)]),
             *assumed,
-            *_resting_on(spec),
+            *_resting_on(spec, facts),
         ],
         "not_covered": [*gaps, *words["not_covered"]],
     }

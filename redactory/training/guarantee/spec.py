@@ -326,7 +326,8 @@ class LedgerFacts:
     ``public_text`` is the sha256 of that text, ``base`` that of a pretrained folder, or the name and the
     chain head of a model of this run; None where there is none. ``vocabulary`` is what the head says of it
     (``redactory.training.vocabulary``); None in the ledger of an earlier version, whose vocabulary was of
-    the pretrained folder or the text that it names, else of public/.
+    the pretrained folder or the text that it names, else of public/. ``own_loop`` describes the loop that
+    somebody wrote around the steps; None where there was none.
     """
 
     settings: TrainSettings
@@ -339,6 +340,7 @@ class LedgerFacts:
     public_text: str | None = None
     base: dict[str, Any] | None = None
     vocabulary: dict[str, Any] | None = None
+    own_loop: dict[str, Any] | None = None
 
     @property
     def trainer(self) -> Trainer:
@@ -425,6 +427,7 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
         public_text=head.get("public_text"),
         base=head.get("base"),
         vocabulary=vocabulary,
+        own_loop=head.get("own_loop"),
     )
 
 

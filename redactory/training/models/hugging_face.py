@@ -257,11 +257,21 @@ LENGTHS = (5, 3, 2)
 
 
 def require_exact(network: HuggingFaceNetwork, pad_id: int, end_id: int, longest: int) -> None:
+    """:func:`require_exact_of` what the network says of itself."""
+    known, kind = len(network.model.get_input_embeddings().weight), network.model.config.model_type
+    classes = len(network.classes) if isinstance(network, ClassifierNetwork) else 0
+    require_exact_of(network, pad_id, end_id, longest, known, classes, kind)
+
+
+def require_exact_of(
+    network: Network, pad_id: int, end_id: int, longest: int, known: int, classes: int, named: str
+) -> None:
     """``ConfigurationError`` naming what of ``network`` is not clipped exactly, on made-up points.
 
-    ``longest`` is the number of tokens that a point of the training may have, its begin token included.
+    ``longest`` is the number of tokens that a point of the training may have, its begin token included;
+    ``known`` that of the ids, and ``classes`` of the classes, 0 where words are predicted.  ``named`` is what
+    messages call the network.
     """
-    known = len(network.model.get_input_embeddings().weight)
     plain = [number for number in range(min(known, 64)) if number not in (pad_id, end_id)]
     drawn = torch.randint(
         len(plain), (len(LENGTHS), max(LENGTHS)), generator=torch.Generator().manual_seed(0)
@@ -270,12 +280,11 @@ def require_exact(network: HuggingFaceNetwork, pad_id: int, end_id: int, longest
     inputs = torch.tensor(plain)[drawn].masked_fill(~real, pad_id)
     for place, length in enumerate(LENGTHS[1:], 1):  # the first is cut off, before its end token
         inputs[place, length - 1] = end_id
-    targets = inputs.roll(-1, 1)
-    if isinstance(network, ClassifierNetwork):
-        targets = torch.arange(len(LENGTHS))[:, None] % len(network.classes)
+    targets = torch.arange(len(LENGTHS))[:, None] % classes if classes else inputs.roll(-1, 1)
     batch = Batch(inputs, targets, real).to(network.device)
     alone = [partial(network.point_losses, batch.alone(place)) for place in range(len(LENGTHS))]
-    long = _beside_long(batch, max(longest, inputs.shape[1]), pad_id, plain[-1])
+    last = known - 1 if known - 1 not in (pad_id, end_id) else plain[-1]
+    long = _beside_long(batch, max(longest, inputs.shape[1]), pad_id, last)
     try:
         check_exact(
             network.train(),
@@ -283,11 +292,9 @@ def require_exact(network: HuggingFaceNetwork, pad_id: int, end_id: int, longest
             alone,
             partial(network.point_losses, long),
         )
-    except (IndexError, RuntimeError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
         words = error if isinstance(error, ConfigurationError) else _UNREAD.format(type(error).__name__)
-        raise ConfigurationError(
-            f"train.model: no private training of this {network.model.config.model_type}: {words}"
-        ) from None
+        raise ConfigurationError(f"train.model: no private training of this {named}: {words}") from None
 
 
 def _beside_long(batch: Batch, length: int, pad_id: int, token: int) -> Batch:

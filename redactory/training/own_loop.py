@@ -1,0 +1,433 @@
+"""A training loop of one's own, with the sampler, noise, ledger and card of ``redactory train``."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from redactory.foundation.canonical import file_sha256, hash_of
+from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.files import commit
+from redactory.foundation.progress import Progress, silent
+from redactory.foundation.records import RecordLog
+from redactory.foundation.stream import RandomStream
+from redactory.redaction.folder import RunFolder
+from redactory.redaction.sealing import is_finished
+from redactory.training.data import Batch, parent_digest, public_text_of
+from redactory.training.guarantee.budget import Budget
+from redactory.training.guarantee.figures import live_epsilon, no_remark
+from redactory.training.ledger import END, NOISY_STEP, StepLedger, begin_or_resume, require_same_head
+from redactory.training.loop import Checkpoint, Ingredients, Schedule, Step, steps_left
+from redactory.training.model import OWN_KIND, LanguageModel, TextClassifier, save_model
+from redactory.training.models.hugging_face import (
+    CausalNetwork,
+    ClassifierNetwork,
+    HuggingFaceNetwork,
+    require_exact_of,
+)
+from redactory.training.models.network import Network
+from redactory.training.numerics import settled
+from redactory.training.settings import TrainSettings
+from redactory.training.steps import Average, Descent, PlainPhase, make_optimizer
+from redactory.training.tokenizer import TextCodec
+from redactory.training.train import (
+    begun,
+    finish,
+    promised,
+    require_room,
+    require_same_text,
+    require_sources,
+    summary_of,
+    update_norms,
+)
+from redactory.training.trainers import trainer_of
+from redactory.training.watch import Watch, frozen_digest, world_size
+
+Losses = Callable[[Any, Batch], Tensor]
+"""From a network and a batch to the loss of each of its points, [B]."""
+
+
+class PrivateLoop:
+    """The steps of one training on the finished ``run``, for a network and an optimizer of one's own::
+
+        with PrivateLoop("run", TrainSettings(trainer="crt", epsilon=8.0)) as loop:
+            network = MyNetwork(loop.tokenizer.size)
+            optimizer = torch.optim.AdamW(network.parameters(), lr=0.01)
+            for step in loop.begin(network, optimizer, losses=my_losses):
+                step.backward()
+                optimizer.step()
+            summary = loop.finish()
+
+    How many steps there are, which have noise, and what they draw are those of ``redactory train`` with the
+    same ``settings``; the model's folder is ``train.name``.  What those say of the network, of optimizers
+    and step sizes is for the loop to follow or not (``step.learning_rate``).  Begun again after an
+    interruption, the loop goes on from its last checkpoint.  With ``public_steps``, a sentence that the
+    card prints, steps without noise may learn from any public text, in any way.
+
+    Formal guarantees: let the weights, and all else that the loop's author holds, be after each step a
+    function of what they were before it, of public text, of coins that look at no data, and, with noise, of
+    the gradient that the step laid on the parameters.  Then they follow from the releases of
+    ``spec.mechanism``, adaptively composed, which is what the ledger holds and the card accounts for.
+    Private points are read inside ``step.backward`` alone, and leave it in the clipped, admitted, noised sum
+    of a sample that the loop draws.
+
+    Checked, and refused where it is not so: the network clips exactly, as far as
+    :func:`redactory.training.clipping.check_exact` can tell; the data are those that the run was sealed with,
+    when training begins, goes on and ends; in steps with noise, and in all unless there are ``public_steps``,
+    weights, buffers and gradients are what :class:`redactory.training.watch.Watch` allows.
+
+    The author's word: that the first weights, the network, its loss, step sizes and optimizers come from
+    public knowledge; that network and loss hand nothing of a point to anything but their result, and remember
+    nothing in an attribute; that nothing else read private text; and what ``public_steps`` learnt from.
+    """
+
+    def __init__(
+        self,
+        run: RunFolder | Path | str,
+        settings: TrainSettings,
+        public_steps: str | None = None,
+        progress: Progress = silent,
+    ) -> None:
+        self._run = run if isinstance(run, RunFolder) else RunFolder(Path(run))
+        self._parent = parent_digest(self._run)
+        self._folder = self._run.model(settings.model_name)
+        self._settings = settled(settings, self._folder)
+        _require_possible(self._settings)
+        self._progress, self._public_steps, self._started = progress, public_steps, time.monotonic()
+        self._public_text = public_text_of(self._run, settings.public_text)
+        self.spec, self._head, self._vocabulary = promised(
+            self._run, self._settings, self._parent, self._public_text, progress
+        )
+        self._opened, self._watch = ExitStack(), Watch()
+        self._log: RecordLog | None = None
+        self._left: Iterator[tuple[int, Step]] = iter(())
+        self._next: tuple[int, Step] | None = None
+        self._steps_left = 0
+
+    @property
+    def tokenizer(self) -> TextCodec:
+        """What texts are made ids by: the network must know ``tokenizer.size`` of them."""
+        return self._vocabulary.tokenizer
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the ledger, the network and the optimizers; what is not finished can be begun again."""
+        self._watch.end()
+        self._opened.close()
+
+    def begin(self, network: nn.Module, *optimizers: Optimizer, losses: Losses | None = None) -> Self:
+        """The steps that are not done, to be carried out one after the other; ``len`` counts them.
+
+        ``network`` may be one of Hugging Face, or any module with ``losses``, which gives the loss of each
+        point of a batch, [B] (nats; the sum over its ``real`` targets where it predicts words).
+        ``ConfigurationError`` where it is not clipped exactly (dropout, batch normalisation, places that see
+        other points), or ``optimizers`` together do not move exactly its trainable parameters.
+        """
+        if self._log is not None:
+            raise RunStateError("this loop was begun before: make a new one")
+        if is_finished(self._folder):
+            return self
+        require_sources(self._run, self._settings)
+        with ExitStack() as stack:
+            log = stack.enter_context(begun(self._run, self._settings))
+            if log.records and log.records[-1].type == END:
+                head = log.records[0].body
+                require_same_head(log, {**self._head, "own_loop": head.get("own_loop")})
+            else:
+                self._prepare(log, _network_of(network, self._settings, losses), optimizers)
+            self._log, self._opened = log, stack.pop_all()
+        return self
+
+    def _prepare(self, log: RecordLog, network: Network, optimizers: tuple[Optimizer, ...]) -> None:
+        """Everything between the ledger's head and the first step that is left."""
+        run, own, name = self._run, self._settings, self._settings.model_name
+        self._network = network
+        _require_clipped(network, self.tokenizer, own)
+        self._watch.begin(network, optimizers)
+        head = {**self._head, "own_loop": _described(network, self._watch.optimizers, self._public_steps)}
+        first, path = not log.records, run.first_weights(name)
+        if first:
+            for leftover in (path, run.checkpoint(name)):
+                leftover.unlink(missing_ok=True)  # of a training whose ledger is gone
+        budget = Budget.of(own)
+        if budget:
+            require_room(budget, run, self.spec, head["base"], not first, self._progress)
+        originals = trainer_of(own).originals(run, own)
+        stream = begin_or_resume(log, head, run.root_key(name), own.seed)
+        binding = hash_of(log.records[0].body)
+        if budget and self.spec.spending:
+            budget.reserve(binding, f"{run.root.name}/{name}", self.spec.spending)
+        _keep_or_restore(network, path)
+        mechanism = self.spec.mechanism
+        assert mechanism is not None
+        made = _OwnIngredients(run, own, network, self.tokenizer, stream, originals, self._public_text)
+        phases = made.phases(mechanism, StepLedger(log, mechanism, stream))
+        require_same_text(self._public_text, head)
+        if originals is not None:
+            binding = f"{binding} {originals.fingerprint(stream)}"
+        schedule = Schedule.of(own, phases, stream)
+        start = len(schedule) - round(own.average * len(schedule)) + 1
+        average = Average(network, start) if own.average else None
+        moved = self._watch.optimizers
+        self._left = steps_left(
+            schedule,
+            Checkpoint(run.checkpoint(name), binding, network, moved, phases.correlated, average),
+            own.checkpoint_steps,
+            sum(record.type == NOISY_STEP for record in log.records),
+            self._progress,
+            no_remark if self._progress is silent or self.spec.broken else live_epsilon(self.spec),
+        )
+        self._next = next(self._left, None)  # which reads the checkpoint
+        self._steps_left = 0 if self._next is None else len(schedule) - self._next[0] + 1
+        self._watch.settle()
+
+    def __len__(self) -> int:
+        """Steps that are left, the one at work not among them."""
+        return self._steps_left
+
+    def __iter__(self) -> Iterator[OwnStep]:
+        return self
+
+    def __next__(self) -> OwnStep:
+        """The next step, after a look at how the last one ended."""
+        self._end_step()
+        if self._next is None:
+            raise StopIteration
+        number, step = self._next
+        self._next, self._steps_left = None, self._steps_left - 1
+        watched = step.noisy or self._public_steps is None
+        self._watch.open(number, watched)
+        return OwnStep(number, step, self._watch, self._network)
+
+    def _end_step(self) -> None:
+        """Close the step at work, if any, which writes its checkpoint, and look up the next one."""
+        if self._watch.close():
+            self._next = next(self._left, None)
+            self._watch.settle()  # at the end the mean of the last weights may take their place
+
+    def finish(self) -> dict[str, Any]:
+        """Save the model, and seal it with its guarantee; the summary that ``redactory train`` prints.
+
+        The folder holds what that command's has: a network of Hugging Face as its library reads it, another
+        one's ``state_dict`` as ``model.safetensors``.  ``RunStateError`` where steps are left.
+        """
+        run, own = self._run, self._settings
+        if is_finished(self._folder):
+            return summary_of(self._folder, own, self._parent, own_loop=True)
+        if self._log is None:
+            raise RunStateError("this loop was not begun: nothing is trained")
+        self._end_step()
+        if self._next is not None:
+            raise RunStateError(
+                f"{self._steps_left} of the loop's steps are not done, and the guarantee is about all of them"
+            )
+        if self._log.records[-1].type != END:
+            self._watch.finish()
+            require_sources(run, own)
+            require_same_text(self._public_text, self._log.records[0].body)
+            self._save(self._log)
+        self.close()
+        return finish(run, own, self._parent, time.monotonic() - self._started, self._progress)
+
+    def _save(self, log: RecordLog) -> None:
+        """The model's files, and the ledger's ``end``."""
+        own, folder, network = self._settings, self._folder, self._network
+        model: Any = LanguageModel(self.tokenizer, network)  # type: ignore[arg-type]
+        if isinstance(network, ClassifierNetwork):
+            model = TextClassifier(self.tokenizer, network, own.max_tokens)
+        moved = update_norms(load_file(self._run.first_weights(own.model_name)), network)
+        files = [path.relative_to(folder.root).as_posix() for path in save_model(folder, model)]
+        weights = file_sha256(folder.weights)
+        log.append(END, {"steps": self.spec.steps, "weights": weights, "files": files, "update_norms": moved})
+
+
+@dataclass(frozen=True)
+class OwnStep:
+    """Step ``number`` of all, from 1: ``noisy``, or over public points; to be carried out before the next."""
+
+    number: int
+    _step: Step
+    _watch: Watch
+    _network: Network
+
+    @property
+    def noisy(self) -> bool:
+        """Whether its gradient is that of private points, clipped and with noise."""
+        return self._step.noisy
+
+    @property
+    def learning_rate(self) -> float:
+        """The step size that the settings give this step, for whoever follows them."""
+        return self._step.phase.descent.rate(self._step.number)
+
+    @property
+    def batch(self) -> Batch:
+        """The public points of a step without noise; ``CheckFailed`` in a step with it."""
+        phase = self._step.phase
+        if not isinstance(phase, PlainPhase):
+            self._watch.refuse("the points of a step with noise are private, and not handed out")
+        return phase.points.batch(phase.rows_of(self._step.number)).to(self._network.device)
+
+    def backward(self) -> None:
+        """Lay the step's gradient on the parameters, in place of ``loss.backward()``.
+
+        With noise it is the noisy sum over the settings' ``expected_batch_size``; without it the gradient of
+        the mean loss of the public points.
+        """
+        self._watch.lay(
+            self.number, partial(self._step.phase.step, self._step.number), by_autograd=not self.noisy
+        )
+
+
+class OwnNetwork(Network):
+    """Any ``model`` with ``losses``, which gives the loss of each point of a batch.
+
+    Formal guarantees: those of :class:`Network` as far as they are checked (:class:`PrivateLoop`).
+    """
+
+    FORMAT = "redactory-own-network/1"
+
+    def __init__(self, model: nn.Module, losses: Losses) -> None:
+        super().__init__()
+        self.model, self._losses = model, losses
+
+    def initialise(self, stream: RandomStream) -> None:
+        """Leave the weights as they are."""
+
+    def describe(self) -> dict[str, Any]:
+        """The class; whoever wrote it can build it again."""
+        return {"format": self.FORMAT, "network": _class_of(self.model)}
+
+    def point_losses(self, batch: Batch) -> Tensor:
+        """The loss of each point, [B]."""
+        return self._losses(self.model, batch)
+
+    def state_dict(self, *given: Any, **named: Any) -> Any:
+        """That of the model by itself: it is what a folder holds."""
+        return self.model.state_dict(*given, **named)
+
+
+@dataclass
+class _LeftToTheLoop(Descent):
+    """The gradient stays where it is: the step along it is taken by the loop's own optimizer."""
+
+    def step(self, number: int) -> None:
+        """Nothing."""
+
+
+@dataclass(frozen=True)
+class _OwnIngredients(Ingredients):
+    def descent(self, learning_rate: float) -> Descent:
+        """No step; the optimizer is never asked for one."""
+        return _LeftToTheLoop(make_optimizer(self.network, "sgd"), learning_rate)
+
+
+def _require_possible(settings: TrainSettings) -> None:
+    """``ConfigurationError`` for settings that a loop of one's own cannot follow."""
+    trainer = trainer_of(settings)
+    if trainer.noised is None or trainer.samples_users:
+        raise ConfigurationError(
+            f"train.trainer: {settings.trainer} has no steps with noise on points, which a loop of one's own "
+            "could take; give crt, crt-drop, dpsgd or uedp-bounded, or use redactory train"
+        )
+    for key in ("held_out", "tensorboard"):
+        if getattr(settings, key) is not None:
+            raise ConfigurationError(f"train.{key}: a loop of one's own measures by itself; leave it out")
+    if settings.workers > 1:
+        raise ConfigurationError(
+            "train.workers: a loop of one's own computes in its own process; leave it out"
+        )
+    if world_size() > 1:
+        raise ConfigurationError(
+            "several processes would each step by themselves: start the loop in one process"
+        )
+
+
+def _network_of(network: nn.Module, settings: TrainSettings, losses: Losses | None) -> Network:
+    """``network`` as the steps need it."""
+    if isinstance(network, Network):
+        return network
+    if hasattr(network, "get_input_embeddings") and hasattr(network, "config"):
+        kind = ClassifierNetwork if settings.task == "classify" else CausalNetwork
+        found = kind(network, pretrained=True)
+        if losses is not None:
+            vars(found)["point_losses"] = partial(losses, network)
+        return found
+    if losses is None:
+        raise ConfigurationError(
+            f"{type(network).__name__} is no network of Hugging Face: give losses, a function from the "
+            "network and a batch to the loss of each point, [B]"
+        )
+    return OwnNetwork(network, losses)
+
+
+def _require_clipped(network: Network, tokenizer: TextCodec, settings: TrainSettings) -> None:
+    """``ConfigurationError`` where ``network`` is elsewhere, too small, or not clipped exactly."""
+    if network.device.type != settings.device:
+        raise ConfigurationError(
+            f"train.device: the network is on {network.device.type}, and {settings.device} is asked for: "
+            "move it there, or give train.device"
+        )
+    needed = settings.max_tokens + (settings.task == "classify")
+    if network.context is not None and needed > network.context:
+        raise ConfigurationError(
+            f"train.max_tokens: the network reads {network.context} tokens, and {needed} are asked for"
+        )
+    known, classes = tokenizer.size, len(settings.classes)
+    if isinstance(network, HuggingFaceNetwork):
+        known = len(network.model.get_input_embeddings().weight)
+    if known < tokenizer.size:
+        raise ConfigurationError(
+            f"the network knows {known} tokens, and the vocabulary has {tokenizer.size}: "
+            "network.resize_token_embeddings(loop.tokenizer.size), before the optimizer is made"
+        )
+    if isinstance(network, ClassifierNetwork) and network.classes != settings.classes:
+        raise ConfigurationError("train.classes: the network's id2label names other classes")
+    own = network.model if isinstance(network, OwnNetwork | HuggingFaceNetwork) else network
+    require_exact_of(network, tokenizer.pad_id, tokenizer.end_id, needed, known, classes, type(own).__name__)
+
+
+def _described(network: Network, optimizers: Iterable[Optimizer], public_steps: str | None) -> dict[str, Any]:
+    """What the ledger's head says of the loop; it must be the same when the loop is begun again."""
+    own: Any = network.model if isinstance(network, OwnNetwork | HuggingFaceNetwork) else network
+    kind = network.model.config.model_type if isinstance(network, HuggingFaceNetwork) else None
+    shapes = {name: list(p.shape) for name, p in network.named_parameters() if p.requires_grad}
+    return {
+        "network": _class_of(own),
+        "model_type": kind or getattr(getattr(own, "encoder", own), "KIND", OWN_KIND),
+        "trained": hash_of(shapes),
+        "frozen": frozen_digest(network),
+        "optimizers": [_class_of(optimizer) for optimizer in optimizers],
+        "public_steps": public_steps,
+    }
+
+
+def _class_of(thing: object) -> str:
+    return f"{type(thing).__module__}.{type(thing).__qualname__}"
+
+
+@torch.no_grad()
+def _keep_or_restore(network: Network, path: Path) -> None:
+    """Write down the first weights, or go back to those that are written down."""
+    moving = {name: p for name, p in network.named_parameters() if p.requires_grad}
+    if not path.exists():
+        with commit(path) as temporary:
+            save_file({name: p.detach().cpu().contiguous() for name, p in moving.items()}, temporary)
+        return
+    for name, value in load_file(path).items():
+        moving[name].copy_(value)

@@ -1,0 +1,233 @@
+"""What moves the weights of a network in a loop of somebody else's: watched from step to step."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from redactory.foundation.errors import CheckFailed, ConfigurationError
+from redactory.training.steps import trainable
+
+
+class Watch:
+    """What may move weights, and when: hooks on parameters and optimizers, and checksums between them.
+
+    Once it has refused something it refuses everything after it: a loop is begun again from its checkpoint.
+
+    Formal guarantees: none of its own.  ``CheckFailed`` in a step that is ``watched`` unless its gradient was
+    laid once, by a computation that drew no random number of torch and moved no weight or buffer; no other
+    backward pass reached a parameter; each optimizer stepped at most once, and one did, along that very
+    gradient; and nothing else moved a weight or a buffer from the end of the last step on.  In any step
+    where optimizers move other parameters than those that are trained; between two steps, where one steps;
+    at the end, where what was frozen is not what it was.  Weights are compared by sums of their bits: an
+    accident does not pass, a forgery may.
+    """
+
+    def __init__(self) -> None:
+        self.optimizers: list[Optimizer] = []
+        self._network: nn.Module = nn.Module()
+        self._hooks: list[Any] = []
+        self._refused: str | None = None
+        self._number: int | None = None
+        """The step at work; None between steps."""
+        self._watched, self._computing = True, False
+        self._laid: tuple[int, ...] | None = None
+        """The gradient that may be stepped along, as a checksum."""
+        self._took: set[int] = set()
+        self._at: tuple[int, ...] = ()
+        self._frozen = ""
+
+    def refuse(self, problem: str) -> NoReturn:
+        """Raise ``CheckFailed``, now and whenever anything is asked for from here on."""
+        self._refused = self._refused or problem
+        at = "outside of every step" if self._number is None else f"in step {self._number}"
+        raise CheckFailed(
+            f"{at}: {problem}; begin the loop again, from its last checkpoint, with that mended"
+        )
+
+    def _go_on(self) -> None:
+        if self._refused is not None:
+            raise CheckFailed(f"this loop was refused before: {self._refused}")
+
+    def begin(self, network: nn.Module, optimizers: Iterable[Optimizer]) -> None:
+        """Look after ``network`` and ``optimizers``, those inside accelerate's in their place."""
+        self._network = network
+        for optimizer in optimizers:
+            inner: Any = optimizer
+            while hasattr(inner, "optimizer"):
+                inner = inner.optimizer
+            if not isinstance(inner, Optimizer):
+                raise ConfigurationError(f"{type(inner).__name__} is no optimizer of torch")
+            self.optimizers.append(inner)
+        self._trained = {id(parameter) for parameter in trainable(network)}
+        if problem := self._other_parameters():
+            raise ConfigurationError(problem)
+        self._frozen = frozen_digest(network)
+        for parameter in trainable(network):
+            hooked: Any = parameter
+            self._hooks.append(hooked.register_post_accumulate_grad_hook(self._on_gradient))
+        for optimizer in self.optimizers:
+            self._hooks.append(optimizer.register_step_pre_hook(self._before_step))
+            self._hooks.append(optimizer.register_step_post_hook(self._after_step))
+
+    def end(self) -> None:
+        """Take the hooks away."""
+        while self._hooks:
+            self._hooks.pop().remove()
+
+    def _other_parameters(self) -> str | None:
+        """Why optimizers and network no longer fit each other, or None."""
+        moved = {id(p) for one in self.optimizers for group in one.param_groups for p in group["params"]}
+        if {id(parameter) for parameter in trainable(self._network)} != self._trained:
+            return "the network trains other parameters than it did when the loop began"
+        if moved - self._trained:
+            return "an optimizer moves parameters that are not trained here, so that nothing clips them"
+        if self._trained - moved:
+            return "no optimizer moves some of the parameters that are trained"
+        return None
+
+    # between steps
+
+    def settle(self) -> None:
+        """From here on the weights stay as they are now, until a step moves them."""
+        self._at = self._state()
+
+    def _state(self) -> tuple[int, ...]:
+        return bits([*trainable(self._network), *self._network.buffers()])
+
+    def _require_still(self, when: str) -> None:
+        if self._state() != self._at:
+            self.refuse(f"weights or buffers moved {when}")
+
+    def open(self, number: int, watched: bool) -> None:
+        """Step ``number`` begins; where it is not ``watched`` only its end is looked at."""
+        self._go_on()
+        self._number, self._watched = number, watched
+        self._laid, self._took = None, set()
+
+    def close(self) -> bool:
+        """End the step at work; False where there is none."""
+        self._go_on()
+        if self._number is None:
+            self._require_still("between two steps")
+            return False
+        if self._watched:
+            if self._laid is None:
+                self.refuse("it was passed over: call backward() of each step")
+            if not self._took:
+                self.refuse("no optimizer took its gradient: step once for each backward()")
+            self._require_still("after its optimizer's step")
+        self._number, self._laid = None, None
+        return True
+
+    def finish(self) -> None:
+        """After the last step: what was frozen is what it was."""
+        self._require_still("after the last step")
+        if frozen_digest(self._network) != self._frozen:
+            self.refuse("weights that are not trained are no longer what they were")
+
+    # within a step
+
+    def lay(self, number: int, compute: Callable[[], None], by_autograd: bool) -> None:
+        """``compute`` lays the gradient of step ``number`` (``by_autograd``, or not), and nothing else."""
+        self._go_on()
+        if number != self._number:
+            self.refuse(f"backward() of step {number}, which is over")
+        if self._laid is not None:
+            self.refuse("its gradient was computed before: one backward() for each step")
+        if problem := self._other_parameters():
+            self.refuse(problem)
+        if self._watched:
+            self._require_still("before its gradient was computed")
+            if any(p.grad is not None and bool(p.grad.any()) for p in trainable(self._network)):
+                self.refuse("gradients lie there already: call optimizer.zero_grad() after each step")
+        before, drawn = self._state(), _generators()
+        self._computing = by_autograd
+        try:
+            compute()
+        except BaseException as error:
+            self._refused = f"step {number} ended with {type(error).__name__}"
+            raise
+        finally:
+            self._computing = False
+        if not all(map(torch.equal, drawn, _generators())):
+            self.refuse("the network or its loss draws random numbers (dropout?)")
+        if self._state() != before:
+            self.refuse("the network or its loss moves weights or buffers")
+        self._laid = self._gradient()
+
+    def _gradient(self) -> tuple[int, ...]:
+        return bits([torch.zeros(1) if p.grad is None else p.grad for p in trainable(self._network)])
+
+    def _on_gradient(self, _: Tensor) -> None:
+        if self._computing or (self._number is not None and not self._watched):
+            return
+        self._go_on()
+        self.refuse(
+            "a backward pass of the loop's own reached the parameters: their gradient is a step's backward()"
+        )
+
+    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        self._go_on()
+        if self._number is None:
+            self.refuse("an optimizer stepped, and the ledger knows of no such step")
+        if not self._watched:
+            return
+        if self._laid is None:
+            self.refuse("an optimizer stepped before the step's gradient was there, with its noise")
+        if id(optimizer) in self._took:
+            self.refuse("an optimizer stepped twice")
+        if any(value is not None for value in (*args[1:], *named.values())):
+            self.refuse("an optimizer was given a closure, which computes gradients of its own")
+        if problem := self._other_parameters():
+            self.refuse(problem)
+        if self._gradient() != self._laid:
+            self.refuse(
+                "the gradient is not the one that backward() laid there: it is not to be clipped, scaled or "
+                "added to (max_grad_norm 0, no gradient scaler)"
+            )
+        self._require_still("between its gradient and its optimizer's step")
+
+    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        self._took.add(id(optimizer))
+        self._at = self._state()
+
+
+# What weights are known by.
+
+
+_WHOLE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
+
+
+def bits(tensors: Iterable[Tensor]) -> tuple[int, ...]:
+    """For each tensor the sum of its numbers' bits, read as whole numbers."""
+    flat = ((one.detach().reshape(-1), _WHOLE[one.element_size()]) for one in tensors)
+    return tuple(int(values.view(kind).sum(dtype=torch.int64)) for values, kind in flat)
+
+
+def frozen_digest(network: nn.Module) -> str:
+    """The sha256 of what of ``network`` is not trained, by name: parameters and buffers."""
+    found = hashlib.sha256()
+    frozen = ((name, p) for name, p in network.named_parameters() if not p.requires_grad)
+    for name, value in (*frozen, *network.named_buffers()):
+        found.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        found.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()
+
+
+def _generators() -> list[Tensor]:
+    """The states of torch's random generators."""
+    cuda: Any = torch.cuda
+    return [torch.get_rng_state(), *(cuda.get_rng_state_all() if cuda.is_initialized() else ())]
+
+
+def world_size() -> int:
+    """How many processes train together, as torch knows them."""
+    distributed: Any = torch.distributed
+    ready = distributed.is_available() and distributed.is_initialized()
+    return int(distributed.get_world_size()) if ready else 1
