@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from redactory.training.guarantee.card import guarantee_card, guarantee_page
     from redactory.training.model import LanguageModel, load_model
     from redactory.training.models.recurrent import LstmLanguageModel
+    from redactory.training.own_loop import PrivateLoop
     from redactory.training.shard_dataset import ShardDataset
     from redactory.training.tokenizer import Tokenizer
     from redactory.training.train import train_model
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "LanguageModel",
     "LstmLanguageModel",
+    "PrivateLoop",
     "RecallMeasurement",
     "ShardDataset",
     "Tokenizer",
@@ -37,6 +39,7 @@ __all__ = [
 _WHERE = {
     "LanguageModel": "model",
     "LstmLanguageModel": "models.recurrent",
+    "PrivateLoop": "own_loop",
     "ShardDataset": "shard_dataset",
     "Tokenizer": "tokenizer",
     "guarantee_card": "guarantee.card",

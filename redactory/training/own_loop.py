@@ -176,8 +176,9 @@ class PrivateLoop:
         mechanism = self.spec.mechanism
         assert mechanism is not None
         made = _OwnIngredients(run, own, network, self.tokenizer, stream, originals, self._public_text)
-        phases = made.phases(mechanism, StepLedger(log, mechanism, stream))
+        phases = made.phases(mechanism, _Untouched(StepLedger(log, mechanism, stream), self._watch))
         require_same_text(self._public_text, head)
+        _lock_points(phases.noisy)
         if originals is not None:
             binding = f"{binding} {originals.fingerprint(stream)}"
         schedule = Schedule.of(own, phases, stream)
@@ -322,6 +323,19 @@ class OwnNetwork(Network):
         return self.model.state_dict(*given, **named)
 
 
+@dataclass(frozen=True)
+class _Untouched:
+    """The ``ledger``, which admits no sum whose computation did something else beside it."""
+
+    ledger: StepLedger
+    watch: Watch
+
+    def admit(self, step: int, clipped_sum: Tensor) -> None:
+        """See :meth:`redactory.training.ledger.Admission.admit`."""
+        self.watch.require_untouched()
+        self.ledger.admit(step, clipped_sum)
+
+
 @dataclass
 class _LeftToTheLoop(Descent):
     """The gradient stays where it is: the step along it is taken by the loop's own optimizer."""
@@ -400,6 +414,13 @@ def _require_clipped(network: Network, tokenizer: TextCodec, settings: TrainSett
         raise ConfigurationError("train.classes: the network's id2label names other classes")
     own = network.model if isinstance(network, OwnNetwork | HuggingFaceNetwork) else network
     require_exact_of(network, tokenizer.pad_id, tokenizer.end_id, needed, known, classes, type(own).__name__)
+
+
+def _lock_points(phase: Any) -> None:
+    """Points of steps with noise stay as they are, in memory too."""
+    for values in (phase.points.ids, phase.points.offsets, phase.points.labels):
+        if values is not None:
+            values.setflags(write=False)
 
 
 def _described(network: Network, optimizers: Iterable[Optimizer], public_steps: str | None) -> dict[str, Any]:

@@ -36,10 +36,11 @@ class Watch:
         self._number: int | None = None
         """The step at work; None between steps."""
         self._watched, self._computing = True, False
-        self._laid: tuple[int, ...] | None = None
-        """The gradient that may be stepped along, as a checksum."""
+        self._laid: dict[int, int] | None = None
+        """The gradient that may be stepped along: a checksum of each parameter's, by its ``id``."""
         self._took: set[int] = set()
         self._at: tuple[int, ...] = ()
+        self._drawn: list[Tensor] = []
         self._frozen = ""
 
     def refuse(self, problem: str) -> NoReturn:
@@ -101,6 +102,8 @@ class Watch:
         return bits([*trainable(self._network), *self._network.buffers()])
 
     def _require_still(self, when: str) -> None:
+        if problem := self._other_parameters():
+            self.refuse(problem)
         if self._state() != self._at:
             self.refuse(f"weights or buffers moved {when}")
 
@@ -140,29 +143,30 @@ class Watch:
             self.refuse(f"backward() of step {number}, which is over")
         if self._laid is not None:
             self.refuse("its gradient was computed before: one backward() for each step")
-        if problem := self._other_parameters():
-            self.refuse(problem)
+        if not self._watched:
+            self.settle()
+        self._require_still("before its gradient was computed")
         if self._watched:
-            self._require_still("before its gradient was computed")
             if any(p.grad is not None and bool(p.grad.any()) for p in trainable(self._network)):
                 self.refuse("gradients lie there already: call optimizer.zero_grad() after each step")
-        before, drawn = self._state(), _generators()
-        self._computing = by_autograd
+        self._drawn, self._computing = _generators(), by_autograd
         try:
-            compute()
+            with torch.enable_grad():
+                compute()
         except BaseException as error:
-            self._refused = f"step {number} ended with {type(error).__name__}"
+            self._refused = self._refused or f"step {number} ended with {type(error).__name__}"
             raise
         finally:
             self._computing = False
-        if not all(map(torch.equal, drawn, _generators())):
-            self.refuse("the network or its loss draws random numbers (dropout?)")
-        if self._state() != before:
-            self.refuse("the network or its loss moves weights or buffers")
-        self._laid = self._gradient()
+        if by_autograd:
+            self.require_untouched()
+        self._laid = _gradients(trainable(self._network))
 
-    def _gradient(self) -> tuple[int, ...]:
-        return bits([torch.zeros(1) if p.grad is None else p.grad for p in trainable(self._network)])
+    def require_untouched(self) -> None:
+        """Computing the gradient left everything else as it was: to be asked before noise is drawn."""
+        if not all(map(torch.equal, self._drawn, _generators())):
+            self.refuse("the network or its loss draws random numbers (dropout?)")
+        self._require_still("while its gradient was computed")
 
     def _on_gradient(self, _: Tensor) -> None:
         if self._computing or (self._number is not None and not self._watched):
@@ -184,9 +188,8 @@ class Watch:
             self.refuse("an optimizer stepped twice")
         if any(value is not None for value in (*args[1:], *named.values())):
             self.refuse("an optimizer was given a closure, which computes gradients of its own")
-        if problem := self._other_parameters():
-            self.refuse(problem)
-        if self._gradient() != self._laid:
+        own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        if any(self._laid.get(key) != value for key, value in _gradients(own).items()):
             self.refuse(
                 "the gradient is not the one that backward() laid there: it is not to be clipped, scaled or "
                 "added to (max_grad_norm 0, no gradient scaler)"
@@ -208,6 +211,11 @@ def bits(tensors: Iterable[Tensor]) -> tuple[int, ...]:
     """For each tensor the sum of its numbers' bits, read as whole numbers."""
     flat = ((one.detach().reshape(-1), _WHOLE[one.element_size()]) for one in tensors)
     return tuple(int(values.view(kind).sum(dtype=torch.int64)) for values, kind in flat)
+
+
+def _gradients(parameters: Iterable[nn.Parameter]) -> dict[int, int]:
+    """Of each parameter's gradient the checksum, 0 where there is none, by the parameter's ``id``."""
+    return {id(p): 0 if p.grad is None else bits([p.grad])[0] for p in parameters}
 
 
 def frozen_digest(network: nn.Module) -> str:

@@ -1,0 +1,39 @@
+"""The same with ``accelerate``, for a network of ``transformers`` that starts from nothing."""
+
+import torch
+from accelerate import Accelerator
+from transformers import GPT2Config, GPT2LMHeadModel
+
+from redactory.training import PrivateLoop, TrainSettings
+
+NO_DROPOUT = {"attn_pdrop": 0.0, "embd_pdrop": 0.0, "resid_pdrop": 0.0}
+
+
+def main() -> None:
+    settings = TrainSettings(
+        name="accelerated",
+        trainer="dpsgd",
+        epsilon=8.0,
+        sampling_rate=0.25,
+        expected_batch_size=60,
+        epochs=2,
+        max_tokens=64,
+        vocabulary_size=300,
+    )
+    torch.manual_seed(0)
+    accelerator = Accelerator(cpu=True)
+    with PrivateLoop("run", settings) as loop:
+        sizes = {"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64}
+        network = GPT2LMHeadModel(GPT2Config(vocab_size=loop.tokenizer.size, **sizes, **NO_DROPOUT))
+        optimizer = torch.optim.AdamW(network.parameters(), lr=1e-3)
+        network, optimizer = accelerator.prepare(network, optimizer)
+        for step in loop.begin(accelerator.unwrap_model(network), optimizer):
+            step.backward()  # in place of accelerator.backward(loss)
+            optimizer.step()
+            optimizer.zero_grad()
+        card = loop.finish()["guarantee"]
+    print(f"{card['steps']} steps with noise, epsilon {card['epsilon']:.2f} at delta {card['delta']}")
+
+
+if __name__ == "__main__":
+    main()

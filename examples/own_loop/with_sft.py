@@ -1,0 +1,90 @@
+"""The same with trl's ``SFTTrainer``: adapters on a model in a local folder, which is made on the spot."""
+
+import torch
+from peft import LoraConfig
+from private_steps import PrivateSteps
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedTokenizerFast,
+    Qwen3Config,
+    Qwen3ForCausalLM,
+)
+from trl import SFTConfig, SFTTrainer
+
+from redactory.training import PrivateLoop, TrainSettings
+
+FOLDER = "small-qwen3"
+
+
+class PrivateSFTTrainer(PrivateSteps, SFTTrainer):
+    """An ``SFTTrainer`` whose steps are those of a loop."""
+
+
+def make_folder() -> None:
+    """Stands for weights that are public: a tiny Qwen3 that knows nothing, over octets."""
+    pieces = ["<|endoftext|>", "<MASK>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
+    inner = Tokenizer(models.BPE(vocab={piece: number for number, piece in enumerate(pieces)}, merges=[]))
+    inner.pre_tokenizer, inner.decoder = (
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
+    end = "<|endoftext|>"
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=inner, bos_token=end, eos_token=end, additional_special_tokens=["<MASK>"]
+    )
+    tokenizer.save_pretrained(FOLDER)
+    config = Qwen3Config(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        num_key_value_heads=1,
+        head_dim=8,
+        bos_token_id=0,
+        eos_token_id=0,
+    )
+    Qwen3ForCausalLM(config).save_pretrained(FOLDER)
+
+
+def main() -> None:
+    torch.manual_seed(0)
+    make_folder()
+    settings = TrainSettings(
+        name="sft",
+        epsilon=8.0,
+        sampling_rate=0.25,
+        expected_batch_size=30,
+        epochs=2,
+        max_tokens=64,
+        minimum_plain_steps=4,
+        model={"kind": "folder", "folder": FOLDER},
+    )
+    with PrivateLoop("run", settings) as loop:
+        arguments = SFTConfig(
+            "sft-output",
+            learning_rate=1e-3,
+            max_grad_norm=0.0,
+            gradient_checkpointing=False,
+            use_cpu=True,
+            report_to="none",
+            save_strategy="no",
+            disable_tqdm=True,
+            bf16=False,
+        )
+        trainer = PrivateSFTTrainer(
+            AutoModelForCausalLM.from_pretrained(FOLDER),
+            arguments,
+            loop=loop,
+            processing_class=AutoTokenizer.from_pretrained(FOLDER),
+            peft_config=LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM"),
+        )
+        trainer.train()
+        card = trainer.summary["guarantee"]
+    print(f"{card['steps']} steps with noise, epsilon {card['epsilon']:.2f} at delta {card['delta']}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,46 @@
+"""The same as a ``transformers.Trainer``."""
+
+import torch
+from private_steps import PrivateSteps
+from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
+
+from redactory.training import PrivateLoop, TrainSettings
+
+
+class PrivateTrainer(PrivateSteps, Trainer):
+    """A ``Trainer`` whose steps are those of a loop."""
+
+
+def main() -> None:
+    settings = TrainSettings(
+        name="trainer",
+        epsilon=8.0,
+        sampling_rate=0.25,
+        expected_batch_size=30,
+        epochs=2,
+        max_tokens=64,
+        minimum_plain_steps=4,
+        vocabulary_size=300,
+    )
+    torch.manual_seed(0)
+    with PrivateLoop("run", settings) as loop:
+        sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2, "num_attention_heads": 2}
+        network = LlamaForCausalLM(LlamaConfig(vocab_size=loop.tokenizer.size, **sizes))
+        # gradients are clipped and noised already, and are not to be changed
+        arguments = TrainingArguments(
+            "trainer-output",
+            learning_rate=1e-3,
+            max_grad_norm=0.0,
+            use_cpu=True,
+            report_to="none",
+            save_strategy="no",
+            disable_tqdm=True,
+        )
+        trainer = PrivateTrainer(network, arguments, loop=loop)
+        trainer.train()
+        card = trainer.summary["guarantee"]
+    print(f"{card['steps']} steps with noise, epsilon {card['epsilon']:.2f} at delta {card['delta']}")
+
+
+if __name__ == "__main__":
+    main()

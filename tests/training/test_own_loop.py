@@ -1,0 +1,509 @@
+"""A loop of one's own: the same mechanism, bit for bit, and what it does wrong is caught."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from jsonschema import Draft202012Validator
+from safetensors.torch import load_file
+from torch import Tensor, nn
+from torch.optim import SGD, AdamW, Optimizer
+
+import redactory
+from redactory.foundation.errors import (
+    CheckFailed,
+    ConfigurationError,
+    GuaranteeError,
+    InputError,
+    RunStateError,
+)
+from redactory.foundation.records import read_records
+from redactory.foundation.stream import RandomStream
+from redactory.redaction.folder import RunFolder
+from redactory.redaction.sealing import broken_files
+from redactory.training import PrivateLoop, TrainSettings, guarantee_card, load_model, train_model
+from redactory.training.data import Batch, public_text_of
+from redactory.training.train import fresh_model
+from redactory.training.vocabulary import vocabulary_of
+from tests.training.conftest import small
+
+MakeRun = Callable[[], RunFolder]
+
+
+class Words(nn.Module):
+    """A network that knows the last word alone; ``spoilt`` is what a careless author does on the way."""
+
+    def __init__(self, vocabulary: int, seed: int = 0) -> None:
+        super().__init__()
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            self.words, self.next = nn.Embedding(vocabulary, 8), nn.Linear(8, vocabulary)
+        self.register_buffer("seen", torch.zeros(1))
+        self.spoilt: Callable[[Tensor], Tensor] = lambda states: states
+
+    def forward(self, ids: Tensor) -> Tensor:
+        found: Tensor = self.next(self.spoilt(self.words(ids)))
+        return found
+
+
+def losses(network: nn.Module, batch: Batch) -> Tensor:
+    each = F.cross_entropy(network(batch.inputs).transpose(1, 2), batch.targets, reduction="none")
+    return (each * batch.real).sum(1)
+
+
+class Bench:
+    """A loop over a run, its network and its optimizer, and what a careful author does in a step."""
+
+    def __init__(self, run: RunFolder, network: nn.Module | None = None, **changes: Any) -> None:
+        said = changes.pop("public_steps", None)
+        self.loop = PrivateLoop(run, small(**{"trainer": "dpsgd", **changes}), public_steps=said)
+        self.network: Any = network or Words(self.loop.tokenizer.size)
+        self.optimizer: Optimizer = SGD(self.network.parameters(), lr=0.5)
+
+    def begin(self, *optimizers: Optimizer) -> PrivateLoop:
+        return self.loop.begin(self.network, *(optimizers or (self.optimizer,)), losses=losses)
+
+    def carry_out(self, steps: int | None = None) -> None:
+        for _ in range(len(self.loop) if steps is None else steps):
+            next(self.loop).backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+
+    def whole(self) -> dict[str, Any]:
+        self.begin()
+        self.carry_out()
+        return self.loop.finish()
+
+
+@pytest.fixture
+def bench(fresh_run: MakeRun) -> Bench:
+    return Bench(fresh_run())
+
+
+# The same mechanism.
+
+
+def followed(run: RunFolder, settings: TrainSettings) -> dict[str, Any]:
+    """A loop that does as the settings say, from the weights that ``redactory train`` draws."""
+    vocabulary = vocabulary_of(run, settings, public_text_of(run, None))
+    network: Any = fresh_model(settings, RandomStream.from_seed(7), vocabulary).network
+    rule = AdamW if settings.optimizer == "adam" else SGD
+    plain, noisy = (rule(network.parameters(), lr=1.0, weight_decay=0.0) for _ in range(2))
+    used = (noisy,) if settings.trainer == "dpsgd" else (plain, noisy)
+    with PrivateLoop(run, settings) as loop:
+        for step in loop.begin(network, *used):
+            optimizer = noisy if step.noisy else plain
+            step.backward()
+            for group in optimizer.param_groups:
+                group["lr"] = step.learning_rate
+            optimizer.step()
+            optimizer.zero_grad()
+        return loop.finish()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"trainer": "crt"},
+        {"trainer": "dpsgd", "learning_rate_schedule": "linear", "warm_up": 0.2},
+        {"trainer": "crt-drop", "bands": 2, "average": 0.5, "optimizer": "sgd", "public_share": 0.5},
+    ],
+    ids=lambda changes: changes["trainer"],
+)
+def test_a_loop_that_follows_the_settings_gives_the_same_bits_and_the_same_card(
+    changes: dict[str, Any], fresh_run: MakeRun
+) -> None:
+    trained, own, settings = fresh_run(), fresh_run(), small(**changes)
+    told, card = train_model(trained, settings)["guarantee"], followed(own, settings)["guarantee"]
+    name = settings.model_name
+    assert own.model(name).weights.read_bytes() == trained.model(name).weights.read_bytes()
+    of_its_own = {"own_loop", "assumptions", "ledger"}
+    assert {k: v for k, v in card.items() if k not in of_its_own} == {
+        k: v for k, v in told.items() if k not in of_its_own
+    }
+    (said,) = set(card["assumptions"]) - set(told["assumptions"])
+    assert "LstmLanguageModel" in said
+    steps = [r.body for r in read_records(own.model(name).ledger) if r.type == "noisy_step"]
+    assert steps == [r.body for r in read_records(trained.model(name).ledger) if r.type == "noisy_step"]
+    assert load_model(own.model(name)).network.state_dict().keys()
+
+
+def test_the_folder_of_an_own_network_holds_its_state_dict_and_a_card(bench: Bench) -> None:
+    told = bench.whole()
+    folder = bench.loop._folder
+    kept = load_file(folder.weights)
+    assert kept.keys() == bench.network.state_dict().keys()
+    assert all(torch.equal(kept[name], value) for name, value in bench.network.state_dict().items())
+    assert broken_files(folder) == []
+    card = told["guarantee"]
+    assert (card["kind"], card["own_loop"]["public_steps"]) == ("own", None)
+    assert guarantee_card(bench.loop._run, "dpsgd") == card
+    Draft202012Validator(redactory.schema("guarantee")).validate(card)
+    head = json.loads(folder.ledger.read_text(encoding="utf-8").splitlines()[0])
+    Draft202012Validator(redactory.schema("ledger-record")).validate(head)
+    assert "test_own_loop.Words" in folder.card.read_text(encoding="utf-8")
+    with pytest.raises(InputError, match="another format"):
+        load_model(folder)
+    assert not bench.loop._run.begun()
+    assert Bench(bench.loop._run).begin().finish()["guarantee"] == card
+
+
+@pytest.mark.parametrize("steps", [0, 3])
+def test_a_loop_that_was_interrupted_goes_on_with_the_same_bits(steps: int, fresh_run: MakeRun) -> None:
+    whole, run = Bench(fresh_run(), checkpoint_steps=1), fresh_run()
+    whole.whole()
+    first = Bench(run, checkpoint_steps=1)
+    with first.loop:
+        first.begin()
+        first.carry_out(steps)
+        if steps:
+            next(first.loop).backward()  # on the ledger, and in no checkpoint
+    again = Bench(run, Words(first.loop.tokenizer.size, seed=1), checkpoint_steps=1)
+    again.begin()
+    assert len(again.loop) == 8 - max(0, steps)
+    again.carry_out()
+    again.loop.finish()
+    assert run.model("dpsgd").weights.read_bytes() == whole.loop._folder.weights.read_bytes()
+
+
+# What is done wrong, in a step with noise unless it says otherwise, and what is said of it.
+
+
+def on_own_points(b: Bench, public: bool = False) -> None:
+    """A backward pass over points that nobody drew."""
+    ids = torch.arange(6).reshape(2, 3)
+    batch = Batch(ids, ids, torch.ones_like(ids, dtype=torch.bool))
+    losses(b.network, batch).sum().backward()
+
+
+def before_noise(b: Bench) -> None:
+    next(b.loop)
+    b.optimizer.step()
+
+
+def own_backward(b: Bench) -> None:
+    next(b.loop)
+    on_own_points(b)
+
+
+def own_backward_after_noise(b: Bench) -> None:
+    next(b.loop).backward()
+    on_own_points(b)
+
+
+def own_backward_between(b: Bench) -> None:
+    on_own_points(b)
+
+
+def own_gradient(b: Bench) -> None:
+    step = next(b.loop)
+    b.network.next.bias.grad = torch.ones_like(b.network.next.bias)
+    step.backward()
+
+
+def clipped_again(b: Bench) -> None:
+    next(b.loop).backward()
+    nn.utils.clip_grad_norm_(b.network.parameters(), 1e-3)
+    b.optimizer.step()
+
+
+@torch.no_grad()
+def moved_before_the_step(b: Bench) -> None:
+    next(b.loop).backward()
+    b.network.next.bias.data[0] += 1e-6
+    b.optimizer.step()
+
+
+@torch.no_grad()
+def moved_after_the_step(b: Bench) -> None:
+    b.carry_out(1)
+    b.network.words.weight[0, 0] += 1e-6
+    next(b.loop)
+
+
+@torch.no_grad()
+def moved_at_the_end(b: Bench) -> None:
+    b.carry_out()
+    b.network.words.weight[0, 0] += 1e-6
+    b.loop.finish()
+
+
+@torch.no_grad()
+def a_buffer_moved(b: Bench) -> None:
+    next(b.loop).backward()
+    b.network.seen += 1.0
+    b.optimizer.step()
+
+
+def stepped_twice(b: Bench) -> None:
+    b.carry_out(1)
+    b.optimizer.step()
+
+
+def another_optimizer(b: Bench) -> None:
+    next(b.loop).backward()
+    SGD(b.network.parameters(), lr=0.5).step()
+    b.optimizer.step()
+
+
+def by_a_closure(b: Bench) -> None:
+    next(b.loop).backward()
+    b.optimizer.step(lambda: 0.0)  # type: ignore[arg-type]
+
+
+def between_steps(b: Bench) -> None:
+    b.optimizer.step()
+
+
+def after_the_last(b: Bench) -> None:
+    b.carry_out()
+    next(b.loop, None)
+    b.optimizer.step()
+
+
+def passed_over(b: Bench) -> None:
+    next(b.loop)
+    next(b.loop)
+
+
+def not_taken(b: Bench) -> None:
+    next(b.loop).backward()
+    next(b.loop)
+
+
+def laid_twice(b: Bench) -> None:
+    step = next(b.loop)
+    step.backward()
+    step.backward()
+
+
+def an_old_step(b: Bench) -> None:
+    step = next(b.loop)
+    step.backward()
+    b.optimizer.step()
+    b.optimizer.zero_grad()
+    next(b.loop)
+    step.backward()
+
+
+def private_points(b: Bench) -> None:
+    print(next(b.loop).batch)
+
+
+def one_more_parameter(b: Bench) -> None:
+    b.optimizer.add_param_group({"params": [nn.Parameter(torch.zeros(2))]})
+    next(b.loop).backward()
+
+
+def frozen_on_the_way(b: Bench) -> None:
+    b.network.words.weight.requires_grad_(False)
+    next(b.loop).backward()
+
+
+def dropout_on_the_way(b: Bench) -> None:
+    b.carry_out(1)
+    b.network.spoilt = lambda states: F.dropout(states, 0.5)
+    next(b.loop).backward()
+
+
+def counted_on_the_way(b: Bench) -> None:
+    def spoilt(states: Tensor) -> Tensor:
+        b.network.seen += len(states)
+        return states
+
+    b.network.spoilt = spoilt
+    next(b.loop).backward()
+
+
+def centred_over_the_batch(b: Bench) -> None:
+    b.network.spoilt = lambda states: states - states.mean(0, keepdim=True).detach()
+    next(b.loop).backward()
+
+
+MISUSE = {
+    before_noise: "stepped before the step's gradient was there",
+    own_backward: "in step 1: a backward pass of the loop's own",
+    own_backward_after_noise: "a backward pass of the loop's own",
+    own_backward_between: "outside of every step: a backward pass",
+    own_gradient: "gradients lie there already",
+    clipped_again: "max_grad_norm 0",
+    moved_before_the_step: "moved between its gradient and its optimizer's step",
+    moved_after_the_step: "moved after its optimizer's step",
+    moved_at_the_end: "moved after its optimizer's step",
+    a_buffer_moved: "weights or buffers moved",
+    stepped_twice: "stepped twice",
+    another_optimizer: "moved between its gradient",
+    by_a_closure: "closure",
+    between_steps: "the ledger knows of no such step",
+    after_the_last: "the ledger knows of no such step",
+    passed_over: "passed over",
+    not_taken: "no optimizer took its gradient",
+    laid_twice: "computed before",
+    an_old_step: "step 1, which is over",
+    private_points: "are private, and not handed out",
+    one_more_parameter: "moves parameters that are not trained here",
+    frozen_on_the_way: "trains other parameters",
+    dropout_on_the_way: "draws random numbers",
+    counted_on_the_way: "moved while its gradient was computed",
+    centred_over_the_batch: "among other points",
+}
+
+
+@pytest.mark.parametrize("wrong", MISUSE, ids=lambda wrong: wrong.__name__)
+def test_misuse_is_refused_from_then_on_and_costs_no_step(
+    wrong: Callable[[Bench], None], bench: Bench
+) -> None:
+    bench.begin()
+    with pytest.raises((CheckFailed, ConfigurationError), match=MISUSE[wrong]):
+        wrong(bench)
+    for anything in (lambda: next(bench.loop), bench.loop.finish):
+        with pytest.raises(CheckFailed, match="refused before"):
+            anything()
+    with pytest.raises(GuaranteeError, match="not finished"):
+        guarantee_card(bench.loop._run, "dpsgd")
+    bench.loop.close()
+    again = Bench(bench.loop._run)
+    again.whole()
+    assert len([r for r in read_records(again.loop._folder.ledger) if r.type == "noisy_step"]) == 8
+
+
+def batch_norm(network: Any) -> None:
+    network.between = nn.BatchNorm1d(8)
+
+
+def dropout(network: Any) -> None:
+    drop = nn.Dropout(0.5)
+    network.spoilt = drop.forward
+
+
+def centred(network: Any) -> None:
+    network.spoilt = lambda states: states - states.mean((0, 1), keepdim=True)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (batch_norm, "batch normalisation"),
+        (dropout, "dropout"),
+        (centred, "beside a longer one"),
+    ],
+)
+def test_a_network_that_is_not_clipped_exactly_costs_nothing(
+    spoil: Callable[[Any], None], said: str, bench: Bench
+) -> None:
+    spoil(bench.network)
+    bench.optimizer = SGD(bench.network.parameters(), lr=0.5)
+    with pytest.raises(ConfigurationError, match=said):
+        bench.begin()
+    assert not bench.loop._folder.root.exists()
+
+
+def test_optimizers_move_exactly_what_is_clipped(bench: Bench) -> None:
+    network = bench.network
+    beside = SGD([*network.parameters(), nn.Parameter(torch.zeros(2))], lr=0.5)
+    for given, said in (
+        ((SGD(network.words.parameters(), lr=0.5),), "no optimizer moves some"),
+        ((beside,), "not trained here"),
+        (("adam",), "no optimizer of torch"),
+    ):
+        bench = Bench(bench.loop._run, network)
+        with pytest.raises(ConfigurationError, match=said):
+            bench.begin(*given)  # type: ignore[arg-type]
+    both = SGD(network.words.parameters(), lr=0.5), SGD(network.next.parameters(), lr=0.1)
+    shared = Bench(bench.loop._run, network)
+    for step in shared.begin(*both):
+        step.backward()
+        for optimizer in both:
+            optimizer.step()
+            optimizer.zero_grad()
+    assert shared.loop.finish()["steps"] == 8
+
+
+def test_data_that_changed_are_refused_on_the_way_and_at_the_end(fresh_run: MakeRun) -> None:
+    at_the_end, on_the_way = Bench(fresh_run()), Bench(fresh_run())
+    at_the_end.begin()
+    at_the_end.carry_out()
+    on_the_way.begin()
+    on_the_way.carry_out(2)
+    on_the_way.loop.close()
+    for bench in (at_the_end, on_the_way):
+        (part,) = bench.loop._run.vault.glob("part-*")
+        part.write_bytes(part.read_bytes() + b"\n")
+    with pytest.raises(CheckFailed, match="parts of vault"):
+        at_the_end.loop.finish()
+    with pytest.raises(CheckFailed, match="parts of vault"):
+        Bench(on_the_way.loop._run).begin()
+
+
+def test_points_cannot_be_changed_in_memory(bench: Bench) -> None:
+    bench.begin()
+    with pytest.raises(ValueError, match="read-only"):
+        next(bench.loop)._step.phase.points.ids[0] = 1  # type: ignore[attr-defined]
+
+
+def test_one_ledger_has_one_loop(fresh_run: MakeRun) -> None:
+    own, trained = Bench(fresh_run()), fresh_run()
+    own.begin()
+    own.carry_out(2)
+    with pytest.raises(RunStateError, match="of the loop's steps are not done"):
+        own.loop.finish()
+    own.loop.close()
+    run = own.loop._run
+    with pytest.raises(RunStateError, match="own_loop"):
+        train_model(run, small(trainer="dpsgd"))
+    larger = Words(own.loop.tokenizer.size + 1)
+    with pytest.raises(RunStateError, match="own_loop"):
+        Bench(run, larger).begin()
+    Bench(run).whole()
+    with pytest.raises(RunStateError, match="loop around its steps"):
+        train_model(run, small(trainer="dpsgd"))
+    train_model(trained, small(trainer="dpsgd"))
+    with pytest.raises(RunStateError, match="loop around its steps"):
+        Bench(trained).begin().finish()
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"trainer": "sgd"}, "no steps with noise"),
+        ({"trainer": "crt", "held_out": 0.1}, "train.held_out"),
+        ({"workers": 2}, "train.workers"),
+    ],
+)
+def test_settings_that_a_loop_cannot_follow_are_refused(
+    changes: dict[str, Any], said: str, fresh_run: MakeRun
+) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        Bench(fresh_run(), **changes)
+
+
+def test_what_steps_without_noise_learn_from_is_the_loops_or_said_on_the_card(fresh_run: MakeRun) -> None:
+    strict = Bench(fresh_run(), trainer="crt")
+    step = next(strict.begin())
+    assert not step.noisy
+    assert len(step.batch.inputs)
+    with pytest.raises(CheckFailed, match="a backward pass of the loop's own"):
+        on_own_points(strict)
+    said = "a dictionary"
+    free = Bench(fresh_run(), trainer="crt", public_steps=said)
+    free.begin()
+    for step in free.loop:
+        if step.noisy:
+            step.backward()
+        else:
+            on_own_points(free)
+            free.optimizer.step()
+        free.optimizer.step()
+        free.optimizer.zero_grad()
+    card = free.loop.finish()["guarantee"]
+    assert card["own_loop"]["public_steps"] == said
+    assert any(said in words for words in card["assumptions"])
+    careless = Bench(fresh_run(), trainer="crt", public_steps=said)
+    assert next(step for step in careless.begin() if step.noisy).number > 1
+    with pytest.raises(CheckFailed, match="a backward pass of the loop's own"):
+        on_own_points(careless)
