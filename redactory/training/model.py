@@ -57,6 +57,7 @@ from redactory.training.models.settings import (
     ModelSettings,
     TransformerSettings,
 )
+from redactory.training.own_network import OWN_KIND
 from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, of_ours
 
 if TYPE_CHECKING:
@@ -70,8 +71,6 @@ _RECURRENT: dict[str, tuple[Any, Any]] = {
 }
 """By kind: the encoder below a classifier, and the language model.  All others are of Hugging Face."""
 _FORMATS = {encoder.FORMAT: (encoder, language) for encoder, language in _RECURRENT.values()}
-OWN_KIND = "own"
-"""The kind of a network that a loop of one's own brought, and nobody but its author can build again."""
 _SEQUENCE = "ForSequenceClassification"
 _READ = "max_tokens"
 """The key of ``config.json`` that says how much of a text a classifier reads."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -15,46 +15,37 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from redactory.foundation.canonical import file_sha256, hash_of
+from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import commit
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import RecordLog
-from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import is_finished
 from redactory.training.data import Batch, parent_digest, public_text_of
-from redactory.training.guarantee.budget import Budget
 from redactory.training.guarantee.figures import live_epsilon, no_remark
-from redactory.training.ledger import END, NOISY_STEP, StepLedger, begin_or_resume, require_same_head
+from redactory.training.ledger import END, NOISY_STEP, StepLedger, require_same_head
 from redactory.training.loop import Checkpoint, Ingredients, Schedule, Step, steps_left
-from redactory.training.model import OWN_KIND, LanguageModel, TextClassifier, save_model
-from redactory.training.models.hugging_face import (
-    CausalNetwork,
-    ClassifierNetwork,
-    HuggingFaceNetwork,
-    require_exact_of,
-)
+from redactory.training.model import LanguageModel, TextClassifier, save_model
+from redactory.training.models.hugging_face import ClassifierNetwork, has_adapters
 from redactory.training.models.network import Network
 from redactory.training.numerics import settled
+from redactory.training.own_network import Losses, class_of, described, own_network, require_own_clipped
 from redactory.training.settings import TrainSettings
 from redactory.training.steps import Average, Descent, PlainPhase, make_optimizer
 from redactory.training.tokenizer import TextCodec
 from redactory.training.train import (
+    admitted,
     begun,
     finish,
     promised,
-    require_room,
     require_same_text,
     require_sources,
     summary_of,
     update_norms,
 )
 from redactory.training.trainers import trainer_of
-from redactory.training.watch import Watch, frozen_digest, world_size
-
-Losses = Callable[[Any, Batch], Tensor]
-"""From a network and a batch to the loss of each of its points, [B]."""
+from redactory.training.watch import Watch, world_size
 
 
 class PrivateLoop:
@@ -127,7 +118,6 @@ class PrivateLoop:
 
     def close(self) -> None:
         """Let go of the ledger, the network and the optimizers; what is not finished can be begun again."""
-        self._watch.end()
         self._opened.close()
 
     def begin(self, network: nn.Module, *optimizers: Optimizer, losses: Losses | None = None) -> Self:
@@ -144,12 +134,13 @@ class PrivateLoop:
             return self
         require_sources(self._run, self._settings)
         with ExitStack() as stack:
+            stack.callback(self._watch.end)
             log = stack.enter_context(begun(self._run, self._settings))
             if log.records and log.records[-1].type == END:
                 head = log.records[0].body
                 require_same_head(log, {**self._head, "own_loop": head.get("own_loop")})
             else:
-                self._prepare(log, _network_of(network, self._settings, losses), optimizers)
+                self._prepare(log, own_network(network, self._settings.task, losses), optimizers)
             self._log, self._opened = log, stack.pop_all()
         return self
 
@@ -157,21 +148,16 @@ class PrivateLoop:
         """Everything between the ledger's head and the first step that is left."""
         run, own, name = self._run, self._settings, self._settings.model_name
         self._network = network
-        _require_clipped(network, self.tokenizer, own)
+        require_own_clipped(network, self.tokenizer, own)
         self._watch.begin(network, optimizers)
-        head = {**self._head, "own_loop": _described(network, self._watch.optimizers, self._public_steps)}
-        first, path = not log.records, run.first_weights(name)
-        if first:
+        moved = self._watch.optimizers
+        loop = {"optimizers": [class_of(one) for one in moved], "public_steps": self._public_steps}
+        head = {**self._head, "own_loop": {**described(network), "frozen": self._watch.frozen, **loop}}
+        path = run.first_weights(name)
+        if not log.records:
             for leftover in (path, run.checkpoint(name)):
                 leftover.unlink(missing_ok=True)  # of a training whose ledger is gone
-        budget = Budget.of(own)
-        if budget:
-            require_room(budget, run, self.spec, head["base"], not first, self._progress)
-        originals = trainer_of(own).originals(run, own)
-        stream = begin_or_resume(log, head, run.root_key(name), own.seed)
-        binding = hash_of(log.records[0].body)
-        if budget and self.spec.spending:
-            budget.reserve(binding, f"{run.root.name}/{name}", self.spec.spending)
+        originals, stream, binding = admitted(run, self.spec, log, head, self._progress)
         _keep_or_restore(network, path)
         mechanism = self.spec.mechanism
         assert mechanism is not None
@@ -179,12 +165,9 @@ class PrivateLoop:
         phases = made.phases(mechanism, _Untouched(StepLedger(log, mechanism, stream), self._watch))
         require_same_text(self._public_text, head)
         _lock_points(phases.noisy)
-        if originals is not None:
-            binding = f"{binding} {originals.fingerprint(stream)}"
         schedule = Schedule.of(own, phases, stream)
         start = len(schedule) - round(own.average * len(schedule)) + 1
         average = Average(network, start) if own.average else None
-        moved = self._watch.optimizers
         self._left = steps_left(
             schedule,
             Checkpoint(run.checkpoint(name), binding, network, moved, phases.correlated, average),
@@ -251,6 +234,9 @@ class PrivateLoop:
         model: Any = LanguageModel(self.tokenizer, network)  # type: ignore[arg-type]
         if isinstance(network, ClassifierNetwork):
             model = TextClassifier(self.tokenizer, network, own.max_tokens)
+        if has_adapters(getattr(network, "model", None)):
+            for adapters in network.model.peft_config.values():  # type: ignore[union-attr]
+                adapters.base_model_name_or_path = Path(adapters.base_model_name_or_path or "").name
         moved = update_norms(load_file(self._run.first_weights(own.model_name)), network)
         files = [path.relative_to(folder.root).as_posix() for path in save_model(folder, model)]
         weights = file_sha256(folder.weights)
@@ -293,34 +279,6 @@ class OwnStep:
         self._watch.lay(
             self.number, partial(self._step.phase.step, self._step.number), by_autograd=not self.noisy
         )
-
-
-class OwnNetwork(Network):
-    """Any ``model`` with ``losses``, which gives the loss of each point of a batch.
-
-    Formal guarantees: those of :class:`Network` as far as they are checked (:class:`PrivateLoop`).
-    """
-
-    FORMAT = "redactory-own-network/1"
-
-    def __init__(self, model: nn.Module, losses: Losses) -> None:
-        super().__init__()
-        self.model, self._losses = model, losses
-
-    def initialise(self, stream: RandomStream) -> None:
-        """Leave the weights as they are."""
-
-    def describe(self) -> dict[str, Any]:
-        """The class; whoever wrote it can build it again."""
-        return {"format": self.FORMAT, "network": _class_of(self.model)}
-
-    def point_losses(self, batch: Batch) -> Tensor:
-        """The loss of each point, [B]."""
-        return self._losses(self.model, batch)
-
-    def state_dict(self, *given: Any, **named: Any) -> Any:
-        """That of the model by itself: it is what a folder holds."""
-        return self.model.state_dict(*given, **named)
 
 
 @dataclass(frozen=True)
@@ -372,74 +330,11 @@ def _require_possible(settings: TrainSettings) -> None:
         )
 
 
-def _network_of(network: nn.Module, settings: TrainSettings, losses: Losses | None) -> Network:
-    """``network`` as the steps need it."""
-    if isinstance(network, Network):
-        return network
-    if hasattr(network, "get_input_embeddings") and hasattr(network, "config"):
-        kind = ClassifierNetwork if settings.task == "classify" else CausalNetwork
-        found = kind(network, pretrained=True)
-        if losses is not None:
-            vars(found)["point_losses"] = partial(losses, network)
-        return found
-    if losses is None:
-        raise ConfigurationError(
-            f"{type(network).__name__} is no network of Hugging Face: give losses, a function from the "
-            "network and a batch to the loss of each point, [B]"
-        )
-    return OwnNetwork(network, losses)
-
-
-def _require_clipped(network: Network, tokenizer: TextCodec, settings: TrainSettings) -> None:
-    """``ConfigurationError`` where ``network`` is elsewhere, too small, or not clipped exactly."""
-    if network.device.type != settings.device:
-        raise ConfigurationError(
-            f"train.device: the network is on {network.device.type}, and {settings.device} is asked for: "
-            "move it there, or give train.device"
-        )
-    needed = settings.max_tokens + (settings.task == "classify")
-    if network.context is not None and needed > network.context:
-        raise ConfigurationError(
-            f"train.max_tokens: the network reads {network.context} tokens, and {needed} are asked for"
-        )
-    known, classes = tokenizer.size, len(settings.classes)
-    if isinstance(network, HuggingFaceNetwork):
-        known = len(network.model.get_input_embeddings().weight)
-    if known < tokenizer.size:
-        raise ConfigurationError(
-            f"the network knows {known} tokens, and the vocabulary has {tokenizer.size}: "
-            "network.resize_token_embeddings(loop.tokenizer.size), before the optimizer is made"
-        )
-    if isinstance(network, ClassifierNetwork) and network.classes != settings.classes:
-        raise ConfigurationError("train.classes: the network's id2label names other classes")
-    own = network.model if isinstance(network, OwnNetwork | HuggingFaceNetwork) else network
-    require_exact_of(network, tokenizer.pad_id, tokenizer.end_id, needed, known, classes, type(own).__name__)
-
-
 def _lock_points(phase: Any) -> None:
     """Points of steps with noise stay as they are, in memory too."""
     for values in (phase.points.ids, phase.points.offsets, phase.points.labels):
         if values is not None:
             values.setflags(write=False)
-
-
-def _described(network: Network, optimizers: Iterable[Optimizer], public_steps: str | None) -> dict[str, Any]:
-    """What the ledger's head says of the loop; it must be the same when the loop is begun again."""
-    own: Any = network.model if isinstance(network, OwnNetwork | HuggingFaceNetwork) else network
-    kind = network.model.config.model_type if isinstance(network, HuggingFaceNetwork) else None
-    shapes = {name: list(p.shape) for name, p in network.named_parameters() if p.requires_grad}
-    return {
-        "network": _class_of(own),
-        "model_type": kind or getattr(getattr(own, "encoder", own), "KIND", OWN_KIND),
-        "trained": hash_of(shapes),
-        "frozen": frozen_digest(network),
-        "optimizers": [_class_of(optimizer) for optimizer in optimizers],
-        "public_steps": public_steps,
-    }
-
-
-def _class_of(thing: object) -> str:
-    return f"{type(thing).__module__}.{type(thing).__qualname__}"
 
 
 @torch.no_grad()

@@ -58,6 +58,7 @@ from redactory.training.settings import TrainSettings, as_now, settings_json
 from redactory.training.steps import Average
 from redactory.training.trainers import trainer_of
 from redactory.training.uedp.local_update import update_map
+from redactory.training.uedp.units import Originals
 from redactory.training.vocabulary import (
     Vocabulary,
     fit_of,
@@ -133,7 +134,7 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
     trainer, name = trainer_of(settings), settings.model_name
     public_text = public_text_of(run, settings.public_text)
     spec, head, vocabulary = promised(run, settings, parent, public_text, progress)
-    mechanism, spending = spec.mechanism, spec.spending
+    mechanism = spec.mechanism
     if log.records and log.records[-1].type == END:
         require_same_head(log, head)
         return
@@ -143,14 +144,7 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
     model = _built(settings, vocabulary)
     if trainer.in_pieces(settings):
         require_clippable(model, settings.max_tokens)
-    budget, named = Budget.of(settings), f"{run.root.name}/{name}"
-    if budget:
-        require_room(budget, run, spec, head["base"], bool(log.records), progress)
-    originals = trainer.originals(run, settings)
-    stream = begin_or_resume(log, head, run.root_key(name), settings.seed)
-    binding = hash_of(log.records[0].body)
-    if budget and spending:
-        budget.reserve(binding, named, spending)
+    originals, stream, binding = admitted(run, spec, log, head, progress)
     _draw(model, settings, stream)
     shared_out = settings.workers if trainer.in_pieces(settings) else 1
     with (
@@ -170,8 +164,6 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
         if curve:
             curve.beside = partial(_constants, mechanism, phases)
         optimizers = [phase.descent.optimizer for phase in phases if phase]
-        if originals is not None:
-            binding = f"{binding} {originals.fingerprint(stream)}"
         schedule = Schedule.of(settings, phases, stream)
         first = len(schedule) - round(settings.average * len(schedule)) + 1
         average = Average(model.network, first) if settings.average else None
@@ -222,24 +214,30 @@ def promised(
     return spec, head, vocabulary
 
 
-def require_room(
-    budget: Budget,
-    run: RunFolder,
-    spec: TrainingSpec,
-    base: dict[str, Any] | None,
-    begun: bool,
-    progress: Progress,
-) -> None:
-    """``BudgetExceeded`` unless ``budget`` has room for the training, where it was not ``begun``."""
-    if spec.selection:
+def admitted(
+    run: RunFolder, spec: TrainingSpec, log: RecordLog, head: dict[str, Any], progress: Progress
+) -> tuple[Originals | None, RandomStream, str]:
+    """The originals, the stream, and what checkpoints are bound to; the ledger has its ``head``.
+
+    ``BudgetExceeded`` where the budget has no room, before anything is recorded.
+    """
+    settings, base, name = spec.settings, head["base"], spec.settings.model_name
+    budget, named = Budget.of(settings), f"{run.root.name}/{name}"
+    if budget and spec.selection:
         # noise that was drawn was spent, whoever booked it
         budget.reserve_selection(spec.selection, run.root.name)
-    if spec.broken or not begun:
+    if budget and (spec.broken or not log.records):
         with waiting(progress, "account budget"):
             if base and START in base:
                 head_of_start = read_records(run.model(base[START]).ledger)[0].body
                 budget.require_booked(hash_of(head_of_start), f"{run.root.name}/{base[START]}")
-            budget.require_room(f"{run.root.name}/{spec.settings.model_name}", spec.spending, spec.broken)
+            budget.require_room(named, spec.spending, spec.broken)
+    originals = spec.trainer.originals(run, settings)
+    stream = begin_or_resume(log, head, run.root_key(name), settings.seed)
+    binding = hash_of(log.records[0].body)
+    if budget and spec.spending:
+        budget.reserve(binding, named, spec.spending)
+    return originals, stream, binding if originals is None else f"{binding} {originals.fingerprint(stream)}"
 
 
 def _constants(mechanism: AnyMechanism | None, phases: Phases) -> dict[str, float]:

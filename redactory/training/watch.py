@@ -41,7 +41,7 @@ class Watch:
         self._took: set[int] = set()
         self._at: tuple[int, ...] = ()
         self._drawn: list[Tensor] = []
-        self._frozen = ""
+        self.frozen = ""
 
     def refuse(self, problem: str) -> NoReturn:
         """Raise ``CheckFailed``, now and whenever anything is asked for from here on."""
@@ -68,7 +68,7 @@ class Watch:
         self._trained = {id(parameter) for parameter in trainable(network)}
         if problem := self._other_parameters():
             raise ConfigurationError(problem)
-        self._frozen = frozen_digest(network)
+        self.frozen = frozen_digest(network)
         for parameter in trainable(network):
             hooked: Any = parameter
             self._hooks.append(hooked.register_post_accumulate_grad_hook(self._on_gradient))
@@ -131,7 +131,7 @@ class Watch:
     def finish(self) -> None:
         """After the last step: what was frozen is what it was."""
         self._require_still("after the last step")
-        if frozen_digest(self._network) != self._frozen:
+        if frozen_digest(self._network) != self.frozen:
             self.refuse("weights that are not trained are no longer what they were")
 
     # within a step
@@ -146,9 +146,8 @@ class Watch:
         if not self._watched:
             self.settle()
         self._require_still("before its gradient was computed")
-        if self._watched:
-            if any(p.grad is not None and bool(p.grad.any()) for p in trainable(self._network)):
-                self.refuse("gradients lie there already: call optimizer.zero_grad() after each step")
+        if self._watched and any(_gradients(trainable(self._network)).values()):
+            self.refuse("gradients lie there already: call optimizer.zero_grad() after each step")
         self._drawn, self._computing = _generators(), by_autograd
         try:
             with torch.enable_grad():

@@ -1,0 +1,123 @@
+"""A network that somebody else wrote: as the steps of a training need it, and what is asked of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from torch import Tensor, nn
+
+from redactory.foundation.canonical import hash_of
+from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.stream import RandomStream
+from redactory.training.data import Batch
+from redactory.training.models.hugging_face import (
+    CausalNetwork,
+    ClassifierNetwork,
+    HuggingFaceNetwork,
+    require_exact_of,
+)
+from redactory.training.models.network import Network
+from redactory.training.settings import TrainSettings
+from redactory.training.tokenizer import TextCodec
+
+OWN_KIND = "own"
+"""The kind of a network that nobody but its author can build again."""
+Losses = Callable[[Any, Batch], Tensor]
+"""From a network and a batch to the loss of each of its points, [B]."""
+
+
+class OwnNetwork(Network):
+    """Any ``model`` with ``losses``, which gives the loss of each point of a batch.
+
+    Formal guarantees: those of :class:`redactory.training.models.network.Network`, as far as they are
+    checked (:func:`require_own_clipped`).
+    """
+
+    FORMAT = "redactory-own-network/1"
+
+    def __init__(self, model: nn.Module, losses: Losses) -> None:
+        super().__init__()
+        self.model, self._losses = model, losses
+
+    def initialise(self, stream: RandomStream) -> None:
+        """Leave the weights as they are."""
+
+    def describe(self) -> dict[str, Any]:
+        """The class; whoever wrote it can build it again."""
+        return {"format": self.FORMAT, "network": class_of(self.model)}
+
+    def point_losses(self, batch: Batch) -> Tensor:
+        """The loss of each point, [B]."""
+        return self._losses(self.model, batch)
+
+    def state_dict(self, *given: Any, **named: Any) -> Any:
+        """That of the model by itself: it is what a folder holds."""
+        return self.model.state_dict(*given, **named)
+
+
+def own_network(network: nn.Module, task: str, losses: Losses | None) -> Network:
+    """``network`` as the steps need it."""
+    if isinstance(network, Network):
+        return network
+    if hasattr(network, "get_input_embeddings") and hasattr(network, "config"):
+        kind = ClassifierNetwork if task == "classify" else CausalNetwork
+        found = kind(network, pretrained=True)
+        if losses is not None:
+            vars(found)["point_losses"] = partial(losses, network)
+        return found
+    if losses is None:
+        raise ConfigurationError(
+            f"{type(network).__name__} is no network of Hugging Face: give losses, a function from the "
+            "network and a batch to the loss of each point, [B]"
+        )
+    return OwnNetwork(network, losses)
+
+
+def require_own_clipped(network: Network, tokenizer: TextCodec, settings: TrainSettings) -> None:
+    """``ConfigurationError`` where ``network`` is elsewhere, too small, or not clipped exactly."""
+    if network.device.type != settings.device:
+        raise ConfigurationError(
+            f"train.device: the network is on {network.device.type}, and {settings.device} is asked for: "
+            "move it there, or give train.device"
+        )
+    needed = settings.max_tokens + (settings.task == "classify")
+    if network.context is not None and needed > network.context:
+        raise ConfigurationError(
+            f"train.max_tokens: the network reads {network.context} tokens, and {needed} are asked for"
+        )
+    known, classes = tokenizer.size, len(settings.classes)
+    if isinstance(network, HuggingFaceNetwork):
+        known = len(network.model.get_input_embeddings().weight)
+    if known < tokenizer.size:
+        raise ConfigurationError(
+            f"the network knows {known} tokens, and the vocabulary has {tokenizer.size}: "
+            "network.resize_token_embeddings(loop.tokenizer.size), before the optimizer is made"
+        )
+    if isinstance(network, ClassifierNetwork) and network.classes != settings.classes:
+        raise ConfigurationError("train.classes: the network's id2label names other classes")
+    require_exact_of(
+        network, tokenizer.pad_id, tokenizer.end_id, needed, known, classes, type(_within(network)).__name__
+    )
+
+
+def described(network: Network) -> dict[str, Any]:
+    """What a ledger says of the network; it must be the same when a loop is begun again."""
+    own = _within(network)
+    kind = network.model.config.model_type if isinstance(network, HuggingFaceNetwork) else None
+    shapes = {name: list(p.shape) for name, p in network.named_parameters() if p.requires_grad}
+    return {
+        "network": class_of(own),
+        "model_type": kind or getattr(getattr(own, "encoder", own), "KIND", OWN_KIND),
+        "trained": hash_of(shapes),
+    }
+
+
+def class_of(thing: object) -> str:
+    """The class of ``thing``, with its module."""
+    return f"{type(thing).__module__}.{type(thing).__qualname__}"
+
+
+def _within(network: Network) -> Any:
+    return network.model if isinstance(network, OwnNetwork | HuggingFaceNetwork) else network
