@@ -49,12 +49,13 @@ def losses(network: nn.Module, batch) -> Tensor:
 def main() -> None:
     settings = TrainSettings(
         name="plain",
-        epsilon=8.0,
+        noise_multiplier=1.0,
+        threads=1,
         sampling_rate=0.25,
         expected_batch_size=30,
-        epochs=2,
-        max_tokens=64,
-        minimum_plain_steps=4,
+        epochs=1,
+        max_tokens=32,
+        minimum_plain_steps=2,
         vocabulary_size=300,
     )
     torch.manual_seed(0)

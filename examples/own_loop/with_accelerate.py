@@ -13,11 +13,12 @@ def main() -> None:
     settings = TrainSettings(
         name="accelerated",
         trainer="dpsgd",
-        epsilon=8.0,
+        noise_multiplier=1.0,
+        threads=1,
         sampling_rate=0.25,
         expected_batch_size=60,
-        epochs=2,
-        max_tokens=64,
+        epochs=1,
+        max_tokens=32,
         vocabulary_size=300,
     )
     torch.manual_seed(0)

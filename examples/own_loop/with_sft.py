@@ -54,12 +54,13 @@ def main() -> None:
     make_folder()
     settings = TrainSettings(
         name="sft",
-        epsilon=8.0,
+        noise_multiplier=1.0,
+        threads=1,
         sampling_rate=0.25,
         expected_batch_size=30,
-        epochs=2,
-        max_tokens=64,
-        minimum_plain_steps=4,
+        epochs=1,
+        max_tokens=32,
+        minimum_plain_steps=2,
         model={"kind": "folder", "folder": FOLDER},
     )
     with PrivateLoop("run", settings) as loop:

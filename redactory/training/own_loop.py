@@ -234,9 +234,10 @@ class PrivateLoop:
         model: Any = LanguageModel(self.tokenizer, network)  # type: ignore[arg-type]
         if isinstance(network, ClassifierNetwork):
             model = TextClassifier(self.tokenizer, network, own.max_tokens)
-        if has_adapters(getattr(network, "model", None)):
-            for adapters in network.model.peft_config.values():  # type: ignore[union-attr]
-                adapters.base_model_name_or_path = Path(adapters.base_model_name_or_path or "").name
+        inner: Any = getattr(network, "model", None)
+        for adapters in inner.peft_config.values() if has_adapters(inner) else ():
+            # its name, and not where it lies
+            adapters.base_model_name_or_path = Path(adapters.base_model_name_or_path or "").name
         moved = update_norms(load_file(self._run.first_weights(own.model_name)), network)
         files = [path.relative_to(folder.root).as_posix() for path in save_model(folder, model)]
         weights = file_sha256(folder.weights)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from jsonschema import Draft202012Validator
+from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
+from transformers import AutoModelForCausalLM
 
 import redactory
 from redactory.foundation.errors import (
@@ -31,6 +34,7 @@ from redactory.training.data import Batch, public_text_of
 from redactory.training.train import fresh_model
 from redactory.training.vocabulary import vocabulary_of
 from tests.training.conftest import small
+from tests.training.tiny_folders import causal_folder
 
 MakeRun = Callable[[], RunFolder]
 
@@ -151,6 +155,31 @@ def test_the_folder_of_an_own_network_holds_its_state_dict_and_a_card(bench: Ben
         load_model(folder)
     assert not bench.loop._run.begun()
     assert Bench(bench.loop._run).begin().finish()["guarantee"] == card
+
+
+def test_a_network_of_hugging_face_is_saved_as_its_library_reads_it(
+    fresh_run: MakeRun, tmp_path: Path
+) -> None:
+    run, base = fresh_run(), causal_folder(tmp_path / "base", "llama", attention_dropout=0.0)
+    bench = Bench(run, nn.Linear(1, 1), model={"kind": "folder", "folder": base}, max_tokens=40, name="own")
+    model: Any = AutoModelForCausalLM.from_pretrained(base)
+    model.resize_token_embeddings(bench.loop.tokenizer.size)
+    adapted: Any = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj"]))
+    optimizer = AdamW([p for p in adapted.parameters() if p.requires_grad], lr=0.01)
+    for step in bench.loop.begin(adapted, optimizer):
+        step.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    told, folder = bench.loop.finish(), run.model("own")
+    assert (told["guarantee"]["kind"], told["guarantee"]["own_loop"]["model_type"]) == ("llama", "llama")
+    ids = torch.arange(5)[None]
+    plain: Any = AutoModelForCausalLM.from_pretrained(folder.root)
+    ours: Any = load_model(folder).network
+    expected = adapted.eval()(input_ids=ids).logits
+    assert torch.allclose(plain(input_ids=ids).logits, expected, atol=1e-5)
+    assert torch.allclose(ours.model(input_ids=ids).logits, expected, atol=1e-5)
+    kept = json.loads((folder.root / "adapter" / "adapter_config.json").read_text(encoding="utf-8"))
+    assert kept["base_model_name_or_path"] == "base"
 
 
 @pytest.mark.parametrize("steps", [0, 3])
