@@ -55,6 +55,7 @@ def main() -> None:
     settings = TrainSettings(
         name="sft",
         noise_multiplier=1.0,
+        group_sizes=(),  # no figures for groups, which take a second
         threads=1,
         sampling_rate=0.25,
         expected_batch_size=30,
