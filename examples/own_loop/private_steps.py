@@ -17,7 +17,7 @@ class PrivateSteps:
     """
 
     def __init__(self, *given: Any, loop: PrivateLoop, **named: Any) -> None:
-        if named.get("train_dataset") is not None:
+        if named.pop("train_dataset", None) is not None:
             raise ValueError("train_dataset: the loop draws the points of every step by itself; leave it out")
         self.loop, self.summary = loop, dict[str, Any]()
         # a row that nobody reads, for trainers that ask for one

@@ -166,7 +166,7 @@ class RunFolder(SealedFolder):
         return self.state / f"train-{model}.checkpoint"
 
     def first_weights(self, model: str) -> Path:
-        """What the weights of ``model`` were before its first step, in a loop of one's own, while it lasts."""
+        """What the weights of ``model`` were before the first step of a loop of one's own, while it lasts."""
         return self.state / f"train-{model}.first"
 
     def begun(self) -> list[Path]:

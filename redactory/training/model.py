@@ -57,7 +57,7 @@ from redactory.training.models.settings import (
     ModelSettings,
     TransformerSettings,
 )
-from redactory.training.own_network import OWN_KIND
+from redactory.training.own_network import OWN_KIND, OwnNetwork
 from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, of_ours
 
 if TYPE_CHECKING:
@@ -211,6 +211,11 @@ def rebuilt(name: str, config: dict[str, Any]) -> LanguageNetwork | Classifier:
         encoder = _FORMATS[config["encoder"]["format"]][0].rebuilt(config["encoder"])
         narrow = config.get("bottleneck")
         return PooledClassifier(encoder, tuple(config["classes"]), config["pooling"], narrow)
+    if saved == OwnNetwork.FORMAT:
+        raise InputError(
+            f"{name} holds a network of another program ({config['network']}): build it there, and load "
+            "model.safetensors into it"
+        )
     language = _FORMATS.get(saved, (None, None))[1]
     if language is None:
         raise InputError(f"{name}/config.json has another format than this version reads")

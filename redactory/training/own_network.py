@@ -59,7 +59,7 @@ class OwnNetwork(Network):
 
 def own_network(network: nn.Module, task: str, losses: Losses | None) -> Network:
     """``network`` as the steps need it."""
-    if isinstance(network, Network):
+    if isinstance(network, Network) and losses is None:
         return network
     if hasattr(network, "get_input_embeddings") and hasattr(network, "config"):
         kind = ClassifierNetwork if task == "classify" else CausalNetwork

@@ -31,6 +31,7 @@ class Watch:
     def __init__(self) -> None:
         self.optimizers: list[Optimizer] = []
         self._network: nn.Module = nn.Module()
+        self._trained: set[int] = set()
         self._hooks: list[Any] = []
         self._refused: str | None = None
         self._number: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file
 from torch import Tensor, nn
 from torch.optim import SGD, AdamW, Optimizer
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 import redactory
 from redactory.foundation.errors import (
@@ -32,11 +33,13 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import broken_files
 from redactory.training import PrivateLoop, TrainSettings, guarantee_card, load_model, train_model
 from redactory.training.data import Batch, public_text_of
+from redactory.training.guarantee.budget import BudgetExceeded
 from redactory.training.tokenizer import Tokenizer
 from redactory.training.train import fresh_model
 from redactory.training.vocabulary import vocabulary_of
 from tests.training.conftest import PUBLIC_TEXTS, small
 from tests.training.tiny_folders import causal_folder
+from tests.training.uedp.unit_runs import TRAINING, write_unit_run
 
 MakeRun = Callable[[], RunFolder]
 
@@ -107,7 +110,7 @@ def followed(run: RunFolder, settings: TrainSettings) -> dict[str, Any]:
     network: Any = fresh_model(settings, RandomStream.from_seed(7), vocabulary).network
     rule = AdamW if settings.optimizer == "adam" else SGD
     plain, noisy = (rule(network.parameters(), lr=1.0, weight_decay=0.0) for _ in range(2))
-    used = (noisy,) if settings.trainer == "dpsgd" else (plain, noisy)
+    used = (plain, noisy) if settings.trainer.startswith("crt") else (noisy,)
     with PrivateLoop(run, settings) as loop:
         for step in loop.begin(network, *used):
             optimizer = noisy if step.noisy else plain
@@ -146,6 +149,16 @@ def test_a_loop_that_follows_the_settings_gives_the_same_bits_and_the_same_card(
     assert load_model(own.model(name)).network.state_dict().keys()
 
 
+def test_users_and_entities_are_hidden_as_well(tmp_path: Path) -> None:
+    settings = TrainSettings(**TRAINING)
+    trained, own = write_unit_run(tmp_path / "a"), write_unit_run(tmp_path / "b")
+    told, card = train_model(trained, settings)["guarantee"], followed(own, settings)["guarantee"]
+    name = settings.model_name
+    assert own.model(name).weights.read_bytes() == trained.model(name).weights.read_bytes()
+    assert card["epsilon"] == told["epsilon"]
+    Draft202012Validator(redactory.schema("unit-guarantee")).validate(card)
+
+
 def test_the_folder_of_an_own_network_holds_its_state_dict_and_a_card(bench: Bench) -> None:
     told = bench.whole()
     folder = bench.loop._folder
@@ -160,7 +173,7 @@ def test_the_folder_of_an_own_network_holds_its_state_dict_and_a_card(bench: Ben
     head = json.loads(folder.ledger.read_text(encoding="utf-8").splitlines()[0])
     Draft202012Validator(redactory.schema("ledger-record")).validate(head)
     assert "test_own_loop.Words" in folder.card.read_text(encoding="utf-8")
-    with pytest.raises(InputError, match="another format"):
+    with pytest.raises(InputError, match="build it there"):
         load_model(folder)
     assert not bench.loop._run.begun()
     assert Bench(bench.loop._run).begin().finish()["guarantee"] == card
@@ -509,6 +522,24 @@ def test_one_ledger_has_one_loop(fresh_run: MakeRun) -> None:
         Bench(trained).begin().finish()
 
 
+def test_a_loop_stays_within_its_budget(fresh_run: MakeRun) -> None:
+    run = fresh_run()
+    budget = {"path": run.root.with_name("budget.jsonl"), "epsilon": 6.0}
+    Bench(run, budget=budget, seed=None).whole()
+    more = Bench(run, budget=budget, seed=None, name="more")
+    with pytest.raises(BudgetExceeded):
+        more.begin()
+    assert not more.loop._folder.root.exists()
+
+
+def test_a_loop_that_was_killed_before_its_seal_is_sealed(bench: Bench) -> None:
+    told, folder = bench.whole()["guarantee"], bench.loop._folder
+    for path in (folder.success, folder.manifest, folder.guarantee, folder.card):
+        path.unlink()
+    assert Bench(bench.loop._run).begin().finish()["guarantee"] == told
+    assert broken_files(folder) == []
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
@@ -549,3 +580,39 @@ def test_what_steps_without_noise_learn_from_is_the_loops_or_said_on_the_card(fr
     assert next(step for step in careless.begin() if step.noisy).number > 1
     with pytest.raises(CheckFailed, match="a backward pass of the loop's own"):
         on_own_points(careless)
+
+
+# The example that makes a Trainer take the loop's steps; README.md beside it runs all of them.
+
+
+def steps_of_a_trainer() -> Any:
+    place = Path(__file__).parents[2] / "examples" / "own_loop" / "private_steps.py"
+    spec = importlib.util.spec_from_file_location("private_steps", place)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module.PrivateSteps
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"max_grad_norm": 1e-3}, "max_grad_norm 0"),
+        ({"gradient_accumulation_steps": 2}, "no optimizer took its gradient"),
+        ({"train_dataset": [0]}, "the loop draws the points of every step by itself"),
+    ],
+)
+def test_a_trainer_that_does_more_than_it_should_is_refused(
+    given: dict[str, Any], said: str, bench: Bench, tmp_path: Path
+) -> None:
+    class PrivateTrainer(steps_of_a_trainer(), Trainer):  # type: ignore[misc]
+        pass
+
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    network = LlamaForCausalLM(LlamaConfig(vocab_size=bench.loop.tokenizer.size, **sizes))  # type: ignore[arg-type]
+    own = {"train_dataset": given.pop("train_dataset", None)}
+    quiet = {"use_cpu": True, "report_to": "none", "save_strategy": "no", "disable_tqdm": True}
+    arguments = TrainingArguments(str(tmp_path / "out"), **{"max_grad_norm": 0.0, **quiet, **given})
+    with pytest.raises((CheckFailed, ValueError), match=said):
+        PrivateTrainer(network, arguments, loop=bench.loop, **own).train()
