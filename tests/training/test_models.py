@@ -178,12 +178,12 @@ def test_what_did_not_move_is_a_failure() -> None:
     network = network_of(TrainSettings(model=FRESH["lstm"]).model, _words())
     network.initialise(RandomStream.from_seed(0))
     with pytest.raises(CheckFailed, match="no weight moved"):
-        update_norms(network, network)
+        update_norms(dict(network.named_parameters()), network)
     broken = network_of(TrainSettings(model=FRESH["lstm"]).model, _words())
     with torch.no_grad():
         broken.lstm.weight_hh_l0[0, 0] = torch.nan
     with pytest.raises(CheckFailed, match="finite"):
-        update_norms(network, broken)
+        update_norms(dict(network.named_parameters()), broken)
 
 
 def test_a_folder_is_named_by_its_content_and_one_fitted_to_labels_is_refused(

@@ -53,6 +53,7 @@ class Words(nn.Module):
             torch.manual_seed(seed)
             self.words, self.next = nn.Embedding(vocabulary, 8), nn.Linear(8, vocabulary)
         self.register_buffer("seen", torch.zeros(1))
+        self.fixed = nn.Parameter(torch.zeros(1), requires_grad=False)
         self.spoilt: Callable[[Tensor], Tensor] = lambda states: states
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -79,7 +80,7 @@ class Bench:
             changes["tokenizer"] = letters
         self.loop = PrivateLoop(run, small(**{**SHORT, **changes}), public_steps=said)
         self.network: Any = network or Words(self.loop.tokenizer.size)
-        self.optimizer: Optimizer = SGD(self.network.parameters(), lr=0.5)
+        self.optimizer: Optimizer = SGD([p for p in self.network.parameters() if p.requires_grad], lr=0.5)
 
     def begin(self, *optimizers: Optimizer) -> PrivateLoop:
         return self.loop.begin(self.network, *(optimizers or (self.optimizer,)), losses=losses)
@@ -285,6 +286,13 @@ def moved_at_the_end(b: Bench) -> None:
 
 
 @torch.no_grad()
+def what_is_frozen_moved(b: Bench) -> None:
+    b.network.fixed += 1.0
+    b.carry_out()
+    b.loop.finish()
+
+
+@torch.no_grad()
 def a_buffer_moved(b: Bench) -> None:
     next(b.loop).backward()
     b.network.seen += 1.0
@@ -386,6 +394,7 @@ MISUSE = {
     moved_before_the_step: "moved between its gradient and its optimizer's step",
     moved_after_the_step: "moved after its optimizer's step",
     moved_at_the_end: "moved after its optimizer's step",
+    what_is_frozen_moved: "not trained are no longer what they were",
     a_buffer_moved: "weights or buffers moved",
     stepped_twice: "stepped twice",
     another_optimizer: "moved between its gradient",
