@@ -110,7 +110,6 @@ class Watch:
 
     def open(self, number: int, watched: bool) -> None:
         """Step ``number`` begins; where it is not ``watched`` only its end is looked at."""
-        self._go_on()
         self._number, self._watched = number, watched
         self._laid, self._took = None, set()
 
@@ -131,7 +130,6 @@ class Watch:
 
     def finish(self) -> None:
         """After the last step: what was frozen is what it was."""
-        self._require_still("after the last step")
         if frozen_digest(self._network) != self.frozen:
             self.refuse("weights that are not trained are no longer what they were")
 

@@ -226,7 +226,7 @@ def test_a_loop_that_was_interrupted_goes_on_with_the_same_bits(steps: int, fres
 # What is done wrong, in a step with noise unless it says otherwise, and what is said of it.
 
 
-def on_own_points(b: Bench, public: bool = False) -> None:
+def on_own_points(b: Bench) -> None:
     """A backward pass over points that nobody drew."""
     ids = torch.arange(6).reshape(2, 3)
     batch = Batch(ids, ids, torch.ones_like(ids, dtype=torch.bool))
@@ -276,6 +276,27 @@ def moved_after_the_step(b: Bench) -> None:
     b.carry_out(1)
     b.network.words.weight[0, 0] += 1e-6
     next(b.loop)
+
+
+@torch.no_grad()
+def moved_before_the_first(b: Bench) -> None:
+    b.network.words.weight[0, 0] += 1e-6
+    next(b.loop)
+
+
+@torch.no_grad()
+def moved_before_its_gradient(b: Bench) -> None:
+    step = next(b.loop)
+    b.network.words.weight[0, 0] += 1e-6
+    step.backward()
+
+
+@torch.no_grad()
+def moved_after_the_end(b: Bench) -> None:
+    b.carry_out()
+    next(b.loop, None)
+    b.network.words.weight[0, 0] += 1e-6
+    b.loop.finish()
 
 
 @torch.no_grad()
@@ -393,6 +414,9 @@ MISUSE = {
     clipped_again: "max_grad_norm 0",
     moved_before_the_step: "moved between its gradient and its optimizer's step",
     moved_after_the_step: "moved after its optimizer's step",
+    moved_before_the_first: "moved between two steps",
+    moved_before_its_gradient: "moved before its gradient was computed",
+    moved_after_the_end: "moved between two steps",
     moved_at_the_end: "moved after its optimizer's step",
     what_is_frozen_moved: "not trained are no longer what they were",
     a_buffer_moved: "weights or buffers moved",
@@ -419,7 +443,9 @@ def test_misuse_is_refused_from_then_on(wrong: Callable[[Bench], None], bench: B
     bench.begin()
     with pytest.raises((CheckFailed, ConfigurationError), match=MISUSE[wrong]):
         wrong(bench)
-    for anything in (lambda: next(bench.loop), bench.loop.finish):
+    step, watch = bench.optimizer.step, bench.loop._watch
+    later = (lambda: next(bench.loop), bench.loop.finish, step, lambda: on_own_points(bench))
+    for anything in (*later, lambda: watch.lay(watch._number or 1, step, by_autograd=False)):
         with pytest.raises(CheckFailed, match="refused before"):
             anything()
     with pytest.raises(GuaranteeError, match="not finished"):
