@@ -24,6 +24,7 @@ from redactory.training.clipping.gradients import (
     squared_norms,
 )
 from redactory.training.clipping.layers import Lstm
+from redactory.training.clipping.matmul import passes_in, single_precision
 from redactory.training.clipping.rules import Rule, opaque, rule_of
 from redactory.training.data import Batch, EncodedPoints, Ids, PieceMap, alone, physical_batches
 from redactory.training.mechanism import LARGEST_CLIP, require_clip_norm
@@ -146,8 +147,10 @@ def clipped_gradient(
     which layers over the places of all points at once (mixtures of experts, OPT) need to be told.  ``flat``
     holds the trainable ``named_parameters`` in their order, a shared one once.  Book-keeping: the
     layers keep their inputs and their outputs' gradients of one backward pass, from which come the
-    norms, and then the sum by one weighted product a layer.  ``ConfigurationError`` for a network
-    whose points cannot be told apart, and for a C below 10⁻⁶ or above 10⁶.
+    norms, and then the sum by one weighted product a layer.  Under ``torch.autocast`` the passes are made in
+    its type, norms and sum in the parameters'.  Blocks may be checkpointed (``torch.utils.checkpoint``, not
+    reentrant).  ``ConfigurationError`` for a network whose points cannot be told apart, and for a C below
+    10⁻⁶ or above 10⁶.
 
     Formal guarantees: each term of ``flat`` has norm at most C in exact arithmetic and is a function
     of the parameters, the point and its own random numbers; a point whose gradient, or its squared
@@ -160,20 +163,22 @@ def clipped_gradient(
     held = Counter(id(p) for m in network.modules() for p in m._parameters.values() if p is not None)
     shared = frozenset(key for key, times in held.items() if times > 1)
     tape = Tape({id(p): name for name, p in learnt.items()}, shared, points)
-    with recorded(found, tape):
+    with recorded(found, tape):  # through the backward pass too: a checkpointed block runs again in it
         values = losses()
-    if values.dim() != 1:
-        raise ConfigurationError("the losses of a batch must have one dimension, the points")
-    if not len(values) or not values.requires_grad:
-        nothing = torch.cat([p.new_zeros(p.numel(), requires_grad=False) for p in learnt.values()])
-        zeros = values.detach().new_zeros(len(values), dtype=torch.float64)
-        return ClippedGradient(nothing, zeros, torch.ones_like(zeros, dtype=torch.bool))
-    names = tuple(site.name for site in found)
-    if len(values) > 1 and _PROBED.get(network) != names:
-        _probe(tape, values, learnt)
-        _PROBED[network] = names
-    _backward(tape, values, torch.ones_like(values), learnt)
-    return _clip(tape, learnt, len(values), clip_norm)
+        if values.dim() != 1:
+            raise ConfigurationError("the losses of a batch must have one dimension, the points")
+        if not len(values) or not values.requires_grad:
+            nothing = torch.cat([p.new_zeros(p.numel(), requires_grad=False) for p in learnt.values()])
+            zeros = values.detach().new_zeros(len(values), dtype=torch.float64)
+            return ClippedGradient(nothing, zeros, torch.ones_like(zeros, dtype=torch.bool))
+        names = tuple(site.name for site in found)
+        with torch.autocast(values.device.type, enabled=False):
+            if len(values) > 1 and _PROBED.get(network) != names:
+                _probe(tape, values, learnt)
+                _PROBED[network] = names
+            _backward(tape, values, torch.ones_like(values), learnt)
+    with torch.autocast(values.device.type, enabled=False), single_precision():
+        return _clip(tape, learnt, len(values), clip_norm)
 
 
 def _backward(tape: Tape, values: Tensor, each: Tensor, learnt: Parameters, again: bool = False) -> None:
@@ -263,25 +268,27 @@ APART = 1e-3
 
 @dataclass(frozen=True)
 class ClippedSum:
-    """The clipped gradients of a piece, summed; C is ``clip_norm``.
+    """The clipped gradients of a piece, summed; C is ``clip_norm``, ``precision`` that of the two passes.
 
     A point that does not count in a padded row is tried again without padding: what a network makes of
     places that are not the point's own, which are there because another point is longer, decides nothing.
     """
 
     clip_norm: float
+    precision: str = "float32"
 
     def __call__(self, network: Any, batch: Batch) -> Tensor:
         """Σ_i g_i · min(1, C/‖g_i‖) over the points of ``batch``, flat."""
-        found = _gradient(network, batch, self.clip_norm)
+        found = _gradient(network, batch, self.clip_norm, self.precision)
         flat = found.flat
         for place in (~found.finite & ~batch.real.all(1)).nonzero().flatten().tolist():
-            flat += _gradient(network, batch.alone(place), self.clip_norm).flat
+            flat += _gradient(network, batch.alone(place), self.clip_norm, self.precision).flat
         return flat
 
 
-def _gradient(network: Any, batch: Batch, clip_norm: float) -> ClippedGradient:
-    return clipped_gradient(network, lambda: network.point_losses(batch), clip_norm, len(batch.inputs))
+def _gradient(network: Any, batch: Batch, clip_norm: float, precision: str = "float32") -> ClippedGradient:
+    with passes_in(precision, batch.inputs.device):
+        return clipped_gradient(network, lambda: network.point_losses(batch), clip_norm, len(batch.inputs))
 
 
 def clipped_sum(
@@ -291,13 +298,15 @@ def clipped_sum(
     clip_norm: float,
     tokens: int,
     every: PieceMap = alone,
+    precision: str = "float32",
 ) -> Tensor:
     """Σ_i g_i · min(1, C/‖g_i‖) over the points ``rows``, flat in the order of the trainable parameters.
 
     A point's loss is the sum over its tokens, so g_i is the gradient of its −log probability; C is
     ``clip_norm``.  A point whose gradient is not finite contributes zero.  No rows give zero.
     ``tokens`` bounds what is held in memory at once and changes no result beyond rounding; ``every`` says
-    where the pieces are computed and changes no bit: they are added here, in their order.
+    where the pieces are computed and changes no bit: they are added here, in their order.  With ``precision``
+    ``bf16`` g_i is what a forward and a backward pass under autocast give.
 
     Formal guarantees: exchanging one point changes the sum by at most 2C, taking one away by at
     most C, in exact arithmetic (``docs/guarantees.md``, "Substitution").
@@ -305,7 +314,7 @@ def clipped_sum(
     require_clip_norm(clip_norm)  # also where nothing was drawn
     total = torch.cat([torch.zeros_like(p.detach()).flatten() for p in learning(network).values()])
     pieces = physical_batches(rows, points.lengths, tokens)
-    for part in every(network, ClippedSum(clip_norm), points, pieces):
+    for part in every(network, ClippedSum(clip_norm, precision), points, pieces):
         total += part
     return total
 
@@ -315,9 +324,9 @@ def check_parts(network: Any, points: EncodedPoints, rows: Ids, tokens: int) -> 
 
     A network that centres its activations over the batch, or weights its losses by something of the batch,
     also where no gradient passes through that, gives a point another gradient among other points: then one
-    point moves all.  The norms of all points and their sum are compared, of one piece of at most ``tokens``
-    tokens; False where it has less than two points, so that nothing was seen.  What moves a gradient by less
-    than :data:`APART`, only in other batches, or from one batch to the next is not seen.
+    point moves all.  The norms of all points and their sum are compared, in single precision, of one piece of
+    at most ``tokens`` tokens; False where it has less than two points, so that nothing was seen.  What moves
+    a gradient by less than :data:`APART`, only in other batches, or from one batch to the next is not seen.
     """
     piece = max(physical_batches(rows, points.lengths, tokens), key=len, default=rows)
     if len(piece) < 2:
