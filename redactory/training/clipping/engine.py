@@ -183,7 +183,17 @@ def clipped_gradient(
 
 def _backward(tape: Tape, values: Tensor, each: Tensor, learnt: Parameters, again: bool = False) -> None:
     """Run the backward pass of Σ_i each_i · values_i; what reaches a parameter by itself is refused."""
-    found = torch.autograd.grad(values, list(learnt.values()), each, retain_graph=again, allow_unused=True)
+    try:
+        found = torch.autograd.grad(
+            values, list(learnt.values()), each, retain_graph=again, allow_unused=True
+        )
+    except RuntimeError as error:
+        if "use_reentrant=True" not in str(error):
+            raise
+        raise ConfigurationError(
+            "a block is checkpointed with use_reentrant=True, where its backward pass is out of sight: give "
+            "use_reentrant=False"
+        ) from None
     for name, gradient in zip(learnt, found, strict=True):
         if gradient is not None:
             raise Inseparable(name, "used outside of its layer, where points cannot be told apart")

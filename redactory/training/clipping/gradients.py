@@ -195,12 +195,16 @@ def squared_norms(uses: Sequence[Use], grams: Grams) -> Share:
     The first is a sum of T² products of which the second, Σ_t ‖l_t‖²‖r_t‖², are the squares.  Rounding errs
     by a few units of the second, so a norm far below it is mostly rounding; where nothing was summed in this
     way it is 0.  A parameter that is used twice (tied weights) has its cross terms counted: for an embedding
-    tied to the output layer that makes three products of Gram matrices.
+    tied to the output layer that makes three products of Gram matrices.  No matrix of T × T is made that is
+    larger than the factors: then the gradients are formed.
     """
     dense = [use.right for use in uses if isinstance(use, Dense)]
     factors = [use for use in uses if isinstance(use, Rows) or (isinstance(use, Outer) and use.mask is None)]
-    if len(factors) < len(uses):
-        if len(dense) == len(uses):
+    alone = uses[0] if len(uses) == 1 and isinstance(uses[0], Rows) else None
+    if alone is not None or len(factors) < len(uses) or _long(uses):
+        if alone is not None:
+            exact = _added_up(alone)
+        elif len(dense) == len(uses):
             exact = _squares(torch.stack(dense).sum(0) if len(dense) > 1 else dense[0])
         else:
             exact = formed_squares(uses, list(range(uses[0].examples)))
@@ -211,6 +215,25 @@ def squared_norms(uses: Sequence[Use], grams: Grams) -> Share:
         for other in factors[place + 1 :]:
             total += 2.0 * _inner(use, other, grams)[0]
     return total, own
+
+
+def _long(uses: Sequence[Use]) -> bool:
+    """Whether an example has so many places that its gradient is no larger than the factors of it."""
+    outer = [use for use in uses if isinstance(use, Outer) and use.mask is None]
+    sizes = [
+        (use.left.shape[-1], use.right.shape[-1], max(use.counts or use.left.shape[-2:-1])) for use in outer
+    ]
+    return any(left * right <= places * (left + right) for left, right, places in sizes)
+
+
+def _added_up(use: Rows) -> Tensor:
+    """‖G_i‖² of every example, [B] float64: what falls on one row is added up first."""
+    offsets = use.height * torch.arange(use.examples, device=use.left.device)[:, None]
+    found, place = (use.left + offsets).unique(return_inverse=True)
+    summed = use.right.new_zeros(len(found), use.right.shape[-1])
+    summed.index_add_(0, place.flatten(), use.right.flatten(0, 1))
+    total = torch.zeros(use.examples, dtype=torch.float64, device=use.right.device)
+    return total.index_add_(0, found // use.height, _squares(summed))
 
 
 def formed_squares(uses: Sequence[Use], rows: Sequence[int]) -> Tensor:
