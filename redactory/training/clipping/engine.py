@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.parallel import DistributedDataParallel
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.clipping.gradients import (
@@ -25,6 +26,7 @@ from redactory.training.clipping.gradients import (
 )
 from redactory.training.clipping.layers import Lstm
 from redactory.training.clipping.matmul import passes_in, single_precision
+from redactory.training.clipping.ranks import several, sum_of_ranks, unwrapped
 from redactory.training.clipping.rules import Rule, opaque, rule_of
 from redactory.training.data import Batch, EncodedPoints, Ids, PieceMap, alone, physical_batches
 from redactory.training.mechanism import LARGEST_CLIP, require_clip_norm
@@ -61,6 +63,11 @@ def check_supported(network: nn.Module) -> None:
         raise ConfigurationError("the trained parameters must all be float32, or all float64")
     places: dict[int, str] = {}
     for name, parameter in learnt.items():
+        if hasattr(parameter, "device_mesh"):
+            raise ConfigurationError(
+                f"{name}: its parts lie on several processes (FSDP2, tensor parallel), so that none of them "
+                "can clip: use DistributedDataParallel, and train adapters where the whole does not fit"
+            )
         if "." not in name:
             raise ConfigurationError(f"{name}: a parameter of the network itself; make it part of a layer")
         other = places.setdefault(parameter.untyped_storage().data_ptr(), name) if parameter.numel() else name
@@ -148,15 +155,27 @@ def clipped_gradient(
     holds the trainable ``named_parameters`` in their order, a shared one once.  Book-keeping: the
     layers keep their inputs and their outputs' gradients of one backward pass, from which come the
     norms, and then the sum by one weighted product a layer.  Under ``torch.autocast`` the passes are made in
-    its type, norms and sum in the parameters'.  Blocks may be checkpointed (``torch.utils.checkpoint``, not
-    reentrant).  ``ConfigurationError`` for a network whose points cannot be told apart, and for a C below
-    10⁻⁶ or above 10⁶.
+    its type, norms and sum in the parameters'.  Of a ``DistributedDataParallel`` ``flat`` is the sum over the
+    points of all its processes, with the same bits in each; all must call this.  Blocks may be checkpointed
+    (``torch.utils.checkpoint``, not reentrant).  ``ConfigurationError`` for a network whose points cannot be
+    told apart, and for a C below 10⁻⁶ or above 10⁶.
 
     Formal guarantees: each term of ``flat`` has norm at most C in exact arithmetic and is a function
     of the parameters, the point and its own random numbers; a point whose gradient, or its squared
     norm, is not finite contributes zero, and so does one whose norm underflows to 0, or is so large that its
     weight C/‖g‖ would.
     """
+    with unwrapped(network) as own:
+        found = _of_this_process(own, losses, clip_norm, points)
+    if isinstance(network, DistributedDataParallel):
+        summed = sum_of_ranks(found.flat, learning(network).values(), network.process_group)
+        found = replace(found, flat=summed)
+    return found
+
+
+def _of_this_process(
+    network: nn.Module, losses: Callable[[], Tensor], clip_norm: float, points: int | None
+) -> ClippedGradient:
     require_clip_norm(clip_norm)
     check_supported(network)
     learnt, found = learning(network), list(sites(network))
@@ -371,16 +390,23 @@ def clipped_backward(optimizer: Any, network: nn.Module, losses: Callable[[], Te
     ``network``, which no ``GradSampleModule`` is around; C is its ``max_grad_norm``.  ``losses`` runs the
     network and gives the loss of each example, [B]; so does this function, detached.  Where a batch is cut
     into pieces (``BatchMemoryManager``) it is called for each.  ``optimizer.step()`` then adds Opacus' noise,
-    divides by its ``expected_batch_size`` and calls its accountant's hook.
+    divides by its ``expected_batch_size`` and calls its accountant's hook.  Under ``torch.distributed`` the
+    network is wrapped in a ``DistributedDataParallel``, torch's or Opacus', and the optimizer is Opacus'
+    distributed one, which adds up what the processes laid on their parameters, and noise once.
 
-    Raises ``ConfigurationError`` for another optimizer, for other parameters, where the sum of the last step
-    is still there (``optimizer.zero_grad()`` was left out, and it would be released twice), for a bound below
-    10⁻⁶ or above 10⁶, and for a network whose examples cannot be told apart, as far as one pass shows it.
+    Raises ``ConfigurationError`` for another optimizer or wrapper, for other parameters, where the sum of the
+    last step is still there (``optimizer.zero_grad()`` was left out, and it would be released twice), for a
+    bound below 10⁻⁶ or above 10⁶, and for a network whose examples cannot be told apart, as far as one pass
+    shows it.
 
     Formal guarantees: one example there or not moves what lies on the parameters by at most C, in exact
     arithmetic; an example whose gradient is not finite adds zero.  Everything after that is Opacus'.
     """
-    from opacus.optimizers import DPOptimizerFastGradientClipping
+    from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
+    from opacus.optimizers import (
+        DistributedDPOptimizerFastGradientClipping,
+        DPOptimizerFastGradientClipping,
+    )
 
     if not isinstance(optimizer, DPOptimizerFastGradientClipping):
         raise ConfigurationError(
@@ -392,6 +418,14 @@ def clipped_backward(optimizer: Any, network: nn.Module, losses: Callable[[], Te
     if not optimizer._is_last_step_skipped and any(p.summed_grad is not None for p in optimizer.params):
         raise ConfigurationError(
             "the sum of the last step is still there: call optimizer.zero_grad() before each step"
+        )
+    wrappers = (DistributedDataParallel, DifferentiallyPrivateDistributedDataParallel)
+    if several() and not (
+        isinstance(network, wrappers) and isinstance(optimizer, DistributedDPOptimizerFastGradientClipping)
+    ):
+        raise ConfigurationError(
+            "this is one of several processes, whose networks would drift apart: wrap the network in "
+            "DistributedDataParallel and give Opacus' DistributedDPOptimizerFastGradientClipping"
         )
     parameters = list(learning(network).values())
     if {id(p) for p in optimizer.params} != {id(p) for p in parameters}:
@@ -405,7 +439,8 @@ def clipped_backward(optimizer: Any, network: nn.Module, losses: Callable[[], Te
         kept.append(losses())
         return kept[0]
 
-    found = clipped_gradient(network, noted, float(optimizer.max_grad_norm)).flat
+    with unwrapped(network) as own:
+        found = _of_this_process(own, noted, float(optimizer.max_grad_norm), None).flat
     for parameter, share in zip(parameters, torch.split(found, [p.numel() for p in parameters]), strict=True):
         parameter.grad = share.view_as(parameter)
     return kept[0].detach()
