@@ -155,7 +155,7 @@ class Ingredients:
             self.stream,
             ledger,
             found.silent,
-            clipped_sum=partial(clipped_sum, every=self.pieces, precision=self.settings.precision),
+            clipped_sum=partial(clipped_sum, every=self.pieces),
         )
 
 

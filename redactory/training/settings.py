@@ -348,8 +348,8 @@ class TrainSettings(Settings):
     )
     precision: Literal["float32", "bf16"] = Field(
         "float32",
-        description="What networks compute in. bf16: matrix products of the two passes under autocast, in "
-        "bfloat16; norms, clipping, sums, noise and weights stay in single precision.",
+        description="bf16: steps without noise multiply in bfloat16, under autocast. Weights and noisy steps "
+        "are in single precision: rounded further, a point would show in what the others give.",
     )
     physical_tokens: PositiveInt = Field(
         4096,
@@ -480,8 +480,11 @@ class TrainSettings(Settings):
         return None
 
     def _precision(self) -> str | None:
-        if self.precision == "bf16" and TRAINERS[self.trainer].samples_users:
-            return f"train.precision: {self.trainer} computes users' updates in float32; leave it out"
+        if self.precision == "bf16" and not TRAINERS[self.trainer].plain and not self.pretraining_epochs:
+            return (
+                f"train.precision: bf16 is for steps without noise, and {self.trainer} has none: leave it "
+                "out, or give public_text and pretraining_epochs"
+            )
         return None
 
     @property

@@ -25,7 +25,7 @@ from redactory.training.clipping.gradients import (
     squared_norms,
 )
 from redactory.training.clipping.layers import Lstm
-from redactory.training.clipping.matmul import passes_in, single_precision
+from redactory.training.clipping.matmul import single_precision
 from redactory.training.clipping.ranks import several, sum_of_ranks, unwrapped
 from redactory.training.clipping.rules import Rule, opaque, rule_of
 from redactory.training.data import Batch, EncodedPoints, Ids, PieceMap, alone, physical_batches
@@ -155,10 +155,12 @@ def clipped_gradient(
     holds the trainable ``named_parameters`` in their order, a shared one once.  Book-keeping: the
     layers keep their inputs and their outputs' gradients of one backward pass, from which come the
     norms, and then the sum by one weighted product a layer.  Under ``torch.autocast`` the passes are made in
-    its type, norms and sum in the parameters'.  Of a ``DistributedDataParallel`` ``flat`` is the sum over the
-    points of all its processes, with the same bits in each; all must call this.  Blocks may be checkpointed
-    (``torch.utils.checkpoint``, not reentrant).  ``ConfigurationError`` for a network whose points cannot be
-    told apart, and for a C below 10⁻⁶ or above 10⁶.
+    its type, norms and sum in the parameters': each term is within C, but how a pass rounds then shows which
+    other points there are, so that no ε follows (``docs/guarantees.md``, "Floating point").  Of a
+    ``DistributedDataParallel`` ``flat`` is the sum over the points of all its processes, with the same bits
+    in each; all must call this.  Blocks may be checkpointed (``torch.utils.checkpoint``, not reentrant).
+    ``ConfigurationError`` for a network whose points cannot be told apart, and for a C below 10⁻⁶ or above
+    10⁶.
 
     Formal guarantees: each term of ``flat`` has norm at most C in exact arithmetic and is a function
     of the parameters, the point and its own random numbers; a point whose gradient, or its squared
@@ -297,26 +299,26 @@ APART = 1e-3
 
 @dataclass(frozen=True)
 class ClippedSum:
-    """The clipped gradients of a piece, summed; C is ``clip_norm``, ``precision`` that of the two passes.
+    """The clipped gradients of a piece, summed; C is ``clip_norm``.
 
     A point that does not count in a padded row is tried again without padding: what a network makes of
     places that are not the point's own, which are there because another point is longer, decides nothing.
     """
 
     clip_norm: float
-    precision: str = "float32"
 
     def __call__(self, network: Any, batch: Batch) -> Tensor:
         """Σ_i g_i · min(1, C/‖g_i‖) over the points of ``batch``, flat."""
-        found = _gradient(network, batch, self.clip_norm, self.precision)
+        found = _gradient(network, batch, self.clip_norm)
         flat = found.flat
         for place in (~found.finite & ~batch.real.all(1)).nonzero().flatten().tolist():
-            flat += _gradient(network, batch.alone(place), self.clip_norm, self.precision).flat
+            flat += _gradient(network, batch.alone(place), self.clip_norm).flat
         return flat
 
 
-def _gradient(network: Any, batch: Batch, clip_norm: float, precision: str = "float32") -> ClippedGradient:
-    with passes_in(precision, batch.inputs.device):
+def _gradient(network: Any, batch: Batch, clip_norm: float) -> ClippedGradient:
+    # half of the precision would have one point move the rounding of all by more than the noise covers
+    with torch.autocast(batch.inputs.device.type, enabled=False):
         return clipped_gradient(network, lambda: network.point_losses(batch), clip_norm, len(batch.inputs))
 
 
@@ -327,15 +329,14 @@ def clipped_sum(
     clip_norm: float,
     tokens: int,
     every: PieceMap = alone,
-    precision: str = "float32",
 ) -> Tensor:
     """Σ_i g_i · min(1, C/‖g_i‖) over the points ``rows``, flat in the order of the trainable parameters.
 
     A point's loss is the sum over its tokens, so g_i is the gradient of its −log probability; C is
     ``clip_norm``.  A point whose gradient is not finite contributes zero.  No rows give zero.
     ``tokens`` bounds what is held in memory at once and changes no result beyond rounding; ``every`` says
-    where the pieces are computed and changes no bit: they are added here, in their order.  With ``precision``
-    ``bf16`` g_i is what a forward and a backward pass under autocast give.
+    where the pieces are computed and changes no bit: they are added here, in their order.  Autocast ends
+    here.
 
     Formal guarantees: exchanging one point changes the sum by at most 2C, taking one away by at
     most C, in exact arithmetic (``docs/guarantees.md``, "Substitution").
@@ -343,7 +344,7 @@ def clipped_sum(
     require_clip_norm(clip_norm)  # also where nothing was drawn
     total = torch.cat([torch.zeros_like(p.detach()).flatten() for p in learning(network).values()])
     pieces = physical_batches(rows, points.lengths, tokens)
-    for part in every(network, ClippedSum(clip_norm, precision), points, pieces):
+    for part in every(network, ClippedSum(clip_norm), points, pieces):
         total += part
     return total
 

@@ -13,10 +13,12 @@ from pydantic import ValidationError
 from torch import Tensor, nn
 
 from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import clipped_gradient, clipped_sum, gradients
 from redactory.training.data import EncodedPoints
 from redactory.training.models.hugging_face import CausalNetwork, without_dropout
 from redactory.training.settings import TrainSettings, settings_json
+from redactory.training.steps import Descent, PlainPhase, flat, make_optimizer
 from tests.training.architectures import VOCABULARY, architecture
 from tests.training.clipping.networks import Net, data_of, gradient_of, network_of
 
@@ -83,24 +85,31 @@ def test_autocast_clips_what_autograd_computes_under_it(body: str, fused: bool) 
     assert float((found.flat - expected).norm()) < 0.05 * float(expected.norm())
 
 
-def test_a_training_in_bfloat16_rounds_the_passes_alone() -> None:
-    network, rows = causal("qwen3"), np.arange(100)
-    full, half, again = (
-        clipped_sum(network, POINTS, rows, CLIP_NORM, 64, precision=p) for p in ("float32", "bf16", "bf16")
-    )
-    assert half.dtype == torch.float32
-    assert torch.equal(half, again)
-    assert not torch.equal(half, full)
-    assert float((half - full).norm()) < 0.05 * float(full.norm())
+def test_the_sum_of_a_step_is_in_single_precision_whatever_the_caller_allows() -> None:
+    network, rows = causal("qwen3"), np.arange(40)
+    full = clipped_sum(network, POINTS, rows, CLIP_NORM, 64)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert torch.equal(clipped_sum(network, POINTS, rows, CLIP_NORM, 64), full)
 
 
-def test_the_ledger_says_that_a_training_was_in_bfloat16_and_users_are_not() -> None:
-    settings = TrainSettings.model_validate({"trainer": "dpsgd", "precision": "bf16"})
+def test_steps_without_noise_may_be_in_bfloat16() -> None:
+    weights = []
+    for precision in ("float32", "bf16"):
+        network = causal("qwen3")
+        descent = Descent(make_optimizer(network, "sgd"), 0.01)
+        parts = (network, descent, POINTS, np.arange(20), 10, RandomStream.from_seed(1))
+        PlainPhase(*parts, precision=precision).step(0)
+        weights.append(flat(network))
+    assert not torch.equal(*weights)
+    torch.testing.assert_close(*weights, rtol=0.05, atol=0.01)
+
+
+def test_bfloat16_is_on_record_and_refused_where_every_step_has_noise() -> None:
+    settings = TrainSettings.model_validate({"trainer": "crt", "precision": "bf16"})
     assert settings_json(settings)["precision"] == "bf16"
-    assert "precision" not in settings_json(TrainSettings.model_validate({"trainer": "dpsgd"}))
-    of_users = {"trainer": "user-level", "federated": {"users": 9}, "precision": "bf16"}
-    with pytest.raises(ValidationError, match=r"train\.precision: user-level"):
-        TrainSettings.model_validate(of_users)
+    assert "precision" not in settings_json(TrainSettings.model_validate({"trainer": "crt"}))
+    with pytest.raises(ValidationError, match=r"train\.precision: bf16 is for steps without noise"):
+        TrainSettings.model_validate({"trainer": "dpsgd", "precision": "bf16"})
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "mixtral"])
