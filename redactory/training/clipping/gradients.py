@@ -229,7 +229,7 @@ def _long(uses: Sequence[Use]) -> bool:
 def _added_up(use: Rows) -> Tensor:
     """‖G_i‖² of every example, [B] float64: what falls on one row is added up first."""
     offsets = use.height * torch.arange(use.examples, device=use.left.device)[:, None]
-    found, place = (use.left + offsets).unique(return_inverse=True)
+    found, place = (use.left + offsets).unique(return_inverse=True)  # type: ignore[no-untyped-call]
     summed = use.right.new_zeros(len(found), use.right.shape[-1])
     summed.index_add_(0, place.flatten(), use.right.flatten(0, 1))
     total = torch.zeros(use.examples, dtype=torch.float64, device=use.right.device)
