@@ -25,8 +25,8 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 METHODS = ("sgd", "redactory", "opacus_hooks", "opacus_ghost", "micro_batch")
-MODELS = ("lstm_200", "gpt2_4x256", "awd_lstm")
-BIG_MODELS = ("distilgpt2",)
+MODELS = ("lstm_200", "gpt2_4x256", "qwen3_4x256", "bert_4x256")
+BIG_MODELS = ("awd_lstm", "distilgpt2")
 CLIP_NORM = 0.1
 
 

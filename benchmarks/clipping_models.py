@@ -27,6 +27,8 @@ class Size(NamedTuple):
 SIZES = {
     "lstm_200": Size(16, 64, 5000),
     "gpt2_4x256": Size(8, 64, 5000),
+    "qwen3_4x256": Size(8, 64, 5000),
+    "bert_4x256": Size(16, 64, 5000),
     "awd_lstm": Size(8, 32, 5000),
     "distilgpt2": Size(4, 64, 50257),
 }
@@ -39,8 +41,8 @@ def libraries(model: str, method: str) -> None:
     small = nn.LSTM(4, 4, batch_first=True)
     small(torch.randn(2, 2, 4))[0].sum().backward()
     torch.optim.SGD(small.parameters(), lr=LEARNING_RATE).step()
-    if "gpt2" in model:
-        from transformers import GPT2LMHeadModel  # noqa: F401
+    if "lstm" not in model:
+        from transformers import BertForSequenceClassification, GPT2LMHeadModel, Qwen3ForCausalLM  # noqa: F401
     if method.startswith("opacus"):
         import opacus.utils.fast_gradient_clipping_utils  # noqa: F401
 
@@ -131,6 +133,57 @@ class Gpt2(nn.Module):
         return self.model.lm_head
 
 
+class Qwen3(nn.Module):
+    """Qwen3 from a configuration: grouped queries, norms of queries and keys, untied."""
+
+    def __init__(self, vocabulary: int, layers: int, width: int, heads: int) -> None:
+        super().__init__()
+        from transformers import Qwen3Config, Qwen3ForCausalLM
+
+        config = Qwen3Config(
+            vocab_size=vocabulary, num_hidden_layers=layers, hidden_size=width, intermediate_size=3 * width,
+            num_attention_heads=heads, num_key_value_heads=heads // 2, head_dim=width // heads,
+            use_cache=False, bos_token_id=0, eos_token_id=0, tie_word_embeddings=False,
+        )  # fmt: skip
+        self.model = Qwen3ForCausalLM(config)
+
+    def hidden(self, ids: Tensor) -> Tensor:
+        return self.model.model(input_ids=ids).last_hidden_state
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.model(input_ids=ids).logits
+
+    @property
+    def output(self) -> nn.Module:
+        return self.model.lm_head
+
+
+class Bert(nn.Module):
+    """BERT from a configuration, without dropout, and a class for each text: one place, three classes."""
+
+    def __init__(self, vocabulary: int, layers: int, width: int, heads: int) -> None:
+        super().__init__()
+        from transformers import BertConfig, BertForSequenceClassification
+
+        config = BertConfig(
+            vocab_size=vocabulary, num_hidden_layers=layers, hidden_size=width, intermediate_size=4 * width,
+            num_attention_heads=heads, max_position_embeddings=128, hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0, num_labels=3,
+        )  # fmt: skip
+        self.model = BertForSequenceClassification(config)
+
+    def hidden(self, ids: Tensor) -> Tensor:
+        own = {"position_ids": positions(ids), "token_type_ids": torch.zeros_like(ids)}
+        return self.model.bert(input_ids=ids, **own).pooler_output[:, None]
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.output(self.hidden(ids))
+
+    @property
+    def output(self) -> nn.Module:
+        return self.model.classifier
+
+
 def positions(ids: Tensor) -> Tensor:
     """0, 1, 2, … for every row."""
     return torch.arange(ids.shape[1]).expand_as(ids).contiguous()
@@ -156,6 +209,10 @@ def network(model: str, method: str) -> nn.Module:
     ours = method in ("redactory", "sgd_same_layers")
     if model == "gpt2_4x256":
         return Gpt2(vocabulary, 4, 256, 4, not method.startswith("opacus"))
+    if model == "qwen3_4x256":
+        return Qwen3(vocabulary, 4, 256, 4)
+    if model == "bert_4x256":
+        return Bert(vocabulary, 4, 256, 4)
     if model == "distilgpt2":
         return Gpt2(vocabulary, 6, 768, 12, not method.startswith("opacus"))
     if method.startswith("opacus"):
@@ -177,6 +234,8 @@ def stepper(model: str, method: str, clip_norm: float) -> Callable[[], None]:
     net, size = network(model, method), SIZES[model]
     ids = torch.randint(size.vocabulary, (size.points, size.tokens + 1))
     inputs, targets = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+    if model.startswith("bert"):
+        targets = targets[:, :1] % 3
     optimizer = torch.optim.SGD(net.parameters(), lr=LEARNING_RATE)
     match method:
         case "sgd":

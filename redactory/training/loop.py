@@ -129,8 +129,10 @@ class Ingredients:
             "plain" if TRAINERS[self.settings.trainer].plain[:1] == ("public",) else "pretraining"
         ):
             rows = rows[~np.isin(rows, self.held_out)]
-        size = self.settings.public_batch_size
-        return PlainPhase(self.network, descent, points, rows, size, self.stream, purpose=purpose)
+        own, parts = self.settings, (self.network, descent, points, rows)
+        return PlainPhase(
+            *parts, own.public_batch_size, self.stream, purpose=purpose, precision=own.precision
+        )
 
     def noisy_phase(
         self, descent: Descent, found: Learnt, mechanism: AnyMechanism, ledger: Admission

@@ -346,6 +346,11 @@ class TrainSettings(Settings):
         description="Where the arithmetic is done; a replayed step is bit-equal on cpu only. auto: on cuda "
         "where torch finds a graphics card, else on cpu; the ledger and the guarantee say which it was.",
     )
+    precision: Literal["float32", "bf16"] = Field(
+        "float32",
+        description="bf16: steps without noise multiply in bfloat16, under autocast. Weights and noisy steps "
+        "are in single precision: rounded further, a point would show in what the others give.",
+    )
     physical_tokens: PositiveInt = Field(
         4096,
         description="Tokens (with padding) held in memory at once in a noisy step: the pieces that workers "
@@ -384,6 +389,7 @@ class TrainSettings(Settings):
             or self._held_out()
             or self._lists()
             or self._bands()
+            or self._precision()
             or trainer.problem(self)
         )
         if problem is not None:
@@ -473,6 +479,14 @@ class TrainSettings(Settings):
             )
         return None
 
+    def _precision(self) -> str | None:
+        if self.precision == "bf16" and not TRAINERS[self.trainer].plain and not self.pretraining_epochs:
+            return (
+                f"train.precision: bf16 is for steps without noise, and {self.trainer} has none: leave it "
+                "out, or give public_text and pretraining_epochs"
+            )
+        return None
+
     @property
     def vocabulary_sources(self) -> tuple[str, ...]:
         """The rule: a pretrained folder's own tokenizer; else what ``tokenizer`` names.
@@ -516,6 +530,7 @@ def settings_json(settings: TrainSettings) -> dict[str, Any]:
     never |= {"bands"} if settings.bands == 1 else set()
     never |= {"held_out"} if settings.held_out is None else set()
     never |= {"tokenizer"} if settings.tokenizer == "auto" else set()
+    never |= {"precision"} if settings.precision == "float32" else set()
     of_units = TRAINERS[settings.trainer].of_units
     if not of_units:
         never |= _OF_UNITS - (_OF_CLASSES if settings.task == "classify" else set())

@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.stream import RandomStream
-from redactory.training.clipping import check_parts, clipped_sum
+from redactory.training.clipping import check_parts, clipped_sum, passes_in
 from redactory.training.data import EncodedPoints, Ids
 from redactory.training.ledger import Admission
 from redactory.training.mechanism import BandedGaussian, Mechanism, TruncatedPoissonGaussian
@@ -78,6 +78,7 @@ class PlainPhase:
     batch_size: int
     stream: RandomStream
     purpose: str = field(default="plain", kw_only=True)
+    precision: str = field(default="float32", kw_only=True)
     _order: tuple[int, Ids] = field(default=(-1, np.empty(0, np.int64)), init=False)
 
     @property
@@ -99,7 +100,8 @@ class PlainPhase:
         self.network.train()
         self.network.begin_step(self.stream, f"{self.purpose} step", number)
         self.descent.optimizer.zero_grad()
-        losses = self.network.point_losses(self.points.batch(rows).to(self.network.device))
+        with passes_in(self.precision, self.network.device):
+            losses = self.network.point_losses(self.points.batch(rows).to(self.network.device))
         torch.autograd.backward(losses.sum() / len(rows))
         self.descent.step(number)
 

@@ -14,6 +14,7 @@ from redactory.training.clipping.engine import (
     clipped_sum,
 )
 from redactory.training.clipping.exactness import check_exact
+from redactory.training.clipping.matmul import passes_in
 
 __all__ = [
     "ClippedGradient",
@@ -23,4 +24,5 @@ __all__ = [
     "clipped_backward",
     "clipped_gradient",
     "clipped_sum",
+    "passes_in",
 ]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
+from torch.nn.parallel import DistributedDataParallel
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.clipping.gradients import (
@@ -24,6 +25,8 @@ from redactory.training.clipping.gradients import (
     squared_norms,
 )
 from redactory.training.clipping.layers import Lstm
+from redactory.training.clipping.matmul import single_precision
+from redactory.training.clipping.ranks import several, sum_of_ranks, unwrapped
 from redactory.training.clipping.rules import Rule, opaque, rule_of
 from redactory.training.data import Batch, EncodedPoints, Ids, PieceMap, alone, physical_batches
 from redactory.training.mechanism import LARGEST_CLIP, require_clip_norm
@@ -60,6 +63,11 @@ def check_supported(network: nn.Module) -> None:
         raise ConfigurationError("the trained parameters must all be float32, or all float64")
     places: dict[int, str] = {}
     for name, parameter in learnt.items():
+        if hasattr(parameter, "device_mesh"):
+            raise ConfigurationError(
+                f"{name}: its parts lie on several processes (FSDP2, tensor parallel), so that none of them "
+                "can clip: use DistributedDataParallel, and train adapters where the whole does not fit"
+            )
         if "." not in name:
             raise ConfigurationError(f"{name}: a parameter of the network itself; make it part of a layer")
         other = places.setdefault(parameter.untyped_storage().data_ptr(), name) if parameter.numel() else name
@@ -146,39 +154,67 @@ def clipped_gradient(
     which layers over the places of all points at once (mixtures of experts, OPT) need to be told.  ``flat``
     holds the trainable ``named_parameters`` in their order, a shared one once.  Book-keeping: the
     layers keep their inputs and their outputs' gradients of one backward pass, from which come the
-    norms, and then the sum by one weighted product a layer.  ``ConfigurationError`` for a network
-    whose points cannot be told apart, and for a C below 10⁻⁶ or above 10⁶.
+    norms, and then the sum by one weighted product a layer.  Under ``torch.autocast`` the passes are made in
+    its type, norms and sum in the parameters': each term is within C, but how a pass rounds then shows which
+    other points there are, so that no ε follows (``docs/guarantees.md``, "Floating point").  Of a
+    ``DistributedDataParallel`` ``flat`` is the sum over the points of all its processes, with the same bits
+    in each; all must call this.  Blocks may be checkpointed (``torch.utils.checkpoint``, not reentrant).
+    ``ConfigurationError`` for a network whose points cannot be told apart, and for a C below 10⁻⁶ or above
+    10⁶.
 
     Formal guarantees: each term of ``flat`` has norm at most C in exact arithmetic and is a function
     of the parameters, the point and its own random numbers; a point whose gradient, or its squared
     norm, is not finite contributes zero, and so does one whose norm underflows to 0, or is so large that its
     weight C/‖g‖ would.
     """
+    with unwrapped(network) as own:
+        found = _of_this_process(own, losses, clip_norm, points)
+    if isinstance(network, DistributedDataParallel):
+        summed = sum_of_ranks(found.flat, learning(network).values(), network.process_group)
+        found = replace(found, flat=summed)
+    return found
+
+
+def _of_this_process(
+    network: nn.Module, losses: Callable[[], Tensor], clip_norm: float, points: int | None
+) -> ClippedGradient:
     require_clip_norm(clip_norm)
     check_supported(network)
     learnt, found = learning(network), list(sites(network))
     held = Counter(id(p) for m in network.modules() for p in m._parameters.values() if p is not None)
     shared = frozenset(key for key, times in held.items() if times > 1)
     tape = Tape({id(p): name for name, p in learnt.items()}, shared, points)
-    with recorded(found, tape):
+    with recorded(found, tape):  # through the backward pass too: a checkpointed block runs again in it
         values = losses()
-    if values.dim() != 1:
-        raise ConfigurationError("the losses of a batch must have one dimension, the points")
-    if not len(values) or not values.requires_grad:
-        nothing = torch.cat([p.new_zeros(p.numel(), requires_grad=False) for p in learnt.values()])
-        zeros = values.detach().new_zeros(len(values), dtype=torch.float64)
-        return ClippedGradient(nothing, zeros, torch.ones_like(zeros, dtype=torch.bool))
-    names = tuple(site.name for site in found)
-    if len(values) > 1 and _PROBED.get(network) != names:
-        _probe(tape, values, learnt)
-        _PROBED[network] = names
-    _backward(tape, values, torch.ones_like(values), learnt)
-    return _clip(tape, learnt, len(values), clip_norm)
+        if values.dim() != 1:
+            raise ConfigurationError("the losses of a batch must have one dimension, the points")
+        if not len(values) or not values.requires_grad:
+            nothing = torch.cat([p.new_zeros(p.numel(), requires_grad=False) for p in learnt.values()])
+            zeros = values.detach().new_zeros(len(values), dtype=torch.float64)
+            return ClippedGradient(nothing, zeros, torch.ones_like(zeros, dtype=torch.bool))
+        names = tuple(site.name for site in found)
+        with torch.autocast(values.device.type, enabled=False):
+            if len(values) > 1 and _PROBED.get(network) != names:
+                _probe(tape, values, learnt)
+                _PROBED[network] = names
+            _backward(tape, values, torch.ones_like(values), learnt)
+    with torch.autocast(values.device.type, enabled=False), single_precision():
+        return _clip(tape, learnt, len(values), clip_norm)
 
 
 def _backward(tape: Tape, values: Tensor, each: Tensor, learnt: Parameters, again: bool = False) -> None:
     """Run the backward pass of Σ_i each_i · values_i; what reaches a parameter by itself is refused."""
-    found = torch.autograd.grad(values, list(learnt.values()), each, retain_graph=again, allow_unused=True)
+    try:
+        found = torch.autograd.grad(
+            values, list(learnt.values()), each, retain_graph=again, allow_unused=True
+        )
+    except RuntimeError as error:
+        if "use_reentrant=True" not in str(error):
+            raise
+        raise ConfigurationError(
+            "a block is checkpointed with use_reentrant=True, where its backward pass is out of sight: give "
+            "use_reentrant=False"
+        ) from None
     for name, gradient in zip(learnt, found, strict=True):
         if gradient is not None:
             raise Inseparable(name, "used outside of its layer, where points cannot be told apart")
@@ -281,7 +317,9 @@ class ClippedSum:
 
 
 def _gradient(network: Any, batch: Batch, clip_norm: float) -> ClippedGradient:
-    return clipped_gradient(network, lambda: network.point_losses(batch), clip_norm, len(batch.inputs))
+    # half of the precision would have one point move the rounding of all by more than the noise covers
+    with torch.autocast(batch.inputs.device.type, enabled=False):
+        return clipped_gradient(network, lambda: network.point_losses(batch), clip_norm, len(batch.inputs))
 
 
 def clipped_sum(
@@ -297,7 +335,8 @@ def clipped_sum(
     A point's loss is the sum over its tokens, so g_i is the gradient of its −log probability; C is
     ``clip_norm``.  A point whose gradient is not finite contributes zero.  No rows give zero.
     ``tokens`` bounds what is held in memory at once and changes no result beyond rounding; ``every`` says
-    where the pieces are computed and changes no bit: they are added here, in their order.
+    where the pieces are computed and changes no bit: they are added here, in their order.  Autocast ends
+    here.
 
     Formal guarantees: exchanging one point changes the sum by at most 2C, taking one away by at
     most C, in exact arithmetic (``docs/guarantees.md``, "Substitution").
@@ -315,9 +354,9 @@ def check_parts(network: Any, points: EncodedPoints, rows: Ids, tokens: int) -> 
 
     A network that centres its activations over the batch, or weights its losses by something of the batch,
     also where no gradient passes through that, gives a point another gradient among other points: then one
-    point moves all.  The norms of all points and their sum are compared, of one piece of at most ``tokens``
-    tokens; False where it has less than two points, so that nothing was seen.  What moves a gradient by less
-    than :data:`APART`, only in other batches, or from one batch to the next is not seen.
+    point moves all.  The norms of all points and their sum are compared, in single precision, of one piece of
+    at most ``tokens`` tokens; False where it has less than two points, so that nothing was seen.  What moves
+    a gradient by less than :data:`APART`, only in other batches, or from one batch to the next is not seen.
     """
     piece = max(physical_batches(rows, points.lengths, tokens), key=len, default=rows)
     if len(piece) < 2:
@@ -352,16 +391,23 @@ def clipped_backward(optimizer: Any, network: nn.Module, losses: Callable[[], Te
     ``network``, which no ``GradSampleModule`` is around; C is its ``max_grad_norm``.  ``losses`` runs the
     network and gives the loss of each example, [B]; so does this function, detached.  Where a batch is cut
     into pieces (``BatchMemoryManager``) it is called for each.  ``optimizer.step()`` then adds Opacus' noise,
-    divides by its ``expected_batch_size`` and calls its accountant's hook.
+    divides by its ``expected_batch_size`` and calls its accountant's hook.  Under ``torch.distributed`` the
+    network is wrapped in a ``DistributedDataParallel``, torch's or Opacus', and the optimizer is Opacus'
+    distributed one, which adds up what the processes laid on their parameters, and noise once.
 
-    Raises ``ConfigurationError`` for another optimizer, for other parameters, where the sum of the last step
-    is still there (``optimizer.zero_grad()`` was left out, and it would be released twice), for a bound below
-    10⁻⁶ or above 10⁶, and for a network whose examples cannot be told apart, as far as one pass shows it.
+    Raises ``ConfigurationError`` for another optimizer or wrapper, for other parameters, where the sum of the
+    last step is still there (``optimizer.zero_grad()`` was left out, and it would be released twice), for a
+    bound below 10⁻⁶ or above 10⁶, and for a network whose examples cannot be told apart, as far as one pass
+    shows it.
 
     Formal guarantees: one example there or not moves what lies on the parameters by at most C, in exact
     arithmetic; an example whose gradient is not finite adds zero.  Everything after that is Opacus'.
     """
-    from opacus.optimizers import DPOptimizerFastGradientClipping
+    from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
+    from opacus.optimizers import (
+        DistributedDPOptimizerFastGradientClipping,
+        DPOptimizerFastGradientClipping,
+    )
 
     if not isinstance(optimizer, DPOptimizerFastGradientClipping):
         raise ConfigurationError(
@@ -373,6 +419,14 @@ def clipped_backward(optimizer: Any, network: nn.Module, losses: Callable[[], Te
     if not optimizer._is_last_step_skipped and any(p.summed_grad is not None for p in optimizer.params):
         raise ConfigurationError(
             "the sum of the last step is still there: call optimizer.zero_grad() before each step"
+        )
+    wrappers = (DistributedDataParallel, DifferentiallyPrivateDistributedDataParallel)
+    if several() and not (
+        isinstance(network, wrappers) and isinstance(optimizer, DistributedDPOptimizerFastGradientClipping)
+    ):
+        raise ConfigurationError(
+            "this is one of several processes, whose networks would drift apart: wrap the network in "
+            "DistributedDataParallel and give Opacus' DistributedDPOptimizerFastGradientClipping"
         )
     parameters = list(learning(network).values())
     if {id(p) for p in optimizer.params} != {id(p) for p in parameters}:
@@ -386,7 +440,8 @@ def clipped_backward(optimizer: Any, network: nn.Module, losses: Callable[[], Te
         kept.append(losses())
         return kept[0]
 
-    found = clipped_gradient(network, noted, float(optimizer.max_grad_norm)).flat
+    with unwrapped(network) as own:
+        found = _of_this_process(own, noted, float(optimizer.max_grad_norm), None).flat
     for parameter, share in zip(parameters, torch.split(found, [p.numel() for p in parameters]), strict=True):
         parameter.grad = share.view_as(parameter)
     return kept[0].detach()

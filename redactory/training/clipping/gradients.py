@@ -1,5 +1,8 @@
 """What the gradient of each example is made of, in the forms in which layers report it, and its norm.
 
+Factors may be in half precision, as autocast made them.  What is made of them is in single precision, for
+the norm as for the sum: both are of the same numbers.
+
 Every use of a parameter adds a gradient G_i to example i.  :class:`Outer` and :class:`Rows` hold it as
 a sum of outer products Σ_t l_t r_tᵀ, whose inner products need no G_i:
 ⟨Σ_t l_t r_tᵀ, Σ_s l'_s r'_sᵀ⟩ = Σ_{t,s} ⟨l_t, l'_s⟩⟨r_t, r'_s⟩ (Gram matrices; ghost clipping, Li et
@@ -17,7 +20,7 @@ import torch
 from torch import Tensor
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.clipping.matmul import add_product, product
+from redactory.training.clipping.matmul import add_product, product, wide
 
 
 class Inseparable(ConfigurationError):
@@ -81,7 +84,7 @@ class Outer(_Use):
 
     def slab(self, share: Share, part: slice) -> Tensor:
         """The rows ``part`` of G of one example."""
-        gradient = product(share[0][:, part].t(), share[1])
+        gradient = product(wide(share[0][:, part]).t(), wide(share[1]))
         return gradient if self.mask is None else gradient.mul_(self.mask[part])
 
     def without(self, bad: Tensor) -> Outer:
@@ -99,7 +102,7 @@ class Outer(_Use):
             left = left * each
         else:
             right = right * each
-        left, right = left.reshape(-1, left.shape[-1]), right.reshape(-1, right.shape[-1])
+        left, right = (wide(x.reshape(-1, x.shape[-1])) for x in (left, right))
         if self.mask is not None and not fresh:
             total.addcmul_(product(left.t(), right), self.mask)
             return
@@ -192,12 +195,16 @@ def squared_norms(uses: Sequence[Use], grams: Grams) -> Share:
     The first is a sum of T² products of which the second, Σ_t ‖l_t‖²‖r_t‖², are the squares.  Rounding errs
     by a few units of the second, so a norm far below it is mostly rounding; where nothing was summed in this
     way it is 0.  A parameter that is used twice (tied weights) has its cross terms counted: for an embedding
-    tied to the output layer that makes three products of Gram matrices.
+    tied to the output layer that makes three products of Gram matrices.  No matrix of T × T is made that is
+    larger than the factors: then the gradients are formed.
     """
     dense = [use.right for use in uses if isinstance(use, Dense)]
     factors = [use for use in uses if isinstance(use, Rows) or (isinstance(use, Outer) and use.mask is None)]
-    if len(factors) < len(uses):
-        if len(dense) == len(uses):
+    alone = uses[0] if len(uses) == 1 and isinstance(uses[0], Rows) else None
+    if alone is not None or len(factors) < len(uses) or _long(uses):
+        if alone is not None:
+            exact = _added_up(alone)
+        elif len(dense) == len(uses):
             exact = _squares(torch.stack(dense).sum(0) if len(dense) > 1 else dense[0])
         else:
             exact = formed_squares(uses, list(range(uses[0].examples)))
@@ -208,6 +215,25 @@ def squared_norms(uses: Sequence[Use], grams: Grams) -> Share:
         for other in factors[place + 1 :]:
             total += 2.0 * _inner(use, other, grams)[0]
     return total, own
+
+
+def _long(uses: Sequence[Use]) -> bool:
+    """Whether an example has so many places that its gradient is no larger than the factors of it."""
+    outer = [use for use in uses if isinstance(use, Outer) and use.mask is None]
+    sizes = [
+        (use.left.shape[-1], use.right.shape[-1], max(use.counts or use.left.shape[-2:-1])) for use in outer
+    ]
+    return any(left * right <= places * (left + right) for left, right, places in sizes)
+
+
+def _added_up(use: Rows) -> Tensor:
+    """‖G_i‖² of every example, [B] float64: what falls on one row is added up first."""
+    offsets = use.height * torch.arange(use.examples, device=use.left.device)[:, None]
+    found, place = (use.left + offsets).unique(return_inverse=True)  # type: ignore[no-untyped-call]
+    summed = use.right.new_zeros(len(found), use.right.shape[-1])
+    summed.index_add_(0, place.flatten(), use.right.flatten(0, 1))
+    total = torch.zeros(use.examples, dtype=torch.float64, device=use.right.device)
+    return total.index_add_(0, found // use.height, _squares(summed))
 
 
 def formed_squares(uses: Sequence[Use], rows: Sequence[int]) -> Tensor:
@@ -232,7 +258,7 @@ def _inner(one: Outer | Rows, other: Outer | Rows, grams: Grams) -> Share:
     if one.counts is None and other.counts is None:
         return _total(_cached(one.left, other.left, grams), _cached(one.right, other.right, grams))
     pairs = zip(one.shares(), other.shares(), strict=True)
-    found = [_total(_kernel(a[0], b[0]), a[1] @ b[1].mT) for a, b in pairs]
+    found = [_total(_kernel(a[0], b[0]), _kernel(a[1], b[1])) for a, b in pairs]
     total, own = zip(*found, strict=True)
     return torch.stack(total), torch.stack(own)
 
@@ -251,7 +277,7 @@ def _kernel(left: Tensor, other: Tensor) -> Tensor:
     """⟨l_t, l'_s⟩, [..., T, S]; whole numbers [..., T] stand for one-hot vectors."""
     match left.is_floating_point(), other.is_floating_point():
         case True, True:
-            return left @ other.mT
+            return wide(left) @ wide(other).mT
         case False, False:
             return torch.eq(left[..., :, None], other[..., None, :])
         case False, True:
@@ -323,17 +349,17 @@ class Tape:
             places, sizes = left.shape[1], (left.shape[2], right.shape[2])
             if sizes[0] * sizes[1] <= places * sum(sizes):
                 # No larger than its two factors, and it spares the weighted product.
-                use = Dense(left.mT @ right)
+                use = Dense(wide(left).mT @ wide(right))
         self._keep(parameter, use)
 
     def rows(self, parameter: Tensor, ids: Tensor, right: Tensor) -> None:
         """Example i's gradient of ``parameter`` [V, E] is ``right``_it [B, T, E] on row ``ids``_it [B, T]."""
-        self._keep(parameter, Rows(ids, right.detach(), len(parameter)))
+        self._keep(parameter, Rows(ids, wide(right.detach()), len(parameter)))
 
     def dense(self, parameter: Tensor | None, gradients: Tensor) -> None:
         """``gradients`` [B, \\*shape of parameter] are the examples' gradients, if it is one that learns."""
         if parameter is not None and parameter.requires_grad:
-            self._keep(parameter, Dense(gradients.detach()))
+            self._keep(parameter, Dense(wide(gradients.detach())))
 
     def _keep(self, parameter: Tensor, use: Use) -> None:
         if id(parameter) not in self.names:

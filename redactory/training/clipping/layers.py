@@ -21,7 +21,14 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from redactory.training.clipping.gradients import recorder
-from redactory.training.clipping.matmul import affine, product, products_with, transposed_product
+from redactory.training.clipping.matmul import (
+    affine,
+    multiplied_in,
+    product,
+    products_with,
+    transposed_product,
+    wide,
+)
 
 State = tuple[Tensor, Tensor]
 
@@ -95,9 +102,10 @@ def lstm_layer(
     """One layer over ``inputs`` [B, T, I] from the zero state: states [B, T, H] and the last cells [B, H].
 
     ``recurrent_mask`` [4H, H] multiplies ``weight_hh`` (weight-drop: its entries are 0 or 1/(1−p)),
-    and so the gradient of ``weight_hh``.
+    and so the gradient of ``weight_hh``.  Autocast changes nothing here: a state adds up over all places.
     """
-    states, cells = _Layer.apply(inputs, *weights, recurrent_mask)  # type: ignore[no-untyped-call]
+    with torch.autocast(inputs.device.type, enabled=False):
+        states, cells = _Layer.apply(wide(inputs), *weights, recurrent_mask)  # type: ignore[no-untyped-call]
     return states, cells
 
 
@@ -275,7 +283,7 @@ def vocabulary_losses(head: nn.Module, hidden: Tensor, targets: Tensor, real: Te
         assert isinstance(head, nn.Linear)
         found: Tensor = _Losses.apply(hidden, head.weight, head.bias, targets, real)  # type: ignore[no-untyped-call]
         return found
-    logits = head(hidden)
+    logits = wide(head(hidden))
     losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
     return losses.view_as(targets).masked_fill(real.logical_not(), 0.0).sum(1)
 
@@ -287,7 +295,7 @@ class _Losses(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, real: Tensor
     ) -> Tensor:
-        inputs, learnt = hidden[real], any(ctx.needs_input_grad[1:3])
+        inputs, learnt = hidden[real].to(multiplied_in(weight)), any(ctx.needs_input_grad[1:3])
         losses, ctx.deltas, given = _chunks(
             inputs, weight, bias, targets[real], learnt, ctx.needs_input_grad[0]
         )
@@ -306,12 +314,12 @@ class _Losses(torch.autograd.Function):
         upstream = None
         if given is not None:
             upstream = given.new_zeros(*real.shape, given.shape[1])
-            upstream[real] = given * each
+            upstream[real] = given * each.to(given.dtype)
         if ctx.deltas is None:
             return upstream, None, None, None, None
         deltas = ctx.deltas if bool((scale == 1).all()) else ctx.deltas * each
         if ctx.listener is None:
-            of_weight = transposed_product(deltas, inputs) if ctx.needs_input_grad[1] else None
+            of_weight = transposed_product(deltas, wide(inputs)) if ctx.needs_input_grad[1] else None
             of_bias = deltas.sum(0) if ctx.needs_input_grad[2] else None
             return upstream, of_weight, of_bias, None, None
         if weight.requires_grad:
@@ -326,15 +334,20 @@ class _Losses(torch.autograd.Function):
 def _chunks(
     inputs: Tensor, weight: Tensor, bias: Tensor | None, wanted: Tensor, learnt: bool, upstream: bool
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Losses [N], ∂loss/∂logits [N, V] if ``learnt``, and ∂loss/∂inputs [N, H] if ``upstream``."""
+    """Losses [N], ∂loss/∂logits [N, V] if ``learnt``, and ∂loss/∂inputs [N, H] if ``upstream``.
+
+    Products are made in the type of ``inputs``, everything else in single precision at least.
+    """
     places, vocabulary = len(inputs), len(weight)
-    losses = inputs.new_empty(places)
-    deltas = inputs.new_empty(places, vocabulary) if learnt else None
+    kind, cast = torch.promote_types(weight.dtype, torch.float32), weight.to(inputs.dtype)
+    losses = inputs.new_empty(places, dtype=kind)
+    deltas = inputs.new_empty(places, vocabulary, dtype=kind) if learnt else None
+    bias = None if bias is None else bias.to(inputs.dtype)
     given = torch.empty_like(inputs) if upstream else None
     size = max(16, CHUNK_BYTES // (vocabulary * inputs.element_size()))
     for start in range(0, places, size):
         part = slice(start, start + size)
-        logits = affine(inputs[part], weight, bias)
+        logits = affine(inputs[part], cast, bias).to(kind)
         target = wanted[part, None]
         highest, where = logits.max(1, keepdim=True)
         chosen = logits.gather(1, target)
@@ -343,5 +356,5 @@ def _chunks(
         losses[part] = (highest - delta.gather(1, where).log() - chosen)[:, 0]
         delta.scatter_add_(1, target, torch.full_like(chosen, -1.0))
         if given is not None:
-            given[part] = product(delta, weight)
+            given[part] = product(delta.to(inputs.dtype), cast)
     return losses, deltas, given

@@ -8,7 +8,8 @@ not there, or the tensors are not float32 on a CPU, the products are torch's own
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -17,6 +18,35 @@ from torch import Tensor
 
 CHUNK_ROWS = 2048
 """A large product is made so many rows at a time, in memory that is used again."""
+
+
+def wide(x: Tensor) -> Tensor:
+    """``x`` in single precision where it is in half of that: no number changes."""
+    return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
+
+
+def multiplied_in(weight: Tensor) -> torch.dtype:
+    """The type that products with ``weight`` are made in: autocast's inside autocast, else its own."""
+    device = weight.device.type
+    if weight.dtype == torch.float32 and torch.is_autocast_enabled(device):
+        return torch.get_autocast_dtype(device)
+    return weight.dtype
+
+
+@contextmanager
+def single_precision() -> Iterator[None]:
+    """Products of float32 are made in float32 inside: torch may have been told to round their factors."""
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(before)
+
+
+def passes_in(precision: str, device: torch.device) -> torch.autocast:
+    """Networks compute inside as ``precision`` says: ``bf16`` under autocast, ``float32`` as they are."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:

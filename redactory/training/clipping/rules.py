@@ -7,7 +7,8 @@ no known kind falls to :func:`opaque`: its examples' gradients come from ``torch
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,7 @@ from torch.utils import _pytree as pytree
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.clipping.gradients import Inseparable, Tape, listening
 from redactory.training.clipping.layers import LayerWeights, lstm_layer
-from redactory.training.clipping.matmul import affine
+from redactory.training.clipping.matmul import affine, multiplied_in, wide
 
 Forward = Callable[..., Any]
 Rule = Callable[[Any, str, Tape], Forward]
@@ -33,7 +34,8 @@ Named = dict[str, Tensor]
 class Linear(torch.autograd.Function):
     """``inputs`` [B, ..., I] times ``weight`` [O, I] transposed, plus ``bias`` [O].
 
-    ``turned``: ``weight`` is [I, O], as in the Conv1D of transformers.
+    ``turned``: ``weight`` is [I, O], as in the Conv1D of transformers.  The casts of autocast are made here:
+    those that torch keeps would be kept without a gradient.
     """
 
     @staticmethod
@@ -41,8 +43,10 @@ class Linear(torch.autograd.Function):
         ctx: Any, tape: Tape, inputs: Tensor, weight: Tensor, bias: Tensor | None, turned: bool
     ) -> Tensor:
         ctx.tape, ctx.parameters, ctx.turned = tape, (weight, bias), turned
+        kind = multiplied_in(weight)
+        inputs, cast = inputs.to(kind), weight.to(kind)
         ctx.save_for_backward(inputs if weight.requires_grad else None)
-        return affine(inputs, weight.t() if turned else weight, bias)
+        return affine(inputs, cast.t() if turned else cast, None if bias is None else bias.to(kind))
 
     @staticmethod
     @once_differentiable
@@ -52,10 +56,11 @@ class Linear(torch.autograd.Function):
             factors = (rows, _rows(ctx.saved_tensors[0]))
             ctx.tape.outer(weight, *(reversed(factors) if ctx.turned else factors))
         if bias is not None:
-            ctx.tape.dense(bias, rows.sum(1))
+            ctx.tape.dense(bias, rows.sum(1, dtype=weight.dtype))
         given = None
         if ctx.needs_input_grad[1]:
-            given = affine(delta, weight if ctx.turned else weight.t(), None)
+            cast = weight.to(delta.dtype)
+            given = affine(delta, cast if ctx.turned else cast.t(), None)
         return None, given, None, None, None
 
 
@@ -181,7 +186,9 @@ def _their_normalised(x: Tensor, eps: float) -> Tensor:
 _RULES: dict[Any, Rule] = {
     nn.Linear.forward: _of_one_input(Linear, lambda m: (m.weight, m.bias, False)),
     nn.Embedding.forward: _embedding,
-    nn.LayerNorm.forward: _of_one_input(LayerNorm, lambda m: (m.weight, m.bias, m.eps)),
+    nn.LayerNorm.forward: _of_one_input(
+        LayerNorm, lambda m: (m.weight, m.bias, m.eps), lambda m, x: x.to(m.weight.dtype)
+    ),
     nn.RMSNorm.forward: _of_one_input(
         Scale, lambda m: (m.weight,), lambda m, x: F.rms_norm(x, m.normalized_shape, None, m.eps)
     ),
@@ -270,27 +277,30 @@ def opaque(module: nn.Module, name: str, tape: Tape) -> Callable[..., Any]:
     The module runs once as a whole; in the backward pass it runs again on each example alone (all
     at once by ``torch.func.vmap``, one by one where that is not possible), and its outputs must be
     those of the first run: so a module that mixes examples is refused with ``ConfigurationError``.
-    Refused are also modules that draw random numbers or write their buffers.
+    Refused are also modules that draw random numbers or write their buffers.  Autocast ends before it: half
+    of the precision would hide what mixes.
     """
+
+    own = module.__dict__.get("forward")
 
     def forward(*args: Any, **kwargs: Any) -> Any:
         leaves, layout = pytree.tree_flatten((args, kwargs))
         moving = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         if not moving or any(leaves[place].dim() < 2 for place in moving):
             raise Inseparable(name, "every tensor that it takes must begin with the batch")
+        device = leaves[moving[0]].device.type
         for place in moving:
             leaves[place] = _each_its_own(leaves[place], tape)
+            if torch.is_autocast_enabled(device):
+                leaves[place] = wide(leaves[place])
         joined = frozenset(place for place in moving if tape.joined(len(leaves[place])))
-        del module.forward
-        try:
+        with _itself(module, own), torch.autocast(device, enabled=False):
             output = _run(module, name, *pytree.tree_unflatten(leaves, layout))
-        finally:
-            module.forward = forward
         flat, shape = pytree.tree_flatten(output)
         found = [place for place, leaf in enumerate(flat) if _is_real(leaf)]
         outputs = [_each_its_own(flat[place], tape) for place in found]
         together = [value.dim() > 0 and tape.joined(len(value)) for value in outputs]
-        call = _Call(module, name, leaves, layout, moving, tape.examples, joined, together)
+        call = _Call(module, own, name, leaves, layout, moving, tape.examples, joined, together)
         anchor = next(p for p in module.parameters() if p.requires_grad)
         tagged = _Tag.apply(tape, call, anchor, *outputs)  # type: ignore[no-untyped-call]
         for place, value in zip(found, tagged, strict=True):
@@ -298,6 +308,20 @@ def opaque(module: nn.Module, name: str, tape: Tape) -> Callable[..., Any]:
         return pytree.tree_unflatten(flat, shape)
 
     return forward
+
+
+@contextmanager
+def _itself(module: Any, own: Forward | None) -> Iterator[None]:
+    """The module computes what it does when nobody records: by its class, or a ``forward`` of its ``own``."""
+    stands_in = module.__dict__.pop("forward", None)
+    if own is not None:
+        module.forward = own
+    try:
+        yield
+    finally:
+        module.__dict__.pop("forward", None)
+        if stands_in is not None:
+            module.forward = stands_in
 
 
 def _run(module: nn.Module, name: str, args: Any, kwargs: Any) -> Any:
@@ -335,6 +359,7 @@ class _Call:
     """
 
     module: nn.Module
+    own: Forward | None
     name: str
     leaves: list[Any]
     layout: Any
@@ -359,7 +384,7 @@ class _Call:
             outputs, back = found
             return back(wanted)[0], outputs
 
-        with listening(None):
+        with _itself(self.module, self.own), listening(None):
             try:
                 return vmap(one)(inputs, wanted)
             except RuntimeError:

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping.layers import vocabulary_losses
+from redactory.training.clipping.matmul import wide
 from redactory.training.data import NO_CLASS, Batch
 
 Seeds = Mapping[tuple[str, int], bytes]
@@ -176,7 +177,7 @@ class Classifier(Network):
     def point_losses(self, batch: Batch) -> Tensor:
         """−log probability (nats) of each point's class, [B]; 0 for a point without a class."""
         return F.cross_entropy(
-            self.logits(batch), batch.targets[:, 0], ignore_index=NO_CLASS, reduction="none"
+            wide(self.logits(batch)), batch.targets[:, 0], ignore_index=NO_CLASS, reduction="none"
         )
 
 
