@@ -71,6 +71,11 @@ class Evaluated:
         """The language model itself."""
         from redactory.training import load_model
 
+        if self.trained["settings"].get("chat"):
+            raise ConfigurationError(
+                f"evaluate: {self.name} was trained on conversations (train.chat), and is asked for examples "
+                "of the run by themselves: its loss is measured by train.held_out"
+            )
         return load_model(self.run.model(self.name))
 
     def configured(self, key: str, given: Any, what: str) -> Any:

@@ -254,7 +254,7 @@ def _aliases(path: Path | None) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Learnt:
-    """``points``, and which of them contribute nothing: those without a class, and dropped ones.
+    """``points``, and which of them contribute nothing: without a class, a turn that is learnt, or dropped.
 
     Formal guarantees: a point's silence follows from its own text, whole, and its own class: a null point
     stays null, and silence moves no other point.
@@ -315,4 +315,7 @@ def learnt(
         if drop_masked:
             silent |= np.array(masked, bool)
         return Learnt(replace(points, labels=numbers), silent)
-    return Learnt(points, np.array(masked, bool) if drop_masked else None)
+    silent = points.silent
+    if drop_masked:
+        silent = np.array(masked, bool) | (False if silent is None else silent)
+    return Learnt(points, silent)
