@@ -52,7 +52,7 @@ def predict(
     Without ``write`` {model, task, guarantee, results}: for each text the ``top`` likeliest next tokens,
     {token, probability} (a word with the space before it, or a piece; ``<END>``; a lone octet reads
     ``\\xe2``), or classes, {class, probability}. With ``write`` {model, guarantee, seed, texts}: that many
-    continuations of each text, of at most ``tokens`` tokens, each drawn from the ``top_k`` likeliest (all if
+    continuations of each text (of a chat model also ``prompts``, what it was asked), of at most ``tokens`` tokens, each drawn from the ``top_k`` likeliest (all if
     None) in proportion to p^(1/``temperature``); they may be text that the model was trained on.
 
     ``guarantee`` is the promise of the model's card, with the ``reason`` where it has no epsilon.
@@ -88,7 +88,8 @@ def predict(
     count, many = write * len(texts), len(texts)
     trained, prompts = _asked(folder, texts)
     found = generate(trained, count, tokens, temperature, top_k, seed, prompts, progress)
-    return about | {"seed": seed, "texts": [found[place::many] for place in range(many)]}
+    answer = about | {"seed": seed, "texts": [found[place::many] for place in range(many)]}
+    return answer | _as_asked(trained, prompts)
 
 
 def _asked(folder: ModelFolder, texts: Sequence[Prompt]) -> tuple[LanguageModel, list[str]]:
@@ -104,6 +105,13 @@ def _asked(folder: ModelFolder, texts: Sequence[Prompt]) -> tuple[LanguageModel,
             f"predict: {folder.root.name} is no chat model: give texts, or train with train.chat"
         )
     return trained, list(map(str, texts))
+
+
+def _as_asked(trained: LanguageModel, prompts: Sequence[str]) -> dict[str, Any]:
+    """What a chat model was asked, as lines; nothing of another."""
+    from redactory.training.chat import ChatCodec, as_lines
+
+    return {"prompts": list(map(as_lines, prompts))} if isinstance(trained.tokenizer, ChatCodec) else {}
 
 
 def _next_words(folder: ModelFolder, texts: Sequence[Prompt], top: int) -> Iterator[list[dict[str, Any]]]:

@@ -59,12 +59,15 @@ def said_in(value: Any) -> str | None:
 def turns(text: str) -> list[Turn]:
     """The turns of a conversation, each with the role that templates know; a neighbour of one role joins it.
 
-    A role that nobody knows, and one that was left out, is a user's.
+    A role that nobody knows, and one that was left out, is a user's.  A turn without a word is none, but for
+    the last: it is one that is to be said.
     """
     found: list[Turn] = []
-    for part in text.split(TURN_MARK) if text else ():
+    parts = text.split(TURN_MARK) if text else []
+    for number, part in enumerate(parts, 1):
         told, _, said = part.rpartition(ROLE_MARK)
-        found.append((_ROLES.get(told.strip().lower(), USER), said.strip()))
+        if said.strip() or number == len(parts):
+            found.append((_ROLES.get(told.strip().lower(), USER), said.strip()))
     return [(role, "\n".join(said for _, said in of_it)) for role, of_it in groupby(found, itemgetter(0))]
 
 
@@ -186,11 +189,13 @@ class ChatCodec:
     def encoded(self, text: str) -> tuple[list[int], list[bool]]:
         """The ids of a conversation, and which of them are learnt."""
         found = turns(text)
-        opens = bool(found) and found[-1] == (ASSISTANT, "")
-        roles, said = tuple(role for role, _ in found), tuple(one for _, one in found)
+        if opens := found[-1:] == [(ASSISTANT, "")]:
+            del found[-1]
+        if not found:
+            return [], []
         ids: list[int] = []
         learnt: list[bool] = []
-        pieces = self._pieces(roles[:-1], said[:-1], True) if opens else self._pieces(roles, said)
+        pieces = self._pieces(tuple(role for role, _ in found), tuple(one for _, one in found), opens)
         # what stands between two tokens of the template is one text, as the template's own library reads it
         for is_text, group in groupby(pieces, lambda one: isinstance(one.part, str)):
             own = list(group)

@@ -95,9 +95,7 @@ def conversations(run: RunFolder, folder: Path) -> Iterator[str]:
     long as what becomes of an example is one of its document (``docs/guarantees.md``, "Conversations").
     """
     if folder == run.vault:
-        names = ["doc_id", "prefix", "text", "suffix"]
-        for _, rows in groupby(_rows(folder, names), itemgetter(0)):
-            yield "".join(part for _, *own in rows for part in own)
+        yield from (text for _, text in original_conversations(run))
         return
     if read_manifest(run)["dedup"]["rule"] != "none":
         raise ConfigurationError(
@@ -121,6 +119,14 @@ def conversations(run: RunFolder, folder: Path) -> Iterator[str]:
             (role, " ".join(masked[released] for *_, released, _ in said))
             for (_, role), said in groupby(examples, itemgetter(1, 2))
         )
+
+
+def original_conversations(run: RunFolder) -> Iterator[tuple[int, str]]:
+    """The documents of the vault as they were, each with the id of its first point."""
+    names = ["doc_id", "point_id", "prefix", "text", "suffix"]
+    for _, found in groupby(_rows(run.vault, names), itemgetter(0)):
+        rows = list(found)
+        yield rows[0][1], "".join(part for _, _, *own in rows for part in own)
 
 
 def _rows(folder: Path, columns: list[str]) -> Iterator[tuple[Any, ...]]:

@@ -409,9 +409,15 @@ class TrainSettings(Settings):
             return f"train.chat: a template writes the roles; leave out {'roles' if self.roles else 'task'}"
         if self.public_epoch == "occurrences":
             return "train.public_epoch: how often conversations occurred is not counted; leave it out"
-        if not TRAINERS[self.trainer].chats:
+        trainer = TRAINERS[self.trainer]
+        if not trainer.chats:
             able = ", ".join(name for name, trainer in TRAINERS.items() if trainer.chats)
             return f"train.chat: conversations are trained by {able}; give one of them"
+        if trainer.of_units and (self.chat.example == "turn" or self.units.copies == "merge"):
+            return (
+                f"train.chat: {self.trainer} takes whole conversations, each of one user: give example "
+                "conversation, and units.copies keep"
+            )
         return None
 
     def _task(self) -> str | None:

@@ -202,8 +202,9 @@ class Trainer:
         masked = entity_names(settings.units) if self.masks_entities else None
         if not self.hides_units and settings.units.copies != "merge":
             return Originals(run, masked=masked)
-        incidence = self.kept(read_units(run, settings.units), settings)
-        return Originals(run, incidence.points, masked, incidence)
+        whole = settings.whole_conversations
+        incidence = self.kept(read_units(run, settings.units, whole), settings)
+        return Originals(run, incidence.points, masked, incidence, whole)
 
     def kept(self, incidence: Any, settings: TrainSettings) -> Any:
         """The part of the hypergraph that is trained on: all of it, unless contributions are bounded."""
