@@ -58,8 +58,8 @@ class Evaluated:
         trained = read_manifest(folder.model(name))
         if trained["settings"].get("chat"):
             raise ConfigurationError(
-                f"evaluate: {name} was trained on conversations (train.chat), and would be asked for examples "
-                "of the run by themselves: its loss is measured by train.held_out"
+                f"evaluate: {name} was trained on conversations (train.chat), and would be asked for "
+                "examples of the run by themselves: its loss is measured by train.held_out"
             )
         return cls(folder, name, curated, trained)
 

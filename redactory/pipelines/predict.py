@@ -52,8 +52,9 @@ def predict(
     Without ``write`` {model, task, guarantee, results}: for each text the ``top`` likeliest next tokens,
     {token, probability} (a word with the space before it, or a piece; ``<END>``; a lone octet reads
     ``\\xe2``), or classes, {class, probability}. With ``write`` {model, guarantee, seed, texts}: that many
-    continuations of each text (of a chat model also ``prompts``, what it was asked), of at most ``tokens`` tokens, each drawn from the ``top_k`` likeliest (all if
-    None) in proportion to p^(1/``temperature``); they may be text that the model was trained on.
+    continuations of each text, of at most ``tokens`` tokens, each drawn from the ``top_k`` likeliest (all if
+    None) in proportion to p^(1/``temperature``); they may be text that the model was trained on.  Of a chat
+    model also ``prompts``, what it was asked.
 
     ``guarantee`` is the promise of the model's card, with the ``reason`` where it has no epsilon.
     ``RunStateError`` where the folder is no finished model, ``CheckFailed`` where it is not as it was sealed.
@@ -88,8 +89,8 @@ def predict(
     count, many = write * len(texts), len(texts)
     trained, prompts = _asked(folder, texts)
     found = generate(trained, count, tokens, temperature, top_k, seed, prompts, progress)
-    answer = about | {"seed": seed, "texts": [found[place::many] for place in range(many)]}
-    return answer | _as_asked(trained, prompts)
+    written = {"seed": seed, "texts": [found[place::many] for place in range(many)]}
+    return about | written | _as_asked(trained, prompts)
 
 
 def _asked(folder: ModelFolder, texts: Sequence[Prompt]) -> tuple[LanguageModel, list[str]]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import chain, groupby
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -28,7 +28,6 @@ from redactory.redaction.mask import MASK, PRIVATE, PUBLIC
 from redactory.redaction.sealing import read_manifest
 from redactory.redaction.shards import CLASS, ROLE, USERS, parts, read_batches, require_there
 from redactory.training.chat import ChatCodec, joined, said_in
-from redactory.training.settings import TrainSettings
 from redactory.training.tokenizer import TextCodec
 
 Ids = NDArray[np.int64]
@@ -56,26 +55,26 @@ def require_unchanged(run: RunFolder, folder: Path) -> None:
         raise CheckFailed(f"the parts of {folder.name}/ are not those that manifest.json lists")
 
 
-def texts(run: RunFolder, folder: Path, settings: TrainSettings | None = None) -> Iterator[str]:
-    """The examples of a data folder of ``run`` as ``settings`` read them, in order.
+Reading = Literal["texts", "roles", "turn", "conversation"]
+"""How the examples of a folder are read: as they are, with their roles, or as turns and conversations."""
 
-    A text is a row's, a row group at a time, with its role where that is asked for; or a conversation's.
-    ``ConfigurationError`` where rows have no roles.
+
+def texts(run: RunFolder, folder: Path, reading: Reading = "texts") -> Iterator[str]:
+    """The examples of a data folder of ``run``, in order; all but conversations a row group at a time.
+
+    ``ConfigurationError`` where rows have no roles and are read with them.
     """
-    if settings and settings.whole_conversations:
+    if reading == "conversation":
         yield from conversations(run, folder)
         return
-    chat = settings and settings.chat
     role = "speaker" if folder == run.vault else ROLE
-    asked = bool(settings and (chat or settings.roles))
-    for batch in read_batches(folder, ["text", role] if asked else ["text"]):
+    for batch in read_batches(folder, ["text"] if reading == "texts" else ["text", role]):
         own = batch["text"].to_pylist()
-        if not asked:
+        if reading == "texts":
             yield from own
             continue
-        _require_roles(batch.schema.names, role, folder, "chat" if chat else "roles")
-        told = batch[role].to_pylist()
-        yield from map(one_turn if chat else with_role, own, told)
+        _require_roles(batch.schema.names, role, folder, "chat" if reading == "turn" else "roles")
+        yield from map(one_turn if reading == "turn" else with_role, own, batch[role].to_pylist())
 
 
 def _require_roles(columns: Sequence[str], role: str, folder: Path, key: str) -> None:
@@ -144,10 +143,10 @@ def with_role(text: str, role: str | None) -> str:
     return text if role is None else f"{role}: {text}"
 
 
-def public_texts(run: RunFolder, settings: TrainSettings | None = None) -> Iterator[str]:
+def public_texts(run: RunFolder, reading: Reading = "texts") -> Iterator[str]:
     """The public texts; ``CheckFailed`` where one holds the mask, unless counts decided."""
     counted = "route" in read_manifest(run)
-    for row, text in enumerate(texts(run, run.public, settings)):
+    for row, text in enumerate(texts(run, run.public, reading)):
         if MASK in text and not counted:
             raise CheckFailed(f"row {row} of public/ holds the mask: such a point must be private")
         yield text

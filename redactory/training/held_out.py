@@ -58,7 +58,7 @@ class HeldOutText:
             found = list(given.rows())
         else:
             if TRAINERS[own.trainer].plain[:1] == ("public",):
-                every: list[tuple[str, str | None]] = [(one, None) for one in public_texts(run, own)]
+                every: list[tuple[str, str | None]] = [(one, None) for one in public_texts(run, own.reading)]
             else:
                 every = [] if public_text is None else list(public_text.rows())
             rows = np.flatnonzero(stream.uniform("held out", 0, len(every)) < own.held_out)

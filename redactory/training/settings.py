@@ -517,9 +517,16 @@ class TrainSettings(Settings):
         return ("shipped",) if TRAINERS[self.trainer].hides_units else ("public", "shipped")
 
     @property
+    def reading(self) -> Literal["texts", "roles", "turn", "conversation"]:
+        """How the examples of a run are read."""
+        if self.chat is not None:
+            return self.chat.example
+        return "roles" if self.roles else "texts"
+
+    @property
     def whole_conversations(self) -> bool:
         """Whether an example is a conversation as a whole."""
-        return self.chat is not None and self.chat.example == "conversation"
+        return self.reading == "conversation"
 
     @property
     def model_name(self) -> str:

@@ -91,7 +91,7 @@ def vocabulary_of(run: RunFolder | None, settings: TrainSettings, public: Public
             made_of[source] = public.sha256
         else:
             assert run is not None
-            counts.update(word_counts(map(as_lines, public_texts(run, settings)), MINIMUM_COUNT))
+            counts.update(word_counts(map(as_lines, public_texts(run, settings.reading)), MINIMUM_COUNT))
             made_of[source] = None
     return Vocabulary(Tokenizer.from_counts(counts, settings.vocabulary_size), made_of)
 
@@ -169,7 +169,7 @@ def public_texts_of(
         return public.texts
     if run is None or trainer_of(settings).hides_units:
         return None
-    return lambda: map(as_lines, public_texts(run, settings))
+    return lambda: map(as_lines, public_texts(run, settings.reading))
 
 
 def fit_remarks(fit: Mapping[str, Any]) -> list[str]:

@@ -1,4 +1,4 @@
-"""From a file of conversations to a chat model: which rows it learns from, what its card says, how it answers."""
+"""From a file of conversations to a chat model: the rows it learns from, what its card says, its answers."""
 
 from __future__ import annotations
 
@@ -98,8 +98,11 @@ def test_a_chat_model_from_raw_text_on_the_command_line(made: Any, tmp_path: Pat
     card = json.loads(result.stdout)["guarantee"]
     assert card["unit"] == "one secret in one turn of one conversation, replaced by <MASK>"
     assert card["chat"] == {
-        **{"example": "conversation", "loss_on": "assistant", "template": "auto"},
-        **{"rule": "none", "group_size": 1},
+        "example": "conversation",
+        "loss_on": "assistant",
+        "template": "auto",
+        "rule": "none",
+        "group_size": 1,
     }
     assert any("private where one of its turns is private" in said for said in card["assumptions"])
     write_rows(tmp_path / "asked.jsonl", [{"messages": chat(1)[:3]}])
@@ -123,7 +126,7 @@ def test_a_model_answers_until_its_turn_ends(made: Any) -> None:
     ids = library.from_pretrained(folder).apply_chat_template(chat(1)[:3], add_generation_prompt=True)
     trained = load_model(ModelFolder(folder))
     assert list(ids["input_ids"]) == trained.tokenizer.encode(prompt(chat(1)[:3]))
-    with pytest.raises(ConfigurationError, match="measured by train.held_out"):
+    with pytest.raises(ConfigurationError, match="is measured by train"):
         redactory.evaluate_model(run.root, "answers", test=["nothing.jsonl"])
 
 
@@ -177,7 +180,7 @@ def test_a_user_holds_whole_conversations(made: Any) -> None:
     assert {len(graph.users.of(i)) for i in range(20)} == {1}
     assert (
         list(Originals(run, graph.points[:2], whole=True).texts())
-        == list(texts(run, run.vault, settings))[:2]
+        == list(texts(run, run.vault, settings.reading))[:2]
     )
 
 

@@ -1,4 +1,4 @@
-"""Chat templates: what a conversation is as ids, what of it is learnt, and that nothing said can forge a turn."""
+"""Chat templates: a conversation as ids, what of it is learnt, and that nothing said can forge a turn."""
 
 from __future__ import annotations
 
