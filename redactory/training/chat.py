@@ -68,7 +68,9 @@ def turns(text: str) -> list[Turn]:
         told, _, said = part.rpartition(ROLE_MARK)
         if said.strip() or number == len(parts):
             found.append((_ROLES.get(told.strip().lower(), USER), said.strip()))
-    return [(role, "\n".join(said for _, said in of_it)) for role, of_it in groupby(found, itemgetter(0))]
+    return [
+        (role, "\n".join(said for _, said in of_it if said)) for role, of_it in groupby(found, itemgetter(0))
+    ]
 
 
 def as_lines(text: str) -> str:
@@ -87,6 +89,8 @@ def prompt(given: Any) -> str:
             raise InputError("a prompt is a text, or a list of turns with role and content")
     elif given and ROLE_MARK not in given:
         given = joined([(USER, given)])
+    if given and turns(given)[-1][0] == ASSISTANT:
+        raise InputError("a prompt ends with what somebody says to the assistant, and this with its answer")
     return given and f"{given}{TURN_MARK}{ASSISTANT}{ROLE_MARK}"
 
 
@@ -253,8 +257,7 @@ def _rendered(tokenizer: FolderTokenizer, roles: tuple[str, ...], opens: bool) -
     places = [text.find(sign) for sign in signs]
     if found != [1] * len(roles) or places != sorted(places):
         raise _unfit("leaves out, repeats or moves a turn")
-    header = _applied(tokenizer, roles[:1] or (USER,), ["a"], True)
-    header = header.removeprefix(_applied(tokenizer, roles[:1] or (USER,), ["a"], False))
+    header = _applied(tokenizer, (USER,), "a", True).removeprefix(_applied(tokenizer, (USER,), "a", False))
     special = _special(tokenizer)
     parts = re.split("|".join(map(re.escape, signs)), text) if signs else [text]
     pieces: list[Piece] = []
