@@ -84,13 +84,15 @@ def predict(
     if task == CLASSIFY:
         raise ConfigurationError(f"predict: {folder.root.name} predicts classes and writes nothing")
     from redactory.evaluation.generation import generate
+    from redactory.training.chat import as_lines
 
     seed = secrets.randbits(_SEED_BITS) if seed is None else seed
     count, many = write * len(texts), len(texts)
     trained, prompts = _asked(folder, texts)
     found = generate(trained, count, tokens, temperature, top_k, seed, prompts, progress)
     written = {"seed": seed, "texts": [found[place::many] for place in range(many)]}
-    return about | written | _as_asked(trained, prompts)
+    asked = {} if prompts == list(texts) else {"prompts": list(map(as_lines, prompts))}
+    return about | written | asked
 
 
 def _asked(folder: ModelFolder, texts: Sequence[Prompt]) -> tuple[LanguageModel, list[str]]:
@@ -106,13 +108,6 @@ def _asked(folder: ModelFolder, texts: Sequence[Prompt]) -> tuple[LanguageModel,
             f"predict: {folder.root.name} is no chat model: give texts, or train with train.chat"
         )
     return trained, list(map(str, texts))
-
-
-def _as_asked(trained: LanguageModel, prompts: Sequence[str]) -> dict[str, Any]:
-    """What a chat model was asked, as lines; nothing of another."""
-    from redactory.training.chat import ChatCodec, as_lines
-
-    return {"prompts": list(map(as_lines, prompts))} if isinstance(trained.tokenizer, ChatCodec) else {}
 
 
 def _next_words(folder: ModelFolder, texts: Sequence[Prompt], top: int) -> Iterator[list[dict[str, Any]]]:

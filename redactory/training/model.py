@@ -341,7 +341,9 @@ def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> li
     with commit(folder.weights) as temporary:
         save_file(_once(weights), temporary, metadata={"format": "pt"})
     read = {_READ: model.max_tokens} if isinstance(model, TextClassifier) else {}
-    write_json(folder.config, {**network.describe(), **read, **({_CHAT: chat} if chat else {})})
+    # what it started from can have been a chat model
+    described = {key: value for key, value in network.describe().items() if key != _CHAT}
+    write_json(folder.config, {**described, **read, **({_CHAT: chat} if chat else {})})
     if isinstance(tokenizer, FolderTokenizer):
         files = tokenizer.save(folder.root)
     else:
