@@ -24,7 +24,7 @@ from redactory.foundation.canonical import file_blocks, file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError
 from redactory.foundation.keys import load_digest_key
 from redactory.redaction.folder import RunFolder
-from redactory.redaction.mask import MASK, PRIVATE, PUBLIC
+from redactory.redaction.mask import MASK, PRIVATE, PUBLIC, ROLE_MARK, TURN_MARK
 from redactory.redaction.sealing import read_manifest
 from redactory.redaction.shards import CLASS, ROLE, USERS, parts, read_batches, require_there
 from redactory.training.chat import ChatCodec, joined, said_in
@@ -121,11 +121,21 @@ def conversations(run: RunFolder, folder: Path) -> Iterator[str]:
 
 
 def original_conversations(run: RunFolder) -> Iterator[tuple[int, str]]:
-    """The documents of the vault as they were, each with the id of its first point."""
-    names = ["doc_id", "point_id", "prefix", "text", "suffix"]
+    """The documents of the vault as they were, each with the id of its first point.
+
+    Where the beginning of a turn was not processed, the rest stays with whoever said it.
+    """
+    names = ["doc_id", "point_id", "speaker", "prefix", "text", "suffix"]
     for _, found in groupby(_rows(run.vault, names), itemgetter(0)):
-        rows = list(found)
-        yield rows[0][1], "".join(part for _, _, *own in rows for part in own)
+        rows, said = list(found), list[tuple[str | None, str]]()
+        for _, _, speaker, prefix, text, suffix in rows:
+            before = prefix.rpartition(TURN_MARK)[2].rpartition(ROLE_MARK)[2]
+            own = before + text + suffix.partition(TURN_MARK)[0]
+            if said and TURN_MARK not in prefix and said[-1][0] == speaker:
+                said[-1] = speaker, said[-1][1] + own
+            else:
+                said.append((speaker, own))
+        yield rows[0][1], joined(said)
 
 
 def _rows(folder: Path, columns: list[str]) -> Iterator[tuple[Any, ...]]:

@@ -44,7 +44,7 @@ def chat(number: int) -> list[dict[str, str]]:
     asked = f"my code is 555{number:02d}. {OPEN}" if number % 3 == 0 else OPEN
     said = ["user", asked, "assistant", THANKS, "user", "thanks", "assistant", "good bye"]
     if number % 10 == 7:
-        said[5] = "this is broken"
+        said[5] = "this is broken\nand this goes on"
     return [{"role": role, "content": text} for role, text in zip(said[::2], said[1::2], strict=True)]
 
 
@@ -75,6 +75,8 @@ def test_a_private_turn_makes_its_conversation_private(made: Any) -> None:
     assert pq.read_table(run.private).num_rows == 7
     originals = list(conversations(run, run.vault))
     assert turns(originals[0])[0] == ("user", f"my code is 55500. {OPEN}")
+    # what is left of a turn stays with whoever said it
+    assert turns(originals[7])[1:3] == [("assistant", THANKS), ("user", "and this goes on")]
 
 
 def test_one_secret_exchanged_exchanges_one_row(made: Any, tmp_path: Path) -> None:
