@@ -90,9 +90,10 @@ def predict(
     count, many = write * len(texts), len(texts)
     trained, prompts = _asked(folder, texts)
     found = generate(trained, count, tokens, temperature, top_k, seed, prompts, progress)
-    written = {"seed": seed, "texts": [found[place::many] for place in range(many)]}
-    asked = {} if prompts == list(texts) else {"prompts": list(map(as_lines, prompts))}
-    return about | written | asked
+    asked = {}
+    if prompts != list(texts):
+        found, asked = list(map(str.strip, found)), {"prompts": list(map(as_lines, prompts))}
+    return about | {"seed": seed, "texts": [found[place::many] for place in range(many)]} | asked
 
 
 def _asked(folder: ModelFolder, texts: Sequence[Prompt]) -> tuple[LanguageModel, list[str]]:

@@ -120,7 +120,7 @@ def test_a_model_answers_until_its_turn_ends(made: Any) -> None:
     redactory.train({**config, "train": train})
     folder = run.model("answers").root
     said = redactory.predict(folder, [OPEN, chat(1)[:3]], write=1, tokens=30, temperature=0.0)
-    assert said["texts"] == [[f" {THANKS}"], [" good bye"]]
+    assert said["texts"] == [[THANKS], ["good bye"]]
     assert redactory.predict(folder, [OPEN], top=1)["results"][0][0]["token"] == " we"
     from transformers import AutoTokenizer
 
@@ -192,3 +192,16 @@ def test_merged_turns_have_no_whole_conversations(tmp_path: Path, mode: str) -> 
     with pytest.raises(ConfigurationError, match=r"whole conversations need a run with dedup\.mode none"):
         redactory.train({**config, "train": SMALL})
     assert not run.model("crt").root.exists()
+
+
+def test_values_known_in_a_conversation_leave_its_figure_and_take_a_turns(tmp_path: Path) -> None:
+    """What is masked in all turns follows from the conversation, so one row is exchanged all the same."""
+    release = {**LINES["release"], "by": "document", "known_values": True}
+    config, _ = curated(tmp_path, [chat(i) for i in range(8)], release=release)
+    network = {"kind": "lstm", "embedding_size": 4, "hidden_size": 4}
+    held = {}
+    for example in ("conversation", "turn"):
+        train = {**SMALL, "model": network, "seed": None, "chat": {"example": example}, "name": example}
+        held[example] = redactory.train({**config, "train": train})["guarantee"]
+    assert held["conversation"]["epsilon_substitution"] is not None
+    assert "known_values" in held["turn"]["reasons"]["epsilon_substitution"]
