@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -358,7 +359,12 @@ def _other_models(run: Path, name: str) -> dict[str, Any]:
 @command(
     "predict: seed",
     model=argument("MODEL_FOLDER", "A trained model: RUN/models/NAME, or a copy.", Path),
-    file=argument("FILE", "Texts, one a line, or JSONL with a column text; - is stdin.", str, None),
+    file=argument(
+        "FILE",
+        "Texts, one a line, or JSONL with a column text, for a chat model messages; - is stdin.",
+        str,
+        None,
+    ),
     text=option("A text; repeatable.", list[str]),
     top=option("Answers for each text, the likeliest first.", int, 5, min=1),
     generate=option("Write N texts that continue each text, or from nothing.", int, min=1, metavar="N"),
@@ -379,7 +385,8 @@ def predict(
         raise ConfigurationError("give texts: either --text, or a file, or - for standard input")
     texts = tuple(text or ()) if file is None else tuple(_texts(file))
     result = redactory.predict(model, texts or ("",), write=generate, progress=progress, **given)
-    return Shown("predicted" if generate is None else "generated", result, beside={"prompts": texts or ("",)})
+    asked = result.get("prompts") or texts or ("",)
+    return Shown("predicted" if generate is None else "generated", result, beside={"prompts": asked})
 
 
 def _texts(file: str) -> list[str]:
@@ -400,6 +407,9 @@ def _rows(path: Path) -> list[str]:
     from redactory.pipelines.readers import Document, InputSettings, find_sources, read_documents
 
     settings, found = InputSettings(path=(str(path),)), []
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        if re.match(r'\s*{.*"messages"\s*:', next(lines, "")):
+            settings = settings.model_copy(update={"text": "messages"})
     for source in find_sources(settings.path, settings.format):
         for entry in read_documents(source, settings):
             if not isinstance(entry, Document):

@@ -55,7 +55,13 @@ class Evaluated:
         folder = RunFolder(Path(run))
         curated, name = read_manifest(folder), named_model(folder, model)
         require_training_packages()
-        return cls(folder, name, curated, read_manifest(folder.model(name)))
+        trained = read_manifest(folder.model(name))
+        if trained["settings"].get("chat"):
+            raise ConfigurationError(
+                f"evaluate: {name} was trained on conversations (train.chat), and would be asked for "
+                "examples of the run by themselves: its loss is measured by train.held_out"
+            )
+        return cls(folder, name, curated, trained)
 
     @property
     def task(self) -> str:

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from redactory.foundation.canonical import RepeatedKey, once_each
 from redactory.foundation.errors import ConfigurationError
+from redactory.redaction.mask import ROLE_MARK, TURN_MARK
 
 EACH = None
 """The step of a path that means every entry of a list."""
@@ -29,8 +30,7 @@ Kind = Literal["said", "json", "beside"]
 Visit = Callable[[str, Kind, str | None], str]
 """Is given a string, what it is (of JSON only the strings are text), and who said it: their role."""
 _STEPS = re.compile(r"""\[(?:\*)?\]|\["((?:[^"\\]|\\.)*)"\]|\.?([^.\[\]"]+)""")
-PART, ROLE = "\x1e", "\x1f"
-"""What stands between two texts of one document, and behind the role of whoever said one."""
+PART, ROLE = TURN_MARK, ROLE_MARK
 NOT_TEXT, NOT_UNICODE, EMBEDDED = "text_not_string", "lone_surrogate", "embedded_data"
 UNREAD = b"\xff"
 """What stands for bytes that are no text."""

@@ -97,7 +97,7 @@ def _of_training(
     known = None if loaded.input.known else recall
     rates = MissRates.measured(known, loaded.detect.conservative.flags_everything)
     numbers = {"gamma": rates.gamma, "delta_2": rates.delta_2, **numbers}
-    if finished and (noised := points_learnt(run, train.trainer)[0]):
+    if finished and (noised := points_learnt(run, train)[0]):
         numbers.setdefault("points", noised)
     rule = loaded.dedup.rules()["private"]
     dedup = {"rule": rule.name, "group_size": rule.group_size}

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,10 @@ from redactory.pipelines.evaluate import CLASSIFY, task_of
 from redactory.pipelines.models import require_training_packages
 from redactory.redaction import ModelFolder, broken_files, is_finished, read_manifest
 
+if TYPE_CHECKING:
+    from redactory.training import LanguageModel
+
+Prompt = str | Sequence[Mapping[str, str]]
 END = "<END>"
 """How the end of a text is shown."""
 _UNSAID = ""
@@ -30,7 +34,7 @@ _SEED_BITS = 32
 
 def predict(
     model: str | Path,
-    texts: Sequence[str] = ("",),
+    texts: Sequence[Prompt] = ("",),
     *,
     top: int = 5,
     write: int | None = None,
@@ -42,11 +46,15 @@ def predict(
 ) -> dict[str, Any]:
     """What the model in folder ``model`` (``RUN/models/NAME``, or a copy of it) makes of each of ``texts``.
 
+    A chat model (``train.chat``) is told each by a user, in its template, and answers until its turn ends; or
+    each is a list of turns, ``{"role", "content"}``.
+
     Without ``write`` {model, task, guarantee, results}: for each text the ``top`` likeliest next tokens,
     {token, probability} (a word with the space before it, or a piece; ``<END>``; a lone octet reads
     ``\\xe2``), or classes, {class, probability}. With ``write`` {model, guarantee, seed, texts}: that many
     continuations of each text, of at most ``tokens`` tokens, each drawn from the ``top_k`` likeliest (all if
-    None) in proportion to p^(1/``temperature``); they may be text that the model was trained on.
+    None) in proportion to p^(1/``temperature``); they may be text that the model was trained on.  Of a chat
+    model also ``prompts``, what it was asked.
 
     ``guarantee`` is the promise of the model's card, with the ``reason`` where it has no epsilon.
     ``RunStateError`` where the folder is no finished model, ``CheckFailed`` where it is not as it was sealed.
@@ -76,18 +84,35 @@ def predict(
     if task == CLASSIFY:
         raise ConfigurationError(f"predict: {folder.root.name} predicts classes and writes nothing")
     from redactory.evaluation.generation import generate
-    from redactory.training import load_model
+    from redactory.training.chat import as_lines
 
     seed = secrets.randbits(_SEED_BITS) if seed is None else seed
     count, many = write * len(texts), len(texts)
-    found = generate(load_model(folder), count, tokens, temperature, top_k, seed, texts, progress)
-    return about | {"seed": seed, "texts": [found[place::many] for place in range(many)]}
+    trained, prompts = _asked(folder, texts)
+    found = generate(trained, count, tokens, temperature, top_k, seed, prompts, progress)
+    asked = {}
+    if prompts != list(texts):
+        found, asked = list(map(str.strip, found)), {"prompts": list(map(as_lines, prompts))}
+    return about | {"seed": seed, "texts": [found[place::many] for place in range(many)]} | asked
 
 
-def _next_words(folder: ModelFolder, texts: Sequence[str], top: int) -> Iterator[list[dict[str, Any]]]:
+def _asked(folder: ModelFolder, texts: Sequence[Prompt]) -> tuple[LanguageModel, list[str]]:
+    """The language model, and ``texts`` as it is asked them: by a chat model in its template."""
     from redactory.training import load_model
+    from redactory.training.chat import ChatCodec, prompt
 
     trained = load_model(folder)
+    if isinstance(trained.tokenizer, ChatCodec):
+        return trained, list(map(prompt, texts))
+    if not all(isinstance(text, str) for text in texts):
+        raise ConfigurationError(
+            f"predict: {folder.root.name} is no chat model: give texts, or train with train.chat"
+        )
+    return trained, list(map(str, texts))
+
+
+def _next_words(folder: ModelFolder, texts: Sequence[Prompt], top: int) -> Iterator[list[dict[str, Any]]]:
+    trained, prompts = _asked(folder, texts)
     codec = trained.tokenizer
     spelled = [codec.spelled(number) for number in range(codec.size)]
     spelled[codec.pad_id] = spelled[codec.begin_id] = _UNSAID
@@ -95,7 +120,7 @@ def _next_words(folder: ModelFolder, texts: Sequence[str], top: int) -> Iterator
     # ids that read the same (a letter and its byte) are one answer
     places = {name: place for place, name in enumerate(dict.fromkeys(spelled))}
     names, which = list(places), [places[name] for name in spelled]
-    for scores in trained.next_log_probs(texts):
+    for scores in trained.next_log_probs(prompts):
         probabilities = np.zeros(len(names))
         np.add.at(probabilities, which, np.exp(scores))
         if _UNSAID in places:  # a folder's tokenizer may begin, end and pad with one token
@@ -103,7 +128,7 @@ def _next_words(folder: ModelFolder, texts: Sequence[str], top: int) -> Iterator
         yield [{"token": names[n], "probability": p} for n, p in _likeliest(probabilities, top)]
 
 
-def _classes(folder: ModelFolder, texts: Sequence[str], top: int) -> Iterator[list[dict[str, Any]]]:
+def _classes(folder: ModelFolder, texts: Sequence[Any], top: int) -> Iterator[list[dict[str, Any]]]:
     from redactory.training.model import load_classifier
 
     trained = load_classifier(folder)

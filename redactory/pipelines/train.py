@@ -21,7 +21,7 @@ from redactory.pipelines.release_log import check_newest, check_released
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.share import check_store, publish_configured
 from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest
-from redactory.training.settings import TRAINERS, RecallMeasurement
+from redactory.training.settings import TRAINERS, RecallMeasurement, TrainSettings
 
 
 def train(
@@ -96,9 +96,10 @@ def train_remarks(config: Given, *, output: str | Path | None = None, **changes:
 
     own, manifest = settings.train, read_manifest(run)
     trainer = TRAINERS[own.trainer]
-    unstated = trainer.noised and not trainer.of_units and manifest.get("known_in") == DOCUMENT
+    parts = not (trainer.of_units or own.whole_conversations)
+    unstated = trainer.noised and parts and manifest.get("known_in") == DOCUMENT
     spec = TrainingSpec.of(own, manifest.get("dedup"))
-    facts = Facts(*points_learnt(run, trainer.name), parameters=parameters_at_most(own))
+    facts = Facts(*points_learnt(run, own), parameters=parameters_at_most(own))
     found = [*([WORDS["known_in_document"]] if unstated else []), *remarks(spec, facts)]
     return found if is_finished(run.model(own.model_name)) else [*found, *vocabulary_seen(settings)[1]]
 
@@ -119,7 +120,8 @@ def vocabulary_seen(config: Config) -> tuple[dict[str, Any] | None, list[str]]:
     from redactory.training.vocabulary import fit_of, fit_remarks, public_texts_of, vocabulary_of
 
     if run is not None or own.public_text is None:
-        public = public_text_of(run, own.public_text) if run is not None else None
+        chat = own.chat is not None
+        public = public_text_of(run, own.public_text, chat=chat) if run is not None else None
     else:
         columns = config.input.model_dump(mode="json")
         public = PublicText(own.public_text, columns.get("text") or "text", columns.get("label") or "label")
@@ -128,13 +130,13 @@ def vocabulary_seen(config: Config) -> tuple[dict[str, Any] | None, list[str]]:
     return {**found.record(), "fit": fit}, fit_remarks(fit)
 
 
-def points_learnt(run: RunFolder, trainer: str) -> tuple[int | None, int | None]:
+def points_learnt(run: RunFolder, settings: TrainSettings) -> tuple[int | None, int | None]:
     """How many points of the finished ``run`` noisy steps draw from, and how many are learnt without noise.
 
-    None where a trainer has none of the kind, or learns what its settings leave of them.
+    None where a trainer has none of the kind, or learns what its settings leave or make of them.
     """
-    counts, known = read_manifest(run)["counts"], TRAINERS[trainer]
-    if known.of_units:
+    counts, known = read_manifest(run)["counts"], TRAINERS[settings.trainer]
+    if known.of_units or settings.whole_conversations:
         return None, None
     sizes = {**counts, "vault": counts["points"] - counts["quarantined"]}
     noised = None if known.noised is None else int(sizes[known.noised])

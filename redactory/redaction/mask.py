@@ -49,6 +49,8 @@ def mask(text: str, intervals: Iterable[tuple[int, int]]) -> str:
 
 
 PUBLIC, PRIVATE = "public", "private"
+TURN_MARK, ROLE_MARK = "\x1e", "\x1f"
+"""What stands between two texts of one document, and behind the role of whoever said one."""
 MASK_REASON, DOCUMENT_REASON = "mask:IN_TEXT", "document:PRIVATE"
 _STANDING = re.compile(re.escape(MASK))
 

@@ -10,9 +10,10 @@ import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, groupby
+from operator import itemgetter
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
@@ -23,9 +24,10 @@ from redactory.foundation.canonical import file_blocks, file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError
 from redactory.foundation.keys import load_digest_key
 from redactory.redaction.folder import RunFolder
-from redactory.redaction.mask import MASK, PUBLIC
+from redactory.redaction.mask import MASK, PRIVATE, PUBLIC, ROLE_MARK, TURN_MARK
 from redactory.redaction.sealing import read_manifest
 from redactory.redaction.shards import CLASS, ROLE, USERS, parts, read_batches, require_there
+from redactory.training.chat import ChatCodec, joined, said_in
 from redactory.training.tokenizer import TextCodec
 
 Ids = NDArray[np.int64]
@@ -53,20 +55,97 @@ def require_unchanged(run: RunFolder, folder: Path) -> None:
         raise CheckFailed(f"the parts of {folder.name}/ are not those that manifest.json lists")
 
 
-def texts(folder: Path, roles: bool = False) -> Iterator[str]:
-    """The text of every row of a data folder, in order, a row group at a time.
+Reading = Literal["texts", "roles", "turn", "conversation"]
+"""How the examples of a folder are read: as they are, with their roles, or as turns and conversations."""
 
-    With ``roles`` the row's role stands before it; ``ConfigurationError`` where rows have none.
+
+def texts(run: RunFolder, folder: Path, reading: Reading = "texts") -> Iterator[str]:
+    """The examples of a data folder of ``run``, in order; all but conversations a row group at a time.
+
+    ``ConfigurationError`` where rows have no roles and are read with them.
     """
-    for batch in read_batches(folder, ["text", ROLE] if roles else ["text"]):
-        if not roles:
-            yield from batch["text"].to_pylist()
-        elif ROLE not in batch.schema.names:
-            raise ConfigurationError(
-                f"train.roles: {folder.name}/ has no roles; curate conversations (input.text: messages)"
-            )
-        else:
-            yield from map(with_role, batch["text"].to_pylist(), batch[ROLE].to_pylist())
+    if reading == "conversation":
+        yield from conversations(run, folder)
+        return
+    role = "speaker" if folder == run.vault else ROLE
+    for batch in read_batches(folder, ["text"] if reading == "texts" else ["text", role]):
+        own = batch["text"].to_pylist()
+        if reading == "texts":
+            yield from own
+            continue
+        _require_roles(batch.schema.names, role, folder, "chat" if reading == "turn" else "roles")
+        yield from map(one_turn if reading == "turn" else with_role, own, batch[role].to_pylist())
+
+
+def _require_roles(columns: Sequence[str], role: str, folder: Path, key: str) -> None:
+    if role not in columns:
+        raise ConfigurationError(
+            f"train.{key}: {folder.name}/ has no roles; curate conversations (input.text: messages)"
+        )
+
+
+def conversations(run: RunFolder, folder: Path) -> Iterator[str]:
+    """The conversations of a side of ``run``, masked, or the originals of its vault, in order.
+
+    One is private where one of its examples is, or was not processed: of that one nothing is left.
+    ``ConfigurationError`` where a rule merges equal texts, whose turns would lie in other conversations.
+
+    Formal guarantees: a conversation, its masked text and its side are functions of that document alone, as
+    long as what becomes of an example is one of its document (``docs/guarantees.md``, "Conversations").
+    """
+    if folder == run.vault:
+        yield from (text for _, text in original_conversations(run))
+        return
+    if read_manifest(run)["dedup"]["rule"] != "none":
+        raise ConfigurationError(
+            "train.chat: whole conversations need a run with dedup.mode none: where equal texts are merged, "
+            "a turn stays in one conversation alone; curate with it, or give train.chat.example turn"
+        )
+    sides = {PUBLIC: (run.public,), PRIVATE: (run.public, run.private)}[folder.name]
+    masked = dict(chain.from_iterable(_rows(side, ["point_id", "text"]) for side in sides))
+    columns = ["document", "turn", ROLE, "released_id", "fate"]
+    for batch in read_batches(run.points, columns):
+        _require_roles(batch.schema.names, ROLE, run.points, "chat")
+    for _, found in groupby(_rows(run.points, columns), itemgetter(0)):
+        examples = list(found)
+        fates = {fate for *_, fate in examples}
+        if (fates == {PUBLIC}) != (folder == run.public):
+            continue
+        if not fates <= {PUBLIC, PRIVATE}:
+            yield ""
+            continue
+        yield joined(
+            (role, " ".join(masked[released] for *_, released, _ in said))
+            for (_, role), said in groupby(examples, itemgetter(1, 2))
+        )
+
+
+def original_conversations(run: RunFolder) -> Iterator[tuple[int, str]]:
+    """The documents of the vault as they were, each with the id of its first point.
+
+    Where the beginning of a turn was not processed, the rest stays with whoever said it.
+    """
+    names = ["doc_id", "point_id", "speaker", "prefix", "text", "suffix"]
+    for _, found in groupby(_rows(run.vault, names), itemgetter(0)):
+        rows, said = list(found), list[tuple[str | None, str]]()
+        for _, _, speaker, prefix, text, suffix in rows:
+            before = prefix.rpartition(TURN_MARK)[2].rpartition(ROLE_MARK)[2]
+            own = before + text + suffix.partition(TURN_MARK)[0]
+            if said and TURN_MARK not in prefix and said[-1][0] == speaker:
+                said[-1] = speaker, said[-1][1] + own
+            else:
+                said.append((speaker, own))
+        yield rows[0][1], joined(said)
+
+
+def _rows(folder: Path, columns: list[str]) -> Iterator[tuple[Any, ...]]:
+    for batch in read_batches(folder, columns):
+        yield from zip(*(batch[name].to_pylist() for name in columns), strict=True)
+
+
+def one_turn(text: str, role: str | None) -> str:
+    """``text`` as a conversation of one turn."""
+    return joined([(role, text)])
 
 
 def with_role(text: str, role: str | None) -> str:
@@ -74,10 +153,10 @@ def with_role(text: str, role: str | None) -> str:
     return text if role is None else f"{role}: {text}"
 
 
-def public_texts(run: RunFolder, roles: bool = False) -> Iterator[str]:
+def public_texts(run: RunFolder, reading: Reading = "texts") -> Iterator[str]:
     """The public texts; ``CheckFailed`` where one holds the mask, unless counts decided."""
     counted = "route" in read_manifest(run)
-    for row, text in enumerate(texts(run.public, roles)):
+    for row, text in enumerate(texts(run, run.public, reading)):
         if MASK in text and not counted:
             raise CheckFailed(f"row {row} of public/ holds the mask: such a point must be private")
         yield text
@@ -164,12 +243,16 @@ KEY = "train.public_text"
 
 @dataclass(frozen=True)
 class PublicText:
-    """Rows of ``path``, a point each: JSON lines with the columns ``text`` and ``label``, or plain lines."""
+    """Rows of ``path``, a point each: JSON lines with the columns ``text`` and ``label``, or plain lines.
+
+    For a ``chat`` model a row holds a conversation.
+    """
 
     path: Path
     text: str = "text"
     label: str = "label"
     key: str = KEY
+    chat: bool = False
 
     def __post_init__(self) -> None:
         if not self.path.is_file():
@@ -201,15 +284,20 @@ class PublicText:
         except ValueError:
             row = None
         text = row.get(self.text) if isinstance(row, dict) else None
+        if self.chat:
+            text = said_in(text)
         if not isinstance(text, str):
+            what = "conversation" if self.chat else "text"
             raise InputError(
-                f"{self.key}: row {number} of {self.path.name} has no text in column {self.text!r}"
+                f"{self.key}: row {number} of {self.path.name} has no {what} in column {self.text!r}"
             )
         label = row.get(self.label)
         return text, None if label is None else str(label)
 
 
-def public_text_of(run: RunFolder, path: Path | None, key: str = KEY) -> PublicText | None:
+def public_text_of(
+    run: RunFolder, path: Path | None, key: str = KEY, chat: bool = False
+) -> PublicText | None:
     """The public text at ``path`` (``key``), in the columns of the run's own input; None without one.
 
     ``ConfigurationError`` where it lies in the run, or is one of the files that the run was made of; under
@@ -219,7 +307,7 @@ def public_text_of(run: RunFolder, path: Path | None, key: str = KEY) -> PublicT
         return None
     manifest = read_manifest(run)
     columns = manifest.get("configuration", {}).get("input", {})
-    found = PublicText(path, columns.get("text", "text"), columns.get("label") or "label", key)
+    found = PublicText(path, columns.get("text", "text"), columns.get("label") or "label", key, chat)
     within = path.resolve().is_relative_to(run.root.resolve())
     if within or any(_may_be(path, entry, manifest) for entry in manifest.get("inputs", ())):
         raise ConfigurationError(
@@ -248,7 +336,8 @@ def _may_be(path: Path, entry: Mapping[str, Any], manifest: Mapping[str, Any]) -
 class Batch:
     """``inputs`` and ``targets`` int64 [B, T]; ``real`` bool [B, T] is False where a row is padded.
 
-    ``rows`` int64 [B], where given, are the points' numbers in their table: what dropout is drawn by.
+    ``rows`` int64 [B], where given, are the points' numbers in their table: what dropout is drawn by;
+    ``learnt`` bool [B, T] says which targets the loss is on, where those are not all of the real ones.
     For classification ``targets`` [B, 1] are class numbers, and ``real`` says which inputs are read.
     """
 
@@ -256,17 +345,19 @@ class Batch:
     targets: Tensor
     real: Tensor
     rows: Tensor | None = None
+    learnt: Tensor | None = None
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on ``device``."""
-        rows = None if self.rows is None else self.rows.to(device)
-        return Batch(self.inputs.to(device), self.targets.to(device), self.real.to(device), rows)
+        parts = (self.inputs, self.targets, self.real, self.rows, self.learnt)
+        return Batch(*(part if part is None else part.to(device) for part in parts))  # type: ignore[arg-type]
 
     def alone(self, place: int) -> Batch:
         """The point at ``place`` by itself, without padding."""
         own, length = slice(place, place + 1), int(self.real[place].sum())
         rows = None if self.rows is None else self.rows[own]
-        return Batch(self.inputs[own, :length], self.targets[own, :length], self.real[own, :length], rows)
+        parts = (self.inputs[own, :length], self.targets[own, :length], self.real[own, :length])
+        return Batch(*parts, rows, None if self.learnt is None else self.learnt[own, :length])
 
 
 @dataclass(frozen=True)
@@ -274,7 +365,8 @@ class EncodedPoints:
     """The targets of every point, one after the other; point i is ``ids[offsets[i]:offsets[i + 1]]``.
 
     ``labels`` int64 [n], where given, are the points' class numbers or ``NO_CLASS``: then a text is read
-    whole and its class is the target.
+    whole and its class is the target.  ``learnt``, bool as ``ids``, says which targets the loss is on where
+    those are not all.
 
     Formal guarantees: row i is a function of text i, class i and public constants alone, so a point
     exchanged exchanges one row (``docs/guarantees.md``, "Side channels", item 5).
@@ -285,6 +377,7 @@ class EncodedPoints:
     begin_id: int
     pad_id: int
     labels: Ids | None = None
+    learnt: NDArray[np.bool_] | None = None
 
     @classmethod
     def of(cls, rows: Iterable[Sequence[int] | NDArray[np.int32]], begin_id: int, pad_id: int) -> Self:
@@ -299,8 +392,19 @@ class EncodedPoints:
 
         One text is one row: nothing is packed or joined, so no text moves another one's tokens.
         """
-        rows = ([*tokenizer.encode(text), tokenizer.end_id][:max_tokens] for text in texts)
-        return cls.of(rows, tokenizer.begin_id, tokenizer.pad_id)
+        marks = [np.empty(0, bool)]
+
+        def rows() -> Iterator[list[int]]:
+            for text in texts:
+                if isinstance(tokenizer, ChatCodec):
+                    ids, learnt = tokenizer.encoded(text)
+                    marks.append(np.array([*learnt, False][:max_tokens], bool))
+                else:
+                    ids = tokenizer.encode(text)
+                yield [*ids, tokenizer.end_id][:max_tokens]
+
+        found = cls.of(rows(), tokenizer.begin_id, tokenizer.pad_id)
+        return replace(found, learnt=np.concatenate(marks)) if isinstance(tokenizer, ChatCodec) else found
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -317,8 +421,27 @@ class EncodedPoints:
     def take(self, rows: Rows) -> EncodedPoints:
         """The points ``rows`` as a table of their own, numbered from 0."""
         found = EncodedPoints.of((self.targets_of(int(row)) for row in rows), self.begin_id, self.pad_id)
-        labels = None if self.labels is None else self.labels[np.asarray(rows, np.int64)]
-        return replace(found, labels=labels)
+        numbers = np.asarray(rows, np.int64)
+        return replace(
+            found,
+            labels=None if self.labels is None else self.labels[numbers],
+            learnt=None if self.learnt is None else np.concatenate(self._learnt_of(numbers)),
+        )
+
+    def _learnt_of(self, numbers: Ids) -> list[NDArray[np.bool_]]:
+        assert self.learnt is not None
+        return [
+            np.empty(0, bool),
+            *(self.learnt[self.offsets[row] : self.offsets[row + 1]] for row in numbers),
+        ]
+
+    @property
+    def silent(self) -> NDArray[np.bool_] | None:
+        """Which points have no target that is learnt, bool [n]; None where all have one."""
+        if self.learnt is None:
+            return None
+        before = np.concatenate([[0], np.cumsum(self.learnt)])[self.offsets]
+        return np.asarray(np.diff(before) == 0)
 
     def batch(self, rows: Rows) -> Batch:
         """The points ``rows`` (at least one), padded on the right to the longest of them."""
@@ -328,12 +451,17 @@ class EncodedPoints:
         real = np.arange(lengths.max()) < lengths[:, None]
         targets = np.full(real.shape, self.pad_id, np.int64)
         targets[real] = np.concatenate(own)
+        learnt = None
+        if self.learnt is not None:
+            learnt = np.zeros(real.shape, bool)
+            learnt[real] = np.concatenate(self._learnt_of(numbers))
         begin = np.full((len(own), 1), self.begin_id, np.int64)
         inputs = np.concatenate([begin, targets if self.labels is not None else targets[:, :-1]], axis=1)
         if self.labels is not None:
             targets = self.labels[numbers][:, None]
             real = np.concatenate([np.ones_like(begin, bool), real], axis=1)
-        return Batch(*map(torch.from_numpy, (inputs, targets, real, numbers)))
+        found = Batch(*map(torch.from_numpy, (inputs, targets, real, numbers)))
+        return found if learnt is None else replace(found, learnt=torch.from_numpy(learnt))
 
 
 # A step's rows in pieces: what is computed at once, and what processes share out.

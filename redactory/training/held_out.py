@@ -20,6 +20,7 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import read_json, write_json
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder
+from redactory.training.chat import ChatCodec
 from redactory.training.data import Ids, PublicText, public_text_of, public_texts
 from redactory.training.event_file import EventFile
 from redactory.training.model import LanguageModel, TextClassifier
@@ -52,12 +53,12 @@ class HeldOutText:
             return None
         rows = NO_ROWS
         if isinstance(own.held_out, Path):
-            given = public_text_of(run, own.held_out, KEY)
+            given = public_text_of(run, own.held_out, KEY, own.chat is not None)
             assert given is not None
             found = list(given.rows())
         else:
             if TRAINERS[own.trainer].plain[:1] == ("public",):
-                every: list[tuple[str, str | None]] = [(one, None) for one in public_texts(run, own.roles)]
+                every: list[tuple[str, str | None]] = [(one, None) for one in public_texts(run, own.reading)]
             else:
                 every = [] if public_text is None else list(public_text.rows())
             rows = np.flatnonzero(stream.uniform("held out", 0, len(every)) < own.held_out)
@@ -112,9 +113,14 @@ class Curve:
 
     def _of_words(self) -> dict[str, Any]:
         assert isinstance(self.model, LanguageModel)
-        texts = self.held_out.texts
-        total = -sum(float(scores.sum()) for scores in self.model.token_log_probs(texts))
-        return {"loss": _finite(total / sum(len(text.split()) for text in texts))}
+        texts, codec = self.held_out.texts, self.model.tokenizer
+        scored = self.model.token_log_probs(texts)
+        words = [len(text.split()) for text in texts]
+        if isinstance(codec, ChatCodec):
+            marks = (np.array([*codec.encoded(text)[1], False], bool) for text in texts)
+            scored = [one[learnt] for one, learnt in zip(scored, marks, strict=True)]
+            words = list(map(codec.words, texts))
+        return {"loss": _finite(-sum(float(one.sum()) for one in scored) / max(1, sum(words)))}
 
     def _of_classes(self) -> dict[str, Any]:
         assert isinstance(self.model, TextClassifier)

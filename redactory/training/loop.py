@@ -101,14 +101,14 @@ class Ingredients:
 
     def encode(self, *folders: Path) -> EncodedPoints:
         """The points of data folders, one after the other."""
-        every = (text for folder in folders for text in texts(folder, self.settings.roles))
+        every = (text for folder in folders for text in texts(self.run, folder, self.settings.reading))
         return EncodedPoints.from_texts(every, self.tokenizer, self.settings.max_tokens)
 
     def read(self, folder: Path) -> Learnt:
         """The points of one of the run's data folders as the task reads them."""
         own = self.settings
         return learnt(
-            texts(folder, own.roles),
+            texts(self.run, folder, own.reading),
             own,
             self.tokenizer,
             lambda: class_numbers(classes_of(self.run, folder), own.classes),

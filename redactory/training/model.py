@@ -21,6 +21,7 @@ from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import PRIVATE_FILE, commit, read_json, sync, write_json
 from redactory.redaction.folder import ModelFolder
 from redactory.redaction.sealing import read_manifest
+from redactory.training.chat import PLAIN, ChatCodec
 from redactory.training.data import EncodedPoints
 from redactory.training.models.hugging_face import (
     CLASSES,
@@ -72,8 +73,8 @@ _RECURRENT: dict[str, tuple[Any, Any]] = {
 """By kind: the encoder below a classifier, and the language model.  All others are of Hugging Face."""
 _FORMATS = {encoder.FORMAT: (encoder, language) for encoder, language in _RECURRENT.values()}
 _SEQUENCE = "ForSequenceClassification"
-_READ = "max_tokens"
-"""The key of ``config.json`` that says how much of a text a classifier reads."""
+_READ, _CHAT = "max_tokens", "redactory_chat"
+"""Keys of ``config.json``: how much of a text a classifier reads, and which template a chat model."""
 
 
 # From settings to a network; and from a saved ``config.json`` to a network.
@@ -337,14 +338,18 @@ def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> li
     plain ``transformers`` reads the folder; a language model's adapters also by themselves, in ``adapter/``.
     """
     network, tokenizer = model.network, model.tokenizer
-    weights = network.state_dict()
+    weights, chat = network.state_dict(), None
+    if isinstance(tokenizer, ChatCodec):
+        chat, tokenizer = tokenizer.template, tokenizer.bare()
     if isinstance(network, HuggingFaceNetwork):
         inner = merged(network.model) if has_adapters(network.model) else network.model
         weights = inner.state_dict()
     with commit(folder.weights) as temporary:
         save_file(_once(weights), temporary, metadata={"format": "pt"})
     read = {_READ: model.max_tokens} if isinstance(model, TextClassifier) else {}
-    write_json(folder.config, {**network.describe(), **read})
+    # what it started from can have been a chat model
+    described = {key: value for key, value in network.describe().items() if key != _CHAT}
+    write_json(folder.config, {**described, **read, **({_CHAT: chat} if chat else {})})
     if isinstance(tokenizer, FolderTokenizer):
         files = tokenizer.save(folder.root)
     else:
@@ -352,7 +357,8 @@ def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> li
         if not isinstance(network, HuggingFaceNetwork):
             write_json(folder.tokenizer, tokenizer.to_json())
             return [folder.weights, folder.config, folder.tokenizer]
-        files = tokenizer.save_for_library(folder.root, network.context, isinstance(model, TextClassifier))
+        ends_too = isinstance(model, TextClassifier)
+        files = tokenizer.save_for_library(folder.root, network.context, ends_too, chat and PLAIN)
     if isinstance(network, CausalNetwork) and has_adapters(network.model):
         files += save_adapters(network.model, folder.root / "adapter")
     for path in files:
@@ -383,6 +389,7 @@ def load_classifier(folder: ModelFolder) -> TextClassifier:
 
 
 def _read(folder: ModelFolder, config: dict[str, Any]) -> tuple[TextCodec, Any]:
+    chat = config.pop(_CHAT, None)
     network = rebuilt(folder.root.name, config)
     inner: Any = network.model if isinstance(network, HuggingFaceNetwork) else network
     missing, unknown = inner.load_state_dict(load_file(folder.weights), strict=False)
@@ -390,8 +397,8 @@ def _read(folder: ModelFolder, config: dict[str, Any]) -> tuple[TextCodec, Any]:
     own = inner.state_dict(keep_vars=True)
     if unknown or set(missing) & set(_once(own)):
         raise RuntimeError(f"{folder.root.name}: the weights do not fit config.json")
-    ours = of_ours(read_json(folder.tokenizer))
-    return ours or FolderTokenizer.from_folder(folder.root), network.eval()
+    codec: TextCodec = of_ours(read_json(folder.tokenizer)) or FolderTokenizer.from_folder(folder.root)
+    return codec if chat is None else ChatCodec.of(codec, chat, "all"), network.eval()
 
 
 def _once(weights: dict[str, Tensor]) -> dict[str, Tensor]:

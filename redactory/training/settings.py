@@ -30,6 +30,7 @@ from redactory.training.models.settings import (
 )
 from redactory.training.units import (
     BoundingSettings,
+    ChatSettings,
     FederatedSettings,
     Task,
     UnitSettings,
@@ -227,6 +228,11 @@ class TrainSettings(Settings):
         description="A text is read as 'role: text' (crt, crt-drop and redact-only, of conversations). No "
         "guarantee hides a role.",
     )
+    chat: ChatSettings | None = Field(
+        None,
+        description="Conversations (input.text: messages) with their roles in a chat template; {} for the "
+        "defaults.",
+    )
     epochs: PositiveInt = Field(3, description="Epochs; each has ceil(1 / sampling_rate) noisy steps.")
 
     epsilon: PositiveFloat = Field(
@@ -384,6 +390,7 @@ class TrainSettings(Settings):
         trainer = TRAINERS[self.trainer]
         problem = (
             self._roles()
+            or self._chat()
             or self._task()
             or self._vocabulary()
             or self._held_out()
@@ -399,6 +406,24 @@ class TrainSettings(Settings):
     def _roles(self) -> str | None:
         if self.roles and not set(TRAINERS[self.trainer].folders) <= {"public", "private"}:
             return "train.roles: roles are in the shards, which crt, crt-drop and redact-only read: give one"
+        return None
+
+    def _chat(self) -> str | None:
+        if self.chat is None:
+            return None
+        if self.task == "classify" or self.roles:
+            return f"train.chat: a template writes the roles; leave out {'roles' if self.roles else 'task'}"
+        if self.public_epoch == "occurrences":
+            return "train.public_epoch: how often conversations occurred is not counted; leave it out"
+        trainer = TRAINERS[self.trainer]
+        if not trainer.chats:
+            able = ", ".join(name for name, trainer in TRAINERS.items() if trainer.chats)
+            return f"train.chat: conversations are trained by {able}; give one of them"
+        if trainer.of_units and (self.chat.example == "turn" or self.units.copies == "merge"):
+            return (
+                f"train.chat: {self.trainer} takes whole conversations, each of one user: give example "
+                "conversation, and units.copies keep"
+            )
         return None
 
     def _task(self) -> str | None:
@@ -506,6 +531,18 @@ class TrainSettings(Settings):
         return ("shipped",) if TRAINERS[self.trainer].hides_units else ("public", "shipped")
 
     @property
+    def reading(self) -> Literal["texts", "roles", "turn", "conversation"]:
+        """How the examples of a run are read."""
+        if self.chat is not None:
+            return self.chat.example
+        return "roles" if self.roles else "texts"
+
+    @property
+    def whole_conversations(self) -> bool:
+        """Whether an example is a conversation as a whole."""
+        return self.reading == "conversation"
+
+    @property
     def model_name(self) -> str:
         """The folder's name: ``name``, or the trainer's."""
         return self.name or self.trainer
@@ -527,8 +564,8 @@ def settings_json(settings: TrainSettings) -> dict[str, Any]:
     Where something is computed (``workers``) changes no bit of it, and may change after an interruption.
     """
     never = {"budget", "workers", "tensorboard", *(key for key in _LATER if not getattr(settings, key))}
+    never |= {key for key in ("chat", "held_out") if getattr(settings, key) is None}
     never |= {"bands"} if settings.bands == 1 else set()
-    never |= {"held_out"} if settings.held_out is None else set()
     never |= {"tokenizer"} if settings.tokenizer == "auto" else set()
     never |= {"precision"} if settings.precision == "float32" else set()
     of_units = TRAINERS[settings.trainer].of_units

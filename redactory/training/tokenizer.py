@@ -65,6 +65,9 @@ class TextCodec(Protocol):
     def encode(self, text: str) -> list[int]:
         """The ids of ``text`` without begin and end."""
 
+    def places(self, text: str) -> list[tuple[int, int]]:
+        """The part [start, end) of ``text`` (code points) that each id of :meth:`encode` stands for."""
+
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``; padding, begin and end are left out."""
 
@@ -227,11 +230,14 @@ class Tokenizer:
         backend.decoder = decoders.Sequence(joined)
         return backend
 
-    def save_for_library(self, folder: Path, context: int | None, ends_too: bool) -> list[Path]:
+    def save_for_library(
+        self, folder: Path, context: int | None, ends_too: bool, template: str | None = None
+    ) -> list[Path]:
         """Write the files from which ``AutoTokenizer`` reads the same ids to ``folder``; their paths.
 
         The begin token stands before a text where the network reads it, and with ``ends_too`` the end token
-        after it.  Text that looks like a special token is text there too: only ``<MASK>`` becomes one.
+        after it.  Text that looks like a special token is text there too: only ``<MASK>`` becomes one.  With
+        a chat ``template``, which writes the end token as text, it becomes that token.
         """
         from tokenizers import processors
         from transformers import PreTrainedTokenizerFast
@@ -249,7 +255,8 @@ class Tokenizer:
                 bos_token=BEGIN,
                 eos_token=END,
                 mask_token=MASK,
-                split_special_tokens=True,
+                split_special_tokens=template is None,
+                **({} if template is None else {"chat_template": template}),
                 clean_up_tokenization_spaces=False,
                 model_input_names=["input_ids", "attention_mask"],
                 **({} if context is None else {"model_max_length": context}),
@@ -379,13 +386,28 @@ class FolderTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The ids of ``text`` without begin and end."""
-        ids: list[int] = []
+        return [number for number, _ in self._located(text)]
+
+    def places(self, text: str) -> list[tuple[int, int]]:
+        """The part [start, end) of ``text`` (code points) that each id of :meth:`encode` stands for."""
+        return [place for _, place in self._located(text)]
+
+    def _located(self, text: str) -> Iterator[tuple[int, tuple[int, int]]]:
+        begin = 0
         for number, piece in enumerate(text.split(MASK)):
             if number:
-                ids.append(self.mask_id)
+                yield self.mask_id, (begin, begin + len(MASK))
+                begin += len(MASK)
             if piece:
-                ids += self.inner.encode(piece, add_special_tokens=False, split_special_tokens=True)
-        return ids
+                found = self.inner(
+                    piece,
+                    add_special_tokens=False,
+                    split_special_tokens=True,
+                    return_offsets_mapping=True,
+                )
+                for own, (start, end) in zip(found["input_ids"], found["offset_mapping"], strict=True):
+                    yield own, (begin + start, begin + end)
+            begin += len(piece)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``, as far as the tokenizer keeps it; begin and end are left out."""

@@ -23,6 +23,7 @@ from redactory.foundation.records import RecordLog, chain_head, read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.sealing import is_finished, read_manifest, release_with, seal
+from redactory.training.chat import ChatCodec
 from redactory.training.counted import Selection
 from redactory.training.data import PublicText, parent_digest, public_text_of, require_unchanged
 from redactory.training.event_file import EventFile
@@ -132,7 +133,7 @@ def begun(run: RunFolder, settings: TrainSettings) -> Iterator[RecordLog]:
 def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog, progress: Progress) -> None:
     """Everything up to the ledger's ``end`` record, which holds the digest of the weights."""
     trainer, name = trainer_of(settings), settings.model_name
-    public_text = public_text_of(run, settings.public_text)
+    public_text = public_text_of(run, settings.public_text, chat=settings.chat is not None)
     spec, head, vocabulary = promised(run, settings, parent, public_text, progress)
     mechanism = spec.mechanism
     if log.records and log.records[-1].type == END:
@@ -396,6 +397,8 @@ def fresh_model(settings: TrainSettings, stream: RandomStream, vocabulary: Vocab
 def _built(settings: TrainSettings, vocabulary: Vocabulary) -> Model:
     """The same, before any coin is thrown: what cannot be built is refused here."""
     tokenizer = vocabulary.tokenizer
+    if settings.chat is not None:
+        tokenizer = ChatCodec.of(tokenizer, settings.chat.template, settings.chat.loss_on)
     classify, model = settings.task == "classify", settings.model
     found: Model
     if classify:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal, Self, get_args
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
 from redactory.foundation.settings import Settings
 
@@ -180,6 +180,34 @@ class UnitSettings(Settings):
     def hub_files(self) -> tuple[Path, ...]:
         """The lists of hubs that are files."""
         return tuple(one for one in self.hubs if isinstance(one, Path))
+
+
+def _proved(value: Any) -> Any:
+    if value not in ("conversation", "turn"):
+        raise ValueError(
+            "conversation or turn; a turn with those before it as its context has no proof, for one secret "
+            "would stand in the row of every turn after it"
+        )
+    return value
+
+
+class ChatSettings(Settings):
+    """Conversations that are trained on with roles and a chat template (``docs/how-to/train.md``)."""
+
+    example: Annotated[Literal["conversation", "turn"], BeforeValidator(_proved)] = Field(
+        "conversation",
+        description="What one example is, and so what a secret stands in: a whole conversation, which is "
+        "private where one of its turns is; or each example of the run by itself, without what was said "
+        "before it.",
+    )
+    loss_on: Literal["assistant", "all"] = Field(
+        "assistant", description="Whose turns are learnt: what the assistant says, or everything."
+    )
+    template: Literal["auto", "plain"] = Field(
+        "auto",
+        description="How roles are written: as the model folder's tokenizer does where it has a template, "
+        "else plain ('user: ...' and the end token).",
+    )
 
 
 class BoundingSettings(Settings):

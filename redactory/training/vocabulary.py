@@ -22,6 +22,7 @@ from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import read_json
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
+from redactory.training.chat import as_lines
 from redactory.training.data import PublicText, public_texts
 from redactory.training.settings import SOURCES, TrainSettings
 from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, of_ours, word_counts
@@ -86,11 +87,11 @@ def vocabulary_of(run: RunFolder | None, settings: TrainSettings, public: Public
             made_of[source] = file_sha256(Path(str(_LIST)))
         elif source == PUBLIC_TEXT:
             assert public is not None
-            counts.update(word_counts(public.texts(), MINIMUM_COUNT))
+            counts.update(word_counts(map(as_lines, public.texts()), MINIMUM_COUNT))
             made_of[source] = public.sha256
         else:
             assert run is not None
-            counts.update(word_counts(public_texts(run, settings.roles), MINIMUM_COUNT))
+            counts.update(word_counts(map(as_lines, public_texts(run, settings.reading)), MINIMUM_COUNT))
             made_of[source] = None
     return Vocabulary(Tokenizer.from_counts(counts, settings.vocabulary_size), made_of)
 
@@ -168,7 +169,7 @@ def public_texts_of(
         return public.texts
     if run is None or trainer_of(settings).hides_units:
         return None
-    return lambda: public_texts(run, settings.roles)
+    return lambda: map(as_lines, public_texts(run, settings.reading))
 
 
 def fit_remarks(fit: Mapping[str, Any]) -> list[str]:

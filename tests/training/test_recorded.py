@@ -311,10 +311,10 @@ def other_text(name: str, folder: str, change: Callable[[list[str], list[str]], 
     """``change`` makes the texts that are learnt from ``folder``, from its own and the other side's."""
 
     def spoilt(real: Any) -> Any:
-        def texts(path: Path, roles: bool = False) -> Any:
+        def texts(run: Any, path: Path, reading: str = "texts") -> Any:
             other = path.with_name("private" if folder == "public" else "public")
-            own = list(real(path))
-            return iter(change(own, list(real(other))) if path.name == folder else own)
+            own = list(real(run, path))
+            return iter(change(own, list(real(run, other))) if path.name == folder else own)
 
         return texts
 

@@ -210,6 +210,7 @@ def _card(
         "sampler_accounted": sampler,
         **{key: getattr(spec.mechanism, key, None) for key in keys},
         **_correlated(spec),
+        **_chat(spec),
         "steps": spec.steps,
         "delta": spec.delta,
         **own,
@@ -225,6 +226,15 @@ def _correlated(spec: TrainingSpec) -> dict[str, Any]:
     if not isinstance(own, BandedGaussian):
         return {}
     return {"bands": own.matrix.bands, "group_rate": own.group_rate, "matrix": own.matrix.digest}
+
+
+def _chat(spec: TrainingSpec) -> dict[str, Any]:
+    """What an example of a chat model is, and by what rule equal ones are merged."""
+    own, dedup = spec.settings.chat, spec.dedup or {}
+    if own is None:
+        return {}
+    merged = {"rule": dedup.get("rule"), "group_size": dedup.get("group_size")}
+    return {"chat": {**own.model_dump(), **(merged if spec.trainer.by_policy else {})}}
 
 
 def _words(
@@ -251,6 +261,7 @@ def _words(
     own += [*spec.trainer.assumptions, *(recall if by_policy else ())]
     own += [counted["how"].format(**manifest["route"])] if counted else []
     own += [WORDS["known_in_example"]] if spec.known_in == EXAMPLE else []
+    own += [WORDS["conversation"]] if spec.settings.whole_conversations and by_policy else []
     own += [WORDS["staged"].format(name=spec.start.settings.model_name)] if spec.start else []
     steps = [*WORDS["pre_steps"], *WORDS["pre_steps_by_policy"][slice(None) if by_policy else slice(1, 2)]]
     return {
@@ -297,7 +308,10 @@ def _resting_on(spec: TrainingSpec, facts: LedgerFacts) -> list[str]:
     """How noise was drawn, where sums were computed, what roles are, and whose the loop was."""
     assert spec.mechanism is not None
     on_cuda = [] if spec.settings.device == "cpu" else [WORDS["on_cuda"]]
-    roles = [WORDS["roles"]] if spec.settings.roles else []
+    chat = spec.settings.chat
+    of_turns = spec.settings.roles or (chat and chat.example == "turn")
+    roles = [WORDS["roles"]] if of_turns else []
+    roles += [WORDS["chat"][chat.loss_on]] if chat else []
     correlated = [WORDS["correlated"].format(**own)] if (own := _correlated(spec)) else []
     loop = []
     if facts.own_loop is not None:

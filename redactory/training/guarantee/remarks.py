@@ -49,10 +49,13 @@ def points_in_both_worlds(spec: TrainingSpec, counts: Mapping[str, int]) -> int 
     """The points of the side that is noised, duplicates and quarantined ones too; None where it is secret.
 
     That many there are in two corpora in which one point is exchanged for another; how many are left of them
-    is not.  Under every other relation, of users, and where counts decided what is public, none is told.
+    is not.  Under every other relation, of users and of conversations, and where counts decided what is
+    public, none is told.
     """
     trainer = spec.trainer
     if trainer.noised is None or trainer.of_units or spec.selection or not counts:
+        return None
+    if spec.settings.whole_conversations:
         return None
     if trainer.noised == "vault":
         return counts["points"]

@@ -157,6 +157,7 @@ class TrainingSpec:
         for asked, key in (
             (own.task == "classify" and self.trainer.plain, "task: classes"),
             (own.roles, "roles: they"),
+            (own.chat, "chat: roles"),
         ):
             if asked:
                 raise ConfigurationError(
@@ -230,8 +231,10 @@ class TrainingSpec:
     def unit(self) -> str:
         """What is protected, in words; two cards with different units say different things."""
         if not self.trainer.of_units:
-            whole = self.known_in == EXAMPLE
-            return self.trainer.unit.replace(A_POINT, DOCUMENT) if whole else self.trainer.unit
+            point = DOCUMENT if self.known_in == EXAMPLE else A_POINT
+            if self.settings.whole_conversations:
+                point = "turn of one conversation" if self.trainer.by_policy else "conversation"
+            return self.trainer.unit.replace(A_POINT, point)
         return f"{self.units_in_words} ({self.settings.trainer})"
 
     @property
@@ -266,10 +269,12 @@ class TrainingSpec:
             return f"no finite epsilon: it starts from the model {self.start.settings.model_name}, {why}"
         if self.trainer.of_units:
             return None if self.public else WORDS["from_corpus"]
-        if self.known_in == DOCUMENT:
+        if self.known_in == DOCUMENT and not self.settings.whole_conversations:
             return str(WORDS["known_in_document"])
         if not self.trainer.by_policy:
             return None
+        if self.settings.whole_conversations and (self.dedup or {}).get("rule") != "none":
+            return str(WORDS["merged_turns"])
         assert self.dedup is not None
         rule = self.dedup["rule"]
         if rule in WORDS["lost"]:

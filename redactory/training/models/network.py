@@ -202,8 +202,9 @@ class LanguageNetwork(Network):
         """Read one token a row, ids [B]: log probabilities (nats) of the next [B, V], and the new state."""
 
     def point_losses(self, batch: Batch) -> Tensor:
-        """−log probability (nats) of each point, [B]: the sum over its real targets."""
-        return vocabulary_losses(self.head, self.hidden(batch), batch.targets, batch.real)
+        """−log probability (nats) of each point, [B]: the sum over its targets that are learnt."""
+        learnt = batch.real if batch.learnt is None else batch.learnt
+        return vocabulary_losses(self.head, self.hidden(batch), batch.targets, learnt)
 
 
 @torch.no_grad()

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from redactory.training.uedp.units import Originals
 
 A_POINT = "data point (a sentence or a turn)"
-"""What examples are called in units, where they are not whole documents."""
+"""What examples are called in units, where they are not whole documents or conversations."""
 TRAINERS: dict[str, Trainer] = {}
 """Every trainer by its name."""
 
@@ -47,7 +47,8 @@ class Trainer:
     ``relation`` is what a secret and its mask are to the noised points: there in both worlds, or a gradient
     in one and none in the other.  With ``drops_masked`` a point with a mask contributes nothing wherever it
     is drawn.  ``of_units``: points are what users and entities leave of the vault, ``hides_units``: and they
-    are what is protected.  ``samples_users``: a noisy step samples users and clips the whole update of each.
+    are what is protected.  With ``chats`` they can be conversations.  ``samples_users``: a noisy step
+    samples users and clips the whole update of each.
     ``nothing`` says why a trainer without noise promises nothing, ``compared`` what two corpora differ in
     where policies decided the splits.
     """
@@ -60,6 +61,7 @@ class Trainer:
     relation: ClassVar[Relation] = Relation.SUBSTITUTION
     drops_masked: ClassVar[bool] = False
     classifies: ClassVar[bool] = False
+    chats: ClassVar[bool] = False
     of_units: ClassVar[bool] = False
     hides_units: ClassVar[bool] = False
     masks_entities: ClassVar[bool] = False
@@ -200,8 +202,9 @@ class Trainer:
         masked = entity_names(settings.units) if self.masks_entities else None
         if not self.hides_units and settings.units.copies != "merge":
             return Originals(run, masked=masked)
-        incidence = self.kept(read_units(run, settings.units), settings)
-        return Originals(run, incidence.points, masked, incidence)
+        whole = settings.whole_conversations
+        incidence = self.kept(read_units(run, settings.units, whole), settings)
+        return Originals(run, incidence.points, masked, incidence, whole)
 
     def kept(self, incidence: Any, settings: TrainSettings) -> Any:
         """The part of the hypergraph that is trained on: all of it, unless contributions are bounded."""

@@ -20,6 +20,7 @@ class RedactOnly(Trainer):
     name = "redact-only"
     about = "no noise, on both sides' masked points; no guarantee"
     plain = ("public", "private")
+    chats = True
     nothing = (
         "no noise: this trainer learns the masked texts as they are; a secret that π missed is learnt "
         "without noise, nothing is guaranteed"
@@ -32,6 +33,7 @@ class Sgd(Trainer):
     name = "sgd"
     about = "no noise, on all original points; no guarantee"
     plain = ("vault",)
+    chats = True
     nothing = "no noise: this trainer learns the original texts as they are, nothing is guaranteed"
 
 

@@ -22,7 +22,7 @@ class Crt(Trainer):
     about = "SGD on public and DP-SGD on masked private points"
     plain = ("public",)
     noised = "private"
-    by_policy = classifies = True
+    by_policy = classifies = chats = True
     assumptions: ClassVar[tuple[str, ...]] = (
         "The vocabulary, the network's size and every constant come from public text and the configuration "
         "alone.",
@@ -67,7 +67,7 @@ class DpSgd(Trainer):
     name = "dpsgd"
     about = "DP-SGD on all original points"
     noised = "vault"
-    classifies = True
+    classifies = chats = True
     unit = f"one original {A_POINT}"
     compared = (
         "The exchanged points both lie on the private side: the vocabulary is made of public/, so a word of "

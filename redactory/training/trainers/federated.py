@@ -26,7 +26,7 @@ class UserLevel(Trainer):
     name = "user-level"
     about = "users alone are hidden, by federated averaging"
     noised = "vault"
-    classifies = of_units = hides_units = samples_users = True
+    classifies = chats = of_units = hides_units = samples_users = True
     relation = Relation.ADD_OR_REMOVE
 
     def problem(self, settings: TrainSettings) -> str | None:
@@ -130,6 +130,7 @@ class Algorithm1(UserLevel):
     """Algorithm 1 of the UeDP paper, soundly accounted."""
 
     name = "uedp-alg1"
+    chats = False
     about = "users and entities hidden at once, by Algorithm 1 of the UeDP paper"
 
     def own_problem(self, settings: TrainSettings) -> str | None:

@@ -22,7 +22,7 @@ class UedpBounded(Trainer):
     name = "uedp-bounded"
     about = "users and entities hidden at once, by bounded contributions"
     noised = "vault"
-    classifies = of_units = hides_units = True
+    classifies = chats = of_units = hides_units = True
     relation = Relation.ADD_OR_REMOVE
 
     def problem(self, settings: TrainSettings) -> str | None:

@@ -30,6 +30,7 @@ from redactory.training.data import (
     PublicText,
     class_numbers,
     classes_in,
+    original_conversations,
     parent_digest,
     require_unchanged,
 )
@@ -44,28 +45,29 @@ if TYPE_CHECKING:
 
 _COLUMNS = {
     "vault": ["point_id", "text"],
-    "points": ["point_id", "released_id", "user", "fate", "dup_of"],
+    "points": ["point_id", "released_id", "user", "fate", "dup_of", "document"],
     "spans": ["point_id", "start", "end", "label", "policy"],
 }
 _PRIORITY_DIGITS = 16
 Row = tuple[Any, ...]
 
 
-def read_units(run: RunFolder, units: UnitSettings) -> Incidence:
+def read_units(run: RunFolder, units: UnitSettings, whole: bool = False) -> Incidence:
     """The hypergraph of the finished ``run``'s vault, as ``units`` say (:func:`read_incidence`).
 
     Entities go by digests under the run's own digest, the same in every process: Algorithm 1 names an
     entity's coins by them, and a resumed training must throw the same ones.  They are never written.
     """
     key = DigestKey(bytes.fromhex(parent_digest(run)))
-    return read_incidence(run, entity_names(units, key), units.copies == "merge")
+    return read_incidence(run, entity_names(units, key), units.copies == "merge", whole)
 
 
-def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False) -> Incidence:
+def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False, whole: bool = False) -> Incidence:
     """The hypergraph of every point in a finished run's vault, in one pass over row groups.
 
     The points that the run calls duplicates stay points of their own users; with ``merge`` they are left out,
-    and the point that was kept lists every user who holds a copy (condition (a)).  Values are cut out of the
+    and the point that was kept lists every user who holds a copy (condition (a)).  With ``whole`` a point is
+    a document, which is its user's, and has the id of its first point.  Values are cut out of the
     texts where ``audit/spans`` has hits of π, normalised, and kept as keyed digests.  Memory: the hypergraph,
     one row group of each table and, for ``merge``, the duplicates.
 
@@ -77,11 +79,12 @@ def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False) -> I
     holders = _holders(run) if merge else {}
     owners, hits = _InOrder(_rows(run, "points")), _hits(run)
     collector = Collector()
+    within, held = "", list[Any]()
     for point, text in _rows(run, "vault"):
         owner, found = owners.at(point), hits.at(point)
         if owner is None:
             raise CheckFailed(f"audit/points lacks point {point}, which the vault holds")
-        _, released, user, fate, _ = owner
+        _, released, user, fate, _, document = owner
         if fate == "duplicate" and merge:
             continue
         mentions: list[Mention] = []
@@ -93,7 +96,14 @@ def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False) -> I
         mentions += names.lookup(text)
         units = [bytes.fromhex(user), *holders.get(point, ())]
         # the first 64 bits of the keyed id: an order that nothing but the id and the key decides
-        collector.add(point, int(released[:_PRIORITY_DIGITS], 16), units, mentions)
+        if held and whole and document == within:
+            held[-1] += mentions
+            continue
+        if held:
+            collector.add(*held)
+        within, held = document, [point, int(released[:_PRIORITY_DIGITS], 16), units, mentions]
+    if held:
+        collector.add(*held)
     return collector.finish()
 
 
@@ -107,7 +117,7 @@ def _holders(run: RunFolder) -> Mapping[int, list[bytes]]:
             "keep the copies, or curate with dedup.mode exact"
         )
     found: dict[int, list[bytes]] = {}
-    for point, _, user, fate, original in _rows(run, "points"):
+    for point, _, user, fate, original, _ in _rows(run, "points"):
         if fate == "duplicate":
             if original is None:
                 raise CheckFailed(f"audit/points does not say which point {point} repeats")
@@ -150,7 +160,8 @@ def _hits(run: RunFolder) -> _InOrder:
 class Originals:
     """The points ``ids`` (rising; None: all) of the run's vault; with ``masked``, what it names is masked.
 
-    ``incidence``, where given, is the hypergraph of these points: row i is point i.
+    ``incidence``, where given, is the hypergraph of these points: row i is point i.  With ``whole`` they are
+    whole documents, which :func:`read_incidence` has made points too.
 
     Formal guarantees: row i is a function of point i's own text, hits and class, and of public constants;
     which points there are follows from the hypergraph alone.
@@ -160,12 +171,14 @@ class Originals:
     ids: NDArray[np.int64] | None = None
     masked: EntityNames | None = None
     incidence: Incidence | None = None
+    whole: bool = False
 
     def texts(self) -> Iterator[str]:
         """The text of each point, in order.  ``CheckFailed`` where one of ``ids`` is not in the vault."""
         wanted, names, count = None if self.ids is None else set(self.ids.tolist()), self.masked, 0
         hits = None if names is None else _hits(self.run)
-        for point, text in _rows(self.run, "vault"):
+        rows = original_conversations(self.run) if self.whole else _rows(self.run, "vault")
+        for point, text in rows:
             if wanted is not None and point not in wanted:
                 continue
             count += 1
@@ -254,7 +267,7 @@ def _aliases(path: Path | None) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Learnt:
-    """``points``, and which of them contribute nothing: those without a class, and dropped ones.
+    """``points``, and which of them contribute nothing: without a class, a turn that is learnt, or dropped.
 
     Formal guarantees: a point's silence follows from its own text, whole, and its own class: a null point
     stays null, and silence moves no other point.
@@ -315,4 +328,7 @@ def learnt(
         if drop_masked:
             silent |= np.array(masked, bool)
         return Learnt(replace(points, labels=numbers), silent)
-    return Learnt(points, np.array(masked, bool) if drop_masked else None)
+    silent = points.silent
+    if drop_masked:
+        silent = np.array(masked, bool) | (False if silent is None else silent)
+    return Learnt(points, silent)
