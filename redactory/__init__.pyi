@@ -64,6 +64,7 @@ from redactory.pipelines.run import run as run
 from redactory.pipelines.scan import scan as scan
 from redactory.pipelines.share import fetch as fetch
 from redactory.pipelines.share import publish as publish
+from redactory.pipelines.synthesize import synthesize as synthesize
 from redactory.pipelines.train import guarantee as guarantee
 from redactory.pipelines.train import train as train
 from redactory.pipelines.unmask import unmask as unmask

@@ -22,10 +22,12 @@ from torch import Tensor
 from redactory.foundation.canonical import file_blocks, file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError
 from redactory.foundation.keys import load_digest_key
+from redactory.redaction.encryption import run_of
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK, PUBLIC
 from redactory.redaction.sealing import read_manifest
 from redactory.redaction.shards import CLASS, ROLE, USERS, parts, read_batches, require_there
+from redactory.training.settings import BY_CLASS
 from redactory.training.tokenizer import TextCodec
 
 Ids = NDArray[np.int64]
@@ -53,11 +55,14 @@ def require_unchanged(run: RunFolder, folder: Path) -> None:
         raise CheckFailed(f"the parts of {folder.name}/ are not those that manifest.json lists")
 
 
-def texts(folder: Path, roles: bool = False) -> Iterator[str]:
+def texts(folder: Path, roles: bool | str = False) -> Iterator[str]:
     """The text of every row of a data folder, in order, a row group at a time.
 
-    With ``roles`` the row's role stands before it; ``ConfigurationError`` where rows have none.
+    With ``roles`` the row's role stands before it, or its class; ``ConfigurationError`` where rows have none.
     """
+    if roles == BY_CLASS and (run := run_of(folder)) is not None:
+        yield from map(with_role, texts(folder), classes_of(run, folder))
+        return
     for batch in read_batches(folder, ["text", ROLE] if roles else ["text"]):
         if not roles:
             yield from batch["text"].to_pylist()
@@ -74,7 +79,7 @@ def with_role(text: str, role: str | None) -> str:
     return text if role is None else f"{role}: {text}"
 
 
-def public_texts(run: RunFolder, roles: bool = False) -> Iterator[str]:
+def public_texts(run: RunFolder, roles: bool | str = False) -> Iterator[str]:
     """The public texts; ``CheckFailed`` where one holds the mask, unless counts decided."""
     counted = "route" in read_manifest(run)
     for row, text in enumerate(texts(run.public, roles)):
@@ -118,7 +123,7 @@ def classes_in(folder: Path) -> Iterator[str | None]:
     for batch in read_batches(folder, ["point_id", CLASS]):
         if CLASS not in batch.schema.names:
             raise ConfigurationError(
-                f"train.task: {folder.name}/ has no classes; curate with input.label, the column of each "
+                f"train.task (or train.roles): {folder.name}/ has no classes; curate with input.label, the column of each "
                 "row's class"
             )
         yield from batch[CLASS].to_pylist()
@@ -135,8 +140,8 @@ def classes_of(run: RunFolder, folder: Path) -> Iterator[str | None]:
         return
     if read_manifest(run)["dedup"]["rule"] != "none":
         raise ConfigurationError(
-            "train.task: classify on public/ and private/ needs a run with dedup.mode none: where equal "
-            "texts are merged, whose class stays depends on other points; curate with it, or train with dpsgd"
+            "train.task: classify (or train.roles: class) on public/ and private/ needs a run with dedup.mode "
+            "none: where equal texts are merged, whose class stays depends on other points; curate with it, or train with dpsgd"
         )
     every = (batch["point_id"].to_pylist() for batch in read_batches(run.vault, ["point_id"]))
     given = dict(zip(chain.from_iterable(every), classes_in(run.vault), strict=True))

@@ -160,6 +160,8 @@ Probability = Annotated[float, Field(gt=0, lt=1)]
 ClipNorm = Annotated[float, Field(ge=SMALLEST_CLIP, le=LARGEST_CLIP)]
 
 
+BY_CLASS = "class"
+"""``roles`` of a training whose texts have their class before them."""
 SOURCES = ("public", "public_text", "shipped", "file", "folder", "model.folder")
 """What a vocabulary may be made of; all but the first are no part of the corpus."""
 
@@ -222,10 +224,10 @@ class TrainSettings(Settings):
         None, description="The model's folder below models/; the trainer's name if absent."
     )
     model: ModelSettings = Field(LstmSettings(), description="The network: its kind and its size.")
-    roles: bool = Field(
+    roles: bool | Literal["class"] = Field(
         False,
-        description="A text is read as 'role: text' (crt, crt-drop and redact-only, of conversations). No "
-        "guarantee hides a role.",
+        description="A text is read as 'role: text' (crt, crt-drop and redact-only, of conversations), with "
+        "class as 'class: text' (of a corpus with input.label). No guarantee hides a role.",
     )
     epochs: PositiveInt = Field(3, description="Epochs; each has ceil(1 / sampling_rate) noisy steps.")
 
@@ -391,8 +393,11 @@ class TrainSettings(Settings):
         return self
 
     def _roles(self) -> str | None:
-        if self.roles and not set(TRAINERS[self.trainer].folders) <= {"public", "private"}:
+        trainer = TRAINERS[self.trainer]
+        if self.roles is True and not set(trainer.folders) <= {"public", "private"}:
             return "train.roles: roles are in the shards, which crt, crt-drop and redact-only read: give one"
+        if self.roles == BY_CLASS and (trainer.of_units or self.task == "classify"):
+            return "train.roles: class stands before a text whose words are predicted, of secrets and points"
         return None
 
     def _task(self) -> str | None:

@@ -53,7 +53,7 @@ from redactory.training.model import (
 from redactory.training.models.hugging_face import kind_of
 from redactory.training.numerics import fixed_numerics, require_device, settled
 from redactory.training.parallel import piece_map
-from redactory.training.settings import TrainSettings, as_now, settings_json
+from redactory.training.settings import BY_CLASS, TrainSettings, as_now, settings_json
 from redactory.training.steps import Average
 from redactory.training.trainers import trainer_of
 from redactory.training.uedp.local_update import update_map
@@ -93,7 +93,7 @@ def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = si
     if is_finished(folder):
         return _summary_of(folder, settings, parent)
     require_device(settings.device)
-    classes = {run.vault} if settings.task == "classify" else set()
+    classes = {run.vault} if settings.task == "classify" or settings.roles == BY_CLASS else set()
     for data in {run.public, run.points, *classes, *trainer_of(settings).learns(run)}:
         require_unchanged(run, data)
     started = time.monotonic()
