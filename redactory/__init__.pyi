@@ -26,6 +26,7 @@ from redactory.pipelines.evaluate import evaluate_canary as evaluate_canary
 from redactory.pipelines.evaluate import evaluate_extraction as evaluate_extraction
 from redactory.pipelines.evaluate import evaluate_membership as evaluate_membership
 from redactory.pipelines.evaluate import evaluate_model as evaluate_model
+from redactory.pipelines.evaluate import evaluate_synthetic as evaluate_synthetic
 from redactory.pipelines.evaluate_detection import evaluate_against as evaluate_against
 from redactory.pipelines.evaluate_detection import evaluate_detect as evaluate_detect
 from redactory.pipelines.evaluate_detection import evaluate_recall as evaluate_recall

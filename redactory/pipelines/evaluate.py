@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,15 +30,16 @@ from redactory.pipelines.readers import Document, InputSettings, find_sources, r
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.segment import Cutter, is_role, of_parts, segmenter
 from redactory.redaction import RunFolder, read_manifest
+from redactory.redaction.folder import SyntheticFolder
 from redactory.redaction.shards import read_batches, read_column
-from redactory.training.settings import TRAINERS
+from redactory.training.settings import BY_CLASS, TRAINERS
 
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
 
 CLASSIFY, NEXT_WORD = "classify", "next-word"
-PROMPT_WORDS, MOST_PROMPTS = 4, 1_000
-Result = dict[str, Any]
+PROMPT_WORDS, MOST_PROMPTS, MOST_COMPARED = 4, 1_000, 2_000
+Result, Labelled = dict[str, Any], tuple[str, str | None]
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,40 @@ class Evaluated:
                         role = segment.speaker if is_role(segment.speaker) else None
                         yield segment.text, entry.label, role
 
+    @property
+    def unlabelled(self) -> tuple[str, ...]:
+        """The columns that no held-out row needs: that of the class, but where texts were read with it."""
+        return () if self.trained["settings"].get("roles") == BY_CLASS else ("label",)
+
+    def compared(
+        self, held_out: Sequence[tuple[str, str | None, str | None]], seed: int, progress: Progress
+    ) -> tuple[list[Labelled], list[Labelled]]:
+        """Held-out texts and texts that it learnt from, drawn alike, each with its class or role.
+
+        Where policies decide what is learnt with noise, of both the private points, masked.
+        """
+        roles = self.trained["settings"].get("roles")
+        learnt: list[Labelled] = [
+            (row["text"], row.get("class") if roles == BY_CLASS else row["speaker"] if roles else None)
+            for batch in read_batches(self.run.vault)
+            for row in batch.to_pylist()
+        ]
+        theirs: list[Labelled] = [(text, label if roles == BY_CLASS else role) for text, label, role in held_out]
+        drawn = []
+        for kind, rows in (("held out", theirs), ("learnt", learnt)):
+            order = RandomStream.from_seed(seed).permutation(kind, 0, len(rows))[:MOST_COMPARED]
+            drawn.append([rows[i] for i in order.tolist()])
+        if not TRAINERS[self.trained["summary"]["trainer"]].by_policy:
+            return drawn[0], drawn[1]
+        fates = detect_fates(self.curated)
+        with waiting(progress, "mask by the policies"):
+            masked = [
+                [(text, label) for (_, label), (side, text) in zip(rows, fates([t for t, _ in rows]), strict=True)
+                 if side == "private"]
+                for rows in drawn
+            ]
+        return masked[0], masked[1]
+
     def keep(
         self,
         evaluation: str,
@@ -155,12 +191,12 @@ def evaluate_model(
     def of_words() -> Result:
         from redactory.training.data import with_role
 
-        found = list(own.held_out(paths, "id", "user", "label"))
+        found = list(own.held_out(paths, "id", "user", *own.unlabelled))
         texts = [text for text, _, _ in found]
         with waiting(progress, "mask by the policies"):
             masked = [text for _, text in detect_fates(own.curated)(texts)]
-        if own.trained["settings"].get("roles"):
-            roles = [role for _, _, role in found]
+        if read := own.trained["settings"].get("roles"):
+            roles = [label if read == BY_CLASS else role for _, label, role in found]
             texts, masked = (list(map(with_role, given, roles)) for given in (texts, masked))
         trained, both = own.load(), {"as_is": texts, "masked": masked}
         return {name: perplexity(trained, given, progress) for name, given in both.items()}
@@ -348,6 +384,58 @@ def evaluate_extraction(
         return e.extraction(trained, secrets, controls, settings, prompts, progress)
 
     return own.keep("extraction", measure, "extraction.svg", plots.extraction_plot)
+
+
+# Text that a model wrote: what it is worth, and what it shows.
+
+
+def evaluate_synthetic(
+    run: str | Path,
+    corpus: str | Path,
+    model: str | None = None,
+    *,
+    test: Sequence[str] = (),
+    canaries: str | Path | None = None,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Result:
+    """Measure what ``synthesize`` wrote into the folder ``corpus``, beside held-out text; export asks for it.
+
+    ``test`` and ``canaries`` are the run's ``evaluate.test`` and ``evaluate.canaries`` by default; without
+    canaries none are looked for.  Texts are compared as the model was trained on them: those of a trainer
+    that goes by policies masked, and the private ones alone.  Returns {corpus, rows} and what
+    :func:`redactory.evaluation.synthetic.worth` and :func:`~redactory.evaluation.synthetic.leaks` say.
+    """
+    own, folder = Evaluated.open(run, model), SyntheticFolder(Path(corpus))
+    said, trained = read_manifest(folder), own.run.model(own.name).manifest
+    if said.get("model_manifest") != file_sha256(trained):
+        raise ConfigurationError(f"{folder.root} was not written by {own.name} of {own.run.root}: give --model")
+    paths = own.configured("test", test, "a held-out corpus there, or with --test")
+    planted = canaries or own.curated["configuration"]["evaluate"].get("canaries")
+
+    def measure() -> Result:
+        from redactory.evaluation import synthetic as s
+
+        held_out = [(text, label, role) for text, label, role in own.held_out(paths, "id", "user", *own.unlabelled)]
+        written = [
+            (row["text"], row.get("class", row.get("role")))
+            for batch in read_batches(folder.public)
+            for row in batch.to_pylist()
+        ]
+        rows, real = own.compared(held_out, seed, progress)
+        language = own.curated["configuration"]["detect"]["language"]
+        texts = [[text for text, _ in group] for group in (written, real, rows)]
+        features = partial(s.public_features, language=language)
+        with waiting(progress, "compare what was written"):
+            return {
+                "corpus": file_sha256(folder.manifest),
+                "rows": len(written),
+                "epsilon": read_json(folder.guarantee)["epsilon"],
+                **s.worth(written, real, rows, said.get("labels", ()), features, seed),
+                **s.leaks(*texts, canaries=planted and read_json(Path(planted)), seed=seed),
+            }
+
+    return own.keep("synthetic", measure)
 
 
 # The least epsilon that a model shows, beside the most that its guarantee states.

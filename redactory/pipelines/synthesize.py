@@ -142,7 +142,7 @@ class _Corpus:
 
     def promise(self, deviation: float | None, no_guarantee: bool) -> dict[str, Any]:
         """The card of what is written; a histogram is drawn first, where one is asked for."""
-        card = _card_of(self.run, self.model)
+        card = promise_of(self.run, self.model)
         why = None if card["holds"] else card["holds_reason"]
         if (audit := audited(self.run, self.model)) is not None and not audit["holds"]:
             why = "an audit shows more than its guarantee states"
@@ -156,7 +156,7 @@ class _Corpus:
         self.histogram = None if deviation is None else self._histogram(deviation)
         if self.histogram is None or not card["holds"]:
             return card
-        return _card_of(self.run, self.model)
+        return promise_of(self.run, self.model)
 
     def _histogram(self, deviation: float) -> Histogram:
         """The one that was drawn before, or one that is booked, drawn and sealed now."""
@@ -287,7 +287,7 @@ class _Corpus:
         return text[: min(places, default=len(text))].strip()
 
 
-def _card_of(run: RunFolder, model: str) -> dict[str, Any]:
+def promise_of(run: RunFolder, model: str) -> dict[str, Any]:
     """What holds of ``model`` and its histogram together; no place on this machine."""
     card = guarantee(run.root, [model])
     return {**card, "models": [{**one, "run": Path(one["run"]).name} for one in card["models"]]}
