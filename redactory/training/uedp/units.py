@@ -32,7 +32,9 @@ from redactory.training.data import (
     classes_in,
     parent_digest,
     require_unchanged,
+    with_role,
 )
+from redactory.training.settings import BY_CLASS
 from redactory.training.tokenizer import TextCodec
 from redactory.training.uedp.entities import EntityNames, Mention, hub_labels, hub_list
 from redactory.training.uedp.incidence import Collector, Incidence
@@ -278,7 +280,7 @@ def learnt_of(originals: Originals, settings: TrainSettings, tokenizer: TextCode
 def pretraining_of(text: PublicText, settings: TrainSettings, tokenizer: TextCodec) -> Learnt:
     """The public text as the task reads it; ``InputError`` where no row of it can be learnt from."""
     found = learnt(
-        text.texts(),
+        (with_role(*row) for row in text.rows()) if settings.roles == BY_CLASS else text.texts(),
         settings,
         tokenizer,
         lambda: class_numbers((label for _, label in text.rows()), settings.classes),
