@@ -103,7 +103,10 @@ def clauses(data: Path, seed: int) -> tuple[dict[str, list[Row]], list[str]]:
         rows = [json.loads(line) for line in file]
     common = [name for name, _ in Counter(row["label"] for row in rows).most_common(CLASSES)]
     rows = [
-        {**{key: row[key] for key in ("id", "user_id", "label")}, "text": " ".join(row["text"].split()[:WORDS])}
+        {
+            **{key: row[key] for key in ("id", "user_id", "label")},
+            "text": " ".join(row["text"].split()[:WORDS]),
+        }
         for row in rows
         if row["label"] in common
     ]
@@ -133,7 +136,10 @@ def cuad(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, Any]:
         redactory.train(given, output=run)
         return float(redactory.evaluate_model(run, name, (paths["test"],))["error_rate"])
 
-    private, open_ = {"trainer": "dpsgd", **NOISY, "epochs": 8, "private_learning_rate": 2e-2}, {"trainer": "sgd", "epochs": 12}
+    private, open_ = (
+        {"trainer": "dpsgd", **NOISY, "epochs": 8, "private_learning_rate": 2e-2},
+        {"trainer": "noiseless", "epochs": 12},
+    )
     errors = {
         "real_without_guarantee": error(paths["private"], "real-sgd", **open_, pretraining_epochs=12),
         "donated_alone": error(paths["donated"], "donated-sgd", **open_),
@@ -148,7 +154,14 @@ def cuad(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, Any]:
     for way, more in ways.items():
         out = work / f"written-{way}"
         told = redactory.synthesize(
-            work / "run", "dpsgd", rows=len(parts["private"]), out=out, labels=classes, tokens=60, seed=seed, **more
+            work / "run",
+            "dpsgd",
+            rows=len(parts["private"]),
+            out=out,
+            labels=classes,
+            tokens=60,
+            seed=seed,
+            **more,
         )
         rows = [
             {"id": row["point_id"], "user_id": row["point_id"], "label": row["class"], "text": row["text"]}
@@ -171,14 +184,20 @@ def cuad(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, Any]:
 
 
 def customersim(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, Any]:
-    """What texts of a model with a guarantee, and of one without, show of numbers planted in training text."""
+    """What texts of a model with a guarantee, and of one without, show of planted numbers."""
     work.mkdir(parents=True, exist_ok=True)
     made = redactory.simulate(work / "corpus.jsonl", asked.dialogues, seed, 20, 20)
     redactory.simulate(work / "test.jsonl", asked.dialogues, seed + 1000, 0, 1)
-    config = curated(str(work / "corpus.jsonl"), work / "run", input={"path": str(work / "corpus.jsonl")}, segment={"mode": "turn"})
+    config = curated(
+        str(work / "corpus.jsonl"),
+        work / "run",
+        input={"path": str(work / "corpus.jsonl")},
+        segment={"mode": "turn"},
+    )
     found = {}
-    noisy = {**NOISY, "sampling_rate": 0.05, "epochs": 8, "private_learning_rate": 1e-2}
-    for name, settings in {"dpsgd": noisy, "sgd": {"epochs": 12}}.items():
+    noisy: dict[str, Any] = {**NOISY, "sampling_rate": 0.05, "epochs": 8, "private_learning_rate": 1e-2}
+    kinds: dict[str, dict[str, Any]] = {"dpsgd": noisy, "sgd": {"epochs": 12}}
+    for name, settings in kinds.items():
         train = {**SHARED, **LANGUAGE, "trainer": name, "tokenizer": "shipped", **settings}
         redactory.train({**config, "train": train}, output=work / "run")
         out = work / f"written-{name}"
@@ -186,7 +205,12 @@ def customersim(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, A
             work / "run", name, rows=3000, out=out, tokens=60, seed=seed, no_guarantee=name == "sgd"
         )
         figures = redactory.evaluate_synthetic(
-            work / "run", out, name, test=(str(work / "test.jsonl"),), canaries=made["canaries_file"], seed=seed
+            work / "run",
+            out,
+            name,
+            test=(str(work / "test.jsonl"),),
+            canaries=made["canaries_file"],
+            seed=seed,
         )
         found[name] = {"epsilon": told["epsilon"], "holds": told["holds"], **shown(figures)}
     return found

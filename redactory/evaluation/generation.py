@@ -33,9 +33,9 @@ def generate(
 
     Text i goes on from ``prompts[i % len(prompts)]``, or from the begin token alone; of a prompt that leaves
     no room in the network's context its end is read.  Tokens are drawn from the ``top_k`` likeliest (all by
-    default), of these from the likeliest that together have ``top_p``, in proportion to p^(1/``temperature``);
-    0 takes the likeliest.  ``ConfigurationError`` for
-    arguments out of range.  What is written may be training text: keep it in memory, and tell counts only.
+    default), of these from the fewest that together have ``top_p``, in proportion to p^(1/``temperature``);
+    0 takes the likeliest.  ``ConfigurationError`` for arguments out of range.
+    What is written may be training text: keep it in memory, and tell counts only.
     """
     if count < 0 or max_tokens < 1 or temperature < 0 or (top_k is not None and top_k < 1):
         raise ConfigurationError("samples and temperature must be at least 0, tokens and top_k at least 1")

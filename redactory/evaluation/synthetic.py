@@ -10,6 +10,7 @@ import math
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -48,7 +49,9 @@ class Words:
     DISCOUNT = 0.75
 
     def __init__(self, texts: Iterable[str], most: int = 2) -> None:
-        self._counts: list[dict[tuple[str, ...], Counter[str]]] = [defaultdict(Counter) for _ in range(most + 1)]
+        self._counts: list[dict[tuple[str, ...], Counter[str]]] = [
+            defaultdict(Counter) for _ in range(most + 1)
+        ]
         for text in texts:
             for before, word in _contexts(text, most):
                 for order in range(most + 1):
@@ -62,7 +65,7 @@ class Words:
         return sum(found) / len(found)
 
     def right(self, text: str) -> tuple[int, int]:
-        """How many words of ``text``, its end being one, are those that it holds for the likeliest; of all."""
+        """How many words of ``text``, its end being one, are its likeliest ones; and of how many."""
         found = [self._likeliest(before) == word for before, word in _contexts(text, self._most)]
         return sum(found), len(found)
 
@@ -93,7 +96,7 @@ def _contexts(text: str, most: int) -> Iterator[tuple[tuple[str, ...], str]]:
 
 def classifier_error(train: Sequence[Row], test: Sequence[Row]) -> float | None:
     """Error rate on ``test`` of naive Bayes over words and pairs of words learnt from ``train``."""
-    counts: dict[str | None, Counter[str]] = defaultdict(Counter)
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
     rows = Counter(label for _, label in train if label is not None)
     for text, label in train:
         if label is not None:
@@ -104,10 +107,10 @@ def classifier_error(train: Sequence[Row], test: Sequence[Row]) -> float | None:
     size = len(set().union(*counts.values())) + 1
     totals = {label: own.total() + size for label, own in counts.items()}
 
-    def said(text: str) -> str | None:
+    def said(text: str) -> str:
         pieces = list(_pieces(text))
 
-        def score(label: str | None) -> float:
+        def score(label: str) -> float:
             likely = sum(math.log((counts[label][piece] + 1) / totals[label]) for piece in pieces)
             return math.log(rows[label]) + likely
 
@@ -119,7 +122,7 @@ def classifier_error(train: Sequence[Row], test: Sequence[Row]) -> float | None:
 def _pieces(text: str) -> Iterator[str]:
     words = tokens_of(text)
     yield from words
-    yield from (" ".join(pair) for pair in zip(words, words[1:], strict=False))
+    yield from (" ".join(pair) for pair in pairwise(words))
 
 
 # What it is worth.
@@ -186,7 +189,7 @@ def _distance(ours: Iterable[str], theirs: Iterable[str], size: int) -> float | 
     return float((_kl(p, (p + q) / 2) + _kl(q, (p + q) / 2)) / 2 / math.log(2))
 
 
-def _kl(p: Features, q: Features) -> float:
+def _kl(p: NDArray[Any], q: NDArray[Any]) -> float:
     there = p > 0
     return float((p[there] * np.log(p[there] / q[there])).sum())
 
@@ -268,8 +271,8 @@ def leaks(
     level = (1.0 - confidence) / tests
     nearest = nearest_neighbours(written, ours, theirs, 1.0 - level, stream)
     words = Words(written)
-    scores = (np.array([words.log_prob(text) for text in texts]) for texts in (ours, theirs))
-    membership = {key: one for key, one in separation(*scores, 1.0 - level, seed).items() if key != "roc"}
+    ups, downs = (np.array([words.log_prob(text) for text in texts]) for texts in (ours, theirs))
+    membership = {k: one for k, one in separation(ups, downs, 1.0 - level, seed).items() if k != "roc"}
     above = {
         "nearest": nearest["p_value"] < level,
         "membership": membership["auc"]["low"] > 0.5,
@@ -332,7 +335,9 @@ def _cosines(ours: Sequence[str], theirs: Sequence[str], size: int = 5) -> NDArr
         return csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(len(texts), len(places)))
 
     second, first = table(theirs), table(ours)
-    theirs_long, ours_long = (np.sqrt(np.maximum(np.asarray(one.sum(1)).ravel(), 1.0)) for one in (second, first))
+    theirs_long, ours_long = (
+        np.sqrt(np.maximum(np.asarray(one.sum(1)).ravel(), 1.0)) for one in (second, first)
+    )
     # n-grams that only ours have come last, and meet nothing
     shared = (first[:, : second.shape[1]] @ second.T).toarray()
     return np.asarray(shared / ours_long[:, None] / theirs_long[None, :])

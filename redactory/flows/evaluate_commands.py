@@ -328,7 +328,9 @@ def evaluate_model(run: Path, model: str | None, test: list[str] | None, progres
     test=option("Held-out corpus instead of the configured one.", list[str]),
     canaries=option("FILE.canaries.json instead of the configured one.", Path),
 )
-def evaluate_synthetic(run: Path, corpus: Path, test: list[str] | None, progress: Progress, **given: Any) -> Shown:
+def evaluate_synthetic(
+    run: Path, corpus: Path, test: list[str] | None, progress: Progress, **given: Any
+) -> Shown:
     """What text that a model wrote is worth beside real text, and what it shows of its training text."""
     found = redactory.evaluate_synthetic(run, corpus, test=tuple(test or ()), progress=progress, **given)
     return Shown("synthetic", found, 0 if found["holds"] else 1)

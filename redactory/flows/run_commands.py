@@ -386,7 +386,9 @@ def predict(
     "synthesize: run model seed",
     rows=option("Texts to write.", int, NEEDED, min=1),
     out=option("A new folder.", Path, NEEDED, metavar="FOLDER"),
-    label=option("A class or role that texts were read with (train.roles), a public name; repeatable.", list[str]),
+    label=option(
+        "A class or role that texts were read with (train.roles), a public name; repeatable.", list[str]
+    ),
     histogram=option(
         "Draw classes and lengths from counts with noise of this standard deviation; it adds to epsilon. By "
         "default each class is as frequent.",

@@ -31,15 +31,17 @@ from redactory.pipelines.sealed import sealed
 from redactory.pipelines.segment import Cutter, is_role, of_parts, segmenter
 from redactory.redaction import RunFolder, read_manifest
 from redactory.redaction.folder import SyntheticFolder
-from redactory.redaction.shards import read_batches, read_column
-from redactory.training.settings import BY_CLASS, TRAINERS
+from redactory.redaction.shards import CLASS, ROLE, read_batches, read_column
+from redactory.training.settings import TRAINERS
 
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
 
 CLASSIFY, NEXT_WORD = "classify", "next-word"
 PROMPT_WORDS, MOST_PROMPTS, MOST_COMPARED = 4, 1_000, 2_000
-Result, Labelled = dict[str, Any], tuple[str, str | None]
+Result = dict[str, Any]
+Labelled = tuple[str, str | None]
+"""A text with its class or role."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,7 @@ class Evaluated:
     @property
     def unlabelled(self) -> tuple[str, ...]:
         """The columns that no held-out row needs: that of the class, but where texts were read with it."""
-        return () if self.trained["settings"].get("roles") == BY_CLASS else ("label",)
+        return () if self.trained["settings"].get("roles") == CLASS else ("label",)
 
     def compared(
         self, held_out: Sequence[tuple[str, str | None, str | None]], seed: int, progress: Progress
@@ -122,11 +124,11 @@ class Evaluated:
         """
         roles = self.trained["settings"].get("roles")
         learnt: list[Labelled] = [
-            (row["text"], row.get("class") if roles == BY_CLASS else row["speaker"] if roles else None)
+            (row["text"], row.get(CLASS) if roles == CLASS else row["speaker"] if roles else None)
             for batch in read_batches(self.run.vault)
             for row in batch.to_pylist()
         ]
-        theirs: list[Labelled] = [(text, label if roles == BY_CLASS else role) for text, label, role in held_out]
+        theirs: list[Labelled] = [(text, label if roles == CLASS else role) for text, label, role in held_out]
         drawn = []
         for kind, rows in (("held out", theirs), ("learnt", learnt)):
             order = RandomStream.from_seed(seed).permutation(kind, 0, len(rows))[:MOST_COMPARED]
@@ -136,8 +138,11 @@ class Evaluated:
         fates = detect_fates(self.curated)
         with waiting(progress, "mask by the policies"):
             masked = [
-                [(text, label) for (_, label), (side, text) in zip(rows, fates([t for t, _ in rows]), strict=True)
-                 if side == "private"]
+                [
+                    (text, label)
+                    for (_, label), (side, text) in zip(rows, fates([t for t, _ in rows]), strict=True)
+                    if side == "private"
+                ]
                 for rows in drawn
             ]
         return masked[0], masked[1]
@@ -196,7 +201,7 @@ def evaluate_model(
         with waiting(progress, "mask by the policies"):
             masked = [text for _, text in detect_fates(own.curated)(texts)]
         if read := own.trained["settings"].get("roles"):
-            roles = [label if read == BY_CLASS else role for _, label, role in found]
+            roles = [label if read == CLASS else role for _, label, role in found]
             texts, masked = (list(map(with_role, given, roles)) for given in (texts, masked))
         trained, both = own.load(), {"as_is": texts, "masked": masked}
         return {name: perplexity(trained, given, progress) for name, given in both.items()}
@@ -409,22 +414,27 @@ def evaluate_synthetic(
     own, folder = Evaluated.open(run, model), SyntheticFolder(Path(corpus))
     said, trained = read_manifest(folder), own.run.model(own.name).manifest
     if said.get("model_manifest") != file_sha256(trained):
-        raise ConfigurationError(f"{folder.root} was not written by {own.name} of {own.run.root}: give --model")
+        raise ConfigurationError(
+            f"{folder.root} was not written by {own.name} of {own.run.root}: give --model"
+        )
     paths = own.configured("test", test, "a held-out corpus there, or with --test")
     planted = canaries or own.curated["configuration"]["evaluate"].get("canaries")
 
     def measure() -> Result:
         from redactory.evaluation import synthetic as s
 
-        held_out = [(text, label, role) for text, label, role in own.held_out(paths, "id", "user", *own.unlabelled)]
+        held_out = [
+            (text, label, role) for text, label, role in own.held_out(paths, "id", "user", *own.unlabelled)
+        ]
         written = [
-            (row["text"], row.get("class", row.get("role")))
+            (row["text"], row.get(CLASS, row.get(ROLE)))
             for batch in read_batches(folder.public)
             for row in batch.to_pylist()
         ]
         rows, real = own.compared(held_out, seed, progress)
         language = own.curated["configuration"]["detect"]["language"]
-        texts = [[text for text, _ in group] for group in (written, real, rows)]
+        ours, members, others = ([text for text, _ in group] for group in (written, real, rows))
+        numbers = None if planted is None else read_json(Path(planted))
         features = partial(s.public_features, language=language)
         with waiting(progress, "compare what was written"):
             return {
@@ -432,7 +442,7 @@ def evaluate_synthetic(
                 "rows": len(written),
                 "epsilon": read_json(folder.guarantee)["epsilon"],
                 **s.worth(written, real, rows, said.get("labels", ()), features, seed),
-                **s.leaks(*texts, canaries=planted and read_json(Path(planted)), seed=seed),
+                **s.leaks(ours, members, others, numbers, seed=seed),
             }
 
     return own.keep("synthetic", measure)

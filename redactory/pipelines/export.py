@@ -163,13 +163,14 @@ def _written(
         raise GuaranteeError(f"{corpus.root} stays: nothing is guaranteed of it ({card['holds_reason']})")
     if card != promise_of(run, name):
         raise CheckFailed(
-            f"{corpus.root} stays: guarantee.json is not what the ledger of {name} and its histogram say now; "
-            "have it written anew (redactory synthesize)"
+            f"{corpus.root} stays: guarantee.json is not what the ledger and histogram of {name} say now: have "
+            "it written anew (redactory synthesize)"
         )
     measured = result_of(model, "synthetic")
     if measured is None or measured["corpus"] != file_sha256(corpus.manifest):
         raise RunStateError(
-            f"{corpus.root} was not measured: redactory evaluate synthetic {run.root} {corpus.root} --model {name}"
+            f"{corpus.root} stays until it is measured: redactory evaluate synthetic {run.root} "
+            f"{corpus.root} --model {name}"
         )
     if not measured["holds"]:
         raise GuaranteeError(

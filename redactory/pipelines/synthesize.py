@@ -6,10 +6,9 @@ is post-processing, and promised as these are together.
 
 from __future__ import annotations
 
-import math
 import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,8 +17,8 @@ import pyarrow as pa
 
 from redactory.detectors import Detector, DetectSettings
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError, some
-from redactory.foundation.files import PUBLIC_FILE, make_private_folder, read_json, write_json, write_text
+from redactory.foundation.errors import ConfigurationError, GuaranteeError, RunStateError, some
+from redactory.foundation.files import PUBLIC_FILE, make_private_folder, write_json, write_text
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
@@ -33,7 +32,6 @@ from redactory.pipelines.train import guarantee
 from redactory.redaction import (
     MASK,
     RunFolder,
-    is_finished,
     list_files,
     part_name,
     read_manifest,
@@ -44,7 +42,7 @@ from redactory.redaction import (
 from redactory.redaction.folder import SYNTHETIC, SyntheticFolder
 from redactory.redaction.replacements import Found, Put, Surrogate, edited, edits
 from redactory.redaction.shards import CLASS, ROLE, schema_of
-from redactory.training.settings import BY_CLASS, TRAINERS
+from redactory.training.settings import TRAINERS
 
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
@@ -126,7 +124,7 @@ class _Corpus:
         if settings.get("task") == "classify":
             raise ConfigurationError(f"synthesize: {self.model} predicts classes and writes nothing")
         if bool(self.roles) != bool(self.labels):
-            what = "classes" if self.roles == BY_CLASS else "roles"
+            what = "classes" if self.roles == CLASS else "roles"
             raise ConfigurationError(
                 f"synthesize: --label: {self.model} read texts with their {what} (train.roles): name these, "
                 "a public list"
@@ -138,7 +136,7 @@ class _Corpus:
     @property
     def column(self) -> str:
         """What the labels are."""
-        return CLASS if self.roles == BY_CLASS else ROLE
+        return CLASS if self.roles == CLASS else ROLE
 
     def promise(self, deviation: float | None, no_guarantee: bool) -> dict[str, Any]:
         """The card of what is written; a histogram is drawn first, where one is asked for."""
@@ -163,7 +161,7 @@ class _Corpus:
         from redactory.training.data import classes_in, texts
         from redactory.training.histogram import KEPT, Histogram, require_countable
 
-        if self.roles != BY_CLASS:
+        if self.roles != CLASS:
             raise ConfigurationError(
                 "synthesize: --histogram counts classes (train.roles: class); leave it out for this model"
             )
@@ -192,7 +190,9 @@ class _Corpus:
         from redactory.training.histogram import Histogram
 
         own = read_manifest(self.run)["configuration"].get("train", {})
-        budget = own.get("budget") and Budget.of(TrainSettings(trainer=self.trainer.name, budget=own["budget"]))
+        budget = own.get("budget") and Budget.of(
+            TrainSettings(trainer=self.trainer.name, budget=own["budget"])
+        )
         if budget:
             identity = f"histogram-{stream.octets('identity', 0, 16).hex()}"
             title = f"{self.run.root.name}/{self.model}/histogram"
@@ -243,7 +243,7 @@ class _Corpus:
         how = {key: getattr(self.how, key) for key in ("temperature", "top_p", "tokens")}
         return {
             "format": SYNTHETIC,
-            "run": curated["run"] if "run" in curated else self.run.root.name,
+            "run": curated.get("run", self.run.root.name),
             "model": self.model,
             "model_manifest": file_sha256(self.run.model(self.model).manifest),
             "holds": card["holds"],
@@ -256,7 +256,7 @@ class _Corpus:
         }
 
     def _quotas(self, rows: int) -> dict[str, list[int]]:
-        """How many texts of each label, by the bin of their length; of one bin where lengths are as they come."""
+        """How many texts of each label by the bin of their length; one bin where lengths are as they come."""
         if self.histogram is not None:
             return self.histogram.quotas(rows)
         names = self.labels or ("",)

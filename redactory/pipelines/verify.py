@@ -451,7 +451,9 @@ def promised(seen: Seen) -> str:
     if same_version(seen.manifest):
         _says(seen, folder.card, synthetic_card(seen.manifest, card))
     if not (card["holds"] and seen.manifest["holds"]):
-        raise CheckFailed(f"nothing is guaranteed of these texts ({card['holds_reason']}): they must not leave")
+        raise CheckFailed(
+            f"nothing is guaranteed of these texts ({card['holds_reason']}): they must not leave"
+        )
     raise Unmade("the card says what is promised; deriving its figures again needs the run")
 
 
@@ -507,6 +509,14 @@ OF_AN_EXPORT: dict[str, Work] = {
 }
 OF_SYNTHETIC: dict[str, Work] = {
     name: OF_AN_EXPORT[name]
-    for name in ("files", "signature", "no stray files", "modes", "sha256sums", "no mask in public", "point ids")
+    for name in (
+        "files",
+        "signature",
+        "no stray files",
+        "modes",
+        "sha256sums",
+        "no mask in public",
+        "point ids",
+    )
 } | {"guarantee": promised}
 """Which checks are made, in the order of the report."""

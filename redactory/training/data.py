@@ -27,7 +27,6 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK, PUBLIC
 from redactory.redaction.sealing import read_manifest
 from redactory.redaction.shards import CLASS, ROLE, USERS, parts, read_batches, require_there
-from redactory.training.settings import BY_CLASS
 from redactory.training.tokenizer import TextCodec
 
 Ids = NDArray[np.int64]
@@ -60,7 +59,7 @@ def texts(folder: Path, roles: bool | str = False) -> Iterator[str]:
 
     With ``roles`` the row's role stands before it, or its class; ``ConfigurationError`` where rows have none.
     """
-    if roles == BY_CLASS and (run := run_of(folder)) is not None:
+    if roles == CLASS and (run := run_of(folder)) is not None:
         yield from map(with_role, texts(folder), classes_of(run, folder))
         return
     for batch in read_batches(folder, ["text", ROLE] if roles else ["text"]):
@@ -123,8 +122,8 @@ def classes_in(folder: Path) -> Iterator[str | None]:
     for batch in read_batches(folder, ["point_id", CLASS]):
         if CLASS not in batch.schema.names:
             raise ConfigurationError(
-                f"train.task (or train.roles): {folder.name}/ has no classes; curate with input.label, the column of each "
-                "row's class"
+                f"train.task, train.roles: {folder.name}/ has no classes; curate with input.label, the "
+                "column of each row's class"
             )
         yield from batch[CLASS].to_pylist()
 
@@ -140,8 +139,9 @@ def classes_of(run: RunFolder, folder: Path) -> Iterator[str | None]:
         return
     if read_manifest(run)["dedup"]["rule"] != "none":
         raise ConfigurationError(
-            "train.task: classify (or train.roles: class) on public/ and private/ needs a run with dedup.mode "
-            "none: where equal texts are merged, whose class stays depends on other points; curate with it, or train with dpsgd"
+            "train.task: classify, and train.roles: class, on public/ and private/ need a run with "
+            "dedup.mode none: where equal texts are merged, whose class stays depends on other points; curate "
+            "with it, or train with dpsgd"
         )
     every = (batch["point_id"].to_pylist() for batch in read_batches(run.vault, ["point_id"]))
     given = dict(zip(chain.from_iterable(every), classes_in(run.vault), strict=True))

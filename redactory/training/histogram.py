@@ -60,7 +60,7 @@ class Histogram:
     def of_model(cls, run: RunFolder, model: str) -> Self | None:
         """The one that was drawn for ``model``; None where none was."""
         kept = result_of(run.model(model), KEPT)
-        return kept and cls(kept["deviation"], kept["counts"])
+        return None if kept is None else cls(kept["deviation"], kept["counts"])
 
     def to_json(self) -> dict[str, Any]:
         """What is sealed of it: all of it is released."""

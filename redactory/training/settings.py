@@ -160,8 +160,6 @@ Probability = Annotated[float, Field(gt=0, lt=1)]
 ClipNorm = Annotated[float, Field(ge=SMALLEST_CLIP, le=LARGEST_CLIP)]
 
 
-BY_CLASS = "class"
-"""``roles`` of a training whose texts have their class before them."""
 SOURCES = ("public", "public_text", "shipped", "file", "folder", "model.folder")
 """What a vocabulary may be made of; all but the first are no part of the corpus."""
 
@@ -396,7 +394,7 @@ class TrainSettings(Settings):
         trainer = TRAINERS[self.trainer]
         if self.roles is True and not set(trainer.folders) <= {"public", "private"}:
             return "train.roles: roles are in the shards, which crt, crt-drop and redact-only read: give one"
-        if self.roles == BY_CLASS and (trainer.of_units or self.task == "classify"):
+        if self.roles == "class" and (trainer.of_units or self.task == "classify"):
             return "train.roles: class stands before a text whose words are predicted, of secrets and points"
         return None
 

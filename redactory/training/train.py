@@ -22,6 +22,7 @@ from redactory.foundation.records import RecordLog, chain_head, read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.sealing import is_finished, read_manifest, release_with, seal
+from redactory.redaction.shards import CLASS
 from redactory.training.counted import Selection
 from redactory.training.data import PublicText, parent_digest, public_text_of, require_unchanged
 from redactory.training.event_file import EventFile
@@ -53,7 +54,7 @@ from redactory.training.model import (
 from redactory.training.models.hugging_face import kind_of
 from redactory.training.numerics import fixed_numerics, require_device, settled
 from redactory.training.parallel import piece_map
-from redactory.training.settings import BY_CLASS, TrainSettings, as_now, settings_json
+from redactory.training.settings import TrainSettings, as_now, settings_json
 from redactory.training.steps import Average
 from redactory.training.trainers import trainer_of
 from redactory.training.uedp.local_update import update_map
@@ -93,7 +94,7 @@ def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = si
     if is_finished(folder):
         return _summary_of(folder, settings, parent)
     require_device(settings.device)
-    classes = {run.vault} if settings.task == "classify" or settings.roles == BY_CLASS else set()
+    classes = {run.vault} if settings.task == "classify" or settings.roles == CLASS else set()
     for data in {run.public, run.points, *classes, *trainer_of(settings).learns(run)}:
         require_unchanged(run, data)
     started = time.monotonic()
