@@ -27,7 +27,7 @@ from redactory.redaction import read_batches
 from redactory.redaction.folder import SyntheticFolder
 
 Row = dict[str, Any]
-CLASSES, WORDS, EPSILON, HISTOGRAM = 12, 24, 7.9, 20.0
+CLASSES, WORDS, EPSILON, HISTOGRAM = 12, 16, 7.9, 20.0
 """The histogram takes what is left of epsilon 8."""
 ENGINES: dict[str, Any] = {
     "tagger": None,
@@ -40,13 +40,13 @@ SHARED: dict[str, Any] = {
     "group_sizes": (),
     "noise": "float",
     "vocabulary_size": 2000,
-    "max_tokens": 64,
+    "max_tokens": 40,
     "physical_tokens": 16384,
     "learning_rate_schedule": "linear",
 }
-LANGUAGE = {"model": {"embedding_size": 128, "hidden_size": 192}, "learning_rate": 3e-3}
+LANGUAGE = {"model": {"embedding_size": 96, "hidden_size": 128}, "learning_rate": 4e-3}
 CLASSIFIER = {"task": "classify", "model": {"kind": "bag"}, "learning_rate": 1e-2}
-NOISY = {"epsilon": EPSILON, "delta": 1e-5, "sampling_rate": 0.1, "epochs": 12, "private_learning_rate": 4e-3}
+NOISY = {"epsilon": EPSILON, "delta": 1e-5, "sampling_rate": 0.1, "epochs": 6, "private_learning_rate": 4e-3}
 
 
 def main() -> None:
@@ -142,7 +142,7 @@ def cuad(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, Any]:
     )
     errors = {
         "real_without_guarantee": error(paths["private"], "real-sgd", **open_, pretraining_epochs=12),
-        "donated_alone": error(paths["donated"], "donated-sgd", **open_),
+        "donated_alone": error(paths["donated"], "donated-alone", **open_, public_text=None),
         "real_dpsgd": error(paths["private"], "real-dpsgd", **private, pretraining_epochs=12),
         "real_dpsgd_from_scratch": error(paths["private"], "real-dpsgd-scratch", **private),
         "majority": 1 - max(Counter(row["label"] for row in parts["test"]).values()) / len(parts["test"]),
@@ -202,7 +202,7 @@ def customersim(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, A
         redactory.train({**config, "train": train}, output=work / "run")
         out = work / f"written-{name}"
         told = redactory.synthesize(
-            work / "run", name, rows=3000, out=out, tokens=60, seed=seed, no_guarantee=name == "sgd"
+            work / "run", name, rows=3000, out=out, tokens=40, seed=seed, no_guarantee=name == "sgd"
         )
         figures = redactory.evaluate_synthetic(
             work / "run",

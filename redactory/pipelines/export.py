@@ -163,8 +163,8 @@ def _written(
         raise GuaranteeError(f"{corpus.root} stays: nothing is guaranteed of it ({card['holds_reason']})")
     if card != promise_of(run, name):
         raise CheckFailed(
-            f"{corpus.root} stays: guarantee.json is not what the ledger and histogram of {name} say now: have "
-            "it written anew (redactory synthesize)"
+            f"{corpus.root} stays: guarantee.json is not what {name}'s ledger and histogram say now: have it "
+            "written anew (redactory synthesize)"
         )
     measured = result_of(model, "synthetic")
     if measured is None or measured["corpus"] != file_sha256(corpus.manifest):

@@ -140,8 +140,8 @@ def classes_of(run: RunFolder, folder: Path) -> Iterator[str | None]:
     if read_manifest(run)["dedup"]["rule"] != "none":
         raise ConfigurationError(
             "train.task: classify, and train.roles: class, on public/ and private/ need a run with "
-            "dedup.mode none: where equal texts are merged, whose class stays depends on other points; curate "
-            "with it, or train with dpsgd"
+            "dedup.mode none: where equal texts are merged, whose class stays depends on other points; "
+            "curate with it, or train with dpsgd"
         )
     every = (batch["point_id"].to_pylist() for batch in read_batches(run.vault, ["point_id"]))
     given = dict(zip(chain.from_iterable(every), classes_in(run.vault), strict=True))
