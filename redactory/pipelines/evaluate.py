@@ -29,7 +29,7 @@ from redactory.pipelines.policy import detect_fates
 from redactory.pipelines.readers import Document, InputSettings, find_sources, read_documents
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.segment import Cutter, is_role, of_parts, segmenter
-from redactory.redaction import RunFolder, read_manifest
+from redactory.redaction import RunFolder, part_rows, parts, read_manifest
 from redactory.redaction.folder import SyntheticFolder
 from redactory.redaction.shards import CLASS, ROLE, read_batches, read_column
 from redactory.training.settings import TRAINERS
@@ -42,6 +42,7 @@ PROMPT_WORDS, MOST_PROMPTS, MOST_COMPARED = 4, 1_000, 2_000
 Result = dict[str, Any]
 Labelled = tuple[str, str | None]
 """A text with its class or role."""
+Compared = tuple[str, str | None, bool]
 
 
 @dataclass(frozen=True)
@@ -117,35 +118,34 @@ class Evaluated:
 
     def compared(
         self, held_out: Sequence[tuple[str, str | None, str | None]], seed: int, progress: Progress
-    ) -> tuple[list[Labelled], list[Labelled]]:
-        """Held-out texts and texts that it learnt from, drawn alike, each with its class or role.
+    ) -> tuple[list[Compared], list[Compared]]:
+        """At most :data:`MOST_COMPARED` held-out texts, and originals, drawn alike, each with class or role.
 
-        Where policies decide what is learnt with noise, of both the private points, masked.
+        As the model reads them: where policies decide what is learnt with noise they are masked.  The last of
+        the three says whether the text is: what is public, the model may show.
         """
-        roles = self.trained["settings"].get("roles")
-        learnt: list[Labelled] = [
-            (row["text"], row.get(CLASS) if roles == CLASS else row["speaker"] if roles else None)
-            for batch in read_batches(self.run.vault)
-            for row in batch.to_pylist()
-        ]
-        theirs: list[Labelled] = [(text, label if roles == CLASS else role) for text, label, role in held_out]
-        drawn = []
-        for kind, rows in (("held out", theirs), ("learnt", learnt)):
-            order = RandomStream.from_seed(seed).permutation(kind, 0, len(rows))[:MOST_COMPARED]
-            drawn.append([rows[i] for i in order.tolist()])
+        by_class = self.trained["settings"].get("roles") == CLASS
+        order = RandomStream.from_seed(seed).permutation("held out", 0, len(held_out))[:MOST_COMPARED]
+        theirs = [(held_out[i][0], held_out[i][1 if by_class else 2]) for i in order.tolist()]
+        total = sum(map(part_rows, parts(self.run.vault)))
+        chosen = np.sort(RandomStream.from_seed(seed).permutation("learnt", 0, total)[:MOST_COMPARED])
+        learnt, first = list[Labelled](), 0
+        for batch in read_batches(self.run.vault):
+            own = chosen[(chosen >= first) & (chosen < first + len(batch))] - first
+            for row in batch.take(own).to_pylist():
+                role = row["speaker"] if is_role(row["speaker"]) else None
+                learnt.append((row["text"], row.get(CLASS) if by_class else role))
+            first += len(batch)
         if not TRAINERS[self.trained["summary"]["trainer"]].by_policy:
-            return drawn[0], drawn[1]
+            return [(*row, True) for row in theirs], [(*row, True) for row in learnt]
         fates = detect_fates(self.curated)
+
+        def masked(rows: Sequence[Labelled]) -> list[Compared]:
+            judged = zip(rows, fates([text for text, _ in rows]), strict=True)
+            return [(text, label, side == "private") for (_, label), (side, text) in judged]
+
         with waiting(progress, "mask by the policies"):
-            masked = [
-                [
-                    (text, label)
-                    for (_, label), (side, text) in zip(rows, fates([t for t, _ in rows]), strict=True)
-                    if side == "private"
-                ]
-                for rows in drawn
-            ]
-        return masked[0], masked[1]
+            return masked(theirs), masked(learnt)
 
     def keep(
         self,
@@ -431,9 +431,10 @@ def evaluate_synthetic(
             for batch in read_batches(folder.public)
             for row in batch.to_pylist()
         ]
-        rows, real = own.compared(held_out, seed, progress)
-        language = own.curated["configuration"]["detect"]["language"]
-        ours, members, others = ([text for text, _ in group] for group in (written, real, rows))
+        both = own.compared(held_out, seed, progress)
+        rows, real = ([(text, label) for text, label, _ in group] for group in both)
+        others, members = ([text for text, _, noised in group if noised] for group in both)
+        ours, language = [text for text, _ in written], own.curated["configuration"]["detect"]["language"]
         numbers = None if planted is None else read_json(Path(planted))
         features = partial(s.public_features, language=language)
         with waiting(progress, "compare what was written"):

@@ -76,7 +76,7 @@ def test_planted_numbers_are_found_in_texts_alone() -> None:
 
 
 def test_chance_holds_nearest_neighbours_as_often_as_it_says() -> None:
-    """Of texts drawn alike, about one in ten lies outside an interval of 90 per cent, and not half of them."""
+    """Of texts drawn alike about one in ten lies outside an interval of 90 per cent, and not half."""
     outside = 0
     for seed in range(60):
         found = nearest_neighbours(

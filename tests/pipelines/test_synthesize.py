@@ -284,9 +284,9 @@ def test_classes_stand_before_texts_where_a_training_asks_for_them(made: Any) ->
     run, _, _ = made
     read = list(texts(RunFolder(run).vault, "class"))
     assert read == [f"{row['kind']}: {row['text']}" for row in ROWS]
-    with pytest.raises(ValueError, match="train.roles"):
+    with pytest.raises(ValueError, match=r"train\.roles"):
         TrainSettings(trainer="dpsgd", roles="class", task="classify", classes=CLASSES, model={"kind": "bag"})
-    with pytest.raises(ValueError, match="train.roles"):
+    with pytest.raises(ValueError, match=r"train\.roles"):
         TrainSettings(trainer="user-level", roles="class")
 
 
