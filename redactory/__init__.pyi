@@ -26,6 +26,7 @@ from redactory.pipelines.evaluate import evaluate_canary as evaluate_canary
 from redactory.pipelines.evaluate import evaluate_extraction as evaluate_extraction
 from redactory.pipelines.evaluate import evaluate_membership as evaluate_membership
 from redactory.pipelines.evaluate import evaluate_model as evaluate_model
+from redactory.pipelines.evaluate import evaluate_synthetic as evaluate_synthetic
 from redactory.pipelines.evaluate_detection import evaluate_against as evaluate_against
 from redactory.pipelines.evaluate_detection import evaluate_detect as evaluate_detect
 from redactory.pipelines.evaluate_detection import evaluate_recall as evaluate_recall
@@ -64,6 +65,7 @@ from redactory.pipelines.run import run as run
 from redactory.pipelines.scan import scan as scan
 from redactory.pipelines.share import fetch as fetch
 from redactory.pipelines.share import publish as publish
+from redactory.pipelines.synthesize import synthesize as synthesize
 from redactory.pipelines.train import guarantee as guarantee
 from redactory.pipelines.train import train as train
 from redactory.pipelines.unmask import unmask as unmask

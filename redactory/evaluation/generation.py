@@ -27,16 +27,20 @@ def generate(
     seed: int = 0,
     prompts: Sequence[str] = (),
     progress: Progress = silent,
+    top_p: float = 1.0,
 ) -> list[str]:
     """``count`` texts of at most ``max_tokens`` tokens, without their prompts, each up to its end token.
 
     Text i goes on from ``prompts[i % len(prompts)]``, or from the begin token alone; of a prompt that leaves
     no room in the network's context its end is read.  Tokens are drawn from the ``top_k`` likeliest (all by
-    default) in proportion to p^(1/``temperature``); 0 takes the likeliest.  ``ConfigurationError`` for
-    arguments out of range.  What is written may be training text: keep it in memory, and tell counts only.
+    default), of these from the fewest that together have ``top_p``, in proportion to p^(1/``temperature``);
+    0 takes the likeliest.  ``ConfigurationError`` for arguments out of range.
+    What is written may be training text: keep it in memory, and tell counts only.
     """
     if count < 0 or max_tokens < 1 or temperature < 0 or (top_k is not None and top_k < 1):
         raise ConfigurationError("samples and temperature must be at least 0, tokens and top_k at least 1")
+    if not 0.0 < top_p <= 1.0:
+        raise ConfigurationError(f"top_p: must be above 0 and at most 1, and {top_p:g} stands there")
     room = getattr(model.network, "context", None)
     if room is not None and max_tokens >= room:
         raise ConfigurationError(
@@ -58,6 +62,8 @@ def generate(
         if top_k is not None and top_k < scores.shape[1]:
             least = np.partition(scores, -top_k, axis=1)[:, [-top_k]]
             scores = np.where(scores >= least, scores, -np.inf)
+        if top_p < 1.0:
+            scores = np.where(_in_nucleus(scores, top_p), scores, -np.inf)
         uniform = stream.uniform("generation", place, _BATCH, len(texts) // _BATCH)[rows]
         heights = np.exp(scores - scores.max(1, keepdims=True)).cumsum(1)
         return np.asarray((heights < (uniform * heights[:, -1])[:, None]).sum(1), np.int64)
@@ -69,6 +75,18 @@ def generate(
             texts.append(tokenizer.decode([*head, *ids])[len(tokenizer.decode(head)) :])
         progress("generation", len(texts), count, "texts")
     return texts
+
+
+def _in_nucleus(scores: NDArray[np.float64], top_p: float) -> NDArray[np.bool_]:
+    """Which tokens are of the fewest, the likeliest, that together have ``top_p``; bool [B, V]."""
+    shares = np.exp(scores - scores.max(1, keepdims=True))
+    shares /= shares.sum(1, keepdims=True)
+    order = np.argsort(-shares, axis=1, kind="stable")
+    ordered = np.take_along_axis(shares, order, 1)
+    # a token is in where those before it do not have as much yet: the likeliest always is
+    kept = np.empty(shares.shape, bool)
+    np.put_along_axis(kept, order, ordered.cumsum(1) - ordered < top_p, 1)
+    return kept
 
 
 def _written(

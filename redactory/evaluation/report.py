@@ -32,7 +32,7 @@ from redactory.redaction.shards import read_batches
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
-EVALUATIONS = ("perplexity", "accuracy", "canary", "extraction", "membership", "audit")
+EVALUATIONS = ("perplexity", "accuracy", "canary", "extraction", "membership", "audit", "synthetic")
 _LONGEST_TEXT, _LARGEST_IN_FULL = 320, 1e6
 
 

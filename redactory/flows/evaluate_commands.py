@@ -321,6 +321,21 @@ def evaluate_model(run: Path, model: str | None, test: list[str] | None, progres
     return Shown("perplexity" if "as_is" in found else "accuracy", found)
 
 
+@command(
+    "evaluate synthetic: run",
+    corpus=argument("FOLDER", "What redactory synthesize wrote.", Path),
+    model=option("The model that wrote it; the configured one by default.", str),
+    test=option("Held-out corpus instead of the configured one.", list[str]),
+    canaries=option("FILE.canaries.json instead of the configured one.", Path),
+)
+def evaluate_synthetic(
+    run: Path, corpus: Path, test: list[str] | None, progress: Progress, **given: Any
+) -> Shown:
+    """What text that a model wrote is worth beside real text, and what it shows of its training text."""
+    found = redactory.evaluate_synthetic(run, corpus, test=tuple(test or ()), progress=progress, **given)
+    return Shown("synthetic", found, 0 if found["holds"] else 1)
+
+
 Attack = Literal["canary", "extraction", "membership"]
 
 

@@ -203,14 +203,22 @@ def purge(run: Path, by: str | None, **asked: Any) -> Shown:
     to=option("A new folder, or a URL (s3://BUCKET/FOLDER).", str, NEEDED, metavar="PLACE"),
     whole=switch("Mirror the whole, encrypted run at a URL; run it again to update the copy."),
     model=option("A trained model to bring along; repeatable.", list[str]),
+    synthetic=option("Instead of the public side: what redactory synthesize wrote in this folder.", Path),
 )
 def export(
-    run: Path, to: str, progress: Progress, whole: bool, model: list[str] | None, by: str | None
+    run: Path,
+    to: str,
+    progress: Progress,
+    whole: bool,
+    model: list[str] | None,
+    synthetic: Path | None,
+    by: str | None,
 ) -> Shown:
     """Copy what may leave a run: its public side, a card, a manifest, SHA256SUMS; models where asked for."""
     if whole:
         return Shown("published", redactory.publish(run, to, progress=progress))
-    left = redactory.export(run, to, models=tuple(model or ()), by=by, progress=progress)
+    given: dict[str, Any] = {"models": tuple(model or ()), "synthetic": synthetic, "by": by}
+    left = redactory.export(run, to, **given, progress=progress)
     return Shown("exported", left)
 
 

@@ -389,6 +389,32 @@ def predict(
     return Shown("predicted" if generate is None else "generated", result, beside={"prompts": asked})
 
 
+@command(
+    "synthesize: run model seed",
+    rows=option("Texts to write.", int, NEEDED, min=1),
+    out=option("A new folder.", Path, NEEDED, metavar="FOLDER"),
+    label=option(
+        "A class or role that texts were read with (train.roles), a public name; repeatable.", list[str]
+    ),
+    histogram=option(
+        "Draw classes and lengths from counts with noise of this standard deviation; it adds to epsilon. By "
+        "default each class is as frequent.",
+        float,
+    ),
+    temperature=option("Below 1 likelier tokens, above 1 rarer ones; 0: the likeliest.", float, 1.0, min=0.0),
+    top_p=option("Draw only from the likeliest tokens that have this share together.", float, 1.0),
+    tokens=option("At most so many tokens in a text.", int, 100, min=1),
+    stop=option("A text ends before this string; repeatable.", list[str]),
+    no_guarantee=switch("Write even where nothing is guaranteed of the model; it cannot be exported."),
+)
+def synthesize(
+    run: Path, label: list[str] | None, stop: list[str] | None, progress: Progress, **given: Any
+) -> Shown:
+    """Have a model with a guarantee write a corpus that may leave, with a card."""
+    result = redactory.synthesize(run, labels=label or (), stop=stop or (), progress=progress, **given)
+    return Shown("synthesized", result)
+
+
 def _texts(file: str) -> list[str]:
     path = Path(file)
     if path.suffix == ".jsonl":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,16 +29,20 @@ from redactory.pipelines.policy import detect_fates
 from redactory.pipelines.readers import Document, InputSettings, find_sources, read_documents
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.segment import Cutter, is_role, of_parts, segmenter
-from redactory.redaction import RunFolder, read_manifest
-from redactory.redaction.shards import read_batches, read_column
+from redactory.redaction import RunFolder, part_rows, parts, read_manifest
+from redactory.redaction.folder import SyntheticFolder
+from redactory.redaction.shards import CLASS, ROLE, read_batches, read_column
 from redactory.training.settings import TRAINERS
 
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
 
 CLASSIFY, NEXT_WORD = "classify", "next-word"
-PROMPT_WORDS, MOST_PROMPTS = 4, 1_000
+PROMPT_WORDS, MOST_PROMPTS, MOST_COMPARED = 4, 1_000, 2_000
 Result = dict[str, Any]
+Labelled = tuple[str, str | None]
+"""A text with its class or role."""
+Compared = tuple[str, str | None, bool]
 
 
 @dataclass(frozen=True)
@@ -112,6 +117,42 @@ class Evaluated:
                         role = segment.speaker if is_role(segment.speaker) else None
                         yield segment.text, entry.label, role
 
+    @property
+    def unlabelled(self) -> tuple[str, ...]:
+        """The columns that no held-out row needs: that of the class, but where texts were read with it."""
+        return () if self.trained["settings"].get("roles") == CLASS else ("label",)
+
+    def compared(
+        self, held_out: Sequence[tuple[str, str | None, str | None]], seed: int, progress: Progress
+    ) -> tuple[list[Compared], list[Compared]]:
+        """At most :data:`MOST_COMPARED` held-out texts, and originals, drawn alike, each with class or role.
+
+        As the model reads them: where policies decide what is learnt with noise they are masked.  The last of
+        the three says whether the text is: what is public, the model may show.
+        """
+        by_class = self.trained["settings"].get("roles") == CLASS
+        order = RandomStream.from_seed(seed).permutation("held out", 0, len(held_out))[:MOST_COMPARED]
+        theirs = [(held_out[i][0], held_out[i][1 if by_class else 2]) for i in order.tolist()]
+        total = sum(map(part_rows, parts(self.run.vault)))
+        chosen = np.sort(RandomStream.from_seed(seed).permutation("learnt", 0, total)[:MOST_COMPARED])
+        learnt, first = list[Labelled](), 0
+        for batch in read_batches(self.run.vault):
+            own = chosen[(chosen >= first) & (chosen < first + len(batch))] - first
+            for row in batch.take(own).to_pylist():
+                role = row["speaker"] if is_role(row["speaker"]) else None
+                learnt.append((row["text"], row.get(CLASS) if by_class else role))
+            first += len(batch)
+        if not TRAINERS[self.trained["summary"]["trainer"]].by_policy:
+            return [(*row, True) for row in theirs], [(*row, True) for row in learnt]
+        fates = detect_fates(self.curated)
+
+        def masked(rows: Sequence[Labelled]) -> list[Compared]:
+            judged = zip(rows, fates([text for text, _ in rows]), strict=True)
+            return [(text, label, side == "private") for (_, label), (side, text) in judged]
+
+        with waiting(progress, "mask by the policies"):
+            return masked(theirs), masked(learnt)
+
     def keep(
         self,
         evaluation: str,
@@ -161,12 +202,12 @@ def evaluate_model(
     def of_words() -> Result:
         from redactory.training.data import with_role
 
-        found = list(own.held_out(paths, "id", "user", "label"))
+        found = list(own.held_out(paths, "id", "user", *own.unlabelled))
         texts = [text for text, _, _ in found]
         with waiting(progress, "mask by the policies"):
             masked = [text for _, text in detect_fates(own.curated)(texts)]
-        if own.trained["settings"].get("roles"):
-            roles = [role for _, _, role in found]
+        if read := own.trained["settings"].get("roles"):
+            roles = [label if read == CLASS else role for _, label, role in found]
             texts, masked = (list(map(with_role, given, roles)) for given in (texts, masked))
         trained, both = own.load(), {"as_is": texts, "masked": masked}
         return {name: perplexity(trained, given, progress) for name, given in both.items()}
@@ -354,6 +395,64 @@ def evaluate_extraction(
         return e.extraction(trained, secrets, controls, settings, prompts, progress)
 
     return own.keep("extraction", measure, "extraction.svg", plots.extraction_plot)
+
+
+# Text that a model wrote: what it is worth, and what it shows.
+
+
+def evaluate_synthetic(
+    run: str | Path,
+    corpus: str | Path,
+    model: str | None = None,
+    *,
+    test: Sequence[str] = (),
+    canaries: str | Path | None = None,
+    seed: int = 0,
+    progress: Progress = silent,
+) -> Result:
+    """Measure what ``synthesize`` wrote into the folder ``corpus``, beside held-out text; export asks for it.
+
+    ``test`` and ``canaries`` are the run's ``evaluate.test`` and ``evaluate.canaries`` by default; without
+    canaries none are looked for.  Texts are compared as the model was trained on them: those of a trainer
+    that goes by policies masked, and the private ones alone.  Returns {corpus, rows} and what
+    :func:`redactory.evaluation.synthetic.worth` and :func:`~redactory.evaluation.synthetic.leaks` say.
+    """
+    own, folder = Evaluated.open(run, model), SyntheticFolder(Path(corpus))
+    said, trained = read_manifest(folder), own.run.model(own.name).manifest
+    if said.get("model_manifest") != file_sha256(trained):
+        raise ConfigurationError(
+            f"{folder.root} was not written by {own.name} of {own.run.root}: give --model"
+        )
+    paths = own.configured("test", test, "a held-out corpus there, or with --test")
+    planted = canaries or own.curated["configuration"]["evaluate"].get("canaries")
+
+    def measure() -> Result:
+        from redactory.evaluation import synthetic as s
+
+        held_out = [
+            (text, label, role) for text, label, role in own.held_out(paths, "id", "user", *own.unlabelled)
+        ]
+        written = [
+            (row["text"], row.get(CLASS, row.get(ROLE)))
+            for batch in read_batches(folder.public)
+            for row in batch.to_pylist()
+        ]
+        both = own.compared(held_out, seed, progress)
+        rows, real = ([(text, label) for text, label, _ in group] for group in both)
+        others, members = ([text for text, _, noised in group if noised] for group in both)
+        ours, language = [text for text, _ in written], own.curated["configuration"]["detect"]["language"]
+        numbers = None if planted is None else read_json(Path(planted))
+        features = partial(s.public_features, language=language)
+        with waiting(progress, "compare what was written"):
+            return {
+                "corpus": file_sha256(folder.manifest),
+                "rows": len(written),
+                "epsilon": read_json(folder.guarantee)["epsilon"],
+                **s.worth(written, real, rows, said.get("labels", ()), features, seed),
+                **s.leaks(ours, members, others, numbers, seed=seed),
+            }
+
+    return own.keep("synthetic", measure)
 
 
 # The least epsilon that a model shows, beside the most that its guarantee states.

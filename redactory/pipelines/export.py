@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from redactory.detectors import blind_said
 from redactory.detectors.settings import public_of, public_words
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import CheckFailed, GuaranteeError, RunStateError
+from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError
 from redactory.foundation.files import make_private_folder, read_json, remove, sync, write_text
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import read_records
@@ -23,6 +24,7 @@ from redactory.pipelines.release_log import Event, enter
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.share import leaving, mirror, names_in, sums_text
 from redactory.pipelines.store import Store, is_url, without_secrets
+from redactory.pipelines.synthesize import promise_of
 from redactory.pipelines.verify import check_export
 from redactory.redaction import (
     ModelFolder,
@@ -35,8 +37,8 @@ from redactory.redaction import (
     succeed,
     write_manifest,
 )
-from redactory.redaction.folder import FORMAT, ExportFolder
-from redactory.redaction.sealing import sign
+from redactory.redaction.folder import FORMAT, SYNTHETIC, ExportFolder, SyntheticFolder
+from redactory.redaction.sealing import result_of, sign
 
 
 def export_run(
@@ -45,9 +47,13 @@ def export_run(
     *,
     models: Sequence[str] = (),
     by: str | None = None,
+    synthetic: str | Path | None = None,
     progress: Progress = silent,
 ) -> dict[str, Any]:
     """Copy what may leave a finished run to the new folder, or the URL, ``to``.
+
+    With ``synthetic`` that is what ``synthesize`` had a model of the run write into this folder, and nothing
+    else, once it was measured (``evaluate_synthetic``) and shows no more than chance.
 
     ``{"run", "to", "manifest", "release", "public", "models", "files", "bytes"}``; ``manifest`` is the sha256
     of the export's own, which the release log has too: it is entered there before anything leaves.
@@ -57,11 +63,17 @@ def export_run(
     guaranteed of a model.
     """
     folder = RunFolder(Path(run))
-    return sealed(folder.state, _export, folder, str(to), tuple(dict.fromkeys(models)), by, progress)
+    if synthetic is None:
+        fill = partial(_filled, folder, models=tuple(dict.fromkeys(models)), by=by)
+    elif models:
+        raise ConfigurationError("export: --synthetic goes alone, and --model with the public side: give one")
+    else:
+        fill = partial(_written, folder, SyntheticFolder(Path(synthetic)), by=by)
+    return sealed(folder.state, _export, folder, str(to), fill, progress)
 
 
 def _export(
-    run: RunFolder, to: str, models: tuple[str, ...], by: str | None, progress: Progress
+    run: RunFolder, to: str, fill: Callable[[ExportFolder, str], dict[str, Any]], progress: Progress
 ) -> dict[str, Any]:
     with leaving(run) as still:
         if broken := broken_files(run):
@@ -70,12 +82,12 @@ def _export(
             )
         if not is_url(to):
             with new_folder(Path(to), still) as staging:
-                return _filled(run, ExportFolder(staging), to, models, by)
+                return fill(ExportFolder(staging), to)
         store = Store.at(to)
         store.names()  # one that cannot be read is known before anything is entered in the log
         with tempfile.TemporaryDirectory(prefix="redactory-") as temporary:
             made = ExportFolder(make_private_folder(Path(temporary) / run.root.resolve().name))
-            result = _filled(run, made, to, models, by)
+            result = fill(made, to)
             own = (made.success, made.sums)
             files = {name: path for name, path in names_in(made.root).items() if path not in own}
             mirror(files, store, progress, still)
@@ -83,7 +95,7 @@ def _export(
 
 
 def _filled(
-    run: RunFolder, made: ExportFolder, to: str, models: tuple[str, ...], by: str | None
+    run: RunFolder, made: ExportFolder, to: str, *, models: tuple[str, ...], by: str | None
 ) -> dict[str, Any]:
     """Make the export, check it as whoever receives it will, and enter it in the log; the summary."""
     for left in made.root.iterdir():
@@ -99,28 +111,76 @@ def _filled(
     write_manifest(made, said, list_files(made, names_in(made.root).values()))
     sign(made)
     write_text(made.sums, sums_text({n: file_sha256(path) for n, path in names_in(made.root).items()}))
-    digest = succeed(made)
+    succeed(made)
     open_to_read(made.root)
+    facts = {"release": said["release"], "models": list(models)}
+    return _entered(run, made, to, facts, by) | {"public_labels": public_words(said["public_labels"])}
+
+
+def _entered(
+    run: RunFolder, made: ExportFolder, to: str, facts: dict[str, Any], by: str | None
+) -> dict[str, Any]:
+    """Check what is to leave as whoever receives it will, and enter it in the log; the summary."""
     failed = [check.name for check in check_export(Seen(made.root)) if not check.ok]
     if failed:
         raise CheckFailed(f"{run.root}: nothing leaves it, what was made does not hold: {', '.join(failed)}")
-    where = without_secrets(to)
-    facts = {"release": said["release"], "models": list(models), **({} if by is None else {"by": by})}
+    where, digest = without_secrets(to), file_sha256(made.manifest)
     # whoever reads the log later stands elsewhere
     lies_at = where if is_url(to) else str(Path(to).absolute())
-    enter(run, Event.EXPORTED, manifest=digest, to=lies_at, **facts)
+    enter(run, Event.EXPORTED, manifest=digest, to=lies_at, **facts, **({} if by is None else {"by": by}))
     there = names_in(made.root).values()
     return {
         "run": str(run.root),
         "to": where,
         "manifest": digest,
-        "release": said["release"],
-        "public": said["counts"]["public"],
-        "public_labels": public_words(said["public_labels"]),
-        "models": list(models),
+        "public": read_manifest(made)["counts"]["public"],
+        "public_labels": None,
+        **facts,
         "files": len(there),
         "bytes": sum(path.stat().st_size for path in there),
     }
+
+
+def _written(
+    run: RunFolder, corpus: SyntheticFolder, made: ExportFolder, to: str, *, by: str | None
+) -> dict[str, Any]:
+    """Copy what a model wrote, byte for byte; its summary.
+
+    ``RunStateError`` where it is not of a model of ``run``, or was not measured; ``GuaranteeError`` where
+    nothing is guaranteed of it, or it shows more than chance; ``CheckFailed`` where its card is not what the
+    ledger says now.
+    """
+    for left in made.root.iterdir():
+        remove(left)
+    said = read_manifest(corpus)
+    if said["format"] != SYNTHETIC:
+        raise RunStateError(f"{corpus.root} was not written by redactory synthesize")
+    name, card = said["model"], read_json(corpus.guarantee)
+    model = run.model(name)
+    if not is_finished(model) or file_sha256(model.manifest) != said["model_manifest"]:
+        raise RunStateError(f"{corpus.root} was written by another model than {run.root} has as {name}")
+    if not (said["holds"] and card["holds"]):
+        raise GuaranteeError(f"{corpus.root} stays: nothing is guaranteed of it ({card['holds_reason']})")
+    if card != promise_of(run, name):
+        raise CheckFailed(
+            f"{corpus.root} stays: guarantee.json is not what {name}'s ledger and histogram say now: have it "
+            "written anew (redactory synthesize)"
+        )
+    measured = result_of(model, "synthetic")
+    if measured is None or measured["corpus"] != file_sha256(corpus.manifest):
+        raise RunStateError(
+            f"{corpus.root} stays until it is measured: redactory evaluate synthetic {run.root} "
+            f"{corpus.root} --model {name}"
+        )
+    if not measured["holds"]:
+        raise GuaranteeError(
+            f"{corpus.root} stays: it shows more than chance of what {name} was trained on "
+            f"({', '.join(measured['above_chance'])})"
+        )
+    for path in names_in(corpus.root).values():
+        _copy_sealed(path, made.root / path.relative_to(corpus.root), file_sha256(path))
+    open_to_read(made.root)
+    return _entered(run, made, to, {"release": read_manifest(run).get("release", 1), "models": []}, by)
 
 
 def _copy_model(run: RunFolder, name: str, to: ModelFolder) -> str:

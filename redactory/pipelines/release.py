@@ -342,6 +342,14 @@ def export_card(said: dict[str, Any]) -> str:
     )
 
 
+def synthetic_card(said: Mapping[str, Any], promise: Mapping[str, Any]) -> str:
+    """The card of text that a model wrote (Markdown), by its manifest and what holds of it."""
+    rows = some(said["counts"]["public"], "text")
+    return _card(
+        "synthetic_card.md.j2", f"{said['run']}-{said['model']}", said, (PUBLIC,), rows=rows, p=promise
+    )
+
+
 def croissant_text(said: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]]) -> str:
     """An export described for other programs (Croissant 1.1, https://mlcommons.org/croissant).
 

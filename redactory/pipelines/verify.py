@@ -51,6 +51,7 @@ from redactory.pipelines.release import (
     croissant_text,
     dataset_card,
     export_card,
+    synthetic_card,
 )
 from redactory.pipelines.sealed import wordless
 from redactory.pipelines.share import fetched, sums_text, what_forbids
@@ -69,7 +70,7 @@ from redactory.redaction import (
     read_manifest,
     route,
 )
-from redactory.redaction.folder import ExportFolder, is_export_folder
+from redactory.redaction.folder import SYNTHETIC, ExportFolder, SyntheticFolder, is_export_folder
 from redactory.redaction.sealing import check_signature, release_with
 from redactory.redaction.shards import schema_of
 from redactory.redaction.values import find_open_values
@@ -105,8 +106,9 @@ def _checked(seen: Seen) -> list[Check]:
 
 
 def check_export(seen: Seen) -> list[Check]:
-    """Every check that whoever receives an export can make."""
-    return checked(seen, OF_AN_EXPORT, private=())
+    """Every check that whoever receives an export, or text that a model wrote, can make."""
+    synthetic = seen.manifest["format"] == SYNTHETIC
+    return checked(seen, OF_SYNTHETIC if synthetic else OF_AN_EXPORT, private=())
 
 
 def same_version(manifest: dict[str, Any]) -> bool:
@@ -361,16 +363,18 @@ def report(seen: Seen) -> str:
 
 def nothing_else(seen: Seen) -> str:
     """Nothing lies in it but what seals it and what the manifest lists, and that is what an export has."""
-    folder, listed = ExportFolder(seen.root), set(seen.manifest["files"])
+    folder, listed = SyntheticFolder(seen.root), set(seen.manifest["files"])
+    synthetic = seen.manifest["format"] == SYNTHETIC
     own = {folder.manifest, folder.signature, folder.success, folder.sums}
     there = {path.relative_to(seen.root).as_posix() for path in leaves(seen.root) if path not in own}
-    homes = {RunFolder(seen.root).models / model for model in seen.manifest["models"]}
+    homes = {RunFolder(seen.root).models / model for model in seen.manifest.get("models", ())}
+    pages = (folder.card, folder.guarantee if synthetic else folder.croissant)
 
     def has_a_place(path: Path) -> bool:
         if path.parent == folder.public:
             return path.match("part-*.parquet")
         home = path.parent.parent if path.parent.name == "adapter" else path.parent
-        return path in (folder.card, folder.croissant) or home in homes
+        return path in pages or home in homes
 
     strays = there - listed | {name for name in listed if not has_a_place(seen.root / name)}
     # of a run without a public point there are no parts
@@ -440,6 +444,19 @@ def _apart(model: ModelFolder, digest: str) -> Iterator[str]:
         yield f"nothing is guaranteed of it ({card['holds_reason']})"
 
 
+def promised(seen: Seen) -> str:
+    """A guarantee holds of what a model wrote, and the card says it."""
+    folder = SyntheticFolder(seen.root)
+    card = read_json(folder.guarantee)
+    if same_version(seen.manifest):
+        _says(seen, folder.card, synthetic_card(seen.manifest, card))
+    if not (card["holds"] and seen.manifest["holds"]):
+        raise CheckFailed(
+            f"nothing is guaranteed of these texts ({card['holds_reason']}): they must not leave"
+        )
+    raise Unmade("the card says what is promised; deriving its figures again needs the run")
+
+
 def _stays(why: str) -> Work:
     """A check of a run that cannot be made of an export, and why."""
 
@@ -490,4 +507,16 @@ OF_AN_EXPORT: dict[str, Work] = {
     "journal": _stays("it stays with the run"),
     "values masked elsewhere": _stays("what was masked stays with the run, and so does its key"),
 }
+OF_SYNTHETIC: dict[str, Work] = {
+    name: OF_AN_EXPORT[name]
+    for name in (
+        "files",
+        "signature",
+        "no stray files",
+        "modes",
+        "sha256sums",
+        "no mask in public",
+        "point ids",
+    )
+} | {"guarantee": promised}
 """Which checks are made, in the order of the report."""

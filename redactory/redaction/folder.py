@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import JOB, MODELS, SUCCESS, read_json, why_not_in
 
-FORMAT = "redactory-export/1"
+FORMAT, SYNTHETIC = "redactory-export/1", "redactory-synthetic/1"
 PUBLIC_FOLDER = 0o755
 """The mode of an export's folders: nothing in it is private."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -231,6 +231,13 @@ class ExportFolder(SealedFolder):
         return RunFolder(self.root).model(name)
 
 
+@dataclass(frozen=True)
+class SyntheticFolder(ExportFolder):
+    """``DIR/``: text that a model wrote, what is promised of it, and nothing else."""
+
+    guarantee = at("guarantee.json", "What holds of the model and of what its labels were drawn by (JSON).")
+
+
 def job_of(run: RunFolder) -> JobFolder | None:
     """The job that ``run`` belongs to: the folder it lies in, where that is one."""
     job = JobFolder(run.root.resolve().parent)
@@ -262,8 +269,8 @@ def is_export_folder(root: Path) -> bool:
 
 
 def is_export(manifest: dict[str, Any]) -> bool:
-    """Whether a manifest is that of an export."""
-    return manifest.get("format") == FORMAT
+    """Whether a manifest is that of an export, or of text that a model wrote: nothing in it is private."""
+    return manifest.get("format") in (FORMAT, SYNTHETIC)
 
 
 def _plain(name: str, of: str) -> str:

@@ -55,8 +55,8 @@ def require_unchanged(run: RunFolder, folder: Path) -> None:
         raise CheckFailed(f"the parts of {folder.name}/ are not those that manifest.json lists")
 
 
-Reading = Literal["texts", "roles", "turn", "conversation"]
-"""How the examples of a folder are read: as they are, with their roles, or as turns and conversations."""
+Reading = Literal["texts", "roles", "class", "turn", "conversation"]
+"""How examples are read: as they are, with their roles or classes, or as turns and conversations."""
 
 
 def texts(run: RunFolder, folder: Path, reading: Reading = "texts") -> Iterator[str]:
@@ -66,6 +66,9 @@ def texts(run: RunFolder, folder: Path, reading: Reading = "texts") -> Iterator[
     """
     if reading == "conversation":
         yield from conversations(run, folder)
+        return
+    if reading == CLASS:
+        yield from map(with_role, texts(run, folder), classes_of(run, folder))
         return
     role = "speaker" if folder == run.vault else ROLE
     for batch in read_batches(folder, ["text"] if reading == "texts" else ["text", role]):
@@ -197,8 +200,8 @@ def classes_in(folder: Path) -> Iterator[str | None]:
     for batch in read_batches(folder, ["point_id", CLASS]):
         if CLASS not in batch.schema.names:
             raise ConfigurationError(
-                f"train.task: {folder.name}/ has no classes; curate with input.label, the column of each "
-                "row's class"
+                f"train.task, train.roles: {folder.name}/ has no classes; curate with input.label, the "
+                "column of each row's class"
             )
         yield from batch[CLASS].to_pylist()
 
@@ -214,8 +217,9 @@ def classes_of(run: RunFolder, folder: Path) -> Iterator[str | None]:
         return
     if read_manifest(run)["dedup"]["rule"] != "none":
         raise ConfigurationError(
-            "train.task: classify on public/ and private/ needs a run with dedup.mode none: where equal "
-            "texts are merged, whose class stays depends on other points; curate with it, or train with dpsgd"
+            "train.task: classify, and train.roles: class, on public/ and private/ need a run with "
+            "dedup.mode none: where equal texts are merged, whose class stays depends on other points; "
+            "curate with it, or train with dpsgd"
         )
     every = (batch["point_id"].to_pylist() for batch in read_batches(run.vault, ["point_id"]))
     given = dict(zip(chain.from_iterable(every), classes_in(run.vault), strict=True))

@@ -321,6 +321,8 @@ def _require_possible(settings: TrainSettings) -> None:
     for key in ("held_out", "tensorboard"):
         if getattr(settings, key) is not None:
             raise ConfigurationError(f"train.{key}: a loop of one's own measures by itself; leave it out")
+    if settings.chat is not None or settings.precision != "float32":
+        raise ConfigurationError("train.chat, train.precision: redactory train has them; leave them out")
     if settings.workers > 1:
         raise ConfigurationError(
             "train.workers: a loop of one's own computes in its own process; leave it out"

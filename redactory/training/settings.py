@@ -223,10 +223,10 @@ class TrainSettings(Settings):
         None, description="The model's folder below models/; the trainer's name if absent."
     )
     model: ModelSettings = Field(LstmSettings(), description="The network: its kind and its size.")
-    roles: bool = Field(
+    roles: bool | Literal["class"] = Field(
         False,
-        description="A text is read as 'role: text' (crt, crt-drop and redact-only, of conversations). No "
-        "guarantee hides a role.",
+        description="A text is read as 'role: text' (crt, crt-drop and redact-only, of conversations), with "
+        "class as 'class: text' (of a corpus with input.label). No guarantee hides a role.",
     )
     chat: ChatSettings | None = Field(
         None,
@@ -404,8 +404,11 @@ class TrainSettings(Settings):
         return self
 
     def _roles(self) -> str | None:
-        if self.roles and not set(TRAINERS[self.trainer].folders) <= {"public", "private"}:
+        trainer = TRAINERS[self.trainer]
+        if self.roles is True and not set(trainer.folders) <= {"public", "private"}:
             return "train.roles: roles are in the shards, which crt, crt-drop and redact-only read: give one"
+        if self.roles == "class" and (trainer.of_units or self.task == "classify"):
+            return "train.roles: class stands before a text whose words are predicted, of secrets and points"
         return None
 
     def _chat(self) -> str | None:
@@ -531,10 +534,12 @@ class TrainSettings(Settings):
         return ("shipped",) if TRAINERS[self.trainer].hides_units else ("public", "shipped")
 
     @property
-    def reading(self) -> Literal["texts", "roles", "turn", "conversation"]:
+    def reading(self) -> Literal["texts", "roles", "class", "turn", "conversation"]:
         """How the examples of a run are read."""
         if self.chat is not None:
             return self.chat.example
+        if self.roles == "class":
+            return "class"
         return "roles" if self.roles else "texts"
 
     @property

@@ -23,6 +23,7 @@ from redactory.foundation.records import RecordLog, chain_head, read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.sealing import is_finished, read_manifest, release_with, seal
+from redactory.redaction.shards import CLASS
 from redactory.training.chat import ChatCodec
 from redactory.training.counted import Selection
 from redactory.training.data import PublicText, parent_digest, public_text_of, require_unchanged
@@ -105,7 +106,7 @@ def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = si
 def require_sources(run: RunFolder, settings: TrainSettings) -> None:
     """``CheckFailed`` unless all that is learnt from is as it was sealed; the device must be there too."""
     require_device(settings.device)
-    classes = {run.vault} if settings.task == "classify" else set()
+    classes = {run.vault} if settings.task == "classify" or settings.roles == CLASS else set()
     for data in {run.public, run.points, *classes, *trainer_of(settings).learns(run)}:
         require_unchanged(run, data)
 

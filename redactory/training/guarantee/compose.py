@@ -39,6 +39,7 @@ from redactory.training.guarantee.spec import (
     parent_manifest,
     spec_in,
 )
+from redactory.training.histogram import Histogram
 from redactory.training.mechanism import Relation
 
 FORMAT, FORMAT_OF_UNITS = "redactory-composed-guarantee/1", "redactory-composed-unit-guarantee/1"
@@ -145,12 +146,15 @@ def _of_points(members: Sequence[_Member], delta: float, refusals: str) -> dict[
     counted = any(member.spec.beside for member in members)
     across = [_moved_by_others(member, members) for member in members]
     trained = ((member.spec.spending, moved) for member, moved in zip(members, across, strict=True))
+    # what was counted for a model, to write text by, is released beside it
+    histograms = [Histogram.of_model(member.run, member.name) for member in members]
     # two models of one run share its selection
     beside = {m.spec.selection.id: m.spec.beside for m in members if m.spec.selection is not None}
     claim = Claim(
         spent=(
             *(replace(one, rows=one.rows + moved) for one, moved in trained if one is not None),
             *chain.from_iterable(beside.values()),
+            *(one.spending for one in histograms if one is not None),
         ),
         delta=delta,
         group_sizes=tuple(sorted({size for m in members for size in m.facts.settings.group_sizes})),

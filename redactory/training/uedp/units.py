@@ -23,7 +23,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK, mask
 from redactory.redaction.sealing import read_manifest
-from redactory.redaction.shards import read_batches
+from redactory.redaction.shards import CLASS, read_batches
 from redactory.training.data import (
     NO_CLASS,
     EncodedPoints,
@@ -33,6 +33,7 @@ from redactory.training.data import (
     original_conversations,
     parent_digest,
     require_unchanged,
+    with_role,
 )
 from redactory.training.tokenizer import TextCodec
 from redactory.training.uedp.entities import EntityNames, Mention, hub_labels, hub_list
@@ -291,7 +292,7 @@ def learnt_of(originals: Originals, settings: TrainSettings, tokenizer: TextCode
 def pretraining_of(text: PublicText, settings: TrainSettings, tokenizer: TextCodec) -> Learnt:
     """The public text as the task reads it; ``InputError`` where no row of it can be learnt from."""
     found = learnt(
-        text.texts(),
+        (with_role(*row) for row in text.rows()) if settings.roles == CLASS else text.texts(),
         settings,
         tokenizer,
         lambda: class_numbers((label for _, label in text.rows()), settings.classes),

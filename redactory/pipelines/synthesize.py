@@ -1,0 +1,350 @@
+"""Synthesize: text that a model with a guarantee writes, as shards that may leave as ``public/`` does.
+
+What is written is a function of the model, of public constants, and of a histogram with noise of its own: it
+is post-processing, and promised as these are together.
+"""
+
+from __future__ import annotations
+
+import re
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from redactory.detectors import Detector, DetectSettings
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import ConfigurationError, GuaranteeError, RunStateError, some
+from redactory.foundation.files import PUBLIC_FILE, make_private_folder, write_json, write_text
+from redactory.foundation.keys import DigestKey
+from redactory.foundation.progress import Progress, silent
+from redactory.foundation.stream import RandomStream
+from redactory.pipelines.models import audited, named_model, require_training_packages, seal_result
+from redactory.pipelines.output_folder import new_folder, open_to_read
+from redactory.pipelines.release import synthetic_card
+from redactory.pipelines.release_log import check_released
+from redactory.pipelines.sealed import sealed
+from redactory.pipelines.share import names_in, sums_text
+from redactory.pipelines.train import guarantee
+from redactory.redaction import (
+    MASK,
+    RunFolder,
+    list_files,
+    part_name,
+    read_manifest,
+    succeed,
+    write_manifest,
+    write_part,
+)
+from redactory.redaction.folder import SYNTHETIC, SyntheticFolder
+from redactory.redaction.replacements import Found, Put, Surrogate, edited, edits
+from redactory.redaction.shards import CLASS, ROLE, schema_of
+from redactory.training.settings import TRAINERS
+
+if TYPE_CHECKING:
+    from redactory.training import LanguageModel
+    from redactory.training.histogram import Histogram
+
+SPARE = 2
+"""So many texts are written for each that is kept, where lengths are to be met."""
+_PART_ROWS = 100_000
+_MASK = re.compile(re.escape(MASK))
+_SEED_BITS = 32
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How a model writes: ``tokens`` at most, ``stop`` ends a text before the first such string."""
+
+    temperature: float = 1.0
+    top_p: float = 1.0
+    tokens: int = 100
+    stop: tuple[str, ...] = ()
+
+
+def synthesize(
+    run: str | Path,
+    model: str | None = None,
+    *,
+    rows: int,
+    out: str | Path,
+    labels: Sequence[str] = (),
+    histogram: float | None = None,
+    temperature: float = 1.0,
+    top_p: float = 1.0,
+    tokens: int = 100,
+    stop: Sequence[str] = (),
+    seed: int | None = None,
+    no_guarantee: bool = False,
+    progress: Progress = silent,
+) -> dict[str, Any]:
+    """Have a model of a finished run write ``rows`` texts into the new folder ``out``, which may leave.
+
+    ``labels`` are the public names of the classes or roles that the training read texts with (train.roles):
+    as often each, or, with ``histogram``, as often and as long as a histogram of the corpus says that has
+    noise of this standard deviation; drawn once for a model, accounted, booked where the run has a budget.
+    What the strict policy finds in a text, and each mask, becomes an invented value.  Returns {run, model,
+    out, rows, holds, epsilon, delta, unit, histogram, surrogates, lengths_met, files}.  ``GuaranteeError``
+    for a model of which nothing is guaranteed, unless with ``no_guarantee``: the card then says so, and what
+    is written is not exported.
+    """
+    folder = RunFolder(Path(run))
+    name = named_model(folder, model)
+    require_training_packages()
+    if rows < 1:
+        raise ConfigurationError(f"synthesize: --rows {rows}: give at least 1")
+    how = Sampling(temperature, top_p, tokens, tuple(stop))
+
+    def work() -> dict[str, Any]:
+        own = _Corpus(folder, name, tuple(dict.fromkeys(labels)), how, progress)
+        card = own.promise(histogram, no_guarantee)
+        with new_folder(Path(out), lambda: check_released(folder)) as staging:
+            made = own.write(SyntheticFolder(staging), card, rows, seed)
+        return {"run": str(folder.root), "model": name, "out": str(out), "rows": rows, **made}
+
+    return sealed(folder.state, work)
+
+
+@dataclass
+class _Corpus:
+    """What is asked of one model: the ``labels`` before its texts, and how it is to write."""
+
+    run: RunFolder
+    model: str
+    labels: tuple[str, ...]
+    how: Sampling
+    progress: Progress
+
+    def __post_init__(self) -> None:
+        settings = read_manifest(self.run.model(self.model))["settings"]
+        self.roles, self.trainer = settings.get("roles", False), TRAINERS[settings["trainer"]]
+        if settings.get("task") == "classify":
+            raise ConfigurationError(f"synthesize: {self.model} predicts classes and writes nothing")
+        if bool(self.roles) != bool(self.labels):
+            what = "classes" if self.roles == CLASS else "roles"
+            raise ConfigurationError(
+                f"synthesize: --label: {self.model} read texts with their {what} (train.roles): name these, "
+                "a public list"
+                if self.roles
+                else f"synthesize: --label: {self.model} read texts without labels; leave it out, or train "
+                "with train.roles"
+            )
+
+    @property
+    def column(self) -> str:
+        """What the labels are."""
+        return CLASS if self.roles == CLASS else ROLE
+
+    def promise(self, deviation: float | None, no_guarantee: bool) -> dict[str, Any]:
+        """The card of what is written; a histogram is drawn first, where one is asked for."""
+        card = promise_of(self.run, self.model)
+        why = None if card["holds"] else card["holds_reason"]
+        if (audit := audited(self.run, self.model)) is not None and not audit["holds"]:
+            why = "an audit shows more than its guarantee states"
+        if why is not None and not no_guarantee:
+            raise GuaranteeError(
+                f"{self.model} writes nothing that may leave: {why}. Train one with a guarantee, or give "
+                "--no-guarantee for text that stays"
+            )
+        if why is not None:
+            card |= {"holds": False, "holds_reason": why}
+        self.histogram = None if deviation is None else self._histogram(deviation)
+        if self.histogram is None or not card["holds"]:
+            return card
+        return promise_of(self.run, self.model)
+
+    def _histogram(self, deviation: float) -> Histogram:
+        """The one that was drawn before, or one that is booked, drawn and sealed now."""
+        from redactory.training.data import classes_in, texts
+        from redactory.training.histogram import KEPT, Histogram, require_countable
+
+        if self.roles != CLASS:
+            raise ConfigurationError(
+                "synthesize: --histogram counts classes (train.roles: class); leave it out for this model"
+            )
+        require_countable(self.trainer, self.trainer.relation)
+        if (known := Histogram.of_model(self.run, self.model)) is not None:
+            if (known.deviation, *known.counts) != (deviation, *self.labels):
+                raise RunStateError(
+                    f"synthesize: the histogram of {self.model} was drawn with --histogram "
+                    f"{known.deviation:g} and {some(len(known.counts), 'label')} "
+                    f"({', '.join(known.counts)}), and another would cost as much again: give the same"
+                )
+            return known
+        stream = RandomStream.from_entropy()
+        pairs = zip(texts(self.run, self.run.vault), classes_in(self.run.vault), strict=True)
+        self._book(deviation, stream)
+        found = Histogram.drawn(pairs, self.labels, deviation, stream)
+        model = self.run.model(self.model)
+        body = {"format": "redactory-evaluation/1", "evaluation": KEPT, "parent": file_sha256(model.manifest)}
+        seal_result(model.result(KEPT), found.to_json(), body)
+        return found
+
+    def _book(self, deviation: float, stream: RandomStream) -> None:
+        """What it costs, in the budget that the run's configuration names, before noise is drawn."""
+        from redactory.training import TrainSettings
+        from redactory.training.guarantee.budget import Budget
+        from redactory.training.histogram import Histogram
+
+        own = read_manifest(self.run)["configuration"].get("train", {})
+        budget = own.get("budget") and Budget.of(
+            TrainSettings(trainer=self.trainer.name, budget=own["budget"])
+        )
+        if budget:
+            identity = f"histogram-{stream.octets('identity', 0, 16).hex()}"
+            title = f"{self.run.root.name}/{self.model}/histogram"
+            budget.reserve(identity, title, Histogram(deviation, {}).spending)
+
+    def write(
+        self, made: SyntheticFolder, card: Mapping[str, Any], rows: int, seed: int | None
+    ) -> dict[str, Any]:
+        """The shards, and all that says what they are."""
+        from redactory.training import load_model
+
+        seed = secrets.randbits(_SEED_BITS) if seed is None else seed
+        trained, quotas = load_model(self.run.model(self.model)), self._quotas(rows)
+        found, met = self._written(trained, quotas, seed)
+        texts, surrogates = without_values(self.run, [text for _, text in found], seed)
+        order = RandomStream.from_seed(seed).permutation("rows", 0, len(texts)).tolist()
+        columns = {self.column: "string"} if self.roles else {}
+        manifest = self._manifest(card, len(texts), columns, seed)
+        make_private_folder(made.public)
+        for part, first in enumerate(range(0, len(order), _PART_ROWS)):
+            own = order[first : first + _PART_ROWS]
+            table = {
+                "point_id": [f"synthetic-{first + place}" for place in range(len(own))],
+                "text": [texts[i] for i in own],
+                **{column: [found[i][0] for i in own] for column in columns},
+            }
+            shard = pa.table(table, schema=schema_of(manifest, "public"))
+            write_part(made.public / part_name(part), shard, PUBLIC_FILE)
+        write_json(made.guarantee, card)
+        write_text(made.card, synthetic_card(manifest, card))
+        write_manifest(made, manifest, list_files(made, names_in(made.root).values()))
+        files = names_in(made.root)
+        digest = succeed(made)
+        if made.signature.exists():
+            files[made.signature.name] = made.signature
+        write_text(made.sums, sums_text({name: file_sha256(path) for name, path in files.items()}))
+        open_to_read(made.root)
+        told = {key: card.get(key) for key in ("holds", "holds_reason", "epsilon", "delta", "unit")}
+        drawn = self.histogram and self.histogram.deviation
+        counted = {"histogram": drawn, "surrogates": surrogates, "lengths_met": met}
+        return {**told, **counted, "manifest": digest, "files": len(names_in(made.root))}
+
+    def _manifest(
+        self, card: Mapping[str, Any], rows: int, columns: dict[str, str], seed: int
+    ) -> dict[str, Any]:
+        """Public constants, the card's promise, and no number of the corpus but noisy ones."""
+        curated = read_manifest(self.run)
+        how = {key: getattr(self.how, key) for key in ("temperature", "top_p", "tokens")}
+        return {
+            "format": SYNTHETIC,
+            "run": curated.get("run", self.run.root.name),
+            "model": self.model,
+            "model_manifest": file_sha256(self.run.model(self.model).manifest),
+            "holds": card["holds"],
+            "date": str(curated.get("created", ""))[:10],
+            "versions": read_manifest(self.run.model(self.model))["versions"],
+            "counts": {"public": rows},
+            **({"columns": columns, "labels": list(self.labels)} if columns else {}),
+            "sampling": {**how, "stop": list(self.how.stop), "seed": seed},
+            "histogram": None if self.histogram is None else self.histogram.to_json(),
+        }
+
+    def _quotas(self, rows: int) -> dict[str, list[int]]:
+        """How many texts of each label by the bin of their length; one bin where lengths are as they come."""
+        if self.histogram is not None:
+            return self.histogram.quotas(rows)
+        names = self.labels or ("",)
+        more = rows % len(names)
+        return {name: [rows // len(names) + (place < more)] for place, name in enumerate(names)}
+
+    def _written(
+        self, model: LanguageModel, quotas: Mapping[str, list[int]], seed: int
+    ) -> tuple[list[tuple[str, str]], int]:
+        """(label, text) of every row, and how many of them have the length that was drawn for them."""
+        from redactory.evaluation.generation import generate
+        from redactory.training.histogram import length_bin
+
+        found, met = list[tuple[str, str]](), 0
+        for place, (label, bins) in enumerate(quotas.items()):
+            count = sum(bins) * (SPARE if len(bins) > 1 else 1)
+            prompts = (f"{label}:",) if label else ()
+            given = (self.how.tokens, self.how.temperature, None, seed + place, prompts, self.progress)
+            texts = [self._ended(text) for text in generate(model, count, *given, top_p=self.how.top_p)]
+            kept, fitting = (texts, len(texts)) if len(bins) == 1 else fitted(texts, bins, length_bin)
+            found += [(label, text) for text in kept]
+            met += fitting
+        return found, met
+
+    def _ended(self, text: str) -> str:
+        """``text`` up to the first stop string."""
+        places = (place for one in self.how.stop if one and (place := text.find(one)) >= 0)
+        return text[: min(places, default=len(text))].strip()
+
+
+def promise_of(run: RunFolder, model: str) -> dict[str, Any]:
+    """What holds of ``model`` and its histogram together; no place on this machine."""
+    card = guarantee(run.root, [model])
+    return {**card, "models": [{**one, "run": Path(one["run"]).name} for one in card["models"]]}
+
+
+def fitted(texts: Sequence[str], bins: Sequence[int], bin_of: Callable[[str], int]) -> tuple[list[str], int]:
+    """Of ``texts`` as many as ``bins`` ask for, of each length as many if there are; how many fit.
+
+    What lacks is made up by texts that are left over, in the order in which they were written.
+    """
+    left, kept = list(bins), list[str]()
+    over: list[str] = []
+    for text in texts:
+        place = bin_of(text)
+        (kept if left[place] > 0 else over).append(text)
+        left[place] -= left[place] > 0
+    return kept + over[: sum(bins) - len(kept)], len(kept)
+
+
+# What is found in a text that was written, and each mask, becomes an invented value.
+
+
+_FORMS = {
+    "EMAIL_ADDRESS": (r"e-?mail|@", "mary.miller@example.com"),
+    "PHONE_NUMBER": (r"phone|call|mobile|\btel\b", "555-010-2345"),
+    "DATE": (r"\b(on|date|born|until|since|dated|as of)\b", "12 March 2021"),
+    "ID": (r"number|\bid\b|code|order|account|card|\bpin\b|#", "58213"),
+    "LOCATION": (r"\b(street|address|city|in|at|to|from|laws of)\b", "Springfield"),
+    "PERSON": ("", "Mary Miller"),
+}
+"""By what seems to stand where a mask is: words before it that say so, and the form of a value."""
+_BEFORE = 30
+
+
+def without_values(run: RunFolder, texts: Sequence[str], seed: int) -> tuple[list[str], int]:
+    """``texts`` with what π of ``run`` finds in them, and each mask, replaced; in how many that was.
+
+    One that cannot be looked through becomes empty.
+    """
+    settings, found = DetectSettings.read_back(read_manifest(run)["configuration"]["detect"]), list[str]()
+    stream = RandomStream.from_seed(seed)
+    for row, (text, detection) in enumerate(zip(texts, Detector(settings).detect(texts), strict=True)):
+        spans = [Found(s.start, s.end, s.label, s.score) for s in detection.strict]
+        spans += [Found(*match.span(), _standing(text[: match.start()])) for match in _MASK.finditer(text)]
+        if spans:
+            # a key for each row: what is put in place of a mask differs from row to row
+            key = DigestKey(stream.octets("surrogates", row, 32))
+            put = Surrogate(key, settings.language).of_document(str(row), [text])
+
+            def invented(kind: str, value: str, put: Put = put) -> str:
+                return put(kind, _FORMS.get(kind, _FORMS["PERSON"])[1] if MASK in value else value)
+
+            text = edited(text, edits(text, spans, invented))
+        found.append("" if detection.failure else text)
+    return found, sum(one != text for one, text in zip(found, texts, strict=True))
+
+
+def _standing(before: str) -> str:
+    """The kind that the words before a mask point at."""
+    return next(k for k, (cue, _) in _FORMS.items() if re.search(cue, before[-_BEFORE:], re.IGNORECASE))

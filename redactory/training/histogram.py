@@ -1,0 +1,109 @@
+"""A noisy histogram of labels and lengths: how often a corpus has which, and what telling that costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from redactory.foundation.errors import ConfigurationError, GuaranteeError
+from redactory.foundation.stream import RandomStream
+from redactory.redaction.folder import RunFolder
+from redactory.redaction.sealing import result_of
+from redactory.training.accounting.pairs import Spending
+from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.trainers import Trainer
+
+KEPT = "histogram"
+"""The folder below a model's in which its one histogram is sealed."""
+LENGTHS = (3, 6, 12, 24, 48)
+"""Public constants: a text of at most so many words is in the first, second, … bin; the last is open."""
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """``counts`` {label: a number for each bin of lengths}, each with noise of standard ``deviation``.
+
+    Formal guarantees: a point stands in one cell at most, so that one exchanged moves the counts by √2 (L2),
+    one that is there or not by 1.  Accounted as :attr:`spending`, a Gaussian whose sum these move by 2 and
+    by 1, which is no less.  A histogram is drawn once for a model, and read again ever after.
+    """
+
+    deviation: float
+    counts: Mapping[str, Sequence[float]]
+
+    @classmethod
+    def drawn(
+        cls,
+        rows: Iterable[tuple[str, str | None]],
+        labels: Sequence[str],
+        deviation: float,
+        stream: RandomStream,
+    ) -> Self:
+        """The histogram of ``rows`` (text, label), of which those with another label count nowhere.
+
+        ``labels`` and ``deviation`` are public; the bits of the noise are those of ``stream``.
+        """
+        import torch
+
+        places = {label: place for place, label in enumerate(labels)}
+        exact = np.zeros((len(labels), len(LENGTHS) + 1))
+        for text, label in rows:
+            if label in places:
+                exact[places[label], length_bin(text)] += 1.0
+        noisy = mechanism_of(deviation).noisy_sum(torch.from_numpy(exact), stream, 0)
+        return cls(deviation, dict(zip(labels, noisy.tolist(), strict=True)))
+
+    @classmethod
+    def of_model(cls, run: RunFolder, model: str) -> Self | None:
+        """The one that was drawn for ``model``; None where none was."""
+        kept = result_of(run.model(model), KEPT)
+        return None if kept is None else cls(kept["deviation"], kept["counts"])
+
+    def to_json(self) -> dict[str, Any]:
+        """What is sealed of it: all of it is released."""
+        return {"deviation": self.deviation, "counts": dict(self.counts)}
+
+    @property
+    def spending(self) -> Spending:
+        """What it costs."""
+        return Spending(mechanism_of(self.deviation), 1)
+
+    def quotas(self, rows: int) -> dict[str, list[int]]:
+        """How many of ``rows`` are to have each label and length; what noise made negative counts as 0."""
+        shares = np.maximum(np.array(list(self.counts.values())), 0.0)
+        if not shares.sum():
+            raise ConfigurationError(
+                "synthesize: noise drowns every count of the histogram: take none (leave out --histogram)"
+            )
+        exact = rows * shares / shares.sum()
+        found = np.floor(exact).astype(np.int64)
+        # the largest remainders get what is left
+        first = np.argsort(found - exact, axis=None, kind="stable")[: rows - int(found.sum())]
+        found.ravel()[first] += 1
+        return dict(zip(self.counts, found.tolist(), strict=True))
+
+
+def length_bin(text: str) -> int:
+    """The bin of ``text``, by its words: a function of the text alone."""
+    return int(np.searchsorted(LENGTHS, len(text.split())))
+
+
+def mechanism_of(deviation: float) -> PoissonGaussian:
+    """Every point in one sum, clipped to 1, with noise of ``deviation``."""
+    if not 0.1 <= deviation <= 1e6:
+        raise ConfigurationError(
+            f"synthesize: --histogram {deviation:g}: give a deviation of the noise from 0.1 to 1e6"
+        )
+    return PoissonGaussian(1.0, deviation, 1.0, 1.0, "lattice")
+
+
+def require_countable(trainer: Trainer, relation: Relation) -> None:
+    """``GuaranteeError`` where a model's figures are not those of one exchanged point."""
+    if trainer.of_units or relation is not Relation.SUBSTITUTION:
+        raise GuaranteeError(
+            f"synthesize: --histogram: no figure is proved for a histogram beside {trainer.name}, whose "
+            "guarantee exchanges no points; leave it out: labels are then drawn from public constants"
+        )

@@ -1,0 +1,321 @@
+"""Text that a model writes: what is promised of it, what it is drawn by, what leaves and what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+import redactory
+from redactory.flows.cli import app
+from redactory.foundation.canonical import file_sha256
+from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError
+from redactory.foundation.files import read_json, write_json
+from redactory.foundation.stream import RandomStream
+from redactory.pipelines.models import seal_result
+from redactory.pipelines.release_log import Event, history
+from redactory.pipelines.share import names_in, sums_text
+from redactory.pipelines.synthesize import fitted, without_values
+from redactory.redaction import (
+    MASK,
+    RunFolder,
+    list_files,
+    read_batches,
+    read_manifest,
+    succeed,
+    write_manifest,
+)
+from redactory.redaction.folder import SyntheticFolder
+from redactory.training import TrainSettings
+from redactory.training.accounting.bounds import gaussian_epsilon
+from redactory.training.accounting.second import one_exchanged
+from redactory.training.data import texts
+from redactory.training.histogram import Histogram, length_bin
+from redactory.training.mechanism import Relation
+from tests.pipelines.leaving import Numbers, configuration
+from tests.pipelines.support import failed, write_rows
+
+CLASSES = ("rent", "health")
+DEVIATION = 30.0
+ROWS = [
+    {
+        "id": f"d{n}",
+        "user_id": f"u{n % 9}",
+        "kind": CLASSES[n % 5 == 0],
+        "text": f"{'please call' if n % 5 else 'the doctor said'} {'very ' * (n % 7)}soon {n % 4}",
+    }
+    for n in range(60)
+]
+TRAINING: dict[str, Any] = {
+    "trainer": "dpsgd",
+    "roles": "class",
+    "epochs": 1,
+    "sampling_rate": 1.0,
+    "noise_multiplier": 8.0,
+    "model": {"embedding_size": 4, "hidden_size": 4},
+    "max_tokens": 24,
+    "vocabulary_size": 200,
+    "minimum_plain_steps": 1,
+    "group_sizes": (),
+    "threads": 1,
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], dict[str, Any]]:
+    """A run with the models ``dpsgd`` and ``sgd``, its configuration, and what was told of a corpus."""
+    root = tmp_path_factory.mktemp("synthesize")
+    source = write_rows(root / "rows.jsonl", ROWS)
+    train = {**TRAINING, "budget": {"path": str(root / "budget.jsonl"), "epsilon": 50.0}}
+    config = configuration(source, train=train, dedup={"mode": "none"})
+    config["input"] = {"path": str(source), "label": "kind"}
+    config["evaluate"] = {"test": [str(source)]}
+    run = root / "run"
+    redactory.curate(config, output=run, detector=Numbers())
+    redactory.train(config, output=run)
+    plain = {**config, "train": {key: value for key, value in train.items() if key != "budget"}}
+    redactory.train(plain, output=run, trainer="sgd")
+    told = redactory.synthesize(
+        run, "dpsgd", rows=40, out=root / "out", labels=CLASSES, histogram=DEVIATION, tokens=12, seed=3
+    )
+    return run, config, told
+
+
+def corpus_of(run: Path) -> SyntheticFolder:
+    return SyntheticFolder(run.parent / "out")
+
+
+def rows_of(corpus: SyntheticFolder) -> list[dict[str, Any]]:
+    return [row for batch in read_batches(corpus.public) for row in batch.to_pylist()]
+
+
+def test_a_corpus_says_what_is_promised_and_anybody_can_check_it(made: Any) -> None:
+    run, _, told = made
+    corpus = corpus_of(run)
+    card, own = read_json(corpus.guarantee), read_json(RunFolder(run).model("dpsgd").guarantee)
+    assert told["holds"]
+    assert card["holds"]
+    assert told["epsilon"] == card["epsilon"] > own["epsilon"]  # the histogram costs something too
+    assert f"ε = {card['epsilon']:.4g}" in corpus.card.read_text(encoding="utf-8")
+    assert [set(row) for row in rows_of(corpus)] == [{"point_id", "text", "class"}] * 40
+    assert failed(corpus.root) == set()
+    assert failed(run) == set()
+
+
+def test_classes_and_lengths_are_drawn_by_the_released_counts(made: Any) -> None:
+    """Drawn by the true ones, they would not fit what the manifest says, nor that be noisy."""
+    run, _, _ = made
+    said = read_manifest(corpus_of(run))["histogram"]
+    due = Histogram(said["deviation"], said["counts"]).quotas(40)
+    assert Counter(row["class"] for row in rows_of(corpus_of(run))) == {
+        name: sum(bins) for name, bins in due.items() if sum(bins)
+    }
+    exact = np.zeros((2, 6))
+    for row in ROWS:
+        exact[CLASSES.index(str(row["kind"])), length_bin(str(row["text"]))] += 1
+    noise = (np.array([said["counts"][name] for name in CLASSES]) - exact).ravel() / DEVIATION
+    # of twelve standard normals, all but in a case of a million
+    assert 0.15 < math.sqrt((noise**2).mean()) < 2.5
+
+
+def test_a_manifest_holds_no_other_number_of_the_corpus(made: Any) -> None:
+    run, _, _ = made
+    said = read_manifest(corpus_of(run))
+    assert set(said) == {
+        *("format", "run", "model", "model_manifest", "holds", "date", "versions", "counts", "columns"),
+        *("labels", "sampling", "histogram", "files"),
+    }
+    assert said["counts"] == {"public": 40}
+    page = json.dumps(said) + json.dumps(read_json(corpus_of(run).guarantee))
+    assert str(run.parent) not in page
+    assert "rows.jsonl" not in page
+
+
+def test_a_histogram_is_drawn_once_and_booked(made: Any, tmp_path: Path) -> None:
+    run, config, _ = made
+    again = redactory.synthesize(
+        run, "dpsgd", rows=4, out=tmp_path / "again", labels=CLASSES, histogram=DEVIATION, tokens=4
+    )
+    first, second = (read_manifest(one) for one in (corpus_of(run), SyntheticFolder(tmp_path / "again")))
+    assert first["histogram"] == second["histogram"]
+    assert again["epsilon"] == read_json(corpus_of(run).guarantee)["epsilon"]
+    booked = [row["training"] for row in redactory.budget(config)["trainings"]]
+    assert booked == ["run/dpsgd", "run/dpsgd/histogram"]
+    with pytest.raises(RunStateError, match="another would cost as much again"):
+        redactory.synthesize(run, "dpsgd", rows=4, out=tmp_path / "x", labels=CLASSES, histogram=2.0)
+    # what is composed with it elsewhere counts it
+    assert redactory.guarantee(run, ["dpsgd"])["epsilon"] == again["epsilon"]
+
+
+def test_the_figure_is_that_of_two_gaussians_by_both_accountants(made: Any) -> None:
+    """All points in every step, so that there is a closed form: an oracle for what is composed."""
+    _run, _, told = made
+    shift = math.hypot(2.0 / TRAINING["noise_multiplier"], 2.0 / DEVIATION)
+    assert told["epsilon"] == pytest.approx(gaussian_epsilon(shift, 1e-5), rel=1e-3)
+    spent = (Histogram(DEVIATION, {}).spending,)
+    found = one_exchanged(spent, 1e-5, Relation.SUBSTITUTION, "a histogram")
+    assert found.second is not None
+    assert found.value is not None
+    assert found.second.lower <= found.value <= found.second.upper
+    assert found.value == pytest.approx(gaussian_epsilon(2.0 / DEVIATION, 1e-5), rel=1e-3)
+
+
+row = st.tuples(st.text(st.sampled_from("a "), max_size=60), st.sampled_from(["a", "b", "other", None]))
+
+
+@given(st.lists(row, max_size=8), row, row)
+@settings(max_examples=40)
+def test_one_exchanged_point_moves_a_histogram_by_no_more_than_accounted(
+    rows: list[tuple[str, str | None]], one: tuple[str, str | None], other: tuple[str, str | None]
+) -> None:
+    def counts(*more: tuple[str, str | None]) -> Any:
+        # equal draws of noise: what differs is the counts
+        found = Histogram.drawn([*rows, *more], ("a", "b"), 1.0, RandomStream.from_seed(1))
+        return np.array(list(found.counts.values()))
+
+    spending = Histogram(1.0, {}).spending.mechanism
+    assert np.linalg.norm(counts(one) - counts(other)) <= math.sqrt(2) + 1e-5
+    assert math.sqrt(2) <= spending.sensitivity(Relation.SUBSTITUTION)
+    assert np.linalg.norm(counts(one) - counts()) <= spending.sensitivity(Relation.ADD_OR_REMOVE) + 1e-5
+
+
+@given(st.lists(st.integers(0, 20), min_size=6, max_size=6), st.lists(st.integers(0, 60), max_size=60))
+def test_lengths_are_met_as_far_as_there_are_texts(bins: list[int], words: list[int]) -> None:
+    given_ = ["w " * count for count in words]
+    kept, met = fitted(given_, bins, length_bin)
+    there = Counter(map(length_bin, given_))
+    assert len(kept) == min(sum(bins), len(given_))
+    assert met == sum(min(due, there[place]) for place, due in enumerate(bins))
+    assert not Counter(kept) - Counter(given_)
+
+
+# What is refused.
+
+
+def test_a_model_without_a_guarantee_writes_nothing_that_leaves(made: Any, tmp_path: Path) -> None:
+    run, _, _ = made
+    asked: dict[str, Any] = {"rows": 12, "out": tmp_path / "open", "labels": CLASSES, "tokens": 4}
+    with pytest.raises(GuaranteeError, match="--no-guarantee"):
+        redactory.synthesize(run, "sgd", **asked)
+    assert not (tmp_path / "open").exists()
+    told = redactory.synthesize(run, "sgd", no_guarantee=True, **asked)
+    corpus = SyntheticFolder(tmp_path / "open")
+    assert not told["holds"]
+    assert "Nothing is guaranteed" in corpus.card.read_text(encoding="utf-8")
+    assert failed(corpus.root) == {"guarantee"}
+    with pytest.raises(GuaranteeError, match="nothing is guaranteed"):
+        redactory.export(run, tmp_path / "left", synthetic=corpus.root)
+    # nor where the card claims what the ledger does not say
+    forged(corpus, read_json(corpus_of(run).guarantee))
+    with pytest.raises(CheckFailed, match="ledger"):
+        redactory.export(run, tmp_path / "left", synthetic=corpus.root)
+    assert not (tmp_path / "left").exists()
+
+
+def forged(corpus: SyntheticFolder, card: dict[str, Any]) -> None:
+    """The same texts sealed anew with another card."""
+    said = read_manifest(corpus) | {"holds": True}
+    del said["files"]
+    for path in (corpus.manifest, corpus.success, corpus.sums):
+        path.unlink()
+    write_json(corpus.guarantee, card)
+    write_manifest(corpus, said, list_files(corpus, names_in(corpus.root).values()))
+    corpus.sums.write_text(sums_text({n: file_sha256(p) for n, p in names_in(corpus.root).items()}))
+    succeed(corpus)
+
+
+def test_what_is_exported_was_measured_and_shows_no_more_than_chance(made: Any, tmp_path: Path) -> None:
+    run, _, _ = made
+    corpus, model = corpus_of(run), RunFolder(run).model("dpsgd")
+    with pytest.raises(RunStateError, match="evaluate synthetic"):
+        redactory.export(run, tmp_path / "left", synthetic=corpus.root)
+    # held-out text that is the training text: nothing can tell them apart
+    found = redactory.evaluate_synthetic(run, corpus.root, "dpsgd")
+    assert found["holds"]
+    assert found["nearest"]["value"] == pytest.approx(0.5)
+    told = redactory.export(run, tmp_path / "left", synthetic=corpus.root)
+    assert told["public"] == 40
+    assert names_in(tmp_path / "left").keys() == names_in(corpus.root).keys()
+    assert failed(tmp_path / "left") == set()
+    assert history(RunFolder(run))[-1].type == Event.EXPORTED
+    page = model.measured.read_text(encoding="utf-8")
+    assert "nearest to training text" in page
+    assert "likeness to real text" in page
+    body = {"format": "redactory-evaluation/1", "evaluation": "synthetic"}
+    leaking = {**found, "holds": False, "above_chance": ["nearest"]}
+    seal_result(model.result("synthetic"), leaking, {**body, "parent": file_sha256(model.manifest)})
+    with pytest.raises(GuaranteeError, match="nearest"):
+        redactory.export(run, tmp_path / "again", synthetic=corpus.root)
+    seal_result(model.result("synthetic"), found, {**body, "parent": file_sha256(model.manifest)})
+
+
+@pytest.mark.parametrize(
+    ("asked", "error", "named"),
+    [
+        ({}, ConfigurationError, "--label"),
+        ({"labels": CLASSES, "histogram": 0.0}, ConfigurationError, "--histogram"),
+        ({"labels": CLASSES, "rows": 0}, ConfigurationError, "--rows"),
+        ({"labels": CLASSES, "top_p": 0.0}, ConfigurationError, "top_p"),
+        ({"labels": CLASSES, "model": "other"}, RunStateError, "other"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused(
+    made: Any, tmp_path: Path, asked: dict[str, Any], error: type[Exception], named: str
+) -> None:
+    run, _, _ = made
+    copy = shutil.copytree(run, tmp_path / "run")
+    shutil.rmtree(RunFolder(copy).model("dpsgd").result("histogram").root)
+    given_ = {"model": "dpsgd", "rows": 3, "out": tmp_path / "out", **asked}
+    with pytest.raises(error, match=named):
+        redactory.synthesize(copy, **given_)
+    assert not (tmp_path / "out").exists()
+
+
+def test_classes_stand_before_texts_where_a_training_asks_for_them(made: Any) -> None:
+    run, _, _ = made
+    read = list(texts(RunFolder(run).vault, "class"))
+    assert read == [f"{row['kind']}: {row['text']}" for row in ROWS]
+    with pytest.raises(ValueError, match=r"train\.roles"):
+        TrainSettings(trainer="dpsgd", roles="class", task="classify", classes=CLASSES, model={"kind": "bag"})
+    with pytest.raises(ValueError, match=r"train\.roles"):
+        TrainSettings(trainer="user-level", roles="class")
+
+
+def test_what_policies_find_and_masks_become_invented_values(made: Any) -> None:
+    run, _, _ = made
+    given_ = [
+        f"my name is {MASK}, said {MASK}",
+        f"my name is {MASK}",
+        "plain words",
+        f"write an email to {MASK}",
+    ]
+    found, changed = without_values(RunFolder(run), [*given_, "ask for Zelda Quibble"], 5)
+    assert changed == 4
+    assert MASK not in "".join(found)
+    assert "Zelda" not in "".join(found)
+    assert found[2] == given_[2]
+    assert "@example." in found[3]
+    assert found[1] not in found[0]  # another row is about another person
+
+
+def test_the_command_writes_and_says_what_is_promised(made: Any, tmp_path: Path) -> None:
+    run, _, _ = made
+    labels = [part for name in CLASSES for part in ("--label", name)]
+    given_ = ["synthesize", str(run), "--model", "dpsgd", "--rows", "4", "--out", str(tmp_path / "out")]
+    shown = CliRunner().invoke(app, [*given_, *labels, "--tokens", "5", "--top-p", "0.5", "--stop", "."])
+    assert shown.exit_code == 0, shown.output
+    assert "ε = " in shown.output
+    assert "evaluate synthetic" in shown.output
+    assert Counter(row["class"] for row in rows_of(SyntheticFolder(tmp_path / "out"))) == {
+        "rent": 2,
+        "health": 2,
+    }
