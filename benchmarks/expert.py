@@ -4,7 +4,8 @@
 
 A CORPUS is a folder of ``public.jsonl``, ``train.jsonl`` and ``test.jsonl``, rows of text and label
 (``benchmarks/expert_corpora.py`` makes two from public repositories).  Everybody has the same public text, of
-which words are taken, the same noise, clip, sampling rate and steps, and a network of the same sizes.  The
+which words are taken, the same noise, clip, sampling rate and steps, and a network of the same sizes, with
+an entry for each of the command's pieces (the loops leave some without a word).  The
 expert's loop is what somebody writes in an hour: words in lower case, PyTorch's layers with their first
 weights, Adam at a fair rate.  A row gives the share of test texts told right, the mean over seeds, and the
 processor time a step: of the whole process, from the command's start to the sealed model, and of the loop
@@ -39,7 +40,9 @@ from redactory.training.mechanism import PoissonGaussian
 from redactory.training.model import load_classifier
 
 SIZES = {"bag": {"embedding_size": 64}, "lstm": {"embedding_size": 64, "hidden_size": 64}}
-RATE, CLIP, WORDS, LONGEST = 0.02, 1.0, 10_000, 64
+RATE, CLIP, WORDS, LONGEST = 0.02, 1.0, 4_000, 64
+ENTRIES = WORDS + 358
+"""Beside the pieces of words, the command's vocabulary has characters and bytes."""
 COMMAND = ("dpsgd", "crt", "uedp-bounded")
 LOOPS = ("loop", "opacus")
 
@@ -72,10 +75,10 @@ class Setting:
 class Expert(nn.Module):
     """PyTorch's own layers: an embedding, an LSTM if asked for, the mean over a text, a linear layer."""
 
-    def __init__(self, words: int, classes: int, kind: str, lstm: Any = nn.LSTM) -> None:
+    def __init__(self, classes: int, kind: str, lstm: Any = nn.LSTM) -> None:
         super().__init__()
         size = SIZES[kind]
-        self.embedding = nn.Embedding(words, size["embedding_size"], padding_idx=0)
+        self.embedding = nn.Embedding(ENTRIES, size["embedding_size"], padding_idx=0)
         wide = size.get("hidden_size")
         self.lstm = None if wide is None else lstm(size["embedding_size"], wide, batch_first=True)
         self.output = nn.Linear(wide or size["embedding_size"], classes)
@@ -103,17 +106,22 @@ def padded(rows: list[list[int]]) -> Tensor:
     return torch.tensor([row + [0] * (longest - len(row)) for row in rows])
 
 
+def prepared(own: Setting) -> tuple[list[list[int]], list[int], dict[str, int], list[str]]:
+    """Texts to train on as ids, their classes as numbers, the words' ids and the classes' names."""
+    torch.manual_seed(own.seed)
+    texts, labels = own.rows("train")
+    counts = Counter(word for text in own.rows("public")[0] for word in words_of(text))
+    names = sorted(set(labels))
+    kept = [word for word, count in counts.most_common(ENTRIES - 2) if count > 1]
+    known = {word: 2 + number for number, word in enumerate(kept)}
+    return encoded(texts, known), [names.index(label) for label in labels], known, names
+
+
 def loop(own: Setting, learning_rate: float = 0.01) -> tuple[float, float]:
     """DP-SGD by hand: (accuracy, processor seconds a step)."""
-    torch.manual_seed(own.seed)
-    (texts, labels), counts = (
-        own.rows("train"),
-        Counter(w for t in own.rows("public")[0] for w in words_of(t)),
-    )
-    names = sorted(set(labels))
-    known = {word: 2 + k for k, (word, count) in enumerate(counts.most_common(WORDS)) if count > 1}
-    points, classes = encoded(texts, known), torch.tensor([names.index(label) for label in labels])
-    network, stream = Expert(2 + len(known), len(names), own.kind), RandomStream.from_seed(own.seed)
+    points, labels, known, names = prepared(own)
+    classes = torch.tensor(labels)
+    network, stream = Expert(len(names), own.kind), RandomStream.from_seed(own.seed)
     optimizer = torch.optim.Adam(network.parameters(), lr=learning_rate)
     mechanism = PoissonGaussian(RATE, own.noise_multiplier, CLIP, RATE * len(points), noise="lattice")
     parameters, begun = list(network.parameters()), os.times()
@@ -138,15 +146,9 @@ def opacus(own: Setting, learning_rate: float = 0.01) -> tuple[float, float]:
     from opacus.layers import DPLSTM
     from torch.utils.data import DataLoader
 
-    torch.manual_seed(own.seed)
-    (texts, labels), counts = (
-        own.rows("train"),
-        Counter(w for t in own.rows("public")[0] for w in words_of(t)),
-    )
-    names = sorted(set(labels))
-    known = {word: 2 + k for k, (word, count) in enumerate(counts.most_common(WORDS)) if count > 1}
-    rows = list(zip(encoded(texts, known), (names.index(label) for label in labels), strict=True))
-    network = Expert(2 + len(known), len(names), own.kind, DPLSTM)
+    points, labels, known, names = prepared(own)
+    rows = list(zip(points, labels, strict=True))
+    network = Expert(len(names), own.kind, DPLSTM)
     network, optimizer, loader = PrivacyEngine().make_private(
         module=network,
         optimizer=torch.optim.Adam(network.parameters(), lr=learning_rate),

@@ -1,12 +1,13 @@
 """A recipe for ``crt``, rung by rung: what each change of a key is worth at one epsilon.
 
     python benchmarks/ladder.py --out F --rows 500 --seeds 2                       CustomerSim, simulated
-    python benchmarks/ladder.py --out F --data valid.jsonl --test test.jsonl --rows 999 --rungs all
+    python benchmarks/ladder.py --out F --data valid.jsonl --test test.jsonl --rows 999 --public-text T
 
 Corpus, policies and the constants of the first rung are those of Figure 2 (``crt.py``); ``--epsilon`` is
 Bayesian at a miss rate of 0.1.  A rung adds its keys to those of the rungs before it; with ``--alone`` to the
 first one alone.  Perplexity is per word outside of secrets, held out; ``excess`` is what lies above
-``redact-only`` with the same vocabulary and seed.  ``noiseless`` has the last rung's keys and next to no
+``redact-only`` with the same vocabulary, first weights and seed.  ``pretrained`` passes over
+``--public-text`` first, JSON lines {text}.  ``noiseless`` has the last rung's keys and next to no
 noise, ``unclipped`` no clipping either: what is left of the excess there is not the noise's.  Writes
 F/ladder.jsonl, a line a model, and F/ladder.json.
 """
@@ -44,10 +45,12 @@ RUNGS: dict[str, dict[str, Any]] = {
     "mixed": {"public_share": 1 / 3},
     "cosine": {"learning_rate_schedule": "cosine", "warm_up": 0.05},
     "average": {"average": 0.1},
+    "pretrained": {"pretraining_epochs": 3},
 }
 """The keys of each rung."""
 FLOORS = {"noiseless": {"noise_multiplier": 1e-3}, "unclipped": {"noise_multiplier": 1e-9, "clip_norm": 1e3}}
-OF_THE_VOCABULARY = ("tokenizer", "vocabulary_size")
+OF_THE_START = ("tokenizer", "vocabulary_size", "public_text", "pretraining_epochs")
+"""What ``redact-only`` shares with a rung that it is compared with."""
 Row = dict[str, Any]
 
 
@@ -82,8 +85,9 @@ def _arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--out", type=Path, required=True)
-    for name, kind, default in (("data", Path, None), ("test", Path, None), ("rows", int, 500)):
-        parser.add_argument(f"--{name}", type=kind, default=default)
+    for name in ("data", "test", "public-text"):
+        parser.add_argument(f"--{name}", type=Path)
+    parser.add_argument("--rows", type=int, default=500)
     parser.add_argument("--epsilon", type=float, default=1.0)
     parser.add_argument("--rungs", default="all", help="their names, parted by commas; all")
     parser.add_argument("--trainer", default="crt", choices=("crt", "dpsgd"))
@@ -106,10 +110,11 @@ def trainings(asked: argparse.Namespace, private: int) -> Iterator[tuple[TrainSe
     for seed in range(1, asked.seeds + 1):
         compared: list[str] = []
         for rung, keys in _rungs(asked):
-            of_words = {key: keys[key] for key in OF_THE_VOCABULARY if key in keys}
-            plain = f"redact-only-{'-'.join(map(str, of_words.values()))}-s{seed}"
+            start = {key: keys[key] for key in OF_THE_START if key in keys}
+            named = "-".join(str(getattr(value, "stem", value)) for value in start.values())
+            plain = f"redact-only-{named}-s{seed}"
             if plain not in compared:
-                own = {**shared, **of_words, "trainer": "redact-only", "name": plain, "seed": seed}
+                own = {**shared, **start, "trainer": "redact-only", "name": plain, "seed": seed}
                 yield TrainSettings.model_validate(own), {"rung": "redact-only", "seed": seed}
                 compared.append(plain)
             name = f"{asked.trainer}-e{asked.epsilon:g}-{rung.replace(' ', '-')}-s{seed}"
@@ -124,6 +129,10 @@ def _rungs(asked: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
     chosen = list(RUNGS) if asked.rungs == "all" else asked.rungs.split(",")
     so_far: dict[str, Any] = {}
     for rung, keys in RUNGS.items():
+        if rung == "pretrained":
+            if asked.public_text is None:
+                continue
+            keys = {**keys, "tokenizer": "public_text", "public_text": asked.public_text}
         so_far = {**(first if asked.alone else so_far), **keys}
         if rung in chosen:
             yield rung, so_far
