@@ -145,13 +145,14 @@ def test_the_package_is_the_command_too() -> None:
 COMMANDS = {
     *("redact", "unmask"),
     *("scan", "curate", "train", "run", "verify", "demo", "init", "plan", "guarantee", "predict", "fit"),
-    *("evaluate detection", "evaluate model", "evaluate attack", "evaluate audit"),
+    *("evaluate detection", "evaluate model", "evaluate attack", "evaluate audit", "evaluate synthetic"),
     *("label choose", "label sample", "label score", "nightly", "schedule", "release list"),
     *(
         "release approve",
         "release reject",
         "quarantine list",
         "quarantine retry",
+        "synthesize",
         "takedown",
         "purge",
         "export",

@@ -91,6 +91,10 @@ def nights(
                 for n in range(4)
             )
         second = _scheduled_run(server, deployment, known)
+        # a run has ended before its worker has put away what it was started with: keys are in that
+        end = time.monotonic() + LONGEST_SECONDS
+        while list(server.home.glob("prefect-workspace-attempt-*")) and time.monotonic() < end:
+            time.sleep(0.1)
     return JobFolder(folder / "runs"), [first, second]
 
 

@@ -25,7 +25,7 @@ from redactory.training.clipping.gradients import (
     squared_norms,
 )
 from redactory.training.clipping.layers import Lstm
-from redactory.training.clipping.matmul import single_precision
+from redactory.training.clipping.matmul import single_precision, without_autocast
 from redactory.training.clipping.ranks import several, sum_of_ranks, unwrapped
 from redactory.training.clipping.rules import Rule, opaque, rule_of
 from redactory.training.data import Batch, EncodedPoints, Ids, PieceMap, alone, physical_batches
@@ -193,12 +193,12 @@ def _of_this_process(
             zeros = values.detach().new_zeros(len(values), dtype=torch.float64)
             return ClippedGradient(nothing, zeros, torch.ones_like(zeros, dtype=torch.bool))
         names = tuple(site.name for site in found)
-        with torch.autocast(values.device.type, enabled=False):
+        with without_autocast(values.device.type):
             if len(values) > 1 and _PROBED.get(network) != names:
                 _probe(tape, values, learnt)
                 _PROBED[network] = names
             _backward(tape, values, torch.ones_like(values), learnt)
-    with torch.autocast(values.device.type, enabled=False), single_precision():
+    with without_autocast(values.device.type), single_precision():
         return _clip(tape, learnt, len(values), clip_norm)
 
 
@@ -318,7 +318,7 @@ class ClippedSum:
 
 def _gradient(network: Any, batch: Batch, clip_norm: float) -> ClippedGradient:
     # half of the precision would have one point move the rounding of all by more than the noise covers
-    with torch.autocast(batch.inputs.device.type, enabled=False):
+    with without_autocast(batch.inputs.device.type):
         return clipped_gradient(network, lambda: network.point_losses(batch), clip_norm, len(batch.inputs))
 
 

@@ -28,6 +28,7 @@ from redactory.training.clipping.matmul import (
     products_with,
     transposed_product,
     wide,
+    without_autocast,
 )
 
 State = tuple[Tensor, Tensor]
@@ -104,7 +105,7 @@ def lstm_layer(
     ``recurrent_mask`` [4H, H] multiplies ``weight_hh`` (weight-drop: its entries are 0 or 1/(1−p)),
     and so the gradient of ``weight_hh``.  Autocast changes nothing here: a state adds up over all places.
     """
-    with torch.autocast(inputs.device.type, enabled=False):
+    with without_autocast(inputs.device.type):
         states, cells = _Layer.apply(wide(inputs), *weights, recurrent_mask)  # type: ignore[no-untyped-call]
     return states, cells
 

@@ -9,7 +9,7 @@ not there, or the tensors are not float32 on a CPU, the products are torch's own
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -28,7 +28,7 @@ def wide(x: Tensor) -> Tensor:
 def multiplied_in(weight: Tensor) -> torch.dtype:
     """The type that products with ``weight`` are made in: autocast's inside autocast, else its own."""
     device = weight.device.type
-    if weight.dtype == torch.float32 and torch.is_autocast_enabled(device):
+    if weight.dtype == torch.float32 and is_cast(device):
         return torch.get_autocast_dtype(device)
     return weight.dtype
 
@@ -44,9 +44,21 @@ def single_precision() -> Iterator[None]:
         torch.set_float32_matmul_precision(before)
 
 
-def passes_in(precision: str, device: torch.device) -> torch.autocast:
+def is_cast(device: str) -> bool:
+    """Whether autocast is on; there are devices that have none."""
+    return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
+
+
+def without_autocast(device: str) -> AbstractContextManager[object]:
+    """Autocast does nothing inside."""
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
+
+
+def passes_in(precision: str, device: torch.device) -> AbstractContextManager[object]:
     """Networks compute inside as ``precision`` says: ``bf16`` under autocast, ``float32`` as they are."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+    if precision == "bf16":
+        return torch.autocast(device.type, torch.bfloat16)
+    return without_autocast(device.type)
 
 
 def product(left: Tensor, right: Tensor) -> Tensor:

@@ -22,7 +22,7 @@ from torch.utils import _pytree as pytree
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.clipping.gradients import Inseparable, Tape, listening
 from redactory.training.clipping.layers import LayerWeights, lstm_layer
-from redactory.training.clipping.matmul import affine, multiplied_in, wide
+from redactory.training.clipping.matmul import affine, is_cast, multiplied_in, wide, without_autocast
 
 Forward = Callable[..., Any]
 Rule = Callable[[Any, str, Tape], Forward]
@@ -291,10 +291,10 @@ def opaque(module: nn.Module, name: str, tape: Tape) -> Callable[..., Any]:
         device = leaves[moving[0]].device.type
         for place in moving:
             leaves[place] = _each_its_own(leaves[place], tape)
-            if torch.is_autocast_enabled(device):
+            if is_cast(device):
                 leaves[place] = wide(leaves[place])
         joined = frozenset(place for place in moving if tape.joined(len(leaves[place])))
-        with _itself(module, own), torch.autocast(device, enabled=False):
+        with _itself(module, own), without_autocast(device):
             output = _run(module, name, *pytree.tree_unflatten(leaves, layout))
         flat, shape = pytree.tree_flatten(output)
         found = [place for place, leaf in enumerate(flat) if _is_real(leaf)]
