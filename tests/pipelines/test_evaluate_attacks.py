@@ -33,7 +33,7 @@ TRAIN: dict[str, Any] = {
 BY_HEART = {
     "trainer": "sgd",
     "epochs": 1,
-    "minimum_plain_steps": 600,
+    "minimum_plain_steps": 1200,
     "learning_rate": 2e-2,
     "public_batch_size": 32,
 }
@@ -139,7 +139,7 @@ def test_a_training_that_forgets_its_noise_fails_the_audit(
     told = {
         **NOISED,
         "name": "broken",
-        "epochs": 160,
+        "epochs": 200,
         "epsilon": 0.2,
         "sampling_rate": 0.25,
         "private_learning_rate": 8e-2,

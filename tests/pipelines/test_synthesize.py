@@ -282,7 +282,7 @@ def test_what_cannot_be_asked_is_refused(
 
 def test_classes_stand_before_texts_where_a_training_asks_for_them(made: Any) -> None:
     run, _, _ = made
-    read = list(texts(RunFolder(run).vault, "class"))
+    read = list(texts(RunFolder(run), RunFolder(run).vault, "class"))
     assert read == [f"{row['kind']}: {row['text']}" for row in ROWS]
     with pytest.raises(ValueError, match=r"train\.roles"):
         TrainSettings(trainer="dpsgd", roles="class", task="classify", classes=CLASSES, model={"kind": "bag"})
