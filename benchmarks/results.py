@@ -33,7 +33,7 @@ def page() -> str:
     """The page as the data have it."""
     shown = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
     shown.filters |= {"where": where, "digits": digits, "count": "{:,}".format}
-    sections = (files, detection, crt, attacks, uedp, ldp, scale, workers, clipping)
+    sections = (files, detection, crt, attacks, uedp, ldp, scale, workers, clipping, expert)
     template = shown.from_string(TEMPLATE.read_text(encoding="utf-8"))
     return template.render({section.__name__: section for section in sections})
 
@@ -617,6 +617,22 @@ def clipping() -> Row:
         "table": table((*heads, "one at a time", "peak MB: SGD, Redactory, hooks, ghost"), lines),
         "ours": f"{min(ours):.2f} to {max(ours):.2f}",
         "theirs": f"{min(theirs):.1f} to {max(theirs):.0f}",
+    }
+
+
+def expert() -> Row:
+    """Classifiers of the command beside an expert's own loop."""
+    rows = {(row["corpus"], row["method"]): row for row in read("expert")}
+    by_hand = {corpus: rows[corpus, "loop"] for corpus, method in rows if method == "loop"}
+    lines = [
+        (corpus, f"`{method}`", f"{row['accuracy']:.1f} ± {row['deviation']:.1f}", f"{row['cpu']:.3f}")
+        for (corpus, method), row in rows.items()
+    ]
+    noised = [row for (_, method), row in rows.items() if method == "dpsgd"]
+    return {
+        "table": table(("text", "by", "right, %", "processor seconds a step"), lines),
+        "no_worse": all(row["accuracy"] >= by_hand[row["corpus"]]["accuracy"] for row in noised),
+        "cost": spread_of(row["cpu"] / by_hand[row["corpus"]]["cpu"] for row in noised),
     }
 
 
