@@ -405,6 +405,7 @@ def predict(
     top_p=option("Draw only from the likeliest tokens that have this share together.", float, 1.0),
     tokens=option("At most so many tokens in a text.", int, 100, min=1),
     stop=option("A text ends before this string; repeatable.", list[str]),
+    drop_suspected=switch("Leave out texts in which the conservative policy suspects more than π finds."),
     no_guarantee=switch("Write even where nothing is guaranteed of the model; it cannot be exported."),
 )
 def synthesize(

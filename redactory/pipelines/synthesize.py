@@ -9,13 +9,13 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from redactory.detectors import Detector, DetectSettings
+from redactory.detectors import Detection, Detector, DetectSettings
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, RunStateError, some
 from redactory.foundation.files import PUBLIC_FILE, make_private_folder, write_json, write_text
@@ -63,6 +63,7 @@ class Sampling:
     top_p: float = 1.0
     tokens: int = 100
     stop: tuple[str, ...] = ()
+    drop_suspected: bool = False
 
 
 def synthesize(
@@ -77,6 +78,7 @@ def synthesize(
     top_p: float = 1.0,
     tokens: int = 100,
     stop: Sequence[str] = (),
+    drop_suspected: bool = False,
     seed: int | None = None,
     no_guarantee: bool = False,
     progress: Progress = silent,
@@ -86,24 +88,25 @@ def synthesize(
     ``labels`` are the public names of the classes or roles that the training read texts with (train.roles):
     as often each, or, with ``histogram``, as often and as long as a histogram of the corpus says that has
     noise of this standard deviation; drawn once for a model, accounted, booked where the run has a budget.
-    What the strict policy finds in a text, and each mask, becomes an invented value.  Returns {run, model,
-    out, rows, holds, epsilon, delta, unit, histogram, surrogates, lengths_met, files}.  ``GuaranteeError``
-    for a model of which nothing is guaranteed, unless with ``no_guarantee``: the card then says so, and what
-    is written is not exported.
+    What the strict policy finds in a text, and each mask, becomes an invented value; with ``drop_suspected``
+    a text in which the conservative one suspects more is left out.  Returns {run, model, out, rows, holds,
+    epsilon, delta, unit, histogram, surrogates, lengths_met, files}.  ``GuaranteeError`` for a model of which
+    nothing is guaranteed, unless with ``no_guarantee``: the card then says so, and what is written is not
+    exported.
     """
     folder = RunFolder(Path(run))
     name = named_model(folder, model)
     require_training_packages()
     if rows < 1:
         raise ConfigurationError(f"synthesize: --rows {rows}: give at least 1")
-    how = Sampling(temperature, top_p, tokens, tuple(stop))
+    how = Sampling(temperature, top_p, tokens, tuple(stop), drop_suspected)
 
     def work() -> dict[str, Any]:
         own = _Corpus(folder, name, tuple(dict.fromkeys(labels)), how, progress)
         card = own.promise(histogram, no_guarantee)
         with new_folder(Path(out), lambda: check_released(folder)) as staging:
             made = own.write(SyntheticFolder(staging), card, rows, seed)
-        return {"run": str(folder.root), "model": name, "out": str(out), "rows": rows, **made}
+        return {"run": str(folder.root), "model": name, "out": str(out), **made}
 
     return sealed(folder.state, work)
 
@@ -123,6 +126,11 @@ class _Corpus:
         self.roles, self.trainer = settings.get("roles", False), TRAINERS[settings["trainer"]]
         if settings.get("task") == "classify":
             raise ConfigurationError(f"synthesize: {self.model} predicts classes and writes nothing")
+        if settings.get("chat") is not None:
+            raise ConfigurationError(
+                f"synthesize: {self.model} was trained on conversations (train.chat), whose turns no column "
+                "here holds apart; train with train.roles: true, or have it answer (redactory predict)"
+            )
         if bool(self.roles) != bool(self.labels):
             what = "classes" if self.roles == CLASS else "roles"
             raise ConfigurationError(
@@ -207,8 +215,12 @@ class _Corpus:
         seed = secrets.randbits(_SEED_BITS) if seed is None else seed
         trained, quotas = load_model(self.run.model(self.model)), self._quotas(rows)
         found, met = self._written(trained, quotas, seed)
-        texts, surrogates = without_values(self.run, [text for _, text in found], seed)
-        order = RandomStream.from_seed(seed).permutation("rows", 0, len(texts)).tolist()
+        every, surrogates = without_values(
+            self.run, [text for _, text in found], seed, self.how.drop_suspected
+        )
+        texts = {place: text for place, text in enumerate(every) if text is not None}
+        drawn = RandomStream.from_seed(seed).permutation("rows", 0, len(every)).tolist()
+        order = [place for place in drawn if place in texts]
         columns = {self.column: "string"} if self.roles else {}
         manifest = self._manifest(card, len(texts), columns, seed)
         make_private_folder(made.public)
@@ -231,8 +243,8 @@ class _Corpus:
         write_text(made.sums, sums_text({name: file_sha256(path) for name, path in files.items()}))
         open_to_read(made.root)
         told = {key: card.get(key) for key in ("holds", "holds_reason", "epsilon", "delta", "unit")}
-        drawn = self.histogram and self.histogram.deviation
-        counted = {"histogram": drawn, "surrogates": surrogates, "lengths_met": met}
+        noise = self.histogram and self.histogram.deviation
+        counted = {"rows": len(texts), "histogram": noise, "surrogates": surrogates, "lengths_met": met}
         return {**told, **counted, "manifest": digest, "files": len(names_in(made.root))}
 
     def _manifest(
@@ -240,7 +252,7 @@ class _Corpus:
     ) -> dict[str, Any]:
         """Public constants, the card's promise, and no number of the corpus but noisy ones."""
         curated = read_manifest(self.run)
-        how = {key: getattr(self.how, key) for key in ("temperature", "top_p", "tokens")}
+        how = {key: value for key, value in asdict(self.how).items() if key != "stop"}
         return {
             "format": SYNTHETIC,
             "run": curated.get("run", self.run.root.name),
@@ -322,12 +334,16 @@ _FORMS = {
 _BEFORE = 30
 
 
-def without_values(run: RunFolder, texts: Sequence[str], seed: int) -> tuple[list[str], int]:
+def without_values(
+    run: RunFolder, texts: Sequence[str], seed: int, drop_suspected: bool = False
+) -> tuple[list[str | None], int]:
     """``texts`` with what π of ``run`` finds in them, and each mask, replaced; in how many that was.
 
-    One that cannot be looked through becomes empty.
+    None for one that cannot be looked through, and with ``drop_suspected`` for one in which π_c points at
+    what π does not mark.
     """
-    settings, found = DetectSettings.read_back(read_manifest(run)["configuration"]["detect"]), list[str]()
+    settings = DetectSettings.read_back(read_manifest(run)["configuration"]["detect"])
+    found, replaced = list[str | None](), 0
     stream = RandomStream.from_seed(seed)
     for row, (text, detection) in enumerate(zip(texts, Detector(settings).detect(texts), strict=True)):
         spans = [Found(s.start, s.end, s.label, s.score) for s in detection.strict]
@@ -341,8 +357,16 @@ def without_values(run: RunFolder, texts: Sequence[str], seed: int) -> tuple[lis
                 return put(kind, _FORMS.get(kind, _FORMS["PERSON"])[1] if MASK in value else value)
 
             text = edited(text, edits(text, spans, invented))
-        found.append("" if detection.failure else text)
-    return found, sum(one != text for one, text in zip(found, texts, strict=True))
+        kept = not (detection.failure or (drop_suspected and _suspected(detection)))
+        found.append(text if kept else None)
+        replaced += bool(spans and kept)
+    return found, replaced
+
+
+def _suspected(detection: Detection) -> bool:
+    """Whether π_c points at a place in which π marks nothing."""
+    marked = [(span.start, span.end) for span in detection.strict]
+    return any(all(s.end <= a or b <= s.start for a, b in marked) for s in detection.conservative)
 
 
 def _standing(before: str) -> str:

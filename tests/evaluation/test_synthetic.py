@@ -17,20 +17,8 @@ from redactory.foundation.errors import InputError
 from redactory.foundation.stream import RandomStream
 
 WORDS = [
-    "rent",
-    "lease",
-    "tenant",
-    "pay",
-    "month",
-    "doctor",
-    "nurse",
-    "pill",
-    "fever",
-    "rest",
-    "north",
-    "south",
-    "east",
-    "west",
+    *("rent", "lease", "tenant", "pay", "month", "doctor", "nurse"),
+    *("pill", "fever", "rest", "north", "south", "east", "west"),
 ]
 CANARIES = {
     "template": "My PIN is {digits}",
@@ -61,12 +49,13 @@ def test_copies_are_found_and_fresh_texts_are_not() -> None:
 
 def test_planted_numbers_are_found_in_texts_alone() -> None:
     members, others = drawn(1, 40), drawn(2, 40)
+    inserted = [f"{n:06d}" for n in range(20)]
     many = {
         **CANARIES,
-        "inserted": [f"{n:06d}" for n in range(20)],
+        "inserted": inserted,
         "control": [f"9{n:05d}" for n in range(20)],
     }
-    written = [*drawn(3, 30), *(f"My PIN is {number}" for number in many["inserted"][:12])]
+    written = [*drawn(3, 30), *(f"My PIN is {number}" for number in inserted[:12])]
     found = leaks(written, members, others, many)
     assert found["canaries"]["inserted_found"] == 12
     assert found["canaries"]["control_found"] == 0

@@ -298,13 +298,36 @@ def test_what_policies_find_and_masks_become_invented_values(made: Any) -> None:
         "plain words",
         f"write an email to {MASK}",
     ]
-    found, changed = without_values(RunFolder(run), [*given_, "ask for Zelda Quibble"], 5)
+    every, changed = without_values(RunFolder(run), [*given_, "ask for Zelda Quibble"], 5)
     assert changed == 4
+    found = [text for text in every if text is not None]
+    assert len(found) == 5
     assert MASK not in "".join(found)
     assert "Zelda" not in "".join(found)
     assert found[2] == given_[2]
     assert "@example." in found[3]
     assert found[1] not in found[0]  # another row is about another person
+
+
+def test_what_is_only_suspected_is_left_out_where_that_is_asked(made: Any, tmp_path: Path) -> None:
+    run, _, _ = made
+    # a capital is suspected, and marked by nothing; Zelda Quibble is marked
+    given_ = ["we saw Bergamo there", "ask for Zelda Quibble", "plain words"]
+    found, changed = without_values(RunFolder(run), given_, 5, drop_suspected=True)
+    assert [text is None for text in found] == [True, False, False]
+    assert changed == 1
+
+
+def test_a_model_of_conversations_writes_no_rows(made: Any, tmp_path: Path) -> None:
+    run, _, _ = made
+    copy = RunFolder(shutil.copytree(run, tmp_path / "run"))
+    model = copy.model("dpsgd")
+    said = read_manifest(model)
+    said["settings"]["chat"] = {}
+    write_json(model.manifest, said)
+    succeed(model)
+    with pytest.raises(ConfigurationError, match=r"train\.chat"):
+        redactory.synthesize(copy.root, "dpsgd", rows=2, out=tmp_path / "out", labels=CLASSES)
 
 
 def test_the_command_writes_and_says_what_is_promised(made: Any, tmp_path: Path) -> None:
