@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,7 @@ from redactory.training.settings import TRAINERS
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
     from redactory.training.histogram import Histogram
+    from redactory.training.trainers import Trainer
 
 SPARE = 2
 """So many texts are written for each that is kept, where lengths are to be met."""
@@ -166,7 +167,6 @@ class _Corpus:
 
     def _histogram(self, deviation: float) -> Histogram:
         """The one that was drawn before, or one that is booked, drawn and sealed now."""
-        from redactory.training.data import classes_in, texts
         from redactory.training.histogram import KEPT, Histogram, require_countable
 
         if self.roles != CLASS:
@@ -183,9 +183,8 @@ class _Corpus:
                 )
             return known
         stream = RandomStream.from_entropy()
-        pairs = zip(texts(self.run, self.run.vault), classes_in(self.run.vault), strict=True)
         self._book(deviation, stream)
-        found = Histogram.drawn(pairs, self.labels, deviation, stream)
+        found = Histogram.drawn(counted(self.run, self.trainer), self.labels, deviation, stream)
         model = self.run.model(self.model)
         body = {"format": "redactory-evaluation/1", "evaluation": KEPT, "parent": file_sha256(model.manifest)}
         seal_result(model.result(KEPT), found.to_json(), body)
@@ -297,6 +296,18 @@ class _Corpus:
         """``text`` up to the first stop string."""
         places = (place for one in self.how.stop if one and (place := text.find(one)) >= 0)
         return text[: min(places, default=len(text))].strip()
+
+
+def counted(run: RunFolder, trainer: Trainer) -> Iterator[tuple[str, str | None]]:
+    """(text, class) of every point as ``trainer`` learns it, which is what its figures are about.
+
+    Of ``crt`` that is masked: a secret that π caught bears on no count, as it bears on no step; counted from
+    the originals it would, and no miss rate could amplify what is stated.
+    """
+    from redactory.training.data import classes_of, texts
+
+    for folder in trainer.learns(run):
+        yield from zip(texts(run, folder), classes_of(run, folder), strict=True)
 
 
 def promise_of(run: RunFolder, model: str) -> dict[str, Any]:

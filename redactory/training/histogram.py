@@ -26,9 +26,10 @@ LENGTHS = (3, 6, 12, 24, 48)
 class Histogram:
     """``counts`` {label: a number for each bin of lengths}, each with noise of standard ``deviation``.
 
-    Formal guarantees: a point stands in one cell at most, so that one exchanged moves the counts by √2 (L2),
-    one that is there or not by 1.  Accounted as :attr:`spending`, a Gaussian whose sum these move by 2 and
-    by 1, which is no less.  A histogram is drawn once for a model, and read again ever after.
+    Formal guarantees: a point that the model learns stands in one cell at most, so that one exchanged moves
+    the counts by √2 (L2), one that is there or not by 1.  Accounted as :attr:`spending`, a Gaussian whose sum
+    these move by 2 and by 1, which is no less.  A histogram is drawn once for a model, and read again ever
+    after (``docs/guarantees.md``, "Text that a model wrote").
     """
 
     deviation: float

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -24,7 +25,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.pipelines.models import seal_result
 from redactory.pipelines.release_log import Event, history
 from redactory.pipelines.share import names_in, sums_text
-from redactory.pipelines.synthesize import fitted, without_values
+from redactory.pipelines.synthesize import counted, fitted, without_values
 from redactory.redaction import (
     MASK,
     RunFolder,
@@ -41,6 +42,7 @@ from redactory.training.accounting.second import one_exchanged
 from redactory.training.data import texts
 from redactory.training.histogram import Histogram, length_bin
 from redactory.training.mechanism import Relation
+from redactory.training.settings import TRAINERS
 from tests.pipelines.leaving import Numbers, configuration
 from tests.pipelines.support import failed, write_rows
 
@@ -278,6 +280,14 @@ def test_what_cannot_be_asked_is_refused(
     with pytest.raises(error, match=named):
         redactory.synthesize(copy, **given_)
     assert not (tmp_path / "out").exists()
+
+
+def test_what_a_policy_caught_is_in_no_count_of_a_model_that_learns_masked_text(made: Any) -> None:
+    run = RunFolder(made[0])
+    masked, originals = (list(counted(run, TRAINERS[name])) for name in ("crt", "dpsgd"))
+    assert sorted(originals) == sorted((row["text"], row["kind"]) for row in ROWS)
+    expected = [(re.sub(r"\d+", MASK, row["text"]), row["kind"]) for row in ROWS]
+    assert sorted(masked) == sorted(expected) != sorted(originals)
 
 
 def test_classes_stand_before_texts_where_a_training_asks_for_them(made: Any) -> None:
