@@ -46,6 +46,7 @@ RUNGS: dict[str, dict[str, Any]] = {
     "cosine": {"learning_rate_schedule": "cosine", "warm_up": 0.05},
     "average": {"average": 0.1},
     "pretrained": {"pretraining_epochs": 3},
+    "small steps": {"private_learning_rate": 0.01},
 }
 """The keys of each rung."""
 FLOORS = {"noiseless": {"noise_multiplier": 1e-3}, "unclipped": {"noise_multiplier": 1e-9, "clip_norm": 1e3}}
@@ -129,9 +130,9 @@ def _rungs(asked: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
     chosen = list(RUNGS) if asked.rungs == "all" else asked.rungs.split(",")
     so_far: dict[str, Any] = {}
     for rung, keys in RUNGS.items():
+        if rung == "pretrained" and asked.public_text is None:
+            break
         if rung == "pretrained":
-            if asked.public_text is None:
-                continue
             keys = {**keys, "tokenizer": "public_text", "public_text": asked.public_text}
         so_far = {**(first if asked.alone else so_far), **keys}
         if rung in chosen:
