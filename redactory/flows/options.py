@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+import typer.core
 from typer.models import ArgumentInfo, OptionInfo
 
 from redactory.flows.show import Shown, show, shown_progress
@@ -103,8 +104,31 @@ SHARED = {
 BY = dataclasses.replace(SHARED["by"], kind=str, default=NEEDED)
 Body = Callable[..., Shown | None]
 
+_PANELS = {
+    "Begin": ("demo", "init", "scan", "simulate"),
+    "Mask": ("redact", "unmask"),
+    "Curate": ("curate", "verify", "quarantine", "run"),
+    "Train": ("plan", "train", "guarantee", "predict", "synthesize"),
+    "Measure, and improve detection": ("evaluate", "label", "fit"),
+    "Operate": ("nightly", "schedule", "release", "index", "keys"),
+    "Share, erase": ("export", "fetch", "takedown", "purge"),
+    "Local privacy": ("ldp",),
+}
+"""The commands in the order of their help."""
+_PANEL_OF = {name: panel for panel, names in _PANELS.items() for name in names}
+
+
+class _InOrder(typer.core.TyperGroup):
+    """The commands in the order of their panels, whichever module was read first."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Their names."""
+        return sorted(self.commands, key=list(_PANEL_OF).index)
+
+
 app = typer.Typer(
     name="redactory",
+    cls=_InOrder,
     help="Audited training shards from raw text, and models trained on them with a guarantee.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -119,7 +143,7 @@ _GROUPS = {
 }
 _groups = {name: typer.Typer(no_args_is_help=True, help=meaning) for name, meaning in _GROUPS.items()}
 for _name, _group in _groups.items():
-    app.add_typer(_group, name=_name)
+    app.add_typer(_group, name=_name, rich_help_panel=_PANEL_OF[_name])
 
 
 def command(name: str, /, **own: Option) -> Callable[[Body], Body]:
@@ -153,7 +177,7 @@ def command(name: str, /, **own: Option) -> Callable[[Body], Body]:
         parameters = [_parameter(key, each) for key, each in options.items()]
         carried_out.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         carried_out.__annotations__ = {each.name: each.annotation for each in parameters}
-        group.command(last)(carried_out)
+        group.command(last, rich_help_panel=None if above else _PANEL_OF[last])(carried_out)
         return body
 
     return register

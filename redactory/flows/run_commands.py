@@ -148,7 +148,7 @@ def unmask(given: Path, out: Path, vault: Path) -> Shown:
     name=option("The model's folder (train.name), instead of the configured one.", str),
 )
 def train(config: str, output: str | None, progress: Progress, prefect: bool, **given: Any) -> Shown:
-    """Train a model on a finished run."""
+    """Train a model on the configuration's finished run, as its section train says: network, trainer, ε."""
     changes = given_ones(**given)
     _warn_odd(config, output, **changes)
     trained = _carried_out("train", config, prefect, output=output, progress=progress, **changes)
