@@ -47,6 +47,7 @@ RUNGS: dict[str, dict[str, Any]] = {
     "average": {"average": 0.1},
     "pretrained": {"pretraining_epochs": 3},
     "small steps": {"private_learning_rate": 0.01},
+    "few public": {"public_share": 0.02},
 }
 """The keys of each rung."""
 FLOORS = {"noiseless": {"noise_multiplier": 1e-3}, "unclipped": {"noise_multiplier": 1e-9, "clip_norm": 1e3}}

@@ -33,7 +33,7 @@ def page() -> str:
     """The page as the data have it."""
     shown = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
     shown.filters |= {"where": where, "digits": digits, "count": "{:,}".format}
-    sections = (files, detection, crt, attacks, uedp, ldp, scale, workers, clipping, expert)
+    sections = (files, detection, crt, ladder, attacks, uedp, ldp, scale, workers, clipping, expert)
     template = shown.from_string(TEMPLATE.read_text(encoding="utf-8"))
     return template.render({section.__name__: section for section in sections})
 
@@ -618,6 +618,55 @@ def clipping() -> Row:
         "ours": f"{min(ours):.2f} to {max(ours):.2f}",
         "theirs": f"{min(theirs):.1f} to {max(theirs):.0f}",
     }
+
+
+def ladder() -> Row:
+    """A recipe for ``crt``, rung by rung, and correlated noise beside none."""
+    own, bands = read("ladder"), read("ladder_bands")
+    rows = {row["rung"]: row for row in own["table"] if "excess" in row}
+    best = min(rows, key=lambda rung: rows[rung]["excess"])
+    return {
+        **{name: own[name] for name in ("private", "epsilon", "gamma")},
+        "seeds": seeds_of(own["table"]),
+        "table": rungs_of(own),
+        "pretraining_helps": list(own["rungs"]).index(best) >= list(own["rungs"]).index("pretrained"),
+        "bands": {
+            # of one secret: a miss rate γ makes log(1 + γ(exp(ε) − 1)) of it
+            "epsilon": f"{math.log1p(math.expm1(bands['epsilon']) / bands['gamma']):.1f}",
+            "seeds": seeds_of(bands["table"]),
+            "table": rungs_of(bands),
+            "formula": table(
+                ("ε", "steps that share noise", "error"),
+                (
+                    (epsilon, least["bands"], f"{least['error_ratio']:.2f}")
+                    for epsilon, found in bands["widths"].items()
+                    for least in [min(found, key=lambda one: one["error_ratio"])]
+                ),
+            ),
+        },
+    }
+
+
+def rungs_of(page: Row) -> str:
+    """The table of a ladder."""
+    lines = [
+        (
+            row["rung"],
+            ", ".join(f"`{key}: {value}`" for key, value in page["rungs"].get(row["rung"], {}).items()),
+            f"{row['perplexity']:.1f}",
+            f"{100 * row['excess']:.0f}% ({100 * row['least']:.0f} to {100 * row['greatest']:.0f})"
+            if "excess" in row
+            else "",
+        )
+        for row in page["table"]
+    ]
+    return table(("rung", "keys", "perplexity per word", "excess"), lines)
+
+
+def seeds_of(rows: Sequence[Row]) -> str:
+    """Over how many seeds a table is."""
+    most = max(row["seeds"] for row in rows)
+    return "one seed" if most == 1 else f"{most} seeds"
 
 
 def expert() -> Row:

@@ -96,7 +96,10 @@ def require_own_clipped(network: Network, tokenizer: TextCodec, settings: TrainS
             "network.resize_token_embeddings(loop.tokenizer.size), before the optimizer is made"
         )
     if isinstance(network, ClassifierNetwork) and network.classes != settings.classes:
-        raise ConfigurationError("train.classes: the network's id2label names other classes")
+        raise ConfigurationError(
+            "train.classes: the network's id2label names other classes: make it with "
+            "id2label=dict(enumerate(settings.classes))"
+        )
     require_exact_of(
         network, tokenizer.pad_id, tokenizer.end_id, needed, known, classes, type(_within(network)).__name__
     )

@@ -150,9 +150,12 @@ def test_a_loop_that_follows_the_settings_gives_the_same_bits_and_the_same_card(
     assert load_model(own.model(name)).network.state_dict().keys()
 
 
-def test_users_and_entities_are_hidden_as_well(tmp_path: Path) -> None:
-    settings = TrainSettings(**TRAINING)
-    trained, own = write_unit_run(tmp_path / "a"), write_unit_run(tmp_path / "b")
+@pytest.mark.parametrize(
+    "changes", [{}, {"task": "classify", "classes": ("letter", "meeting"), "model": {"kind": "bag"}}]
+)
+def test_users_entities_and_classes_are_hidden_as_well(changes: dict[str, Any], tmp_path: Path) -> None:
+    settings = TrainSettings(**(TRAINING | changes))
+    trained, own = (write_unit_run(tmp_path / name, classes="task" in changes) for name in "ab")
     told, card = train_model(trained, settings)["guarantee"], followed(own, settings)["guarantee"]
     name = settings.model_name
     assert own.model(name).weights.read_bytes() == trained.model(name).weights.read_bytes()

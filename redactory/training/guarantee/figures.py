@@ -42,7 +42,7 @@ NO_GROUP_COUNTED = "public by count is accounted for one exchanged point: of sev
 NO_GROUP_OF_SEVERAL = "groups under a truncated sampler are accounted for one training at a time"
 POLICIES_UNUSED = (
     "the policies are not used by this trainer: epsilon_substitution is the figure for a secret in a "
-    "point of the private side; the vocabulary, taken from public/, is outside of it"
+    "point of the private side; a vocabulary that is taken from public/ is outside of it"
 )
 LARGEST_SECOND, SECOND_WORTH = 500.0, 24.0
 """Largest epsilon, and K/σ, of a unit for which the second accountant is asked: beyond, none protects."""

@@ -70,8 +70,8 @@ class DpSgd(Trainer):
     classifies = chats = True
     unit = f"one original {A_POINT}"
     compared = (
-        "The exchanged points both lie on the private side: the vocabulary is made of public/, so a word of "
-        "a public point can be a token of this model.",
+        "The exchanged points both lie on the private side: where the vocabulary is made of public/, a word "
+        "of a public point can be a token of this model.",
     )
     assumptions = (
         "Original texts are used, duplicates included: a secret that stands in K points is a group of K.",
