@@ -277,6 +277,7 @@ def _figures_of_units(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]
     published = card.get("epsilon_as_published")
     for title, key, value in (
         (card.get("adjacency_user_removal"), "epsilon_user_removal", card.get("epsilon_user_removal")),
+        ("the model and the public texts together", "epsilon_with_public", card.get("epsilon_with_public")),
         *((sized.format(size), "curve", value) for size, value in (card.get("curve") or {}).items()),
         (
             "as published, not a guarantee",

@@ -10,24 +10,31 @@ import pyarrow as pa
 import pytest
 from dp_accounting import NeighboringRelation, dp_event
 from dp_accounting.pld import PLDAccountant
+from jsonschema import Draft202012Validator
 
+import redactory
 from redactory.foundation.errors import GuaranteeError
 from redactory.pipelines.evaluate import _p_value
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
-from redactory.redaction.sealing import seal
+from redactory.redaction.sealing import read_manifest, seal
 from redactory.redaction.shards import COUNTED, parts, write_part
 from redactory.training import train_model
 from redactory.training.accounting import Spending, epsilon_of, group_epsilon_of
+from redactory.training.accounting.bounds import gaussian_epsilon
 from redactory.training.accounting.second import one_exchanged
 from redactory.training.counted import Selection, lost
 from redactory.training.data import public_occurrences, public_texts
 from redactory.training.guarantee.budget import Budget
-from redactory.training.guarantee.card import guarantee_page
+from redactory.training.guarantee.card import guarantee_card, guarantee_page
 from redactory.training.guarantee.compose import composed_card
 from redactory.training.mechanism import PoissonGaussian, Relation, mechanism_from_json
 from redactory.training.settings import BudgetSettings
+from redactory.training.uedp.units import read_units
+from redactory.training.units import UnitSettings
 from tests.training.conftest import PUBLIC_TEXTS, small, write_run
+from tests.training.uedp.unit_runs import ROWS, write_public, write_unit_run
+from tests.training.uedp.unit_runs import training as unit_training
 
 OWN = Selection.calibrated(1.0, 1e-6, 4)
 ROUTE: dict[str, Any] = {"by": "count", "epsilon": 1.0, "delta": 1e-6, "texts_per_user": 4}
@@ -101,8 +108,6 @@ def test_what_is_not_proved_of_a_selection_is_refused() -> None:
 
 
 def test_the_card_has_a_figure_for_every_secret_and_no_detector(run: RunFolder) -> None:
-    from redactory.training.guarantee.card import guarantee_card
-
     card = guarantee_card(run, "crt")
     spent = (Spending(PoissonGaussian(0.25, 1.0, 1.0, 256.0), 8), OWN.of_point())
     assert card["epsilon_confidentiality"] == one_exchanged(spent, 1e-5, Relation.SUBSTITUTION, "test").value
@@ -113,6 +118,82 @@ def test_the_card_has_a_figure_for_every_secret_and_no_detector(run: RunFolder) 
     assert "both policies missed them" not in " ".join(card["not_covered"])
     assert "Counts of users" in guarantee_page(card)
     assert _p_value(run, "crt", {"canaries": 9, "by_share": []}, "epsilon") is None
+
+
+@pytest.fixture(scope="module")
+def of_units(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """Models that hide users or entities, every point or user in each of three steps, on a counted run."""
+    folder = tmp_path_factory.mktemp("units")
+    route = {**ROUTE, **OWN.to_json(), "id": "7" * 32}
+    made, public = write_unit_run(folder / "RUN", route=route), write_public(folder / "donated.jsonl")
+    federated = {"federated": {"users": 9, "user_rate": 1.0}}
+    for name, changes in (
+        ("level", {"trainer": "user-level", **federated}),
+        ("again", {"trainer": "user-level", **federated}),
+        ("bounded", {"units": {"protect": "users"}}),
+        ("merged", {"units": {"protect": "users", "copies": "merge"}}),
+        ("both", {}),
+        ("alg1", {"trainer": "uedp-alg1", "units": {"protect": "users"}, **federated}),
+    ):
+        settings = {"seed": None, "sampling_rate": 1.0, "epochs": 3, "noise_multiplier": 6.0, "name": name}
+        train_model(made, unit_training(public, **{**settings, **changes}))
+    return made
+
+
+@pytest.mark.parametrize(("name", "points"), [("level", 1), ("bounded", 2)])
+def test_one_user_of_a_model_and_of_the_public_texts(of_units: RunFolder, name: str, points: int) -> None:
+    """In closed form: a Gaussian of the steps and one of k counts, at what the threshold leaves of delta."""
+    card = guarantee_card(of_units, name)
+    d = lost(OWN.deviation, OWN.threshold, OWN.texts)
+    alone, shift = (
+        points * math.sqrt(3.0) / 6.0,
+        math.hypot(points * math.sqrt(3.0) / 6.0, 2.0 / OWN.deviation),
+    )
+    due = gaussian_epsilon(shift, 1e-5 - d) - math.log1p(-d)
+    assert due <= card["epsilon_with_public"] <= due * 1.01
+    assert card["epsilon"] < gaussian_epsilon(alone, 1e-5) * 1.01 < card["epsilon_with_public"]
+    assert card["selection"]["threshold"] == OWN.threshold
+    assert "every user gave at most 4 texts" in " ".join(card["assumptions"])
+    assert "The model and the public texts together (epsilon_with_public)" in guarantee_page(card)
+    Draft202012Validator(redactory.schema("unit-guarantee")).validate(card)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [("both", "hide no entity"), ("alg1", "no dominating pair"), ("merged", "keep the copies")],
+)
+def test_what_counts_of_users_do_not_hide_has_no_figure_with_them(
+    of_units: RunFolder, name: str, why: str
+) -> None:
+    card = guarantee_card(of_units, name)
+    assert card["epsilon"] is not None
+    assert card["epsilon_with_public"] is None
+    assert why in card["reasons"]["epsilon_with_public"]
+
+
+def test_two_models_that_hide_users_spend_the_selection_of_their_run_once(of_units: RunFolder) -> None:
+    both = composed_card([(of_units, "level"), (of_units, "again")])
+    d = lost(OWN.deviation, OWN.threshold, OWN.texts)
+    due = gaussian_epsilon(math.hypot(math.sqrt(6.0) / 6.0, 2.0 / OWN.deviation), 1e-5 - d) - math.log1p(-d)
+    assert due <= both["epsilon_with_public"] <= due * 1.01
+
+
+def test_which_points_a_cap_keeps_does_not_follow_from_their_texts(tmp_path: Path) -> None:
+    """What is public by count is named by its text: an order by that name would break condition (b)."""
+    route = {**ROUTE, **OWN.to_json(), "id": "7" * 32}
+    words = [row._replace(text=f"{row.text} Again.") for row in ROWS]
+    first, other = (
+        read_units(write_unit_run(tmp_path / name, rows, route=route), UnitSettings())
+        for name, rows in (("one", ROWS), ("other", words))
+    )
+    assert first.priorities.tolist() == other.priorities.tolist()
+    assert len(set(first.priorities.tolist())) == len(ROWS)
+    mixed = write_unit_run(tmp_path / "mixed", route=route)
+    body = read_manifest(mixed)
+    body["dedup"]["sides"] = {"public": {"rule": "S1"}, "private": {"rule": "none"}}
+    seal(mixed, body, [p for f in (mixed.vault, mixed.points, mixed.spans, mixed.public) for p in parts(f)])
+    with pytest.raises(GuaranteeError, match="follows from the selection"):
+        read_units(mixed, UnitSettings(copies="merge"))
 
 
 def test_noise_is_found_for_both_together(tmp_path: Path) -> None:

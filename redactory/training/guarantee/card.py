@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from jinja2 import Environment, PackageLoader, Template
@@ -15,10 +16,12 @@ from redactory.foundation.errors import some, upwards
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.training.accounting import event_tree
+from redactory.training.counted import Selection
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.figures import (
     EPSILONS,
     UNIT_FIGURES,
+    WITH_PUBLIC,
     Claim,
     Figures,
     UnitFigures,
@@ -60,7 +63,7 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
     facts = ledger_facts(run, run.model(name))
     manifest = parent_manifest(run, facts)
     if facts.trainer.of_units:
-        spec, card = facts.spec(), units_card(name, facts)
+        spec, card = facts.spec(), units_card(name, facts, manifest)
     else:
         blind = blind_words(blind_said(manifest)) if facts.trainer.by_policy else None
         measured = None if blind or not by_texts_alone(manifest) else recall or facts.settings.recall
@@ -117,9 +120,11 @@ def points_card(
     )
 
 
-def units_card(name: str, facts: LedgerFacts) -> dict[str, Any]:
+def units_card(
+    name: str, facts: LedgerFacts, manifest: Mapping[str, Any] = MappingProxyType({})
+) -> dict[str, Any]:
     """The card of users and entities, and of the baselines that learn from the same points."""
-    spec, words = facts.spec(), WORDS["units"]
+    spec, words = facts.spec(selection=Selection.of_run(manifest)), WORDS["units"]
     if spec.mechanism is None:
         found = UnitFigures("none", refused(UNIT_FIGURES, spec.refusal or ""), {})
         meaning = "No two corpora are compared: nothing is guaranteed."
@@ -129,7 +134,7 @@ def units_card(name: str, facts: LedgerFacts) -> dict[str, Any]:
         if spec.refusal is not None:
             # nothing sound is left; what is published stays under its label
             published = found.figures.values["epsilon_as_published"]
-            lacking = refused(UNIT_FIGURES, spec.refusal)
+            lacking = refused((*UNIT_FIGURES, *([WITH_PUBLIC] if spec.selection else [])), spec.refusal)
             lacking.put(
                 "epsilon_as_published", published, None, found.figures.reasons.get("epsilon_as_published", "")
             )
@@ -141,6 +146,8 @@ def units_card(name: str, facts: LedgerFacts) -> dict[str, Any]:
             points=words["points"][spec.protect.value], relation=found.relation
         )
         said = _units_words(facts, spec)
+        if spec.selection:
+            said["assumptions"].append(WORDS["counted"]["with_public"].format(**manifest["route"]))
     figures = found.figures
     figures.values = {"epsilon": figures.values["epsilon_sound"], **figures.values}
     if "epsilon_sound" in figures.reasons:
@@ -162,6 +169,7 @@ def units_card(name: str, facts: LedgerFacts) -> dict[str, Any]:
             "event": spec.mechanism
             and {"class": "SelfComposedDpEvent", "event": spec.mechanism.event(), "count": spec.steps},
             **found.facts,
+            **({"selection": manifest["route"]} if spec.selection and spec.mechanism else {}),
             **said,
             "notes": {**words["notes"], "curve": found.facts.get("curve_meaning", words["notes"]["curve"])},
         },
@@ -400,6 +408,7 @@ _TITLES = {
 _TITLES_OF_UNITS = {
     "epsilon_sound": "The unit above",
     "epsilon_user_removal": "The same, where the user's points vanish",
+    "epsilon_with_public": "The model and the public texts together",
     "epsilon_as_published": "As published, not a guarantee",
 }
 

@@ -19,6 +19,7 @@ from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.redaction.folder import RunFolder
 from redactory.training.accounting import event_tree
 from redactory.training.accounting.second import NOT_FINITE, Stated
+from redactory.training.counted import Selection
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.card import accountants, index_of, units_card
 from redactory.training.guarantee.figures import (
@@ -29,6 +30,7 @@ from redactory.training.guarantee.figures import (
     one_removed,
     refused,
     require_reasons,
+    with_public,
 )
 from redactory.training.guarantee.spec import (
     START,
@@ -59,9 +61,10 @@ class _Member:
     @classmethod
     def of(cls, run: RunFolder, name: str) -> _Member:
         facts = ledger_facts(run, run.model(name))
-        if facts.trainer.of_units:
-            return cls(run, name, facts, {}, facts.spec(), units_card(name, facts))
         manifest = parent_manifest(run, facts)
+        if facts.trainer.of_units:
+            spec = facts.spec(selection=Selection.of_run(manifest))
+            return cls(run, name, facts, {}, spec, units_card(name, facts, manifest))
         # what it started from is a member of its own
         spec = replace(spec_in(run, facts, facts.settings.recall), start=None)
         return cls(run, name, facts, manifest, spec, {})
@@ -196,6 +199,8 @@ def _of_units(members: Sequence[_Member], delta: float, refusals: str) -> dict[s
     stated = Stated(None, None, refusals) if refusals else one_removed(spent, delta, "epsilon_sound")
     found.put("epsilon", stated.value, None, stated.reason or NOT_FINITE)
     found.state("epsilon_sound", stated)
+    if any(member.spec.selection for member in members):
+        with_public(found, [member.spec for member in members if member.spec.mechanism], delta)
     return {
         "format": FORMAT_OF_UNITS,
         **{key: first[key] for key in ("unit", "relation", "relation_meaning", "protect")},

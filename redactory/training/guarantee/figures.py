@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from redactory.training.uedp.algorithm1 import as_published, confirmed_figure, s
 from redactory.training.uedp.algorithm1 import figures_of as algorithm1_figures
 from redactory.training.uedp.bounded_accounting import BoundedTraining, affected, curve, local, zero_out
 from redactory.training.uedp.bounding import NONE, R_LOC
-from redactory.training.units import Adjacency, Figure, relation
+from redactory.training.units import Adjacency, Figure, Protect, relation
 
 EPSILONS = (
     *("epsilon", "epsilon_confidentiality", "epsilon_bayesian", "epsilon_substitution"),
@@ -298,9 +298,35 @@ class UnitFigures:
 
 def unit_figures(spec: TrainingSpec) -> UnitFigures:
     """What a training that hides users or entities guarantees; ``GuaranteeError`` where they disagree."""
-    if isinstance(spec.mechanism, PoissonUsersGaussian):
-        return _of_users(spec, spec.mechanism)
-    return _of_points(spec)
+    users = isinstance(spec.mechanism, PoissonUsersGaussian)
+    found = _of_users(spec, spec.mechanism) if users else _of_points(spec)
+    if spec.selection is not None:
+        with_public(found.figures, [spec], spec.delta)
+    return found
+
+
+WITH_PUBLIC = "epsilon_with_public"
+
+
+def with_public(found: Figures, specs: Sequence[TrainingSpec], delta: float) -> None:
+    """Put into ``found`` what one user has of all models and the texts that are public by count together.
+
+    ``docs/guarantees.md``, "Public by count", "Users": a null user gives no text.  Every selection is spent
+    once, however many models its run has.
+    """
+    selections = {one.selection.id: one.selection.of_user() for one in specs if one.selection is not None}
+    spent, name = [one.spending for one in specs], WITH_PUBLIC
+    why = None
+    if any(one.protect is not Protect.USERS for one in specs):
+        why = WORDS["counted"]["no_entities"]
+    elif any(one.settings.units.copies == "merge" for one in specs):
+        why = WORDS["counted"]["merged"]
+    elif None in spent or "epsilon_sound" in found.reasons:
+        why = found.reasons.get("epsilon_sound", WORDS["counted"]["no_pair"])
+    if why is not None:
+        found.put(name, None, None, why)
+        return
+    found.state(name, one_removed((*filter(None, spent), *selections.values()), delta, name))
 
 
 def bounded_of(spec: TrainingSpec) -> BoundedTraining:

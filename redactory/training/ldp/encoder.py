@@ -268,6 +268,8 @@ def _trained(model: ModelFolder) -> tuple[dict[str, Any], Spendings]:
         refusal = f"{by}: {OTHER_UNIT}"
     elif facts.seeded:
         refusal = "trained with a seed: whoever knows it can subtract the noise. Train it without train.seed"
+    elif "selection" in card:
+        refusal = "its run is public by count, and what the selection spent is composed with no messages"
     elif card.get("epsilon_substitution") is None or card.get("holds") is not True:
         refusal = "its card states no epsilon (guarantee.json), so none composes"
     if refusal is not None:

@@ -46,10 +46,10 @@ if TYPE_CHECKING:
 
 _COLUMNS = {
     "vault": ["point_id", "text"],
-    "points": ["point_id", "released_id", "user", "fate", "dup_of", "document"],
+    "points": ["point_id", "user", "fate", "dup_of", "document"],
     "spans": ["point_id", "start", "end", "label", "policy"],
 }
-_PRIORITY_DIGITS = 16
+_PRIORITY_BYTES = 8
 Row = tuple[Any, ...]
 
 
@@ -80,12 +80,14 @@ def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False, whol
     holders = _holders(run) if merge else {}
     owners, hits = _InOrder(_rows(run, "points")), _hits(run)
     collector = Collector()
-    within, held = "", list[Any]()
+    within, held, place = "", list[Any](), 0
     for point, text in _rows(run, "vault"):
         owner, found = owners.at(point), hits.at(point)
         if owner is None:
             raise CheckFailed(f"audit/points lacks point {point}, which the vault holds")
-        _, released, user, fate, _, document = owner
+        _, user, fate, _, document = owner
+        place = place + 1 if document == within else 0
+        again, within = document == within, document
         if fate == "duplicate" and merge:
             continue
         mentions: list[Mention] = []
@@ -96,16 +98,24 @@ def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False, whol
             mentions += [] if mention is None else [mention]
         mentions += names.lookup(text)
         units = [bytes.fromhex(user), *holders.get(point, ())]
-        # the first 64 bits of the keyed id: an order that nothing but the id and the key decides
-        if held and whole and document == within:
+        if held and whole and again:
             held[-1] += mentions
             continue
         if held:
             collector.add(*held)
-        within, held = document, [point, int(released[:_PRIORITY_DIGITS], 16), units, mentions]
+        held = [point, _priority(document, place), units, mentions]
     if held:
         collector.add(*held)
     return collector.finish()
+
+
+def _priority(document: str, place: int) -> int:
+    """Where a point stands in an order that its document's keyed id and its place there decide.
+
+    Not its released id: of a text that is public by count that follows from the text (condition (b)).
+    """
+    found = hashlib.blake2b(f"{document} {place}".encode(), digest_size=_PRIORITY_BYTES)
+    return int.from_bytes(found.digest(), "big")
 
 
 def _holders(run: RunFolder) -> Mapping[int, list[bytes]]:
@@ -117,8 +127,13 @@ def _holders(run: RunFolder) -> Mapping[int, list[bytes]]:
             f"deduplication by rule {', '.join(sorted(unknown))} does not say who else holds a kept text: "
             "keep the copies, or curate with dedup.mode exact"
         )
+    if len(rules) > 1 and "route" in read_manifest(run):
+        raise GuaranteeError(
+            "what is public by count was merged and the rest not (dedup.private_mode none), so which copies "
+            "are one point follows from the selection: keep the copies, or curate with private_mode exact"
+        )
     found: dict[int, list[bytes]] = {}
-    for point, _, user, fate, original, _ in _rows(run, "points"):
+    for point, user, fate, original, _ in _rows(run, "points"):
         if fate == "duplicate":
             if original is None:
                 raise CheckFailed(f"audit/points does not say which point {point} repeats")

@@ -66,11 +66,13 @@ def write_unit_run(
     names: Mapping[str, str] = NAMES,
     ids: Sequence[int] | None = None,
     hits: Sequence[tuple[int, int, int, str]] | None = None,
+    route: Mapping[str, Any] | None = None,
 ) -> RunFolder:
     """A sealed run whose points are ``rows``, said to be of ``inputs``.
 
     The ``names`` in them are hits of π under their labels, unless other ``hits`` (point, start, end, label)
-    are given.  ``ids`` are the points' numbers, which say in which partition each lies.
+    are given.  ``ids`` are the points' numbers, which say in which partition each lies.  With a ``route``
+    counts decided what is public, and released ids follow from the texts.
     """
     run, ids = RunFolder(root), list(range(len(rows)) if ids is None else ids)
     found = hits or [
@@ -95,7 +97,7 @@ def write_unit_run(
             | kinds,
         )
         fates = {
-            "released_id": [KEY.pseudonym("point", n) for n, _ in own],
+            "released_id": [KEY.pseudonym("point", row.text if route else n) for n, row in own],
             "user": [KEY.pseudonym("user", row.user) for _, row in own],
             "fate": ["private" if row.copy_of is None else "duplicate" for _, row in own],
             "dup_of": [None if row.copy_of == UNKNOWN else row.copy_of for _, row in own],
@@ -112,6 +114,7 @@ def write_unit_run(
         "inputs": [{"path": path.name, "sha256": file_sha256(path)} for path in inputs],
         "policies": {"strict": {}, "conservative": {}},
         "dedup": {"mode": "exact", "scope": "user", "rule": rule, "group_size": 1},
+        **({"route": dict(route)} if route else {}),
     }
     folders = (run.vault, run.points, run.spans, run.public)
     seal(run, body, [path for folder in folders for path in parts(folder)])
