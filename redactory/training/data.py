@@ -173,7 +173,8 @@ def public_occurrences(run: RunFolder) -> Ids:
     ``CheckFailed`` where a duplicate's original is not known.
     """
     if "route" in read_manifest(run):
-        return np.array([users for b in read_batches(run.public, [USERS]) for users in b[USERS].to_pylist()])
+        numbers = (users for b in read_batches(run.public, [USERS]) for users in b[USERS].to_pylist())
+        return np.fromiter(numbers, np.int64)
     own: dict[int, str] = {}
     copies: Counter[int] = Counter()
     columns = ["point_id", "released_id", "side", "fate", "dup_of", "earlier_run"]

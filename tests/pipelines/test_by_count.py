@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import redactory
@@ -17,6 +18,7 @@ from redactory.pipelines.stages import counting, points
 from redactory.redaction import RunFolder, parts, read_batches, read_manifest
 from redactory.training import RecallMeasurement
 from redactory.training.counted import Selection
+from redactory.training.data import public_occurrences
 from redactory.training.guarantee.spec import MissRates
 from tests.pipelines.support import LINES, DigitDetector, checks, failed, write_rows
 
@@ -137,6 +139,8 @@ def test_nothing_is_public_where_nobody_agrees_and_what_would_change_it_is_said(
     assert "No text is public" in hints
     assert "a user of its own" in hints
     assert sound(tmp_path / "run")
+    # there is nothing to repeat, and repeating takes whole numbers
+    assert np.repeat([], public_occurrences(RunFolder(tmp_path / "run"))).tolist() == []
 
 
 def test_nobody_is_taken_out_of_a_selection(tmp_path: Path) -> None:

@@ -116,7 +116,11 @@ def test_the_card_has_a_figure_for_every_secret_and_no_detector(run: RunFolder) 
         card["epsilon_confidentiality"]
     }
     assert "both policies missed them" not in " ".join(card["not_covered"])
-    assert "Counts of users" in guarantee_page(card)
+    page = guarantee_page(card)
+    assert "Counts of users" in page
+    # for somebody whom no detector helps, in words
+    assert "What this person alone wrote is not public, but for a chance of at most 1e-06" in page
+    assert "are the same in both worlds" not in page
     assert _p_value(run, "crt", {"canaries": 9, "by_share": []}, "epsilon") is None
 
 

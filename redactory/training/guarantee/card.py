@@ -101,7 +101,7 @@ def points_card(
         spec,
         figures,
         {
-            "unit": spec.unit,
+            "unit": WORDS["counted"]["unit"] if claim.counted else spec.unit,
             "relation": claim.relation.value,
             "relation_meaning": WORDS["counted" if claim.counted else "relation"][claim.relation.value],
             **({"selection": manifest["route"]} if claim.counted else {}),
@@ -257,7 +257,7 @@ def _words(
     index = found and {"index": found["id"], "runs": some(len(found["runs"]), "earlier run")}
     instead = {}
     if facts.vocabulary is not None:
-        instead["vocabulary and initial weights"] = vocabulary_words(facts.vocabulary)
+        instead["vocabulary and initial weights"] = vocabulary_words(facts.vocabulary, bool(spec.beside))
     if tuned := side_channel(manifest["policies"]):
         instead["policies tuned on private text"] = tuned
     if index:
@@ -291,11 +291,8 @@ def _words(
         "not_covered": [
             *filter(None, [public_words(public_of(manifest)) if by_policy else None]),
             *(counted["not_covered"] if counted else WORDS["not_covered"][:1]),
-            *(
-                words
-                for words in WORDS["not_covered"][1:]
-                if not (counted and words.startswith("Which points"))
-            ),
+            *(WORDS["not_covered"][2:3] if counted else WORDS["not_covered"][1:4]),
+            *WORDS["not_covered"][4:],
             *([WORDS["models_of_an_index"].format(**index)] if index else []),
         ],
         "recall": " ".join(recall) if by_policy else None,
@@ -303,10 +300,11 @@ def _words(
     }
 
 
-def vocabulary_words(vocabulary: Mapping[str, Any]) -> str:
+def vocabulary_words(vocabulary: Mapping[str, Any], counted: bool = False) -> str:
     """What the vocabulary was made of, as an assumption, with what proves which content it was."""
+    words = WORDS["vocabulary"] | (WORDS["counted"]["vocabulary"] if counted else {})
     said = (
-        WORDS["vocabulary"][source] + (f" (sha256 {sha256})" if sha256 else "")
+        words[source] + (f" (sha256 {sha256})" if sha256 else "")
         for source, sha256 in vocabulary["made_of"].items()
     )
     return str(WORDS["vocabulary"]["made_of"].format(sources="; ".join(said), sha256=vocabulary["sha256"]))
@@ -405,6 +403,10 @@ _TITLES = {
     "epsilon_substitution": "One private point exchanged for another",
     "epsilon_add_remove": "For information: one point there or not",
 }
+_TITLES_COUNTED = {
+    "epsilon": "One named secret, whether a policy found it or not",
+    "epsilon_substitution": "The text of one point exchanged for another",
+}
 _TITLES_OF_UNITS = {
     "epsilon_sound": "The unit above",
     "epsilon_user_removal": "The same, where the user's points vanish",
@@ -419,7 +421,7 @@ def guarantee_page(card: dict[str, Any]) -> str:
     page = _template().render(
         c=card,
         units=units,
-        titles=_TITLES_OF_UNITS if units else _TITLES,
+        titles=_TITLES_OF_UNITS if units else _TITLES | (_TITLES_COUNTED if "selection" in card else {}),
         library=library_of(card["kind"]),
         opened_with=opened_with(card["kind"], card.get("task", "next-word")),
         bounds=[] if units else list(_bounds(card)),

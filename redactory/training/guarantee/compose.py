@@ -174,7 +174,7 @@ def _of_points(members: Sequence[_Member], delta: float, refusals: str) -> dict[
     require_reasons(figures.values, figures.reasons)
     return {
         "format": FORMAT,
-        "unit": first.unit,
+        "unit": WORDS["counted"]["unit"] if counted else first.unit,
         "relation": claim.relation.value,
         "relation_meaning": WORDS["counted" if counted else "relation"][claim.relation.value],
         "event": event_tree(claim.spent),

@@ -72,8 +72,9 @@ class Rows:
 class Incidence:
     """The hypergraph of n points.
 
-    ``points`` int64 [n]: point ids, rising.  ``priorities`` uint64 [n]: a keyed hash of each point's id,
-    for order and ties.  ``users``: the holders of each point, one unless copies were merged.
+    ``points`` int64 [n]: point ids, rising.  ``priorities`` uint64 [n]: a keyed hash of each point's
+    document and its place there, for order and ties.  ``users``: the holders of each point, one unless
+    copies were merged.
     ``entities``: the entities listed for it; a point without any is its own (the extended set S).
     ``labels``: the labels they go by.  ``user_ids``, ``entity_ids``: uint8 [·, 16].
     """

@@ -1,0 +1,160 @@
+"""Public by count beside public by policies: perplexity at equal epsilon, and what a planted secret does.
+
+    python benchmarks/by_count.py --data shared/data/customersim --work FOLDER
+
+CustomerSim, curated three times: `policies` decide what is public, `count`, or `both`.  No detector runs: π
+knows the labelled values and misses a tenth of them, π_c misses none and marks digits and names as well
+(``labelled_policies.py``).  `crt` learns from each run at the same total epsilon for one exchanged point:
+with counts, of the selection and the training together.  Perplexity outside of secrets, on held-out text.
+Then numbers planted in a corpus of their own, each in some users' texts: how many cross the threshold, and
+how many the law of the noise says.  Prints one JSON object; minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import time
+from itertools import islice
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import numpy as np
+from crt import CONSTANTS
+from labelled_policies import LabelledPolicies
+from outside_secrets import HeldOut
+from scipy.stats import binomtest, norm
+
+from redactory.evaluation.labelled import labelled_points, labelled_rows
+from redactory.pipelines.config import SegmentSettings
+from redactory.pipelines.curate import curate
+from redactory.pipelines.segment import segmenter
+from redactory.redaction import RunFolder, read_column, read_manifest
+from redactory.training import load_model, train_model
+from redactory.training.counted import Selection
+from redactory.training.data import public_occurrences
+from redactory.training.guarantee.card import guarantee_card
+from redactory.training.mechanism import ROUNDED
+from redactory.training.settings import TrainSettings
+
+Row = dict[str, Any]
+WAYS, MISSED, DELTA = ("policies", "count", "both"), 0.1, 1e-5
+SELECTION: Row = {"epsilon": 1.0, "delta": 1e-6, "texts_per_user": 4}
+PLANTED, NEAR = 200, (-30, -20, -10, -5, 0, 5, 10)
+"""Numbers for each count of users: one user, and so many users beside the threshold."""
+
+
+def main() -> None:
+    """Train and measure, plant and count."""
+    asked = _arguments()
+    asked.work.mkdir(parents=True, exist_ok=True)
+    rows = list(islice(labelled_rows(asked.data / "train.jsonl"), asked.rows))
+    test = islice(labelled_rows(asked.data / "test.jsonl"), asked.rows // 10)
+    cut = segmenter(SegmentSettings.model_validate({"mode": "turn"}))
+    points = (point for row in test for point in labelled_points(row, cut))
+    held_out = HeldOut.of(((text, [(s["start"], s["end"]) for s in own]) for text, own in points), 3_000)
+    found = {"selection": SELECTION, "delta": DELTA, "missed": MISSED, "rows": len(rows)}
+    found |= {"ways": [one for way in WAYS for one in measured(asked, way, rows, held_out)]}
+    print(json.dumps({**found, "planted": planted(asked.work)}, indent=1))
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--data", type=Path, required=True, help="the folder with train.jsonl, test.jsonl")
+    parser.add_argument("--work", type=Path, required=True, help="a folder for runs and models")
+    parser.add_argument("--rows", type=int, default=2_000, help="dialogues")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--epsilons", type=lambda given: [float(n) for n in given.split(",")], default=[1, 4])
+    return parser.parse_args()
+
+
+def curated(folder: Path, rows: list[Row], way: str, missed: float, **selection: Any) -> RunFolder:
+    """A finished run of labelled rows."""
+    run = RunFolder(folder / "run")
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    corpus = folder / "corpus.jsonl"
+    kept = ({name: row[name] for name in ("id", "user_id", "text")} for row in rows)
+    corpus.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+    config = {
+        "input": str(corpus),
+        "output": str(run.root),
+        "segment": {"mode": "turn"},
+        "dedup": {"private_mode": "none"},
+        "detect": {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}},
+        "route": {"by": way, **(SELECTION if way != "policies" else {}), **selection},
+    }
+    curate(config, detector=LabelledPolicies.of(rows, missed, 1))
+    return run
+
+
+def measured(asked: argparse.Namespace, way: str, rows: list[Row], held_out: HeldOut) -> list[Row]:
+    """A row for each epsilon, over seeds; and what the same text is worth without noise."""
+    run = curated(asked.work / way, rows, way, MISSED)
+    private = sum(1 for _ in read_column(run.private, "text"))
+    stands_for, texts = public_occurrences(run), list(read_column(run.public, "text"))
+    counts = read_manifest(run)["counts"]
+    values = {row["text"][s["start"] : s["end"]] for row in rows for s in row["spans"]}
+    facts = {
+        "way": way,
+        "public_texts": len(texts),
+        "public_points": 1 - private / (counts["points"] - counts["quarantined"]),
+        "public_texts_with_a_labelled_value": sum(any(v in text for v in values) for text in texts),
+        "learnt_as": int(stands_for.sum()),
+    }
+    found = []
+    for target in [None, *asked.epsilons]:
+        scores, begun, card = [], time.process_time(), {}
+        for seed in range(1, asked.seeds + 1):
+            name = f"s{seed}-e{target or 0:g}"
+            own = settings(name, seed, target, private)
+            train_model(run, own)
+            scores.append(held_out.measure(load_model(run.model(name)), masked=True)["per_word"])
+            card = guarantee_card(run, name)
+        names = ("epsilon_substitution", "epsilon_bayesian", "epsilon_confidentiality", "noise_multiplier")
+        spread = {"value": mean(scores), "least": min(scores), "greatest": max(scores)}
+        told = {name: card[name] for name in names} if target else {}
+        cpu = round((time.process_time() - begun) / asked.seeds, 1)
+        found.append({**facts, "target": target, **told, "per_word": spread, "cpu_seconds": cpu})
+    return found
+
+
+def settings(name: str, seed: int, target: float | None, private: int) -> TrainSettings:
+    """Of one training; without a target there is no noise."""
+    own = {**CONSTANTS, "sampling_rate": 0.01, "epochs": 1, "minimum_plain_steps": 200}
+    own |= {"trainer": "crt" if target else "redact-only", "public_epoch": "occurrences"}
+    own |= {"epsilon": target or 1.0, "delta": DELTA, "expected_batch_size": max(1.0, 0.01 * private)}
+    network = {"kind": "lstm", "embedding_size": 64, "hidden_size": 64}
+    return TrainSettings.model_validate({**own, "model": network, "seed": seed, "name": name})
+
+
+def planted(work: Path) -> list[Row]:
+    """Rows {users, planted, crossed, expected, chance}: of so many users' numbers what is public.
+
+    ``chance`` says how likely a share as far from ``expected`` is, by the exact law.
+    """
+    own = Selection.calibrated(SELECTION["epsilon"], SELECTION["delta"], 1)
+    sizes = [1, *(own.threshold + near for near in NEAR if own.threshold + near > 1)]
+    rows = [
+        {"id": f"r{size}-{n}-{user}", "user_id": f"u{size}-{n}-{user}", "text": f"{size} {n}", "spans": []}
+        for size in sizes
+        for n in range(PLANTED)
+        for user in range(size)
+    ]
+    run = curated(work / "planted", rows, "count", 0.0, texts_per_user=1)
+    crossed = np.array([int(text.split()[0]) for text in read_column(run.public, "text")])
+    found = []
+    for size in sizes:
+        expected = float(norm.sf((own.threshold - ROUNDED - size) / own.deviation))
+        public = int((crossed == size).sum())
+        chance = float(binomtest(public, PLANTED, expected).pvalue)
+        found.append(
+            {"users": size, "planted": PLANTED, "crossed": public, "expected": expected, "chance": chance}
+        )
+    return [{"threshold": own.threshold, "deviation": own.deviation}, *found]
+
+
+if __name__ == "__main__":
+    main()
