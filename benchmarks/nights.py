@@ -9,6 +9,11 @@ as it was read.  Prints JSON; takes minutes.
 
     python benchmarks/nights.py --out nights
     python benchmarks/nights.py --nights 14 --rows 20 --out nights      # limits need six nights before
+    python benchmarks/nights.py --rows 200 --count --out nights         # public by count, under a budget
+
+With ``--count`` every night selects what is public anew, under a budget of one user with room for so many
+selections: one night more counts nothing.  The plan says what a year costs, by nights and by months.  Nobody
+is taken out of a selection, so that the takedown is refused.
 """
 
 from __future__ import annotations
@@ -41,6 +46,16 @@ nightly:
   drift: {runs: 14, least: 5}
   hook: [/bin/sh, -c, "echo $REDACTORY_EVENT $REDACTORY_RUN >> hooks.txt"]
 """
+COUNTED = """\
+route: {by: count, epsilon: 1.0, delta: 1.0e-6, texts_per_user: 4}
+detect: {tagger: null, spacy: {model: "blank:en"}}
+release: {accept_blind: [PERSON, LOCATION, ORGANIZATION]}
+train:
+  trainer: user-level
+  federated: {users: 100000}
+  budget: {path: spent.jsonl, epsilon: BUDGET, delta: 1.0e-4}
+"""
+"""Models of such a job hide users, and its budget counts them."""
 PERSON = "user-7"
 AT = """\
 import datetime, sys
@@ -110,11 +125,14 @@ def main() -> None:
     root: Path = arguments.out
     shutil.rmtree(root, ignore_errors=True)
     (root / "in").mkdir(parents=True)
-    (root / "job.yaml").write_text(CONFIG)
+    counted = COUNTED.replace("BUDGET", f"{_room(arguments.nights):.3f}") if arguments.count else ""
+    (root / "job.yaml").write_text(CONFIG + counted)
     job = Job(root, _environment(root))
-    corpus = _corpus(root, arguments.nights * (arguments.rows + 5))
+    users = max(97, 3 * arguments.rows) if arguments.count else 97
+    corpus = _corpus(root, (arguments.nights + 1) * (arguments.rows + 5), users)
     nights = [_night(job, number, arguments, corpus) for number in range(arguments.nights)]
-    print(json.dumps(_summary(job, arguments, nights), indent=2))
+    told = _spent(job, arguments, corpus) if arguments.count else {}
+    print(json.dumps({**_summary(job, arguments, nights), **told}, indent=2))
 
 
 def _arguments() -> argparse.Namespace:
@@ -122,6 +140,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="where the job lies; removed before")
     parser.add_argument("--nights", type=int, default=30)
     parser.add_argument("--rows", type=int, default=40, help="new dialogues a night")
+    parser.add_argument("--count", action="store_true", help="what is public is decided by count")
     return parser.parse_args()
 
 
@@ -135,7 +154,7 @@ def _environment(root: Path) -> dict[str, str]:
     return {**kept, **key, "TZ": "UTC"}
 
 
-def _corpus(root: Path, rows: int) -> list[dict[str, Any]]:
+def _corpus(root: Path, rows: int, users: int) -> list[dict[str, Any]]:
     """Simulated dialogues; everybody comes back every few nights."""
     import redactory
 
@@ -143,7 +162,7 @@ def _corpus(root: Path, rows: int) -> list[dict[str, Any]]:
     with (root / "all.jsonl").open() as file:
         found = [json.loads(line) for line in file]
     return [
-        {"id": one["id"], "user_id": f"user-{n % 97}", "text": one["text"]} for n, one in enumerate(found)
+        {"id": one["id"], "user_id": f"user-{n % users}", "text": one["text"]} for n, one in enumerate(found)
     ]
 
 
@@ -185,13 +204,35 @@ def _night(
         )
         _write(file, part[5:], day)
     if number == takedown:
-        told["takedown"] = job.type(day, "10:00:00", "takedown", "--user-id", PERSON, "job")
+        person = ("takedown", "--user-id", PERSON, "job")
+        told["takedown"] = job.type(day, "10:00:00", *person, expect=int(arguments.count))
     if number == rotation:
         told["rotation"] = job.type(
             day, "11:00:00", "keys", "rotate", "job", "--to-key-file", str(job.root / "second.key")
         )
         job.environment["REDACTORY_ENCRYPTION_KEY_FILE"] = str(job.root / "second.key")
     return told
+
+
+def _room(selections: int) -> float:
+    """What so many selections cost one user who is in each of them, and a little more."""
+    from redactory.training.counted import Selection
+    from redactory.training.guarantee.figures import one_removed
+
+    spent = (Selection.calibrated(1.0, 1e-6, 4).of_user(),) * selections
+    return 1.005 * (one_removed(spent, 1e-4, "the budget").value or 0.0)
+
+
+def _spent(job: Job, arguments: argparse.Namespace, corpus: list[dict[str, Any]]) -> dict[str, Any]:
+    """The night that the budget has no room for, what was spent, and what the plan says of a year."""
+    day = FIRST + datetime.timedelta(days=arguments.nights)
+    _write(job.root / "in" / f"chat-{day}.jsonl", corpus[-arguments.rows :], day)
+    refused = job.type(day, "03:00:00", "nightly", "job.yaml", expect=1)
+    (job.root / "in" / f"chat-{day}.jsonl").unlink()
+    budget = job.type(day, "04:00:00", "guarantee", "--budget", "job.yaml")
+    plan = job.type(day, "05:00:00", "plan", "job.yaml")
+    after = [one["epsilon_after"] for one in budget.pop("trainings")]
+    return {"refused": refused, "budget": {**budget, "after": after}, "year": plan["selection"]["year"]}
 
 
 def _write(file: Path, rows: list[dict[str, Any]], day: datetime.date) -> None:

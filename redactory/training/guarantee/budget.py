@@ -27,6 +27,11 @@ from redactory.training.units import Protect
 FORMAT = "redactory-budget/1"
 HEAD, RESERVED = "head", "reserved"
 _PATIENCE = 20.0
+_NOT_TRAINED = "Nothing was trained."
+_NOT_SELECTED = (
+    "Nothing was counted: select less often (once a month, over the month's rows), raise the budget, or let "
+    "policies decide (route.by: policies), with another dedup.index where there is one."
+)
 
 
 class BudgetExceeded(CheckFailed):
@@ -77,17 +82,17 @@ class Budget:
                 "not trained under it, so what it spent is not counted. Nothing was trained."
             )
 
-    def reserve(self, identity: str, training: str, spending: Spending) -> None:
+    def reserve(self, identity: str, training: str, spending: Spending, mend: str = _NOT_TRAINED) -> None:
         """Book ``spending`` under ``identity``, once however often it is asked for, if there is room.
 
         ``identity`` names one training for good (the digest of its ledger's head); a resumed training
-        finds its own reservation.
+        finds its own reservation.  ``mend`` is said where there is no room.
         """
         with self._writer() as log:
             known = self._read(log.records)
             if any(body["id"] == identity for body in known):
                 return
-            spent = self._require_room(known, training, spending)
+            spent = self._require_room(known, training, spending, mend)
             if not log.records:
                 log.append(HEAD, {"format": FORMAT, "unit": self._unit})
             body = {
@@ -112,7 +117,7 @@ class Budget:
                 "protect users (train.units.protect), or leave out the budget"
             )
         spending = selection.of_user() if self._nulled else selection.of_point()
-        self.reserve(selection.id, f"{run}/public by count", spending)
+        self.reserve(selection.id, f"{run}/public by count", spending, _NOT_SELECTED)
 
     def spent(self) -> Spendings:
         """All that was reserved so far."""
@@ -143,7 +148,9 @@ class Budget:
             "trainings": [{name: body[name] for name in columns} for body in known],
         }
 
-    def _require_room(self, known: list[dict[str, Any]], training: str, spending: Spending) -> float:
+    def _require_room(
+        self, known: list[dict[str, Any]], training: str, spending: Spending, mend: str = _NOT_TRAINED
+    ) -> float:
         before, delta = _spendings(known), self._settings.delta
         found = self.epsilon((*before, spending))
         if found is None or found > self._settings.epsilon:
@@ -153,7 +160,7 @@ class Budget:
             raise BudgetExceeded(
                 f"budget {self._settings.path.name}: with {training} epsilon would be {cost} at delta "
                 f"{delta:g}; the budget is {self._settings.epsilon:g}, of which {_up(already)} is spent "
-                f"({models}). Nothing was trained."
+                f"({models}). {mend}"
             )
         return _up(found)
 
