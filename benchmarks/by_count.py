@@ -123,9 +123,13 @@ def measured(asked: argparse.Namespace, way: str, rows: list[Row], held_out: Hel
 
 def settings(name: str, seed: int, target: float | None, private: int) -> TrainSettings:
     """Of one training; without a target there is no noise."""
-    own = {**CONSTANTS, "sampling_rate": 0.01, "epochs": 1, "minimum_plain_steps": 200}
+    own: Row = {**CONSTANTS, "epochs": 1, "minimum_plain_steps": 200, "tokenizer": "shipped"}
     own |= {"trainer": "crt" if target else "redact-only", "public_epoch": "occurrences"}
-    own |= {"epsilon": target or 1.0, "delta": DELTA, "expected_batch_size": max(1.0, 0.01 * private)}
+    own |= {
+        "epsilon": target or 1.0,
+        "delta": DELTA,
+        "expected_batch_size": max(1.0, own["sampling_rate"] * private),
+    }
     network = {"kind": "lstm", "embedding_size": 64, "hidden_size": 64}
     return TrainSettings.model_validate({**own, "model": network, "seed": seed, "name": name})
 

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
 import redactory
@@ -132,10 +133,14 @@ def test_classes_and_lengths_are_drawn_by_the_released_counts(made: Any) -> None
 def test_a_manifest_holds_no_other_number_of_the_corpus(made: Any) -> None:
     run, _, _ = made
     said = read_manifest(corpus_of(run))
-    assert set(said) == {
-        *("format", "run", "model", "model_manifest", "holds", "date", "versions", "counts", "columns"),
-        *("labels", "sampling", "histogram", "files"),
-    }
+    schema = redactory.schema("synthetic-manifest")
+    good = Draft202012Validator(schema).is_valid
+    assert good(said)
+    for key in said:  # nothing may be there besides, nothing lack, nothing be another thing
+        assert not good({**said, key: object()})
+        assert not good({name: value for name, value in said.items() if name != key})
+    assert not good({**said, "points": 60})
+    assert not good({**said, "counts": {"public": 40, "private": 20}})
     assert said["counts"] == {"public": 40}
     page = json.dumps(said) + json.dumps(read_json(corpus_of(run).guarantee))
     assert str(run.parent) not in page
