@@ -7,7 +7,10 @@ knows the labelled values and misses a tenth of them, π_c misses none and marks
 (``labelled_policies.py``).  `crt` learns from each run at the same total epsilon for one exchanged point:
 with counts, of the selection and the training together.  Perplexity outside of secrets, on held-out text.
 Then numbers planted in a corpus of their own, each in some users' texts: how many cross the threshold, and
-how many the law of the noise says.  Prints one JSON object; minutes.
+how many the law of the noise says.  And how often labelled text repeats, masked, without any noise.  Prints
+one JSON object; minutes.
+
+    python benchmarks/by_count.py --data shared/data/customersim --work FOLDER --repeats FILE [FILE ...]
 """
 
 from __future__ import annotations
@@ -16,6 +19,8 @@ import argparse
 import json
 import shutil
 import time
+from collections import Counter
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from statistics import mean
@@ -32,6 +37,7 @@ from redactory.pipelines.config import SegmentSettings
 from redactory.pipelines.curate import curate
 from redactory.pipelines.segment import segmenter
 from redactory.redaction import RunFolder, read_column, read_manifest
+from redactory.redaction.mask import mask
 from redactory.training import load_model, train_model
 from redactory.training.counted import Selection
 from redactory.training.data import public_occurrences
@@ -50,6 +56,9 @@ def main() -> None:
     """Train and measure, plant and count."""
     asked = _arguments()
     asked.work.mkdir(parents=True, exist_ok=True)
+    if asked.repeats:
+        print(json.dumps([one for path in asked.repeats for one in repeats(path)], indent=1))
+        return
     rows = list(islice(labelled_rows(asked.data / "train.jsonl"), asked.rows))
     test = islice(labelled_rows(asked.data / "test.jsonl"), asked.rows // 10)
     cut = segmenter(SegmentSettings.model_validate({"mode": "turn"}))
@@ -67,6 +76,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=2_000, help="dialogues")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epsilons", type=lambda given: [float(n) for n in given.split(",")], default=[1, 4])
+    parser.add_argument(
+        "--repeats", type=Path, nargs="+", help="labelled rows: how often they repeat; no more"
+    )
     return parser.parse_args()
 
 
@@ -132,6 +144,35 @@ def settings(name: str, seed: int, target: float | None, private: int) -> TrainS
     }
     network = {"kind": "lstm", "embedding_size": 64, "hidden_size": 64}
     return TrainSettings.model_validate({**own, "model": network, "seed": seed, "name": name})
+
+
+def repeats(path: Path) -> list[Row]:
+    """Texts that as many users wrote as a threshold asks for: of all that they wrote, and of k of it."""
+    rows, found = list(labelled_rows(path)), []
+    for mode in ("turn", "sentence"):
+        cut = segmenter(SegmentSettings.model_validate({"mode": mode}))
+        own: dict[str, list[str]] = {}
+        for row in rows:
+            texts = (
+                mask(t, [(s["start"], s["end"]) for s in spans]) for t, spans in labelled_points(row, cut)
+            )
+            own.setdefault(row.get("user_id") or row["id"], []).extend(texts)
+        every = Counter(text for texts in own.values() for text in texts)
+        for epsilon in (1.0, 4.0):
+            tau = Selection.calibrated(epsilon, 1e-5, 4).threshold
+            told: Row = {"file": path.parent.name, "users": len(own), "mode": mode, "epsilon": epsilon}
+            for most in (None, 4):
+                users = Counter(t for u, texts in own.items() for t in bounded(u, texts, most))
+                enough = [text for text, count in users.items() if count >= tau]
+                share = sum(every[text] for text in enough) / every.total()
+                told["all" if most is None else f"k={most}"] = {"texts": len(enough), "points": share}
+            found.append({**told, "threshold": tau, "points_per_user": every.total() / len(own)})
+    return found
+
+
+def bounded(user: str, texts: list[str], most: int | None) -> list[str]:
+    """Of a user's distinct ``texts`` the ``most`` whose digests are the smallest."""
+    return sorted(set(texts), key=lambda text: sha256(f"{user} {text}".encode()).digest())[:most]
 
 
 def planted(work: Path) -> list[Row]:

@@ -205,7 +205,7 @@ def _night(
         _write(file, part[5:], day)
     if number == takedown:
         person = ("takedown", "--user-id", PERSON, "job")
-        told["takedown"] = job.type(day, "10:00:00", *person, expect=int(arguments.count))
+        told["takedown"] = job.type(day, "10:00:00", *person, expect=2 if arguments.count else 0)
     if number == rotation:
         told["rotation"] = job.type(
             day, "11:00:00", "keys", "rotate", "job", "--to-key-file", str(job.root / "second.key")

@@ -33,7 +33,21 @@ def page() -> str:
     """The page as the data have it."""
     shown = jinja2.Environment(undefined=jinja2.StrictUndefined, keep_trailing_newline=True)
     shown.filters |= {"where": where, "digits": digits, "count": "{:,}".format}
-    sections = (files, detection, crt, ladder, attacks, uedp, ldp, scale, workers, clipping, expert)
+    sections = (
+        files,
+        detection,
+        crt,
+        ladder,
+        counted,
+        attacks,
+        synthetic,
+        uedp,
+        ldp,
+        scale,
+        workers,
+        clipping,
+        expert,
+    )
     template = shown.from_string(TEMPLATE.read_text(encoding="utf-8"))
     return template.render({section.__name__: section for section in sections})
 
@@ -225,6 +239,70 @@ def crt(file: str) -> Row:
         "high": more(max(values["crt"]), masked).removeprefix("+"),
         "below_dpsgd": all(a < b for a, b in zip(values["crt"], values["dpsgd"], strict=True)),
         "masked_is_easier": masked < plain,
+    }
+
+
+def counted() -> Row:
+    """Public by count beside public by policies; planted numbers; how often text repeats."""
+    own = read("by_count")
+    constants, *rows = own["planted"]
+    ways = [
+        (
+            f"`{row['way']}`",
+            row["public_texts"],
+            f"{100 * row['public_points']:.1f}%",
+            spread(row["per_word"]),
+            digits(row.get("epsilon_confidentiality")),
+        )
+        for row in own["ways"]
+        if row["target"] is not None
+    ]
+    crossed = [
+        (f"{row['users']:g}", f"{row['crossed']} of {row['planted']}", f"{row['expected']:.2g}")
+        for row in rows
+    ]
+    often = [
+        (
+            row["file"],
+            row["mode"],
+            row["threshold"],
+            *(f"{row[key]['texts']} ({100 * row[key]['points']:.1f}%)" for key in ("all", "k=4")),
+        )
+        for row in own["repeats"]
+    ]
+    heads = ("public by", "public texts", "of all points", "perplexity a word", "every secret")
+    enough = ("users needed", "texts of enough users (of all points)", "the same, of four texts a user")
+    noisy = {row["way"]: row["per_word"]["value"] for row in own["ways"] if row["target"] is not None}
+    return {
+        **own,
+        "ways": table(heads, ways),
+        "both_level": abs(noisy["both"] / noisy["policies"] - 1) < 0.05,
+        "count_worse": noisy["count"] > 2 * noisy["policies"],
+        "epsilon": next(row["target"] for row in own["ways"] if row["target"] is not None),
+        "planted": table(("in the texts of so many users", "public", "by the law"), crossed),
+        "constants": constants,
+        "as_the_law": min(row["chance"] for row in rows) > 0.01 / len(rows) and not rows[0]["crossed"],
+        "often": table(("corpus", "examples", *enough), often),
+    }
+
+
+def synthetic() -> Row:
+    """What classifiers learn from rows that a model wrote."""
+    own = read("synthesize")
+    seeds = [row["error_rate"] for row in own["cuad"]]
+    errors = {name: [row[name] for row in seeds] for name in seeds[0]}
+    lines = [
+        (name.replace("_", " "), f"{np.mean(v):.3f} ({min(v):.3f} to {max(v):.3f})")
+        for name, v in errors.items()
+    ]
+    gap = np.mean(errors["written_histogram_after_donated"]) - np.mean(errors["real_dpsgd"])
+    return {
+        "seeds": len(seeds),
+        "rows": own["cuad"][0]["rows"],
+        "errors": table(("a classifier learns from", "error rate"), lines),
+        "missed": gap > 0.10,
+        "below_donated": min(errors["written_histogram_after_donated"]) > max(errors["donated_alone"]),
+        "gap": f"{100 * gap:.0f}",
     }
 
 

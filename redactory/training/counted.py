@@ -138,10 +138,14 @@ def _threshold(epsilon: float, delta: float, texts: int, times: int, deviation: 
 
     def cost(threshold: int) -> float:
         loss = times * lost(deviation, threshold, texts)
+        if loss >= delta:
+            return math.inf
         shift = math.sqrt(2.0 * texts * times) / deviation
         return _spent(epsilon + math.log1p(-loss), shift) + loss
 
-    # less is lost than was allowed for, which may leave room for a lower one
-    while found > 2 and cost(found - 1) <= delta:
-        found -= 1
+    # less is lost than was allowed for, which may leave room for a lower one; what it costs falls with it
+    least = 1
+    while found - least > 1:
+        middle = (least + found) // 2
+        least, found = (least, middle) if cost(middle) <= delta else (middle, found)
     return found
