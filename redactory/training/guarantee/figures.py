@@ -298,8 +298,8 @@ class UnitFigures:
 
 def unit_figures(spec: TrainingSpec) -> UnitFigures:
     """What a training that hides users or entities guarantees; ``GuaranteeError`` where they disagree."""
-    users = isinstance(spec.mechanism, PoissonUsersGaussian)
-    found = _of_users(spec, spec.mechanism) if users else _of_points(spec)
+    own = spec.mechanism
+    found = _of_users(spec, own) if isinstance(own, PoissonUsersGaussian) else _of_points(spec)
     if spec.selection is not None:
         with_public(found.figures, [spec], spec.delta)
     return found
