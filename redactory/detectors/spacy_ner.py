@@ -1,4 +1,4 @@
-"""spaCy's transition NER, decoded in our own loop for its per-token probabilities.
+"""spaCy's transition NER, decoded in our own loop for its per-token probabilities; and its parts of speech.
 
 ``nlp.pipe`` throws the scores of each transition away; stepping through the states ourselves costs the
 same and keeps P(plain), the softmax weight of the "outside" move, for every token.
@@ -14,7 +14,7 @@ import numpy as np
 
 from redactory.detectors.engine import Finds, Plain, Reading, Span, public_spans
 from redactory.detectors.settings import KNOWN_LABELS, SpacySettings, kind_of
-from redactory.detectors.spacy_model import identify, load_pipeline, meta_of, versions
+from redactory.detectors.spacy_model import SPEECH, identify, load_pipeline, meta_of, versions
 from redactory.foundation.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -26,20 +26,28 @@ NAME = "spacy"
 class SpacyEngine:
     """Entities and plain-confidence of texts, one NLP pass each.
 
-    An entity is scored by the mean of 1 - P(plain) over its tokens.  The scores of a text do not depend
-    on its batch.
+    An entity is scored by the mean of 1 - P(plain) over its tokens, a word of a part of speech that is
+    asked for by 1.  The scores of a text do not depend on its batch.  ``ConfigurationError`` for a pipeline
+    that cannot be had, or does not tell parts of speech where they are asked for.
     """
 
     def __init__(self, settings: SpacySettings, language: str) -> None:
-        self.nlp = load_pipeline(settings.model)
+        self._parts: frozenset[str] = frozenset(settings.parts_of_speech)
+        self.nlp = load_pipeline(settings.model, bool(self._parts))
+        if self._parts and not {"morphologizer", "attribute_ruler"} & {*self.nlp.pipe_names}:
+            raise ConfigurationError(
+                f"detect.spacy.parts_of_speech: the pipeline '{settings.model}' does not tell them"
+            )
         self._before: list[Any] = []
+        # behind the entities, which are then the same whether parts of speech are asked for or not
+        self._after: list[Any] = []
         self._ner: Any = None
         self._public: dict[str, list[int]] = {}
         for name, pipe in self.nlp.pipeline:
             if name == "ner":
                 self._ner = pipe
             else:
-                self._before.append(pipe)
+                (self._after if name in SPEECH else self._before).append(pipe)
         if self._ner is not None and not hasattr(self._ner, "transition_states"):
             raise ConfigurationError(
                 "detect.spacy.model: its 'ner' pipe is not a transition-based recognizer"
@@ -47,6 +55,7 @@ class SpacyEngine:
 
     def fold(self, kinds: Collection[str]) -> None:
         """Hold tokens of ``kinds`` for as plain as those that nothing is found in."""
+        self._parts -= frozenset(kinds)
         for move in self._ner.move_names if self._ner is not None else ():
             label = move.partition("-")[2]
             if label and kind_of(label) in kinds:
@@ -59,19 +68,20 @@ class SpacyEngine:
 
     @classmethod
     def identity(cls, settings: SpacySettings, language: str) -> dict[str, Any]:
-        """The pipeline's name, version and the sha256 over its files."""
-        return {**identify(settings.model), "versions": versions("spacy", "thinc", "blis", "numpy")}
+        """The pipeline's name, version and the sha256 over its files; the parts of speech asked for."""
+        parts = {"parts_of_speech": sorted(settings.parts_of_speech)} if settings.parts_of_speech else {}
+        return {**identify(settings.model), "versions": versions("spacy", "thinc", "blis", "numpy"), **parts}
 
     @classmethod
     def finds(cls, settings: SpacySettings, language: str) -> list[Finds]:
         """The pipeline's labels, and the language that it says it is for."""
         meta = meta_of(settings.model)
-        labels = frozenset(meta.get("labels", {}).get("ner", ()))
+        labels = frozenset(meta.get("labels", {}).get("ner", ())) | {*settings.parts_of_speech}
         return [Finds(f"spaCy {settings.model}", labels, meta.get("lang"), labels - KNOWN_LABELS)]
 
     def read(self, texts: Sequence[str]) -> list[Reading]:
         """One reading a text; all documents of the batch are held until it is done."""
-        if self._ner is None:
+        if not self.nlp.pipeline:
             return [Reading() for _ in texts]
         # the zone gives back what the string store learns from these texts: memory stays flat
         zone = getattr(self.nlp, "memory_zone", nullcontext)
@@ -79,10 +89,19 @@ class SpacyEngine:
             docs = [self.nlp.make_doc(text) for text in texts]
             for pipe in self._before:
                 docs = list(pipe.pipe(docs, batch_size=len(docs)))
-            return [self._reading(doc, own) for doc, own in zip(docs, self._decode(docs), strict=True)]
+            found = self._decode(docs) if self._ner is not None else [None] * len(docs)
+            for pipe in self._after:
+                docs = list(pipe.pipe(docs, batch_size=len(docs)))
+            return [self._reading(doc, own) for doc, own in zip(docs, found, strict=True)]
 
-    def _reading(self, doc: Doc, probabilities: list[list[float]]) -> Reading:
-        """Of one document; ``probabilities`` are P(plain) and that of each public label, by token."""
+    def _reading(self, doc: Doc, probabilities: list[list[float]] | None) -> Reading:
+        """Of one document; ``probabilities`` are P(plain) and that of each public label, by token.
+
+        None of a pipeline without entities, which holds no token for plain.
+        """
+        words = tuple(_words(doc, self._parts))
+        if probabilities is None:
+            return Reading(words)
         outside = (
             [min(sum(own), 1.0) for own in probabilities] if self._public else [p for (p,) in probabilities]
         )
@@ -95,7 +114,7 @@ class SpacyEngine:
                 (token, sum(each), labels[each.index(max(each))])
                 for token, each in zip(tokens, own, strict=True)
             )
-        return Reading(tuple(spans), tuple(tokens))
+        return Reading((*spans, *words), tuple(tokens))
 
     def _decode(self, docs: list[Doc]) -> list[list[list[float]]]:
         """Annotate ``docs`` with their entities; P(plain), and that of each public label, of each token."""
@@ -128,6 +147,13 @@ def _spans(doc: Doc, outside: list[float]) -> Iterator[Span]:
         end = entity.end_char - (len(text) - len(text.rstrip()))
         if start < end:
             yield Span(start, end, entity.label_, round(score, 6), NAME)
+
+
+def _words(doc: Doc, parts: Collection[str]) -> Iterator[Span]:
+    """Every word of one of the ``parts`` of speech."""
+    for token in doc:
+        if token.pos_ in parts:
+            yield Span(token.idx, token.idx + len(token), token.pos_, 1.0, NAME)
 
 
 def _plain(doc: Doc, outside: list[float]) -> Iterator[Plain]:

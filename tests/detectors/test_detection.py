@@ -27,7 +27,9 @@ from redactory.detectors.engine import (
     identities_of,
     joined,
 )
+from redactory.detectors.policy import policy_hashes
 from redactory.detectors.settings import SpacySettings, TaggerSettings
+from redactory.detectors.spacy_model import lean_spacy, model_folder
 from redactory.detectors.spacy_ner import SpacyEngine
 from redactory.detectors.tagger import TaggerEngine
 from redactory.foundation.errors import ConfigurationError
@@ -95,6 +97,31 @@ def test_our_decoding_is_spacys() -> None:
     ours = [[(s.start, s.end, s.label) for s in reading.spans] for reading in engine.read(TEXTS)]
     assert ours == theirs
     assert sum(map(len, ours)) > 50, "the texts do hold entities"
+
+
+def test_words_of_a_part_of_speech_are_hits_and_change_no_entity() -> None:
+    asked = DetectSettings.model_validate({**OFF, "spacy": {"parts_of_speech": ["NUM", "PROPN"]}})
+    whole = lean_spacy().load(model_folder(SpacySettings().model))
+    engine = SpacyEngine(asked.spacy, "en")
+    plain = SpacyEngine(SpacySettings(), "en").read(TEXTS)
+    found = 0
+    for text, before, reading in zip(TEXTS, plain, engine.read(TEXTS), strict=True):
+        words = reading.spans[len(before.spans) :]
+        assert (reading.spans[: len(before.spans)], reading.plain) == (before.spans, before.plain)
+        theirs = [(t.idx, t.idx + len(t), t.pos_) for t in whole(text) if t.pos_ in {"NUM", "PROPN"}]
+        assert [span[:3] for span in words] == theirs
+        found += len(words)
+    assert found > 50, "the texts do hold such words"
+    # asking for them masks them, at any score, and the policies are others
+    (detection,) = Detector(asked).detect(["we met seven of them"])
+    assert [(span.label, span.start) for span in detection.strict] == [("NUM", 7)]
+    fewer = asked.model_copy(update={"spacy": SpacySettings(parts_of_speech=("NUM",))})
+    assert policy_hashes(asked) != policy_hashes(fewer)
+
+
+def test_a_pipeline_that_tells_no_part_of_speech_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"detect\.spacy\.parts_of_speech"):
+        SpacyEngine(SpacySettings(model="blank:en", parts_of_speech=("NOUN",)), "en")
 
 
 def test_whatever_is_masked_makes_its_point_private(detector: Detector) -> None:
