@@ -159,13 +159,22 @@ def table(rows: list[Row]) -> list[Row]:
     """Means over seeds, in the order of the rungs: perplexity per word, and its excess."""
     plain = {row["name"]: row["perplexity"] for row in rows if row["rung"] == "redact-only"}
     found = []
-    for rung in dict.fromkeys(row["rung"] for row in rows):
+    for rung in dict.fromkeys(row["rung"] for row in rows if "beside" in row):
         own = [row for row in rows if row["rung"] == rung]
-        one: Row = {"rung": rung, "seeds": len(own), "perplexity": mean(row["perplexity"] for row in own)}
-        if rung != "redact-only":
-            excesses = [row["perplexity"] / plain[row["beside"]] - 1.0 for row in own]
-            one |= {"excess": mean(excesses), "least": min(excesses), "greatest": max(excesses)}
-        found.append({**one, "cpu": mean(row["cpu"] for row in own)})
+        beside = [plain[row["beside"]] for row in own]
+        excesses = [row["perplexity"] / bound - 1.0 for row, bound in zip(own, beside, strict=True)]
+        found.append(
+            {
+                "rung": rung,
+                "seeds": len(own),
+                "perplexity": mean(row["perplexity"] for row in own),
+                "redact_only": mean(beside),
+                "excess": mean(excesses),
+                "least": min(excesses),
+                "greatest": max(excesses),
+                "cpu": mean(row["cpu"] for row in own),
+            }
+        )
     return found
 
 

@@ -711,18 +711,18 @@ def clipping() -> Row:
 def ladder() -> Row:
     """A recipe for ``crt``, rung by rung, and correlated noise beside none."""
     own, bands = read("ladder"), read("ladder_bands")
-    rows = {row["rung"]: row for row in own["table"] if "excess" in row}
-    best = min(rows, key=lambda rung: rows[rung]["excess"])
+    best = min(own["table"], key=lambda row: row["excess"])["rung"]
     return {
         **{name: own[name] for name in ("private", "epsilon", "gamma")},
         "seeds": seeds_of(own["table"]),
         "table": rungs_of(own),
-        "pretraining_helps": list(own["rungs"]).index(best) >= list(own["rungs"]).index("pretrained"),
+        "few_public_is_best": best == "few public",
         "bands": {
             # of one secret: a miss rate γ makes log(1 + γ(exp(ε) − 1)) of it
             "epsilon": f"{math.log1p(math.expm1(bands['epsilon']) / bands['gamma']):.1f}",
             "seeds": seeds_of(bands["table"]),
             "table": rungs_of(bands),
+            "less": f"{100 * (1 - bands['table'][1]['excess'] / bands['table'][0]['excess']):.0f}%",
             "formula": table(
                 ("ε", "steps that share noise", "error"),
                 (
@@ -736,19 +736,19 @@ def ladder() -> Row:
 
 
 def rungs_of(page: Row) -> str:
-    """The table of a ladder."""
-    lines = [
-        (
-            row["rung"],
-            ", ".join(f"`{key}: {value}`" for key, value in page["rungs"].get(row["rung"], {}).items()),
-            f"{row['perplexity']:.1f}",
-            f"{100 * row['excess']:.0f}% ({100 * row['least']:.0f} to {100 * row['greatest']:.0f})"
-            if "excess" in row
-            else "",
+    """The table of a ladder: each rung with the keys that were added since the one above it."""
+    names, lines, above = list(page["rungs"]), [], -1
+    for row in page["table"]:
+        here = names.index(row["rung"])
+        added = {k: v for name in names[above + 1 : here + 1] for k, v in page["rungs"][name].items()}
+        excess, low, high = (f"{100 * row[name]:.0f}%" for name in ("excess", "least", "greatest"))
+        spread = "" if row["seeds"] == 1 else f" ({low} to {high})"
+        keys = ", ".join(
+            f"`{key}: {value if isinstance(value, str) else f'{value:g}'}`" for key, value in added.items()
         )
-        for row in page["table"]
-    ]
-    return table(("rung", "keys", "perplexity per word", "excess"), lines)
+        lines.append((keys, f"{row['perplexity']:.1f}", f"{row['redact_only']:.1f}", excess + spread))
+        above = here
+    return table(("keys", "perplexity per word", "`redact-only`", "excess"), lines)
 
 
 def seeds_of(rows: Sequence[Row]) -> str:
