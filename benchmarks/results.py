@@ -711,12 +711,12 @@ def clipping() -> Row:
 def ladder() -> Row:
     """A recipe for ``crt``, rung by rung, and correlated noise beside none."""
     own, bands = read("ladder"), read("ladder_bands")
-    best = min(own["table"], key=lambda row: row["excess"])["rung"]
+    found = {row["rung"]: row["perplexity"] for row in own["table"]}
     return {
         **{name: own[name] for name in ("private", "epsilon", "gamma")},
         "seeds": seeds_of(own["table"]),
         "table": rungs_of(own),
-        "few_public_is_best": best == "few public",
+        "small_steps_help": found["small steps"] < min(found["pretrained"], found["public first"]),
         "bands": {
             # of one secret: a miss rate γ makes log(1 + γ(exp(ε) − 1)) of it
             "epsilon": f"{math.log1p(math.expm1(bands['epsilon']) / bands['gamma']):.1f}",
