@@ -149,7 +149,7 @@ def claims(figure: Row) -> str:
     lines = [
         (f"`{one['trainer']}`", one["claim"], "yes" if one["holds"] else "**no**")
         for one in figure["ours"]
-        if one["trainer"] in TRAINERS
+        if one["trainer"] in TRAINERS and one["holds"] is not None
     ]
     return table(("trainer", "what was looked for", "found"), lines)
 
@@ -603,7 +603,30 @@ def ldp() -> Row:
             ),
         ),
         "query": calculated["queries"][0],
+        **_dpnr(),
     }
+
+
+def _dpnr() -> Row:
+    found = read("dpnr")
+    keys = ("published", "revised", "revised_with_dropout", "sound")
+
+    def accuracy(told: Row) -> str:
+        return f"{told['value']:.3f} ({told['least']:.3f} to {told['greatest']:.3f})"
+
+    lines = [
+        (*(digits(row[key], 3) for key in keys), accuracy(row["dpnr"]), accuracy(row["gaussian"]))
+        for row in found["table"]
+    ]
+    heads = (
+        "published, not a guarantee",
+        "revised",
+        "with dropout",
+        "sound",
+        "DPNR",
+        "Gaussian, same sound ε",
+    )
+    return {"dpnr": found, "dpnr_table": table(heads, lines)}
 
 
 def best(classes: int, noise: float) -> float:
