@@ -4,12 +4,12 @@ Every command is typed as an operator types it, in a process of its own whose cl
 the night's date, so that what is kept for days is purged when it is due.  Each night finds
 a new file and a file that has grown.  One night's exporter writes another format (held, rejected, mended),
 one night is killed in the middle (the next command finishes it), one person is taken out of every run, one
-night the encryption key is changed.  At the end every run is verified, and the log lies beside the figures
+night the encryption key is changed; a night that is held by chance is approved.  At the end every run is verified, and the log lies beside the figures
 as it was read.  Prints JSON; takes minutes.
 
     python benchmarks/nights.py --out nights
     python benchmarks/nights.py --nights 14 --rows 20 --out nights      # limits need six nights before
-    python benchmarks/nights.py --rows 200 --count --out nights         # public by count, under a budget
+    python benchmarks/nights.py --rows 1200 --count --out nights         # public by count, under a budget
 
 With ``--count`` every night selects what is public anew, under a budget of one user with room for so many
 selections: one night more counts nothing.  The plan says what a year costs, by nights and by months.  Nobody
@@ -75,8 +75,11 @@ class Job:
     environment: dict[str, str]
     typed: list[dict[str, Any]] = field(default_factory=list)
 
-    def type(self, day: datetime.date, hour: str, *words: str, expect: int = 0) -> dict[str, Any]:
-        """One ``redactory`` command at that time; its JSON.  An exit code but ``expect`` ends it all."""
+    def type(self, day: datetime.date, hour: str, *words: str, expect: int | None = 0) -> dict[str, Any]:
+        """One ``redactory`` command at that time; its JSON.  An exit code but ``expect`` ends it all.
+
+        None is for what may be held: 0 or 1.
+        """
         start = time.perf_counter()
         done = subprocess.run(
             self._words(day, hour, *words, "--json"),
@@ -90,7 +93,7 @@ class Job:
         self.typed.append(
             {"day": str(day), "command": words, "exit": done.returncode, "seconds": round(seconds, 2)}
         )
-        if done.returncode != expect:
+        if done.returncode not in ((0, 1) if expect is None else (expect,)):
             raise SystemExit(f"{' '.join(words)}: exit {done.returncode}, not {expect}\n{done.stderr}")
         return json.loads(done.stdout) if done.stdout.strip() else {"error": done.stderr.strip()}
 
@@ -180,7 +183,7 @@ def _night(
     told: dict[str, Any] = {"day": str(day)}
     if number == crash:
         told["killed"] = job.killed(day, "02:00:00", job.root / "job")
-    found = job.type(day, "03:00:00", "nightly", "job.yaml", expect=1 if number == poisoned else 0)
+    found = job.type(day, "03:00:00", "nightly", "job.yaml", expect=1 if number == poisoned else None)
     told["nights"] = [
         {k: night.get(k) for k in ("run", "state", "resumed", "counts", "findings")}
         for night in found["nights"]
@@ -203,6 +206,10 @@ def _night(
             "new export format",
         )
         _write(file, part[5:], day)
+    elif found["nights"][-1]["state"] == "held":
+        # thirty nights have one or two that lie outside of what the nights before let expect, by chance
+        held, why = found["nights"][-1]["run"], ("--by", "operator", "--reason", "looked at it: chance")
+        told["approved"] = job.type(day, "08:00:00", "release", "approve", str(held), *why)
     if number == takedown:
         person = ("takedown", "--user-id", PERSON, "job")
         told["takedown"] = job.type(day, "10:00:00", *person, expect=2 if arguments.count else 0)
