@@ -487,15 +487,16 @@ def alone(network: Any, work: Work, points: EncodedPoints, pieces: Sequence[Ids]
 def physical_batches(rows: Ids, lengths: Ids, tokens: int) -> list[Ids]:
     """``rows`` cut into pieces of at most ``tokens`` padded tokens (or one row), longest rows first.
 
-    A piece of 32 rows or more ends where a row is under three quarters of its longest: that spares more
-    padding than a piece costs.  How a batch is cut changes no gradient: a clipped sum does not know it.
+    A piece of 32 rows or 2048 tokens ends where a row is under three quarters of its longest: that spares
+    more padding than a piece costs.  How a batch is cut changes no gradient: a clipped sum does not know it.
     """
     ordered = rows[np.argsort(-lengths[rows], kind="stable")]
     pieces, start = [], 0
     for place in range(1, len(ordered)):
         longest = int(lengths[ordered[start]])
         full = (place - start + 1) * longest > tokens
-        ragged = place - start >= 32 and 4 * lengths[ordered[place]] < 3 * longest
+        worth = place - start >= 32 or (place - start) * longest >= 2048
+        ragged = worth and 4 * lengths[ordered[place]] < 3 * longest
         if full or ragged:
             pieces.append(ordered[start:place])
             start = place
