@@ -1,11 +1,11 @@
 """Thirty nights of one job, as an operator has them: growth, a poisoned night, a crash, a takedown, a key.
 
 Every command is typed as an operator types it, in a process of its own whose clock is set (time-machine) to
-the night's date, so that what is kept for days is purged when it is due.  Each night finds
-a new file and a file that has grown.  One night's exporter writes another format (held, rejected, mended),
-one night is killed in the middle (the next command finishes it), one person is taken out of every run, one
-night the encryption key is changed; a night that is held by chance is approved.  At the end every run is verified, and the log lies beside the figures
-as it was read.  Prints JSON; takes minutes.
+the night's date, so that what is kept for days is purged when it is due. Each night finds a new file and a
+file that has grown. One night's exporter writes another format (held, rejected, mended), one night is
+killed in the middle (the next command finishes it), one person is taken out of every run, one night the
+encryption key is changed; a night that is held by chance is approved. At the end every run is verified, and
+the log lies beside the figures as it was read. Prints JSON; takes minutes.
 
     python benchmarks/nights.py --out nights
     python benchmarks/nights.py --nights 14 --rows 20 --out nights      # limits need six nights before

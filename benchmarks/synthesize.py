@@ -70,8 +70,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, required=True, help="a folder for runs and models")
     parser.add_argument("--only", choices=("cuad", "customersim"))
     parser.add_argument("--seeds", type=lambda given: [int(one) for one in given.split(",")], default=[1])
-    parser.add_argument("--dialogues", type=int, default=300)
-    parser.add_argument("--passes", type=int, default=40, help="of sgd over them")
+    parser.add_argument("--dialogues", type=int, default=3_000, help="that dpsgd learns from")
+    parser.add_argument("--by-heart", type=int, default=300, help="dialogues that sgd learns by heart")
+    parser.add_argument("--passes", type=int, default=12, help="of sgd over them")
     return parser.parse_args()
 
 
@@ -187,34 +188,39 @@ def cuad(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, Any]:
 
 def customersim(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, Any]:
     """What texts of a model with a guarantee show, and of one without that learnt the corpus by heart."""
-    work.mkdir(parents=True, exist_ok=True)
-    made = redactory.simulate(work / "corpus.jsonl", asked.dialogues, seed, 20, 20)
-    redactory.simulate(work / "test.jsonl", asked.dialogues, seed + 1000, 0, 1)
-    config = curated(
-        str(work / "corpus.jsonl"),
-        work / "run",
-        input={"path": str(work / "corpus.jsonl")},
-        segment={"mode": "turn"},
-    )
     found = {}
-    noisy: dict[str, Any] = {**NOISY, "sampling_rate": 0.05, "epochs": 8, "private_learning_rate": 1e-2}
-    kinds: dict[str, dict[str, Any]] = {"dpsgd": noisy, "sgd": {"epochs": asked.passes}}
-    for name, settings in kinds.items():
+    noisy: dict[str, Any] = {**NOISY, "sampling_rate": 0.02, "epochs": 10, "private_learning_rate": 1e-2}
+    kinds: dict[str, tuple[int, dict[str, Any]]] = {
+        "dpsgd": (asked.dialogues, noisy),
+        "sgd": (asked.by_heart, {"epochs": asked.passes}),
+    }
+    for name, (dialogues, settings) in kinds.items():
+        folder = work / name
+        folder.mkdir(parents=True, exist_ok=True)
+        made = redactory.simulate(folder / "corpus.jsonl", dialogues, seed, 20, 20)
+        redactory.simulate(folder / "test.jsonl", 300, seed + 1000, 0, 1)
+        config = curated(
+            str(folder / "corpus.jsonl"),
+            folder / "run",
+            input={"path": str(folder / "corpus.jsonl")},
+            segment={"mode": "turn"},
+        )
         train = {**SHARED, **LANGUAGE, "trainer": name, "tokenizer": "shipped", **settings}
-        redactory.train({**config, "train": train}, output=work / "run")
-        out = work / f"written-{name}"
+        redactory.train({**config, "train": train}, output=folder / "run")
+        out = folder / "written"
         told = redactory.synthesize(
-            work / "run", name, rows=3000, out=out, tokens=40, seed=seed, no_guarantee=name == "sgd"
+            folder / "run", name, rows=3000, out=out, tokens=40, seed=seed, no_guarantee=name == "sgd"
         )
         figures = redactory.evaluate_synthetic(
-            work / "run",
+            folder / "run",
             out,
             name,
-            test=(str(work / "test.jsonl"),),
+            test=(str(folder / "test.jsonl"),),
             canaries=made["canaries_file"],
             seed=seed,
         )
-        found[name] = {"epsilon": told["epsilon"], "holds": told["holds"], **shown(figures)}
+        found[name] = {"dialogues": dialogues, **{key: told[key] for key in ("epsilon", "holds")}}
+        found[name] |= shown(figures)
     return {**found, "speaks": found["sgd"]["above_chance"]}
 
 
