@@ -28,6 +28,7 @@ from redactory.training.data import public_occurrences, public_texts
 from redactory.training.guarantee.budget import Budget
 from redactory.training.guarantee.card import guarantee_card, guarantee_page
 from redactory.training.guarantee.compose import composed_card
+from redactory.training.ldp.encoder import SentenceEncoder
 from redactory.training.mechanism import PoissonGaussian, Relation, mechanism_from_json
 from redactory.training.settings import BudgetSettings
 from redactory.training.uedp.units import read_units
@@ -204,6 +205,13 @@ def test_noise_is_found_for_both_together(tmp_path: Path) -> None:
     made = counted_run(tmp_path, "wednesday")
     card = train_model(made, unseeded(noise_multiplier=None, epsilon=3.0))["guarantee"]
     assert 2.97 < card["epsilon_confidentiality"] <= 3.0
+
+
+def test_no_encoder_of_messages_comes_from_a_counted_run(tmp_path: Path) -> None:
+    made = counted_run(tmp_path, "thursday")
+    assert "selection" in train_model(made, unseeded(trainer="dpsgd", epochs=1))["guarantee"]
+    with pytest.raises(GuaranteeError, match="public by count, and what the selection spent"):
+        SentenceEncoder.load(made.model("dpsgd").root)
 
 
 def test_what_trains_publicly_is_the_text_and_its_noisy_number(run: RunFolder) -> None:
