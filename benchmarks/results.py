@@ -313,6 +313,36 @@ def synthetic() -> Row:
         "missed": gap > 0.10,
         "below_donated": min(errors["written_histogram_after_donated"]) > max(errors["donated_alone"]),
         "gap": f"{100 * gap:.0f}",
+        **_by_heart(own["customersim"][0]),
+    }
+
+
+def _by_heart(own: Row) -> Row:
+    """Texts of a model with a guarantee beside those of one that learnt its corpus by heart."""
+    lines = []
+    for name in ("dpsgd", "sgd"):
+        row, near, inside = own[name], own[name]["nearest"], own[name]["membership"]
+        words, found = row["next_word_accuracy"], row["canaries"]
+        lines.append(
+            (
+                f"`{name}`, {row['dialogues']:,} dialogues",
+                f"{words['written']:.3f} ({words['real']:.3f})",
+                f"{row['mauve']['written']:.2f} ({row['mauve']['real']:.2f})",
+                f"{near['value']:.3f} ({near['low']:.3f} to {near['high']:.3f})",
+                f"{inside['value']:.3f} ({inside['low']:.3f} to {inside['high']:.3f})",
+                f"{found['inserted_found']} of {found['inserted']}",
+            )
+        )
+    words, real = (own["dpsgd"]["next_word_accuracy"][key] for key in ("written", "real"))
+    heads = ("a model by", "next words right (real text)", "MAUVE (real text)")
+    attacked = ("nearest text: AUC (by chance)", "membership: AUC", "planted numbers")
+    return {
+        "customersim": table((*heads, *attacked), lines),
+        "epsilon": own["dpsgd"]["epsilon"],
+        "nothing_found": own["dpsgd"]["above_chance"] == [],
+        "speaks": own["speaks"] == ["nearest"],
+        "words_less": f"{100 * (1 - words / real):.0f}%",
+        "words_missed": words < 0.95 * real,
     }
 
 
@@ -342,12 +372,14 @@ def attacks() -> Row:
         "crt_zero_inside": all(row["difference"]["low"] <= 0 <= row["difference"]["high"] for row in of_crt),
         "no_rise": not any(one["holds"] for one in three["ours"] if "above the 95 %" in one["claim"]),
         **_long(),
-        "members": four["runs"][0]["members"],
-        "single": by_gamma(four["table"], accuracy),
-        "groups": by_gamma(five["table"], accuracy),
-        "nobody_leaks": all(
-            low <= 0.5 <= high for row in (*four["table"], *five["table"]) for low, high in row["intervals"]
-        ),
+        "membership": {
+            "facts": four["facts"],
+            "members": four["runs"][0]["members"],
+            "single": by_gamma(four["table"], accuracy),
+            "groups": by_gamma(five["table"], accuracy),
+            "sgd_leaks": above_chance("sgd", (four, five)),
+            "crt_does_not": not above_chance("crt", (four, five), some=True),
+        },
         "audit": audited["crt"],
         "audited": table(
             ("trainer", "guesses right", "ε shown, at least (Steinke et al., f-DP)", "ε stated"),
@@ -364,6 +396,12 @@ def attacks() -> Row:
         "audit_holds": all(row["holds"] for row in audited.values()),
         "exact": read("exposure"),
     }
+
+
+def above_chance(trainer: str, figures: Iterable[Row], some: bool = False) -> bool:
+    """Whether all (or ``some``) intervals of ``trainer`` lie above a fair coin."""
+    rows = (row for figure in figures for row in figure["table"] if row["trainer"] == trainer)
+    return (any if some else all)(low > 0.5 for row in rows for low, _ in row["intervals"])
 
 
 def by_gamma(rows: Sequence[Row], cell: Callable[[Row], str]) -> str:
@@ -781,18 +819,25 @@ def seeds_of(rows: Sequence[Row]) -> str:
 
 
 def expert() -> Row:
-    """Classifiers of the command beside an expert's own loop."""
-    rows = {(row["corpus"], row["method"]): row for row in read("expert")}
-    by_hand = {corpus: rows[corpus, "loop"] for corpus, method in rows if method == "loop"}
+    """Classifiers of the command beside an expert's own loop, and beside Opacus."""
+    rows = read("expert")
+    by_hand = {(row["corpus"], row["kind"]): row for row in rows if row["method"] == "loop"}
     lines = [
-        (corpus, f"`{method}`", f"{row['accuracy']:.1f} ± {row['deviation']:.1f}", f"{row['cpu']:.3f}")
-        for (corpus, method), row in rows.items()
+        (
+            row["corpus"],
+            row["kind"],
+            f"`{row['method']}`",
+            f"{row['accuracy']:.1f}" + (f" ± {row['deviation']:.1f}" if row["deviation"] else ""),
+            f"{row['cpu']:.3f}",
+        )
+        for row in rows
     ]
-    noised = [row for (_, method), row in rows.items() if method == "dpsgd"]
+    noised = [row for row in rows if row["method"] == "dpsgd"]
+    beside = [by_hand[row["corpus"], row["kind"]] for row in noised]
     return {
-        "table": table(("text", "by", "right, %", "processor seconds a step"), lines),
-        "no_worse": all(row["accuracy"] >= by_hand[row["corpus"]]["accuracy"] for row in noised),
-        "cost": spread_of(row["cpu"] / by_hand[row["corpus"]]["cpu"] for row in noised),
+        "table": table(("text", "network", "by", "right, %", "processor seconds a step"), lines),
+        "no_worse": all(a["accuracy"] >= b["accuracy"] for a, b in zip(noised, beside, strict=True)),
+        "cost": spread_of(a["cpu"] / b["cpu"] for a, b in zip(noised, beside, strict=True)),
     }
 
 

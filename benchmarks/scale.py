@@ -31,10 +31,15 @@ from typing import Any
 from scale_corpus import RecordedSpans, write_corpus
 
 DEDUPS: dict[str, dict[str, Any]] = {
-    "exact": {"mode": "exact", "across": False},
-    "exact, across": {"mode": "exact", "across": True},
-    "minhash": {"mode": "minhash", "across": False},
+    "exact": {"dedup": {"mode": "exact", "across": False}},
+    "exact, across": {"dedup": {"mode": "exact", "across": True}},
+    "minhash": {"dedup": {"mode": "minhash", "across": False}},
+    "exact, public by count": {
+        "dedup": {"mode": "exact", "across": False},
+        "route": {"by": "count", "epsilon": 1.0, "delta": 1e-6, "texts_per_user": 4},
+    },
 }
+"""What is curated; with counts, every dialogue is a user's own."""
 _EVERY = 1.0
 """Seconds between two samples of memory; of disk, ten times as long."""
 
@@ -132,7 +137,7 @@ def _measure(corpus: Path, points: int, dedup: str, workers: int) -> dict[str, A
         "segment": {"mode": "turn"},
         # no engine runs; the default ones would only be loaded
         "detect": {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}},
-        "dedup": DEDUPS[dedup],
+        **DEDUPS[dedup],
         "workers": workers,
     }
     child = subprocess.Popen(

@@ -11,6 +11,7 @@ from redactory.foundation.errors import GuaranteeError as GuaranteeError
 from redactory.foundation.errors import InputError as InputError
 from redactory.foundation.errors import RedactoryError as RedactoryError
 from redactory.foundation.errors import RunStateError as RunStateError
+from redactory.pipelines.audit import evaluate_audit as evaluate_audit
 from redactory.pipelines.choose import label_choose as label_choose
 from redactory.pipelines.config import Redaction as Redaction
 from redactory.pipelines.config import schema as schema
@@ -21,7 +22,6 @@ from redactory.pipelines.describe import describe as describe
 from redactory.pipelines.describe import explain as explain
 from redactory.pipelines.erase import purge as purge
 from redactory.pipelines.erase import takedown as takedown
-from redactory.pipelines.evaluate import evaluate_audit as evaluate_audit
 from redactory.pipelines.evaluate import evaluate_canary as evaluate_canary
 from redactory.pipelines.evaluate import evaluate_extraction as evaluate_extraction
 from redactory.pipelines.evaluate import evaluate_membership as evaluate_membership

@@ -13,18 +13,22 @@ from redactory.foundation.progress import Progress, silent
 
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
+    from redactory.training.chat import ChatCodec
     from redactory.training.model import TextClassifier
 
 _CHUNK_TEXTS, _BATCH_TEXTS = 2048, 128
 _LARGEST_EXPONENT = 700.0
 
 
-def perplexity(model: LanguageModel, texts: Sequence[str], progress: Progress = silent) -> dict[str, Any]:
+def perplexity(
+    model: LanguageModel, texts: Sequence[str], progress: Progress = silent, chat: ChatCodec | None = None
+) -> dict[str, Any]:
     """exp(- mean natural log probability of a word): the sum over all tokens of ``texts``, over their words.
 
     Words are what white space parts, characters are code points, with one more for the end of each text: both
     are counted in the texts as given, so models with different tokenizers can be compared, best by
     ``bits_per_character``.  ``perplexity`` is of a token (CRT, section 5.1), the end of a text being one.
+    With ``chat`` texts are conversations in its template, and what is counted are the turns that it learns.
     Returns {perplexity_per_word, perplexity, bits_per_character, log_prob, words, tokens, characters, texts};
     a figure too large to be a number is null, with a ``reason``.  ``InputError`` where there is no text.
     """
@@ -32,11 +36,16 @@ def perplexity(model: LanguageModel, texts: Sequence[str], progress: Progress = 
         raise InputError(
             "the held-out corpus (evaluate.test, --test) has no points to measure on; give another"
         )
-    log_prob, tokens, words = 0.0, 0, sum(len(text.split()) for text in texts)
-    characters = sum(len(text) + 1 for text in texts)
+    said = [part for text in texts for part in ([text] if chat is None else chat.learnt(text))]
+    log_prob, tokens, words = 0.0, 0, sum(len(part.split()) for part in said)
+    characters = sum(len(part) + 1 for part in said)
     for start in range(0, len(texts), _CHUNK_TEXTS):
         chunk = texts[start : start + _CHUNK_TEXTS]
-        for scores in model.token_log_probs(chunk, batch_size=_BATCH_TEXTS):
+        every = model.token_log_probs(chunk, batch_size=_BATCH_TEXTS)
+        for text, scores in zip(chunk, every, strict=True):
+            if chat is not None:
+                # behind a conversation stands one more end, which nobody learnt
+                scores = scores[[*chat.encoded(text)[1], False]]
             log_prob += float(scores.sum())
             tokens += len(scores)
         progress("perplexity", start + len(chunk), len(texts), "texts")
@@ -48,7 +57,9 @@ def perplexity(model: LanguageModel, texts: Sequence[str], progress: Progress = 
     result: dict[str, Any] = {
         "perplexity_per_word": exponential(words),
         "perplexity": exponential(tokens),
-        "bits_per_character": -log_prob / characters / math.log(2) if math.isfinite(log_prob) else None,
+        "bits_per_character": -log_prob / characters / math.log(2)
+        if characters and math.isfinite(log_prob)
+        else None,
         "log_prob": log_prob if math.isfinite(log_prob) else None,
         "words": words,
         "tokens": tokens,

@@ -1,21 +1,20 @@
-"""What a trained model knows: of held-out text, of planted canaries, of secrets; and its one-run audit."""
+"""What a trained model knows: of held-out text, of planted canaries, of secrets; what it wrote."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from redactory.evaluation import plots
 from redactory.evaluation.labelled import labelled_points, labelled_rows
 from redactory.evaluation.linkage import ValueSearch
 from redactory.evaluation.membership import SecretSentence, commonest_label, member_texts
-from redactory.evaluation.one_run_audit import Coins, Form, coins_file, read_coins
 from redactory.evaluation.report import write_report
 from redactory.evaluation.utility import accuracy, perplexity
 from redactory.foundation.canonical import file_sha256
@@ -28,7 +27,7 @@ from redactory.pipelines.models import named_model, require_training_packages, s
 from redactory.pipelines.policy import detect_fates
 from redactory.pipelines.readers import Document, InputSettings, find_sources, read_documents
 from redactory.pipelines.sealed import sealed
-from redactory.pipelines.segment import Cutter, is_role, of_parts, segmenter
+from redactory.pipelines.segment import Cutter, Segment, is_role, of_parts, segmenter, turns_of
 from redactory.redaction import RunFolder, part_rows, parts, read_manifest
 from redactory.redaction.folder import SyntheticFolder
 from redactory.redaction.shards import CLASS, ROLE, read_batches, read_column
@@ -36,6 +35,7 @@ from redactory.training.settings import TRAINERS
 
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
+    from redactory.training.chat import ChatCodec
 
 CLASSIFY, NEXT_WORD = "classify", "next-word"
 PROMPT_WORDS, MOST_PROMPTS, MOST_COMPARED = 4, 1_000, 2_000
@@ -55,16 +55,19 @@ class Evaluated:
     trained: Result
 
     @classmethod
-    def open(cls, run: str | Path, model: str | None) -> Evaluated:
-        """One of the finished models of a finished run: ``model``, or the one that is configured."""
+    def open(cls, run: str | Path, model: str | None, chats: bool = False) -> Evaluated:
+        """One of the finished models of a finished run: ``model``, or the one that is configured.
+
+        ``ConfigurationError`` for a chat model where these are not asked for (``chats``).
+        """
         folder = RunFolder(Path(run))
         curated, name = read_manifest(folder), named_model(folder, model)
         require_training_packages()
         trained = read_manifest(folder.model(name))
-        if trained["settings"].get("chat"):
+        if trained["settings"].get("chat") and not chats:
             raise ConfigurationError(
                 f"evaluate: {name} was trained on conversations (train.chat), and would be asked for "
-                "examples of the run by themselves: its loss is measured by train.held_out"
+                "examples of the run by themselves: evaluate model measures it"
             )
         return cls(folder, name, curated, trained)
 
@@ -98,13 +101,37 @@ class Evaluated:
 
     def originals(self) -> Iterator[str]:
         """The texts of the run's vault."""
-        return _texts_in(self.run.vault)
+        return texts_in(self.run.vault)
 
     def held_out(self, paths: Sequence[str], *optional: str) -> Iterator[tuple[str, str | None, str | None]]:
         """The text, class and role of every point of a held-out corpus, cut as the run's own is.
 
         A manifest names every column, and one that is named must be there; of ``optional`` none is read.
         """
+        for entry, points in self._documents(paths, optional):
+            for point in points:
+                yield point.text, entry.label, point.speaker if is_role(point.speaker) else None
+
+    def conversations(self, paths: Sequence[str]) -> tuple[list[str], list[str]]:
+        """What a chat model is asked of a held-out corpus, as it is and masked: conversations, or turns.
+
+        Examples of one turn are joined by a space, as the model has learnt them.
+        """
+        found = [
+            [(turn, role, point.text) for (turn, role), point in zip(turns_of(points), points, strict=True)]
+            for _, points in self._documents(paths, ("id", "user", "label"))
+        ]
+        if self.trained["settings"]["chat"]["example"] == "turn":
+            found = [[point] for points in found for point in points]
+        given = [text for points in found for _, _, text in points]
+        masked = iter([text for _, text in detect_fates(self.curated)(given)])
+        hidden = [[(turn, role, next(masked)) for turn, role, _ in points] for points in found]
+        as_is, as_masked = ([_conversation(points) for points in each] for each in (found, hidden))
+        return as_is, as_masked
+
+    def _documents(
+        self, paths: Sequence[str], optional: Sequence[str]
+    ) -> Iterator[tuple[Document, list[Segment]]]:
         given = self.curated["configuration"]["input"].items()
         never = ("keep", "accept_personal", "keep_order", *optional)
         columns = {key: value for key, value in given if key not in never}
@@ -113,9 +140,7 @@ class Evaluated:
         for source in find_sources(settings.path, settings.format, key="evaluate.test"):
             for entry in read_documents(source, settings):
                 if isinstance(entry, Document):
-                    for segment in cut(entry.text):
-                        role = segment.speaker if is_role(segment.speaker) else None
-                        yield segment.text, entry.label, role
+                    yield entry, cut(entry.text)
 
     @property
     def unlabelled(self) -> tuple[str, ...]:
@@ -183,7 +208,16 @@ def task_of(manifest: Mapping[str, Any]) -> str:
     return str(manifest["settings"].get("task", NEXT_WORD))
 
 
-def _texts_in(folder: Path) -> Iterator[str]:
+def _conversation(points: Sequence[tuple[int, str | None, str]]) -> str:
+    """The points of one document, each with its turn and role, as one text."""
+    from redactory.training.chat import joined
+
+    by_turn = groupby(points, lambda point: point[:2])
+    return joined((role, " ".join(text for _, _, text in said)) for (_, role), said in by_turn)
+
+
+def texts_in(folder: Path) -> Iterator[str]:
+    """The texts of a data folder of a run, in order, a row group at a time."""
     return (text for batch in read_batches(folder, ["text"]) for text in batch.column(0).to_pylist())
 
 
@@ -194,14 +228,21 @@ def evaluate_model(
 
     ``test`` (the run's ``evaluate.test`` by default) is in the columns and segments of the run's
     configuration. Returns {as_is, masked} of :func:`redactory.evaluation.utility.perplexity`, or
-    :func:`redactory.evaluation.utility.accuracy`, each point having its row's class.
+    :func:`redactory.evaluation.utility.accuracy`, each point having its row's class.  Of a chat model the
+    texts are conversations, or turns where it learnt these, and what counts is what it learnt to say.
     """
-    own = Evaluated.open(run, model)
+    own = Evaluated.open(run, model, chats=True)
     paths = own.configured("test", test, "a held-out corpus there, or with --test")
 
     def of_words() -> Result:
         from redactory.training.data import with_role
 
+        if chat := own.trained["settings"].get("chat"):
+            with waiting(progress, "mask by the policies"):
+                both = dict(zip(("as_is", "masked"), own.conversations(paths), strict=True))
+            trained = own.load()
+            codec = replace(cast("ChatCodec", trained.tokenizer), learn=chat["loss_on"])
+            return {name: perplexity(trained, given, progress, codec) for name, given in both.items()}
         found = list(own.held_out(paths, "id", "user", *own.unlabelled))
         texts = [text for text, _, _ in found]
         with waiting(progress, "mask by the policies"):
@@ -453,128 +494,3 @@ def evaluate_synthetic(
             }
 
     return own.keep("synthetic", measure)
-
-
-# The least epsilon that a model shows, beside the most that its guarantee states.
-
-
-def evaluate_audit(
-    run: str | Path,
-    model: str | None = None,
-    *,
-    coins: str | Path | None = None,
-    confidence: float = 0.95,
-    progress: Progress = silent,
-) -> Result:
-    """Guess the coins of the planted canaries from a model, and bound its epsilon from below.
-
-    ``coins`` is the file of ``audit_plant``, by default the one beside the run's input. Returns {form,
-    planted, standing, public, epsilon_upper, upper_field, comparable, reason, holds, guarantee_p_value} and
-    :func:`redactory.evaluation.one_run_audit.audit_scores`. ``holds`` is false where ``epsilon_lower`` is
-    above ``epsilon_upper``, the card's figure: to a true guarantee that happens with probability at most 1 -
-    ``confidence``. ``guarantee_p_value`` is a sharper test, by the whole privacy curve of the ledger's
-    mechanism; null where there is none of one row. ``InputError`` where no planted sentence stands in the
-    run.
-    """
-    own = Evaluated.open(run, model)
-    if coins is None:
-        paths = own.curated["configuration"]["input"]["path"]
-        beside = [file for path in paths if (file := coins_file(Path(path))).is_file()]
-        if len(beside) != 1:
-            number = len(beside) or "no"
-            raise ConfigurationError(
-                f"coins: {number} .coins.json beside the run's input; name the file with --coins"
-            )
-        coins = beside[0]
-    planted = read_coins(Path(coins))
-
-    def measure() -> Result:
-        from redactory.evaluation.one_run_audit import audit_scores
-        from redactory.training import guarantee_card
-
-        card, sentences = guarantee_card(own.run, own.name), list(planted.planted())
-        there, public = (set(sentences).intersection(_texts_in(f)) for f in (own.run.vault, own.run.public))
-        if not there:
-            raise InputError(
-                "coins: none of the planted sentences stands in this run; was the planted copy curated?"
-            )
-        where = {
-            "planted": len(sentences),
-            "standing": sum(sentence in there for sentence in sentences),
-            "public": sum(sentence in public for sentence in sentences),
-        }
-        scores = _guesses(own.load(), planted, progress)
-        found = audit_scores(scores, np.array(planted.coins), card["delta"], confidence)
-        upper = upper_bound_of(card, planted.form, where["public"])
-        return {
-            "form": planted.form,
-            **where,
-            **found,
-            **upper,
-            "holds": not upper["comparable"] or found["epsilon_lower"] <= upper["epsilon_upper"],
-            "guarantee_p_value": _p_value(own.run, own.name, found, upper["upper_field"]),
-        }
-
-    return own.keep("audit", measure)
-
-
-def _guesses(model: LanguageModel, coins: Coins, progress: Progress) -> NDArray[np.float64]:
-    """A score a canary, positive where the model speaks for a true coin: float64 [m].
-
-    ``pair``: by how much likelier the first number's sentence is than the second's.  Else: by how much
-    likelier the number's sentence is than half of all numbers' are, of which about half were planted.
-    """
-    texts = [coins.sentence(digits) for pair in coins.numbers for digits in pair]
-    found = np.array([one.sum() for one in model.token_log_probs(texts)])
-    progress("audit", len(texts), len(texts), "sentences")
-    first, second = found[0::2], found[1::2]
-    scores = np.asarray(first - (second if coins.form == "pair" else np.median(first)))
-    if not np.isfinite(scores).all():
-        raise InputError("audit: the model gives some canary no probability that a float can hold")
-    return scores
-
-
-def upper_bound_of(card: Mapping[str, Any], form: Form, public: int) -> Result:
-    """{epsilon_upper, upper_field, comparable, reason} of a guarantee card for canaries of this ``form``.
-
-    A secret's two worlds are numbers exchanged (``epsilon_substitution``) or a number and its mask
-    (``epsilon``); a user's are that user and nobody (``epsilon_sound``).  ``public`` canaries stand in public
-    points of the run.
-    """
-    field = {"pair": "epsilon_substitution", "masked": "epsilon", "absent": "epsilon_sound"}[form]
-    of_units, reason = "epsilon_sound" in card, None
-    if card.get(field if field in card else "epsilon") is None:
-        reason = card["reasons"].get(field) or card["reasons"].get("epsilon") or "the card states no epsilon"
-    elif of_units and (form != "absent" or card["protect"] not in ("users", "both", "either")):
-        reason = "the guarantee compares units that are there or not: plant form absent, for users"
-    elif not of_units and form == "absent":
-        reason = "the guarantee compares a secret with another or with its mask: plant form pair or masked"
-    elif public and TRAINERS[card["trainer"]].by_policy:
-        reason = f"{public} canaries stand in public points, for which nothing is promised"
-    return {
-        "epsilon_upper": None if reason else card.get(field),
-        "upper_field": None if reason else field,
-        "comparable": reason is None,
-        "reason": reason,
-    }
-
-
-def _p_value(run: RunFolder, name: str, found: Mapping[str, Any], upper_field: str | None) -> float | None:
-    """By the best share, times the number of shares; None where a mechanism has no curve of one row."""
-    from redactory.evaluation.one_run_audit import curve_level, curve_p_value
-    from redactory.training.accounting import Spending
-    from redactory.training.accounting.figures import privacy_curve
-    from redactory.training.guarantee.spec import START, ledger_facts
-    from redactory.training.mechanism import PoissonGaussian, Relation
-
-    facts, manifest = ledger_facts(run, run.model(name)), read_manifest(run)
-    rows = facts.spec(manifest["dedup"]).rows
-    if START in (facts.base or {}) or "route" in manifest:
-        return None  # of these steps alone the curve would be too low
-    of_secrets = upper_field in ("epsilon_substitution", "epsilon")
-    if not of_secrets or not isinstance(facts.mechanism, PoissonGaussian) or rows > 1:
-        return None
-    relation = Relation.SUBSTITUTION if upper_field == "epsilon_substitution" else facts.trainer.relation
-    level = curve_level(privacy_curve((Spending(facts.mechanism, facts.steps),), relation))
-    every = [curve_p_value(found["canaries"], s["guesses"], s["correct"], level) for s in found["by_share"]]
-    return min(1.0, len(every) * min(every))

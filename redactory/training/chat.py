@@ -184,11 +184,13 @@ class ChatCodec:
         """Of a text by itself, as in the tokenizer."""
         return self.inner.places(text)
 
+    def learnt(self, text: str) -> list[str]:
+        """The turns of a conversation that are learnt."""
+        return [said for role, said in turns(text) if self.learn == "all" or role == ASSISTANT]
+
     def words(self, text: str) -> int:
         """How many words of a conversation are learnt."""
-        return sum(
-            len(said.split()) for role, said in turns(text) if self.learn == "all" or role == ASSISTANT
-        )
+        return sum(len(said.split()) for said in self.learnt(text))
 
     def encoded(self, text: str) -> tuple[list[int], list[bool]]:
         """The ids of a conversation, and which of them are learnt."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError
 from redactory.redaction import MASK, ModelFolder, RunFolder
 from redactory.training import load_model
-from redactory.training.chat import prompt, turns
-from redactory.training.data import conversations, texts
+from redactory.training.chat import joined, prompt, turns
+from redactory.training.data import EncodedPoints, conversations, texts
 from redactory.training.settings import TrainSettings
 from redactory.training.tokenizer import FolderTokenizer
 from redactory.training.uedp.units import Originals, read_units
@@ -128,8 +129,26 @@ def test_a_model_answers_until_its_turn_ends(made: Any) -> None:
     ids = library.from_pretrained(folder).apply_chat_template(chat(1)[:3], add_generation_prompt=True)
     trained = load_model(ModelFolder(folder))
     assert list(ids["input_ids"]) == trained.tokenizer.encode(prompt(chat(1)[:3]))
-    with pytest.raises(ConfigurationError, match="is measured by train"):
-        redactory.evaluate_model(run.root, "answers", test=["nothing.jsonl"])
+    with pytest.raises(ConfigurationError, match="evaluate model measures it"):
+        redactory.evaluate_canary(run.root, "answers", canaries="nothing.json")
+
+
+def test_a_chat_model_is_measured_by_what_it_says_in_held_out_text(
+    made: Any, tmp_path: Path
+) -> None:
+    config, run = made
+    redactory.train({**config, "train": {**SMALL, "trainer": "sgd", "name": "measured"}})
+    test = str(write_rows(tmp_path / "test.jsonl", [{"messages": chat(i)} for i in (1, 2, 4)]))
+    found = redactory.evaluate_model(run.root, "measured", test=[test])["as_is"]
+    assert (found["texts"], found["words"]) == (3, 3 * len(f"{THANKS} good bye".split()))
+    trained = load_model(run.model("measured"))
+    codec = dataclasses.replace(trained.tokenizer, learn="assistant")
+    said = [joined((turn["role"], turn["content"]) for turn in chat(i)) for i in (1, 2, 4)]
+    points = EncodedPoints.from_texts(said, codec, None)
+    assert points.learnt is not None
+    assert found["tokens"] == points.learnt.sum()
+    losses = trained.network.point_losses(points.batch(range(3)))
+    assert found["log_prob"] == pytest.approx(-float(losses.detach().sum()), rel=1e-5)
 
 
 def test_a_pretrained_folder_speaks_its_own_template(made: Any, tmp_path: Path) -> None:

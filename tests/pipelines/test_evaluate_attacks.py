@@ -17,7 +17,7 @@ from redactory.evaluation.one_run_audit import coins_file, read_coins
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import read_json
-from redactory.pipelines.evaluate import upper_bound_of
+from redactory.pipelines.audit import upper_bound_of
 from redactory.redaction import RunFolder
 from redactory.training.mechanism import PoissonGaussian
 from tests.pipelines.support import DigitDetector, write_rows

@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 
 import redactory
 from redactory.foundation.errors import GuaranteeError
-from redactory.pipelines.evaluate import _p_value
+from redactory.pipelines.audit import audit_p_value
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import read_manifest, seal
@@ -122,7 +122,7 @@ def test_the_card_has_a_figure_for_every_secret_and_no_detector(run: RunFolder) 
     # for somebody whom no detector helps, in words
     assert "What this person alone wrote is not public, but for a chance of at most 1e-06" in page
     assert "are the same in both worlds" not in page
-    assert _p_value(run, "crt", {"canaries": 9, "by_share": []}, "epsilon") is None
+    assert audit_p_value(run, "crt", {"canaries": 9, "by_share": []}, "epsilon") is None
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import torch
 import redactory
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.records import read_records
-from redactory.pipelines.evaluate import _p_value
+from redactory.pipelines.audit import audit_p_value
 from redactory.redaction.folder import RunFolder
 from redactory.training import RecallMeasurement, load_model, train_model
 from redactory.training.accounting import Spending, epsilon_of
@@ -67,7 +67,7 @@ def test_a_plan_and_an_audit_know_of_the_first_stage(staged: RunFolder, tmp_path
     with pytest.raises(ConfigurationError, match="first is a model of another run"):
         redactory.plan(config, output=tmp_path / "elsewhere")
     found = {"canaries": 10, "by_share": [{"guesses": 10, "correct": 5}]}
-    levels = [_p_value(staged, name, found, "epsilon") for name in ("first", "second")]
+    levels = [audit_p_value(staged, name, found, "epsilon") for name in ("first", "second")]
     assert levels == [pytest.approx(1.0), None]
 
 

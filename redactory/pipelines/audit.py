@@ -1,0 +1,144 @@
+"""The audit of one training: the least epsilon that a model shows, beside what its guarantee states."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from redactory.evaluation.one_run_audit import Coins, Form, coins_file, read_coins
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.progress import Progress, silent
+from redactory.pipelines.evaluate import Evaluated, Result, texts_in
+from redactory.redaction import RunFolder, read_manifest
+from redactory.training.settings import TRAINERS
+
+if TYPE_CHECKING:
+    from redactory.training import LanguageModel
+
+
+def evaluate_audit(
+    run: str | Path,
+    model: str | None = None,
+    *,
+    coins: str | Path | None = None,
+    confidence: float = 0.95,
+    progress: Progress = silent,
+) -> Result:
+    """Guess the coins of the planted canaries from a model, and bound its epsilon from below.
+
+    ``coins`` is the file of ``audit_plant``, by default the one beside the run's input. Returns {form,
+    planted, standing, public, epsilon_upper, upper_field, comparable, reason, holds, guarantee_p_value} and
+    :func:`redactory.evaluation.one_run_audit.audit_scores`. ``holds`` is false where ``epsilon_lower`` is
+    above ``epsilon_upper``, the card's figure: to a true guarantee that happens with probability at most 1 -
+    ``confidence``. ``guarantee_p_value`` is a sharper test, by the whole privacy curve of the ledger's
+    mechanism; null where there is none of one row. ``InputError`` where no planted sentence stands in the
+    run.
+    """
+    own = Evaluated.open(run, model)
+    if coins is None:
+        paths = own.curated["configuration"]["input"]["path"]
+        beside = [file for path in paths if (file := coins_file(Path(path))).is_file()]
+        if len(beside) != 1:
+            number = len(beside) or "no"
+            raise ConfigurationError(
+                f"coins: {number} .coins.json beside the run's input; name the file with --coins"
+            )
+        coins = beside[0]
+    planted = read_coins(Path(coins))
+
+    def measure() -> Result:
+        from redactory.evaluation.one_run_audit import audit_scores
+        from redactory.training import guarantee_card
+
+        card, sentences = guarantee_card(own.run, own.name), list(planted.planted())
+        there, public = (set(sentences).intersection(texts_in(f)) for f in (own.run.vault, own.run.public))
+        if not there:
+            raise InputError(
+                "coins: none of the planted sentences stands in this run; was the planted copy curated?"
+            )
+        where = {
+            "planted": len(sentences),
+            "standing": sum(sentence in there for sentence in sentences),
+            "public": sum(sentence in public for sentence in sentences),
+        }
+        scores = _guesses(own.load(), planted, progress)
+        found = audit_scores(scores, np.array(planted.coins), card["delta"], confidence)
+        upper = upper_bound_of(card, planted.form, where["public"])
+        return {
+            "form": planted.form,
+            **where,
+            **found,
+            **upper,
+            "holds": not upper["comparable"] or found["epsilon_lower"] <= upper["epsilon_upper"],
+            "guarantee_p_value": audit_p_value(own.run, own.name, found, upper["upper_field"]),
+        }
+
+    return own.keep("audit", measure)
+
+
+def _guesses(model: LanguageModel, coins: Coins, progress: Progress) -> NDArray[np.float64]:
+    """A score a canary, positive where the model speaks for a true coin: float64 [m].
+
+    ``pair``: by how much likelier the first number's sentence is than the second's.  Else: by how much
+    likelier the number's sentence is than half of all numbers' are, of which about half were planted.
+    """
+    texts = [coins.sentence(digits) for pair in coins.numbers for digits in pair]
+    found = np.array([one.sum() for one in model.token_log_probs(texts)])
+    progress("audit", len(texts), len(texts), "sentences")
+    first, second = found[0::2], found[1::2]
+    scores = np.asarray(first - (second if coins.form == "pair" else np.median(first)))
+    if not np.isfinite(scores).all():
+        raise InputError("audit: the model gives some canary no probability that a float can hold")
+    return scores
+
+
+def upper_bound_of(card: Mapping[str, Any], form: Form, public: int) -> Result:
+    """{epsilon_upper, upper_field, comparable, reason} of a guarantee card for canaries of this ``form``.
+
+    A secret's two worlds are numbers exchanged (``epsilon_substitution``) or a number and its mask
+    (``epsilon``); a user's are that user and nobody (``epsilon_sound``).  ``public`` canaries stand in public
+    points of the run.
+    """
+    field = {"pair": "epsilon_substitution", "masked": "epsilon", "absent": "epsilon_sound"}[form]
+    of_units, reason = "epsilon_sound" in card, None
+    if card.get(field if field in card else "epsilon") is None:
+        reason = card["reasons"].get(field) or card["reasons"].get("epsilon") or "the card states no epsilon"
+    elif of_units and (form != "absent" or card["protect"] not in ("users", "both", "either")):
+        reason = "the guarantee compares units that are there or not: plant form absent, for users"
+    elif not of_units and form == "absent":
+        reason = "the guarantee compares a secret with another or with its mask: plant form pair or masked"
+    elif public and TRAINERS[card["trainer"]].by_policy:
+        reason = f"{public} canaries stand in public points, for which nothing is promised"
+    return {
+        "epsilon_upper": None if reason else card.get(field),
+        "upper_field": None if reason else field,
+        "comparable": reason is None,
+        "reason": reason,
+    }
+
+
+def audit_p_value(
+    run: RunFolder, name: str, found: Mapping[str, Any], upper_field: str | None
+) -> float | None:
+    """By the best share, times the number of shares; None where a mechanism has no curve of one row."""
+    from redactory.evaluation.one_run_audit import curve_level, curve_p_value
+    from redactory.training.accounting import Spending
+    from redactory.training.accounting.figures import privacy_curve
+    from redactory.training.guarantee.spec import START, ledger_facts
+    from redactory.training.mechanism import PoissonGaussian, Relation
+
+    facts, manifest = ledger_facts(run, run.model(name)), read_manifest(run)
+    rows = facts.spec(manifest["dedup"]).rows
+    if START in (facts.base or {}) or "route" in manifest:
+        return None  # of these steps alone the curve would be too low
+    of_secrets = upper_field in ("epsilon_substitution", "epsilon")
+    if not of_secrets or not isinstance(facts.mechanism, PoissonGaussian) or rows > 1:
+        return None
+    relation = Relation.SUBSTITUTION if upper_field == "epsilon_substitution" else facts.trainer.relation
+    level = curve_level(privacy_curve((Spending(facts.mechanism, facts.steps),), relation))
+    every = [curve_p_value(found["canaries"], s["guesses"], s["correct"], level) for s in found["by_share"]]
+    return min(1.0, len(every) * min(every))
