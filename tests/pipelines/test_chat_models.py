@@ -133,9 +133,7 @@ def test_a_model_answers_until_its_turn_ends(made: Any) -> None:
         redactory.evaluate_canary(run.root, "answers", canaries="nothing.json")
 
 
-def test_a_chat_model_is_measured_by_what_it_says_in_held_out_text(
-    made: Any, tmp_path: Path
-) -> None:
+def test_a_chat_model_is_measured_by_what_it_says_in_held_out_text(made: Any, tmp_path: Path) -> None:
     config, run = made
     redactory.train({**config, "train": {**SMALL, "trainer": "sgd", "name": "measured"}})
     test = str(write_rows(tmp_path / "test.jsonl", [{"messages": chat(i)} for i in (1, 2, 4)]))

@@ -52,6 +52,12 @@ def test_a_remark_stands_where_the_divisor_is_far_from_what_is_drawn(
         ({}, {}, None),
         ({}, {"points": 100, "plain": 32, "parameters": 10}, None),
         ({"expected_batch_size": 256}, {"points": 63}, r"draws 6\.3 points .* stated 40\.6 times too small"),
+        (
+            {"expected_batch_size": 256},
+            {"points": 63, "at_most": True},
+            r"draws at most 6\.3 points .* of at most 63\): .* at least 40\.6 times too small",
+        ),
+        ({}, {"points": 9_000, "at_most": True}, None),
         (CUT, {"points": 300}, "truncated_batch_size is 20, .* draw 30 points"),
         (CUT, {"points": 300}, "dataset_size is 100, and there are 300 noised"),
         ({"public_batch_size": 8}, {"plain": 7}, "public_batch_size is 8, and 7 points"),

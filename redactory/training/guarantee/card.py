@@ -72,7 +72,8 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
     folder = run.model(name)
     count = None if getattr(facts.settings.model, "lora", None) else parameters_in(folder)
     points = points_in_both_worlds(spec, manifest.get("counts", {}))
-    return {**card, "remarks": remarks(spec, Facts(points, parameters=count, curve=curve_of(folder)))}
+    told = Facts(points, parameters=count, curve=curve_of(folder), at_most=True)
+    return {**card, "remarks": remarks(spec, told)}
 
 
 def points_card(

@@ -29,7 +29,8 @@ class Facts:
 
     ``points`` are those that noisy steps draw from, ``plain`` those learnt without noise, ``users`` those of
     the corpus; ``parameters`` is the number of trainable ones, at most.  ``curve`` are the rows of what was
-    measured on held-out text (:mod:`redactory.training.held_out`).
+    measured on held-out text (:mod:`redactory.training.held_out`).  ``at_most``: ``points`` are no fewer,
+    but may be more, than there are.
     """
 
     points: int | None = None
@@ -37,6 +38,7 @@ class Facts:
     users: int | None = None
     parameters: int | None = None
     curve: Sequence[Mapping[str, Any]] = ()
+    at_most: bool = False
 
 
 def remarks(spec: TrainingSpec, facts: Facts) -> list[str]:
@@ -87,23 +89,26 @@ def _batch(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
     if facts.points is None or spec.mechanism is None or spec.trainer.samples_users:
         return
     rate, batch = spec.settings.sampling_rate, spec.settings.expected_batch_size
-    draws = rate * facts.points
-    drawn = f"draws {_some(draws)} on average (train.sampling_rate {rate:g} of {facts.points:,})"
+    draws, most = rate * facts.points, "at most " if facts.at_most else ""
+    drawn = f"draws {most}{_some(draws)} on average (train.sampling_rate {rate:g} of {most}{facts.points:,})"
+    # where there may be fewer, no batch is known to be too small
+    small = batch < draws / _FAR and not facts.at_most
     if draws < 1.0:
         yield f"a noisy step {drawn}: many steps are noise alone; raise train.sampling_rate"
-    elif not draws / _FAR <= batch <= draws * _FAR:
+    elif small or batch > draws * _FAR:
         times = max(batch / draws, draws / batch)
-        ratio, steps = ("small", "short") if batch > draws else ("large", "long")
+        ratio, steps, least = ("large", "long", "") if small else ("small", "short", most and "at least ")
         yield (
             f"train.expected_batch_size is {batch:g}, and a noisy step {drawn}: noise_to_batch is stated "
-            f"{times:,.3g} times too {ratio}, and with optimizer sgd steps are as much too {steps} (adam "
-            "is not affected); give it the rate times the points that you expect of such text, not this count"
+            f"{least}{times:,.3g} times too {ratio}, and with optimizer sgd steps are as much too {steps} "
+            "(adam is not affected); give it the rate times the points that you expect of such text, not this "
+            "count"
         )
 
 
 def _bounds(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
     own, points = spec.settings, facts.points
-    if points is None or own.truncated_batch_size is None:
+    if points is None or own.truncated_batch_size is None or facts.at_most:
         return
     draws = own.sampling_rate * points
     if draws > own.truncated_batch_size:
