@@ -101,8 +101,8 @@ def _batch(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
         yield (
             f"train.expected_batch_size is {batch:g}, and a noisy step {drawn}: noise_to_batch is stated "
             f"{least}{times:,.3g} times too {ratio}, and with optimizer sgd steps are as much too {steps} "
-            "(adam is not affected); give it the rate times the points that you expect of such text, not this "
-            "count"
+            "(adam is not affected); give it the rate times the points that you expect of such text, not "
+            "this count"
         )
 
 
