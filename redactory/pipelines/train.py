@@ -127,7 +127,7 @@ def vocabulary_seen(config: Config) -> tuple[dict[str, Any] | None, list[str]]:
         public = PublicText(own.public_text, columns.get("text") or "text", columns.get("label") or "label")
     found = vocabulary_of(run, own, public)
     fit = fit_of(found, public_texts_of(run, own, public), own.max_tokens)
-    return {**found.record(), "fit": fit}, fit_remarks(fit)
+    return {**found.record(), "fit": fit}, fit_remarks(fit, getattr(own.model, "folder", None) is not None)
 
 
 def points_learnt(run: RunFolder, settings: TrainSettings) -> tuple[int | None, int | None]:

@@ -172,15 +172,20 @@ def public_texts_of(
     return lambda: map(as_lines, public_texts(run, settings.reading))
 
 
-def fit_remarks(fit: Mapping[str, Any]) -> list[str]:
-    """What is odd about a fit of :func:`fit_of`; a sentence each."""
+def fit_remarks(fit: Mapping[str, Any], of_folder: bool = False) -> list[str]:
+    """What is odd about a fit of :func:`fit_of`; a sentence each.  ``of_folder``: the model brought it."""
     a_word, cut = fit.get("tokens_per_word"), fit.get("cut")
     found = []
     if a_word is not None and a_word > MOST_TOKENS_A_WORD:
+        mend = (
+            "a folder whose tokenizer was made for such text would take fewer"
+            if of_folder
+            else "give text of the same kind as train.public_text, a tokenizer of its language as "
+            "train.tokenizer, or raise train.vocabulary_size"
+        )
         found.append(
             f"a word of public text takes {a_word:.2f} tokens, and {fit['spelled_out']:.0%} of the words are "
-            "spelled out: give text of the same kind as train.public_text, a tokenizer of its language as "
-            "train.tokenizer, or raise train.vocabulary_size"
+            f"spelled out: {mend}"
         )
     if cut is not None and cut > MOST_CUT:
         found.append(

@@ -54,8 +54,10 @@ def test_the_shipped_list_serves_alone() -> None:
 
 def test_a_vocabulary_that_does_not_fit_is_told() -> None:
     found = vocabulary_of(None, settings(tokenizer="shipped", vocabulary_size=50), None)
-    spelled, cut = fit_remarks(fit_of(found, lambda: ["zyzzyva qoph " * 9], 8))
-    assert "tokens" in spelled
+    fit = fit_of(found, lambda: ["zyzzyva qoph " * 9], 8)
+    spelled, cut = fit_remarks(fit)
+    assert "give text of the same kind as train.public_text" in spelled
+    assert "train." not in fit_remarks(fit, of_folder=True)[0]
     assert "100% of the public texts are longer" in cut
 
 
