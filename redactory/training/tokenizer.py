@@ -358,10 +358,16 @@ class FolderTokenizer:
         # a file that is no tokenizer's is told by a bare Exception
         except Exception as error:
             raise ConfigurationError(
-                f"{key}: no tokenizer can be read from {folder.name} ({type(error).__name__})"
+                f"{key}: no tokenizer can be read from {folder.name} ({type(error).__name__}); is it there?"
             ) from None
         if not inner.is_fast:
             raise ConfigurationError(f"{key}: {folder.name} needs a fast tokenizer (tokenizer.json)")
+        # of a folder with a model alone the library makes one without a word
+        if set(inner.get_vocab()) <= set(inner.all_special_tokens):
+            raise ConfigurationError(
+                f"{key}: {folder.name} holds no tokenizer, or one without a word; put the model's own there "
+                "(its save_pretrained)"
+            )
         if len(inner.encode(MASK, add_special_tokens=False)) != 1:
             inner.add_special_tokens({"additional_special_tokens": [MASK]})
         if single_digits:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,9 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from redactory.foundation.errors import ConfigurationError
 from redactory.redaction.mask import MASK
 from redactory.training import Tokenizer
-from redactory.training.tokenizer import digest_of
+from redactory.training.tokenizer import FolderTokenizer, digest_of
+from tests.training.tiny_folders import causal_folder
 
 PUBLIC = ["My name is on the order.", "the order is late", "My ID card", "Füße und Straße Straße", "x² m²"]
 TOKENIZER = Tokenizer.from_texts(PUBLIC, size=100)
@@ -107,3 +110,13 @@ def test_a_lone_surrogate_is_refused_without_quoting_the_text() -> None:
     with pytest.raises(ValueError, match="lone surrogate") as caught:
         TOKENIZER.encode("secret \ud800")
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_a_model_without_its_tokenizer_is_refused(kind: str, tmp_path: Path) -> None:
+    """The library makes an empty one of it, with which a training would learn nothing and say so nowhere."""
+    folder = causal_folder(tmp_path / kind, kind)
+    for file in folder.glob("*token*"):
+        file.unlink()
+    with pytest.raises(ConfigurationError, match=f"tokenizer.*{kind}|{kind} holds no tokenizer"):
+        FolderTokenizer.from_folder(folder)
