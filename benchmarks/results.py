@@ -261,7 +261,7 @@ def counted() -> Row:
             f"`{row['way']}`",
             row["public_texts"],
             f"{100 * row['public_points']:.1f}%",
-            spread(row["per_word"]),
+            digits(row["per_word"]["value"]) if own["seeds"] == 1 else spread(row["per_word"]),
             digits(row.get("epsilon_confidentiality")),
         )
         for row in own["ways"]
@@ -285,9 +285,12 @@ def counted() -> Row:
     noisy = {row["way"]: row["per_word"]["value"] for row in own["ways"] if row["target"] is not None}
     return {
         **own,
+        "seeds": "one seed"
+        if own["seeds"] == 1
+        else f"{own['seeds']} seeds; in brackets the least and greatest",
         "ways": table(heads, ways),
         "both_level": abs(noisy["both"] / noisy["policies"] - 1) < 0.05,
-        "count_worse": noisy["count"] > 2 * noisy["policies"],
+        "count_best": noisy["count"] < min(noisy["policies"], noisy["both"]),
         "epsilon": next(row["target"] for row in own["ways"] if row["target"] is not None),
         "planted": table(("in the texts of so many users", "public", "by the law"), crossed),
         "constants": constants,
