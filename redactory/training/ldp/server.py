@@ -32,7 +32,7 @@ from redactory.foundation.files import (
     write_json,
 )
 from redactory.foundation.progress import Progress, silent
-from redactory.training.ldp.accounting import steps_of
+from redactory.training.ldp.accounting import Participation, steps_of, strength
 from redactory.training.ldp.message import FORMAT as MESSAGES
 from redactory.training.ldp.message import Message, Purpose, message_schema, messages_in, refused
 from redactory.training.ldp.settings import HeadSettings, LdpSettings
@@ -47,22 +47,22 @@ _SERVICE, _HEAD, _RECEIVED, _LOCK = "service.json", "head.safetensors", "receive
 
 @dataclass
 class _Slot:
-    """The sum of a slot's messages, the steps that came as bits, and its label, −1 for a question's."""
+    """The steps that came, as bits; by label, −1 for a question's, the sum of messages and their number."""
 
-    total: NDArray[np.float32]
     seen: int
-    label: int
+    sums: dict[int, tuple[NDArray[np.float32], int]]
 
 
 class Received:
     """The slots of one service or of one question, of messages of ``shape`` with steps below ``steps``.
 
     Of a slot's messages the mean says all there is to say of its vector where each is real (Gaussian noise:
-    the mean is sufficient); a message that comes twice counts once.
+    the mean is sufficient); a message that comes twice counts once.  ``labels`` is how many a slot may
+    carry: where they are hidden, its own is likely the one that most of its messages do.
     """
 
-    def __init__(self, shape: tuple[int, ...], steps: int) -> None:
-        self.shape, self.steps = shape, steps
+    def __init__(self, shape: tuple[int, ...], steps: int, labels: int = 1) -> None:
+        self.shape, self.steps, self.labels = shape, steps, labels
         self.slots: dict[str, _Slot] = {}
 
     @property
@@ -84,9 +84,11 @@ class Received:
             if bool((np.abs(message.values) > LARGEST_VALUE).any()):
                 raise refused(message.slot, "values", f"must be at most {LARGEST_VALUE:g} each")
             known, label = self.slots.get(message.slot), _label(message)
-            if label != (known.label if known else labels.setdefault(message.slot, label)):
+            first = next(iter(known.sums)) if known else labels.setdefault(message.slot, label)
+            if label != first and self.labels == 1:
                 raise refused(message.slot, "label", "must be the same in every step of a slot")
-        if (len(self.slots) + len(labels)) * math.prod(self.shape) > MOST_VALUES:
+        slots, most = len(self.slots) + len(labels), min(self.labels, self.steps)
+        if slots * most * math.prod(self.shape) > MOST_VALUES:
             raise InputError("the service holds all the slots that it can")
 
     def fresh(self, messages: Iterable[Message]) -> list[Message]:
@@ -101,15 +103,24 @@ class Received:
     def add(self, messages: Iterable[Message]) -> None:
         """Count ``messages``, which :meth:`require_room` let pass, each once."""
         for message in self.fresh(messages):
-            empty = _Slot(np.zeros(self.shape, np.float32), 0, _label(message))
-            slot = self.slots.setdefault(message.slot, empty)
-            slot.total += message.values
+            slot, label = self.slots.setdefault(message.slot, _Slot(0, {})), _label(message)
+            total, count = slot.sums.get(label, (np.zeros(self.shape, np.float32), 0))
+            slot.sums[label] = total + message.values, count + 1
             slot.seen |= 1 << message.step
 
-    def means(self) -> NDArray[np.float32]:
-        """The mean message of every slot, in the order in which they first occurred: [slots, \\*shape]."""
-        found = [slot.total / np.float32(slot.seen.bit_count()) for slot in self.slots.values()]
-        return np.stack(found) if found else np.empty((0, *self.shape), np.float32)
+    def means(self) -> tuple[NDArray[np.float32], list[int]]:
+        """[n, \\*shape] and n labels: of every slot, as they first occurred, the mean message of its label.
+
+        That is the one that most of its messages carry; of several that are as frequent each has its mean.
+        """
+        rows, labels = [], []
+        for slot in self.slots.values():
+            most = max(count for _, count in slot.sums.values())
+            for label, (total, count) in slot.sums.items():
+                if count == most:
+                    rows.append(total / np.float32(count))
+                    labels.append(label)
+        return np.stack(rows) if rows else np.empty((0, *self.shape), np.float32), labels
 
 
 def _label(message: Message) -> int:
@@ -182,7 +193,7 @@ class ServerSide:
         # a user's budget is their own: where it lies is nothing that a service keeps
         self.settings = settings.model_copy(update={"budget": None})
         self.encoder, self.shape = encoder, tuple(shape)
-        self._received = self._empty()
+        self._received = self._empty(settings.participation)
         self._head: Head | None = None
         self._folder: Path | None = None
         self._journal: Journal | None = None
@@ -231,10 +242,10 @@ class ServerSide:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             head = head_of(self.settings, self._received.shape)
-        rows = torch.from_numpy(self._received.means())
-        labels = torch.tensor([slot.label for slot in slots.values()])
+        means, labels = self._received.means()
+        rows, classes = torch.from_numpy(means), torch.tensor(labels)
         generator = torch.Generator().manual_seed(seed)
-        summary = fit(head, rows, labels, self.settings.head, generator, progress)
+        summary = fit(head, rows, classes, self.settings.head, generator, progress)
         self._head = head
         if self._folder is not None:
             self._save(self._folder)
@@ -244,18 +255,21 @@ class ServerSide:
     def answers(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
         """One answer per slot, to the mean of its messages: ``slot``, ``class``, ``probabilities`` by class.
 
-        They are in the order in which slots first occur.  ``RunStateError`` before training, ``InputError``
-        where a message does not fit.
+        Fictitious messages thin the mean out, by a public factor that is undone.  Answers are in the order in
+        which slots first occur.  ``RunStateError`` before training, ``InputError`` where a message does not
+        fit.
         """
         if self._head is None:
             raise RunStateError("the service is not trained yet")
         self._require("query", messages)
-        asked = self._empty()
+        asked = self._empty(self.settings.questions)
         asked.require_room(messages)
         asked.add(messages)
         if not asked.slots:
             return []
-        shares = self._head(torch.from_numpy(asked.means())).softmax(-1).double().tolist()
+        learnt, thinned = strength(self.settings.participation), strength(self.settings.questions)
+        means = torch.from_numpy(asked.means()[0]) * (learnt / thinned)
+        shares = self._head(means).softmax(-1).double().tolist()
         found = []
         for slot, row in zip(asked.slots, shares, strict=True):
             by_class = dict(zip(self.settings.classes, row, strict=True))
@@ -321,9 +335,9 @@ class ServerSide:
                 save_file(self._head.state_dict(), temporary)
         write_json(folder / _SERVICE, self._facts(FORMAT))
 
-    def _empty(self) -> Received:
+    def _empty(self, way: Participation) -> Received:
         shape = (2, *self.shape) if self.settings.pairs else self.shape
-        return Received(shape, steps_of(self.settings.participation))
+        return Received(shape, steps_of(way), getattr(way, "classes", None) or 1)
 
     def _require(self, purpose: Purpose, messages: Sequence[Message]) -> None:
         for message in messages:

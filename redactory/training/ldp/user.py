@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError, upwards
 from redactory.foundation.files import make_private_folder, sync, write_bytes
 from redactory.foundation.keys import forms_of
-from redactory.foundation.stream import RandomStream
+from redactory.foundation.stream import ROOT_BYTES, RandomStream
 from redactory.training.accounting import Spending, Spendings
 from redactory.training.accounting.bounds import gaussian_epsilon
 from redactory.training.accounting.second import one_exchanged
@@ -155,10 +155,16 @@ class UserSide:
                 "budget: in test mode (seed) the noise can be computed again, and no epsilon holds that "
                 "could be booked: leave out the seed, or the budget"
             )
-        noise = settings.noise(encoder.spendings)
-        self._settings = settings.model_copy(update={"noise_multiplier": noise})
+        own = settings.settled(encoder.spendings)
+        self._settings: dict[Purpose, LdpSettings] = {"train": own, "query": own.asked(encoder.spendings)}
         self._encoder, self._budget, self._digest = encoder, budget, encoder.digest
-        self._layer = DPLayer(settings.clip_norm, noise, self._seeded)
+        train = DPLayer(own.clip_norm, own.noise(), self._seeded)
+        self._layers: dict[Purpose, DPLayer] = {"train": train, "query": train}
+        if own.query is not None:
+            # in test mode, too, no noise is drawn twice
+            apart = self._seeded and RandomStream(self._seeded.octets("questions", 0, ROOT_BYTES), True)
+            noise = self._settings["query"].noise()
+            self._layers["query"] = DPLayer(own.clip_norm, noise, apart)
         self._calls = 0
         self._asked: list[str] = []
 
@@ -175,7 +181,7 @@ class UserSide:
         if len(texts) != len(labels):
             raise InputError(f"labels: {len(texts)} texts have {len(labels)} labels; give one each")
         for row, label in enumerate(labels):
-            if not 0 <= label < len(self._settings.classes):
+            if not 0 <= label < len(self._settings["train"].classes):
                 raise InputError(f"row {row + 1}: label is not the number of one of settings.classes")
         yield from self._messages("train", texts, [int(label) for label in labels])
 
@@ -210,7 +216,7 @@ class UserSide:
         first = next(made, None)
         # and where no coin sent any, that shows, too
         if self._budget is not None:
-            self._budget.book(purpose, self._settings, len(slots))
+            self._budget.book(purpose, self._settings[purpose], len(slots))
         if first is not None:
             yield first
             yield from made
@@ -224,7 +230,8 @@ class UserSide:
         stream: RandomStream,
         call: int,
     ) -> Iterator[Message]:
-        participation, held = self._settings.participation, None
+        own, layer, held = self._settings[purpose], self._layers[purpose], None
+        participation, classes = own.participation, np.array(labels)
         steps = steps_of(participation)
         if steps > 1:
             # each representation is needed several times
@@ -242,10 +249,13 @@ class UserSide:
                 # one path for a real row and for the zero vector of a coin that hides
                 kept = torch.from_numpy(real).view(-1, *(1,) * (rows.dim() - 1)).to(rows.device)
                 rows = torch.where(kept, rows, 0.0)
-                examples = rows.flatten(0, 1) if self._settings.pairs else rows
-                noisy = self._layer(examples).view(rows.shape).cpu().numpy()
-                for place, values in zip(places, noisy, strict=True):
-                    yield Message(purpose, slots[place], step, labels[place], values, self._digest)
+                examples = rows.flatten(0, 1) if own.pairs else rows
+                noisy = layer(examples).view(rows.shape).cpu().numpy()
+                told = classes[places]
+                if sends.drawn is not None:
+                    told = np.where(real, told, sends.drawn[start : start + _BLOCK])
+                for place, label, values in zip(places, told.tolist(), noisy, strict=True):
+                    yield Message(purpose, slots[place], step, label, values, self._digest)
 
     def _represented(self, texts: Any) -> Tensor:
         if self._encoder.digest != self._digest:
@@ -253,7 +263,7 @@ class UserSide:
                 "the encoder changed: one that learns from what it encodes lets every later message tell of "
                 "earlier sentences; keep it frozen, or train it with dpsgd and begin anew"
             )
-        return self._encoder.represent(texts, self._settings.represent).detach().float()
+        return self._encoder.represent(texts, self._settings["train"].represent).detach().float()
 
 
 # What one user's messages may spend together, in training and queries: booked before the first one leaves.

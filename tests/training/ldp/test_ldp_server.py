@@ -89,8 +89,9 @@ def test_of_a_slot_the_mean_counts_and_a_message_that_comes_twice_once() -> None
     for messages in ([*sent, *sent], [a_message(step=2)]):
         received.require_room(messages)
         received.add(messages)
-    np.testing.assert_array_equal(received.means(), np.full((1, 4), 2.0))
-    assert (received.messages, [slot.label for slot in received.slots.values()]) == (2, [1])
+    means, labels = received.means()
+    np.testing.assert_array_equal(means, np.full((1, 4), 2.0))
+    assert (received.messages, labels) == (2, [1])
 
 
 @pytest.mark.parametrize(
