@@ -365,6 +365,6 @@ def ldp_evaluate(
     set_: list[str] | None,
     **given: Any,
 ) -> Shown:
-    """Accuracy and epsilon on held-out text, with fresh noise on every query; with fictitious ones, if set."""
+    """Accuracy and epsilon on held-out text, with fresh noise on every query."""
     found = redactory.ldp_evaluate(service, encoder, test, settings_of(set_), progress=progress, **given)
     return Shown("ldp_accuracy", found)

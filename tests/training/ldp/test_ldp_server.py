@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import resource
 import signal
@@ -47,10 +48,12 @@ def _accuracy(user: Any, server: ServerSide, texts: Any, labels: list[int]) -> f
         {"noise_multiplier": 0.5},
         {"noise_multiplier": 1.0, "participation": {"kind": "fixed", "sends": 4}},
         {"noise_multiplier": 0.6, "participation": {"kind": "hidden", "rate": 0.7, "steps": 5}},
+        {"noise_multiplier": 0.5, "participation": {"kind": "hidden", "rate": 0.5, "steps": 6, "classes": 2}},
+        {"query": {"participation": {"kind": "hidden", "rate": 0.5, "steps": 9}, "noise_multiplier": 0.5}},
         {"noise_multiplier": 0.3, "represent": "token", "head": {"epochs": 8, "hidden_size": 8}},
         {"noise_multiplier": 0.2, "pairs": True, "head": {"epochs": 30}},
     ],
-    ids=["one send", "four sends", "hidden coins", "tokens", "pairs"],
+    ids=["one send", "four sends", "hidden coins", "classes too", "fictitious questions", "tokens", "pairs"],
 )
 def test_classes_are_learnt_from_noisy_messages_and_asked_about_with_noise(changes: dict[str, Any]) -> None:
     user, server = sides(**{"head": {"epochs": 8}, **changes})
@@ -115,6 +118,27 @@ def test_a_message_of_another_service_is_refused_and_none_beside_it_taken(
         server.receive(good, a_message(**changes))
     with pytest.raises(RunStateError, match="no training message"):
         server.train()
+
+
+def test_of_hidden_classes_the_one_that_most_messages_carry_counts_and_a_thin_mean_is_made_whole() -> None:
+    received = Received((4,), 5, labels=3)
+    for step, label, value in ((0, 2, 4.0), (1, 1, 9.0), (2, 2, 6.0), (3, 0, 9.0)):
+        one = a_message(step=step, label=label, values=np.full(4, value, np.float32))
+        received.require_room([one])
+        received.add([one, one])
+    means, labels = received.means()
+    assert (means.tolist(), labels) == ([[5.0] * 4], [2])
+    received.add([a_message(step=4, label=1, values=np.full(4, 1.0, np.float32))])
+    assert (received.means()[1], received.messages) == ([2, 1], 5)
+    way = {"participation": {"kind": "hidden", "rate": 0.25, "steps": 2}, "noise_multiplier": 1.0}
+    user, server = sides(head={"epochs": 2}, query=way)
+    server.receive(*user.training_messages(*_rows(40)))
+    server.train()
+    asked = [a_message(purpose="query", label=None, step=step) for step in range(2)]
+    whole = dataclasses.replace(asked[0], values=asked[0].values * 4)
+    thin = server.answers(asked)[0]
+    server.settings = server.settings.model_copy(update={"query": None})
+    assert thin == server.answers([whole])[0]
 
 
 def test_a_slot_keeps_its_label_and_the_room_for_slots_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
