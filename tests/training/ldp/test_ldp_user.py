@@ -245,7 +245,7 @@ def test_hidden_coins_every_slot_sends_in_every_step_under_its_own_label() -> No
     assert stats.chi2.sf(float(((observed - expected) ** 2 / expected).sum()), 4) > LEVEL
 
 
-TEXTS = [f"word{row % 40} again" for row in range(400)]
+TEXTS = [f"word{row % 40} again" for row in range(200)]
 
 
 def _given_away(send: Callable[[], list[Message]]) -> set[str]:
@@ -254,7 +254,7 @@ def _given_away(send: Callable[[], list[Message]]) -> set[str]:
     found = set()
     if len({len(message.to_json()) for message in first}) > 1:
         found.add("length")
-    if {*Counter((m.slot, m.step) for m in first).values()} != {1} or len(first) != 2400:
+    if {*Counter((m.slot, m.step) for m in first).values()} != {1} or len(first) != 1200:
         return found | {"number"}
     drawn, of_slot = Counter(m.label for m in first if not _is_real(m)), {}
     for message in first:
@@ -275,7 +275,7 @@ def _given_away(send: Callable[[], list[Message]]) -> set[str]:
             place = int(np.linalg.norm(clean - message.values, axis=1).argmin())
             heads[place, message.step] += 1
         coins.append([heads[place, step] for place in range(40) for step in range(6)])
-    spread = stats.chi2.sf(float(((np.array(coins[0]) - 3.0) ** 2).sum()) / (10 * 0.3 * 0.7), 240)
+    spread = stats.chi2.sf(float(((np.array(coins[0]) - 1.5) ** 2).sum()) / (5 * 0.3 * 0.7), 240)
     together = abs(np.corrcoef(*coins)[0, 1]) * math.sqrt(240)
     if spread < LEVEL or together > 5:
         found.add("coin")
@@ -287,7 +287,7 @@ def _sending(**changes: Any) -> list[Message]:
         WordEncoder(),
         settings_with(seed=None, noise_multiplier=0.01, classes=("a", "b", "c", "d"), **changes),
     )
-    return list(user.training_messages(TEXTS, [row % 4 for row in range(400)]))
+    return list(user.training_messages(TEXTS, [row % 4 for row in range(200)]))
 
 
 def test_nothing_tells_a_fictitious_message_from_a_true_one_and_what_would_is_found(
