@@ -397,13 +397,16 @@ class LdpUser:
         for answer in answers if isinstance(answers, list) else [None]:
             given = answer if isinstance(answer, dict) else {}
             slot, name, shares = (given.get(key) for key in ("slot", "class", "probabilities"))
+            step = given.get("step", 0)
             if not (isinstance(slot, str) and isinstance(name, str) and isinstance(shares, dict)):
+                raise _no_service()
+            if type(step) is not int:
                 raise _no_service()
             if name not in shares or set(shares) != set(self._settings.classes):
                 raise _no_service()
             if not all(type(share) is float and 0.0 <= share <= 1.0 for share in shares.values()):
                 raise _no_service()
-            yield {"slot": slot, "class": name, "probabilities": shares}
+            yield {"slot": slot, "step": step, "class": name, "probabilities": shares}
 
 
 def _no_service() -> RunStateError:

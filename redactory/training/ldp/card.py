@@ -153,7 +153,7 @@ def service_card(
         "accountants": _accountants(found, "hidden" if spendings and way.kind == "fixed" else way.kind),
         "encoder": {**provenance, "digest": encoder},
         "assumptions": [_WORDS["encoders"][kind], *_WORDS["assumptions"]],
-        "not_covered": _WORDS["not_covered"][hides_classes(way) :],
+        "not_covered": _not_covered(settings),
         "notes": _WORDS["notes"],
     }
 
@@ -161,6 +161,13 @@ def service_card(
 def hides_classes(way: Participation) -> bool:
     """Whether epsilon covers the class of a training sentence, too."""
     return isinstance(way, HiddenCoins) and way.classes is not None
+
+
+def _not_covered(settings: LdpSettings) -> list[str]:
+    """The class of a sentence first, unless it is hidden; what becomes of an answer last."""
+    found = _WORDS["not_covered"][hides_classes(settings.participation) :]
+    hidden = isinstance(settings.questions, HiddenCoins)
+    return [*found[:-1], _WORDS["hidden_answer"]] if hidden else list(found)
 
 
 def _query(settings: LdpSettings, spendings: Spendings) -> dict[str, Any] | None:

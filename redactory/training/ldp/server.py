@@ -32,12 +32,12 @@ from redactory.foundation.files import (
     write_json,
 )
 from redactory.foundation.progress import Progress, silent
-from redactory.training.ldp.accounting import Participation, steps_of, strength
+from redactory.training.ldp.accounting import HiddenCoins, Participation, steps_of, strength
 from redactory.training.ldp.message import FORMAT as MESSAGES
 from redactory.training.ldp.message import Message, Purpose, message_schema, messages_in, refused
 from redactory.training.ldp.settings import HeadSettings, LdpSettings
 
-FORMAT = "redactory-ldp-service/2"
+FORMAT = "redactory-ldp-service/3"
 MOST_VALUES = 1 << 28
 """float32 values that are held at most (1 GiB)."""
 LARGEST_VALUE = 1e12
@@ -255,27 +255,32 @@ class ServerSide:
     def answers(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
         """One answer per slot, to the mean of its messages: ``slot``, ``class``, ``probabilities`` by class.
 
-        Fictitious messages thin the mean out, by a public factor that is undone.  Answers are in the order in
-        which slots first occur.  ``RunStateError`` before training, ``InputError`` where a message does not
-        fit.
+        Where questions hide among fictitious ones there is one per message, with its ``step``: which of them
+        is true only its user knows, and multiplies those.  They are in the order in which slots, or
+        messages, first occur.  ``RunStateError`` before training, ``InputError`` where a message does not fit.
         """
         if self._head is None:
             raise RunStateError("the service is not trained yet")
         self._require("query", messages)
-        asked = self._empty(self.settings.questions)
+        asked, way = self._empty(self.settings.questions), self.settings.questions
         asked.require_room(messages)
-        asked.add(messages)
-        if not asked.slots:
+        hidden, fresh = isinstance(way, HiddenCoins), asked.fresh(messages)
+        if not fresh:
             return []
-        learnt, thinned = strength(self.settings.participation), strength(self.settings.questions)
-        means = torch.from_numpy(asked.means()[0]) * (learnt / thinned)
-        shares = self._head(means).softmax(-1).double().tolist()
+        asked.add(fresh)
+        means = np.stack([one.values for one in fresh]) if hidden else asked.means()[0]
+        logits = self._head(torch.from_numpy(means) * strength(self.settings.participation))
+        if isinstance(way, HiddenCoins):
+            # so that the product over as many as are expected to be true has the classes' shares in it once
+            logits = logits - (1.0 - 1.0 / max(way.rate * way.steps, 1.0)) * self._head.shares
+        keys = [{"slot": one.slot, "step": one.step} for one in fresh] if hidden else None
+        keys = keys or [{"slot": slot} for slot in asked.slots]
         found = []
-        for slot, row in zip(asked.slots, shares, strict=True):
+        for key, row in zip(keys, logits.softmax(-1).double().tolist(), strict=True):
             by_class = dict(zip(self.settings.classes, row, strict=True))
             likeliest = max(by_class, key=by_class.__getitem__)
             rounded = {name: round(share, 6) for name, share in by_class.items()}
-            found.append({"slot": slot, "class": likeliest, "probabilities": rounded})
+            found.append({**key, "class": likeliest, "probabilities": rounded})
         return found
 
     def answer_lines(self, body: bytes) -> list[dict[str, Any]]:
@@ -365,11 +370,13 @@ class Head(nn.Module):
 
     centre: Tensor
     scale: Tensor
+    shares: Tensor
 
     def __init__(self, width: int, hidden: int, classes: int, kind: str) -> None:
         super().__init__()
         self.register_buffer("centre", torch.zeros(width))
         self.register_buffer("scale", torch.ones(width))
+        self.register_buffer("shares", torch.zeros(classes))
         self._kind = kind
         if kind == "tokens":
             self.reader = nn.LSTM(width, hidden, batch_first=True, bidirectional=True)
@@ -378,8 +385,10 @@ class Head(nn.Module):
             first = nn.Linear(4 * width if kind == "pairs" else width, hidden)
             self.layers = nn.Sequential(first, nn.ReLU(), nn.Linear(hidden, classes))
 
-    def measure(self, rows: Tensor) -> None:
-        """Take mean and deviation of each coordinate from ``rows`` [n, ..., width]."""
+    def measure(self, rows: Tensor, labels: Tensor) -> None:
+        """Take mean and deviation of each coordinate from ``rows`` [n, ..., width], log shares from labels."""
+        counts = torch.bincount(labels, minlength=len(self.shares)) + 1.0
+        self.shares.copy_((counts / counts.sum()).log())
         flat = rows.flatten(0, -2)
         self.centre.copy_(flat.mean(0))
         self.scale.copy_(flat.std(0, correction=0).clamp(min=1e-6))
@@ -417,7 +426,7 @@ def fit(
     order = torch.randperm(len(rows), generator=generator)
     held = len(rows) // _HELD_OUT if len(rows) >= _HELD_OUT * _LEAST_HELD_OUT else 0
     judged, learnt = (order[:held] if held else order), order[held:]
-    head.measure(rows[learnt])
+    head.measure(rows[learnt], labels[learnt])
     optimizer = torch.optim.AdamW(head.parameters(), settings.learning_rate, weight_decay=_WEIGHT_DECAY)
     best: dict[str, Any] = {"loss": math.inf, "best_epoch": 0}
     kept = {name: value.clone() for name, value in head.state_dict().items()}

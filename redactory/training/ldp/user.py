@@ -17,7 +17,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError, upwards
+from redactory.foundation.errors import (
+    ConfigurationError,
+    GuaranteeError,
+    InputError,
+    RunStateError,
+    upwards,
+)
 from redactory.foundation.files import make_private_folder, sync, write_bytes
 from redactory.foundation.keys import forms_of
 from redactory.foundation.stream import ROOT_BYTES, RandomStream
@@ -26,7 +32,7 @@ from redactory.training.accounting.bounds import gaussian_epsilon
 from redactory.training.accounting.second import one_exchanged
 from redactory.training.guarantee.budget import Budget, BudgetExceeded
 from redactory.training.lattice import noisy_on_lattice
-from redactory.training.ldp.accounting import booked, drawn_sends, steps_of
+from redactory.training.ldp.accounting import HiddenCoins, booked, drawn_sends, steps_of
 from redactory.training.ldp.message import Message, Purpose
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, require_clip_norm
@@ -37,6 +43,8 @@ if TYPE_CHECKING:
 
 _BLOCK = 256
 _SLOT_DIGITS = 32
+_SMALLEST_SHARE = 1e-6
+"""Half a last place of an answer's shares, about: what is rounded to 0 is no veto."""
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]
 """Sentences, or with ``pairs`` pairs of them."""
@@ -167,6 +175,7 @@ class UserSide:
             self._layers["query"] = DPLayer(own.clip_norm, noise, apart)
         self._calls = 0
         self._asked: list[str] = []
+        self._true: dict[str, set[int]] = {}
 
     @property
     def seeded(self) -> bool:
@@ -190,9 +199,29 @@ class UserSide:
         yield from self._messages("query", texts, [None] * len(texts))
 
     def read(self, answers: Iterable[dict[str, Any]]) -> list[dict[str, Any] | None]:
-        """``answers`` in the order of the texts last asked; None for a text that no coin sent."""
-        by_slot = {answer["slot"]: answer for answer in answers}
-        return [by_slot.get(slot) for slot in self._asked]
+        """``answers`` in the order of the texts last asked; None for a text that no coin sent and that shows.
+
+        Where questions hide, a text's is the product of those to its true messages; if none was true, of all,
+        so that nobody is led to ask again.  ``RunStateError`` where a message has none: whichever it is.
+        """
+        by_slot: dict[str, dict[int, dict[str, Any]]] = {}
+        for answer in answers:
+            by_slot.setdefault(answer["slot"], {})[answer.get("step", 0)] = answer
+        way = self._settings["query"].participation
+        if not isinstance(way, HiddenCoins):
+            return [by_slot[slot][0] if slot in by_slot else None for slot in self._asked]
+        if any(len(by_slot.get(slot, ())) != way.steps for slot in self._asked):
+            raise RunStateError("the service left a message without an answer")
+        return [self._product(slot, by_slot[slot]) for slot in self._asked]
+
+    def _product(self, slot: str, answers: dict[int, dict[str, Any]]) -> dict[str, Any]:
+        kept = [answers[step]["probabilities"] for step in sorted(self._true[slot] or answers)]
+        names = list(kept[0])
+        logs = np.array([[max(one[name], _SMALLEST_SHARE) for name in names] for one in kept])
+        total = np.log(logs).sum(axis=0)
+        shares = np.exp(total - total.max())
+        by_class = dict(zip(names, (shares / shares.sum()).tolist(), strict=True))
+        return {"slot": slot, "class": max(names, key=by_class.__getitem__), "probabilities": by_class}
 
     def _messages(self, purpose: Purpose, texts: Texts, labels: Sequence[int | None]) -> Iterator[Message]:
         # where messages end must tell of no text
@@ -208,7 +237,7 @@ class UserSide:
         octets = stream.octets("slots", 0, _SLOT_DIGITS // 2 * len(texts), call).hex()
         slots = [octets[start : start + _SLOT_DIGITS] for start in range(0, len(octets), _SLOT_DIGITS)]
         if purpose == "query":
-            self._asked = slots
+            self._asked, self._true = slots, {slot: set() for slot in slots}
         if not slots:
             return
         # the first is made before the booking: a text that cannot be encoded costs nothing
@@ -239,6 +268,9 @@ class UserSide:
             held = torch.cat([self._represented(block) for block in blocks])
         for step in range(steps):
             sends = drawn_sends(participation, stream, step, len(slots), call)
+            if purpose == "query":
+                for place in sends.places[sends.real]:
+                    self._true[slots[place]].add(step)
             for start in range(0, len(sends.places), _BLOCK):
                 places, real = sends.places[start : start + _BLOCK], sends.real[start : start + _BLOCK]
                 rows = (

@@ -72,6 +72,9 @@ def test_a_hidden_class_is_covered_and_a_question_of_its_own_way_has_figures_of_
     assert asked["epsilon_sound"] == card(participation=HIDDEN, noise_multiplier=3.0)["epsilon_sound"]
     assert (asked["noise_multiplier"], asked["reasons"]) == (3.0, {})
     assert "secret" in asked["participation"]["meaning"]
+    told = card(query={"participation": HIDDEN, "noise_multiplier": 3.0})["not_covered"]
+    assert "its user alone knows" in told[-1]
+    assert "the class of a training sentence" in told[0]
 
 
 def test_no_figure_is_null_without_a_reason_and_a_seed_promises_nothing() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import resource
 import signal
@@ -120,7 +119,7 @@ def test_a_message_of_another_service_is_refused_and_none_beside_it_taken(
         server.train()
 
 
-def test_of_hidden_classes_the_one_that_most_messages_carry_counts_and_a_thin_mean_is_made_whole() -> None:
+def test_of_hidden_classes_the_one_that_most_messages_carry_counts() -> None:
     received = Received((4,), 5, labels=3)
     for step, label, value in ((0, 2, 4.0), (1, 1, 9.0), (2, 2, 6.0), (3, 0, 9.0)):
         one = a_message(step=step, label=label, values=np.full(4, value, np.float32))
@@ -130,15 +129,28 @@ def test_of_hidden_classes_the_one_that_most_messages_carry_counts_and_a_thin_me
     assert (means.tolist(), labels) == ([[5.0] * 4], [2])
     received.add([a_message(step=4, label=1, values=np.full(4, 1.0, np.float32))])
     assert (received.means()[1], received.messages) == ([2, 1], 5)
-    way = {"participation": {"kind": "hidden", "rate": 0.25, "steps": 2}, "noise_multiplier": 1.0}
-    user, server = sides(head={"epochs": 2}, query=way)
-    server.receive(*user.training_messages(*_rows(40)))
+
+
+def test_a_hidden_question_is_answered_by_message_and_its_user_knows_which_count() -> None:
+    way = {"participation": {"kind": "hidden", "rate": 0.5, "steps": 4}, "noise_multiplier": 0.2}
+    user, server = sides(head={"epochs": 8}, query=way)
+    server.receive(*user.training_messages(*_rows(400)))
     server.train()
-    asked = [a_message(purpose="query", label=None, step=step) for step in range(2)]
-    whole = dataclasses.replace(asked[0], values=asked[0].values * 4)
-    thin = server.answers(asked)[0]
-    server.settings = server.settings.model_copy(update={"query": None})
-    assert thin == server.answers([whole])[0]
+    sent = list(user.query_messages([YES, NO] * 20))
+    answers = server.answers(sent)
+    assert [(a["slot"], a["step"]) for a in answers] == [(m.slot, m.step) for m in sent]
+    # what the server says is of the messages alone: it does not know which are true
+    assert server.answers(sent[:1])[0] == answers[0]
+    told = user.read(answers)
+    right = [one["class"] == name for one, name in zip(told, ["yes", "no"] * 20, strict=True) if one]
+    unknown = sum(not user._true[slot] for slot in user._asked)
+    assert sum(right) >= 38 - unknown
+    assert len(right) == 40
+    by_slot = {m.slot for m in sent}
+    for slot in by_slot:
+        answers = [a for a in answers if (a["slot"], a["step"]) != (slot, 2)]
+        with pytest.raises(RunStateError, match="without an answer"):
+            user.read(answers)
 
 
 def test_a_slot_keeps_its_label_and_the_room_for_slots_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +238,7 @@ def test_what_cannot_be_written_is_not_acknowledged(tmp_path: Path) -> None:
         assert service.train()["messages"] == 2
 
 
-@pytest.mark.parametrize("content", [None, "{}", "[]", "text", '{"format": "redactory-ldp-service/2"}'])
+@pytest.mark.parametrize("content", [None, "{}", "[]", "text", '{"format": "redactory-ldp-service/3"}'])
 def test_what_is_no_service_is_refused(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "service.json").write_text(content)
