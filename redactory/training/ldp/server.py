@@ -256,8 +256,8 @@ class ServerSide:
         """One answer per slot, to the mean of its messages: ``slot``, ``class``, ``probabilities`` by class.
 
         Where questions hide among fictitious ones there is one per message, with its ``step``: which of them
-        is true only its user knows, and multiplies those.  They are in the order in which slots, or
-        messages, first occur.  ``RunStateError`` before training, ``InputError`` where a message does not fit.
+        is true only its user knows, and multiplies those.  They are in the order in which slots, or messages,
+        first occur.  ``RunStateError`` before training, ``InputError`` where a message does not fit.
         """
         if self._head is None:
             raise RunStateError("the service is not trained yet")
@@ -386,7 +386,7 @@ class Head(nn.Module):
             self.layers = nn.Sequential(first, nn.ReLU(), nn.Linear(hidden, classes))
 
     def measure(self, rows: Tensor, labels: Tensor) -> None:
-        """Take mean and deviation of each coordinate from ``rows`` [n, ..., width], log shares from labels."""
+        """Take mean and deviation of each coordinate of ``rows`` [n, ..., width], shares of ``labels``."""
         counts = torch.bincount(labels, minlength=len(self.shares)) + 1.0
         self.shares.copy_((counts / counts.sum()).log())
         flat = rows.flatten(0, -2)
