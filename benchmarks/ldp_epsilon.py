@@ -2,8 +2,9 @@
 
 python benchmarks/ldp_epsilon.py [--out FILE] [--plot FILE] [--quick]
 writes one JSON object: ``training`` (equation 8, the size of SST-2), ``queries`` (equation 9), ``sends`` and
-``pairs`` (no sampling), ``composition`` (by number of steps, the paper's Figure 3, drawn by --plot); every
-figure of a row is of the same noise.  --quick leaves out the largest settings.
+``pairs`` (no sampling), ``composition`` (by number of steps, the paper's Figure 3, drawn by --plot),
+``answered`` (Figure 7: messages until all queries are); every figure of a row is of the same noise.  --quick
+leaves out the largest settings.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from redactory.training.ldp.accounting import (
     HiddenCoins,
     Participation,
     VisibleCoins,
+    calibrated_noise,
     confirmed_epsilon,
     epsilon_sound,
     message,
@@ -43,6 +45,8 @@ EPSILONS = (1.0, 2.3, 3.5, 12.0)
 UP_SAMPLED = ((1 / QUERIES, 8720), (0.05, 200))
 QUERY_EPSILONS, TRUE_SHARE = (0.8, 2.25), 0.1
 NOISES, SENDS = (2.0, 4.0, 8.0), (1, 3, 10)
+ASKED, ASKED_RATES, ASKED_EPSILONS = 1214, (1.0, 0.9, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01), (8.0, 2.0)
+"""Queries, as many as the test of ``ldp.py`` has, and how often a message is true."""
 STEPS = (10, 20, 50, 100, 200, 400, 790, 1500, 2630, 5000)
 LINES = (
     ("visible", "coins seen, exact: sound", "#dc322f"),
@@ -70,6 +74,7 @@ def main() -> None:
         "queries": [queries(rate, steps, claim) for rate, steps in claims for claim in QUERY_EPSILONS],
         "sends": [sends(noise, often, 1) for noise in NOISES for often in SENDS],
         "pairs": [sends(noise, often, 2) for noise in NOISES for often in SENDS],
+        "answered": [answered(rate, epsilon) for epsilon in ASKED_EPSILONS for rate in ASKED_RATES],
         "composition": [composition(steps) for steps in (STEPS[:3] if own.quick else STEPS)],
     }
     if own.plot is not None:
@@ -124,6 +129,26 @@ def composition(steps: int) -> dict[str, Any]:
         "hidden": _sound(noise, hidden, delta),
         "hidden_advanced": advanced(one, steps, delta / 2),
         "visible": _sound(noise, VisibleCoins(kind="visible", rate=rate, steps=steps), delta),
+    }
+
+
+def answered(rate: float, epsilon: float) -> dict[str, Any]:
+    """Messages of a query until less than half a query of ASKED is expected to have had no true one.
+
+    ``noise_of_true`` is z/√(pT), that of what a user has in the true messages, in expectation.
+    """
+    steps = 1 if rate == 1.0 else math.ceil(math.log(2 * ASKED) / -math.log1p(-rate))
+    way = HiddenCoins(kind="hidden", rate=rate, steps=steps)
+    noise = calibrated_noise(epsilon, 1, way, DELTA)
+    return {
+        "rate": rate,
+        "steps": steps,
+        "delta": DELTA,
+        "queries": ASKED,
+        "noise_multiplier": noise,
+        "noise_of_true": noise / math.sqrt(rate * steps),
+        "sound": epsilon_sound(noise, 1, way, DELTA),
+        "as_published": epsilon_published(noise, rate, steps, DELTA),
     }
 
 

@@ -5,8 +5,8 @@
 Each word's public embedding gets noise of density proportional to exp(-eps*|x|), and the nearest word of the
 public vocabulary is sent (Feyisetan et al. 2020).  That is metric privacy: a word w costs eps*d(w, w')
 against another w'.  A sentence, cut and filled up to WORDS words so that its length does not show, costs eps
-times the sum of these distances, so WORDS*eps*(largest distance of the vocabulary) against any other sentence:
-plain local epsilon, delta 0.  The rival's text and our messages go through one encoder of public text, taught
+times the sum of these distances, so WORDS*eps*(largest distance of the vocabulary) against any other: plain
+local epsilon, delta 0.  The rival's text and our messages go through one encoder of public text, taught
 without noise, to one classifier.
 """
 

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 from typing import Any
 
 import jinja2
@@ -641,8 +641,113 @@ def ldp() -> Row:
             ),
         ),
         "query": calculated["queries"][0],
+        "steps": calculated["composition"][-1],
+        **_sampling(calculated["answered"]),
+        **_words(),
         **_dpnr(),
     }
+
+
+def _sampling(calculated: Sequence[Row]) -> Row:
+    """Fictitious messages: what each rate costs by accounting alone, and what was measured."""
+    rows = read("ldp_sampling")
+
+    def accuracies(part: str, epsilon: float | None) -> dict[str, list[Row]]:
+        found: dict[str, list[Row]] = {}
+        for row in rows:
+            if row["part"] == part and row.get("epsilon") == epsilon:
+                found.setdefault(json.dumps(row["participation"]), []).append(row)
+        return found
+
+    def spread(own: Sequence[Row], key: str) -> str:
+        values = [row[key] for row in own]
+        ends = f" ({min(values):.3f} to {max(values):.3f})" if len(values) > 1 else ""
+        return f"{fmean(values):.3f}{ends}"
+
+    def way(told: Row) -> tuple[str, str, str]:
+        kind = told["kind"] + (", with the class" if told.get("classes") else "")
+        often = told.get("steps", told.get("sends", 1))
+        return ("once" if kind == "fixed" else kind), digits(told.get("rate", 1.0)), f"{often:,}"
+
+    def line(own: Sequence[Row]) -> tuple[str, ...]:
+        one, keys = own[0], ("noise_multiplier", "epsilon_as_published")
+        return (*way(one["participation"]), *(digits(one[key], 2) for key in keys), spread(own, "accuracy"))
+
+    trained = accuracies("training", None).values()
+    asked = {epsilon: accuracies("query", epsilon) for epsilon in (8.0, 2.0)}
+    best = {
+        epsilon: max(fmean(row["accuracy"] for row in own) for own in ways.values())
+        for epsilon, ways in asked.items()
+    }
+    once = {
+        epsilon: fmean(row["accuracy"] for row in next(iter(ways.values())))
+        for epsilon, ways in asked.items()
+    }
+    heads = ("sent", "p", "T", "z", "as published", "accuracy")
+    noises = [(row, best_of(row)) for row in calculated]
+    return {
+        "trainings": table(
+            (*heads, "without noise on queries"),
+            ((*line(own), spread(own, "accuracy_without_noise")) for own in trained),
+        ),
+        "asked": {
+            epsilon: table(
+                heads,
+                map(line, sorted(ways.values(), key=lambda own: own[0]["query"]["messages"])),
+            )
+            for epsilon, ways in asked.items()
+        },
+        "sampled": rows[0],
+        "steps_asked": calculated[0]["queries"],
+        "sampled_repeats": 1 + max(row["repeat"] for row in rows),
+        "once": once,
+        "most": best,
+        "clean": fmean(row["accuracy_without_noise"] for row in rows if row["part"] == "query"),
+        "answered": table(
+            ("ε, sound", "p", "T", "z", "noise of the true ones", "best possible", "as published"),
+            (
+                (
+                    digits(round(row["sound"]), 0),
+                    digits(row["rate"]),
+                    f"{row['steps']:,}",
+                    f"{row['noise_multiplier']:.2f}",
+                    f"{row['noise_of_true']:.2f}",
+                    f"{reached:.3f}",
+                    digits(row["as_published"], 2),
+                )
+                for row, reached in noises
+            ),
+        ),
+    }
+
+
+def best_of(row: Row) -> float:
+    """The bound :func:`best` where all true messages are one of the noise that they have together."""
+    return best(CLASSES, row["noise_of_true"])
+
+
+def _words() -> Row:
+    """Words replaced by noisy embeddings, at their own epsilon and at the plain local one."""
+    found = read("ldp_words")
+    rows = found["runs"][0]["rows"]
+    lines = [
+        (
+            digits(row["epsilon_of_a_word_as_published"], 2),
+            digits(row["epsilon_of_a_typical_exchange"], 0),
+            digits(row["epsilon_plain"], 0),
+            f"{row['kept']:.1%}",
+            *(
+                f"{fmean(run['rows'][number][key] for run in found['runs']):.3f}"
+                for key in ("words", "ours_at_published", "ours_at_plain")
+            ),
+        )
+        for number, row in enumerate(rows)
+    ]
+    heads = (
+        *("ε of a word, as published", "a typical exchange", "plain local ε", "words kept"),
+        *("words", "ours at the first ε", "ours at the plain ε"),
+    )
+    return {"words": found["runs"][0], "words_width": found["width"], "words_table": table(heads, lines)}
 
 
 def _dpnr() -> Row:
