@@ -365,11 +365,13 @@ class LdpUser:
     def ask(
         self, texts: Texts, carry: Callable[[bytes], Any], *, user: str = ME
     ) -> list[dict[str, Any] | None]:
-        """{class, probabilities} for each of ``texts`` (pairs: two) in order; None where no coin sent it.
+        """{class, probabilities} for each of ``texts`` (pairs: two) in order; None where visible coins sent none.
 
         ``carry`` takes a piece of JSON lines to the service's ``answer_lines`` and brings what that returned.
-        All questions are on the budget of ``user``.
+        All questions are on the budget of ``user``.  Where they hide among fictitious ones an answer is made
+        with the user's own coins: whoever learns it learns more than the messages tell.
         """
+        from redactory.training.ldp.accounting import HiddenCoins
         from redactory.training.ldp.message import bodies
         from redactory.training.ldp.user import UserSide
 
@@ -386,8 +388,10 @@ class LdpUser:
         budget, queries = self._budgets.of(user) if self._budgets else None, list[Any](texts)
         side = UserSide(self._source, self._settings, budget=budget)
         slots: dict[str, list[Message]] = {}
+        hidden = isinstance(self._settings.questions, HiddenCoins)
         for message in side.query_messages(queries):
-            slots.setdefault(message.slot, []).append(message)
+            # of hidden questions each message has an answer of its own
+            slots.setdefault(f"{message.step} {message.slot}" if hidden else message.slot, []).append(message)
         answers = [one for body in bodies(slots.values()) for one in self._checked(carry(body))]
         kept = ("class", "probabilities")
         return [one and {key: one[key] for key in kept} for one in side.read(answers)]

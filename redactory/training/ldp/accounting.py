@@ -218,6 +218,13 @@ def calibrated_noise(
             f"epsilon {epsilon:g} is spent by the encoder's own training: no message can be sent"
         )
 
+    if getattr(participation, "classes", None) is not None:
+        alone = epsilon_sound(_LARGEST_NOISE, vectors, participation, delta, encoder)
+        if alone is None or alone > epsilon:
+            raise GuaranteeError(
+                f"epsilon {epsilon:g} is spent by the hidden classes alone: lower participation.rate or steps"
+            )
+
     def cost(coarser: float, noise: float) -> float:
         found = epsilon_sound(noise, vectors, participation, delta, encoder, coarser * CALIBRATION_GRID)
         return LARGEST_EPSILON if found is None else max(found, 1e-12)

@@ -247,6 +247,7 @@ def plan_messages(settings: LdpSettings, paper: Published | None = None) -> dict
         "noise_source": source,
         "noise_calibrated": settings.noise_multiplier is None,
         "participation": way.model_dump(),
+        "query": _query(settings, ()),
         "vectors": settings.vectors,
         "sensitivity": sensitivity(settings.vectors),
         "mu": mu,

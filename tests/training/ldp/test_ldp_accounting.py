@@ -277,6 +277,8 @@ def test_calibrated_noise_meets_the_target_and_wastes_little(
 def test_a_target_that_cannot_be_met_is_refused() -> None:
     with pytest.raises(GuaranteeError, match="encoder"):
         calibrated_noise(0.01, 1, FixedSends(), 1e-5, ENCODER)
+    with pytest.raises(GuaranteeError, match="hidden classes alone"):
+        calibrated_noise(8.0, 1, hidden(0.5, 4, 12), 1e-5)
     with pytest.raises(GuaranteeError, match="10000"):
         calibrated_noise(1e-3, 1, FixedSends(sends=10_000), 1e-9)
     assert epsilon_sound(0.01, 1, FixedSends(), 1e-5) is None
