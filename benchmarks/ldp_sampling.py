@@ -35,6 +35,8 @@ HIDDEN = ((0.9, 1), (0.7, 2), (0.5, 4), (0.2, 20))
 CLASSES = ((0.9, 1), (0.7, 2), (0.5, 2))
 """Where classes are hidden, too: (0.5, 4) spends more than EPSILON on the class alone."""
 ASKED = ((0.9, 1), (0.3, 4), (0.2, 10), (0.1, 30), (0.05, 30), (0.05, 100), (0.02, 100))
+BOTH = ((8.0, 0.05, 100), (2.0, 0.02, 100))
+"""Epsilon, rate and steps of questions to the service that was trained on HIDDEN[0]."""
 RATES = (0.03, 0.2, 0.5, 0.9)
 """Of 30 messages of a question, beside those of ASKED."""
 
@@ -91,11 +93,13 @@ def made(
             **asked,
             "seconds": round(time.monotonic() - begun, 1),
         }
-    for epsilon, way in questions():
-        key = {"part": "query", "repeat": repeat, "epsilon": epsilon, "participation": way}
+    hidden = {"kind": "hidden", "rate": HIDDEN[0][0], "steps": HIDDEN[0][1]}
+    both = [("both", hidden, e, {"kind": "hidden", "rate": r, "steps": n}) for e, r, n in BOTH]
+    for part, trained, epsilon, way in [*(("query", FIXED, *asked) for asked in questions()), *both]:
+        key = {"part": part, "repeat": repeat, "epsilon": epsilon, "participation": way}
         if key not in done:
             begun = time.monotonic()
-            found = _asked(corpus, encoder, out / f"service-{repeat}-{_name(FIXED)}", epsilon, way)
+            found = _asked(corpus, encoder, out / f"service-{repeat}-{_name(trained)}", epsilon, way)
             yield {**key, **found["query"], **found, "seconds": round(time.monotonic() - begun, 1)}
 
 

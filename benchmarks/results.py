@@ -673,7 +673,7 @@ def _sampling(calculated: Sequence[Row]) -> Row:
         one, keys = own[0], ("noise_multiplier", "epsilon_as_published")
         return (*way(one["participation"]), *(digits(one[key], 2) for key in keys), spread(own, "accuracy"))
 
-    trained = accuracies("training", None).values()
+    trained = [*accuracies("training", None).values()]
     asked = {epsilon: accuracies("query", epsilon) for epsilon in (8.0, 2.0)}
     best = {
         epsilon: max(fmean(row["accuracy"] for row in own) for own in ways.values())
@@ -683,9 +683,14 @@ def _sampling(calculated: Sequence[Row]) -> Row:
         epsilon: fmean(row["accuracy"] for row in next(iter(ways.values())))
         for epsilon, ways in asked.items()
     }
+    both = {epsilon: fmean(r["accuracy"] for r in accuracies_of(rows, "both", epsilon)) for epsilon in once}
     heads = ("sent", "p", "T", "z", "as published", "accuracy")
     noises = [(row, best_of(row)) for row in calculated]
+    clean = [fmean(row["accuracy_without_noise"] for row in own) for own in trained]
     return {
+        "both": both,
+        "clean_once": clean[0],
+        "clean_hidden": clean[1],
         "trainings": table(
             (*heads, "without noise on queries"),
             ((*line(own), spread(own, "accuracy_without_noise")) for own in trained),
@@ -704,7 +709,7 @@ def _sampling(calculated: Sequence[Row]) -> Row:
         "most": best,
         "clean": fmean(row["accuracy_without_noise"] for row in rows if row["part"] == "query"),
         "answered": table(
-            ("ε, sound", "p", "T", "z", "noise of the true ones", "best possible", "as published"),
+            ("ε, sound", "p", "T", "z", "noise of the true ones", "best possible at it", "as published"),
             (
                 (
                     digits(round(row["sound"]), 0),
@@ -719,6 +724,11 @@ def _sampling(calculated: Sequence[Row]) -> Row:
             ),
         ),
     }
+
+
+def accuracies_of(rows: Sequence[Row], part: str, epsilon: float) -> list[Row]:
+    """The rows of a part at an epsilon."""
+    return [row for row in rows if row["part"] == part and row["epsilon"] == epsilon]
 
 
 def best_of(row: Row) -> float:

@@ -365,7 +365,7 @@ class LdpUser:
     def ask(
         self, texts: Texts, carry: Callable[[bytes], Any], *, user: str = ME
     ) -> list[dict[str, Any] | None]:
-        """{class, probabilities} for each of ``texts`` (pairs: two) in order; None where visible coins sent none.
+        """{class, probabilities} for each of ``texts`` (pairs: two) in order; None where no coin sent it.
 
         ``carry`` takes a piece of JSON lines to the service's ``answer_lines`` and brings what that returned.
         All questions are on the budget of ``user``.  Where they hide among fictitious ones an answer is made
