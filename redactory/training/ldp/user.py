@@ -175,7 +175,7 @@ class UserSide:
             self._layers["query"] = DPLayer(own.clip_norm, noise, apart)
         self._calls = 0
         self._asked: list[str] = []
-        self._true: dict[str, set[int]] = {}
+        self._coins = np.zeros((0, 0), bool)
 
     @property
     def seeded(self) -> bool:
@@ -210,18 +210,11 @@ class UserSide:
         way = self._settings["query"].participation
         if not isinstance(way, HiddenCoins):
             return [by_slot[slot][0] if slot in by_slot else None for slot in self._asked]
-        if any(len(by_slot.get(slot, ())) != way.steps for slot in self._asked):
+        every = set(range(way.steps))
+        if any(by_slot.get(slot, {}).keys() != every for slot in self._asked):
             raise RunStateError("the service left a message without an answer")
-        return [self._product(slot, by_slot[slot]) for slot in self._asked]
-
-    def _product(self, slot: str, answers: dict[int, dict[str, Any]]) -> dict[str, Any]:
-        kept = [answers[step]["probabilities"] for step in sorted(self._true[slot] or answers)]
-        names = list(kept[0])
-        logs = np.array([[max(one[name], _SMALLEST_SHARE) for name in names] for one in kept])
-        total = np.log(logs).sum(axis=0)
-        shares = np.exp(total - total.max())
-        by_class = dict(zip(names, (shares / shares.sum()).tolist(), strict=True))
-        return {"slot": slot, "class": max(names, key=by_class.__getitem__), "probabilities": by_class}
+        trues = (np.flatnonzero(coins).tolist() for coins in self._coins.T)
+        return [_product(slot, by_slot[slot], true) for slot, true in zip(self._asked, trues, strict=True)]
 
     def _messages(self, purpose: Purpose, texts: Texts, labels: Sequence[int | None]) -> Iterator[Message]:
         # where messages end must tell of no text
@@ -237,7 +230,8 @@ class UserSide:
         octets = stream.octets("slots", 0, _SLOT_DIGITS // 2 * len(texts), call).hex()
         slots = [octets[start : start + _SLOT_DIGITS] for start in range(0, len(octets), _SLOT_DIGITS)]
         if purpose == "query":
-            self._asked, self._true = slots, {slot: set() for slot in slots}
+            self._asked = slots
+            self._coins = np.zeros((steps_of(self._settings["query"].participation), len(slots)), bool)
         if not slots:
             return
         # the first is made before the booking: a text that cannot be encoded costs nothing
@@ -269,8 +263,7 @@ class UserSide:
         for step in range(steps):
             sends = drawn_sends(participation, stream, step, len(slots), call)
             if purpose == "query":
-                for place in sends.places[sends.real]:
-                    self._true[slots[place]].add(step)
+                self._coins[step, sends.places] = sends.real
             for start in range(0, len(sends.places), _BLOCK):
                 places, real = sends.places[start : start + _BLOCK], sends.real[start : start + _BLOCK]
                 rows = (
@@ -296,6 +289,17 @@ class UserSide:
                 "earlier sentences; keep it frozen, or train it with dpsgd and begin anew"
             )
         return self._encoder.represent(texts, self._settings["train"].represent).detach().float()
+
+
+def _product(slot: str, answers: dict[int, dict[str, Any]], true: list[int]) -> dict[str, Any]:
+    """The answer of ``slot`` from those of its ``true`` steps, or of all where it has none."""
+    kept = [answers[step]["probabilities"] for step in true or sorted(answers)]
+    names = list(kept[0])
+    logs = np.array([[max(one[name], _SMALLEST_SHARE) for name in names] for one in kept])
+    total = np.log(logs).sum(axis=0)
+    shares = np.exp(total - total.max())
+    by_class = dict(zip(names, (shares / shares.sum()).tolist(), strict=True))
+    return {"slot": slot, "class": max(names, key=by_class.__getitem__), "probabilities": by_class}
 
 
 # What one user's messages may spend together, in training and queries: booked before the first one leaves.
