@@ -642,98 +642,75 @@ def ldp() -> Row:
         ),
         "query": calculated["queries"][0],
         "steps": calculated["composition"][-1],
-        **_sampling(calculated["answered"]),
+        "answered": _answered(calculated["answered"]),
+        "steps_asked": calculated["answered"][0]["queries"],
+        **_sampling(),
         **_words(),
         **_dpnr(),
     }
 
 
-def _sampling(calculated: Sequence[Row]) -> Row:
-    """Fictitious messages: what each rate costs by accounting alone, and what was measured."""
-    rows = read("ldp_sampling")
+def _answered(calculated: Sequence[Row]) -> str:
+    """What a rate costs until all queries are answered, by accounting alone."""
+    heads = ("ε, sound", "p", "T", "z", "noise of the true ones", "best possible at it", "as published")
+    lines = (
+        (
+            digits(round(row["sound"]), 0),
+            digits(row["rate"]),
+            f"{row['steps']:,}",
+            f"{row['noise_multiplier']:.2f}",
+            f"{row['noise_of_true']:.2f}",
+            f"{best(CLASSES, row['noise_of_true']):.3f}",
+            digits(row["as_published"], 2),
+        )
+        for row in calculated
+    )
+    return table(heads, lines)
 
-    def accuracies(part: str, epsilon: float | None) -> dict[str, list[Row]]:
+
+def _sampling() -> Row:
+    """Fictitious messages in training and in queries, with and without."""
+    rows, heads = read("ldp_sampling"), ("sent", "p", "T", "z", "as published", "accuracy")
+
+    def ways(part: str, epsilon: float | None) -> list[list[Row]]:
+        """The rows of a part by how messages are sent, a row for each repetition."""
         found: dict[str, list[Row]] = {}
         for row in rows:
             if row["part"] == part and row.get("epsilon") == epsilon:
                 found.setdefault(json.dumps(row["participation"]), []).append(row)
-        return found
+        return list(found.values())
 
-    def spread(own: Sequence[Row], key: str) -> str:
-        values = [row[key] for row in own]
-        ends = f" ({min(values):.3f} to {max(values):.3f})" if len(values) > 1 else ""
-        return f"{fmean(values):.3f}{ends}"
+    def mean(own: Sequence[Row], key: str = "accuracy") -> float:
+        return fmean(row[key] for row in own)
 
-    def way(told: Row) -> tuple[str, str, str]:
-        kind = told["kind"] + (", with the class" if told.get("classes") else "")
-        often = told.get("steps", told.get("sends", 1))
-        return ("once" if kind == "fixed" else kind), digits(told.get("rate", 1.0)), f"{often:,}"
+    def reach(own: Sequence[Row], key: str = "accuracy") -> str:
+        ends = [row[key] for row in own]
+        return f"{mean(own, key):.3f} ({min(ends):.3f} to {max(ends):.3f})"
 
     def line(own: Sequence[Row]) -> tuple[str, ...]:
-        one, keys = own[0], ("noise_multiplier", "epsilon_as_published")
-        return (*way(one["participation"]), *(digits(one[key], 2) for key in keys), spread(own, "accuracy"))
+        one, way = own[0], own[0]["participation"]
+        kind = "once" if way["kind"] == "fixed" else way["kind"] + ", with the class" * ("classes" in way)
+        figures = (digits(one[key], 2) for key in ("noise_multiplier", "epsilon_as_published"))
+        return kind, digits(way.get("rate", 1.0)), f"{way.get('steps', 1):,}", *figures, reach(own)
 
-    trained = [*accuracies("training", None).values()]
-    asked = {epsilon: accuracies("query", epsilon) for epsilon in (8.0, 2.0)}
-    best = {
-        epsilon: max(fmean(row["accuracy"] for row in own) for own in ways.values())
-        for epsilon, ways in asked.items()
-    }
-    once = {
-        epsilon: fmean(row["accuracy"] for row in next(iter(ways.values())))
-        for epsilon, ways in asked.items()
-    }
-    both = {epsilon: fmean(r["accuracy"] for r in accuracies_of(rows, "both", epsilon)) for epsilon in once}
-    heads = ("sent", "p", "T", "z", "as published", "accuracy")
-    noises = [(row, best_of(row)) for row in calculated]
-    clean = [fmean(row["accuracy_without_noise"] for row in own) for own in trained]
+    clean, trained = "accuracy_without_noise", ways("training", None)
+    asked = {epsilon: ways("query", epsilon) for epsilon in (8.0, 2.0)}
     return {
-        "both": both,
-        "clean_once": clean[0],
-        "clean_hidden": clean[1],
-        "trainings": table(
-            (*heads, "without noise on queries"),
-            ((*line(own), spread(own, "accuracy_without_noise")) for own in trained),
-        ),
+        "sampled": {**rows[0], "encoders": len({row["repeat"] for row in rows})},
+        "clean": fmean(mean(own, clean) for own in asked[8.0]),
+        "clean_once": mean(trained[0], clean),
+        "clean_hidden": mean(trained[1], clean),
+        "once": {epsilon: mean(found[0]) for epsilon, found in asked.items()},
+        "most": {epsilon: max(map(mean, found)) for epsilon, found in asked.items()},
+        "both": {epsilon: mean(ways("both", epsilon)[0]) for epsilon in asked},
         "asked": {
-            epsilon: table(
-                heads,
-                map(line, sorted(ways.values(), key=lambda own: own[0]["query"]["messages"])),
-            )
-            for epsilon, ways in asked.items()
+            epsilon: table(heads, map(line, sorted(found, key=lambda own: own[0]["query"]["messages"])))
+            for epsilon, found in asked.items()
         },
-        "sampled": rows[0],
-        "steps_asked": calculated[0]["queries"],
-        "sampled_repeats": 1 + max(row["repeat"] for row in rows),
-        "once": once,
-        "most": best,
-        "clean": fmean(row["accuracy_without_noise"] for row in rows if row["part"] == "query"),
-        "answered": table(
-            ("ε, sound", "p", "T", "z", "noise of the true ones", "best possible at it", "as published"),
-            (
-                (
-                    digits(round(row["sound"]), 0),
-                    digits(row["rate"]),
-                    f"{row['steps']:,}",
-                    f"{row['noise_multiplier']:.2f}",
-                    f"{row['noise_of_true']:.2f}",
-                    f"{reached:.3f}",
-                    digits(row["as_published"], 2),
-                )
-                for row, reached in noises
-            ),
+        "trainings": table(
+            (*heads, "without noise on queries"), ((*line(own), reach(own, clean)) for own in trained)
         ),
     }
-
-
-def accuracies_of(rows: Sequence[Row], part: str, epsilon: float) -> list[Row]:
-    """The rows of a part at an epsilon."""
-    return [row for row in rows if row["part"] == part and row["epsilon"] == epsilon]
-
-
-def best_of(row: Row) -> float:
-    """The bound :func:`best` where all true messages are one of the noise that they have together."""
-    return best(CLASSES, row["noise_of_true"])
 
 
 def _words() -> Row:

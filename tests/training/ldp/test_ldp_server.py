@@ -148,7 +148,7 @@ def test_a_hidden_question_is_answered_by_message_and_its_user_knows_which_count
     assert len(right) == 40
     # what is missing, or is no answer to any message, is refused whether that message was true or not
     for number in range(8):
-        for left in (answers[:number], [{**answers[number], "step": 9}]):
+        for left in (answers[:number], [*answers[:number], {**answers[number], "step": 9}]):
             with pytest.raises(RunStateError, match="without an answer"):
                 user.read([*left, *answers[number + 1 :]])
 
