@@ -58,7 +58,10 @@ class _Wire(BaseModel):
 
 class _Train(_Wire):
     purpose: Literal["train"]
-    label: _Number = Field(description="The number of the slot's class, in clear.")
+    label: _Number = Field(
+        description="The number of the slot's class, in clear; where classes are hidden, of one that was drawn, "
+        "in a message of nothing."
+    )
 
 
 class _Query(_Wire):
@@ -78,7 +81,7 @@ class Message:
     ``query``; ``encoder`` the sha256 of the encoder.
 
     Formal guarantees: all but ``values`` is free of the sentence: slot and order are drawn, the step counts,
-    the label is in clear by the definition of the unit.  The length of :meth:`to_json` is the same for
+    the label is in clear by the definition of the unit, or hidden by drawn ones.  The length of :meth:`to_json` is the same for
     all messages of one shape (``docs/guarantees.md``, "Local differential privacy").
     """
 
