@@ -68,7 +68,7 @@ def main() -> None:
     own = parser.parse_args()
     settings = TRAINING[-1:] if own.quick else TRAINING
     claims = UP_SAMPLED[-1:] if own.quick else UP_SAMPLED
-    found = {
+    found: dict[str, Any] = {
         "note": NOTE,
         "training": [training(rate, steps, claim) for rate, steps in settings for claim in EPSILONS],
         "queries": [queries(rate, steps, claim) for rate, steps in claims for claim in QUERY_EPSILONS],

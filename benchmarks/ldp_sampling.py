@@ -167,7 +167,7 @@ def _best(rows: Sequence[Mapping[str, Any]]) -> list[tuple[float, ...]]:
     for row in rows:
         way = found.setdefault(row["query"]["messages"], {})
         way.setdefault(_name(row["participation"]), []).append(row["accuracy"])
-    points = []
+    points: list[tuple[float, ...]] = []
     for messages, ways in sorted(found.items()):
         best = ways["fixed"] if "fixed" in ways else max(ways.values(), key=fmean)
         points.append((messages, fmean(best), min(best), max(best)))

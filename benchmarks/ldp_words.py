@@ -166,7 +166,7 @@ def compared(corpus: Clauses, out: Path, epochs: int, repeat: int) -> dict[str, 
                 "epsilon_of_a_typical_exchange": of_a_word
                 * typical(vocabulary, [r["text"] for r in _rows(test)]),
                 "kept": kept[1],
-                "words": accuracy(*changed, encoder, service, NO_NOISE, 1),
+                "words": accuracy(changed[0], changed[1], encoder, service, NO_NOISE, 1),
                 "ours_at_plain": latent(plain),
                 "ours_at_published": latent(of_a_word),
             }
