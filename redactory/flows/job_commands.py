@@ -351,12 +351,20 @@ def ldp_train(
 
 
 @command(
-    "ldp evaluate: encoder declared_public",
+    "ldp evaluate: encoder set_ declared_public",
     service=argument("SERVICE", "A service's folder.", Path),
     test=option("Held-out JSON lines with text and label.", Path, NEEDED),
     draws=option("How often the noise is drawn.", int, 5, min=1),
     limit=option("Ask at most so many rows.", int, min=1),
 )
-def ldp_evaluate(service: Path, encoder: Path, test: Path, progress: Progress, **given: Any) -> Shown:
-    """Accuracy on held-out text, with fresh noise on every query."""
-    return Shown("ldp_accuracy", redactory.ldp_evaluate(service, encoder, test, progress=progress, **given))
+def ldp_evaluate(
+    service: Path,
+    encoder: Path,
+    test: Path,
+    progress: Progress,
+    set_: list[str] | None,
+    **given: Any,
+) -> Shown:
+    """Accuracy and epsilon on held-out text, with fresh noise on every query."""
+    found = redactory.ldp_evaluate(service, encoder, test, settings_of(set_), progress=progress, **given)
+    return Shown("ldp_accuracy", found)

@@ -45,6 +45,7 @@ ME = ""
 Given = Mapping[str, Any] | None
 Texts = Sequence[str | tuple[str, str]]
 _BATCH, _SMALLEST = 512, 1e-12
+_ONCE = {"query": {"participation": {"kind": "fixed"}}}
 
 
 def ldp_encoder(
@@ -171,10 +172,8 @@ def _settled(given: Given, encoder: str | Path, declared_public: bool) -> tuple[
     classes = settings.classes or (() if settings.pairs else source.classes)
     if len(classes) < 2:
         raise ConfigurationError("classes: name two at least, for example --set 'classes=[no, yes]'")
-    noise = settings.noise(source.spendings)
-    return source, settings_of(
-        type(settings), {**dict(settings), "classes": classes, "noise_multiplier": noise}
-    )
+    settled = settings_of(type(settings), {**dict(settings), "classes": classes})
+    return source, settled.settled(source.spendings)
 
 
 def _new_service(folder: Path, source: SentenceEncoder, settings: LdpSettings) -> dict[str, Any]:
@@ -303,7 +302,8 @@ class LdpUser:
     Where a sentence would cost more than ``epsilon`` at ``delta``, or the service was made for another
     encoder, nothing is made (``GuaranteeError``, ``RunStateError``).  ``budget`` is a folder that keeps what
     each user spent: more than ``limit`` is refused (``BudgetExceeded``), and what leaves is booked before.
-    ``cost`` is {epsilon_sound, delta, noise_multiplier} of each sentence and question.
+    ``cost`` is {epsilon_sound, delta, noise_multiplier} of each sentence and question, with ``query`` a
+    question's own where it is sent otherwise.
     """
 
     def __init__(
@@ -335,15 +335,21 @@ class LdpUser:
         self._source = _encoder(encoder, settings, declared_public)
         _require_encoder(str(facts.get("encoder")), self._source)
         spent = self._source.spendings
-        noise = settings.noise(spent)
-        cost = confirmed_epsilon(noise, settings.vectors, settings.participation, delta, spent).value
-        if cost is None or cost > epsilon:
-            much = "no finite epsilon" if cost is None else f"epsilon {upwards(cost, 4)}"
-            raise GuaranteeError(
-                f"the service's noise costs a sentence {much} at delta {delta:g}; epsilon accepts "
-                f"{epsilon:g}. Nothing was sent."
-            )
-        self.cost = {"epsilon_sound": cost, "delta": delta, "noise_multiplier": noise}
+
+        def cost(own: LdpSettings, what: str) -> dict[str, Any]:
+            noise = own.noise(spent)
+            found = confirmed_epsilon(noise, own.vectors, own.participation, delta, spent).value
+            if found is None or found > epsilon:
+                much = "no finite epsilon" if found is None else f"epsilon {upwards(found, 4)}"
+                raise GuaranteeError(
+                    f"the service's noise costs a {what} {much} at delta {delta:g}; epsilon accepts "
+                    f"{epsilon:g}. Nothing was sent."
+                )
+            return {"epsilon_sound": found, "delta": delta, "noise_multiplier": noise}
+
+        self.cost = cost(settings, "sentence")
+        if settings.query is not None:
+            self.cost["query"] = cost(settings.asked(spent), "question")
         self._budgets = _budgets(budget, limit, delta, self._source)
 
     def training(self, data: str | Path) -> Iterator[bytes]:
@@ -362,8 +368,10 @@ class LdpUser:
         """{class, probabilities} for each of ``texts`` (pairs: two) in order; None where no coin sent it.
 
         ``carry`` takes a piece of JSON lines to the service's ``answer_lines`` and brings what that returned.
-        All questions are on the budget of ``user``.
+        All questions are on the budget of ``user``.  Where they hide among fictitious ones an answer is made
+        with the user's own coins: whoever learns it learns more than the messages tell.
         """
+        from redactory.training.ldp.accounting import HiddenCoins
         from redactory.training.ldp.message import bodies
         from redactory.training.ldp.user import UserSide
 
@@ -380,8 +388,10 @@ class LdpUser:
         budget, queries = self._budgets.of(user) if self._budgets else None, list[Any](texts)
         side = UserSide(self._source, self._settings, budget=budget)
         slots: dict[str, list[Message]] = {}
+        hidden = isinstance(self._settings.questions, HiddenCoins)
         for message in side.query_messages(queries):
-            slots.setdefault(message.slot, []).append(message)
+            # of hidden questions each message has an answer of its own
+            slots.setdefault(f"{message.step} {message.slot}" if hidden else message.slot, []).append(message)
         answers = [one for body in bodies(slots.values()) for one in self._checked(carry(body))]
         kept = ("class", "probabilities")
         return [one and {key: one[key] for key in kept} for one in side.read(answers)]
@@ -391,13 +401,16 @@ class LdpUser:
         for answer in answers if isinstance(answers, list) else [None]:
             given = answer if isinstance(answer, dict) else {}
             slot, name, shares = (given.get(key) for key in ("slot", "class", "probabilities"))
+            step = given.get("step", 0)
             if not (isinstance(slot, str) and isinstance(name, str) and isinstance(shares, dict)):
+                raise _no_service()
+            if type(step) is not int:
                 raise _no_service()
             if name not in shares or set(shares) != set(self._settings.classes):
                 raise _no_service()
             if not all(type(share) is float and 0.0 <= share <= 1.0 for share in shares.values()):
                 raise _no_service()
-            yield {"slot": slot, "class": name, "probabilities": shares}
+            yield {"slot": slot, "step": step, "class": name, "probabilities": shares}
 
 
 def _no_service() -> RunStateError:
@@ -411,6 +424,7 @@ def ldp_evaluate(
     service: str | Path,
     encoder: str | Path,
     test: str | Path,
+    settings: Given = None,
     *,
     draws: int = 5,
     limit: int | None = None,
@@ -419,8 +433,11 @@ def ldp_evaluate(
 ) -> dict[str, Any]:
     """Accuracy of ``service`` on ``limit`` rows of ``test``, each asked ``draws`` times with fresh noise.
 
-    Returns {service, texts, draws, accuracy: {mean, standard_deviation, least, greatest},
-    accuracy_without_noise, majority_accuracy, by_class (of the first draw), epsilon_sound, noise_multiplier}.
+    ``settings`` may hold ``query``, which stands in the place of the service's own.  Returns {service, texts,
+    draws, accuracy: {mean, standard_deviation, least, greatest}, accuracy_without_noise, majority_accuracy,
+    by_class (of the first draw), epsilon_sound, noise_multiplier, questions}.  Each of ``questions`` is a way
+    to send them with its accuracy, noise and epsilons: the service's, and, where that has fictitious ones
+    among them, a single send that costs no more.
     """
     require_training_packages()
     from redactory.training.ldp.server import ServerSide
@@ -428,33 +445,71 @@ def ldp_evaluate(
     if draws < 1:
         raise ConfigurationError("draws: at least one is needed")
     server = ServerSide.load(Path(service))
+    if {key.split(".")[0] for key in settings or {}} - {"query"}:
+        raise ConfigurationError("settings: a service is evaluated as it is, but for query.*")
     source = _encoder(encoder, server.settings, declared_public)
     _require_encoder(server.encoder, source)
     examples = _read_examples(Path(test), server.settings.pairs)[:limit]
     texts: Any = [example.text for example in examples]
     classes = [example.label for example in examples]
-    noisy: Any = _Asked(server, source, _noisy_answers)
+    questions, first = [], None
+    for way in _ways(server.settings, settings):
+        server.settings = way.settled(source.spendings)
+        noisy: Any = _Asked(server, source, _noisy_answers)
+        runs = []
+        for draw in range(draws):
+            runs.append(accuracy(noisy, texts, classes))
+            progress("queries", draw + 1, draws, "draws")
+        first = first or runs[0]
+        questions.append(_told(server.settings.asked(source.spendings), source, runs))
+    assert first is not None
+    once = {**server.settings.model_dump(exclude_none=True), **_ONCE}
+    server.settings = settings_of(type(server.settings), once)
     plain: Any = _Asked(server, source, _plain_answers)
-    runs = []
-    for draw in range(draws):
-        runs.append(accuracy(noisy, texts, classes))
-        progress("queries", draw + 1, draws, "draws")
-    shares, card = [1.0 - run["error_rate"] for run in runs], read_json(Path(service) / CARD)
+    card = read_json(Path(service) / CARD)
     return {
         "service": str(service),
-        "texts": runs[0]["texts"],
+        "texts": first["texts"],
         "draws": draws,
+        "accuracy": questions[0]["accuracy"],
+        "accuracy_without_noise": 1.0 - accuracy(plain, texts, classes)["error_rate"],
+        "majority_accuracy": 1.0 - first["majority_error_rate"],
+        "by_class": first["by_class"],
+        "left_out": first["left_out"],
+        **{key: card[key] for key in ("epsilon_sound", "delta", "noise_multiplier")},
+        "questions": questions,
+    }
+
+
+def _ways(own: LdpSettings, given: Given) -> Iterator[LdpSettings]:
+    """The service's settings with the questions of ``given``; where those hide among fictitious ones, also
+    with a single send of each."""
+    from redactory.training.ldp.accounting import HiddenCoins
+    from redactory.training.ldp.settings import LdpSettings
+
+    kept = own.model_dump(exclude_none=True, exclude={"query"})
+    asked = settings_of(LdpSettings, {**kept, **given}) if given else own
+    yield asked
+    if isinstance(asked.questions, HiddenCoins):
+        yield settings_of(LdpSettings, {**kept, **_ONCE})
+
+
+def _told(own: LdpSettings, source: SentenceEncoder, runs: list[dict[str, Any]]) -> dict[str, Any]:
+    """One way to ask: how often, at what noise and epsilons, and how accurate the answers were."""
+    from redactory.training.ldp.accounting import steps_of
+    from redactory.training.ldp.card import figures_of_questions
+
+    shares = [1.0 - run["error_rate"] for run in runs]
+    return {
+        "participation": own.participation.model_dump(exclude_none=True),
+        "messages": steps_of(own.participation),
+        **figures_of_questions(own, source.spendings),
         "accuracy": {
             "mean": fmean(shares),
             "standard_deviation": pstdev(shares),
             "least": min(shares),
             "greatest": max(shares),
         },
-        "accuracy_without_noise": 1.0 - accuracy(plain, texts, classes)["error_rate"],
-        "majority_accuracy": 1.0 - runs[0]["majority_error_rate"],
-        "by_class": runs[0]["by_class"],
-        "left_out": runs[0]["left_out"],
-        **{key: card[key] for key in ("epsilon_sound", "delta", "noise_multiplier")},
     }
 
 

@@ -265,7 +265,38 @@ class CountedTexts(PoissonGaussian):
         }
 
 
-Mechanism = PoissonGaussian | TruncatedPoissonGaussian | BandedGaussian
+@dataclass(frozen=True)
+class HiddenClassGaussian(SampledGaussian):
+    """A message that hides what it is of: with probability q of a vector and its class, else of neither.
+
+    The vector has norm at most C, the class is one of ``classes`` K; of neither: zero, and a class drawn
+    uniformly.  Noise N(0, (σC)²) is on every coordinate of the vector, none on the class.
+
+    Formal guarantees: with another vector *and* class in their place one step is dominated by
+    q·N(C, σ²C²)×1_y + (1−q)·N(0, σ²C²)×U against the same with another y; steps compose adaptively
+    (``docs/guarantees.md``, "Classes hidden too").  Nothing is proved for a point there or not.
+    """
+
+    classes: int = field(kw_only=True)
+
+    sampler: ClassVar[str] = "none"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.classes < 2 or not 0.0 < self.sampling_rate < 1.0:
+            raise GuaranteeError("a class is hidden among two at least, at a rate between 0 and 1")
+
+    def event(self) -> dict[str, Any]:
+        """A class that dp_accounting lacks: a message's class is seen."""
+        return {
+            "class": "HiddenClassEvent",
+            "sampling_probability": self.sampling_rate,
+            "classes": self.classes,
+            "event": {"class": "GaussianDpEvent", "noise_multiplier": self.noise_multiplier},
+        }
+
+
+Mechanism = PoissonGaussian | TruncatedPoissonGaussian | BandedGaussian | HiddenClassGaussian
 """A mechanism that samples points."""
 
 
@@ -364,6 +395,8 @@ def mechanism_from_json(value: Any) -> AnyMechanism:
                 own = value["matrix"]
                 matrix = BandedMatrix(tuple(own["coefficients"]), own["steps"])
                 found = BandedGaussian(**shared, matrix=matrix)
+            case "HiddenClassEvent":
+                found = HiddenClassGaussian(**shared, classes=event["classes"])
             case "CountedTextsEvent":
                 found = CountedTexts(
                     **shared, **{key: event[key] for key in ("deviation", "threshold", "texts")}

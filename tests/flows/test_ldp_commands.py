@@ -101,7 +101,43 @@ def test_accuracy_is_better_than_chance_and_noise_costs_some(made: Path) -> None
     assert found["accuracy_without_noise"] > 0.7
     assert found["accuracy"]["mean"] > 0.6
     page = carried_out("evaluate", str(made / "service"), "--encoder", str(made / "encoder"), *test)
-    assert "no noise on queries" in page
+    assert "no noise (to compare)" in page
+
+
+def test_accuracy_and_epsilon_are_shown_with_and_without_fictitious_questions(made: Path) -> None:
+    way = ("--set", "query.participation={kind: hidden, rate: 0.5, steps: 4}")
+    given = ("evaluate", str(made / "service"), "--encoder", str(made / "encoder"))
+    given += ("--test", str(made / "test.jsonl"), "--draws", "2", *way)
+    with_them, without = as_json(*given)["questions"]
+    assert (with_them["messages"], without["messages"]) == (4, 1)
+    assert with_them["noise_multiplier"] != without["noise_multiplier"] == 0.5
+    assert with_them["epsilon_sound"] == pytest.approx(without["epsilon_sound"], rel=1e-3)
+    assert with_them["accuracy"]["mean"] > 0.5
+    page = carried_out(*given)
+    assert "hidden in 4 messages" in page
+    assert "not a guarantee" in page
+    with pytest.raises(ConfigurationError, match=r"but for query\.\*"):
+        carried_out(*given, "--set", "noise_multiplier=1")
+
+
+def test_a_service_whose_questions_hide_is_asked_so_and_is_refused_where_they_cost_too_much(
+    made: Path, tmp_path: Path
+) -> None:
+    query = {"participation": {"kind": "hidden", "rate": 0.5, "steps": 3}}
+    settings = {"noise_multiplier": 3.0, "max_tokens": 6, "query": query, "head": {"epochs": 2}}
+    redactory.ldp_train(made / "users.jsonl", made / "encoder", tmp_path / "own", settings)
+    said: list[bytes] = []
+    with redactory.ldp_service(tmp_path / "own") as service:
+        facts = json.loads(json.dumps(service.facts()))
+        user = redactory.LdpUser(facts, made / "encoder")
+        assert user.cost["query"]["epsilon_sound"] <= user.cost["epsilon_sound"] * 1.001
+        answers = user.ask(CLERK, lambda body: said.append(body) or service.answer_lines(body))
+        assert all(answers)
+    lines = [json.loads(line) for body in said for line in body.splitlines()]
+    assert sorted(line["step"] for line in lines) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+    facts["settings"]["query"]["noise_multiplier"] = 0.2
+    with pytest.raises(GuaranteeError, match="costs a question"):
+        redactory.LdpUser(facts, made / "encoder")
 
 
 def _sent(user: redactory.LdpUser, data: Path, service: ServerSide) -> int:

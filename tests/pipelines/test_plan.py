@@ -380,6 +380,19 @@ def test_a_target_is_met_in_every_way_to_take_part(kind: str) -> None:
     assert found["epsilon_sound"] in [entry["epsilon"] for entry in found["compared"]]
 
 
+def test_a_query_of_its_own_way_and_a_hidden_class_have_figures() -> None:
+    way = {"kind": "hidden", "rate": 0.2, "steps": 10}
+    found = messages(epsilon=3.0, **{"query.participation": way})
+    assert 2.98 < found["query"]["epsilon_sound"] <= 3.0
+    assert found["query"]["noise_multiplier"] != found["noise_multiplier"]
+    assert messages(epsilon=3.0)["query"] is None
+    covered = messages(noise_multiplier=2.0, participation={**way, "classes": 5})
+    assert covered["unit"] == "one sentence, with its class"
+    assert covered["compared"][-1]["epsilon"] == covered["epsilon_sound"]
+    assert covered["epsilon_sound"] > messages(noise_multiplier=2.0, participation=way)["epsilon_sound"]
+    assert not any("label of a message is sent in clear" in line for line in covered["conditions"])
+
+
 def test_what_up_sampling_claims_and_what_it_is_worth() -> None:
     seen = {**COINS, "participation.kind": "visible"}
     found = messages(**seen, **{"published.epsilon": 0.8, "published.true_share": 0.1})

@@ -20,6 +20,7 @@ from scipy import stats
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.mechanism import (
     BandedGaussian,
+    HiddenClassGaussian,
     Mechanism,
     PoissonGaussian,
     Relation,
@@ -27,6 +28,8 @@ from redactory.training.mechanism import (
 )
 
 _NEGLIGIBLE_MASS = 1e-30
+_SIDES_APART = 14.0
+"""Deviations from 0 at which either of two classes stands on the line: 1e-44 of one lies with the other."""
 Floats = NDArray[np.float64]
 
 
@@ -128,6 +131,19 @@ def removal(rate: float, deviation: float, points: int = 1) -> Pair:
     return Pair(group_law(rate, points), NOTHING, deviation)
 
 
+def hidden_class(rate: float, deviation: float, classes: int) -> Branches:
+    """A vector and its class, one of ``classes`` K, sent at rate q or hidden, exchanged for others.
+
+    Whether a message carries one of the two classes has one law in both worlds; where it does not, both are
+    equal.  The two classes are the two sides of one line.
+    """
+    idle, side = (1.0 - rate) / classes, _SIDES_APART * deviation
+    either = rate + 2.0 * idle
+    law = Mixture((-side, side, side + 1.0), (idle / either, idle / either, rate / either))
+    told = (either, Pair(law, law.mirrored, deviation))
+    return (told,) if classes == 2 else (told, ((classes - 2) * idle, Pair(NOTHING, NOTHING, deviation)))
+
+
 @lru_cache(maxsize=64)
 def group_law(rate: float, points: int) -> Mixture:
     """Bin(``points`` K, ``rate`` q): how many of K points are sampled.
@@ -168,6 +184,8 @@ def branches_of(mechanism: Mechanism, relation: Relation) -> Branches:
             if cut <= 0.0:
                 return ((1.0, point),)
             return ((1.0 - cut, point), (cut, exchange(within, sigma / 2.0)))
+        case HiddenClassGaussian() if relation is Relation.SUBSTITUTION:
+            return hidden_class(rate, sigma, mechanism.classes)
         case _:
             raise GuaranteeError("no dominating pair is proved for this mechanism")
 

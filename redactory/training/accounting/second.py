@@ -43,6 +43,7 @@ from redactory.training.accounting.pairs import (
 )
 from redactory.training.mechanism import (
     BandedGaussian,
+    HiddenClassGaussian,
     Mechanism,
     PoissonGaussian,
     Relation,
@@ -373,6 +374,21 @@ def absent(rate: float, deviation: float, points: int = 1) -> Pair:
     return Pair(_sampled(rate, points), _mixture({0.0: 1.0}), deviation)
 
 
+def unseen(rate: float, deviation: float, classes: int) -> Branches:
+    """A sentence of class 0, hidden among messages of any class, against one of class 1.
+
+    Class 0 is the right end of the line and class 1 the left one; of all others nothing tells.
+    """
+    drawn = [(1.0 - rate) / classes] * classes
+    far = 14.0 * deviation
+    seen = drawn[0] + rate + drawn[1]
+    here = _mixture({-far: drawn[1] / seen, far: drawn[0] / seen, far + 1.0: rate / seen})
+    there = _mixture({-far - 1.0: rate / seen, -far: drawn[1] / seen, far: drawn[0] / seen})
+    others = Pair(_mixture({0.0: 1.0}), _mixture({0.0: 1.0}), deviation)
+    own = ((seen, Pair(here, there, deviation)),)
+    return (*own, (math.fsum(drawn[2:]), others)) if drawn[2:] else own
+
+
 @lru_cache(maxsize=64)
 def _sampled(rate: float, points: int) -> Mixture:
     """How many of K points are sampled: coins summed one by one, what is rare counted as all K."""
@@ -400,6 +416,8 @@ def _step(mechanism: Mechanism, relation: Relation) -> Branches:
     if isinstance(mechanism, BandedGaussian):
         often = len(mechanism.matrix.coefficients) * mechanism.sampling_rate
         return ((1.0, pair(often, mechanism.noise_multiplier)),)
+    if isinstance(mechanism, HiddenClassGaussian) and relation is Relation.SUBSTITUTION:
+        return unseen(mechanism.sampling_rate, mechanism.noise_multiplier, mechanism.classes)
     own = pair(mechanism.sampling_rate, mechanism.noise_multiplier)
     if isinstance(mechanism, TruncatedPoissonGaussian):
         cut, within = mechanism.crowded

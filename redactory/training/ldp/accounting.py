@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, PositiveInt
+from pydantic import Field, PositiveInt, model_validator
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.settings import Settings
@@ -35,7 +34,7 @@ from redactory.training.accounting.pairs import (
     parts_of,
 )
 from redactory.training.accounting.second import NOT_FINITE, Bracket, Stated, stated
-from redactory.training.mechanism import PoissonGaussian, Relation
+from redactory.training.mechanism import HiddenClassGaussian, PoissonGaussian, Relation
 from redactory.training.settings import Rate
 
 
@@ -64,6 +63,17 @@ class HiddenCoins(Settings):
     kind: Literal["hidden"] = Field(description="A message in every step; whether of noise alone is secret.")
     rate: Rate = Field(description="p, the probability that a message is of the sentence.")
     steps: PositiveInt = Field(description="T, the number of steps, and of messages of every slot.")
+    classes: Annotated[int, Field(ge=2)] | None = Field(
+        None,
+        description="K, how many classes there are: a training message of noise alone carries one that is "
+        "drawn, and epsilon covers a sentence's class, too. Without it the class is sent in clear.",
+    )
+
+    @model_validator(mode="after")
+    def _a_class_is_hidden_by_others(self) -> Self:
+        if self.classes is not None and self.rate >= 1.0:
+            raise ValueError("classes: where the rate is 1 every message tells its class; lower the rate")
+        return self
 
 
 Participation = Annotated[FixedSends | VisibleCoins | HiddenCoins, Field(discriminator="kind")]
@@ -93,6 +103,15 @@ def message(noise: float, vectors: int, rate: float = 1.0) -> PoissonGaussian:
     return PoissonGaussian(rate, noise / norm, norm, 1.0, noise="lattice")
 
 
+def hidden_message(noise: float, vectors: int, way: HiddenCoins) -> PoissonGaussian | HiddenClassGaussian:
+    """One message of a slot that sends in every step, its class hidden as well where ``way`` says so."""
+    own = message(noise, vectors, way.rate)
+    if way.classes is None:
+        return own
+    lengths = own.noise_multiplier, own.clip_norm, own.normaliser, own.noise
+    return HiddenClassGaussian(way.rate, *lengths, classes=way.classes)
+
+
 def message_spendings(noise: float, vectors: int, participation: Participation) -> Spendings | None:
     """What the messages of one sentence spend, as it is composed; None for coins that are seen.
 
@@ -103,7 +122,7 @@ def message_spendings(noise: float, vectors: int, participation: Participation) 
         case FixedSends():
             return (Spending(message(noise, vectors), participation.sends),)
         case HiddenCoins():
-            return (Spending(message(noise, vectors, participation.rate), participation.steps),)
+            return (Spending(hidden_message(noise, vectors, participation), participation.steps),)
         case VisibleCoins():
             return None
 
@@ -114,20 +133,17 @@ def booked(noise: float, vectors: int, participation: Participation) -> Spending
     return found or (Spending(message(noise, vectors), steps_of(participation)),)
 
 
-def _parts(noise: float, vectors: int, way: Participation, pair: Callable[[float, float], Pair]) -> Parts:
-    """The pairs that dominate the messages; J sends are one at z/√J, for the mean of them is sufficient.
+def _spent(noise: float, vectors: int, way: FixedSends | HiddenCoins) -> Spendings:
+    """J sends are one at z/√J, for the mean of them is sufficient."""
+    if isinstance(way, FixedSends):
+        return (Spending(message(noise / math.sqrt(way.sends), vectors), 1),)
+    return (Spending(hidden_message(noise, vectors, way), way.steps),)
 
-    ``pair`` is an accountant's own statement of one exchanged point.
-    """
-    sigma = message(noise, vectors).noise_multiplier
-    match way:
-        case FixedSends():
-            return ((((1.0, pair(1.0, sigma / math.sqrt(way.sends))),), 1),)
-        case HiddenCoins():
-            return ((((1.0, pair(way.rate, sigma)),), way.steps),)
-        case VisibleCoins():
-            coins = ((way.rate, pair(1.0, sigma)), (1.0 - way.rate, Pair(NOTHING, NOTHING, sigma)))
-            return ((tuple(one for one in coins if one[0] > 0.0), way.steps),)
+
+def _seen(way: VisibleCoins, pair: Pair) -> Parts:
+    """Steps of which each shows its coin; ``pair`` is an accountant's own statement of a message."""
+    coins = ((way.rate, pair), (1.0 - way.rate, Pair(NOTHING, NOTHING, pair.deviation)))
+    return ((tuple(one for one in coins if one[0] > 0.0), way.steps),)
 
 
 def epsilon_sound(
@@ -148,13 +164,11 @@ def epsilon_sound(
     if isinstance(way, VisibleCoins):
         if any(spent.rows > 1 for spent in encoder):
             raise GuaranteeError("beside an encoder that exchanges several rows no seen coins are accounted")
-        parts = (*parts_of(encoder, Relation.SUBSTITUTION), *_parts(noise, vectors, way, exchange))
+        told = _seen(way, exchange(1.0, one.mechanism.noise_multiplier))
+        parts = (*parts_of(encoder, Relation.SUBSTITUTION), *told)
         found: float | None = composed_epsilon(parts, single_grid((*encoder, one), parts, grid), delta)
     else:
-        if isinstance(way, FixedSends):
-            spent = (Spending(message(noise / math.sqrt(way.sends), vectors), 1),)
-        else:
-            spent = (Spending(message(noise, vectors, way.rate), way.steps),)
+        spent = _spent(noise, vectors, way)
         found = epsilon_of((*encoder, *spent), delta, Relation.SUBSTITUTION, grid)
     return found if found is not None and found < LARGEST_EPSILON else None
 
@@ -163,9 +177,12 @@ def bracket(
     noise: float, vectors: int, participation: Participation, delta: float, encoder: Spendings = ()
 ) -> Bracket:
     """The second accountant's bounds of the epsilon of one sentence, all its training messages together."""
+    if not isinstance(participation, VisibleCoins):
+        spent = (*encoder, *_spent(noise, vectors, participation))
+        return second.bracket(spent, delta, Relation.SUBSTITUTION)
+    one = second.exchanged(1.0, message(noise, vectors).noise_multiplier)
     before = second.parts_of(encoder, Relation.SUBSTITUTION)
-    messages = _parts(noise, vectors, participation, second.exchanged)
-    return second.bracket_of_parts((*before, *messages), delta)
+    return second.bracket_of_parts((*before, *_seen(participation, one)), delta)
 
 
 def confirmed_epsilon(
@@ -201,6 +218,13 @@ def calibrated_noise(
             f"epsilon {epsilon:g} is spent by the encoder's own training: no message can be sent"
         )
 
+    if getattr(participation, "classes", None) is not None:
+        alone = epsilon_sound(_LARGEST_NOISE, vectors, participation, delta, encoder)
+        if alone is None or alone > epsilon:
+            raise GuaranteeError(
+                f"epsilon {epsilon:g} is spent by the hidden classes alone: lower participation.rate or steps"
+            )
+
     def cost(coarser: float, noise: float) -> float:
         found = epsilon_sound(noise, vectors, participation, delta, encoder, coarser * CALIBRATION_GRID)
         return LARGEST_EPSILON if found is None else max(found, 1e-12)
@@ -218,15 +242,27 @@ def calibrated_noise(
 
 class Sends(NamedTuple):
     """One step: the ``places`` that send, int64 in the order of sending, and which of them send their
-    sentence, bool; the others send noise on the zero vector."""
+    sentence, bool; the others send noise on the zero vector, with the class of ``drawn``, int64, if any."""
 
     places: NDArray[np.int64]
     real: NDArray[np.bool_]
+    drawn: NDArray[np.int64] | None = None
 
 
 def steps_of(participation: Participation) -> int:
     """J for fixed sends, else T: the steps of a slot are 0 to this, exclusive."""
     return participation.sends if isinstance(participation, FixedSends) else participation.steps
+
+
+def strength(participation: Participation) -> float:
+    """What share of a sentence's vector is expected in the mean of its messages, as a server takes it.
+
+    Where classes are hidden it takes the mean of those that carry the slot's own.
+    """
+    if not isinstance(participation, HiddenCoins):
+        return 1.0
+    rate, classes = participation.rate, participation.classes
+    return rate if classes is None else rate / (rate + (1.0 - rate) / classes)
 
 
 def drawn_sends(
@@ -235,8 +271,9 @@ def drawn_sends(
     """The sends of ``step`` for ``slots`` slots; ``call`` tells the draws of one stream apart.
 
     Formal guarantees: coins are independent over slots and steps, with the rate as probability up to
-    2⁻⁵³, and secret as the stream's root is; the order is a uniform permutation, independent of them
-    (``docs/guarantees.md``, "Local differential privacy").
+    2⁻⁵³, and secret as the stream's root is; so are the classes of messages of noise alone, each as likely
+    up to 2⁻⁵¹; the order is a uniform permutation, independent of them (``docs/guarantees.md``, "Local
+    differential privacy").
     """
     order = stream.permutation("order", step, slots, call)
     every = np.ones(slots, bool)
@@ -247,7 +284,11 @@ def drawn_sends(
             heads = _coins(participation.rate, stream, step, slots, call)
             return Sends(order[heads[order]], every[: int(heads.sum())])
         case HiddenCoins():
-            return Sends(order, _coins(participation.rate, stream, step, slots, call)[order])
+            heads = _coins(participation.rate, stream, step, slots, call)[order]
+            if participation.classes is None:
+                return Sends(order, heads)
+            shares = stream.uniform("classes", step, slots, call)[order]
+            return Sends(order, heads, np.floor(shares * participation.classes).astype(np.int64))
 
 
 def _coins(rate: float, stream: RandomStream, step: int, slots: int, call: int) -> NDArray[np.bool_]:

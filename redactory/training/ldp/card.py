@@ -121,7 +121,8 @@ def service_card(
     found = _figures(settings, noise, spendings, Published(), why)
     found.put("epsilon", found.values["epsilon_sound"], None, found.reasons.get("epsilon_sound", ""))
     require_reasons(found.values, found.reasons)
-    unit, reason = _WORDS["units"][str(settings.vectors)], _WORDS["seeded"] if seeded else None
+    classes, reason = "hidden" if hides_classes(way) else "clear", _WORDS["seeded"] if seeded else None
+    unit = _WORDS["units"][classes][str(settings.vectors)]
     spent, moved = message_spendings(noise, settings.vectors, way), sensitivity(settings.vectors)
     mean = way.rate if isinstance(way, VisibleCoins) else 1.0
     return {
@@ -133,8 +134,8 @@ def service_card(
         "seeded": seeded,
         "unit": unit,
         "relation": Relation.SUBSTITUTION.value,
-        "relation_meaning": _WORDS["meaning"].format(unit=unit),
-        "server_sees": server_sees(way.kind, settings.pairs),
+        "relation_meaning": _WORDS["meaning"][classes].format(unit=unit),
+        "server_sees": server_sees(way, settings.pairs),
         "participation": {**way.model_dump(), "meaning": participation_in_words(way.model_dump())},
         "clip_norm": settings.clip_norm,
         "noise_multiplier": noise,
@@ -143,6 +144,7 @@ def service_card(
         "sensitivity_in_words": "2C" if settings.vectors == 1 else "2·√2·C",
         "mu": moved / noise,
         "messages": {"most": steps_of(way), "mean": mean * steps_of(way)},
+        "query": _query(settings, spendings),
         "event": None if spent is None else event_tree((*spendings, *spent)),
         "delta": settings.delta,
         **found.values,
@@ -151,9 +153,38 @@ def service_card(
         "accountants": _accountants(found, "hidden" if spendings and way.kind == "fixed" else way.kind),
         "encoder": {**provenance, "digest": encoder},
         "assumptions": [_WORDS["encoders"][kind], *_WORDS["assumptions"]],
-        "not_covered": _WORDS["not_covered"],
+        "not_covered": _not_covered(settings),
         "notes": _WORDS["notes"],
     }
+
+
+def hides_classes(way: Participation) -> bool:
+    """Whether epsilon covers the class of a training sentence, too."""
+    return isinstance(way, HiddenCoins) and way.classes is not None
+
+
+def _not_covered(settings: LdpSettings) -> list[str]:
+    """The class of a sentence first, unless it is hidden; what becomes of an answer last."""
+    found = _WORDS["not_covered"][hides_classes(settings.participation) :]
+    hidden = isinstance(settings.questions, HiddenCoins)
+    return [*found[:-1], _WORDS["hidden_answer"]] if hidden else list(found)
+
+
+def _query(settings: LdpSettings, spendings: Spendings) -> dict[str, Any] | None:
+    """A question's own participation, noise and epsilon; None where it is sent as a training sentence is."""
+    if settings.query is None:
+        return None
+    own = settings.asked(spendings)
+    found = figures_of_questions(own, spendings)
+    words = participation_in_words(own.participation.model_dump())
+    return {"participation": {**own.participation.model_dump(), "meaning": words}, **found}
+
+
+def figures_of_questions(own: LdpSettings, spendings: Spendings = ()) -> dict[str, Any]:
+    """Noise and epsilons of one question, all its messages together; ``own`` are the settings that ask it."""
+    noise, why = own.noise(), _WORDS["too_little_noise"]
+    found = _figures(own, noise, spendings, Published(), (why, _WORDS["not_published_finite"]))
+    return {"noise_multiplier": noise, **found.values, "reasons": found.reasons}
 
 
 def _accountants(found: Figures, main: str) -> dict[str, Any]:
@@ -167,14 +198,14 @@ def _accountants(found: Figures, main: str) -> dict[str, Any]:
     }
 
 
-def server_sees(participation: str, pairs: bool) -> list[str]:
+def server_sees(way: Participation, pairs: bool) -> list[str]:
     """Everything that reaches the server, noisy vectors first."""
     vectors = "two noisy vectors" if pairs else "a noisy vector, or one of each token place,"
     return [
         f"{vectors} in each message, of a length that is the same for all",
-        "the class of each training sentence, in clear",
+        _WORDS["seen"]["drawn_class" if hides_classes(way) else "class"],
         "a random number for each sentence (its slot), the same in all its messages",
-        _WORDS["seen"][participation],
+        _WORDS["seen"][way.kind],
     ]
 
 
@@ -199,7 +230,8 @@ def plan_messages(settings: LdpSettings, paper: Published | None = None) -> dict
     source = "found for the target" if settings.noise_multiplier is None else "as given"
     if paper.epsilon is not None:
         source = f"as published for epsilon {paper.epsilon:g}"
-    notes = []
+    hidden, notes = hides_classes(way), []
+    other = "any" if hidden else "the same"
     if settings.delta > LARGE_DELTA:
         notes.append(words["large_delta"].format(delta=settings.delta))
     if isinstance(way, FixedSends) and way.sends > 1:
@@ -207,14 +239,15 @@ def plan_messages(settings: LdpSettings, paper: Published | None = None) -> dict
     inference = {} if paper.true_share is None else {"inference": _inference(settings, paper, noise)}
     return {
         "trainer": "ldp",
-        "unit": "one pair of sentences" if settings.pairs else "one sentence",
+        "unit": f"one {'pair of sentences' if settings.pairs else 'sentence'}{', with its class' * hidden}",
         "relation": "substitution",
-        "relation_meaning": "any other sentence in the same slot, with the same label",
+        "relation_meaning": f"any other sentence in the same slot, with {other} class",
         "delta": settings.delta,
         "noise_multiplier": noise,
         "noise_source": source,
         "noise_calibrated": settings.noise_multiplier is None,
         "participation": way.model_dump(),
+        "query": _query(settings, ()),
         "vectors": settings.vectors,
         "sensitivity": sensitivity(settings.vectors),
         "mu": mu,
@@ -222,7 +255,7 @@ def plan_messages(settings: LdpSettings, paper: Published | None = None) -> dict
         "second": found.second,
         "as_published": _formula(way, paper),
         "compared": _compared(settings, noise),
-        "conditions": [*words["conditions"], words["conditions_of"][way.kind]],
+        "conditions": [*words["conditions"][hidden:], words["conditions_of"][way.kind]],
         "notes": notes,
         "reasons": found.reasons,
         **inference,
@@ -240,6 +273,8 @@ def _compared(settings: LdpSettings, noise: float) -> list[dict[str, Any]]:
             ("coins that are seen", VisibleCoins(kind="visible", rate=way.rate, steps=way.steps)),
             ("coins hidden by noise alone", HiddenCoins(kind="hidden", rate=way.rate, steps=way.steps)),
         ]
+        if hides_classes(way):
+            ways.append(("the same, with the class", way))
     elif way.sends > 1:
         ways.append((f"{way.sends} sends", way))
     return [
@@ -252,7 +287,7 @@ def _inference(settings: LdpSettings, paper: Published, noise: float) -> dict[st
     """Up-sampling with fictitious sentences: what equation 9 claims, and what a query's messages cost."""
     way = settings.participation
     assert not isinstance(way, FixedSends)
-    one, _, seen, hidden = (row["epsilon"] for row in _compared(settings, noise))
+    one, _, seen, hidden = (row["epsilon"] for row in _compared(settings, noise)[:4])
     sampled = paper.sampled(way)
     return {
         "note": published.NOTE,

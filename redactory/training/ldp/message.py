@@ -58,7 +58,10 @@ class _Wire(BaseModel):
 
 class _Train(_Wire):
     purpose: Literal["train"]
-    label: _Number = Field(description="The number of the slot's class, in clear.")
+    label: _Number = Field(
+        description="The number of the slot's class, in clear; where classes are hidden, in a message of "
+        "nothing that of a drawn one."
+    )
 
 
 class _Query(_Wire):
@@ -78,8 +81,9 @@ class Message:
     ``query``; ``encoder`` the sha256 of the encoder.
 
     Formal guarantees: all but ``values`` is free of the sentence: slot and order are drawn, the step counts,
-    the label is in clear by the definition of the unit.  The length of :meth:`to_json` is the same for
-    all messages of one shape (``docs/guarantees.md``, "Local differential privacy").
+    the label is in clear by the definition of the unit, or hidden by drawn ones.  The length of
+    :meth:`to_json` is the same for all messages of one shape (``docs/guarantees.md``, "Local differential
+    privacy").
     """
 
     purpose: Purpose

@@ -32,12 +32,12 @@ from redactory.foundation.files import (
     write_json,
 )
 from redactory.foundation.progress import Progress, silent
-from redactory.training.ldp.accounting import steps_of
+from redactory.training.ldp.accounting import HiddenCoins, Participation, steps_of, strength
 from redactory.training.ldp.message import FORMAT as MESSAGES
 from redactory.training.ldp.message import Message, Purpose, message_schema, messages_in, refused
 from redactory.training.ldp.settings import HeadSettings, LdpSettings
 
-FORMAT = "redactory-ldp-service/2"
+FORMAT = "redactory-ldp-service/3"
 MOST_VALUES = 1 << 28
 """float32 values that are held at most (1 GiB)."""
 LARGEST_VALUE = 1e12
@@ -47,22 +47,22 @@ _SERVICE, _HEAD, _RECEIVED, _LOCK = "service.json", "head.safetensors", "receive
 
 @dataclass
 class _Slot:
-    """The sum of a slot's messages, the steps that came as bits, and its label, −1 for a question's."""
+    """The steps that came, as bits; by label, −1 for a question's, the sum of messages and their number."""
 
-    total: NDArray[np.float32]
     seen: int
-    label: int
+    sums: dict[int, tuple[NDArray[np.float32], int]]
 
 
 class Received:
     """The slots of one service or of one question, of messages of ``shape`` with steps below ``steps``.
 
     Of a slot's messages the mean says all there is to say of its vector where each is real (Gaussian noise:
-    the mean is sufficient); a message that comes twice counts once.
+    the mean is sufficient); a message that comes twice counts once.  ``labels`` is how many a slot may
+    carry: where they are hidden, its own is likely the one that most of its messages do.
     """
 
-    def __init__(self, shape: tuple[int, ...], steps: int) -> None:
-        self.shape, self.steps = shape, steps
+    def __init__(self, shape: tuple[int, ...], steps: int, labels: int = 1) -> None:
+        self.shape, self.steps, self.labels = shape, steps, labels
         self.slots: dict[str, _Slot] = {}
 
     @property
@@ -84,9 +84,11 @@ class Received:
             if bool((np.abs(message.values) > LARGEST_VALUE).any()):
                 raise refused(message.slot, "values", f"must be at most {LARGEST_VALUE:g} each")
             known, label = self.slots.get(message.slot), _label(message)
-            if label != (known.label if known else labels.setdefault(message.slot, label)):
+            first = next(iter(known.sums)) if known else labels.setdefault(message.slot, label)
+            if label != first and self.labels == 1:
                 raise refused(message.slot, "label", "must be the same in every step of a slot")
-        if (len(self.slots) + len(labels)) * math.prod(self.shape) > MOST_VALUES:
+        slots, most = len(self.slots) + len(labels), min(self.labels, self.steps)
+        if slots * most * math.prod(self.shape) > MOST_VALUES:
             raise InputError("the service holds all the slots that it can")
 
     def fresh(self, messages: Iterable[Message]) -> list[Message]:
@@ -101,15 +103,24 @@ class Received:
     def add(self, messages: Iterable[Message]) -> None:
         """Count ``messages``, which :meth:`require_room` let pass, each once."""
         for message in self.fresh(messages):
-            empty = _Slot(np.zeros(self.shape, np.float32), 0, _label(message))
-            slot = self.slots.setdefault(message.slot, empty)
-            slot.total += message.values
+            slot, label = self.slots.setdefault(message.slot, _Slot(0, {})), _label(message)
+            total, count = slot.sums.get(label, (np.zeros(self.shape, np.float32), 0))
+            slot.sums[label] = total + message.values, count + 1
             slot.seen |= 1 << message.step
 
-    def means(self) -> NDArray[np.float32]:
-        """The mean message of every slot, in the order in which they first occurred: [slots, \\*shape]."""
-        found = [slot.total / np.float32(slot.seen.bit_count()) for slot in self.slots.values()]
-        return np.stack(found) if found else np.empty((0, *self.shape), np.float32)
+    def means(self) -> tuple[NDArray[np.float32], list[int]]:
+        """[n, \\*shape] and n labels: of every slot, as they first occurred, the mean message of its label.
+
+        That is the one that most of its messages carry; of several that are as frequent each has its mean.
+        """
+        rows, labels = [], []
+        for slot in self.slots.values():
+            most = max(count for _, count in slot.sums.values())
+            for label, (total, count) in slot.sums.items():
+                if count == most:
+                    rows.append(total / np.float32(count))
+                    labels.append(label)
+        return np.stack(rows) if rows else np.empty((0, *self.shape), np.float32), labels
 
 
 def _label(message: Message) -> int:
@@ -182,7 +193,7 @@ class ServerSide:
         # a user's budget is their own: where it lies is nothing that a service keeps
         self.settings = settings.model_copy(update={"budget": None})
         self.encoder, self.shape = encoder, tuple(shape)
-        self._received = self._empty()
+        self._received = self._empty(settings.participation)
         self._head: Head | None = None
         self._folder: Path | None = None
         self._journal: Journal | None = None
@@ -231,10 +242,10 @@ class ServerSide:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             head = head_of(self.settings, self._received.shape)
-        rows = torch.from_numpy(self._received.means())
-        labels = torch.tensor([slot.label for slot in slots.values()])
+        means, labels = self._received.means()
+        rows, classes = torch.from_numpy(means), torch.tensor(labels)
         generator = torch.Generator().manual_seed(seed)
-        summary = fit(head, rows, labels, self.settings.head, generator, progress)
+        summary = fit(head, rows, classes, self.settings.head, generator, progress)
         self._head = head
         if self._folder is not None:
             self._save(self._folder)
@@ -244,24 +255,32 @@ class ServerSide:
     def answers(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
         """One answer per slot, to the mean of its messages: ``slot``, ``class``, ``probabilities`` by class.
 
-        They are in the order in which slots first occur.  ``RunStateError`` before training, ``InputError``
-        where a message does not fit.
+        Where questions hide among fictitious ones there is one per message, with its ``step``: which of them
+        is true only its user knows, and multiplies those.  They are in the order in which slots, or messages,
+        first occur.  ``RunStateError`` before training, ``InputError`` where a message does not fit.
         """
         if self._head is None:
             raise RunStateError("the service is not trained yet")
         self._require("query", messages)
-        asked = self._empty()
+        asked, way = self._empty(self.settings.questions), self.settings.questions
         asked.require_room(messages)
-        asked.add(messages)
-        if not asked.slots:
+        hidden, fresh = isinstance(way, HiddenCoins), asked.fresh(messages)
+        if not fresh:
             return []
-        shares = self._head(torch.from_numpy(asked.means())).softmax(-1).double().tolist()
+        asked.add(fresh)
+        means = np.stack([one.values for one in fresh]) if hidden else asked.means()[0]
+        logits = self._head(torch.from_numpy(means) * strength(self.settings.participation))
+        if isinstance(way, HiddenCoins):
+            # so that the product over as many as are expected to be true has the classes' shares in it once
+            logits = logits - (1.0 - 1.0 / max(way.rate * way.steps, 1.0)) * self._head.shares
+        keys = [{"slot": one.slot, "step": one.step} for one in fresh] if hidden else None
+        keys = keys or [{"slot": slot} for slot in asked.slots]
         found = []
-        for slot, row in zip(asked.slots, shares, strict=True):
+        for key, row in zip(keys, logits.softmax(-1).double().tolist(), strict=True):
             by_class = dict(zip(self.settings.classes, row, strict=True))
             likeliest = max(by_class, key=by_class.__getitem__)
             rounded = {name: round(share, 6) for name, share in by_class.items()}
-            found.append({"slot": slot, "class": likeliest, "probabilities": rounded})
+            found.append({**key, "class": likeliest, "probabilities": rounded})
         return found
 
     def answer_lines(self, body: bytes) -> list[dict[str, Any]]:
@@ -321,9 +340,9 @@ class ServerSide:
                 save_file(self._head.state_dict(), temporary)
         write_json(folder / _SERVICE, self._facts(FORMAT))
 
-    def _empty(self) -> Received:
+    def _empty(self, way: Participation) -> Received:
         shape = (2, *self.shape) if self.settings.pairs else self.shape
-        return Received(shape, steps_of(self.settings.participation))
+        return Received(shape, steps_of(way), getattr(way, "classes", None) or 1)
 
     def _require(self, purpose: Purpose, messages: Sequence[Message]) -> None:
         for message in messages:
@@ -351,11 +370,13 @@ class Head(nn.Module):
 
     centre: Tensor
     scale: Tensor
+    shares: Tensor
 
     def __init__(self, width: int, hidden: int, classes: int, kind: str) -> None:
         super().__init__()
         self.register_buffer("centre", torch.zeros(width))
         self.register_buffer("scale", torch.ones(width))
+        self.register_buffer("shares", torch.zeros(classes))
         self._kind = kind
         if kind == "tokens":
             self.reader = nn.LSTM(width, hidden, batch_first=True, bidirectional=True)
@@ -364,8 +385,10 @@ class Head(nn.Module):
             first = nn.Linear(4 * width if kind == "pairs" else width, hidden)
             self.layers = nn.Sequential(first, nn.ReLU(), nn.Linear(hidden, classes))
 
-    def measure(self, rows: Tensor) -> None:
-        """Take mean and deviation of each coordinate from ``rows`` [n, ..., width]."""
+    def measure(self, rows: Tensor, labels: Tensor) -> None:
+        """Take mean and deviation of each coordinate of ``rows`` [n, ..., width], shares of ``labels``."""
+        counts = torch.bincount(labels, minlength=len(self.shares)) + 1.0
+        self.shares.copy_((counts / counts.sum()).log())
         flat = rows.flatten(0, -2)
         self.centre.copy_(flat.mean(0))
         self.scale.copy_(flat.std(0, correction=0).clamp(min=1e-6))
@@ -403,7 +426,7 @@ def fit(
     order = torch.randperm(len(rows), generator=generator)
     held = len(rows) // _HELD_OUT if len(rows) >= _HELD_OUT * _LEAST_HELD_OUT else 0
     judged, learnt = (order[:held] if held else order), order[held:]
-    head.measure(rows[learnt])
+    head.measure(rows[learnt], labels[learnt])
     optimizer = torch.optim.AdamW(head.parameters(), settings.learning_rate, weight_decay=_WEIGHT_DECAY)
     best: dict[str, Any] = {"loss": math.inf, "best_epoch": 0}
     kept = {name: value.clone() for name, value in head.state_dict().items()}

@@ -7,8 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
 
+from redactory.foundation.errors import GuaranteeError
 from redactory.foundation.settings import Settings
-from redactory.training.ldp.accounting import FixedSends, Participation, calibrated_noise
+from redactory.training.ldp.accounting import (
+    FixedSends,
+    HiddenCoins,
+    Participation,
+    calibrated_noise,
+    epsilon_sound,
+)
 from redactory.training.models.settings import BiLstmSettings
 from redactory.training.settings import BudgetSettings, ClipNorm, Probability
 
@@ -27,6 +34,25 @@ class HeadSettings(Settings):
     epochs: PositiveInt = Field(30, description="Passes over the messages that came in; post-processing.")
     learning_rate: PositiveFloat = Field(1e-2, description="Step size of Adam.")
     batch_size: PositiveInt = Field(64, description="Messages in a step.")
+
+
+class QuerySettings(Settings):
+    """How questions are sent, where that is not how training sentences are: with fictitious ones between."""
+
+    participation: Participation = Field(
+        description="As of training sentences; hidden sends fictitious questions between the true one's."
+    )
+    noise_multiplier: PositiveFloat | None = Field(
+        None,
+        description="z of a question's messages; without it, that at which a question costs no more than a "
+        "training sentence.",
+    )
+
+    @model_validator(mode="after")
+    def _a_question_has_no_class(self) -> Self:
+        if isinstance(self.participation, HiddenCoins) and self.participation.classes is not None:
+            raise ValueError("participation.classes: a question carries no class; leave it out")
+        return self
 
 
 class LdpSettings(Settings):
@@ -48,6 +74,9 @@ class LdpSettings(Settings):
     delta: Probability = Field(1e-5, description="Delta at which every epsilon is stated.")
     participation: Participation = Field(
         FixedSends(), description="How often a sentence is sent, and whether that can be seen."
+    )
+    query: QuerySettings | None = Field(
+        None, description="How questions are sent; without it as training sentences are."
     )
     pairs: bool = Field(
         False, description="Each example is a pair of sentences (matching): two vectors, each clipped to C."
@@ -84,6 +113,21 @@ class LdpSettings(Settings):
             raise ValueError("pairs are matched on their latent vectors: set represent to latent")
         return self
 
+    @model_validator(mode="after")
+    def _hidden_classes_are_those(self) -> Self:
+        hidden = getattr(self.participation, "classes", None)
+        if hidden is not None and self.classes and hidden != len(self.classes):
+            raise ValueError(f"participation.classes: there are {len(self.classes)} classes, not {hidden}")
+        return self
+
+    @property
+    def questions(self) -> Participation:
+        """How questions are sent: as training sentences, without a class, where ``query`` says nothing."""
+        if self.query is not None:
+            return self.query.participation
+        way = self.participation
+        return way.model_copy(update={"classes": None}) if isinstance(way, HiddenCoins) else way
+
     @property
     def vectors(self) -> int:
         """How many vectors, each clipped to C, one message holds: 2 for a pair, else 1."""
@@ -97,6 +141,30 @@ class LdpSettings(Settings):
         if self.noise_multiplier is not None:
             return self.noise_multiplier
         return calibrated_noise(self.epsilon, self.vectors, self.participation, self.delta, encoder)
+
+    def settled(self, encoder: Spendings = ()) -> LdpSettings:
+        """The same with every noise as a number.
+
+        ``GuaranteeError`` where no noise below 10,000 reaches the target, or where the noise of questions is
+        to be found for a training sentence's epsilon that is not finite.
+        """
+        noise, query = self.noise(encoder), self.query
+        if query is not None and query.noise_multiplier is None:
+            terms = self.vectors, self.participation, self.delta, encoder
+            target = epsilon_sound(noise, *terms)
+            if target is None:
+                raise GuaranteeError("query.noise_multiplier: give one, for a sentence has no finite epsilon")
+            found = calibrated_noise(target, self.vectors, query.participation, self.delta, encoder)
+            query = query.model_copy(update={"noise_multiplier": found})
+        return self.model_copy(update={"noise_multiplier": noise, "query": query})
+
+    def asked(self, encoder: Spendings = ()) -> LdpSettings:
+        """What the messages of a question are made by, as if it were a training sentence."""
+        own = self.settled(encoder)
+        noise = own.query.noise_multiplier if own.query is not None else own.noise_multiplier
+        return own.model_copy(
+            update={"participation": own.questions, "noise_multiplier": noise, "query": None}
+        )
 
 
 # Stage 1 of LDP-NLP: the encoder that users are given, learnt from public text alone.

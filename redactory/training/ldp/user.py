@@ -17,16 +17,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError, upwards
+from redactory.foundation.errors import (
+    ConfigurationError,
+    GuaranteeError,
+    InputError,
+    RunStateError,
+    upwards,
+)
 from redactory.foundation.files import make_private_folder, sync, write_bytes
 from redactory.foundation.keys import forms_of
-from redactory.foundation.stream import RandomStream
+from redactory.foundation.stream import ROOT_BYTES, RandomStream
 from redactory.training.accounting import Spending, Spendings
 from redactory.training.accounting.bounds import gaussian_epsilon
 from redactory.training.accounting.second import one_exchanged
 from redactory.training.guarantee.budget import Budget, BudgetExceeded
 from redactory.training.lattice import noisy_on_lattice
-from redactory.training.ldp.accounting import booked, drawn_sends, steps_of
+from redactory.training.ldp.accounting import HiddenCoins, booked, drawn_sends, steps_of
 from redactory.training.ldp.message import Message, Purpose
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, require_clip_norm
@@ -37,6 +43,8 @@ if TYPE_CHECKING:
 
 _BLOCK = 256
 _SLOT_DIGITS = 32
+_SMALLEST_SHARE = 1e-6
+"""Half a last place of an answer's shares, about: what is rounded to 0 is no veto."""
 
 Texts = Sequence[str] | Sequence[tuple[str, str]]
 """Sentences, or with ``pairs`` pairs of them."""
@@ -155,12 +163,19 @@ class UserSide:
                 "budget: in test mode (seed) the noise can be computed again, and no epsilon holds that "
                 "could be booked: leave out the seed, or the budget"
             )
-        noise = settings.noise(encoder.spendings)
-        self._settings = settings.model_copy(update={"noise_multiplier": noise})
+        own = settings.settled(encoder.spendings)
+        self._settings: dict[Purpose, LdpSettings] = {"train": own, "query": own.asked(encoder.spendings)}
         self._encoder, self._budget, self._digest = encoder, budget, encoder.digest
-        self._layer = DPLayer(settings.clip_norm, noise, self._seeded)
+        train = DPLayer(own.clip_norm, own.noise(), self._seeded)
+        self._layers: dict[Purpose, DPLayer] = {"train": train, "query": train}
+        if own.query is not None:
+            # in test mode, too, no noise is drawn twice
+            apart = self._seeded and RandomStream(self._seeded.octets("questions", 0, ROOT_BYTES), True)
+            noise = self._settings["query"].noise()
+            self._layers["query"] = DPLayer(own.clip_norm, noise, apart)
         self._calls = 0
         self._asked: list[str] = []
+        self._coins = np.zeros((0, 0), bool)
 
     @property
     def seeded(self) -> bool:
@@ -175,7 +190,7 @@ class UserSide:
         if len(texts) != len(labels):
             raise InputError(f"labels: {len(texts)} texts have {len(labels)} labels; give one each")
         for row, label in enumerate(labels):
-            if not 0 <= label < len(self._settings.classes):
+            if not 0 <= label < len(self._settings["train"].classes):
                 raise InputError(f"row {row + 1}: label is not the number of one of settings.classes")
         yield from self._messages("train", texts, [int(label) for label in labels])
 
@@ -184,9 +199,22 @@ class UserSide:
         yield from self._messages("query", texts, [None] * len(texts))
 
     def read(self, answers: Iterable[dict[str, Any]]) -> list[dict[str, Any] | None]:
-        """``answers`` in the order of the texts last asked; None for a text that no coin sent."""
-        by_slot = {answer["slot"]: answer for answer in answers}
-        return [by_slot.get(slot) for slot in self._asked]
+        """``answers`` in the order of the texts last asked; None for a text that no coin sent and that shows.
+
+        Where questions hide, a text's is the product of those to its true messages; if none was true, of all,
+        so that nobody is led to ask again.  ``RunStateError`` where a message has none: whichever it is.
+        """
+        by_slot: dict[str, dict[int, dict[str, Any]]] = {}
+        for answer in answers:
+            by_slot.setdefault(answer["slot"], {})[answer.get("step", 0)] = answer
+        way = self._settings["query"].participation
+        if not isinstance(way, HiddenCoins):
+            return [by_slot[slot][0] if slot in by_slot else None for slot in self._asked]
+        every = set(range(way.steps))
+        if any(by_slot.get(slot, {}).keys() != every for slot in self._asked):
+            raise RunStateError("the service left a message without an answer")
+        trues = (np.flatnonzero(coins).tolist() for coins in self._coins.T)
+        return [_product(slot, by_slot[slot], true) for slot, true in zip(self._asked, trues, strict=True)]
 
     def _messages(self, purpose: Purpose, texts: Texts, labels: Sequence[int | None]) -> Iterator[Message]:
         # where messages end must tell of no text
@@ -203,6 +231,7 @@ class UserSide:
         slots = [octets[start : start + _SLOT_DIGITS] for start in range(0, len(octets), _SLOT_DIGITS)]
         if purpose == "query":
             self._asked = slots
+            self._coins = np.zeros((steps_of(self._settings["query"].participation), len(slots)), bool)
         if not slots:
             return
         # the first is made before the booking: a text that cannot be encoded costs nothing
@@ -210,7 +239,7 @@ class UserSide:
         first = next(made, None)
         # and where no coin sent any, that shows, too
         if self._budget is not None:
-            self._budget.book(purpose, self._settings, len(slots))
+            self._budget.book(purpose, self._settings[purpose], len(slots))
         if first is not None:
             yield first
             yield from made
@@ -224,7 +253,8 @@ class UserSide:
         stream: RandomStream,
         call: int,
     ) -> Iterator[Message]:
-        participation, held = self._settings.participation, None
+        own, layer, held = self._settings[purpose], self._layers[purpose], None
+        participation, classes = own.participation, np.array(labels)
         steps = steps_of(participation)
         if steps > 1:
             # each representation is needed several times
@@ -232,6 +262,8 @@ class UserSide:
             held = torch.cat([self._represented(block) for block in blocks])
         for step in range(steps):
             sends = drawn_sends(participation, stream, step, len(slots), call)
+            if purpose == "query":
+                self._coins[step, sends.places] = sends.real
             for start in range(0, len(sends.places), _BLOCK):
                 places, real = sends.places[start : start + _BLOCK], sends.real[start : start + _BLOCK]
                 rows = (
@@ -242,10 +274,13 @@ class UserSide:
                 # one path for a real row and for the zero vector of a coin that hides
                 kept = torch.from_numpy(real).view(-1, *(1,) * (rows.dim() - 1)).to(rows.device)
                 rows = torch.where(kept, rows, 0.0)
-                examples = rows.flatten(0, 1) if self._settings.pairs else rows
-                noisy = self._layer(examples).view(rows.shape).cpu().numpy()
-                for place, values in zip(places, noisy, strict=True):
-                    yield Message(purpose, slots[place], step, labels[place], values, self._digest)
+                examples = rows.flatten(0, 1) if own.pairs else rows
+                noisy = layer(examples).view(rows.shape).cpu().numpy()
+                told = classes[places]
+                if sends.drawn is not None:
+                    told = np.where(real, told, sends.drawn[start : start + _BLOCK])
+                for place, label, values in zip(places, told.tolist(), noisy, strict=True):
+                    yield Message(purpose, slots[place], step, label, values, self._digest)
 
     def _represented(self, texts: Any) -> Tensor:
         if self._encoder.digest != self._digest:
@@ -253,7 +288,18 @@ class UserSide:
                 "the encoder changed: one that learns from what it encodes lets every later message tell of "
                 "earlier sentences; keep it frozen, or train it with dpsgd and begin anew"
             )
-        return self._encoder.represent(texts, self._settings.represent).detach().float()
+        return self._encoder.represent(texts, self._settings["train"].represent).detach().float()
+
+
+def _product(slot: str, answers: dict[int, dict[str, Any]], true: list[int]) -> dict[str, Any]:
+    """The answer of ``slot`` from those of its ``true`` steps, or of all where it has none."""
+    kept = [answers[step]["probabilities"] for step in true or sorted(answers)]
+    names = list(kept[0])
+    logs = np.array([[max(one[name], _SMALLEST_SHARE) for name in names] for one in kept])
+    total = np.log(logs).sum(axis=0)
+    shares = np.exp(total - total.max())
+    by_class = dict(zip(names, (shares / shares.sum()).tolist(), strict=True))
+    return {"slot": slot, "class": max(names, key=by_class.__getitem__), "probabilities": by_class}
 
 
 # What one user's messages may spend together, in training and queries: booked before the first one leaves.

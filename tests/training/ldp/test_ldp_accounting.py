@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from dp_accounting.pld import privacy_loss_distribution
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 from scipy import integrate, stats
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
@@ -60,8 +62,8 @@ def visible(rate: float, steps: int) -> VisibleCoins:
     return VisibleCoins(kind="visible", rate=rate, steps=steps)
 
 
-def hidden(rate: float, steps: int) -> HiddenCoins:
-    return HiddenCoins(kind="hidden", rate=rate, steps=steps)
+def hidden(rate: float, steps: int, classes: int | None = None) -> HiddenCoins:
+    return HiddenCoins(kind="hidden", rate=rate, steps=steps, classes=classes)
 
 
 @pytest.mark.parametrize(("case", "epsilon"), SENDS.items())
@@ -120,6 +122,88 @@ def test_hidden_coins_are_the_exact_pair(vectors: int) -> None:
 
     found = integrate.quad(over, -12, 14, limit=400)[0]
     assert found == pytest.approx(1e-3, rel=2e-3)
+
+
+def _cells(rate: float, noise: float, classes: int, mean: float, own: int) -> NDArray[np.float64]:
+    """The law of one message as masses [class, cell], for a vector at ``mean`` (in C) of class ``own``."""
+    edges = np.concatenate([[-np.inf], np.linspace(-1 - 9 * noise, 1 + 9 * noise, 801), [np.inf]])
+
+    def mass(at: float) -> NDArray[np.float64]:
+        return np.diff(stats.norm.cdf(edges, at, noise))
+
+    found = np.tile((1 - rate) / classes * mass(0.0), (classes, 1))
+    found[own] += rate * mass(mean)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("rate", "noise", "classes", "steps", "delta"),
+    [(0.5, 1.5, 12, 4, 1e-5), (0.3, 1.2, 2, 6, 1e-4)],
+)
+def test_hidden_classes_by_another_accountant(
+    rate: float, noise: float, classes: int, steps: int, delta: float
+) -> None:
+    """dp_accounting, on the cells of a message's law themselves."""
+    ours = epsilon_sound(noise, 1, hidden(rate, steps, classes), delta)
+    here, there = (_cells(rate, noise, classes, 1.0, own).ravel() for own in (0, 1))
+    kept = np.flatnonzero(here + there > 1e-17)
+    one, other = (
+        dict(zip(kept.tolist(), np.log(np.maximum(law[kept], 1e-300)).tolist(), strict=True))
+        for law in (here, there)
+    )
+    theirs = privacy_loss_distribution.from_two_probability_mass_functions(
+        one, other, value_discretization_interval=2e-3
+    ).self_compose(steps)
+    assert ours == pytest.approx(theirs.get_epsilon_for_delta(delta), rel=0.01)
+    assert ours > 1.05 * (epsilon_sound(noise, 1, hidden(rate, steps), delta) or 0.0)
+    bounds = second.bracket(noise, 1, hidden(rate, steps, classes), delta)
+    assert bounds.lower <= ours <= bounds.upper
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.tuples(st.floats(-1.0, 1.0), st.floats(-1.0, 1.0)),
+    st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    st.floats(0.05, 0.95),
+    st.floats(0.3, 4.0),
+    st.floats(0.0, 4.0),
+)
+def test_no_two_sentences_of_any_classes_are_further_apart_than_the_pair(
+    means: tuple[float, float], own: tuple[int, int], rate: float, noise: float, epsilon: float
+) -> None:
+    """H of two messages, by their cells, against p·H_β(N(1), N(0)) with β = (e^ε − 1)(1 − p)/(Kp)."""
+    one, other = (_cells(rate, noise, 3, at, label) for at, label in zip(means, own, strict=True))
+    beta = math.expm1(epsilon) * (1 - rate) / (3 * rate)
+    mu = 1.0 / noise
+    most = (
+        rate
+        if beta == 0.0
+        else rate
+        * float(
+            stats.norm.cdf(mu / 2 - math.log(beta) / mu)
+            - beta * stats.norm.cdf(-mu / 2 - math.log(beta) / mu)
+        )
+    )
+    for p, q in ((one, other), (other, one)):
+        assert np.maximum(p - math.exp(epsilon) * q, 0.0).sum() <= most + 1e-9
+    ends = (_cells(rate, noise, 3, 1.0, label) for label in (0, 2))
+    assert np.maximum(next(ends) - math.exp(epsilon) * next(ends), 0.0).sum() == pytest.approx(
+        most, rel=1e-3, abs=1e-9
+    )
+
+
+def test_a_hidden_class_is_randomised_response_where_vectors_say_nothing() -> None:
+    found = epsilon_sound(5000.0, 1, hidden(0.5, 1, 12), 1e-9)
+    assert found == pytest.approx(math.log(1 + 0.5 * 12 / 0.5), rel=2e-3)
+    whole = message_spendings(4.0, 2, hidden(0.5, 3, 12))
+    assert whole is not None
+    (spent,) = whole
+    assert mechanism_from_json(spent.mechanism.to_json()) == spent.mechanism
+    assert booked(4.0, 2, hidden(0.5, 3, 12)) == whole
+    with pytest.raises(GuaranteeError, match="no dominating pair"):
+        epsilon_of(whole, 1e-5, Relation.ADD_OR_REMOVE)
+    with pytest.raises(ValueError, match="every message tells its class"):
+        hidden(1.0, 3, 12)
 
 
 def test_pairs_are_one_vector_of_twice_the_square() -> None:
@@ -193,6 +277,8 @@ def test_calibrated_noise_meets_the_target_and_wastes_little(
 def test_a_target_that_cannot_be_met_is_refused() -> None:
     with pytest.raises(GuaranteeError, match="encoder"):
         calibrated_noise(0.01, 1, FixedSends(), 1e-5, ENCODER)
+    with pytest.raises(GuaranteeError, match="hidden classes alone"):
+        calibrated_noise(8.0, 1, hidden(0.5, 4, 12), 1e-5)
     with pytest.raises(GuaranteeError, match="10000"):
         calibrated_noise(1e-3, 1, FixedSends(sends=10_000), 1e-9)
     assert epsilon_sound(0.01, 1, FixedSends(), 1e-5) is None
@@ -238,13 +324,33 @@ def test_what_is_composed_goes_through_the_budget_file(tmp_path: Path) -> None:
         budget.reserve("second", "queries", booked(4.0, 2, FixedSends(sends=9))[0])
 
 
+def test_a_question_costs_what_a_sentence_does_however_it_is_sent() -> None:
+    way = {"kind": "hidden", "rate": 0.5, "steps": 4}
+    told = LdpSettings.model_validate({"epsilon": 4.0, "query": {"participation": way}})
+    own, asked = told.settled(), told.asked()
+    assert own.query is not None
+    assert own.asked() == own.settled().asked() == asked
+    assert (asked.noise(), asked.participation) == (own.query.noise_multiplier, hidden(0.5, 4))
+    found = epsilon_sound(asked.noise(), 1, asked.participation, 1e-5)
+    assert found is not None
+    assert 3.97 < found <= 4.0
+    # a question of a service that hides classes has none to hide
+    classes = LdpSettings(noise_multiplier=2.0, participation=hidden(0.5, 4, 12)).asked()
+    assert classes.participation == hidden(0.5, 4)
+    with pytest.raises(GuaranteeError, match=r"query\.noise_multiplier"):
+        LdpSettings.model_validate({"noise_multiplier": 0.01, "query": {"participation": way}}).settled()
+
+
 def test_settings_know_their_noise_and_refuse_what_is_not_meant() -> None:
     given_noise = LdpSettings(noise_multiplier=2.0, pairs=True)
     assert (given_noise.noise(), given_noise.vectors) == (2.0, 2)
     told = LdpSettings.model_validate({"epsilon": 4.0, "participation": {"kind": "fixed", "sends": 3}})
     assert told.noise() == calibrated_noise(4.0, 1, FixedSends(sends=3), 1e-5)
+    classes = {"kind": "hidden", "rate": 0.5, "steps": 3, "classes": 3}
     for wrong in (
         {"participation": {"kind": "hidden", "rate": 0.0, "steps": 3}},
+        {"participation": classes, "classes": ["a", "b"]},
+        {"query": {"participation": classes}},
         {"participation": {"kind": "secret"}},
         {"participation": {"kind": "visible", "rate": 0.5}},
         {"pairs": True, "represent": "token"},

@@ -58,6 +58,25 @@ def test_what_the_server_sees_depends_on_the_coins() -> None:
         assert any("class" in line for line in found["not_covered"])
 
 
+def test_a_hidden_class_is_covered_and_a_question_of_its_own_way_has_figures_of_its_own() -> None:
+    way = HIDDEN.model_copy(update={"classes": 2})
+    found = card(participation=way, classes=("no", "yes"))
+    assert found["unit"] == "one sentence of a user, with its class"
+    assert "with any class" in found["relation_meaning"]
+    assert found["epsilon_sound"] > card(participation=HIDDEN)["epsilon_sound"]
+    assert found["event"]["event"]["class"] == "HiddenClassEvent"
+    assert any("drawn" in line for line in found["server_sees"])
+    assert not any("the class of a training sentence" in line for line in found["not_covered"])
+    assert found["query"] is None
+    asked = card(query={"participation": HIDDEN, "noise_multiplier": 3.0})["query"]
+    assert asked["epsilon_sound"] == card(participation=HIDDEN, noise_multiplier=3.0)["epsilon_sound"]
+    assert (asked["noise_multiplier"], asked["reasons"]) == (3.0, {})
+    assert "secret" in asked["participation"]["meaning"]
+    told = card(query={"participation": HIDDEN, "noise_multiplier": 3.0})["not_covered"]
+    assert "its user alone knows" in told[-1]
+    assert "the class of a training sentence" in told[0]
+
+
 def test_no_figure_is_null_without_a_reason_and_a_seed_promises_nothing() -> None:
     found, seeded = card(noise_multiplier=0.001), card(seeded=True)
     for name in ("epsilon", "epsilon_sound", "epsilon_as_published"):

@@ -47,10 +47,12 @@ def _accuracy(user: Any, server: ServerSide, texts: Any, labels: list[int]) -> f
         {"noise_multiplier": 0.5},
         {"noise_multiplier": 1.0, "participation": {"kind": "fixed", "sends": 4}},
         {"noise_multiplier": 0.6, "participation": {"kind": "hidden", "rate": 0.7, "steps": 5}},
+        {"noise_multiplier": 0.5, "participation": {"kind": "hidden", "rate": 0.5, "steps": 6, "classes": 2}},
+        {"query": {"participation": {"kind": "hidden", "rate": 0.5, "steps": 9}, "noise_multiplier": 0.5}},
         {"noise_multiplier": 0.3, "represent": "token", "head": {"epochs": 8, "hidden_size": 8}},
         {"noise_multiplier": 0.2, "pairs": True, "head": {"epochs": 30}},
     ],
-    ids=["one send", "four sends", "hidden coins", "tokens", "pairs"],
+    ids=["one send", "four sends", "hidden coins", "classes too", "fictitious questions", "tokens", "pairs"],
 )
 def test_classes_are_learnt_from_noisy_messages_and_asked_about_with_noise(changes: dict[str, Any]) -> None:
     user, server = sides(**{"head": {"epochs": 8}, **changes})
@@ -89,8 +91,9 @@ def test_of_a_slot_the_mean_counts_and_a_message_that_comes_twice_once() -> None
     for messages in ([*sent, *sent], [a_message(step=2)]):
         received.require_room(messages)
         received.add(messages)
-    np.testing.assert_array_equal(received.means(), np.full((1, 4), 2.0))
-    assert (received.messages, [slot.label for slot in received.slots.values()]) == (2, [1])
+    means, labels = received.means()
+    np.testing.assert_array_equal(means, np.full((1, 4), 2.0))
+    assert (received.messages, labels) == (2, [1])
 
 
 @pytest.mark.parametrize(
@@ -114,6 +117,40 @@ def test_a_message_of_another_service_is_refused_and_none_beside_it_taken(
         server.receive(good, a_message(**changes))
     with pytest.raises(RunStateError, match="no training message"):
         server.train()
+
+
+def test_of_hidden_classes_the_one_that_most_messages_carry_counts() -> None:
+    received = Received((4,), 5, labels=3)
+    for step, label, value in ((0, 2, 4.0), (1, 1, 9.0), (2, 2, 6.0), (3, 0, 9.0)):
+        one = a_message(step=step, label=label, values=np.full(4, value, np.float32))
+        received.require_room([one])
+        received.add([one, one])
+    means, labels = received.means()
+    assert (means.tolist(), labels) == ([[5.0] * 4], [2])
+    received.add([a_message(step=4, label=1, values=np.full(4, 1.0, np.float32))])
+    assert (received.means()[1], received.messages) == ([2, 1], 5)
+
+
+def test_a_hidden_question_is_answered_by_message_and_its_user_knows_which_count() -> None:
+    way = {"participation": {"kind": "hidden", "rate": 0.5, "steps": 4}, "noise_multiplier": 0.2}
+    user, server = sides(head={"epochs": 8}, query=way)
+    server.receive(*user.training_messages(*_rows(400)))
+    server.train()
+    sent = list(user.query_messages([YES, NO] * 20))
+    answers = server.answers(sent)
+    assert [(a["slot"], a["step"]) for a in answers] == [(m.slot, m.step) for m in sent]
+    # what the server says is of the messages alone: it does not know which are true
+    assert server.answers(sent[:1])[0] == answers[0]
+    told = user.read(answers)
+    right = [one["class"] == name for one, name in zip(told, ["yes", "no"] * 20, strict=True) if one]
+    unknown = int((~user._coins.any(axis=0)).sum())
+    assert sum(right) >= 38 - unknown
+    assert len(right) == 40
+    # what is missing, or is no answer to any message, is refused whether that message was true or not
+    for number in range(8):
+        for left in (answers[:number], [*answers[:number], {**answers[number], "step": 9}]):
+            with pytest.raises(RunStateError, match="without an answer"):
+                user.read([*left, *answers[number + 1 :]])
 
 
 def test_a_slot_keeps_its_label_and_the_room_for_slots_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +238,7 @@ def test_what_cannot_be_written_is_not_acknowledged(tmp_path: Path) -> None:
         assert service.train()["messages"] == 2
 
 
-@pytest.mark.parametrize("content", [None, "{}", "[]", "text", '{"format": "redactory-ldp-service/2"}'])
+@pytest.mark.parametrize("content", [None, "{}", "[]", "text", '{"format": "redactory-ldp-service/3"}'])
 def test_what_is_no_service_is_refused(tmp_path: Path, content: str | None) -> None:
     if content is not None:
         (tmp_path / "service.json").write_text(content)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+import hashlib
 import math
 import pickle
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,7 @@ from scipy import stats
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError
 from redactory.foundation.stream import RandomStream
 from redactory.training.lattice import spacing
+from redactory.training.ldp.accounting import Sends, drawn_sends
 from redactory.training.ldp.message import Message
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.ldp.user import DPLayer, UserSide
@@ -27,6 +31,7 @@ from tests.training.ldp.ldp_sides import DIMENSION, WordEncoder, settings_with, 
 FIXED = {"kind": "fixed", "sends": 1}
 HIDDEN = {"kind": "hidden", "rate": 0.3, "steps": 6}
 VISIBLE = {"kind": "visible", "rate": 0.3, "steps": 6}
+CLASSES = {"kind": "hidden", "rate": 0.3, "steps": 6, "classes": 4}
 PARTICIPATIONS: list[dict[str, Any]] = [FIXED, {"kind": "fixed", "sends": 3}, HIDDEN, VISIBLE]
 LEVEL = 1e-6
 SEED = RandomStream.from_seed(5)
@@ -240,6 +245,73 @@ def test_hidden_coins_every_slot_sends_in_every_step_under_its_own_label() -> No
     assert stats.chi2.sf(float(((observed - expected) ** 2 / expected).sum()), 4) > LEVEL
 
 
+TEXTS = [f"word{row % 40} again" for row in range(200)]
+
+
+def _given_away(send: Callable[[], list[Message]]) -> set[str]:
+    """By what messages of TEXTS, classes 0 to 3 in turn, tell noise alone from a sentence, or know a coin."""
+    first, second = send(), send()
+    found = set()
+    if len({len(message.to_json()) for message in first}) > 1:
+        found.add("length")
+    if {*Counter((m.slot, m.step) for m in first).values()} != {1} or len(first) != 1200:
+        return found | {"number"}
+    drawn, of_slot = Counter(m.label for m in first if not _is_real(m)), {}
+    for message in first:
+        if _is_real(message):
+            of_slot[message.slot] = message.label
+    same = sum(m.label == of_slot[m.slot] for m in first if not _is_real(m) and m.slot in of_slot)
+    of_known = sum(not _is_real(m) and m.slot in of_slot for m in first)
+    uniform = stats.chisquare([drawn[label] for label in range(4)]).pvalue
+    if min(uniform, stats.binomtest(same, of_known, 0.25).pvalue) < LEVEL:
+        found.add("class")
+    # two calls have the same texts in the same places: their coins must agree as independent ones do
+    clean = WordEncoder().represent(TEXTS[:40], "latent").numpy()
+    clean /= np.maximum(1, np.linalg.norm(clean, axis=1, keepdims=True))
+    coins = []
+    for sent in (first, second):
+        heads = Counter()
+        for message in filter(_is_real, sent):
+            place = int(np.linalg.norm(clean - message.values, axis=1).argmin())
+            heads[place, message.step] += 1
+        coins.append([heads[place, step] for place in range(40) for step in range(6)])
+    spread = stats.chi2.sf(float(((np.array(coins[0]) - 1.5) ** 2).sum()) / (5 * 0.3 * 0.7), 240)
+    together = abs(np.corrcoef(*coins)[0, 1]) * math.sqrt(240)
+    if spread < LEVEL or together > 5:
+        found.add("coin")
+    return found
+
+
+def _sending(**changes: Any) -> list[Message]:
+    user = UserSide(
+        WordEncoder(),
+        settings_with(seed=None, noise_multiplier=0.01, classes=("a", "b", "c", "d"), **changes),
+    )
+    return list(user.training_messages(TEXTS, [row % 4 for row in range(200)]))
+
+
+def test_nothing_tells_a_fictitious_message_from_a_true_one_and_what_would_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert _given_away(lambda: _sending(participation=CLASSES)) == set()
+    assert _given_away(lambda: _sending(participation=HIDDEN)) == {"class"}
+    assert _given_away(lambda: _sending(participation=VISIBLE)) == {"number"}
+
+    def shorter() -> list[Message]:
+        sent = _sending(participation=CLASSES)
+        return [m if _is_real(m) else dataclasses.replace(m, values=m.values[:3]) for m in sent]
+
+    assert _given_away(shorter) == {"length"}
+
+    def of_the_text(*told: Any) -> Sends:
+        step, honest = told[2], drawn_sends(*told)
+        own = [hashlib.sha256(f"{TEXTS[place]}{step}".encode()).digest()[0] < 77 for place in honest.places]
+        return honest._replace(real=np.array(own))
+
+    monkeypatch.setattr("redactory.training.ldp.user.drawn_sends", of_the_text)
+    assert _given_away(lambda: _sending(participation=CLASSES)) == {"coin"}
+
+
 def test_visible_coins_send_the_sentence_or_nothing() -> None:
     sent = _sent(["one sentence"] * 400, participation=VISIBLE, noise_multiplier=0.01)
     assert all(_is_real(message) for message in sent)
@@ -284,6 +356,22 @@ def test_the_budget_is_booked_once_before_the_first_message(participation: dict[
     list(user.query_messages(["three"]))
     assert not list(user.query_messages([]))
     assert books.booked[1:] == [("query", 0.5, 1)]
+
+
+def test_a_question_is_sent_and_booked_in_a_way_of_its_own_with_noise_of_its_own() -> None:
+    query = {"participation": HIDDEN, "noise_multiplier": 0.75}
+    user, books = _booking(query=query)
+    assert len(list(user.training_messages(["one"], [0]))) == 1
+    assert len(list(user.query_messages(["one"] * 2))) == 12
+    assert books.booked == [("train", 0.5, 1), ("query", 0.75, 2)]
+    coins = {"kind": "hidden", "rate": 1e-12, "steps": 400}
+    user, _ = sides(query={"participation": coins, "noise_multiplier": 2.0})
+    values = np.stack([m.values for m in user.query_messages(["one sentence"])]).astype(np.float64)
+    assert _has_deviation(values, 2.0)
+    assert not _has_deviation(values, 0.5)
+    # in test mode, too, a question's noise is not that of a training message
+    trained = _residuals(list(user.training_messages(["one sentence"] * 400, [0] * 400)), 1.0)
+    assert abs(np.corrcoef(trained.ravel(), values.ravel())[0, 1]) < 5 / math.sqrt(values.size)
 
 
 def test_a_question_that_no_coin_sends_is_booked_too_and_at_calibrated_noise() -> None:

@@ -133,6 +133,10 @@ def test_visible_coins_are_booked_as_the_most_they_can_send_and_hidden_ones_comp
     straight = epsilon_of(tuple(two), 1e-5, Relation.SUBSTITUTION)
     assert together((*spending_of(hidden, 1), *spending_of(hidden, 1)), 1e-5) == straight
     assert together((*two, *spending_of(AT_TWO, 1)), 1e-5) > straight  # type: ignore[operator]
+    classes = LdpSettings(
+        noise_multiplier=2.0, participation=HiddenCoins(kind="hidden", rate=0.1, steps=4, classes=5)
+    )
+    assert together(spending_of(classes, 2), 1e-5) > straight  # type: ignore[operator]
 
 
 @given(
