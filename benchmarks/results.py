@@ -296,6 +296,19 @@ def counted() -> Row:
         "constants": constants,
         "as_the_law": min(row["chance"] for row in rows) > 0.01 / len(rows) and not rows[0]["crossed"],
         "often": table(("corpus", "examples", *enough), often),
+        "nights": _nights(),
+    }
+
+
+def _nights() -> Row:
+    """Thirty nights that count anew under one budget."""
+    own = read("nights_count")
+    rows = own["every_row_once"]
+    return {
+        **own,
+        "first": own["nights"][0]["public"],
+        "whole": rows["given"] == rows["read"] and own["verified"] == own["runs"] == len(own["nights"]),
+        "year": ", ".join(f"{digits(one['epsilon'])} of {one['selections']}" for one in own["year"][1:]),
     }
 
 
@@ -866,12 +879,30 @@ def clipping() -> Row:
 
 def ladder() -> Row:
     """A recipe for ``crt``, rung by rung, and correlated noise beside none."""
-    own, bands = read("ladder"), read("ladder_bands")
+    own, bands, beside = read("ladder"), read("ladder_bands"), read("ladder_beside")
     found = {row["rung"]: row["perplexity"] for row in own["table"]}
     return {
         **{name: own[name] for name in ("private", "epsilon", "gamma")},
         "seeds": seeds_of(own["table"]),
         "table": rungs_of(own),
+        "beside": table(
+            ("trainer", "ε", "perplexity per word", "above `redact-only`"),
+            (
+                (
+                    f"`{row['trainer']}`",
+                    row["kept"] or f"{row['epsilon']:g}",
+                    f"{row['perplexity']:.1f}",
+                    f"{100 * (row['perplexity'] / row['redact_only'] - 1):.0f}%",
+                )
+                for row in beside
+            ),
+        ),
+        "below_dpsgd": all(
+            a["perplexity"] < b["perplexity"]
+            for a in beside
+            for b in beside
+            if (a["trainer"], b["trainer"]) == ("crt", "dpsgd") and a["epsilon"] == b["epsilon"]
+        ),
         "small_steps_help": found["small steps"] < min(found["pretrained"], found["public first"]),
         "bands": {
             # of one secret: a miss rate γ makes log(1 + γ(exp(ε) − 1)) of it
