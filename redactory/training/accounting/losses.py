@@ -19,7 +19,6 @@ import numpy as np
 from scipy import fft, optimize, signal
 from scipy.special import ndtr
 
-from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting.bounds import Curve, gaussian_epsilon, revealed
 from redactory.training.accounting.pairs import (
     Branches,
@@ -74,13 +73,22 @@ def branches_curve(branches: Branches, steps: int, coarser: float = 1.0) -> Curv
 
 @lru_cache(maxsize=1024)
 def composed_epsilon(parts: Parts, grid: float, delta: float) -> float:
-    """Epsilon of all ``parts`` together at ``delta``, the worse order; ``inf`` where there is none."""
-    return max(epsilon_of_laws(order, delta) for order in _orders(parts, grid))
+    """Epsilon of all ``parts`` together at ``delta``, the worse order; ``inf`` where there is none.
+
+    So it is where noise is so small that the digits of a double do not tell its losses apart.
+    """
+    try:
+        return max(epsilon_of_laws(order, delta) for order in _orders(parts, grid))
+    except _Unresolved:
+        return math.inf
 
 
 def composed_deltas(parts: Parts, grid: float, epsilons: Floats) -> Floats:
     """Delta of all ``parts`` together at each of ``epsilons``, the worse order, rounded upwards."""
-    found = [deltas_of_laws(order, epsilons) for order in _orders(parts, grid)]
+    try:
+        found = [deltas_of_laws(order, epsilons) for order in _orders(parts, grid)]
+    except _Unresolved:
+        return np.ones_like(epsilons)
     return np.asarray(np.max(found, axis=0))
 
 
@@ -100,6 +108,10 @@ def grid_of(parts: Parts, widest: float) -> float:
     ranges = [high - low for branches, _ in parts for low, high in (_ends(pair) for _, pair in branches)]
     parts_of_a_law = max(len(pair.p.means) for branches, _ in parts for _, pair in branches)
     return max(min(widest, fine), max(ranges) * max(2, parts_of_a_law) / _MOST_DOTS, 1e-12)
+
+
+class _Unresolved(ArithmeticError):
+    """No place of a loss was found to a double's last digits."""
 
 
 # One pair: its loss along the line, and where that ends.
@@ -278,7 +290,7 @@ def _inverse(pair: Pair, wanted: Floats, table: Floats, known: Floats) -> Floats
         step = x[todo] - off / np.maximum(_slope(pair, x[todo]), 1e-300)
         within = (step > low[todo]) & (step < high[todo])
         x[todo] = np.where(within, step, (low[todo] + high[todo]) / 2.0)
-    raise GuaranteeError("a privacy loss could not be inverted")
+    raise _Unresolved
 
 
 def _terms(mixture: Mixture, deviation: float, x: Floats) -> Floats:

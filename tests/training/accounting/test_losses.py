@@ -13,7 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from redactory.training.accounting import Spending, group_epsilon_of, losses, pairs, removal_epsilon_of
+from redactory.training.accounting import (
+    Spending,
+    epsilon_of,
+    group_epsilon_of,
+    losses,
+    pairs,
+    removal_epsilon_of,
+)
 from redactory.training.accounting.bounds import FINE_SPLITS, chain, gaussian_delta, revealed
 from redactory.training.accounting.losses import branches_curve, composed_deltas, group_curve
 from redactory.training.accounting.pairs import (
@@ -25,6 +32,7 @@ from redactory.training.accounting.pairs import (
     group_law,
     mixture_of,
 )
+from redactory.training.accounting.second import one_exchanged
 from redactory.training.mechanism import PoissonGaussian, Relation
 from tests.training.uedp.worlds import hockey_stick, repeated
 
@@ -216,3 +224,13 @@ def test_a_card_s_group_and_a_unit_cost_the_same(points: int, rate: float, sigma
     assert one_side is not None
     assert exact(1e-5) * (1 - 1e-9) <= one_side <= exact(1e-5) * 1.005
     assert group_epsilon_of(spent, 1e-5, points) == pytest.approx(chain(exact, exact, 1e-5), rel=5e-3)
+
+
+@pytest.mark.parametrize("deviation", [1e-3, 0.03])
+def test_noise_too_small_for_a_double_has_no_figure_and_ends_no_training(deviation: float) -> None:
+    """A model that was trained with next to no noise gets its card, with none on it."""
+    spent = (Spending(PoissonGaussian(0.02, deviation, 1.0, 256.0), 400),)
+    assert epsilon_of(spent, 1e-5, Relation.ADD_OR_REMOVE) is None
+    assert one_exchanged(spent, 1e-5, Relation.ADD_OR_REMOVE, "test").value is None
+    exchanged = epsilon_of(spent, 1e-5, Relation.SUBSTITUTION)
+    assert exchanged is None or exchanged > 1_000.0
