@@ -394,6 +394,7 @@ def attacks() -> Row:
             "single": by_gamma(four["table"], accuracy),
             "groups": by_gamma(five["table"], accuracy),
             "sgd_leaks": above_chance("sgd", (four, five)),
+            "missed_leak": above_chance("redact-only", (four,), some=True),
             "crt_does_not": not above_chance("crt", (four, five), some=True),
         },
         "audit": audited["crt"],
@@ -785,13 +786,13 @@ def best(classes: int, noise: float) -> float:
 def scale() -> Row:
     """Time, memory and disk against points."""
     found = read("scale")
-    plain = [r for r in found["rows"] if (r["dedup"], r["workers"], r["ranges"]) == ("exact", 1, None)]
+    plain = [r for r in found["rows"] if (r["dedup"], r["workers"], r.get("ranges")) == ("exact", 1, None)]
     each = [row["cpu_seconds"] / row["points"] * 1e6 for row in plain]
     lines = [
         (
             row["dedup"],
             row["workers"],
-            row["ranges"] or "default",
+            row.get("ranges") or "default",
             f"{row['points']:,}",
             f"{row['cpu_seconds']:,.0f}",
             f"{row['points_per_cpu_second']:,}",
