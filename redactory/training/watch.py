@@ -88,9 +88,7 @@ class Watch:
         if {id(parameter) for parameter in trainable(self._network)} != self._trained:
             return "the network trains other parameters than it did when the loop began"
         if moved - self._trained:
-            return (
-                "an optimizer moves parameters that are not trained here: leave them out, none is clipped"
-            )
+            return "an optimizer moves parameters that are not trained here: leave them out, none is clipped"
         if self._trained - moved:
             return "no optimizer moves some of the parameters that are trained"
         return None

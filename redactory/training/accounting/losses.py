@@ -79,7 +79,7 @@ def composed_epsilon(parts: Parts, grid: float, delta: float) -> float:
     """
     try:
         return max(epsilon_of_laws(order, delta) for order in _orders(parts, grid))
-    except _Unresolved:
+    except (_Unresolved, OverflowError):
         return math.inf
 
 
@@ -87,7 +87,7 @@ def composed_deltas(parts: Parts, grid: float, epsilons: Floats) -> Floats:
     """Delta of all ``parts`` together at each of ``epsilons``, the worse order, rounded upwards."""
     try:
         found = [deltas_of_laws(order, epsilons) for order in _orders(parts, grid)]
-    except _Unresolved:
+    except (_Unresolved, OverflowError):
         return np.ones_like(epsilons)
     return np.asarray(np.max(found, axis=0))
 
@@ -287,7 +287,8 @@ def _inverse(pair: Pair, wanted: Floats, table: Floats, known: Floats) -> Floats
         todo, value, off = todo[far], value[far], off[far]
         if not len(todo):
             return x
-        step = x[todo] - off / np.maximum(_slope(pair, x[todo]), 1e-300)
+        with np.errstate(over="ignore"):
+            step = x[todo] - off / np.maximum(_slope(pair, x[todo]), 1e-300)
         within = (step > low[todo]) & (step < high[todo])
         x[todo] = np.where(within, step, (low[todo] + high[todo]) / 2.0)
     raise _Unresolved

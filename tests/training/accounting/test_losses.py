@@ -226,7 +226,7 @@ def test_a_card_s_group_and_a_unit_cost_the_same(points: int, rate: float, sigma
     assert group_epsilon_of(spent, 1e-5, points) == pytest.approx(chain(exact, exact, 1e-5), rel=5e-3)
 
 
-@pytest.mark.parametrize("deviation", [1e-3, 0.03])
+@pytest.mark.parametrize("deviation", [1e-9, 1e-3, 0.03])
 def test_noise_too_small_for_a_double_has_no_figure_and_ends_no_training(deviation: float) -> None:
     """A model that was trained with next to no noise gets its card, with none on it."""
     spent = (Spending(PoissonGaussian(0.02, deviation, 1.0, 256.0), 400),)
