@@ -290,7 +290,8 @@ def test_a_broken_parquet_file_is_an_error_of_ours_or_is_read_whole(
     path = folder / "broken.parquet"
     path.write_bytes(content)
     refusal = _refusal(path)
-    assert "line" not in refusal
+    # what a row holds; a message of ours has the word, too
+    assert not re.search(r"line \d|é", refusal)
     assert refusal or len(_read(path)) == 40
 
 
