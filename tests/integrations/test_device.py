@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from redactory.foundation.records import RecordLog, read_records
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.loading import load_config
 from redactory.redaction import RunFolder
-from redactory.training import train_model
+from redactory.training import numerics, train_model
 from redactory.training.clipping import clipped_sum
 from redactory.training.data import EncodedPoints
 from redactory.training.guarantee.card import guarantee_card
@@ -40,6 +41,15 @@ KINDS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.fixture(scope="module", autouse=True)
+def without_a_card() -> Iterator[None]:
+    """What is tested here is a machine without a graphics card, whatever this one has."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(numerics, "_has_gpu", lambda: False)
+    yield
+    patch.undo()
+
+
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run with a model that was trained on ``auto``."""
@@ -49,13 +59,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 def test_auto_is_settled_before_anything_is_written(run: RunFolder) -> None:
-    """This machine has no graphics card, or torch none that it can use."""
-    assert not torch.cuda.is_available()
     model = run.model("crt")
     assert read_records(model.ledger)[0].body["settings"]["device"] == "cpu"
     assert read_json(model.manifest)["settings"]["device"] == "cpu"
     assert "Clipped sums computed on cpu." in model.card.read_text()
     assert train_model(run, small(device="auto", group_sizes=()))["guarantee"] == read_json(model.guarantee)
+
+
+def test_auto_takes_a_card_where_there_is_one(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(numerics, "_has_gpu", lambda: True)
+    assert settled(small(device="auto"), run.model("absent")).device == "cuda"
 
 
 def test_cuda_is_refused_where_there_is_none_before_anything_is_read(run: RunFolder, tmp_path: Path) -> None:

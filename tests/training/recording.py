@@ -195,7 +195,7 @@ def _listening(found: Recording) -> Iterator[None]:
         return record
 
     def admitted(own: StepLedger, step: int, clipped_sum: Tensor) -> None:
-        found.events.append(Admitted(step, clipped_sum.detach().clone()))
+        found.events.append(Admitted(step, clipped_sum.detach().cpu().clone()))
         admit(own, step, clipped_sum)
 
     def token_bytes(count: int | None = None) -> bytes:
@@ -230,7 +230,7 @@ def _parameters(optimizer: Any) -> list[Tensor]:
 
 
 def _flat(parts: Sequence[Tensor]) -> Tensor:
-    return torch.cat([part.detach().flatten() for part in parts]).clone()
+    return torch.cat([part.detach().flatten() for part in parts]).cpu().clone()
 
 
 # ------------------------------------------------------------------------------- what it has to have been
@@ -283,7 +283,7 @@ class Oracle:
         self.stream = RandomStream(ENTROPY)
         self.public_text = public_text_of(run, own.public_text)
         self.model = fresh_model(own, self.stream, vocabulary_of(run, own, self.public_text))
-        self.network = self.model.network.train()
+        self.network = self.model.network.cpu().train()
         self.first = flat(self.network).clone()
         self.sizes = [p.numel() for p in trainable(self.network)]
         by_policy = own.trainer in ("crt", "crt-drop")

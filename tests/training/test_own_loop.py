@@ -78,8 +78,9 @@ class Bench:
             write_json(letters, Tokenizer.from_texts(PUBLIC_TEXTS, 30).to_json())
         if "model" not in changes:
             changes["tokenizer"] = letters
-        self.loop = PrivateLoop(run, small(**{**SHORT, **changes}), public_steps=said)
-        self.network: Any = network or Words(self.loop.tokenizer.size)
+        settings = small(**{**SHORT, **changes})
+        self.loop = PrivateLoop(run, settings, public_steps=said)
+        self.network: Any = (network or Words(self.loop.tokenizer.size)).to(settings.device)
         self.optimizer: Optimizer = SGD([p for p in self.network.parameters() if p.requires_grad], lr=0.5)
 
     def begin(self, *optimizers: Optimizer) -> PrivateLoop:
@@ -168,7 +169,7 @@ def test_the_folder_of_an_own_network_holds_its_state_dict_and_a_card(bench: Ben
     folder = bench.loop._folder
     kept = load_file(folder.weights)
     assert kept.keys() == bench.network.state_dict().keys()
-    assert all(torch.equal(kept[name], value) for name, value in bench.network.state_dict().items())
+    assert all(torch.equal(kept[name], value.cpu()) for name, value in bench.network.state_dict().items())
     assert broken_files(folder) == []
     card = told["guarantee"]
     assert (card["kind"], card["own_loop"]["public_steps"]) == ("own", None)
@@ -233,7 +234,7 @@ def on_own_points(b: Bench) -> None:
     """A backward pass over points that nobody drew."""
     ids = torch.arange(6).reshape(2, 3)
     batch = Batch(ids, ids, torch.ones_like(ids, dtype=torch.bool))
-    losses(b.network, batch).sum().backward()
+    losses(b.network, batch.to(next(b.network.parameters()).device)).sum().backward()
 
 
 def before_noise(b: Bench) -> None:

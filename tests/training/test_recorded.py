@@ -384,7 +384,7 @@ def sum_of(own: NoisyPhase, number: int) -> Tensor:
 
 def loss_of(own: NoisyPhase) -> float:
     with torch.no_grad():
-        return float(own.network.point_losses(own.points.batch([0, 1])).mean())
+        return float(own.network.point_losses(own.points.batch([0, 1]).to(own.network.device)).mean())
 
 
 @step(check_order, "long")
@@ -490,7 +490,7 @@ def first_rows(use: Any) -> Any:
         return gradients.Dense(torch.cat([use.right[:, :512], torch.zeros_like(use.right[:, 512:])], 1))
     if isinstance(use, gradients.Rows):
         return replace(use, right=use.right * (use.left < 512)[..., None])
-    return replace(use, left=use.left * (torch.arange(use.height) < 512))
+    return replace(use, left=use.left * (torch.arange(use.height, device=use.left.device) < 512))
 
 
 for name, change, case in (

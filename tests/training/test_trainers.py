@@ -278,7 +278,7 @@ def test_the_saved_weights_are_the_mean_of_those_after_the_last_steps(
     taking = Average.take
 
     def noted(own: Average, done: int) -> None:
-        seen.append(flat(own.network).clone())
+        seen.append(flat(own.network).cpu().clone())
         taking(own, done)
 
     monkeypatch.setattr(Average, "take", noted)
