@@ -11,6 +11,8 @@ how many the law of the noise says.  And how often labelled text repeats, masked
 one JSON object; minutes.
 
     python benchmarks/by_count.py --data shared/data/customersim --work FOLDER --repeats FILE [FILE ...]
+
+With ``--grams`` in its place: sequences of words of which as many users wrote as a threshold asks for.
 """
 
 from __future__ import annotations
@@ -59,6 +61,9 @@ def main() -> None:
     if asked.repeats:
         print(json.dumps([one for path in asked.repeats for one in repeats(path)], indent=1))
         return
+    if asked.grams:
+        print(json.dumps([one for path in asked.grams for one in grams(path, asked.rows)], indent=1))
+        return
     rows = list(islice(labelled_rows(asked.data / "train.jsonl"), asked.rows))
     test = islice(labelled_rows(asked.data / "test.jsonl"), asked.rows // 10)
     cut = segmenter(SegmentSettings.model_validate({"mode": "turn"}))
@@ -79,6 +84,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--repeats", type=Path, nargs="+", help="labelled rows: how often they repeat; no more"
     )
+    parser.add_argument("--grams", type=Path, nargs="+", help="labelled rows: sequences of words; no more")
     return parser.parse_args()
 
 
@@ -169,6 +175,42 @@ def repeats(path: Path) -> list[Row]:
                 share = sum(every[text] for text in enough) / every.total()
                 told["all" if most is None else f"k={most}"] = {"texts": len(enough), "points": share}
             found.append({**told, "threshold": tau, "points_per_user": every.total() / len(own)})
+    return found
+
+
+def grams(path: Path, most: int, k: int = 64) -> list[Row]:
+    """Of 1 to 4 words after another, what enough users wrote, and the share of places that it covers.
+
+    The extraction of Kim et al. (2021) without its noise: a sequence is counted where both that are shorter
+    by a word were found, ``k`` of each length for a user; a length costs epsilon again.
+    """
+    cut = segmenter(SegmentSettings.model_validate({"mode": "turn"}))
+    own: dict[str, list[list[str]]] = {}
+    for row in islice(labelled_rows(path), most):
+        texts = (
+            mask(t, [(s["start"], s["end"]) for s in spans]).split() for t, spans in labelled_points(row, cut)
+        )
+        own.setdefault(row.get("user_id") or row["id"], []).extend(texts)
+
+    def slices(words: list[str], n: int) -> list[str]:
+        return [" ".join(words[at : at + n]) for at in range(len(words) - n + 1)]
+
+    found = []
+    for epsilon in (1.0, 4.0):
+        tau, shorter = Selection.calibrated(epsilon, 1e-5, k).threshold, None
+        lengths = []
+        for n in (1, 2, 3, 4):
+            users: Counter[str] = Counter()
+            for user, texts in own.items():
+                written = {g for words in texts for g in slices(words, n)}
+                if shorter is not None:
+                    written = {g for g in written if set(slices(g.split(), n - 1)) <= shorter}
+                users.update(bounded(user, list(written), k))
+            shorter = {g for g, count in users.items() if count >= tau}
+            places = [g in shorter for texts in own.values() for words in texts for g in slices(words, n)]
+            lengths.append({"words": n, "found": len(shorter), "covers": mean(places)})
+        facts = {"file": path.parent.name, "users": len(own), "epsilon": epsilon, "threshold": tau, "k": k}
+        found.append({**facts, "lengths": lengths})
     return found
 
 

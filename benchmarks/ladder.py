@@ -66,7 +66,8 @@ def main() -> None:
     done, corpus = {row["name"] for row in kept}, Corpus(asked)
     run = corpus.curated(GAMMA)
     private = len(read_column(run.private, "text"))
-    for own, facts in trainings(asked, private):
+    wanted = list(trainings(asked, private))
+    for own, facts in wanted:
         if own.model_name in done:
             continue
         begun = time.process_time()
@@ -78,6 +79,9 @@ def main() -> None:
         with file.open("a", encoding="utf-8") as results:
             results.write(json.dumps(kept[-1]) + "\n")
         print(kept[-1], flush=True)
+    # models of other targets and trainers lie in the same file
+    names = {own.model_name for own, _ in wanted}
+    kept = [row for row in kept if row["name"] in names]
     page = {"private": private, "epsilon": asked.epsilon, "delta": DELTA, "gamma": GAMMA, "rungs": RUNGS}
     write_json(asked.out / "ladder.json", {**page, "widths": by_formula(asked), "table": table(kept)})
     print(json.dumps(table(kept), indent=1))
