@@ -190,11 +190,14 @@ def customersim(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, A
     """What texts of a model with a guarantee show, and of one without that learnt the corpus by heart."""
     found = {}
     noisy: dict[str, Any] = {**NOISY, "sampling_rate": 0.02, "epochs": 10, "private_learning_rate": 1e-2}
-    kinds: dict[str, tuple[int, dict[str, Any]]] = {
-        "dpsgd": (asked.dialogues, noisy),
-        "sgd": (asked.by_heart, {"epochs": asked.passes}),
+    by_count = {"by": "count", "epsilon": 1.0, "delta": 1e-6, "texts_per_user": 4}
+    counted = {"route": by_count, "dedup": {"private_mode": "none"}}
+    kinds: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
+        "dpsgd": (asked.dialogues, noisy, {}),
+        "crt": (asked.dialogues, {**noisy, "public_epoch": "occurrences"}, counted),
+        "sgd": (asked.by_heart, {"epochs": asked.passes}, {}),
     }
-    for name, (dialogues, settings) in kinds.items():
+    for name, (dialogues, settings, more) in kinds.items():
         folder = work / name
         folder.mkdir(parents=True, exist_ok=True)
         made = redactory.simulate(folder / "corpus.jsonl", dialogues, seed, 20, 20)
@@ -204,6 +207,7 @@ def customersim(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, A
             folder / "run",
             input={"path": str(folder / "corpus.jsonl")},
             segment={"mode": "turn"},
+            **more,
         )
         train = {**SHARED, **LANGUAGE, "trainer": name, "tokenizer": "shipped", **settings}
         redactory.train({**config, "train": train}, output=folder / "run")
