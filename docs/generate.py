@@ -8,7 +8,7 @@ A line ``<!-- generated: NAME -->`` on a page that people write is where a part 
 from __future__ import annotations
 
 import enum
-import importlib.util
+import importlib
 import json
 import re
 import sys
@@ -87,12 +87,11 @@ def filled(page: str) -> str:
 
 @cache
 def _results() -> Any:
-    spec = importlib.util.spec_from_file_location("results", ROOT / "benchmarks" / "results.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        return importlib.import_module("results")
+    finally:
+        sys.path.pop(0)
 
 
 def table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

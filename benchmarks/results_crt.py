@@ -1,0 +1,273 @@
+"""Confidentially redacted training: perplexity, its recipe, attacks on it, and what it writes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+import results_data as data
+from results_data import Row, digits, more, seeds_of, spread, table
+
+TRAINERS = ("sgd", "redact-only", "sdp", "dpsgd", "crt", "crt-drop")
+
+
+def claims(figure: Row) -> str:
+    """What the benchmark itself looked for of the paper's trend."""
+    lines = [
+        (f"`{one['trainer']}`", one["claim"], "yes" if one["holds"] else "**no**")
+        for one in figure["ours"]
+        if one["trainer"] in TRAINERS and one["holds"] is not None
+    ]
+    return table(("trainer", "what was looked for", "found"), lines)
+
+
+def crt(file: str) -> Row:
+    """Figure 2 of the CRT paper."""
+    found = data.read(file)
+    rows = found["table"]
+    # a table has one tokenizer; words alone compare with another's
+    per = "per_word" if "per_word" in rows[0] else "perplexity"
+    values = {t: [row[per]["value"] for row in rows if row["trainer"] == t] for t in TRAINERS}
+    [plain], [masked] = values["sgd"], values["redact-only"]
+
+    def line(row: Row) -> tuple[object, ...]:
+        published, value = row["as_published"], row[per]["value"]
+        sound = "none" if row["epsilon"] is None else f"{row['epsilon']:.2f}"
+        return (
+            f"`{row['trainer']}`",
+            sound if published is None or row["epsilon"] else f"none ({published:.2g} as published)",
+            digits(row["noise_multiplier"], 2) if row["noise_multiplier"] else "–",
+            spread(row[per]),
+            more(value, masked),
+            more(value, plain),
+            row["seeds"],
+        )
+
+    heads = (
+        "trainer",
+        "ε",
+        "σ",
+        f"perplexity per {'word' if per == 'per_word' else 'token'}",
+        "beside `redact-only`",
+        "beside `sgd`",
+        "seeds",
+    )
+    return {
+        "facts": found["facts"],
+        "table": table(heads, map(line, rows)),
+        "claims": claims(found),
+        "low": more(min(values["crt"]), masked).removeprefix("+"),
+        "high": more(max(values["crt"]), masked).removeprefix("+"),
+        "below_dpsgd": all(a < b for a, b in zip(values["crt"], values["dpsgd"], strict=True)),
+        "masked_is_easier": masked < plain,
+    }
+
+
+def sdp() -> str:
+    """S-DP at two levels of noise."""
+    rows = data.read("sdp")
+    found = (
+        f"{corpus}, {own[0]['dialogues']} dialogues: "
+        + " and ".join(f"{row['perplexity']:.1f} (σ = {row['noise_multiplier']:.2f})" for row in own)
+        for corpus in dict.fromkeys(row["corpus"] for row in rows)
+        for own in [[row for row in rows if row["corpus"] == corpus]]
+    )
+    return "perplexity per word, one seed: " + "; ".join(found)
+
+
+def ladder() -> Row:
+    """A recipe for ``crt``, rung by rung, and correlated noise beside none."""
+    own, bands, beside = data.read("ladder"), data.read("ladder_bands"), data.read("ladder_beside")
+    found = {row["rung"]: row["perplexity"] for row in own["table"]}
+    return {
+        **{name: own[name] for name in ("private", "epsilon", "gamma")},
+        "seeds": seeds_of(own["table"]),
+        "table": rungs_of(own),
+        "beside": table(
+            ("trainer", "ε", "perplexity per word", "above `redact-only`"),
+            (
+                (
+                    f"`{row['trainer']}`",
+                    row["kept"] or f"{row['epsilon']:g}",
+                    f"{row['perplexity']:.1f}",
+                    f"{100 * (row['perplexity'] / row['redact_only'] - 1):.0f}%",
+                )
+                for row in beside
+            ),
+        ),
+        "below_dpsgd": all(
+            a["perplexity"] < b["perplexity"]
+            for a in beside
+            for b in beside
+            if (a["trainer"], b["trainer"]) == ("crt", "dpsgd") and a["epsilon"] == b["epsilon"]
+        ),
+        "small_steps_help": found["small steps"] < min(found["pretrained"], found["public first"]),
+        "bands": {
+            # of one secret: a miss rate γ makes log(1 + γ(exp(ε) − 1)) of it
+            "epsilon": f"{math.log1p(math.expm1(bands['epsilon']) / bands['gamma']):.1f}",
+            "seeds": seeds_of(bands["table"]),
+            "table": rungs_of(bands),
+            "less": f"{100 * (1 - bands['table'][1]['excess'] / bands['table'][0]['excess']):.0f}%",
+            "formula": table(
+                ("ε", "steps that share noise", "error"),
+                (
+                    (epsilon, least["bands"], f"{least['error_ratio']:.2f}")
+                    for epsilon, found in bands["widths"].items()
+                    for least in [min(found, key=lambda one: one["error_ratio"])]
+                ),
+            ),
+        },
+    }
+
+
+def rungs_of(page: Row) -> str:
+    """The table of a ladder: each rung with the keys that were added since the one above it."""
+    names, lines, above = list(page["rungs"]), [], -1
+    for row in page["table"]:
+        here = names.index(row["rung"])
+        added = {k: v for name in names[above + 1 : here + 1] for k, v in page["rungs"][name].items()}
+        excess, low, high = (f"{100 * row[name]:.0f}%" for name in ("excess", "least", "greatest"))
+        spread = "" if row["seeds"] == 1 else f" ({low} to {high})"
+        keys = ", ".join(
+            f"`{key}: {value if isinstance(value, str) else f'{value:g}'}`" for key, value in added.items()
+        )
+        lines.append((keys, f"{row['perplexity']:.1f}", f"{row['redact_only']:.1f}", excess + spread))
+        above = here
+    return table(("keys", "perplexity per word", "`redact-only`", "excess"), lines)
+
+
+def attacks() -> Row:
+    """Figures 3 to 5 of the CRT paper, an audit, and what an exact rank costs."""
+    three, four, five = (data.read(f"attacks_figure{number}") for number in (3, 4, 5))
+    chance = three["table"][0]["chance"]
+    of_crt = [row for row in three["table"] if row["trainer"] == "crt"]
+    audited = data.read("attacks_audit")
+
+    def difference(row: Row) -> str:
+        told = row["difference"]
+        return f"{told['value']:+.1f} ({told['low']:+.1f} to {told['high']:+.1f})"
+
+    def accuracy(row: Row) -> str:
+        low, high = row["intervals"][0]
+        return f"{row['accuracy']['value']:.3f} ({low:.2f} to {high:.2f})"
+
+    return {
+        "facts": three["facts"],
+        "target": digits(of_crt[0]["target"], 1),
+        "chance": f"{chance:.2f}",
+        "highest": by_gamma(three["table"], lambda row: f"{row['highest']['value']:.2f}"),
+        "difference": by_gamma(three["table"], difference),
+        "claims": claims(three),
+        "crt_below_chance": all(row["highest"]["value"] < chance for row in of_crt),
+        "crt_zero_inside": all(row["difference"]["low"] <= 0 <= row["difference"]["high"] for row in of_crt),
+        "no_rise": not any(one["holds"] for one in three["ours"] if "above the 95 %" in one["claim"]),
+        **_long(),
+        "membership": {
+            "facts": four["facts"],
+            "members": four["runs"][0]["members"],
+            "single": by_gamma(four["table"], accuracy),
+            "groups": by_gamma(five["table"], accuracy),
+            "sgd_leaks": above_chance("sgd", (four, five)),
+            "missed_leak": above_chance("redact-only", (four,), some=True),
+            "crt_does_not": not above_chance("crt", (four, five), some=True),
+        },
+        "audit": audited["crt"],
+        "audited": table(
+            ("trainer", "guesses right", "ε shown, at least (Steinke et al., f-DP)", "ε stated"),
+            (
+                (
+                    f"`{name}`",
+                    f"{row['correct']:,} of {row['guesses']:,}",
+                    f"{row['epsilon_lower']:.2f}, {row['epsilon_lower_gaussian']:.2f}",
+                    digits(row["epsilon_upper"]),
+                )
+                for name, row in audited.items()
+            ),
+        ),
+        "audit_holds": all(row["holds"] for row in audited.values()),
+        "exact": data.read("exposure"),
+    }
+
+
+def above_chance(trainer: str, figures: Iterable[Row], some: bool = False) -> bool:
+    """Whether all (or ``some``) intervals of ``trainer`` lie above a fair coin."""
+    rows = (row for figure in figures for row in figure["table"] if row["trainer"] == trainer)
+    return (any if some else all)(low > 0.5 for row in rows for low, _ in row["intervals"])
+
+
+def by_gamma(rows: Sequence[Row], cell: Callable[[Row], str]) -> str:
+    """A line a trainer, a column a miss rate."""
+    gammas = sorted({row["gamma"] for row in rows})
+    found = {(row["trainer"], row["gamma"]): row for row in rows}
+    lines = [(f"`{t}`", *(cell(found[t, g]) for g in gammas)) for t in TRAINERS if (t, gammas[0]) in found]
+    return table(("trainer", *(f"γ = {g:g}" for g in gammas)), lines)
+
+
+def _long() -> Row:
+    runs = data.read("attacks_long")
+    # sgd does not ask π: one training stands for every γ
+    gammas = {run["gamma"] for run in runs}
+    every = [
+        {**run, "gamma": g} for run in runs for g in gammas if run["trainer"] == "sgd" or run["gamma"] == g
+    ]
+
+    def rise(run: Row) -> float:
+        return float(run["mean_exposure"] - run["control_mean_exposure"])
+
+    missed = [run["highest_exposure"] for run in runs if run["trainer"] == "redact-only" and run["gamma"]]
+    return {
+        "long": by_gamma(every, lambda run: f"{run['highest_exposure']:.1f} ({rise(run):+.1f})"),
+        "first_place": max(missed) >= math.log2(runs[0]["candidates"]),
+        "crt_means_flat": all(rise(run) < 0.1 for run in runs if run["trainer"] == "crt"),
+    }
+
+
+def _by_heart(own: Row) -> Row:
+    """Texts of a model with a guarantee beside those of one that learnt its corpus by heart."""
+    lines = []
+    for name in ("dpsgd", "sgd"):
+        row, near, inside = own[name], own[name]["nearest"], own[name]["membership"]
+        words, found = row["next_word_accuracy"], row["canaries"]
+        lines.append(
+            (
+                f"`{name}`, {row['dialogues']:,} dialogues",
+                f"{words['written']:.3f} ({words['real']:.3f})",
+                f"{row['mauve']['written']:.2f} ({row['mauve']['real']:.2f})",
+                f"{near['value']:.3f} ({near['low']:.3f} to {near['high']:.3f})",
+                f"{inside['value']:.3f} ({inside['low']:.3f} to {inside['high']:.3f})",
+                f"{found['inserted_found']} of {found['inserted']}",
+            )
+        )
+    words, real = (own["dpsgd"]["next_word_accuracy"][key] for key in ("written", "real"))
+    heads = ("a model by", "next words right (real text)", "MAUVE (real text)")
+    attacked = ("nearest text: AUC (by chance)", "membership: AUC", "planted numbers")
+    return {
+        "customersim": table((*heads, *attacked), lines),
+        "epsilon": own["dpsgd"]["epsilon"],
+        "nothing_found": own["dpsgd"]["above_chance"] == [],
+        "speaks": own["speaks"] == ["nearest"],
+        "words_less": f"{100 * (1 - words / real):.0f}%",
+        "words_missed": words < 0.95 * real,
+    }
+
+
+def synthetic() -> Row:
+    """What classifiers learn from rows that a model wrote."""
+    own = data.read("synthesize")
+    seeds = [row["error_rate"] for row in own["cuad"]]
+    errors = {name: [row[name] for row in seeds] for name in seeds[0]}
+    lines = [
+        (name.replace("_", " "), f"{np.mean(v):.3f} ({min(v):.3f} to {max(v):.3f})")
+        for name, v in errors.items()
+    ]
+    gap = np.mean(errors["written_histogram_after_donated"]) - np.mean(errors["real_dpsgd"])
+    return {
+        "seeds": len(seeds),
+        "rows": own["cuad"][0]["rows"],
+        "errors": table(("a classifier learns from", "error rate"), lines),
+        "missed": gap > 0.10,
+        "below_donated": min(errors["written_histogram_after_donated"]) > max(errors["donated_alone"]),
+        "gap": f"{100 * gap:.0f}",
+        **_by_heart(own["customersim"][0]),
+    }

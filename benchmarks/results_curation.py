@@ -1,0 +1,164 @@
+"""What curation does: detection, public by count, and what large corpora take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import results_data as data
+from results_data import Row, digits, files, spread, spread_of, table
+
+
+def detection() -> Row:
+    """What policies and engines find of each labelled file, by language: what the command printed as JSON."""
+    found = detected()
+    english = [one for one in found.values() if one["language"] == "en"]
+
+    def rate(figure: Row) -> str:
+        return f"{figure['value']:.3f} ({figure['low']:.3f} to {figure['high']:.3f})"
+
+    def line(one: Row, row: Row, first: bool) -> tuple[str, ...]:
+        names = {"strict": "π", "conservative": "**π ∪ π_c**"}
+        text = f"{one['language']}, `{Path(one['labelled']).stem}`, {one['points']:,} by {one['segment']}"
+        figures = ("cover_recall", "char_precision", "char_recall", "public_share")
+        missed = row["miss_rate"]
+        return (
+            text if first else "",
+            names.get(row["policy"], row["engine"].partition(":")[0]),
+            *(rate(row[name]) for name in figures),
+            f"{missed['misses']:,} of {missed['n']:,} (to {100 * missed['high']:.2f}%)",
+            f"{row['texts_per_second']['value']:,.0f}",
+        )
+
+    heads = ("text", "by", "covered", "precision", "recall", "clean points public", "missed", "texts/s")
+    rows = [line(one, row, not number) for one in found.values() for number, row in enumerate(one["table"])]
+    return {
+        "files": files(*found),
+        "table": table(heads, rows),
+        "fewest_missed": all(
+            one["table"][1]["miss_rate"]["misses"] <= row["miss_rate"]["misses"]
+            for one in english
+            for row in one["table"][2:]
+        ),
+        "speed": spread_of(
+            _speed(one["table"][0]) / _speed(row)
+            for one in english
+            for row in one["table"]
+            if row["engine"] == "presidio"
+        ),
+    }
+
+
+def detected() -> dict[str, Any]:
+    """The files ``detection_LANGUAGE_TEXT.json``, English first, each as the command wrote it."""
+    names = sorted(path.stem for path in data.DATA.glob("detection_*.json"))
+    return {
+        name: data.read(name) for name in sorted(names, key=lambda name: not name.startswith("detection_en_"))
+    }
+
+
+def _speed(row: Row) -> float:
+    return float(row["texts_per_second"]["value"])
+
+
+def counted() -> Row:
+    """Public by count beside public by policies; planted numbers; how often text repeats."""
+    own = data.read("by_count")
+    constants, *rows = own["planted"]
+    ways = [
+        (
+            f"`{row['way']}`",
+            row["public_texts"],
+            f"{100 * row['public_points']:.1f}%",
+            digits(row["per_word"]["value"]) if own["seeds"] == 1 else spread(row["per_word"]),
+            digits(row.get("epsilon_confidentiality")),
+        )
+        for row in own["ways"]
+        if row["target"] is not None
+    ]
+    crossed = [
+        (f"{row['users']:g}", f"{row['crossed']} of {row['planted']}", f"{row['expected']:.2g}")
+        for row in rows
+    ]
+    often = [
+        (
+            row["file"],
+            row["mode"],
+            row["threshold"],
+            *(f"{row[key]['texts']} ({100 * row[key]['points']:.1f}%)" for key in ("all", "k=4")),
+        )
+        for row in own["repeats"]
+    ]
+    heads = ("public by", "public texts", "of all points", "perplexity a word", "every secret")
+    enough = ("users needed", "texts of enough users (of all points)", "the same, of four texts a user")
+    noisy = {row["way"]: row["per_word"]["value"] for row in own["ways"] if row["target"] is not None}
+    return {
+        **own,
+        "seeds": "one seed"
+        if own["seeds"] == 1
+        else f"{own['seeds']} seeds; in brackets the least and greatest",
+        "ways": table(heads, ways),
+        "both_level": abs(noisy["both"] / noisy["policies"] - 1) < 0.05,
+        "count_best": noisy["count"] < min(noisy["policies"], noisy["both"]),
+        "epsilon": next(row["target"] for row in own["ways"] if row["target"] is not None),
+        "planted": table(("in the texts of so many users", "public", "by the law"), crossed),
+        "constants": constants,
+        "as_the_law": min(row["chance"] for row in rows) > 0.01 / len(rows) and not rows[0]["crossed"],
+        "often": table(("corpus", "examples", *enough), often),
+        "nights": _nights(),
+        "grams": table(
+            ("text", "users", "ε of a length", "one word", "two", "three", "four"),
+            (
+                (
+                    row["file"],
+                    f"{row['users']:,}",
+                    f"{row['epsilon']:g}",
+                    *(f"{one['found']}, {100 * one['covers']:.0f}%" for one in row["lengths"]),
+                )
+                for row in data.read("grams")
+            ),
+        ),
+    }
+
+
+def _nights() -> Row:
+    """Thirty nights that count anew under one budget."""
+    own = data.read("nights_count")
+    rows = own["every_row_once"]
+    return {
+        **own,
+        "first": own["nights"][0]["public"],
+        "whole": rows["given"] == rows["read"] and own["verified"] == own["runs"] == len(own["nights"]),
+        "year": ", ".join(f"{digits(one['epsilon'])} of {one['selections']}" for one in own["year"][1:]),
+    }
+
+
+def scale() -> Row:
+    """Time, memory and disk against points."""
+    found = data.read("scale")
+    plain = [r for r in found["rows"] if (r["dedup"], r["workers"], r.get("ranges")) == ("exact", 1, None)]
+    each = [row["cpu_seconds"] / row["points"] * 1e6 for row in plain]
+    lines = [
+        (
+            row["dedup"],
+            row["workers"],
+            row.get("ranges") or "default",
+            f"{row['points']:,}",
+            f"{row['cpu_seconds']:,.0f}",
+            f"{row['points_per_cpu_second']:,}",
+            f"{row['seconds']:,.0f} ({row['load'][1]:.0f})",
+            f"{row['peak_process_mb']:.0f}",
+            f"{row['corpus_bytes'] / 1e6:,.0f}",
+            f"{sum(row['run_bytes'].values()) / 1e6:,.0f}, {row['peak_run_bytes'] / 1e6:,.0f}",
+        )
+        for row in found["rows"]
+    ]
+    heads = ("deduplication", "workers", "ranges", "points", "processor s", "points a second of it")
+    rest = ("wall s (load)", "MiB, largest process", "input MB", "run MB, at its peak")
+    return {
+        "table": table((*heads, *rest), lines),
+        "linear": max(each) < 1.1 * min(each),
+        "each": ", ".join(f"{one:.0f}" for one in each),
+        "sizes": ", ".join(f"{row['points'] / 1e6:g}" for row in plain),
+        "detection": found["detection"],
+    }
