@@ -47,7 +47,9 @@ def digits(value: float | None, places: int = 3) -> str:
 
 
 def spread(row: Row, key: str = "value", places: int = 3) -> str:
-    """A mean with the least and the greatest over seeds or draws."""
+    """A mean with the least and the greatest over seeds or draws; of one there is one figure."""
+    if row["least"] == row["greatest"]:
+        return digits(row[key], places)
     return f"{digits(row[key], places)} ({digits(row['least'], places)} to {digits(row['greatest'], places)})"
 
 
