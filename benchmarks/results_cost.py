@@ -80,7 +80,7 @@ def expert() -> Row:
             row["kind"],
             f"`{row['method']}`",
             f"{row['accuracy']:.1f}" + (f" ± {row['deviation']:.1f}" if row["deviation"] else ""),
-            f"{row['cpu']:.3f}",
+            "–" if row["cpu"] is None else f"{row['cpu']:.3f}",
         )
         for row in rows
     ]
@@ -94,7 +94,7 @@ def expert() -> Row:
         "worse": min(
             a["accuracy"] - b["accuracy"] for a, b in zip(noised, beside, strict=True) if a["kind"] == "lstm"
         ),
-        "cost": spread_of(a["cpu"] / b["cpu"] for a, b in zip(noised, beside, strict=True)),
+        "cost": spread_of(a["cpu"] / b["cpu"] for a, b in zip(noised, beside, strict=True) if a["cpu"]),
     }
 
 

@@ -118,7 +118,8 @@ def test_the_card_has_a_figure_for_every_secret_and_no_detector(run: RunFolder) 
     }
     assert "both policies missed them" not in " ".join(card["not_covered"])
     page = guarantee_page(card)
-    assert "Counts of users" in page
+    assert "Public is what enough users wrote, whatever the policies found" in page
+    assert "guesses it at most 9" in page
     # for somebody whom no detector helps, in words
     assert "What this person alone wrote is not public, but for a chance of at most 1e-06" in page
     assert "are the same in both worlds" not in page

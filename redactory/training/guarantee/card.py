@@ -268,7 +268,11 @@ def _words(
         instead |= counted["instead"]
     own = [*([rule] if rule and by_policy else []), *(() if counted else spec.trainer.compared)]
     own += [*spec.trainer.assumptions, *(recall if by_policy else ())]
-    own += [counted["how"].format(**manifest["route"])] if counted else []
+    own += (
+        [counted["how"].format(**manifest["route"], public=counted["public"][manifest["route"]["by"]])]
+        if counted
+        else []
+    )
     own += [WORDS["known_in_example"]] if spec.known_in == EXAMPLE else []
     own += [WORDS["conversation"]] if spec.settings.whole_conversations and by_policy else []
     own += [WORDS["staged"].format(name=spec.start.settings.model_name)] if spec.start else []
@@ -406,6 +410,8 @@ _TITLES = {
 }
 _TITLES_COUNTED = {
     "epsilon": "One named secret, whether a policy found it or not",
+    "epsilon_confidentiality": "Every secret that stands in one point",
+    "coverage_failure": "Share of such secrets without any guarantee, at most",
     "epsilon_substitution": "The text of one point exchanged for another",
 }
 _TITLES_OF_UNITS = {
