@@ -19,6 +19,9 @@ from redactory.training.settings import TrainSettings
 WIDTHS = (1, 2, 4, 8, 16, 32)
 """Numbers of bands that are compared; each costs as many copies of the gradient."""
 _ROUGHLY, _NEAR = 1e-3, 1.05
+_WORTH = 0.9
+"""The error beside independent noise that bands have to reach: where they promised 0.95, models were worse
+(``benchmarks/ladder.py``)."""
 
 
 @dataclass(frozen=True)
@@ -70,11 +73,16 @@ def _widths(
 
 
 def bands_of(settings: TrainSettings, steps: int, relation: Relation) -> int:
-    """``train.bands``; for ``auto`` the fewest with an error within 5% of the least, at one epsilon."""
+    """``train.bands``; for ``auto`` the fewest with an error within 5% of the least, at one epsilon.
+
+    1 where that error is not a tenth below that of independent noise.
+    """
     if settings.bands != "auto":
         return settings.bands
     found = widths(settings, steps, relation)
     least = min(one.error_ratio for one in found)
+    if least > _WORTH:
+        return 1
     return next(one.bands for one in found if one.error_ratio <= _NEAR * least)
 
 

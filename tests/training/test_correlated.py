@@ -237,6 +237,10 @@ def test_auto_takes_the_least_error_at_the_same_epsilon_and_one_where_it_wins() 
     ratio = eight.noise_multiplier / found[0].noise_multiplier
     assert lengthened(wide, noisy, SUBSTITUTION) == pytest.approx(noisy.matrix.gain * ratio)
     assert bands_of(wide.model_copy(update={"epsilon": 1.0, "sampling_rate": 0.1}), 300, SUBSTITUTION) == 1
+    # two bands promise an error of 0.95 here, and gave a worse model
+    near = wide.model_copy(update={"epsilon": 2.9, "delta": 8e-4, "sampling_rate": 0.02})
+    assert min(one.error_ratio for one in widths(near, 400, SUBSTITUTION)) < 0.96
+    assert bands_of(near, 400, SUBSTITUTION) == 1
     plan = plan_training(wide.model_copy(update={"group_sizes": ()}))
     assert [row["bands"] for row in plan["bands"] if row["chosen"]] == [bands_of(wide, 300, SUBSTITUTION)]
     assert plan["epsilon"] <= 8.0
