@@ -2,6 +2,7 @@
 
     python benchmarks/synthesize.py --data shared/data --work FOLDER           both corpora, one seed
     python benchmarks/synthesize.py --data shared/data --work FOLDER --only cuad --seeds 1,2
+    python benchmarks/synthesize.py --data shared/data --work FOLDER --only multiwoz --public-text T
 
 CUAD's twelve commonest clause types: 30% of the contracts are donated (public), the other rows are split at
 random into private and test rows.  A language model is trained on the private rows with DP-SGD at epsilon 8
@@ -9,7 +10,8 @@ from the donated ones, writes as many rows, with classes and lengths from a nois
 public constants; a classifier learns from what it wrote, beside one that is trained with DP-SGD on the real
 rows.  Simulated CustomerSim: planted numbers, and attacks on the texts, of a model with a guarantee and of
 one that learnt by heart (``sgd``, many passes over few dialogues): what an attack does not find there says
-nothing where it finds nothing elsewhere (``speaks``).  Prints one JSON object.
+nothing where it finds nothing elsewhere (``speaks``).  MultiWOZ, human dialogues: a model that was
+pretrained on ``--public-text``, JSON lines {text}.  Prints one JSON object.
 """
 
 from __future__ import annotations
@@ -54,8 +56,9 @@ def main() -> None:
     """Both corpora, for every seed."""
     asked = _arguments()
     asked.work.mkdir(parents=True, exist_ok=True)
-    of = {"cuad": cuad, "customersim": customersim}
-    found: dict[str, Any] = {name: [] for name in of if asked.only in (None, name)}
+    of = {"cuad": cuad, "customersim": customersim, "multiwoz": multiwoz}
+    wanted = [name for name in of if asked.only == name or (asked.only is None and name != "multiwoz")]
+    found: dict[str, Any] = {name: [] for name in wanted}
     for seed in asked.seeds:
         for name in found:
             begun = time.monotonic()
@@ -68,7 +71,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--data", type=Path, required=True, help="the folder with cuad_clauses/")
     parser.add_argument("--work", type=Path, required=True, help="a folder for runs and models")
-    parser.add_argument("--only", choices=("cuad", "customersim"))
+    parser.add_argument("--only", choices=("cuad", "customersim", "multiwoz"))
+    parser.add_argument("--public-text", type=Path, help="other people's text, for multiwoz")
     parser.add_argument("--seeds", type=lambda given: [int(one) for one in given.split(",")], default=[1])
     parser.add_argument("--dialogues", type=int, default=3_000, help="that dpsgd learns from")
     parser.add_argument("--by-heart", type=int, default=300, help="dialogues that sgd learns by heart")
@@ -226,6 +230,29 @@ def customersim(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, A
         found[name] = {"dialogues": dialogues, **{key: told[key] for key in ("epsilon", "holds")}}
         found[name] |= shown(figures)
     return {**found, "speaks": found["sgd"]["above_chance"]}
+
+
+# MultiWOZ: human dialogues.
+
+
+def multiwoz(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, Any]:
+    """What texts are worth, and show, of a model that learnt from human dialogues after public text."""
+    paths = {}
+    for part in ("valid", "test"):
+        with (asked.data / "multiwoz21" / f"{part}.jsonl").open(encoding="utf-8") as file:
+            rows = [json.loads(line) for line in file]
+        paths[part] = written(
+            work / f"{part}.jsonl", ({"id": row["id"], "text": row["text"]} for row in rows)
+        )
+    config = curated(paths["valid"], work / "run", input={"path": paths["valid"]}, segment={"mode": "turn"})
+    noisy = {**NOISY, "sampling_rate": 0.02, "epochs": 8, "private_learning_rate": 1e-2}
+    public = {"public_text": str(asked.public_text.resolve()), "pretraining_epochs": 3}
+    train = {**SHARED, **LANGUAGE, "trainer": "dpsgd", **public, **noisy}
+    redactory.train({**config, "train": train}, output=work / "run")
+    out = work / "written"
+    told = redactory.synthesize(work / "run", "dpsgd", rows=3000, out=out, tokens=40, seed=seed)
+    figures = redactory.evaluate_synthetic(work / "run", out, "dpsgd", test=(paths["test"],), seed=seed)
+    return {**{key: told[key] for key in ("epsilon", "holds")}, **shown(figures)}
 
 
 _SHOWN = ("next_word_accuracy", "classifier_error", "unigram_distance", "bigram_distance", "length_distance")
