@@ -244,32 +244,39 @@ def _long() -> Row:
     }
 
 
-def _by_heart(own: Row) -> Row:
-    """Texts of a model with a guarantee beside those of one that learnt its corpus by heart."""
+def _by_heart(own: Row, human: Row) -> Row:
+    """Texts of models with a guarantee beside those of one that learnt its corpus by heart."""
+    told = {
+        **{f"`{name}`, {own[name]['dialogues']:,} dialogues": own[name] for name in ("dpsgd", "sgd")},
+        f"`crt`, public by count, {own['crt']['dialogues']:,} dialogues": own["crt"],
+        "`dpsgd`, MultiWOZ after public text": human,
+    }
     lines = []
-    for name in ("dpsgd", "crt", "sgd"):
-        row, near, inside = own[name], own[name]["nearest"], own[name]["membership"]
-        words, found = row["next_word_accuracy"], row["canaries"]
+    for name, row in told.items():
+        near, inside, words, found = (
+            row[key] for key in ("nearest", "membership", "next_word_accuracy", "canaries")
+        )
         lines.append(
             (
-                f"`{name}`{', public by count' * (name == 'crt')}, {row['dialogues']:,} dialogues",
+                name,
                 f"{words['written']:.3f} ({words['real']:.3f})",
                 f"{row['mauve']['written']:.2f} ({row['mauve']['real']:.2f})",
                 f"{near['value']:.3f} ({near['low']:.3f} to {near['high']:.3f})",
                 f"{inside['value']:.3f} ({inside['low']:.3f} to {inside['high']:.3f})",
-                f"{found['inserted_found']} of {found['inserted']}",
+                f"{found['inserted_found']} of {found['inserted']}" if found else "none planted",
             )
         )
+    promised = {"dpsgd": own["dpsgd"], "crt": own["crt"], "multiwoz": human}
     less = {
-        name: 1 - own[name]["next_word_accuracy"]["written"] / own[name]["next_word_accuracy"]["real"]
-        for name in ("dpsgd", "crt")
+        name: 1 - row["next_word_accuracy"]["written"] / row["next_word_accuracy"]["real"]
+        for name, row in promised.items()
     }
     heads = ("a model by", "next words right (real text)", "MAUVE (real text)")
     attacked = ("nearest text: AUC (by chance)", "membership: AUC", "planted numbers")
     return {
         "customersim": table((*heads, *attacked), lines),
         "epsilon": own["dpsgd"]["epsilon"],
-        "nothing_found": own["dpsgd"]["above_chance"] == own["crt"]["above_chance"] == [],
+        "nothing_found": not any(row["above_chance"] for row in promised.values()),
         "speaks": own["speaks"] == ["nearest"],
         "words_less": {name: f"{100 * share:.0f}%" for name, share in less.items()},
         "words_missed": min(less.values()) > 0.05,
@@ -293,5 +300,5 @@ def synthetic() -> Row:
         "missed": gap > 0.10,
         "below_donated": min(errors["written_histogram_after_donated"]) > max(errors["donated_alone"]),
         "gap": f"{100 * gap:.0f}",
-        **_by_heart(own["customersim"][0]),
+        **_by_heart(own["customersim"][0], own["multiwoz"][0]),
     }
