@@ -86,6 +86,7 @@ def ladder() -> Row:
         "seeds": seeds_of(own["table"]),
         "table": rungs_of(own),
         "beside": _beside(beside),
+        "alone": rungs_of(data.read("ladder_alone"), alone=True),
         "chats": {
             **{name: chats[name] for name in ("private", "dialogues")},
             "seeds": seeds_of(chats["table"]),
@@ -142,12 +143,13 @@ def _beside(rows: Iterable[Row]) -> str:
     )
 
 
-def rungs_of(page: Row) -> str:
-    """The table of a ladder: each rung with the keys that were added since the one above it."""
+def rungs_of(page: Row, alone: bool = False) -> str:
+    """The table of a ladder: each rung with the keys that were added since the one above it, or its own."""
     names, lines, above = list(page["rungs"]), [], -1
     for row in page["table"]:
         here = names.index(row["rung"])
-        added = {k: v for name in names[above + 1 : here + 1] for k, v in page["rungs"][name].items()}
+        below = here - 1 if alone else above
+        added = {k: v for name in names[below + 1 : here + 1] for k, v in page["rungs"][name].items()}
         excess, low, high = (f"{100 * row[name]:.0f}%" for name in ("excess", "least", "greatest"))
         spread = "" if row["seeds"] == 1 else f" ({low} to {high})"
         keys = ", ".join(
