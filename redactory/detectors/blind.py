@@ -12,12 +12,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import ValidationError
-
 from redactory.detectors.engine import MODELS, finds_of
 from redactory.detectors.rules import holding, words_if_any
 from redactory.detectors.settings import AUTO, DetectSettings, RuleName
-from redactory.foundation.errors import RedactoryError, listed
+from redactory.foundation.errors import listed
 
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier
@@ -112,18 +110,9 @@ def blind_words(blind: Mapping[str, Any]) -> str | None:
 
 
 def blind_of(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """:func:`blindness` as a run's manifest has it; derived anew for one of an earlier version.
-
-    Where that cannot be done (its models are not here) every kind counts as one that nothing looks for.
-    """
-    if "blind" in manifest:
-        known: Mapping[str, Any] = manifest["blind"]
-        return known
-    given = manifest["configuration"]["detect"]
-    try:
-        return blindness(DetectSettings.model_validate(given), {})
-    except (RedactoryError, ValidationError):
-        return {"kinds": {kind: [given.get("language", "en")] for kind in _LABELS}, "languages": {}}
+    """:func:`blindness` as a run's manifest has it."""
+    known: Mapping[str, Any] = manifest["blind"]
+    return known
 
 
 def blind_said(manifest: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import difflib
 import json
 import re
@@ -11,6 +10,8 @@ from pathlib import Path
 from typing import Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+
+from redactory.foundation.errors import RunStateError
 
 _NEEDED = {
     "bool": "true or false",
@@ -95,22 +96,14 @@ class Settings(BaseModel):
 
     @classmethod
     def read_back(cls, written: Mapping[str, Any]) -> Self:
-        """What a manifest says, also one of an earlier version: keys that are no more are left out."""
-        value = copy.deepcopy(dict(written))
-        while True:
-            try:
-                return cls.model_validate(value)
-            except ValidationError as error:
-                gone = [one["loc"] for one in error.errors() if one["type"] == "extra_forbidden"]
-                if not gone:
-                    raise
-            for *sections, key in gone:
-                section: Any = value
-                for name in sections:
-                    # which of several a section is stands among the names too
-                    if not (isinstance(section, dict) and name not in section):
-                        section = section[name]
-                del section[key]
+        """Settings from a manifest; ``RunStateError`` where another version of Redactory wrote them."""
+        try:
+            return cls.model_validate(written)
+        except ValidationError:
+            raise RunStateError(
+                "the configuration in the manifest was written by another version of Redactory: use "
+                "that version, or curate the input again as a new run"
+            ) from None
 
 
 class Record(Settings):

@@ -7,8 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from pydantic import ValidationError
-
 from redactory.foundation.canonical import canonical_json, flat
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.keys import KEY_VARIABLE
@@ -164,7 +162,7 @@ def check_made_of(run: RunFolder, config: Config, sources: list[Source] | None =
     """
     manifest, made, now = read_manifest(run), dict[str, Any](), list[dict[str, Any]]()
     # by a version that had other settings, it is of another configuration
-    with suppress(ValidationError):
+    with suppress(RunStateError):
         made = Config.read_back(manifest["configuration"]).curation()
     if sources is None:
         with suppress(ConfigurationError):

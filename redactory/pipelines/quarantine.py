@@ -16,8 +16,6 @@ from contextlib import contextmanager, nullcontext
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from pydantic import ValidationError
-
 from redactory.detectors import TextDetector
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, RunStateError
@@ -224,12 +222,7 @@ def _settings_of(run: RunFolder, manifest: dict[str, Any]) -> Config:
     if MISSING_ID not in manifest["rejected"]:
         # a manifest names every column: whether a row needs an id follows from whether one was rejected
         made = {**made, "input": {k: v for k, v in made["input"].items() if k != "id" or v != default}}
-    try:
-        return Config.read_back(made)
-    except ValidationError:
-        raise RunStateError(
-            f"{run.root.name} was made by a version with other settings: curate its input again as a new run"
-        ) from None
+    return Config.read_back(made)
 
 
 @contextmanager

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow.compute as pc
-from pydantic import ValidationError
 
 from redactory.detectors import Detector, DetectSettings, blind_of, blind_words, changed_since
 from redactory.detectors.settings import kinds_of, public_of, public_words
@@ -261,8 +260,8 @@ def rescan(seen: Seen) -> str | None:
         return None
     try:
         settings = DetectSettings.read_back(manifest["configuration"]["detect"])
-    except ValidationError:
-        raise ConfigurationError("not made: the settings are those of another version") from None
+    except RunStateError as error:
+        raise ConfigurationError(f"not made: {error}") from None
     named = settings.named_files()
     if named and not seen.signed:
         key = load_digest_key()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import importlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
@@ -558,17 +558,17 @@ class TrainSettings(Settings):
 
 _OF_UNITS = {"task", "classes", "units", "bounding", "federated", "public_text", "pretraining_epochs"}
 _OF_CLASSES, _OF_TEXT = {"task", "classes"}, {"public_text", "pretraining_epochs"}
-_LATER = ("roles", "public_epochs_first", "warm_up", "weight_decay", "average")
-"""Keys that settings of earlier versions lack: left out where they change nothing."""
+_OPTIONAL = ("roles", "public_epochs_first", "warm_up", "weight_decay", "average")
+"""Keys that are written only where they change something, so that a record shows what was chosen."""
 
 
 def settings_json(settings: TrainSettings) -> dict[str, Any]:
     """``settings`` as JSON; files and folders by their names, their content is recorded elsewhere.
 
-    A trainer without units, and a key that changes nothing, is described as it was before there were any.
-    Where something is computed (``workers``) changes no bit of it, and may change after an interruption.
+    A key that changes nothing is left out.  Where something is computed (``workers``) changes no bit of it,
+    and may change after an interruption.
     """
-    never = {"budget", "workers", "tensorboard", *(key for key in _LATER if not getattr(settings, key))}
+    never = {"budget", "workers", "tensorboard", *(key for key in _OPTIONAL if not getattr(settings, key))}
     never |= {key for key in ("chat", "held_out") if getattr(settings, key) is None}
     never |= {"bands"} if settings.bands == 1 else set()
     never |= {"tokenizer"} if settings.tokenizer == "auto" else set()
@@ -598,29 +598,3 @@ def by_name(found: dict[str, Any]) -> dict[str, Any]:
     if model.get("folder") is None:
         return {**found, "model": {k: part for k, part in model.items() if k not in ("folder", "lora")}}
     return {**found, "model": {**model, "folder": PurePath(model["folder"]).name}}
-
-
-_RETIRED = {
-    "": ("recall_file", "public_micro_batch_size", "state_clip_norm", "minimum_count"),
-    "model": (
-        *("word_dropout", "input_dropout", "layer_dropout", "output_dropout", "weight_dropout"),
-        "single_digits",
-    ),
-    "units": ("hubs_file",),
-    "federated": (
-        *("entity_weight", "extended_weight", "total_entity_weight", "total_extended_weight"),
-        *("noise_scale", "noise_form", "sensitive_share", "server", "workers", "dask"),
-    ),
-}
-"""By section, the keys of earlier versions: no guarantee reads one of them."""
-
-
-def as_now(written: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings that an earlier version wrote, as this one does; what else is unknown stays and is refused."""
-    found: dict[str, Any] = {key: dict(part) if key in _RETIRED else part for key, part in written.items()}
-    if listed := found.get("units", {}).get("hubs_file"):
-        found["units"]["hubs"] = [*found["units"]["hubs"], listed]
-    for section, keys in _RETIRED.items():
-        for key in keys:
-            (found.get(section, {}) if section else found).pop(key, None)
-    return by_name(found)

@@ -34,10 +34,9 @@ _ALPHABET = tuple(chr(code) for code in (9, 10, 13, *range(32, 127)))
 _FIXED = (*_SPECIALS, *_ALPHABET, *(f"<0x{value:02X}>" for value in range(256)))
 _FIRST_BYTE = len(_SPECIALS) + len(_ALPHABET)
 _FIRST_WORD = len(_FIXED)
-FORMAT, WHOLE_WORDS = "redactory-tokenizer/2", "redactory-tokenizer/1"
-"""Pieces of words; and what earlier versions wrote: whole words, each with a space and without one."""
+FORMAT = "redactory-tokenizer/2"
 _WORD = r"\p{L}[\p{L}\p{M}]*"
-_SPLIT = {FORMAT: rf"{MASK}| ?{_WORD}|(?m:.)", WHOLE_WORDS: rf"{MASK}| ?[\p{{L}}\p{{Nl}}\p{{No}}]+|(?m:.)"}
+_SPLIT = rf"{MASK}| ?{_WORD}|(?m:.)"
 _BARE = r"(?:\A|(?<=[\n\r\t(\[{/\-]))"
 _LACKING, _ADDED = rf"{_BARE}(?= *\p{{L}})", rf"{_BARE} (?= *\p{{L}})"
 """Where a space is put in before a word, and the same space: one place is never the other's twice over."""
@@ -84,12 +83,11 @@ class Tokenizer:
     """Text to ids and back, exactly.
 
     Ids: padding, begin, end and ``<MASK>`` first, then the printable ASCII characters with tab and line ends,
-    the 256 bytes, and last ``words``: further letters, and what ``merges`` make, in their order.  Without
-    ``merges`` (format 1) ``words`` are whole, each of letters only with at most one space before.
+    the 256 bytes, and last ``words``: further letters, and what ``merges`` make, in their order.
     """
 
     words: tuple[str, ...]
-    merges: tuple[tuple[str, str], ...] | None = None
+    merges: tuple[tuple[str, str], ...]
     _backend: Any = field(init=False, repr=False, compare=False)
 
     pad_id: ClassVar[int] = 0
@@ -149,11 +147,6 @@ class Tokenizer:
         """Number of ids."""
         return _FIRST_WORD + len(self.words)
 
-    @property
-    def form(self) -> str:
-        """The format that it is written in."""
-        return WHOLE_WORDS if self.merges is None else FORMAT
-
     def encode(self, text: str) -> list[int]:
         """The ids of ``text`` without begin and end; ``ValueError`` (free of text) on a lone surrogate."""
         return list(self._encoded(text).ids)
@@ -172,8 +165,8 @@ class Tokenizer:
 
         Bytes that are no UTF-8 (a model may write such) become U+FFFD.
         """
-        text = self._octets(ids).decode("utf-8", errors="replace")
-        return text if self.merges is None else _replaced(_ADDED, "").normalize_str(text)
+        text: str = _replaced(_ADDED, "").normalize_str(self._octets(ids).decode("utf-8", errors="replace"))
+        return text
 
     def _octets(self, ids: Sequence[int]) -> bytes:
         octets = bytearray()
@@ -197,9 +190,7 @@ class Tokenizer:
 
     def to_json(self) -> dict[str, Any]:
         """The tokenizer as JSON; :meth:`from_json` reads it back."""
-        head = {"format": self.form, "specials": list(_SPECIALS), "alphabet": list(_ALPHABET)}
-        if self.merges is None:
-            return {**head, "words": list(self.words)}
+        head = {"format": FORMAT, "specials": list(_SPECIALS), "alphabet": list(_ALPHABET)}
         made = {left + right for left, right in self.merges}
         letters = [word for word in self.words if word not in made]
         return {**head, "letters": letters, "merges": [list(pair) for pair in self.merges]}
@@ -207,11 +198,8 @@ class Tokenizer:
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """A tokenizer as :meth:`to_json` wrote it; ``InputError`` for another format."""
-        known = value.get("format") in _SPLIT and value.get("alphabet") == list(_ALPHABET)
-        if not known:
+        if value.get("format") != FORMAT or value.get("alphabet") != list(_ALPHABET):
             raise InputError("the tokenizer file has another format than this version reads")
-        if value["format"] == WHOLE_WORDS:
-            return cls(tuple(value["words"]))
         return cls.of_merges(value["letters"], [(left, right) for left, right in value["merges"]])
 
     def _built(self) -> Any:
@@ -220,14 +208,13 @@ class Tokenizer:
         from tokenizers import Tokenizer as Backend
 
         vocabulary = {piece: number for number, piece in enumerate((*_FIXED, *self.words))}
-        merges = list(self.merges or ())
+        merges = list(self.merges)
         backend = Backend(models.BPE(vocab=vocabulary, merges=merges, byte_fallback=True, ignore_merges=True))
-        backend.pre_tokenizer = pre_tokenizers.Split(Regex(_SPLIT[self.form]), "isolated")
-        joined = [decoders.ByteFallback(), decoders.Fuse()]
-        if self.merges is not None:
-            backend.normalizer = _replaced(_LACKING, " ")
-            joined.append(decoders.Replace(Regex(_ADDED), ""))
-        backend.decoder = decoders.Sequence(joined)
+        backend.normalizer = _replaced(_LACKING, " ")
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex(_SPLIT), "isolated")
+        backend.decoder = decoders.Sequence(
+            [decoders.ByteFallback(), decoders.Fuse(), decoders.Replace(Regex(_ADDED), "")]
+        )
         return backend
 
     def save_for_library(
@@ -273,8 +260,7 @@ class Tokenizer:
         pieces = tuple(sorted(vocabulary, key=vocabulary.__getitem__))
         if pieces[:_FIRST_WORD] != _FIXED:
             return None
-        pairs = None if value.get("normalizer") is None else tuple((left, right) for left, right in merges)
-        return cls(pieces[_FIRST_WORD:], pairs)
+        return cls(pieces[_FIRST_WORD:], tuple((left, right) for left, right in merges))
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")

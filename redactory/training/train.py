@@ -56,7 +56,7 @@ from redactory.training.model import (
 from redactory.training.models.hugging_face import kind_of
 from redactory.training.numerics import fixed_numerics, require_device, settled
 from redactory.training.parallel import piece_map
-from redactory.training.settings import TrainSettings, as_now, settings_json
+from redactory.training.settings import TrainSettings, settings_json
 from redactory.training.steps import Average
 from redactory.training.trainers import trainer_of
 from redactory.training.uedp.local_update import update_map
@@ -351,7 +351,7 @@ def summary_of(
             f"models/{name} was trained on an earlier release of this run, before it was written "
             "anew (redactory takedown, redactory purge): give this training another name (train.name)"
         )
-    if as_now(manifest["settings"]) != settings_json(settings) or not same_run:
+    if manifest["settings"] != settings_json(settings) or not same_run:
         raise RunStateError(
             f"models/{name} is finished, with other settings or of another run: "
             "give this training another name (train.name), or remove that folder"

@@ -154,17 +154,6 @@ def test_a_night_is_held_and_not_approved(tmp_path: Path) -> None:
     assert "blind: Blind: no engine" in listed.stdout
 
 
-def test_a_manifest_of_an_earlier_version_is_judged_by_its_settings(blind: Path) -> None:
-    manifest = read_manifest(RunFolder(blind))
-    del manifest["blind"]
-    del manifest["configuration"]["release"]["accept_blind"]
-    assert "PERSON" in str(what_forbids(manifest))
-    manifest["configuration"]["detect"] = DetectSettings().model_dump(mode="json")
-    assert what_forbids(manifest) is None
-    manifest["configuration"]["detect"] |= {"spacy": {"model": "not_here"}}
-    assert "PERSON" in str(what_forbids(manifest)), "a model that is not here cannot say what it finds"
-
-
 def test_with_auto_what_is_in_a_language_that_nothing_reads_is_private(tmp_path: Path) -> None:
     plain = "it was dark and they went home without it, because nobody could say why it was so late again"
     rows = _rows(tmp_path, [REPORT.format(name=name).replace("\n", " ") for name in NAMES] + [plain])

@@ -18,7 +18,6 @@ from redactory.training.accounting import epsilon
 from redactory.training.guarantee.compose import composed_card
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.mechanism import PoissonGaussian, Relation
-from redactory.training.settings import as_now
 from tests.training.conftest import small, write_run
 
 FIELDS = {
@@ -184,6 +183,7 @@ CHANGES: dict[str, Change] = {
     "half the sensitivity": _set(1.0, 0, "mechanism", "sensitivity", "substitution"),
     "another run": _set("0" * 64, 0, "parent"),
     "other weights": _set("0" * 64, -1, "weights"),
+    "a setting that is not known": _set(1, 0, "settings", "recall_file"),
 }
 
 
@@ -203,24 +203,6 @@ def test_a_ledger_that_does_not_fit_is_refused(change: Change, tampered: RunFold
             guarantee_card(tampered, "crt")
     finally:
         tampered.model("crt").ledger.write_bytes(whole)
-
-
-def test_a_ledger_of_an_earlier_version_stays_readable(tampered: RunFolder) -> None:
-    whole, now = tampered.model("crt").ledger.read_bytes(), guarantee_card(tampered, "crt")
-    old = {"recall_file": None, "minimum_count": 2, "state_clip_norm": 1.0}
-
-    def before(bodies: list[tuple[str, dict[str, Any]]]) -> None:
-        bodies[0][1]["settings"] |= old
-        bodies[0][1]["settings"]["model"]["word_dropout"] = 0.1
-
-    try:
-        rewritten(tampered, before)
-        assert guarantee_card(tampered, "crt") | {"ledger": now["ledger"]} == now
-    finally:
-        tampered.model("crt").ledger.write_bytes(whole)
-    units = {"hubs": ["months"], "hubs_file": "hubs.txt"}
-    found = as_now({"model": {}, "units": units, "federated": {"server": "average", "users": 9}})
-    assert found == {"model": {}, "units": {"hubs": ["months", "hubs.txt"]}, "federated": {"users": 9}}
 
 
 def test_a_broken_or_missing_ledger_is_refused(tampered: RunFolder) -> None:

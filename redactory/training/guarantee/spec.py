@@ -30,7 +30,7 @@ from redactory.training.mechanism import (
     Relation,
     mechanism_from_json,
 )
-from redactory.training.settings import SOURCES, RecallMeasurement, TrainSettings, as_now
+from redactory.training.settings import SOURCES, RecallMeasurement, TrainSettings
 from redactory.training.tokenizer import digest_of
 from redactory.training.trainers import Trainer, trainer_of
 from redactory.training.trainers.base import A_POINT
@@ -388,7 +388,7 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     head, steps, end = records[0].body, records[1:-1], records[-1].body
     mechanism = None if head["mechanism"] is None else mechanism_from_json(head["mechanism"])
     try:
-        settings = TrainSettings.model_validate(as_now(head["settings"]))
+        settings = TrainSettings.model_validate(head["settings"])
     except ValidationError:
         raise GuaranteeError("no guarantee: this version refuses the ledger's settings") from None
     trainer = trainer_of(settings)

@@ -61,8 +61,9 @@ class RecurrentEncoder(Encoder):
     @classmethod
     def rebuilt(cls, config: dict[str, Any]) -> Self:
         """The one that :meth:`describe` gave ``config`` of."""
-        sizes = config["settings"] if cls.NESTED else config
-        return cls(config["vocabulary"], cls.SETTINGS.read_back({**sizes, "kind": cls.KIND}))
+        flat = {key: value for key, value in config.items() if key not in ("format", "vocabulary")}
+        sizes = config["settings"] if cls.NESTED else flat
+        return cls(config["vocabulary"], cls.SETTINGS.model_validate({**sizes, "kind": cls.KIND}))
 
     def initialise(self, stream: RandomStream) -> None:
         """Draw every parameter from ``stream``: uniform within ±1/√H, embeddings within ±0.1."""
@@ -266,7 +267,7 @@ class BagEncoder(Encoder):
     def rebuilt(cls, config: dict[str, Any]) -> Self:
         """The one that :meth:`describe` gave ``config`` of."""
         sizes = {key: value for key, value in config.items() if key not in ("format", "vocabulary")}
-        return cls(config["vocabulary"], BagSettings.read_back({**sizes, "kind": "bag"}))
+        return cls(config["vocabulary"], BagSettings.model_validate({**sizes, "kind": "bag"}))
 
     @property
     def width(self) -> int:
