@@ -8,11 +8,12 @@ Measuring uses up no draw, so a training is the same, to the bit, whether its lo
 
 from __future__ import annotations
 
+import importlib.util
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,9 +23,11 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.training.chat import ChatCodec
 from redactory.training.data import Ids, PublicText, public_text_of, public_texts
-from redactory.training.event_file import EventFile
 from redactory.training.model import LanguageModel, TextClassifier
 from redactory.training.settings import TRAINERS, TrainSettings
+
+if TYPE_CHECKING:
+    from torch.utils.tensorboard import SummaryWriter
 
 FORMAT, KEY = "redactory-held-out/1", "train.held_out"
 _MOST_TEXTS = 2_000
@@ -81,7 +84,7 @@ class Curve:
     path: Path
     model: LanguageModel | TextClassifier
     held_out: HeldOutText
-    events: EventFile | None = None
+    events: SummaryWriter | None = None
     beside: Callable[[], Mapping[str, float]] = dict
     rows: list[dict[str, Any]] = field(default_factory=list)
 
@@ -101,8 +104,11 @@ class Curve:
             {"format": FORMAT, "unit": unit, "texts": len(self.held_out.texts), "rows": self.rows},
         )
         if self.events is not None:
-            named = {f"held out/{name}": value for name, value in found.items()}
-            self.events.add(steps, {**named, **self.beside()})
+            held_out = {f"held out/{name}": value for name, value in found.items() if value is not None}
+            for name, value in {**held_out, **self.beside()}.items():
+                # no clock: how long an epoch took would tell how many points were drawn
+                self.events.add_scalar(name, value, steps, walltime=float(steps))
+            self.events.flush()
         return self.said
 
     @property
@@ -133,6 +139,23 @@ class Curve:
             # where every text has one class, to say it for all is right
             "most_said": None if len(set(true.tolist())) < 2 else float(np.bincount(said).max() / len(said)),
         }
+
+
+def event_writer(folder: Path | None) -> SummaryWriter | None:
+    """Write TensorBoard event files into ``folder``; ``ConfigurationError`` without the package tensorboard.
+
+    Formal guarantees: only what was released or is a constant is written: the loss on held-out public text,
+    step sizes, the noise.  Nothing that is computed from private text before noise (a norm, a batch's size).
+    """
+    if folder is None:
+        return None
+    if importlib.util.find_spec("tensorboard") is None:
+        raise ConfigurationError(
+            "train.tensorboard needs tensorboard: pip install 'redactory[plots]', or remove the key"
+        )
+    from torch.utils.tensorboard import SummaryWriter
+
+    return SummaryWriter(str(folder))
 
 
 def curve_in(path: Path) -> list[dict[str, Any]]:

@@ -27,12 +27,11 @@ from redactory.redaction.shards import CLASS
 from redactory.training.chat import ChatCodec
 from redactory.training.counted import Selection
 from redactory.training.data import PublicText, parent_digest, public_text_of, require_unchanged
-from redactory.training.event_file import EventFile
 from redactory.training.guarantee.budget import Budget
 from redactory.training.guarantee.card import guarantee_card, guarantee_page
 from redactory.training.guarantee.figures import live_epsilon, no_remark
 from redactory.training.guarantee.spec import START, TrainingSpec, ledger_facts, spec_in
-from redactory.training.held_out import NO_ROWS, Curve, HeldOutText
+from redactory.training.held_out import NO_ROWS, Curve, HeldOutText, event_writer
 from redactory.training.ledger import (
     END,
     NOISY_STEP,
@@ -146,6 +145,7 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
     model = _built(settings, vocabulary)
     if trainer.in_pieces(settings):
         require_clippable(model, settings.max_tokens)
+    events = event_writer(settings.tensorboard)
     originals, stream, binding = admitted(run, spec, log, head, progress)
     _draw(model, settings, stream)
     shared_out = settings.workers if trainer.in_pieces(settings) else 1
@@ -154,7 +154,6 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
         piece_map(shared_out, model.network, settings.threads) as pieces,
     ):
         held_out, own = HeldOutText.of(run, settings, stream, public_text), run.model(name)
-        events = EventFile(settings.tensorboard) if settings.tensorboard else None
         curve = Curve(own.held_out, model, held_out, events) if held_out else None
         left_out = held_out.rows if held_out else NO_ROWS
         made = Ingredients(
