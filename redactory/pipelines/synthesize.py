@@ -90,7 +90,8 @@ def synthesize(
 
     ``labels`` are the public names of the classes or roles that the training read texts with (train.roles):
     as often each, or, with ``histogram``, as often and as long as a histogram of the corpus says that has
-    noise of this standard deviation; drawn once for a model, accounted, booked where the model was trained under a budget.
+    noise of this standard deviation; drawn once for a model, accounted, booked in the budget
+    that the model was trained under.
     What the strict policy finds in a text, and each mask, becomes an invented value; with ``drop_suspected``
     a text in which the conservative one suspects more is left out.  Returns {run, model, out, rows, holds,
     epsilon, delta, unit, histogram, surrogates, lengths_met, files}.  ``GuaranteeError`` for a model of which

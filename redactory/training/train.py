@@ -362,9 +362,9 @@ def summary_of(
         )
     if settings.budget is not None and settings.budget.to_record() != manifest.get("budget"):
         raise ConfigurationError(
-            f"train.budget: expected {_named(manifest.get('budget'))}, under which models/{name} was trained, "
-            f"got {_named(settings.budget.to_record())}: name the same, or give this training another name "
-            "(train.name)"
+            f"train.budget: expected {_named(manifest.get('budget'))}, under which models/{name} was "
+            f"trained, got {_named(settings.budget.to_record())}: name the same, or give this training "
+            "another name (train.name)"
         )
     # a public source that is gone is needed no more
     head, changed = read_records(folder.ledger)[0].body, None
