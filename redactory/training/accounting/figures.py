@@ -143,7 +143,7 @@ def _require_single(spent: Spendings) -> None:
 def single_grid(spent: Spendings, discretization: float) -> float:
     """``discretization`` or what suits the noise of a step."""
     # the range of losses grows with 1/σ², its width that matters with 1/σ
-    inverse = max(1.0 / one.mechanism.noise_multiplier for one in spent)
+    inverse = min(max(1.0 / one.mechanism.noise_multiplier for one in spent), 1e6)
     return discretization * max(1.0, inverse, 0.1 * inverse**2)
 
 
@@ -156,8 +156,8 @@ def _unsampled(spent: Spendings) -> bool:
 
 def _shift(spent: Spendings, clips: float) -> float:
     """The distance of the two worlds, in deviations, where every step moves the sum by ``clips``."""
-    return math.sqrt(
-        math.fsum(one.steps * (clips * one.rows / one.mechanism.noise_multiplier) ** 2 for one in spent)
+    return math.hypot(
+        *(math.sqrt(one.steps) * clips * one.rows / one.mechanism.noise_multiplier for one in spent)
     )
 
 

@@ -34,6 +34,8 @@ FINEST_GRID = 2e-4
 _HOPELESS_RATIO = 24.0
 _LEAST, _OF_DELTA = 1e-35, 1e-9
 """Mass that may be cut off at each end of one step: absolutely, and as a share of the delta of a step."""
+_MOST_DEVIATIONS = 1e3
+"""Of noise, in a step's shift: with less noise one step that holds the point loses over 10⁵."""
 _OF_A_DEVIATION, _FINE_GRID = 0.05, 1e-4
 _MOST_DOTS = 1 << 21
 UNIT = 2.0**-53
@@ -81,6 +83,9 @@ def composed_epsilon(parts: Parts, widest: float, delta: float) -> float:
     tell its losses apart.
     """
     # a power of ten, so that nearby deltas share their laws
+    pairs = [pair for branches, _ in parts for _, pair in branches]
+    if any(max(map(abs, pair.means)) > _MOST_DEVIATIONS * pair.deviation for pair in pairs):
+        return math.inf
     share = _OF_DELTA * delta / sum(count for _, count in parts)
     tail = max(10.0 ** math.floor(math.log10(max(share, _LEAST))), _LEAST)
     try:

@@ -165,7 +165,7 @@ class _Sum:
         first = math.floor(low / self.cell) - 1
         losses = (first + np.arange(cells)) * self.cell
         # everything relative to e^(moment − tilt·origin), which is delta or somewhat more
-        heard = int(np.searchsorted(losses, origin - 300.0 / tilt))
+        heard = int(np.searchsorted(losses, origin - min(300.0 / tilt, 600.0)))
         mass, losses = np.roll(mass, -(first % cells))[heard:], losses[heard:]
         weighted = mass * np.exp(-tilt * (losses - origin))
         share = np.append(np.cumsum(weighted[::-1])[::-1][1:], 0.0)
@@ -550,7 +550,7 @@ def stated(
     """
     delta, beside = delta - loss, -math.log1p(-loss)
     value = main(delta) if delta > 0.0 else None
-    if value is None:
+    if value is None or value >= LARGEST_EPSILON:
         return Stated(None, None, NOT_FINITE)
     value, second = value + beside, other(delta)
     second = Bracket(second.lower + beside, second.upper + beside)
