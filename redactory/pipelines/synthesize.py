@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from redactory.detectors import Detection, Detector, DetectSettings
-from redactory.foundation.canonical import file_sha256
+from redactory.foundation.canonical import file_sha256, hash_of
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, RunStateError, some
 from redactory.foundation.files import PUBLIC_FILE, make_private_folder, write_json, write_text
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import Progress, silent
+from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.models import audited, named_model, require_training_packages, seal_result
-from redactory.pipelines.output_folder import new_folder, open_to_read
+from redactory.pipelines.output_folder import alone, new_folder, open_to_read
 from redactory.pipelines.release import synthetic_card
 from redactory.pipelines.release_log import check_released
 from redactory.pipelines.sealed import sealed
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 SPARE = 2
 """So many texts are written for each that is kept, where lengths are to be met."""
 _PART_ROWS = 100_000
+_NOT_COUNTED = "Nothing was counted: take no histogram (leave out --histogram), or name a model with room."
 _MASK = re.compile(re.escape(MASK))
 _SEED_BITS = 32
 
@@ -88,7 +90,8 @@ def synthesize(
 
     ``labels`` are the public names of the classes or roles that the training read texts with (train.roles):
     as often each, or, with ``histogram``, as often and as long as a histogram of the corpus says that has
-    noise of this standard deviation; drawn once for a model, accounted, booked where the run has a budget.
+    noise of this standard deviation; drawn once for a model, accounted, booked in the budget
+    that the model was trained under.
     What the strict policy finds in a text, and each mask, becomes an invented value; with ``drop_suspected``
     a text in which the conservative one suspects more is left out.  Returns {run, model, out, rows, holds,
     epsilon, delta, unit, histogram, surrogates, lengths_met, files}.  ``GuaranteeError`` for a model of which
@@ -167,13 +170,19 @@ class _Corpus:
 
     def _histogram(self, deviation: float) -> Histogram:
         """The one that was drawn before, or one that is booked, drawn and sealed now."""
-        from redactory.training.histogram import KEPT, Histogram, require_countable
+        from redactory.training.histogram import require_countable
 
         if self.roles != CLASS:
             raise ConfigurationError(
                 "synthesize: --histogram counts classes (train.roles: class); leave it out for this model"
             )
         require_countable(self.trainer, self.trainer.relation)
+        with alone(self.run):  # two at a time would each draw one
+            return self._drawn_once(deviation)
+
+    def _drawn_once(self, deviation: float) -> Histogram:
+        from redactory.training.histogram import KEPT, Histogram
+
         if (known := Histogram.of_model(self.run, self.model)) is not None:
             if (known.deviation, *known.counts) != (deviation, *self.labels):
                 raise RunStateError(
@@ -191,19 +200,24 @@ class _Corpus:
         return found
 
     def _book(self, deviation: float, stream: RandomStream) -> None:
-        """What it costs, in the budget that the run's configuration names, before noise is drawn."""
-        from redactory.training import TrainSettings
-        from redactory.training.guarantee.budget import Budget
-        from redactory.training.histogram import Histogram
+        """Book its cost in the budget that the model was trained under, before noise is drawn.
 
-        own = read_manifest(self.run)["configuration"].get("train", {})
-        budget = own.get("budget") and Budget.of(
-            TrainSettings(trainer=self.trainer.name, budget=own["budget"])
-        )
-        if budget:
-            identity = f"histogram-{stream.octets('identity', 0, 16).hex()}"
-            title = f"{self.run.root.name}/{self.model}/histogram"
-            budget.reserve(identity, title, Histogram(deviation, {}).spending)
+        ``BudgetExceeded`` where that has no room, or is not where the model's training was booked.
+        """
+        from redactory.training.guarantee.budget import Budget
+        from redactory.training.guarantee.spec import ledger_facts
+        from redactory.training.histogram import Histogram
+        from redactory.training.settings import BudgetSettings
+
+        model, title = self.run.model(self.model), f"{self.run.root.name}/{self.model}"
+        if (record := read_manifest(model).get("budget")) is None:
+            return
+        named = {"budget": BudgetSettings.model_validate(record)}
+        budget = Budget.of(ledger_facts(self.run, model).settings.model_copy(update=named))
+        assert budget is not None
+        budget.require_booked(hash_of(read_records(model.ledger)[0].body), title, _NOT_COUNTED)
+        identity = f"histogram-{stream.octets('identity', 0, 16).hex()}"
+        budget.reserve(identity, f"{title}/histogram", Histogram(deviation, {}).spending, _NOT_COUNTED)
 
     def write(
         self, made: SyntheticFolder, card: Mapping[str, Any], rows: int, seed: int | None

@@ -172,6 +172,11 @@ class BudgetSettings(Settings):
     epsilon: PositiveFloat = Field(description="Most that all trainings together may spend (substitution).")
     delta: Probability = Field(1e-5, description="Delta of that epsilon.")
 
+    def to_record(self) -> dict[str, Any]:
+        """For the manifest of a model that is trained under it: the file's path here, the limit, delta."""
+        path = self.path.parent.resolve() / self.path.name  # as the file itself is opened
+        return {"path": str(path), "epsilon": self.epsilon, "delta": self.delta}
+
 
 class TrainSettings(Settings):
     """Settings of one training; the sampling rate, the steps and the normaliser are constants of it."""

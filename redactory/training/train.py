@@ -212,6 +212,9 @@ def promised(
         vocabulary = vocabulary_of(run, settings, public_text)
         fit = fit_of(vocabulary, public_texts_of(run, settings, public_text), settings.max_tokens)
     head["vocabulary"] = {**vocabulary.record(), "fit": fit}
+    if settings.budget is not None:
+        # the ledger leaves with the model, and the path of the file does not
+        head["budget"] = hash_of(settings.budget.to_record())
     return spec, head, vocabulary
 
 
@@ -332,7 +335,8 @@ def finish(
     body = {"format": FORMAT, "parent": parent, "settings": settings_json(settings), "versions": _versions()}
     files = [folder.root / name for name in end["files"]]
     files += [folder.ledger, folder.guarantee, folder.card]
-    seal(folder, {**body, "summary": summary}, files)
+    booked = {} if settings.budget is None else {"budget": settings.budget.to_record()}
+    seal(folder, {**body, **booked, "summary": summary}, files)
     return {**summary, "guarantee": card}
 
 
@@ -355,6 +359,12 @@ def summary_of(
             f"models/{name} is finished, with other settings or of another run: "
             "give this training another name (train.name), or remove that folder"
         )
+    if settings.budget is not None and settings.budget.to_record() != manifest.get("budget"):
+        raise ConfigurationError(
+            f"train.budget: expected {_named(manifest.get('budget'))}, under which models/{name} was "
+            f"trained, got {_named(settings.budget.to_record())}: name the same, or give this training "
+            "another name (train.name)"
+        )
     # a public source that is gone is needed no more
     head, changed = read_records(folder.ledger)[0].body, None
     if ("own_loop" in head) is not own_loop:
@@ -371,6 +381,14 @@ def summary_of(
         )
     summary: dict[str, Any] = manifest["summary"]
     return {**summary, "guarantee": guarantee_card(run, name)}
+
+
+def _named(budget: Mapping[str, Any] | None) -> str:
+    return (
+        f"{budget['path']} with limit {budget['epsilon']:g} at delta {budget['delta']:g}"
+        if budget
+        else "none"
+    )
 
 
 def _versions() -> dict[str, str]:

@@ -334,6 +334,32 @@ def test_too_little_noise_has_a_reason() -> None:
         redactory.plan(trainer="uedp-bounded", **{"bounding.rule": "none"})
 
 
+@pytest.mark.parametrize("noise", [5e-324, 1e-200, 2e-3])
+@pytest.mark.parametrize(
+    ("trainer", "more"),
+    [
+        ("crt", {"group_sizes": (2,), "gamma": 0.1, "delta_2": 1e-7}),
+        ("crt-drop", {"group_sizes": ()}),
+        ("dpsgd", {"group_sizes": (2,), "sampling_rate": 1.0}),
+        ("dpsgd", {"group_sizes": (2,), "truncated_batch_size": 20, "dataset_size": 1000}),
+        ("dpsgd", {"bands": 4}),
+        ("uedp-bounded", {"users": 100, "points": 1000}),
+        ("user-level", {"federated.users": 100}),
+        ("uedp-alg1", {"federated.users": 100}),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_noise_that_protects_nothing_is_planned_with_a_reason(
+    trainer: str, more: dict[str, Any], noise: float
+) -> None:
+    """Of an overflow no figure was made, nor a reason."""
+    common = {"sampling_rate": 0.01, "steps": 100, "delta": 1e-6, "noise_multiplier": noise}
+    own = redactory.plan(trainer=trainer, **{**common, **more})
+    name = "epsilon_sound" if "epsilon_sound" in own else "epsilon"
+    assert own[name] is None
+    assert "noise" in own["reasons"][name]
+
+
 def test_a_configuration_of_units_is_planned_as_it_would_be_trained() -> None:
     train = {"public_text": "public.jsonl", "epochs": 2, "sampling_rate": 0.1, "noise_multiplier": 4.0}
     caps = {"bounding": {"k_user": 2, "k_entity": 3}, "units": {"missed_mentions": 1}}

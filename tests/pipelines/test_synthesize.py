@@ -41,6 +41,7 @@ from redactory.training import TrainSettings
 from redactory.training.accounting.bounds import gaussian_epsilon
 from redactory.training.accounting.second import one_exchanged
 from redactory.training.data import texts
+from redactory.training.guarantee.budget import BudgetExceeded
 from redactory.training.histogram import Histogram, length_bin
 from redactory.training.mechanism import Relation
 from redactory.training.settings import TRAINERS
@@ -161,6 +162,74 @@ def test_a_histogram_is_drawn_once_and_booked(made: Any, tmp_path: Path) -> None
         redactory.synthesize(run, "dpsgd", rows=4, out=tmp_path / "x", labels=CLASSES, histogram=2.0)
     # what is composed with it elsewhere counts it
     assert redactory.guarantee(run, ["dpsgd"])["epsilon"] == again["epsilon"]
+
+
+def spent_of(config: dict[str, Any]) -> list[str]:
+    return [row["training"] for row in redactory.budget(config)["trainings"]]
+
+
+def with_budget(config: dict[str, Any], budget: dict[str, Any] | None) -> dict[str, Any]:
+    train = {key: value for key, value in config["train"].items() if key != "budget"}
+    return {**config, "train": {**train, **({} if budget is None else {"budget": budget})}}
+
+
+@pytest.mark.parametrize("curated", ["none", "another file", "a lower limit"])
+def test_a_histogram_is_booked_in_the_budget_that_its_model_was_trained_under(
+    made: Any, tmp_path: Path, curated: str
+) -> None:
+    """Whatever the configuration named when the run was curated."""
+    _, config, _ = made
+    named = {"path": str(tmp_path / "spent.jsonl"), "epsilon": 50.0}
+    before = {
+        "none": None,
+        "another file": {**named, "path": str(tmp_path / "other.jsonl")},
+        "a lower limit": {**named, "epsilon": 1e-3},
+    }[curated]
+    run = tmp_path / "run"
+    redactory.curate(with_budget(config, before), output=run, detector=Numbers())
+    redactory.train(with_budget(config, named), output=run)
+    asked: dict[str, Any] = {"rows": 2, "labels": CLASSES, "histogram": DEVIATION, "tokens": 2}
+    told = redactory.synthesize(run, "dpsgd", out=tmp_path / "out", **asked)
+    assert spent_of(with_budget(config, named)) == ["run/dpsgd", "run/dpsgd/histogram"]
+    assert redactory.budget(with_budget(config, named))["spent"] == pytest.approx(told["epsilon"], abs=1e-3)
+    assert not (tmp_path / "other.jsonl").exists()
+
+
+def test_a_histogram_is_not_drawn_beyond_the_budget_of_its_model(made: Any, tmp_path: Path) -> None:
+    _, config, _ = made
+    run, path = tmp_path / "run", tmp_path / "spent.jsonl"
+    shutil.copytree(made[0], run)
+    asked: dict[str, Any] = {"rows": 2, "out": tmp_path / "out", "labels": CLASSES, "tokens": 2}
+    cost = redactory.guarantee(run, "dpsgd")["epsilon"]
+    tight = with_budget(config, {"path": str(path), "epsilon": cost + 0.01})
+    for name, own in (("tight", tight), ("free", with_budget(config, None))):
+        redactory.train(own, output=run, name=name)
+    with pytest.raises(BudgetExceeded, match=r"run/tight/histogram epsilon would be .* Nothing was counted"):
+        redactory.synthesize(run, "tight", histogram=DEVIATION, **asked)
+    # a record that is gone, or another one in its place, is not begun anew
+    kept = path.read_bytes()
+    path.unlink()
+    with pytest.raises(BudgetExceeded, match=r"spent\.jsonl: run/tight is not booked in it"):
+        redactory.synthesize(run, "tight", histogram=DEVIATION, **asked)
+    assert not path.exists()
+    path.write_bytes(kept)
+    assert Histogram.of_model(RunFolder(run), "tight") is None
+    assert not (tmp_path / "out").exists()
+    redactory.synthesize(run, "free", histogram=DEVIATION, **asked)
+    assert spent_of(tight) == ["run/tight"]
+
+
+@pytest.mark.parametrize("change", [{"path": "other.jsonl"}, {"epsilon": 60.0}, {"delta": 1e-6}])
+def test_a_finished_model_is_not_taken_for_one_of_another_budget(made: Any, change: dict[str, Any]) -> None:
+    run, config, _ = made
+    named = {**config["train"]["budget"], **change}
+    with pytest.raises(ConfigurationError, match=r"budget\.jsonl with limit 50 .* got /.*jsonl with limit"):
+        redactory.train(with_budget(config, named), output=run)
+    with pytest.raises(ConfigurationError, match=r"expected none, under which models/sgd"):
+        redactory.train(with_budget(config, named), output=run, trainer="sgd")
+    beside = run / ".." / run.name / ".." / "budget.jsonl"  # the same by another name
+    redactory.train(with_budget(config, {"path": str(beside), "epsilon": 50.0}), output=run)
+    redactory.train(with_budget(config, None), output=run)
 
 
 def test_the_figure_is_that_of_two_gaussians_by_both_accountants(made: Any) -> None:

@@ -14,8 +14,9 @@ from typer.testing import CliRunner
 import redactory
 from redactory.flows.cli import app
 from redactory.flows.show import print_page
-from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
+from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError
 from redactory.foundation.records import RecordLog, read_records
+from redactory.redaction import read_manifest
 from redactory.redaction.folder import RunFolder
 from redactory.training import RecallMeasurement, train_model
 from redactory.training.accounting import Spending, epsilon_of
@@ -278,6 +279,29 @@ def test_an_interrupted_training_is_booked_once(tmp_path: Path) -> None:
     reserved = read_records(path)[1:]
     assert len(reserved) == 1
     assert reserved[0].body["epsilon_after"] == pytest.approx(card["epsilon"], abs=1e-3)
+
+
+@pytest.mark.parametrize("other", [None, {"path": "other.jsonl"}, {"epsilon": 60.0}])
+def test_an_interrupted_training_goes_on_under_its_own_budget(
+    tmp_path: Path, other: dict[str, Any] | None
+) -> None:
+    run = write_run(tmp_path / "run")
+    begun = {"path": tmp_path / "spent.jsonl", "epsilon": 50.0}
+
+    class Stop(Exception):
+        pass
+
+    def stop(work: str, done: int, total: int | None, unit: str = "") -> None:
+        if "with noise" in work:
+            raise Stop
+
+    with pytest.raises(Stop):
+        train_model(run, unseeded(budget=begun), stop)
+    with pytest.raises(RunStateError, match="begun here with other budget"):
+        train_model(run, unseeded(budget=None if other is None else {**begun, **other}))
+    train_model(run, unseeded(budget=begun))
+    assert read_manifest(run.model("crt"))["budget"]["path"] == str(tmp_path / "spent.jsonl")
+    assert b"spent.jsonl" not in run.model("crt").ledger.read_bytes()
 
 
 def test_a_ledger_that_is_a_chain_but_not_the_sealed_one_gives_no_figure(tmp_path: Path) -> None:

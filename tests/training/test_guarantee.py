@@ -61,6 +61,15 @@ def test_without_measured_recall_nothing_is_promised_for_every_secret(unseeded: 
     assert card["epsilon_bayesian"] == pytest.approx(card["epsilon_substitution"])
 
 
+@pytest.mark.filterwarnings("error:.*encountered:RuntimeWarning")
+def test_a_training_with_next_to_no_noise_has_a_card_with_the_reason(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    card = train_model(run, small(seed=None, noise_multiplier=0.002, group_sizes=(2,)))["guarantee"]
+    assert card["epsilon"] is None
+    assert "the noise is too small" in card["reasons"]["epsilon"]
+    assert "the noise is too small" in guarantee_page(card)
+
+
 def test_a_measurement_gives_figures_only_above_its_upper_bound(unseeded: RunFolder) -> None:
     few = RecallMeasurement(labels=30_552, missed_by_strict=1500, missed_by_both=0)
     card = guarantee_card(unseeded, "crt", few)

@@ -24,6 +24,8 @@ CHAIN_SPLITS = (0.2, 0.5, 0.8)
 FINE_SPLITS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 15 / 16)
 """For two unlike curves, whose best split of delta is rarely near the middle."""
 _LARGEST_LAW = 1 << 21
+_LEAST_DEVIATION = 1e-100
+"""Noise that costs more than 4096 anyway, and does not overflow."""
 _TAIL, _ROOT, _FEW_VALUES = 1e-4, 1e-6, 4096
 Curve = Callable[[float], float]
 """From delta to epsilon; ``inf`` where there is none."""
@@ -84,6 +86,7 @@ def revealed(shifts: Mixture, deviation: float, steps: int, delta: float, coarse
     a near one and no bound: that of a law of few values.
     """
     lengths, law, slack = _spread(shifts, steps, delta)
+    deviation = max(deviation, _LEAST_DEVIATION)
 
     def over(mu: Floats, weights: Floats) -> Curve:
         return cache(lambda epsilon: float((weights * gaussian_delta(epsilon, mu)).sum()) + slack - delta)

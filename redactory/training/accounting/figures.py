@@ -15,7 +15,6 @@ from redactory.training.accounting.bounds import CHAIN_SPLITS, chain, gaussian_e
 from redactory.training.accounting.losses import composed_deltas, composed_epsilon, grid_of
 from redactory.training.accounting.pairs import (
     Mixture,
-    Parts,
     Spending,
     Spendings,
     group_law,
@@ -60,7 +59,7 @@ def epsilon_of(
     if _unsampled(spent):
         return _finite(gaussian_epsilon(_shift(spent, 2 if relation is Relation.SUBSTITUTION else 1), delta))
     parts = parts_of(spent, relation)
-    return _finite(composed_epsilon(parts, single_grid(spent, parts, discretization), delta))
+    return _finite(composed_epsilon(parts, single_grid(spent, discretization), delta))
 
 
 def group_epsilon_of(
@@ -131,7 +130,7 @@ def _of_group(
             return gaussian_epsilon(_shift(spent, points), at)
         parts = nulled_parts(spent, points)
         # the range of losses grows with K/σ: as many cells
-        return composed_epsilon(parts, grid_of(parts, coarser * GROUP_DISCRETIZATION * max(1.0, ratio)), at)
+        return composed_epsilon(parts, coarser * GROUP_DISCRETIZATION * max(1.0, ratio), at)
 
     return _finite(one_side(delta) if sides == 1 else chain(one_side, one_side, delta, splits))
 
@@ -141,11 +140,11 @@ def _require_single(spent: Spendings) -> None:
         raise GuaranteeError("one exchanged point exchanges several rows: a group is accounted otherwise")
 
 
-def single_grid(spent: Spendings, parts: Parts, discretization: float) -> float:
-    """``discretization`` or what suits the noise and the losses of a step."""
+def single_grid(spent: Spendings, discretization: float) -> float:
+    """``discretization`` or what suits the noise of a step."""
     # the range of losses grows with 1/σ², its width that matters with 1/σ
-    inverse = max(1.0 / one.mechanism.noise_multiplier for one in spent)
-    return grid_of(parts, discretization * max(1.0, inverse, 0.1 * inverse**2))
+    inverse = min(max(1.0 / one.mechanism.noise_multiplier for one in spent), 1e6)
+    return discretization * max(1.0, inverse, 0.1 * inverse**2)
 
 
 def _unsampled(spent: Spendings) -> bool:
@@ -157,8 +156,8 @@ def _unsampled(spent: Spendings) -> bool:
 
 def _shift(spent: Spendings, clips: float) -> float:
     """The distance of the two worlds, in deviations, where every step moves the sum by ``clips``."""
-    return math.sqrt(
-        math.fsum(one.steps * (clips * one.rows / one.mechanism.noise_multiplier) ** 2 for one in spent)
+    return math.hypot(
+        *(math.sqrt(one.steps) * clips * one.rows / one.mechanism.noise_multiplier for one in spent)
     )
 
 
@@ -209,7 +208,7 @@ def privacy_curve(spent: Spendings, relation: Relation) -> list[tuple[float, flo
     spent, epsilons = in_clips(spent), np.linspace(0.0, 20.0, 201)
     _require_single(spent)
     parts = parts_of(spent, relation)
-    deltas = composed_deltas(parts, single_grid(spent, parts, _CURVE_GRID), epsilons)
+    deltas = composed_deltas(parts, grid_of(parts, single_grid(spent, _CURVE_GRID)), epsilons)
     return list(zip(epsilons.tolist(), deltas.tolist(), strict=True))
 
 

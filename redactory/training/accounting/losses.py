@@ -17,7 +17,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 from scipy import fft, optimize, signal
-from scipy.special import ndtr
+from scipy.special import ndtr, ndtri
 
 from redactory.training.accounting.bounds import Curve, gaussian_epsilon, revealed
 from redactory.training.accounting.pairs import (
@@ -32,12 +32,16 @@ from redactory.training.accounting.pairs import (
 
 FINEST_GRID = 2e-4
 _HOPELESS_RATIO = 24.0
-_REACH = 12.5  # deviations beyond which lies 4e-36 of a Gaussian
+_LEAST, _OF_DELTA = 1e-35, 1e-9
+"""Mass that may be cut off at each end of one step: absolutely, and as a share of the delta of a step."""
+_MOST_DEVIATIONS = 1e3
+"""Of noise, in a step's shift: with less noise one step that holds the point loses over 10⁵."""
 _OF_A_DEVIATION, _FINE_GRID = 0.05, 1e-4
 _MOST_DOTS = 1 << 21
 UNIT = 2.0**-53
 """The largest relative error of one rounded operation."""
-_WRAPPED = 1e-10
+_WRAPPED = 1e-14
+"""What share of the tilted law may wrap around the circle."""
 _MOST_CELLS = 1 << 24
 _ROUGH_CELLS = 1 << 13
 _FEW_TILTS = 9
@@ -67,18 +71,26 @@ def group_curve(points: int, rate: float, deviation: float, steps: int, coarser:
 def branches_curve(branches: Branches, steps: int, coarser: float = 1.0) -> Curve:
     """``steps`` steps of ``branches``, both orders, on a grid that suits the ratio of shift to noise."""
     ratio = max(pair.p.means[-1] / pair.deviation for _, pair in branches)
-    grid = grid_of(((branches, steps),), coarser * FINEST_GRID * min(max(2.5 * ratio, 1.0), 50.0))
-    return lambda delta: composed_epsilon(((branches, steps),), grid, delta)
+    widest, parts = coarser * FINEST_GRID * min(max(2.5 * ratio, 1.0), 50.0), ((branches, steps),)
+    return lambda delta: composed_epsilon(parts, widest, delta)
 
 
 @lru_cache(maxsize=1024)
-def composed_epsilon(parts: Parts, grid: float, delta: float) -> float:
+def composed_epsilon(parts: Parts, widest: float, delta: float) -> float:
     """Epsilon of all ``parts`` together at ``delta``, the worse order; ``inf`` where there is none.
 
-    So it is where noise is so small that the digits of a double do not tell its losses apart.
+    The grid is at most ``widest``.  ``inf`` also where noise is so small that the digits of a double do not
+    tell its losses apart.
     """
+    # a power of ten, so that nearby deltas share their laws
+    pairs = [pair for branches, _ in parts for _, pair in branches]
+    if any(max(map(abs, pair.means)) > _MOST_DEVIATIONS * pair.deviation for pair in pairs):
+        return math.inf
+    share = _OF_DELTA * delta / sum(count for _, count in parts)
+    tail = max(10.0 ** math.floor(math.log10(max(share, _LEAST))), _LEAST)
     try:
-        return max(epsilon_of_laws(order, delta) for order in _orders(parts, grid))
+        orders = _orders(parts, grid_of(parts, widest, tail), tail)
+        return max(epsilon_of_laws(order, delta) for order in orders)
     except (_Unresolved, OverflowError):
         return math.inf
 
@@ -92,20 +104,22 @@ def composed_deltas(parts: Parts, grid: float, epsilons: Floats) -> Floats:
     return np.asarray(np.max(found, axis=0))
 
 
-def _orders(parts: Parts, grid: float) -> list[Laws]:
-    steps = [(step_laws(branches, grid), count) for branches, count in parts]
+def _orders(parts: Parts, grid: float, tail: float = _LEAST) -> list[Laws]:
+    steps = [(step_laws(branches, grid, tail), count) for branches, count in parts]
     orders = range(max(len(laws) for laws, _ in steps))
     return [[(laws[order % len(laws)], count) for laws, count in steps] for order in orders]
 
 
-def grid_of(parts: Parts, widest: float) -> float:
+def grid_of(parts: Parts, widest: float, tail: float = _LEAST) -> float:
     """At most ``widest``, and fine beside what one step's losses vary by; no more dots than memory holds."""
     total = sum(count for _, count in parts)
     variances = [sum(share * _variance(pair) for share, pair in branches) for branches, _ in parts]
     deviation = math.sqrt(math.fsum(v * n for v, (_, n) in zip(variances, parts, strict=True)) / total)
     # what a step's dots add to its variance is about grid²/6
     fine = _OF_A_DEVIATION * deviation * max(1.0, math.sqrt(widest / _FINE_GRID) / 2.0)
-    ranges = [high - low for branches, _ in parts for low, high in (_ends(pair) for _, pair in branches)]
+    ranges = [
+        high - low for branches, _ in parts for low, high in (_ends(pair, tail) for _, pair in branches)
+    ]
     parts_of_a_law = max(len(pair.p.means) for branches, _ in parts for _, pair in branches)
     return max(min(widest, fine), max(ranges) * max(2, parts_of_a_law) / _MOST_DOTS, 1e-12)
 
@@ -122,10 +136,11 @@ def loss_of(pair: Pair, x: Floats) -> Floats:
     return _log_mixed(pair.p, pair.deviation, x) - _log_mixed(pair.q, pair.deviation, x)
 
 
-def _ends(pair: Pair) -> tuple[float, float]:
-    """The losses where all but 4e-36 of either world ends."""
-    far = _REACH * pair.deviation
-    low, high = loss_of(pair, np.array([min(pair.means) - far, max(pair.means) + far]))
+def _ends(pair: Pair, tail: float) -> tuple[float, float]:
+    """The losses where all of either world but about ``tail`` at each end lies between."""
+    means, weights = np.array(pair.means), np.array((*pair.p.weights, *pair.q.weights))
+    far = -pair.deviation * ndtri(np.minimum(tail / weights, 0.5))
+    low, high = loss_of(pair, np.array([(means - far).min(), (means + far).max()]))
     return float(low), float(high)
 
 
@@ -190,7 +205,10 @@ class Law:
     @cached_property
     def rough(self) -> tuple[Floats, Floats]:
         """A law of few values that is much like it: to look where the real one is to be computed."""
-        starts = np.arange(0, len(self.mass), -(-len(self.mass) // _ROUGH_CELLS))
+        cells = len(self.mass)
+        starts = np.arange(0, cells, -(-cells // _ROUGH_CELLS))
+        # the largest losses alone decide where the tilt is large
+        starts = np.union1d(starts, np.arange(max(0, cells - _ROUGH_CELLS), cells))
         mass = np.add.reduceat(self.mass, starts)
         sums = np.add.reduceat(self.mass * self.losses, starts)
         return np.divide(sums, mass, out=np.zeros_like(sums), where=mass > 0.0), mass
@@ -207,12 +225,14 @@ Laws = Sequence[tuple[Law, int]]
 
 
 @lru_cache(maxsize=16)
-def step_laws(branches: Branches, grid: float) -> tuple[Law, ...]:
+def step_laws(branches: Branches, grid: float, tail: float) -> tuple[Law, ...]:
     """One step's laws on ``grid``: of the loss in one order, and in the other where that is another law.
+
+    What lies beyond their ends, about ``tail`` of a world's mass at each, goes to the loss above it.
 
     A branch is played with its probability in both worlds and told, so the masses are averaged.
     """
-    ends = [_ends(pair) for _, pair in branches]
+    ends = [_ends(pair, tail) for _, pair in branches]
     low = math.floor(min(end[0] for end in ends) / grid)
     high = max(math.ceil(max(end[1] for end in ends) / grid), low + 1)
     losses = np.arange(low, high + 1, dtype=np.float64) * grid
@@ -356,10 +376,10 @@ def epsilon_of_laws(parts: Laws, delta: float) -> float:
 def deltas_of_laws(parts: Laws, epsilons: Floats) -> Floats:
     """Upper bounds of delta of ``parts`` together at each of ``epsilons``: the least of a few tilts."""
     shifted = epsilons - sum(count * law.off for law, count in parts)
-    best = np.ones_like(shifted)
+    best, grid = np.ones_like(shifted), parts[0][0].grid
     for epsilon in np.quantile(shifted, np.linspace(0.0, 1.0, _FEW_TILTS)):
-
-        def bound(log_tilt: float, at: float = float(epsilon)) -> float:
+        # at the dot before it, whose delta is taken
+        def bound(log_tilt: float, at: float = math.floor(epsilon / grid) * grid) -> float:
             tilt = math.exp(log_tilt)
             return _rough_moment(parts, tilt) - tilt * at + _steepest(tilt)
 
@@ -400,14 +420,16 @@ class _Tilted:
         cells = 1 << max(4, math.ceil(math.log2(last - first + 2)))
         if cells > _MOST_CELLS:
             return None
-        law, wrong = _composed([(law.tilted(tilt, cells), count) for law, count in parts])
+        law, most_wrong, all_wrong = _composed([(law.tilted(tilt, cells), count) for law, count in parts])
         law = np.maximum(np.roll(law, -(first % cells)), 0.0)
         # d(k−1) = e^(−λh)·(d(k)·e^(−h) + (1 − e^(−h))·a), a all the mass from k on: nothing is subtracted
         fall, back = math.exp(-tilt * grid), math.exp(-grid)
         share = signal.lfilter([1.0], [1.0, -fall], law[::-1])
         deltas = signal.lfilter([-math.expm1(-grid) * fall], [1.0, -fall * back], share)[::-1]
         spread = 1.0 / math.expm1(min(tilt * grid, 700.0)) - 1.0 / math.expm1(min((tilt + 1.0) * grid, 700.0))
-        errors = wrong * min(spread, cells) + 4.0 * _WRAPPED * math.exp(_steepest(tilt))
+        # an error's cells count by a share of at most e^_steepest, ``spread`` together
+        spread, largest = min(spread, cells), math.exp(_steepest(tilt))
+        errors = min(most_wrong * spread, all_wrong * math.sqrt(largest * spread)) + 4.0 * _WRAPPED * largest
         deltas = deltas * (1.0 + 16.0 * UNIT * (1.0 + 1.0 / (tilt * grid))) + errors
         off = sum(count * one.off for one, count in parts)
         exponents = sum(n * (4.0 + tilt * float(np.abs(one.losses[[0, -1]]).max())) for one, n in parts)
@@ -439,11 +461,11 @@ class _Tilted:
         return np.asarray(np.where(places < 0, 1.0 - (1.0 - found) * first, found), np.float64)
 
 
-def _composed(laws: Sequence[tuple[Floats, int]]) -> tuple[Floats, float]:
-    """The convolution of ``count`` times each law, and by how much one of its cells may be wrong.
+def _composed(laws: Sequence[tuple[Floats, int]]) -> tuple[Floats, float, float]:
+    """The convolution of ``count`` times each law, and by how much it may be wrong: one cell, and in L2.
 
     A transform's error is at most 8u·log2(n) of its L2 norm (Higham 2002, Theorem 24.2); that of a power,
-    T·(|f| + 2‖e‖)^(T−1)·|e|, summed by Cauchy and Schwarz.
+    T·(|f| + 2‖e‖)^(T−1)·|e|, summed by Cauchy and Schwarz; that of a rounded exponent x + iy, |x|·u and T·u.
     """
     cells = len(laws[0][0])
     relative = 8.0 * UNIT * math.log2(cells)
@@ -459,10 +481,13 @@ def _composed(laws: Sequence[tuple[Floats, int]]) -> tuple[Floats, float]:
             slopes.append((np.log(sizes + 2.0 * error), count * error))
         sizes = np.exp(exponents.real)
         reach = sum(count * log for (log, _), (_, count) in zip(slopes, laws, strict=True))
-        wrong = sum(_full_norm(np.exp(reach - log), 2) * error for log, error in slopes)
-    wrong += _full_norm(sizes, 1) * UNIT * (16.0 * total + 3000.0)
+        others = [(np.exp(reach - log), error) for log, error in slopes]
+    rounded = sizes * UNIT * (16.0 * total + 16.0 - 8.0 * exponents.real)
+    most = sum(_full_norm(other, 2) * error for other, error in others) + _full_norm(rounded, 1)
+    every = sum(float(other.max()) * error for other, error in others) + _full_norm(rounded, 2)
     result = fft.irfft(np.exp(exponents), cells)
-    return result, wrong / cells + relative * float(np.linalg.norm(result))
+    last = relative * float(np.linalg.norm(result))
+    return result, most / cells + last, every / math.sqrt(cells) + last
 
 
 def _full_norm(half: Floats, power: int) -> float:

@@ -28,6 +28,8 @@ from redactory.training.accounting.pairs import Spendings
 from redactory.training.mechanism import PoissonGaussian, Relation
 
 NOTE = "as published, not a guarantee"
+_LEAST_NOISE = 1e-150
+"""With less, a square is 0: computed as with this."""
 
 
 # CRT, by Rényi accounting: an upper bound where it is valid, refused where it is not.
@@ -54,7 +56,8 @@ def _composed(spent: Spendings, orders: tuple[float, ...]) -> RdpAccountant:
             if not isinstance(one.mechanism, PoissonGaussian) or one.rows != 1:
                 raise GuaranteeError("Rényi accounting knows Poisson sampling of single points only")
             event = PoissonSampledDpEvent(
-                one.mechanism.sampling_rate, GaussianDpEvent(one.mechanism.noise_multiplier)
+                one.mechanism.sampling_rate,
+                GaussianDpEvent(max(one.mechanism.noise_multiplier, _LEAST_NOISE)),
             )
             accountant.compose(event, one.steps)
     return accountant
@@ -186,7 +189,7 @@ def published_epsilon(
 @lru_cache(maxsize=65_536)
 def log_moment(sampling_rate: float, noise: float, order: int) -> float:
     """α(λ): log E_{x~Q}[(Q(x)/P(x))^λ], P = N(0, z²), Q = (1−q)N(0, z²) + qN(1, z²), λ = ``order``."""
-    power = order + 1
+    power, noise = order + 1, max(noise, _LEAST_NOISE)
     if sampling_rate in (0.0, 1.0):
         return sampling_rate * (power * power - power) / (2.0 * noise**2)
     i = np.arange(power + 1, dtype=np.float64)

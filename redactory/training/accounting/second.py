@@ -58,8 +58,10 @@ WIDEST, LAST_PLACE = 1e-2, 1e-4
 _WIDTH, _FLOOR, _FAR, _TRIES = 0.006, 5e-5, 2.0, 3
 """How far the bounds are to lie apart: a share of epsilon (of 2 above 2), or absolutely; how many tries."""
 _TAIL = 1e-18
-_WRAPPED = 1e-10
-"""What share of the tilted law may wrap around the circle: about the share of delta that this is added as."""
+_WRAPPED = 1e-14
+"""What share of the tilted law may wrap around the circle."""
+_ASTRAY = 5.0
+"""Cells that a rounded edge moves mass by: its bucket and the next one, each split between two cells."""
 _LARGEST_LOSS = 600.0
 _UNDERFLOW = 1e-290
 _ROUNDING = 2.0**-53
@@ -159,21 +161,29 @@ class _Sum:
         cells = 1 << max(4, math.ceil(math.log2((high - low) / self.cell + 4)))
         if cells > _MOST_CELLS:
             return Bracket(0.0, math.inf)
-        mass, wrong = self._composed(tilt, cells)
+        mass, most_wrong, all_wrong = self._composed(tilt, cells)
         first = math.floor(low / self.cell) - 1
         losses = (first + np.arange(cells)) * self.cell
         # everything relative to e^(moment − tilt·origin), which is delta or somewhat more
-        heard = int(np.searchsorted(losses, origin - 300.0 / tilt))
+        heard = int(np.searchsorted(losses, origin - min(300.0 / tilt, 600.0)))
         mass, losses = np.roll(mass, -(first % cells))[heard:], losses[heard:]
         weighted = mass * np.exp(-tilt * (losses - origin))
         share = np.append(np.cumsum(weighted[::-1])[::-1][1:], 0.0)
         discount = np.append(np.cumsum((weighted * np.exp(-(losses - origin)))[::-1])[::-1][1:], 0.0)
         curve = share - np.exp(np.minimum(losses - origin, 700.0)) * discount
         slips = sum(n * grid.slip for grid, n in zip(self.grids, self.counts, strict=True))
-        unsure = math.expm1(sum(n * g.unsure(tilt) for g, n in zip(self.grids, self.counts, strict=True)))
+        unsure, moved = (
+            math.expm1(sum(n * part for part, n in zip(parts, self.counts, strict=True)))
+            for parts in zip(*(grid.unsure(tilt) for grid in self.grids), strict=True)
+        )
         rates = (min(rate * self.cell, 700.0) for rate in (tilt, 1.0 + tilt))
         near, far = (1.0 / math.expm1(rate) for rate in rates)
-        off = wrong * min(near - far, cells) + (4.0 * _WRAPPED + unsure) * _most(tilt)
+        # what is wrong with the cells counts by e^(−λu)·(1 − e^(−u)): at most _most, ``every`` together
+        every = min(near - far, cells)
+        off = min(most_wrong * every, all_wrong * math.sqrt(_most(tilt) * every))
+        # and what lies a few cells away by its slope, at most 1 without the tilt
+        step = _ASTRAY * self.cell
+        off += (4.0 * _WRAPPED + unsure) * _most(tilt) + moved * step * math.exp(min(tilt * step, 700.0))
         error = off * np.exp(-tilt * (losses - origin)) + 4.0 * cells * _ROUNDING * np.abs(share)
         scale = math.exp(min(tilt * origin - moment, 700.0))
         spread = self.cell * wander
@@ -193,8 +203,8 @@ class _Sum:
         begin = rough.log_moment(tilt)
         return bound(self, moment, float(_TILTS[_lowest(lambda at: bound(rough, begin, float(_TILTS[at])))]))
 
-    def _composed(self, tilt: float, cells: int) -> tuple[Floats, float]:
-        """The tilted law of S on a circle, and by how much a cell of it may be wrong."""
+    def _composed(self, tilt: float, cells: int) -> tuple[Floats, float, float]:
+        """The tilted law of S on a circle, and by how much it may be wrong: a cell of it, and in L2."""
         relative = 8.0 * _ROUNDING * math.log2(cells)
         spectrum = np.ones(cells // 2 + 1, np.complex128)
         bounds = []
@@ -204,15 +214,22 @@ class _Sum:
             error = relative * math.sqrt(cells * float((law * law).sum()))
             bounds.append((np.abs(step) + 2.0 * error, count, error))
             spectrum *= _repeated(step, count)
-        wrong = 0.0
+        most = every = 0.0
         for place, (_, count, error) in enumerate(bounds):
             others = np.ones(cells // 2 + 1)
             for other, (size, times, _) in enumerate(bounds):
                 others *= np.power(size, times - (other == place))
-            wrong += count * error * math.sqrt(2.0 * float((others * others).sum()))
-        wrong += (16.0 * sum(self.counts) + 3000.0) * _ROUNDING * 2.0 * float(np.abs(spectrum).sum())
+            most += count * error * math.sqrt(2.0 * float((others * others).sum()))
+            every += count * error * float(others.max())
+        # a power is rounded by its angle, T times, and by the logarithm of its size
+        size = np.abs(spectrum)
+        logs = -np.log(np.maximum(size, 1e-300))
+        rounded = (16.0 * (sum(self.counts) + len(bounds)) + 8.0 * logs) * _ROUNDING * size
+        most += 2.0 * float(rounded.sum())
+        every += math.sqrt(2.0 * float((rounded * rounded).sum()))
         law = np.fft.irfft(spectrum, cells)
-        return law, wrong / cells + relative * math.sqrt(float((law * law).sum()))
+        last = relative * math.sqrt(float((law * law).sum()))
+        return law, most / cells + last, every / math.sqrt(cells) + last
 
 
 def _most(tilt: float) -> float:
@@ -263,11 +280,14 @@ class _Grid:
         top = float(exponents.max())
         return top + math.log(float(np.exp(exponents - top).sum()))
 
-    def unsure(self, tilt: float) -> float:
-        """What share of the tilted law may be wrong, the rounding of its exponents included."""
+    def unsure(self, tilt: float) -> tuple[float, float]:
+        """What share of the tilted law is rounded away with its exponents, and what lies in another cell.
+
+        A rounded edge moves mass to the neighbouring bucket.
+        """
         exponents = self._exponents(tilt)
-        wrong = float((self.wrong * np.exp(exponents - self.log_moment(tilt))).sum())
-        return wrong + 8.0 * _ROUNDING * (4.0 + float(np.abs(exponents[[0, -1]]).max()))
+        moved = float((self.wrong * np.exp(exponents - self.log_moment(tilt))).sum())
+        return 8.0 * _ROUNDING * (4.0 + float(np.abs(exponents[[0, -1]]).max())), moved
 
     def _exponents(self, tilt: float) -> Floats:
         return np.asarray(tilt * self.cell * (self.first + np.arange(len(self.mass))), np.float64)
@@ -443,7 +463,10 @@ def _other_order(pair: Pair) -> Pair:
 NOT_FINITE = "no finite epsilon at this delta: the noise is too small for so many steps"
 _LOOSE = 2e-3
 """How far the bounds of a group's epsilon may lie apart, as a share of it: a figure is stated to 1%."""
-TOO_SMALL = "delta is too small for this many steps"
+NOT_CONFIRMED = (
+    "no epsilon is confirmed by both accountants: the noise is too small, or delta is too small for so many "
+    "steps"
+)
 
 
 def bracket(spent: Spendings, delta: float, relation: Relation) -> Bracket:
@@ -517,14 +540,17 @@ def stated(
     what: str,
     loss: float = 0.0,
 ) -> Stated:
-    """The figure of ``main`` at ``delta`` where ``other`` proves it to 1% (or 1e-4), else none and why.
+    """The figure of ``main`` at ``delta`` where ``other`` proves it to 1% (or 1e-4), else the larger bound.
+
+    Both accountants bound epsilon from above, so the larger of two finite bounds is confirmed by both; where
+    one is not finite there is no figure.
 
     ``loss`` is the chance of an event off which both hold: (ε, δ) becomes (ε − ln(1 − loss), δ + loss).
     ``GuaranteeError`` naming ``what`` where the two accountants contradict each other.
     """
     delta, beside = delta - loss, -math.log1p(-loss)
     value = main(delta) if delta > 0.0 else None
-    if value is None:
+    if value is None or value >= LARGEST_EPSILON:
         return Stated(None, None, NOT_FINITE)
     value, second = value + beside, other(delta)
     second = Bracket(second.lower + beside, second.upper + beside)
@@ -533,9 +559,9 @@ def stated(
             f"the two accountants disagree about {what}: {value} is not between {second.lower:.6g} and "
             f"{second.upper:.6g}; no figure is stated"
         )
-    if second.narrow(value):
-        return Stated(value, second)
-    return Stated(None, second, _too_small(main, other, delta))
+    if math.isinf(second.upper):
+        return Stated(None, second, NOT_CONFIRMED)
+    return Stated(value if second.narrow(value) else max(value, second.upper), second)
 
 
 def one_exchanged(spent: Spendings, delta: float, relation: Relation, what: str) -> Stated:
@@ -547,11 +573,3 @@ def one_exchanged(spent: Spendings, delta: float, relation: Relation, what: str)
         what,
         threshold_loss(spent),
     )
-
-
-def _too_small(main: Callable[[float], float | None], other: Callable[[float], Bracket], delta: float) -> str:
-    while (delta := delta * 10.0) < 0.1:
-        value = main(delta)
-        if value is not None and other(delta).narrow(value):
-            return f"none: {TOO_SMALL}, smallest delta that can be stated: {delta:.1g}"
-    return f"none: {TOO_SMALL}, and so is every larger one below 0.1"

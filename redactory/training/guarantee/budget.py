@@ -74,12 +74,12 @@ class Budget:
             )
         self._require_room(self._known(), training, spending)
 
-    def require_booked(self, identity: str, training: str) -> None:
-        """``BudgetExceeded`` where ``training``, whose weights this one starts from, is not in the record."""
+    def require_booked(self, identity: str, training: str, mend: str = _NOT_TRAINED) -> None:
+        """``BudgetExceeded`` where ``training``, which is to be built upon, is not in the record."""
         if not any(body["id"] == identity for body in self._known()):
             raise BudgetExceeded(
-                f"budget {self._settings.path.name}: {training}, which this training starts from, was "
-                "not trained under it, so what it spent is not counted. Nothing was trained."
+                f"budget {self._settings.path}: {training} is not booked in it, so what that training spent "
+                f"is not counted. {mend}"
             )
 
     def reserve(self, identity: str, training: str, spending: Spending, mend: str = _NOT_TRAINED) -> None:

@@ -166,7 +166,7 @@ def epsilon_sound(
             raise GuaranteeError("beside an encoder that exchanges several rows no seen coins are accounted")
         told = _seen(way, exchange(1.0, one.mechanism.noise_multiplier))
         parts = (*parts_of(encoder, Relation.SUBSTITUTION), *told)
-        found: float | None = composed_epsilon(parts, single_grid((*encoder, one), parts, grid), delta)
+        found: float | None = composed_epsilon(parts, single_grid((*encoder, one), grid), delta)
     else:
         spent = _spent(noise, vectors, way)
         found = epsilon_of((*encoder, *spent), delta, Relation.SUBSTITUTION, grid)
