@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import ndtr
 
+from redactory.foundation.bounds import format_lower, format_upper
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting.bounds import LARGEST_EPSILON, SMALLEST_REST
 from redactory.training.accounting.figures import best_split, epsilon_of
@@ -530,8 +531,8 @@ def stated(
     second = Bracket(second.lower + beside, second.upper + beside)
     if second.refutes(value):
         raise GuaranteeError(
-            f"the two accountants disagree about {what}: {value} is not between {second.lower:.6g} and "
-            f"{second.upper:.6g}; no figure is stated"
+            f"the two accountants disagree about {what}: {value} is not between "
+            f"{format_lower(second.lower, 6)} and {format_upper(second.upper, 6)}; no figure is stated"
         )
     if second.narrow(value):
         return Stated(value, second)
@@ -553,5 +554,5 @@ def _too_small(main: Callable[[float], float | None], other: Callable[[float], B
     while (delta := delta * 10.0) < 0.1:
         value = main(delta)
         if value is not None and other(delta).narrow(value):
-            return f"none: {TOO_SMALL}, smallest delta that can be stated: {delta:.1g}"
+            return f"none: {TOO_SMALL}, smallest delta that can be stated: {format_upper(delta, 1)}"
     return f"none: {TOO_SMALL}, and so is every larger one below 0.1"
