@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import some
 from redactory.foundation.settings import Settings
 
@@ -162,5 +163,5 @@ def _template() -> Template:
 
 def summary(facts: dict[str, Any]) -> list[str]:
     """What a run's deduplication did and proves, in sentences about the section ``dedup`` of its manifest."""
-    written = _template().render(facts=facts, rules=RULES, some=some, many="{:,}".format)
+    written = _template().render(facts=facts, rules=RULES, some=some, up=format_upper, many="{:,}".format)
     return written.strip().splitlines()

@@ -22,7 +22,8 @@ from redactory.evaluation.canary import highest_quantile
 from redactory.evaluation.drift import METRICS
 from redactory.evaluation.sample import resting_on_labellers
 from redactory.evaluation.simulator import CANARY_DIGITS
-from redactory.foundation.errors import some, upwards
+from redactory.foundation.bounds import FILTERS, format_upper
+from redactory.foundation.errors import some
 from redactory.foundation.files import read_json, write_text
 from redactory.redaction.folder import ModelFolder, RunFolder
 from redactory.redaction.mask import MASK, reason_words
@@ -264,7 +265,7 @@ def _figures_of_secrets(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str
     if groups := card["epsilon_group"]:
         yield f"{', '.join(groups)} private sentences at once", "epsilon_group", _epsilons(*groups.values())
     failure = card["coverage_failure"]
-    share = "" if failure is None else f"at most {100 * failure:.2g}%"
+    share = "" if failure is None else f"at most {format_upper(failure, 3, unit='%')}"
     yield "share of secrets with no guarantee at all", "coverage_failure", share
 
 
@@ -291,7 +292,7 @@ def _figures_of_units(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]
 
 def _epsilons(*values: float | None) -> str:
     """Figures as they are printed; nothing where there is none."""
-    known = ["none" if value is None else upwards(value, 3) for value in values]
+    known = [format_upper(value, 3) for value in values]
     return f"ε = {', '.join(known)}" if set(known) - {"none"} else ""
 
 
@@ -351,12 +352,11 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     found.filters |= {
+        **FILTERS,
         "amount": amount,
         "percent": lambda value: "–" if value is None else f"{100 * value:.1f}%",
         "share": share,
         "some": some,
-        "upwards": lambda value: upwards(value, 3),
-        "exp": math.exp,
         "log2": math.log2,
         "duration": _duration,
         "engine": _engine,

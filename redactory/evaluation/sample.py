@@ -36,10 +36,10 @@ from redactory.evaluation.sample_bounds import (
     estimates,
     plan_sample,
     public_draws_needed,
-    rounded_up,
     upper_bounds,
 )
 from redactory.evaluation.statistics import secrets_needed
+from redactory.foundation.bounds import round_up
 from redactory.foundation.errors import CheckFailed, InputError, some
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import Progress, silent
@@ -338,7 +338,8 @@ def figures(draw: Draw, texts: Sequence[SampledText], confidence: float, delta: 
     """``misses``, ``strata`` and ``needed`` of a score.
 
     ``misses`` has the keys of ``measure_misses``: plain counts, the weighted ``rate``, and as ``upper`` the
-    bounds of :func:`upper_bounds`, to three digits, rounded up; a label's figures are of its secrets alone.
+    bounds of :func:`upper_bounds` in three digits, which tell less of the counts behind them; a label's
+    figures are of its secrets alone.
     ``needed`` says of ``delta`` and of 10⁻³ how many secrets drawn independently, or how many public draws of
     a sample like this one, would have to show no miss for δ₂ to be bounded by it.
     """
@@ -358,7 +359,7 @@ def figures(draw: Draw, texts: Sequence[SampledText], confidence: float, delta: 
                 name: {
                     "misses": count,
                     "rate": rate and getattr(rate, name),
-                    "upper": rounded_up(getattr(upper, name)),
+                    "upper": round_up(getattr(upper, name), 3),
                 }
                 for name, count in misses.items()
             },

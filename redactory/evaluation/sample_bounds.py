@@ -50,7 +50,6 @@ from redactory.foundation.intervals import lower_bound, upper_bound
 PUBLIC, MASKED, SUSPECTED = "public", "masked", "suspected"
 STRATA = (PUBLIC, MASKED, SUSPECTED)
 UPPER_SHARE = 0.9
-_DIGITS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,17 +200,6 @@ def _shared_out(n: int, weights: Mapping[str, float]) -> dict[str, int]:
             given[max(given, key=given.__getitem__)] -= 1
             given[name] = 1
     return given
-
-
-def rounded_up(bound: float) -> float:
-    """``bound`` to three significant digits, never less: it then tells less of the counts behind it."""
-    if bound <= 0 or bound >= 1:
-        return min(max(bound, 0.0), 1.0)
-    unit = 10.0 ** (math.floor(math.log10(bound)) + 1 - _DIGITS)
-    steps = math.floor(bound / unit)
-    while (rounded := float(f"{steps * unit:.{_DIGITS}g}")) < bound:
-        steps += 1
-    return min(1.0, rounded)
 
 
 def _private(strata: Mapping[str, Stratum], error: float) -> float:

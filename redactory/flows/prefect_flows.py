@@ -20,7 +20,8 @@ from redactory.detectors import policy_hashes
 from redactory.flows.dask_map import tasks_on_dask
 from redactory.flows.prefect_tasks import as_task, tasks_in_processes
 from redactory.flows.server import has_place, place_of, runs_of, zone_of
-from redactory.foundation.errors import CheckFailed, RedactoryError, some, upwards
+from redactory.foundation.bounds import format_upper
+from redactory.foundation.errors import CheckFailed, RedactoryError, some
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.processes import forbid_core_dumps
 from redactory.foundation.progress import Progress, silent
@@ -346,7 +347,7 @@ def publish_guarantee(name: str, model: dict[str, Any]) -> None:
     lines = ["| figure | value |", "|---|---|"]
     for key in figures:
         value, reason = card.get(key), card.get("reasons", {}).get(key, "not stated")
-        lines.append(f"| `{key}` | {f'none: {reason}' if value is None else upwards(value)} |")
+        lines.append(f"| `{key}` | {f'none: {reason}' if value is None else format_upper(value)} |")
     create_markdown_artifact("\n".join(lines), key=_key("guarantee", name))
 
 

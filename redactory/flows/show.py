@@ -26,7 +26,8 @@ from rich.table import Table
 from rich.text import Text
 
 from redactory.flows import log
-from redactory.foundation.errors import some, upwards
+from redactory.foundation.bounds import FILTERS, format_lower, format_upper
+from redactory.foundation.errors import some
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -143,7 +144,7 @@ def _templates() -> Environment:
     )
     ours: dict[str, Callable[..., Any]] = {
         "n": _number,
-        "up": lambda value, digits=4: "none" if value is None else upwards(value, digits),
+        **FILTERS,
         "some": some,
         "share": _interval,
         "between": _between,
@@ -195,17 +196,21 @@ def _number(value: float | None, form: str = ",", otherwise: str = "none") -> st
     return otherwise if value is None else format(value, form)
 
 
-def _interval(figure: Mapping[str, float | None], form: str = ".1%") -> str:
+def _interval(figure: Mapping[str, float | None], places: int = 1, unit: str = "%") -> str:
     value, low, high = (figure[key] for key in ("value", "low", "high"))
     if value is None or low is None or high is None:
         return "none"
-    return f"{value:{form}} ({low:{form}} to {high:{form}})"
+    ends = format_lower(low, places=places, unit=unit), format_upper(high, places=places, unit=unit)
+    return f"{value:.{places}{unit or 'f'}} ({' to '.join(ends)})"
 
 
-def _between(figure: Mapping[str, float | None], form: str = ".1f", by: float = 100) -> str:
-    """The interval of a figure, ``by`` hundred, for a line of its own below it."""
+def _between(figure: Mapping[str, float | None], places: int = 1, unit: str = "%") -> str:
+    """The interval of a figure, for a line of its own below it, whose header names the unit."""
     low, high = figure["low"], figure["high"]
-    return "–" if low is None or high is None else f"{by * low:{form}}–{by * high:{form}}"
+    if low is None or high is None:
+        return "–"
+    ends = format_lower(low, places=places, unit=unit), format_upper(high, places=places, unit=unit)
+    return "–".join(end.removesuffix(unit) for end in ends)
 
 
 # Progress.

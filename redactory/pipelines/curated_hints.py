@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import some
 
 _SHOWN = 3
@@ -73,9 +74,10 @@ def _counted(own: dict[str, Any], nothing: bool) -> Iterator[str]:
     from redactory.training.counted import planned
 
     yield (
-        f"Public by count: what about {own['threshold']:,} users or more wrote (epsilon {own['epsilon']:g}, "
-        f"delta {own['delta']:g}, at most {own['texts_per_user']:,} texts of each). A row that names no user "
-        "is a user of its own. The numbers above follow from private text: keep them with the run."
+        f"Public by count: what about {own['threshold']:,} users or more wrote (epsilon "
+        f"{format_upper(own['epsilon'])}, delta {format_upper(own['delta'])}, at most "
+        f"{own['texts_per_user']:,} texts of each). A row that names no user is a user of its own. The "
+        "numbers above follow from private text: keep them with the run."
     )
     if nothing:
         found = planned(own["epsilon"], own["delta"], own["texts_per_user"])["others"]

@@ -34,6 +34,7 @@ from redactory.detectors.rules import SOFT_RULES, words_if_any
 from redactory.detectors.settings import RuleName, write_fitted
 from redactory.evaluation.labelled import labelled_points, labelled_rows
 from redactory.evaluation.statistics import binomial_p_value, fixed_sequence, secrets_needed
+from redactory.foundation.bounds import format_lower, format_upper
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import write_text
@@ -264,8 +265,8 @@ def _require_enough(labels: Labels, name: str, miss_rate: float, confidence: flo
         raise InputError(
             f"{name}: {needed:,} labelled secrets would be needed, the file has {n:,} (one of each "
             f"{labels.unit}, for those of one are not independent; {labels.secrets_labelled:,} in all). So "
-            f"many show a miss rate of {miss_rate:g} at confidence {confidence:g} without a single miss: "
-            "label more, or ask for a higher miss rate"
+            f"many show a miss rate of {format_upper(miss_rate)} at confidence {format_lower(confidence)} "
+            "without a single miss: label more, or ask for a higher miss rate"
         )
 
 

@@ -20,8 +20,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redactory.evaluation.utility import accuracy
+from redactory.foundation.bounds import format_upper
 from redactory.foundation.canonical import file_sha256, hash_of
-from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError, RunStateError, upwards
+from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError, RunStateError
 from redactory.foundation.files import make_private_folder, read_json, take_away, write_json
 from redactory.foundation.keys import forms_of
 from redactory.foundation.progress import Progress, silent
@@ -340,10 +341,10 @@ class LdpUser:
             noise = own.noise(spent)
             found = confirmed_epsilon(noise, own.vectors, own.participation, delta, spent).value
             if found is None or found > epsilon:
-                much = "no finite epsilon" if found is None else f"epsilon {upwards(found, 4)}"
+                much = "no finite epsilon" if found is None else f"epsilon {format_upper(found)}"
                 raise GuaranteeError(
-                    f"the service's noise costs a {what} {much} at delta {delta:g}; epsilon accepts "
-                    f"{epsilon:g}. Nothing was sent."
+                    f"the service's noise costs a {what} {much} at delta {format_upper(delta)}; epsilon "
+                    f"accepts {format_upper(epsilon)}. Nothing was sent."
                 )
             return {"epsilon_sound": found, "delta": delta, "noise_multiplier": noise}
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from redactory.evaluation.plots import UNITS, epsilon_plot, require_matplotlib
+from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import write_text
 from redactory.foundation.progress import Progress, silent, waiting
@@ -118,7 +119,7 @@ def _of_training(
     if plot is not None:
         curve, labels = (result["steps_curve"], [UNITS]) if "steps_curve" in result else (result["curve"], [])
         title = f"{result['trainer']}: {result.get('adjacency', result.get('relation'))}"
-        title += f", noise {result['noise_multiplier']:g}, delta = {result['delta']:g}"
+        title += f", noise {result['noise_multiplier']:g}, delta = {format_upper(result['delta'])}"
         write_text(Path(plot), epsilon_plot(curve, title, *labels))
         result["plot"] = str(plot)
     return result

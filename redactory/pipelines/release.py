@@ -20,6 +20,7 @@ from redactory.detectors import blind_of, blind_said, blind_words, blindness, po
 from redactory.detectors.engine import identities_of
 from redactory.detectors.settings import public_of, public_words, side_channel
 from redactory.evaluation.report import write_report
+from redactory.foundation.bounds import FILTERS
 from redactory.foundation.canonical import canonical_json, version_of
 from redactory.foundation.errors import CheckFailed, some
 from redactory.foundation.files import write_text
@@ -295,7 +296,7 @@ def _templates() -> Environment:
     # on first use: Jinja takes a tenth of a second
     from jinja2 import Environment, PackageLoader, StrictUndefined
 
-    return Environment(
+    environment = Environment(
         loader=PackageLoader("redactory.pipelines", ""),
         undefined=StrictUndefined,
         autoescape=False,
@@ -303,6 +304,8 @@ def _templates() -> Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
+    environment.filters.update(FILTERS)
+    return environment
 
 
 def _card(template: str, name: str, said: Mapping[str, Any], sides: tuple[str, ...], **more: Any) -> str:

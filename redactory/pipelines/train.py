@@ -188,7 +188,7 @@ def guarantee(
     """
     several = bool(also) or not (model is None or isinstance(model, str))
     if delta is not None and not 0.0 < delta < 1.0:
-        raise ConfigurationError(f"--delta: must be between 0 and 1, and {delta:g} stands there")
+        raise ConfigurationError(f"--delta: must be between 0 and 1, and {delta} stands there")
     if delta is not None and not several:
         raise ConfigurationError(
             "--delta: a single model's card states its figures at the delta it was trained for; leave it out"

@@ -15,6 +15,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import ndtri
 
+from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.accounting.bounds import gaussian_delta, gaussian_epsilon
 from redactory.training.accounting.pairs import Spending
@@ -109,7 +110,7 @@ def planned(epsilon: float, delta: float, texts: int) -> dict[str, Any]:
         for times in YEARLY
     ]
     others = {
-        f"epsilon {4 * epsilon:g}": Selection.calibrated(4 * epsilon, delta, texts).threshold,
+        f"epsilon {format_upper(4 * epsilon)}": Selection.calibrated(4 * epsilon, delta, texts).threshold,
         "one text a user": Selection.calibrated(epsilon, delta, 1).threshold,
     }
     return {"threshold": own.threshold, "deviation": own.deviation, "others": others, "year": year}

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from scipy.special import ndtr
 
+from redactory.foundation.bounds import format_lower, format_upper
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting.bounds import LARGEST_EPSILON, SMALLEST_REST
 from redactory.training.accounting.figures import best_split, epsilon_of
@@ -556,8 +557,8 @@ def stated(
     second = Bracket(second.lower + beside, second.upper + beside)
     if second.refutes(value):
         raise GuaranteeError(
-            f"the two accountants disagree about {what}: {value} is not between {second.lower:.6g} and "
-            f"{second.upper:.6g}; no figure is stated"
+            f"the two accountants disagree about {what}: {value} is not between "
+            f"{format_lower(second.lower, 6)} and {format_upper(second.upper, 6)}; no figure is stated"
         )
     if math.isinf(second.upper):
         return Stated(None, second, NOT_CONFIRMED)

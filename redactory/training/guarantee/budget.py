@@ -7,12 +7,12 @@ was spent, whatever became of the model (``docs/guarantees.md``, "Several models
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from redactory.foundation.bounds import format_upper, round_up
 from redactory.foundation.errors import CheckFailed, GuaranteeError, RunStateError
 from redactory.foundation.records import Record, RecordLog, read_records
 from redactory.training.accounting import Spending, Spendings
@@ -144,7 +144,7 @@ class Budget:
             "unit": self._unit,
             "epsilon": self._settings.epsilon,
             "delta": delta,
-            "spent": None if spent is None else _up(spent),
+            "spent": None if spent is None else round_up(spent, places=4),
             "trainings": [{name: body[name] for name in columns} for body in known],
         }
 
@@ -155,14 +155,14 @@ class Budget:
         found = self.epsilon((*before, spending))
         if found is None or found > self._settings.epsilon:
             already = self.epsilon(before) or 0.0
-            cost = "infinite" if found is None else f"{_up(found)}"
+            cost = "infinite" if found is None else format_upper(found, places=4)
             models = ", ".join(body["training"] for body in known) or "nothing"
             raise BudgetExceeded(
                 f"budget {self._settings.path.name}: with {training} epsilon would be {cost} at delta "
-                f"{delta:g}; the budget is {self._settings.epsilon:g}, of which {_up(already)} is spent "
-                f"({models}). {mend}"
+                f"{format_upper(delta)}; the budget is {format_upper(self._settings.epsilon)}, of which "
+                f"{format_upper(already, places=4)} is spent ({models}). {mend}"
             )
-        return _up(found)
+        return round_up(found, places=4)
 
     def _known(self) -> list[dict[str, Any]]:
         """The reservations by now; none where there is no file yet."""
@@ -182,8 +182,8 @@ class Budget:
             )
         if others := {record.body["delta"] for record in rest} - {self._settings.delta}:
             raise GuaranteeError(
-                f"{self._settings.path.name} counts at delta {min(others):g}, and train.budget.delta is "
-                f"{self._settings.delta:g}: give the same, or another file"
+                f"{self._settings.path.name} counts at delta {format_upper(min(others))}, and "
+                f"train.budget.delta is {format_upper(self._settings.delta)}: give the same, or another file"
             )
         return [record.body for record in rest]
 
@@ -213,7 +213,3 @@ def _spendings(known: list[dict[str, Any]]) -> Spendings:
             raise GuaranteeError("the budget describes a mechanism that cannot be composed")
         found.append(Spending(mechanism, body["steps"], body["rows"]))
     return tuple(found)
-
-
-def _up(value: float) -> float:
-    return math.ceil(value * 1e4) / 1e4

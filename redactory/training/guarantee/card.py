@@ -12,7 +12,8 @@ from jinja2 import Environment, PackageLoader, Template
 
 from redactory.detectors import blind_said, blind_words
 from redactory.detectors.settings import public_of, public_words, side_channel
-from redactory.foundation.errors import some, upwards
+from redactory.foundation.bounds import FILTERS
+from redactory.foundation.errors import some
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.training.accounting import event_tree
@@ -446,7 +447,7 @@ def _template() -> Template:
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(some=some, upwards=upwards)
+    environment.filters.update(FILTERS, some=some)
     return environment.get_template("card.md.j2")
 
 

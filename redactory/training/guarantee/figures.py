@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from redactory.foundation.errors import GuaranteeError, upwards
+from redactory.foundation.bounds import format_upper, round_down, round_up
+from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting import Spending, Spendings, group_epsilon_of, removal_epsilon_of
 from redactory.training.accounting.figures import epsilon_curve, truncated
 from redactory.training.accounting.losses import group_curve
@@ -89,8 +90,8 @@ def refused(names: tuple[str, ...], reason: str, group_sizes: tuple[int, ...] = 
 
 def outward(second: Bracket) -> dict[str, float | None]:
     """Bounds that are the same on every machine: four decimals, outwards."""
-    upper = math.ceil(second.upper * 1e4) / 1e4 if math.isfinite(second.upper) else None
-    lower = math.floor(second.lower * 1e4) / 1e4 if math.isfinite(second.lower) else None
+    upper = round_up(second.upper, places=4) if math.isfinite(second.upper) else None
+    lower = round_down(second.lower, places=4) if math.isfinite(second.lower) else None
     return {"lower": lower, "upper": upper}
 
 
@@ -250,8 +251,8 @@ def _by_policy(claim: Claim, found: Figures) -> None:
         refusal = f"{NOT_MEASURED}: delta_2 may be above delta"
     elif claim.delta <= claim.delta_2:
         refusal = (
-            f"delta {claim.delta:g} is not above {claim.delta_2:.3g}, the upper bound of the share of "
-            "secrets that both policies miss: for those there is no guarantee"
+            f"delta {format_upper(claim.delta)} is not above {format_upper(claim.delta_2, 3)}, the upper "
+            "bound of the share of secrets that both policies miss: for those there is no guarantee"
         )
     _amplified(claim, found, "epsilon_bayesian", 0.0)
     if refusal is None:
@@ -435,7 +436,7 @@ def live_epsilon(spec: TrainingSpec) -> Remark:
     if spec.trainer.hides_units and not spec.trainer.samples_users:
         return _of_units(spec)
     curve = epsilon_curve(spending, delta, spec.relation if spending.rows == 1 else Relation.SUBSTITUTION)
-    return lambda steps: f", ε ≤ {upwards(curve.at(steps), 3)}"
+    return lambda steps: f", ε ≤ {format_upper(curve.at(steps), 3)}"
 
 
 def _of_units(spec: TrainingSpec) -> Remark:
@@ -446,6 +447,6 @@ def _of_units(spec: TrainingSpec) -> Remark:
         count = min(spec.steps, stride * math.ceil(done / stride))
         if count not in known:
             known[count] = group_curve(spec.rows, own.sampling_rate, own.noise_multiplier, count)(spec.delta)
-        return f", ε ≤ {upwards(known[count], 3)}"
+        return f", ε ≤ {format_upper(known[count], 3)}"
 
     return remark

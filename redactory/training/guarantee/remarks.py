@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from redactory.foundation.bounds import format_upper
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.guarantee.sweep import noise_to_signal
 from redactory.training.settings import TrainSettings
@@ -79,8 +80,9 @@ def _delta(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
     count = round(known or declared_units(spec.settings, users))
     if spec.delta * count > 1.0:
         yield (
-            f"train.delta is {spec.delta:g}, above one over the {count:,} {'users' if users else 'points'}: "
-            "giving one of them away whole, drawn at random, would keep such a promise; set it far lower"
+            f"train.delta is {format_upper(spec.delta)}, above one over the {count:,} "
+            f"{'users' if users else 'points'}: giving one of them away whole, drawn at random, would keep "
+            "such a promise; set it far lower"
         )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, PositiveInt, model_validator
 
+from redactory.foundation.bounds import format_upper, round_up
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.settings import Settings
 from redactory.foundation.stream import RandomStream
@@ -215,14 +216,15 @@ def calibrated_noise(
     own = epsilon_of(encoder, delta, Relation.SUBSTITUTION)
     if own is None or own >= epsilon:
         raise GuaranteeError(
-            f"epsilon {epsilon:g} is spent by the encoder's own training: no message can be sent"
+            f"epsilon {format_upper(epsilon)} is spent by the encoder's own training: no message can be sent"
         )
 
     if getattr(participation, "classes", None) is not None:
         alone = epsilon_sound(_LARGEST_NOISE, vectors, participation, delta, encoder)
         if alone is None or alone > epsilon:
             raise GuaranteeError(
-                f"epsilon {epsilon:g} is spent by the hidden classes alone: lower participation.rate or steps"
+                f"epsilon {format_upper(epsilon)} is spent by the hidden classes alone: lower "
+                "participation.rate or steps"
             )
 
     def cost(coarser: float, noise: float) -> float:
@@ -233,7 +235,7 @@ def calibrated_noise(
     search = Search(1.0, 1e-3, _LARGEST_NOISE, _TOLERANCE, 1e4)
     noise = noise_for(epsilon, cost, coarseness(CALIBRATION_GRID, epsilon, steps), search)
     while (found := epsilon_sound(noise, vectors, participation, delta, encoder)) is None or found > epsilon:
-        noise = math.ceil(noise * (1.0 + _TOLERANCE) * 1e4) / 1e4
+        noise = round_up(noise * (1.0 + _TOLERANCE), places=4)
     return noise
 
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.training.accounting import Spendings, event_tree, published
 from redactory.training.accounting.second import NOT_FINITE
@@ -229,7 +230,7 @@ def plan_messages(settings: LdpSettings, paper: Published | None = None) -> dict
     found.put("mu_total", total, None, words["no_mu"])
     source = "found for the target" if settings.noise_multiplier is None else "as given"
     if paper.epsilon is not None:
-        source = f"as published for epsilon {paper.epsilon:g}"
+        source = f"as published for epsilon {format_upper(paper.epsilon)}"
     hidden, notes = hides_classes(way), []
     other = "any" if hidden else "the same"
     if settings.delta > LARGE_DELTA:

@@ -17,12 +17,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import (
     ConfigurationError,
     GuaranteeError,
     InputError,
     RunStateError,
-    upwards,
 )
 from redactory.foundation.files import make_private_folder, sync, write_bytes
 from redactory.foundation.keys import forms_of
@@ -360,12 +360,12 @@ class UserBudget:
         limits, before = self._limits, self.epsilon()
         found = together((*self._chain.spent(), *spending_of(settings, sentences)), limits.delta)
         if found is None or found > limits.epsilon:
-            reached = "infinite" if found is None else upwards(found)
+            reached = "infinite" if found is None else format_upper(found)
             raise BudgetExceeded(
                 f"budget {limits.path.name}: with the {_WHAT[purpose]} of {sentences} more sentences epsilon "
-                f"of this user would be {reached} at delta {limits.delta:g}; the limit is "
-                f"{limits.epsilon:g}, of which {upwards(before or 0.0)} is spent. Nothing was sent for this "
-                "user."
+                f"of this user would be {reached} at delta {format_upper(limits.delta)}; the limit is "
+                f"{format_upper(limits.epsilon)}, of which {format_upper(before or 0.0)} is spent. "
+                "Nothing was sent for this user."
             )
 
     def book(self, purpose: Purpose, settings: LdpSettings, sentences: int) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from redactory.foundation.errors import ConfigurationError, upwards
+from redactory.foundation.errors import ConfigurationError
 from redactory.training.guarantee.figures import live_epsilon
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.mechanism import PoissonGaussian
@@ -219,10 +219,3 @@ def test_no_progress_line_is_below_what_was_spent_and_the_last_one_is_the_cards(
         exact, shown = epsilon(run, affected(run), own.delta), float(remark(done).removeprefix(", ε ≤ "))
         assert shown >= exact
     assert shown <= exact * 1.01  # three digits
-
-
-def test_a_bound_is_rounded_upwards() -> None:
-    for value in (0.5274, 1.2301, 12.341, 0.00012341, 99.91, 999.4, 3.0):
-        assert value <= float(upwards(value, 3)) <= value * 1.0101
-    found = (upwards(1.2301, 3), upwards(1.1), upwards(0.0), upwards(float("inf")))
-    assert found == ("1.24", "1.1", "0", "inf")

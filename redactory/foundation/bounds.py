@@ -1,0 +1,99 @@
+"""Bounds in print: an upper one is rounded up and a lower one down, so that what is printed still holds.
+
+A float stands for the shortest decimal that reads back as it: 0.1 stays 0.1.  What ``e^epsilon`` and
+(ε, δ) mean for a decision is computed in exact or 60-digit arithmetic, and rounded up at the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context, Decimal
+from fractions import Fraction
+from functools import partial
+
+Number = float | Decimal
+
+PRIOR = Decimal("0.01")
+"""The chance of a right guess before the model is seen, of which cards and docs speak."""
+_WIDE = 400
+"""Digits in which a double, times 100, and sums of them are exact."""
+
+
+def round_up(value: Number, digits: int = 4, places: int | None = None) -> float:
+    """The least number of so many ``digits``, or decimal ``places``, that is not below ``value``."""
+    return float(_rounded(value, ROUND_CEILING, digits, places))
+
+
+def round_down(value: Number, digits: int = 4, places: int | None = None) -> float:
+    """The largest such number that is not above ``value``."""
+    return float(_rounded(value, ROUND_FLOOR, digits, places))
+
+
+def format_upper(value: Number | None, digits: int = 4, places: int | None = None, unit: str = "") -> str:
+    """An upper bound in print, rounded up; ``unit`` "%" for a share in per cent; ``none`` for None."""
+    return _printed(value, ROUND_CEILING, digits, places, unit)
+
+
+def format_lower(value: Number | None, digits: int = 4, places: int | None = None, unit: str = "") -> str:
+    """A lower bound in print, rounded down."""
+    return _printed(value, ROUND_FLOOR, digits, places, unit)
+
+
+def privacy_factor(epsilon: float) -> Decimal:
+    """e^epsilon, rounded up at 60 digits."""
+    exact = Context(prec=60, Emax=10**12, Emin=-(10**12))
+    return exact.next_plus(exact.exp(_decimal(epsilon))) if epsilon else Decimal(1)
+
+
+def success_bound(epsilon: float, delta: float) -> Decimal:
+    """How often, at most, a guess is right that is right with probability :data:`PRIOR` without the model.
+
+    (e^ε·p + δ(1−p)) / (e^ε·p + 1 − p), for values of which any may be *exchanged* for any other at (ε, δ).
+    With P_x the law of the model where x is the value: P_x(guess x) ≤ e^ε·P_y(guess x) + δ for each y;
+    weighted by the chances of all values, of which the likeliest is p, that is the bound
+    (``docs/guarantees.md``, "What a decision can gain").
+    """
+    wide, up = Context(prec=_WIDE), Context(prec=60, rounding=ROUND_CEILING)
+    weighted, other = wide.multiply(privacy_factor(epsilon), PRIOR), 1 - PRIOR
+    most = wide.add(weighted, wide.multiply(_decimal(delta), other))
+    return min(Decimal(1), up.divide(most, wide.add(weighted, other)))
+
+
+def format_one_in(delta: float) -> str:
+    """``1 in 100,000``: a probability that is not below ``delta``, which is above 0 and at most 1."""
+    times = math.floor(1 / Fraction(_decimal(delta)))
+    return f"1 in {times:,}"
+
+
+def _decimal(value: Number) -> Decimal:
+    return value if isinstance(value, Decimal) else Decimal(repr(float(value)))
+
+
+def _rounded(value: Number, rounding: str, digits: int, places: int | None) -> Decimal:
+    exact = _decimal(value)
+    if places is None or not exact.is_finite():
+        return Context(prec=digits, rounding=rounding).plus(exact)
+    return exact.quantize(Decimal(1).scaleb(-places), rounding, Context(prec=_WIDE))
+
+
+def _printed(value: Number | None, rounding: str, digits: int, places: int | None, unit: str) -> str:
+    if value is None:
+        return "none"
+    exact = Context(prec=_WIDE).multiply(_decimal(value), Decimal(100 if unit == "%" else 1))
+    number = _rounded(exact, rounding, digits, places)
+    whole = number.is_finite() and 10**digits <= abs(number) < 10**15
+    return (f"{number:,f}" if whole or places is not None else f"{float(number):,.{digits}g}") + unit
+
+
+FILTERS: dict[str, Callable[..., str]] = {
+    "up": format_upper,
+    "down": format_lower,
+    "up_percent": partial(format_upper, digits=3, unit="%"),
+    "down_percent": partial(format_lower, digits=3, unit="%"),
+    "one_in": format_one_in,
+    "factor": lambda epsilon, digits=3: format_upper(privacy_factor(epsilon), digits),
+    "both_percent": lambda each: format_lower(max(2 * _decimal(each) - 1, Decimal(0)), 3, unit="%"),
+    "guess": lambda epsilon, delta, digits=3: format_upper(success_bound(epsilon, delta), digits, unit="%"),
+}
+"""The filters by which every template prints a bound: none formats one in another way."""
