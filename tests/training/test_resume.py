@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,13 +13,18 @@ from unittest import mock
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.records import RecordLog, read_records
+from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.training import loop, steps, train_model
+from redactory.training.ledger import StepLedger
 from redactory.training.loop import Checkpoint, Step, training_loop
+from redactory.training.mechanism import PoissonGaussian
 from redactory.training.settings import TrainSettings
 from tests.training.conftest import small
 from tests.training.crashes import Witness
@@ -151,6 +157,27 @@ def test_a_ledger_without_a_record_is_begun(curated: Path, whole: tuple[str, int
     assert run.model_names() == []
     train_model(run, small(**SETTINGS, device="auto"))
     assert file_sha256(run.model("crt").weights) == whole[0]
+
+
+@settings(max_examples=25)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1)), max_size=14))
+def test_a_ledger_takes_every_step_in_its_turn_and_once(asked: list[tuple[int, int]]) -> None:
+    """Whatever is asked for, again or too early: it holds steps 0, 1, ... each with its first sum."""
+    known: list[int] = []
+    with tempfile.TemporaryDirectory() as folder, RecordLog(Path(folder) / "ledger") as log:
+        for step, kind in asked:
+            # a ledger that was opened again knows as much
+            ledger = StepLedger(log, PoissonGaussian(0.25, 1.0, 1.0, 1.0), RandomStream.from_seed(5))
+            if step == len(known) or (step < len(known) and known[step] == kind):
+                ledger.admit(step, torch.full((3,), float(kind)))
+                known += [kind] if step == len(known) else []
+                continue
+            with pytest.raises(CheckFailed, match="cannot follow" if step > len(known) else "another sum"):
+                ledger.admit(step, torch.full((3,), float(kind)))
+        bodies = [record.body for record in log.records]
+    assert [body["step"] for body in bodies] == list(range(len(known)))
+    assert all(body["event"] == PoissonGaussian(0.25, 1.0, 1.0, 1.0).event() for body in bodies)
+    assert len({body["sum"] for body in bodies}) == len(set(known))
 
 
 def test_a_checkpoint_holds_no_key_and_serves_its_training_only(curated: Path, tmp_path: Path) -> None:
