@@ -22,7 +22,7 @@ from redactory.foundation.records import RecordLog, read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.training import loop, steps, train_model
-from redactory.training.ledger import StepLedger
+from redactory.training.ledger import NOISY_STEP, StepLedger
 from redactory.training.loop import Checkpoint, Step, training_loop
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.settings import TrainSettings
@@ -198,19 +198,28 @@ def test_a_checkpoint_holds_no_key_and_serves_its_training_only(curated: Path, t
     assert [r.type for r in read_records(run.model("crt").ledger)].count("noisy_step") == STEPS
 
 
-def test_a_ledger_set_back_behind_its_checkpoint_is_refused(curated: Path, tmp_path: Path) -> None:
-    run = RunFolder(tmp_path / "RUN")
+def test_a_ledger_that_lacks_any_step_of_its_checkpoint_is_refused(curated: Path, tmp_path: Path) -> None:
+    run, counted = RunFolder(tmp_path / "RUN"), list[int]()
     shutil.copytree(curated, run.root)
-    with killing(80), pytest.raises(Killed):
+    ledger, write = run.model("crt").ledger, Checkpoint.write
+
+    def noted(own: Checkpoint, steps: int) -> None:
+        write(own, steps)
+        counted.append(sum(record.type == NOISY_STEP for record in read_records(ledger)))
+
+    with mock.patch.object(Checkpoint, "write", noted), killing(80), pytest.raises(Killed):
         train_model(run, small(**SETTINGS))
-    ledger = run.model("crt").ledger
-    kept = [(r.type, r.body) for r in read_records(ledger)][:2]
-    ledger.unlink()
-    with RecordLog(ledger) as log:
-        for kind, body in kept:
-            log.append(kind, body)
-    with pytest.raises(CheckFailed, match="checkpoint counts"):
-        train_model(run, small(**SETTINGS))
+    whole = [(record.type, record.body) for record in read_records(ledger)]
+    assert counted[-1] > 1
+    for left in range(counted[-1], -1, -1):
+        ledger.unlink()
+        with RecordLog(ledger) as log:
+            for kind, body in whole[: 1 + left]:
+                log.append(kind, body)
+        # with as many steps as the checkpoint counts, it goes on
+        refused = pytest.raises(CheckFailed, match="checkpoint counts")
+        with refused if left < counted[-1] else pytest.raises(Killed), killing(1):
+            train_model(run, small(**SETTINGS))
 
 
 @pytest.mark.parametrize("changes", [{"checkpoint_steps": 4}, {"physical_tokens": 64}])
