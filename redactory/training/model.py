@@ -255,8 +255,8 @@ class LanguageModel:
             states, targets = self.network.hidden(batch)[batch.real], batch.targets[batch.real][:, None]
             found = np.empty(len(states))
             for start in range(0, len(states), places):
-                own = slice(start, start + places)
-                found[own] = self._log_probs(states[own]).gather(1, targets[own])[:, 0].cpu().numpy()
+                few = slice(start, start + places)
+                found[few] = self._log_probs(states[few]).gather(1, targets[few])[:, 0].cpu().numpy()
             for row, own in zip(rows, np.split(found, np.cumsum(points.lengths[rows])[:-1]), strict=True):
                 scored[int(row)] = own[known[int(row)] :]
         by_text: list[list[NDArray[np.float64]]] = [[] for _ in texts]
@@ -289,7 +289,8 @@ class LanguageModel:
 
     def _log_probs(self, states: Tensor, tokens: int | None = None) -> Tensor:
         """Natural log probability of each of the first ``tokens`` after ``states`` [N, H]: float64 [N, V]."""
-        return self.network.head(states)[:, :tokens].double().log_softmax(-1)
+        logits: Tensor = self.network.head(states)
+        return logits[:, :tokens].double().log_softmax(-1)
 
     def _windows(self, texts: Sequence[str]) -> tuple[EncodedPoints, list[int], list[int]]:
         """One row a text, or overlapping windows of one that is longer than the context.

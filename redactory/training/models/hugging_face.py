@@ -147,7 +147,8 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
             raise ValueError("the model's context is full")
         if without:
             read = torch.cat([state[0], ids[:, None]], 1)
-            last, after = self._last_logits(read), (read,)
+            after: State = (read,)
+            last = self._last_logits(read)
         else:
             logits, after = self._read(ids, state, seen)
             last = logits[:, -1]
