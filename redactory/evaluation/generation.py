@@ -37,6 +37,7 @@ def generate(
     0 takes the likeliest.  ``ConfigurationError`` for arguments out of range.
     What is written may be training text: keep it in memory, and tell counts only.
     """
+    from redactory.training.model import logits_width
     from redactory.training.numerics import rows_at_once
 
     if count < 0 or max_tokens < 1 or temperature < 0 or (top_k is not None and top_k < 1):
@@ -71,7 +72,7 @@ def generate(
         heights = np.exp(scores - scores.max(1, keepdims=True)).cumsum(1)
         return np.asarray((heights < (uniform * heights[:, -1])[:, None]).sum(1), np.int64)
 
-    at_once = rows_at_once(tokenizer.size, _BATCH)
+    at_once = rows_at_once(logits_width(model), _BATCH)
     while len(texts) < count:
         # within the texts whose draws have one name
         ends = min(len(texts) + at_once, (len(texts) // _BATCH + 1) * _BATCH, count)

@@ -248,7 +248,7 @@ class LanguageModel:
         """
         points, owners, known = self._windows(texts)
         scored: list[NDArray[np.float64]] = [np.empty(0)] * len(points)
-        places = rows_at_once(self.tokenizer.size, TOKENS_AT_ONCE)
+        places = rows_at_once(logits_width(self), TOKENS_AT_ONCE)
         tokens = TOKENS_AT_ONCE if self._head_is_separate else places
         for rows in physical_batches(np.arange(len(points)), points.lengths, tokens):
             batch = points.batch(rows).to(self.network.device)
@@ -274,9 +274,9 @@ class LanguageModel:
         # the last window of each text, whose last place stands before the end token
         ends = np.flatnonzero(np.diff(owners, append=len(texts)))
         longest = max(points.lengths, default=1)
-        step = rows_at_once(self.tokenizer.size, max(1, TOKENS_AT_ONCE // longest))
+        step = rows_at_once(logits_width(self), max(1, TOKENS_AT_ONCE // longest))
         if not self._head_is_separate:
-            step = rows_at_once(self.tokenizer.size * longest, step)
+            step = rows_at_once(logits_width(self) * longest, step)
         for start in range(0, len(ends), step):
             batch = points.batch(ends[start : start + step]).to(self.network.device)
             places = torch.arange(len(batch.real), device=batch.real.device), batch.real.sum(1) - 1
@@ -311,6 +311,13 @@ class LanguageModel:
                 known.append(end - start)
                 end = min(start + context, len(own))
         return EncodedPoints.of(pieces, points.begin_id, points.pad_id), owners, known
+
+
+def logits_width(model: LanguageModel) -> int:
+    """How many logits the network gives for a place: some networks have more than the tokenizer has ids."""
+    network: Any = model.network  # of our own networks the two are the same
+    head = network.model.get_output_embeddings() if isinstance(network, CausalNetwork) else None
+    return max(model.tokenizer.size, getattr(head, "out_features", 0))
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,10 @@ MANY = 5_000
 class Codec(CharacterTokenizer):
     """Every character a token, of a large vocabulary."""
 
-    size, pad_id = MANY, 1
+    pad_id = 1
+
+    def __init__(self, size: int = MANY) -> None:
+        self.size = size
 
     def decode(self, ids: list[int]) -> str:
         return "".join(chr(256 + number) for number in ids)
@@ -111,7 +114,8 @@ def many_words(kind: str) -> LanguageModel:
         else:
             made: Any = transformers.AutoModelForCausalLM.from_config(configs[kind]())
             network = CausalNetwork(without_dropout(made), pretrained=True)
-    return LanguageModel(Codec(), network)  # type: ignore[arg-type]
+    # a network can give more logits than its tokenizer has ids
+    return LanguageModel(Codec(500 if kind == "llama" else MANY), network)  # type: ignore[arg-type]
 
 
 class Largest(TorchDispatchMode):
