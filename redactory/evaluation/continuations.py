@@ -22,7 +22,7 @@ Scores = NDArray[np.float64]
 _DIGITS = "0123456789"
 _ENDED = -1
 _DRAWS_AT_ONCE = 2_000
-_LOGITS_AT_ONCE, _STATE_BYTES_AT_ONCE = 1 << 23, 1 << 28
+_STATE_BYTES_AT_ONCE = 1 << 28
 _SMALLEST_BATCH, _LARGEST_BATCH = 50, 5000
 
 
@@ -115,6 +115,8 @@ def drawn_numbers(
     """
     import torch
 
+    from redactory.training.numerics import rows_at_once
+
     single = digit_tokens(model.tokenizer.encode, before, digits)
     if single is None:
         return None
@@ -123,8 +125,9 @@ def drawn_numbers(
     log_p, log_q = np.zeros(count), np.zeros(count)
     with torch.inference_mode():
         first, state, device = _read(model, head)
-        for start in range(0, count, _DRAWS_AT_ONCE):
-            rows = np.arange(start, min(start + _DRAWS_AT_ONCE, count))
+        at_once = rows_at_once(first.shape[-1], _DRAWS_AT_ONCE)
+        for start in range(0, count, at_once):
+            rows = np.arange(start, min(start + at_once, count))
             own = tuple(part.expand(len(rows), *part.shape[1:]).contiguous() for part in state)
             scores = first.expand(len(rows), -1)
             for place, column in enumerate(columns):
@@ -212,8 +215,9 @@ def _log_probs(
 
 def _batch(vocabulary: int, state: Sequence[Any], read: int, more: int) -> int:
     """Prefixes that are read at once: neither their logits nor their states may fill the memory."""
+    from redactory.training.numerics import rows_at_once
+
     row: int = sum(math.prod(part.shape[1:]) * part.element_size() for part in state)
     # a cache has grown by `more` places at the deepest prefixes
     row = max(row * (read + more) // read, 1)
-    fitting: int = min(_LARGEST_BATCH, _LOGITS_AT_ONCE // vocabulary, _STATE_BYTES_AT_ONCE // row)
-    return max(_SMALLEST_BATCH, fitting)
+    return max(_SMALLEST_BATCH, min(rows_at_once(vocabulary, _LARGEST_BATCH), _STATE_BYTES_AT_ONCE // row))

@@ -37,6 +37,9 @@ def generate(
     0 takes the likeliest.  ``ConfigurationError`` for arguments out of range.
     What is written may be training text: keep it in memory, and tell counts only.
     """
+    from redactory.training.model import logits_width
+    from redactory.training.numerics import rows_at_once
+
     if count < 0 or max_tokens < 1 or temperature < 0 or (top_k is not None and top_k < 1):
         raise ConfigurationError("samples and temperature must be at least 0, tokens and top_k at least 1")
     if not 0.0 < top_p <= 1.0:
@@ -54,7 +57,7 @@ def generate(
         heads.append([tokenizer.begin_id, *kept])
 
     def draw(log_probs: NDArray[np.float64], rows: NDArray[Any], place: int) -> NDArray[np.int64]:
-        """One token a row [B] from [B, V]; a row's draw does not depend on which rows are beside it."""
+        """One token for each of ``rows`` [B] from [B, V]; which rows are beside a row does not matter."""
         scores = log_probs[:, : tokenizer.size]
         if temperature == 0.0:
             return np.asarray(scores.argmax(1), np.int64)
@@ -64,12 +67,16 @@ def generate(
             scores = np.where(scores >= least, scores, -np.inf)
         if top_p < 1.0:
             scores = np.where(_in_nucleus(scores, top_p), scores, -np.inf)
-        uniform = stream.uniform("generation", place, _BATCH, len(texts) // _BATCH)[rows]
+        batch, first = divmod(len(texts), _BATCH)
+        uniform = stream.uniform("generation", place, _BATCH, batch)[first + rows]
         heights = np.exp(scores - scores.max(1, keepdims=True)).cumsum(1)
         return np.asarray((heights < (uniform * heights[:, -1])[:, None]).sum(1), np.int64)
 
-    for first in range(0, count, _BATCH):
-        own = [heads[i % len(heads)] for i in range(first, min(first + _BATCH, count))]
+    at_once = rows_at_once(logits_width(model), _BATCH)
+    while len(texts) < count:
+        # within the texts whose draws have one name
+        ends = min(len(texts) + at_once, (len(texts) // _BATCH + 1) * _BATCH, count)
+        own = [heads[i % len(heads)] for i in range(len(texts), ends)]
         # what a word looks like can depend on what stands before it
         for head, ids in zip(own, _written(model, own, max_tokens, draw), strict=True):
             texts.append(tokenizer.decode([*head, *ids])[len(tokenizer.decode(head)) :])

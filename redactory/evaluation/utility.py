@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from redactory.training.chat import ChatCodec
     from redactory.training.model import TextClassifier
 
-_CHUNK_TEXTS, _BATCH_TEXTS = 2048, 128
+_CHUNK_TEXTS = 2048
 _LARGEST_EXPONENT = 700.0
 
 
@@ -41,7 +41,7 @@ def perplexity(
     characters = sum(len(part) + 1 for part in said)
     for start in range(0, len(texts), _CHUNK_TEXTS):
         chunk = texts[start : start + _CHUNK_TEXTS]
-        every = model.token_log_probs(chunk, batch_size=_BATCH_TEXTS)
+        every = model.token_log_probs(chunk)
         for text, scores in zip(chunk, every, strict=True):
             if chat is not None:
                 # behind a conversation stands one more end, which nobody learnt
@@ -92,7 +92,7 @@ def accuracy(
     found = []
     for start in range(0, len(counted), _CHUNK_TEXTS):
         chunk = [texts[row] for row in counted[start : start + _CHUNK_TEXTS]]
-        found.append(model.log_probs(chunk, batch_size=_BATCH_TEXTS))
+        found.append(model.log_probs(chunk))
         progress("accuracy", start + len(chunk), len(counted), "texts")
     scores = np.concatenate(found)
     confusion = np.zeros((len(numbers), len(numbers)), np.int64)

@@ -15,7 +15,7 @@ from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.models import require_training_packages
 from redactory.pipelines.release import summary
 from redactory.pipelines.share import publish_configured
-from redactory.pipelines.train import check_device, train, train_summary
+from redactory.pipelines.train import check_device, require_section, train, train_summary
 from redactory.pipelines.work import StageMap
 from redactory.redaction import RunFolder, is_finished
 
@@ -49,6 +49,7 @@ def run(
     """
     require_training_packages()
     settings = load_config(config, output=output, workers=workers)
+    require_section(settings)
     folder = RunFolder(Path(settings.output))
     model = folder.model(settings.train.model_name)
     if is_finished(model) and not resume:

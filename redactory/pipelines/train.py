@@ -71,10 +71,22 @@ def train(
 def _changed(config: Given, output: str | Path | None, changes: dict[str, Any]) -> Config:
     """The configuration that ``config`` stands for, with ``changes`` to its section ``train``."""
     settings = load_config(config, output=output)
+    if not changes.keys() - {"name"}:
+        require_section(settings)
     if not changes:
         return settings
     given = settings.model_dump(exclude_unset=True)
     return check({**given, "train": {**given.get("train", {}), **changes}})
+
+
+def require_section(config: Config) -> None:
+    """``ConfigurationError`` where the configuration does not say how to train."""
+    if "train" not in config.model_fields_set:
+        raise ConfigurationError(
+            "train: the configuration has no such section, so nothing says how to train; add one, such as "
+            "train: {trainer: crt, epsilon: 8.0, delta: 1.0e-5} (redactory plan says what it would promise), "
+            "or name a trainer (redactory train --trainer)"
+        )
 
 
 def train_remarks(config: Given, *, output: str | Path | None = None, **changes: Any) -> list[str]:

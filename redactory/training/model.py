@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +22,7 @@ from redactory.foundation.files import PRIVATE_FILE, commit, read_json, sync, wr
 from redactory.redaction.folder import ModelFolder
 from redactory.redaction.sealing import read_manifest
 from redactory.training.chat import PLAIN, ChatCodec
-from redactory.training.data import EncodedPoints
+from redactory.training.data import EncodedPoints, physical_batches
 from redactory.training.models.hugging_face import (
     CLASSES,
     CausalNetwork,
@@ -58,6 +58,7 @@ from redactory.training.models.settings import (
     ModelSettings,
     TransformerSettings,
 )
+from redactory.training.numerics import rows_at_once
 from redactory.training.own_network import OWN_KIND, OwnNetwork
 from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, of_ours
 
@@ -75,6 +76,8 @@ _FORMATS = {encoder.FORMAT: (encoder, language) for encoder, language in _RECURR
 _SEQUENCE = "ForSequenceClassification"
 _READ, _CHAT = "max_tokens", "redactory_chat"
 """Keys of ``config.json``: how much of a text a classifier reads, and which template a chat model."""
+TOKENS_AT_ONCE = 1 << 13
+"""Padded tokens that a model in use reads at once."""
 
 
 # From settings to a network; and from a saved ``config.json`` to a network.
@@ -235,46 +238,59 @@ class LanguageModel:
     network: LanguageNetwork
 
     @torch.no_grad()
-    def token_log_probs(self, texts: Sequence[str], batch_size: int = 64) -> list[NDArray[np.float64]]:
+    def token_log_probs(self, texts: Sequence[str]) -> list[NDArray[np.float64]]:
         """Natural log probability of each token of each text, its end token included, given those before.
 
         One float64 array [tokens + 1] a text, in the order of ``texts``.  A begin token stands before
         each text and is not scored; nothing is carried from one text to the next.  Of a text longer
         than the network's context, each token is scored after at least half a context, if there are
-        as many before it.
+        as many before it.  Memory does not grow with the texts or with the vocabulary.
         """
         points, owners, known = self._windows(texts)
-        lengths, order = points.lengths, np.argsort(points.lengths, kind="stable")
         scored: list[NDArray[np.float64]] = [np.empty(0)] * len(points)
-        for start in range(0, len(order), batch_size):
-            rows = order[start : start + batch_size]
+        places = rows_at_once(logits_width(self), TOKENS_AT_ONCE)
+        tokens = TOKENS_AT_ONCE if self._head_is_separate else places
+        for rows in physical_batches(np.arange(len(points)), points.lengths, tokens):
             batch = points.batch(rows).to(self.network.device)
-            logits = self.network.head(self.network.hidden(batch)[batch.real])
-            targets: Tensor = batch.targets[batch.real][:, None]
-            scores = logits.double().log_softmax(-1).gather(1, targets)[:, 0].cpu().numpy()
-            for row, own in zip(rows, np.split(scores, np.cumsum(lengths[rows])[:-1]), strict=True):
+            states, targets = self.network.hidden(batch)[batch.real], batch.targets[batch.real][:, None]
+            found = np.empty(len(states))
+            for start in range(0, len(states), places):
+                few = slice(start, start + places)
+                found[few] = self._log_probs(states[few]).gather(1, targets[few])[:, 0].cpu().numpy()
+            for row, own in zip(rows, np.split(found, np.cumsum(points.lengths[rows])[:-1]), strict=True):
                 scored[int(row)] = own[known[int(row)] :]
-        found: list[list[NDArray[np.float64]]] = [[] for _ in texts]
+        by_text: list[list[NDArray[np.float64]]] = [[] for _ in texts]
         for owner, own in zip(owners, scored, strict=True):
-            found[owner].append(own)
-        return [np.concatenate(own) for own in found]
+            by_text[owner].append(own)
+        return [np.concatenate(own) for own in by_text]
 
     @torch.no_grad()
-    def next_log_probs(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float64]:
-        """Natural log probability of every token as the one after each text: float64 [texts, V].
+    def next_log_probs(self, texts: Sequence[str]) -> Iterator[NDArray[np.float64]]:
+        """Natural log probability of every token as the one after each text: float64 [V], a text at a time.
 
         Of a text longer than the network's context its end is read.
         """
         points, owners, _ = self._windows(texts)
         # the last window of each text, whose last place stands before the end token
         ends = np.flatnonzero(np.diff(owners, append=len(texts)))
-        found = np.empty((len(texts), self.tokenizer.size))
-        for start in range(0, len(ends), batch_size):
-            batch = points.batch(ends[start : start + batch_size]).to(self.network.device)
+        longest = max(points.lengths, default=1)
+        step = rows_at_once(logits_width(self), max(1, TOKENS_AT_ONCE // longest))
+        if not self._head_is_separate:
+            step = rows_at_once(logits_width(self) * longest, step)
+        for start in range(0, len(ends), step):
+            batch = points.batch(ends[start : start + step]).to(self.network.device)
             places = torch.arange(len(batch.real), device=batch.real.device), batch.real.sum(1) - 1
-            logits = self.network.head(self.network.hidden(batch)[places])[:, : self.tokenizer.size]
-            found[start : start + batch_size] = logits.double().log_softmax(-1).cpu().numpy()
-        return found
+            yield from self._log_probs(self.network.hidden(batch)[places], self.tokenizer.size).cpu().numpy()
+
+    @property
+    def _head_is_separate(self) -> bool:
+        """Whether states are narrow: else the library's own logits of every place take their place."""
+        return not isinstance(self.network.head, nn.Identity)
+
+    def _log_probs(self, states: Tensor, tokens: int | None = None) -> Tensor:
+        """Natural log probability of each of the first ``tokens`` after ``states`` [N, H]: float64 [N, V]."""
+        logits: Tensor = self.network.head(states)
+        return logits[:, :tokens].double().log_softmax(-1)
 
     def _windows(self, texts: Sequence[str]) -> tuple[EncodedPoints, list[int], list[int]]:
         """One row a text, or overlapping windows of one that is longer than the context.
@@ -297,6 +313,13 @@ class LanguageModel:
         return EncodedPoints.of(pieces, points.begin_id, points.pad_id), owners, known
 
 
+def logits_width(model: LanguageModel) -> int:
+    """How many logits the network gives for a place: some networks have more than the tokenizer has ids."""
+    network: Any = model.network  # of our own networks the two are the same
+    head = network.model.get_output_embeddings() if isinstance(network, CausalNetwork) else None
+    return max(model.tokenizer.size, getattr(head, "out_features", 0))
+
+
 @dataclass(frozen=True)
 class TextClassifier:
     """A tokenizer and a network that gives every text a class, from its first ``max_tokens`` tokens."""
@@ -311,7 +334,7 @@ class TextClassifier:
         return self.network.classes
 
     @torch.no_grad()
-    def log_probs(self, texts: Sequence[str], batch_size: int = 64) -> NDArray[np.float64]:
+    def log_probs(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Natural log probability of every class for every text: float64 [texts, classes]."""
         self.network.eval()
         context = self.network.context
@@ -319,10 +342,8 @@ class TextClassifier:
         bounds = [b for b in (self.max_tokens, None if context is None else context - 1) if b is not None]
         points = EncodedPoints.from_texts(texts, self.tokenizer, min(bounds, default=None))
         points = replace(points, labels=np.zeros(len(points), np.int64))
-        order = np.argsort(points.lengths, kind="stable")
         found = np.empty((len(points), len(self.classes)))
-        for start in range(0, len(order), batch_size):
-            rows = order[start : start + batch_size]
+        for rows in physical_batches(np.arange(len(points)), points.lengths, TOKENS_AT_ONCE):
             logits = self.network.logits(points.batch(rows).to(self.network.device))
             found[rows] = logits.double().log_softmax(-1).cpu().numpy()
         return found

@@ -14,6 +14,14 @@ from redactory.foundation.records import read_records
 from redactory.redaction.folder import ModelFolder
 from redactory.training.settings import TrainSettings
 
+LOGITS_AT_ONCE = 1 << 23
+"""Log probabilities that a model in use computes at once: 64 MB in float64, and some copies."""
+
+
+def rows_at_once(vocabulary: int, most: int) -> int:
+    """For how many rows, 1 to ``most``, the log probabilities of all tokens are computed at once."""
+    return max(1, min(most, LOGITS_AT_ONCE // vocabulary))
+
 
 @contextmanager
 def fixed_numerics(threads: int) -> Iterator[None]:

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
+from redactory.dedup import counting
 from redactory.dedup.counting import (
     COUNTED,
     DIGEST,
@@ -23,7 +24,7 @@ from redactory.dedup.counting import (
     count_range,
     write_contributions,
 )
-from redactory.dedup.plan import Ids, write_entries
+from redactory.dedup.plan import PIECES, Ids, write_entries
 from redactory.foundation.intervals import upper_bound
 from redactory.foundation.stream import RandomStream
 from redactory.training.accounting.bounds import gaussian_epsilon
@@ -155,6 +156,28 @@ def published(folder: Path, users: int, texts: int, threshold: int, noise: Noise
     count_range(many(folder, users, texts), 0, 1, threshold, noise, folder / "out")
     found: list[int] = np.load(folder / "out")["users"].tolist()
     return found
+
+
+@pytest.mark.parametrize("whole", [counting.WHOLE, 0])
+def test_every_piece_of_every_range_is_named_once(
+    whole: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(counting, "WHOLE", whole)
+    rows = np.zeros(64, DIGEST)
+    rows["high"] = np.arange(64, dtype=np.uint64) << np.uint64(58)
+    write_entries(tmp_path / "bounded", rows)
+    for hash_ranges in (1, 2, 4):
+        asked: list[tuple[int, int]] = []
+
+        def noise(piece: int, texts: int, asked: list[tuple[int, int]] = asked) -> Ids:
+            asked.append((piece, texts))
+            return np.zeros(texts, np.int64)
+
+        for number in range(hash_ranges):
+            count_range([tmp_path / "bounded"], number, hash_ranges, EVERYTHING, noise, tmp_path / "out")
+        pieces = [piece for piece, _ in asked]
+        assert len(set(pieces)) == len(pieces) == hash_ranges * (1 if whole else PIECES)
+        assert sum(texts for _, texts in asked) == 64
 
 
 def test_every_text_has_a_draw_of_its_own(tmp_path: Path) -> None:

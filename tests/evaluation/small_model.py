@@ -54,7 +54,7 @@ class SmallModel:
     tokenizer: CharacterTokenizer
     network: SmallLstm
 
-    def token_log_probs(self, texts: list[str], batch_size: int = 1) -> list[NDArray[np.float64]]:
+    def token_log_probs(self, texts: list[str]) -> list[NDArray[np.float64]]:
         return [self._score(text) for text in texts]
 
     @torch.no_grad()

@@ -49,7 +49,7 @@ BEFORE = "My ID is: "
 def _brute_force(model: Any, strings: list[str]) -> NDArray[np.float64]:
     """Log probability of the whole text but its end: what all share changes no rank."""
     texts = [BEFORE + string for string in strings]
-    return np.array([scores[:-1].sum() for scores in model.token_log_probs(texts, batch_size=2_000)])
+    return np.array([scores[:-1].sum() for scores in model.token_log_probs(texts)])
 
 
 def _numbers(digits: int) -> list[str]:

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import redactory
+from redactory.dedup import counting as ranges
+from redactory.dedup.plan import DIGEST, read_range, write_entries
 from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.files import make_private_folder
+from redactory.foundation.keys import DigestKey
 from redactory.foundation.records import read_records
+from redactory.foundation.stream import RandomStream
+from redactory.pipelines.config import Config
 from redactory.pipelines.curated_hints import curated_hints
 from redactory.pipelines.export import what_may_be_said
 from redactory.pipelines.release import dataset_card
 from redactory.pipelines.stages import counting, points
-from redactory.redaction import RunFolder, parts, read_batches, read_manifest
+from redactory.pipelines.work import Job
+from redactory.redaction import RunFolder, parts, read_batches, read_manifest, write_secret
 from redactory.training import RecallMeasurement
 from redactory.training.counted import Selection
 from redactory.training.data import public_occurrences
 from redactory.training.guarantee.spec import MissRates
+from tests.draws import each_draw_once
 from tests.pipelines.support import LINES, DigitDetector, checks, failed, write_rows
 
 pytestmark = pytest.mark.usefixtures("unsynced", "unreported")
@@ -118,7 +128,6 @@ def test_an_interrupted_selection_goes_on_with_its_own_noise(
 def counting_job(run: RunFolder, config: dict[str, Any]) -> Any:
     from redactory.foundation.keys import load_digest_key
     from redactory.pipelines.loading import load_config
-    from redactory.pipelines.work import Job
 
     [booked] = [one.body for one in read_records(run.journal) if one.type == "selection"]
     return Job(
@@ -126,6 +135,44 @@ def counting_job(run: RunFolder, config: dict[str, Any]) -> Any:
         load_config(config, output=run.root),
         load_digest_key(),
         selection=Selection.of_run({"route": booked}),
+    )
+
+
+@pytest.mark.parametrize("whole", [ranges.WHOLE, 0])
+@pytest.mark.parametrize("hash_ranges", [1, 2, 16])
+def test_no_two_texts_of_a_selection_have_one_noise(
+    whole: int, hash_ranges: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In all hash ranges together, read whole or in pieces: no name is drawn twice."""
+    monkeypatch.setattr(ranges, "WHOLE", whole)
+    stream, run = RandomStream.from_entropy(), RunFolder(tmp_path / "run")
+    selection = replace(
+        Selection.calibrated(1.0, 1e-6, 1), threshold=-(10**9), id=stream.octets("fingerprint", 0, 16).hex()
+    )
+    config = Config.model_validate({"input": "rows.jsonl", "output": str(run.root)})
+    key = DigestKey(b"a key of these tests, 32 bytes..")
+    job = Job(run, config, key, hash_ranges=hash_ranges, selection=selection)
+    make_private_folder(run.work)
+    write_secret(job.count_key, stream.root)
+    texts = np.zeros(4096, DIGEST)
+    texts["high"] = np.arange(4096, dtype=np.uint64) << np.uint64(52)
+    write_entries(tmp_path / "bounded", texts)
+    for number in range(hash_ranges):
+        write_entries(job.range("bounded", number), read_range(tmp_path / "bounded", number, hash_ranges))
+    with each_draw_once("fingerprint") as drawn:
+        for number in range(hash_ranges):
+            counting.count_texts(job, 1, number)
+    pieces = hash_ranges * (1 if whole else ranges.PIECES)
+    assert sum(one.purpose == "counts" for one in drawn) == pieces
+    noise = np.concatenate(
+        [np.load(job.range("counted", number))["users"] - 1 for number in range(hash_ranges)]
+    )
+    assert len({tuple(piece[:8]) for piece in np.split(noise, pieces)}) == pieces
+    assert abs(noise[1:] @ noise[:-1]) < 6.0 * 64 * selection.deviation**2
+    assert (
+        1e-6
+        < stats.chi2.cdf(float((noise / selection.deviation) @ (noise / selection.deviation)), 4096)
+        < 1 - 1e-6
     )
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
+import redactory
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.settings import sections_of
 from redactory.pipelines.config import Config
@@ -169,3 +171,50 @@ def test_a_manifest_of_another_version_is_refused(unknown: dict[str, Any]) -> No
     assert Config.read_back({"input": {"path": "rows.jsonl"}}).input.path == ("rows.jsonl",)
     with pytest.raises(RunStateError, match="another version"):
         Config.read_back({"input": {"path": "rows.jsonl"}, **unknown})
+
+
+FORMS: dict[str, Callable[[Path, dict[str, Any]], Any]] = {
+    "a file": lambda folder, config: write_config(folder, config),
+    "a mapping": lambda folder, config: config,
+    "a configuration": lambda folder, config: load_config(config),
+}
+
+
+def write_config(folder: Path, config: dict[str, Any]) -> Path:
+    path = folder / "job.yaml"
+    path.write_text(yaml.safe_dump(config), encoding="utf-8")
+    return path
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("section", "changes", "said"),
+    [
+        (None, {}, False),
+        (None, {"name": "second"}, False),
+        ({}, {}, True),
+        ({"epsilon": 3.0}, {"name": "second"}, True),
+        (None, {"trainer": "crt"}, True),
+        (None, {"trainer": "sgd", "name": "second"}, True),
+    ],
+)
+def test_no_training_begins_before_anybody_said_how(
+    section: dict[str, Any] | None, changes: dict[str, str], said: bool, form: str, tmp_path: Path
+) -> None:
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"text": "a"}\n', encoding="utf-8")
+    own = {} if section is None else {"train": section}
+    given_ = FORMS[form](tmp_path, {"input": str(rows), "output": str(tmp_path / "run"), **own})
+    if said:
+        with pytest.raises(RunStateError, match="curate first"):
+            redactory.train(given_, **changes)
+        return
+    missing = pytest.raises(ConfigurationError, match="train: the configuration has no such section")
+    with missing:
+        redactory.train(given_, **changes)
+    with missing:
+        redactory.run(given_)
+    with missing:
+        redactory.train(rows, output=tmp_path / "run", **changes)
+    # nor was anything curated
+    assert not (tmp_path / "run").exists()

@@ -127,7 +127,9 @@ def test_a_key_that_is_none_is_told_before_anything_is_written(
     work: list[Callable[[], object]] = [
         lambda: redactory.curate({"input": str(rows)}, output=tmp_path / "run", detector=DigitDetector()),
         lambda: redactory.nightly({"input": str(rows)}, output=tmp_path / "run"),
-        lambda: redactory.train({"input": str(rows), "segment": {"mode": "line"}}, output=trained),
+        lambda: redactory.train(
+            {"input": str(rows), "segment": {"mode": "line"}, "train": {}}, output=trained
+        ),
     ]
     for one in work:
         with pytest.raises(ConfigurationError, match=variable):

@@ -157,7 +157,7 @@ def test_nothing_reads_a_run_that_is_not_finished(rows: Path, tmp_path: Path) ->
     run = tmp_path / "run"
     assert curated(rows, run, Fault("before", "_SUCCESS")) == KILLED
     assert (run / "manifest.json").exists()
-    config = {"input": str(rows), "output": str(run)}
+    config = {"input": str(rows), "output": str(run), "train": {}}
     readers: list[Any] = [
         lambda: redactory.verify(run),
         lambda: redactory.train(config),

@@ -346,7 +346,7 @@ def test_a_shredded_run_verifies_and_says_when_and_by_whom(job: JobFolder, keys:
     assert found.ok
     assert not found.made
     assert f"was shredded on {told['time']} by Ann Example" in found.detail
-    config = {"input": str(job.root), "detect": BLANK, "output": str(run.root)}
+    config = {"input": str(job.root), "detect": BLANK, "output": str(run.root), "train": {}}
     with pytest.raises(RunStateError, match=r"was shredded on .* by Ann Example"):
         redactory.train(config)
     with pytest.raises(RunStateError, match="no data key for it: it was shredded"):

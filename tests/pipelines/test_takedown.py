@@ -461,7 +461,7 @@ def test_a_folder_from_before_is_refused_by_all_who_use_a_run(
     uses: list[Callable[[], Any]] = [
         lambda: redactory.export(run, tmp_path / "export"),
         lambda: redactory.publish(run, str(tmp_path / "store")),
-        lambda: redactory.train({**CONFIG, "input": "rows.jsonl", "output": str(run)}),
+        lambda: redactory.train({**CONFIG, "input": "rows.jsonl", "output": str(run), "train": {}}),
         lambda: redactory.purge(run, ["vault"]),
         lambda: redactory.guarantee(run, also=[run]),
     ]

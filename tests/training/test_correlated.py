@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from numpy.typing import NDArray
 from pydantic import ValidationError
 from scipy.linalg import toeplitz
@@ -116,6 +118,27 @@ def check_groups(sampled: Sampled = sampled_rows) -> None:
         assert (drawn[begin : begin + BANDS] == drawn[:BANDS]).all()
     assert (drawn[:BANDS].sum(axis=0) == 1).all()
     assert drawn[:BANDS].sum(axis=1).min() > 10
+
+
+@settings(max_examples=30)
+@given(st.integers(2, 9), st.integers(0, 10**7), st.integers(1, 40))
+def test_a_point_stays_in_its_group_however_long_the_training_is(bands: int, late: int, points: int) -> None:
+    """At b·q = 1: two steps draw the same points if they are a multiple of b apart, and else no point twice.
+
+    A point's group is also the same whatever other points there are.
+    """
+    certain = own(rate=1.0 / bands, bands=bands, steps=bands + 1)
+    stream = RandomStream.from_seed(8)
+
+    def drawn(step: int) -> set[int]:
+        return set(sampled_rows(certain, stream, step, points).tolist())
+
+    begin, late = [drawn(step) for step in range(bands)], late - late % bands
+    assert sorted(point for group in begin for point in group) == list(range(points))
+    for around in (bands, 63, 64, 65, 1000, 2**16, 2**20 + 1, 2**24, 10**9, late):
+        assert drawn(around) == begin[around % bands]
+    more = set(sampled_rows(certain, stream, late, points + 7).tolist())
+    assert more & set(range(points)) == begin[0]
 
 
 def check_blocks(sampled: Sampled = sampled_rows) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from redactory.evaluation.report import promises
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
@@ -16,7 +18,7 @@ from redactory.redaction.folder import RunFolder
 from redactory.training import RecallMeasurement, TrainSettings, guarantee_card, guarantee_page, train_model
 from redactory.training.accounting import epsilon
 from redactory.training.guarantee.compose import composed_card
-from redactory.training.guarantee.spec import TrainingSpec
+from redactory.training.guarantee.spec import MissRates, TrainingSpec
 from redactory.training.mechanism import PoissonGaussian, Relation
 from tests.training.conftest import small, write_run
 
@@ -93,6 +95,54 @@ def test_over_a_run_that_is_blind_to_names_no_coverage_is_stated(tmp_path: Path)
     assert card["epsilon_confidentiality"] is None
     assert card["miss_rates"] == {"gamma_upper": 1.0, "delta_2_upper": None, "measured": None}
     assert guarantee_page(card).partition("# crt\n\n")[2].startswith(f"> **{card['blind']}**")
+
+
+ROUTED = {"by": "count", "deviation": 9.0, "threshold": 60, "texts_per_user": 1, "id": "0" * 32}
+
+
+@pytest.mark.parametrize("known_in", [None, "example", "document"])
+@pytest.mark.parametrize("everything", [False, True])
+@pytest.mark.parametrize("route", [None, ROUTED, {**ROUTED, "by": "both"}])
+@pytest.mark.parametrize("language", ["en", "de"])
+def test_where_something_is_blind_to_names_a_measurement_is_worth_nothing(
+    language: str, route: dict[str, Any] | None, everything: bool, known_in: str | None
+) -> None:
+    """Whatever decides what is public, and whichever kinds: the rates are those of no measurement."""
+    seen = {
+        "configuration": {"detect": {"language": language}},
+        "policies": {"strict": {}, "conservative": {"flags_everything": everything}},
+        "known_in": known_in,
+        **({} if route is None else {"route": route}),
+    }
+    hidden = 0.0 if route else None
+    for kinds in (
+        {"PERSON": [language]},
+        {"LOCATION": ["fr", language]},
+        {"PERSON": [language], "ORGANIZATION": ["es"]},
+    ):
+        blind = {**seen, "blind": {"kinds": kinds, "languages": {language: 1.0}}}
+        for recall in (GOOD, None):
+            assert MissRates.of_run(recall, blind) == MissRates(1.0, hidden)
+    elsewhere = {**seen, "blind": {"kinds": {"PERSON": ["fr"]}, "languages": {"fr": 1.0}}}
+    sighted = {**seen, "blind": {"kinds": {}, "languages": {}}}
+    if route is None:
+        assert MissRates.of_run(GOOD, elsewhere) == MissRates(1.0, None)
+        assert MissRates.of_run(None, sighted) == MissRates(1.0, 0.0 if everything else None)
+    else:  # what languages the corpus is in follows from private text, and decides nothing
+        assert MissRates.of_run(GOOD, elsewhere) == MissRates.of_run(GOOD, sighted)
+    assert (MissRates.of_run(GOOD, sighted).gamma < 1.0) is (known_in != "document")
+
+
+@settings(max_examples=40)
+@given(*[st.tuples(st.floats(0.0, 1.0), st.none() | st.floats(0.0, 1.0))] * 2)
+def test_of_two_measurements_no_bound_is_lost(
+    one: tuple[float, float | None], other: tuple[float, float | None]
+) -> None:
+    both = MissRates(*one).larger(MissRates(*other))
+    assert both == MissRates(*other).larger(MissRates(*one))
+    assert both.gamma == max(one[0], other[0])
+    unknown = one[1] is None or other[1] is None
+    assert both.delta_2 == (None if unknown else max(one[1] or 0.0, other[1] or 0.0))
 
 
 def test_public_labels_are_named_as_what_is_not_covered(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
 from redactory.training import lattice
 from redactory.training.mechanism import PoissonGaussian
+from tests.draws import each_draw_once
 
 STREAM = RandomStream.from_seed(11)
 
@@ -29,6 +30,34 @@ def test_every_draw_is_the_exact_rounding(step: int, scale: float) -> None:
     words = np.frombuffer(STREAM.octets("noise", step, 16 * half), "<u8")
     exact = [lattice._exactly(words, place, half, (STREAM, "noise", step), scale) for place in range(count)]
     assert found.tolist() == exact
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_what_64_bits_leave_open_is_decided_by_bits_of_each_uniform_s_own(count: int) -> None:
+    """At a scale where the first bits decide nothing: the transform of 2 × 256 bits, by mpmath."""
+    scale, half = 2.0**150, (count + 1) // 2
+    octets = STREAM.octets("noise", 3, 16 * half)
+    words = np.frombuffer(octets, "<u8")
+    with each_draw_once("noise, more bits") as drawn:
+        found = [lattice._exactly(words, place, half, (STREAM, "noise", 3), scale) for place in range(count)]
+    # both draws of a pair have its bits, and no other pair has them
+    assert {(one.index, one.count) for one in drawn} == {(pair, 48) for pair in range(half)}
+    with mp.workprec(600):
+        for place, value in enumerate(found):
+            pair = place % half
+            more = STREAM.octets("noise, more bits", 3, 48, pair)
+            u, v = (
+                (int.from_bytes(octets[8 * at : 8 * at + 8], "little") + _fraction(rest)) / mp.mpf(2) ** 64
+                for at, rest in ((pair, more[:24]), (half + pair, more[24:]))
+            )
+            wave = mp.cos if place < half else mp.sin
+            exact = scale * mp.sqrt(-2 * mp.log(u)) * wave(2 * mp.pi * v)
+            assert abs(exact - value) <= 0.5
+
+
+def _fraction(octets: bytes) -> mp.mpf:
+    """The binary digits after the point, and half of the last place."""
+    return (int.from_bytes(octets, "big") + mp.mpf(0.5)) / mp.mpf(2) ** (8 * len(octets))
 
 
 def test_the_error_bound_covers_float64_with_room() -> None:

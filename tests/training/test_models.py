@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import shutil
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +13,12 @@ import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from redactory.evaluation import canary_exposure
+from redactory.evaluation import canary_exposure, continuations
+from redactory.evaluation.continuations import continuation_log_probs, drawn_numbers
+from redactory.evaluation.generation import generate
+from redactory.evaluation.membership import membership
 from redactory.evaluation.utility import perplexity
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.stream import RandomStream
@@ -19,14 +26,21 @@ from redactory.pipelines.predict import _next_words
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import read_manifest
-from redactory.training import load_model, train_model
+from redactory.training import load_model, numerics, train_model
 from redactory.training.data import EncodedPoints
 from redactory.training.model import LanguageModel, identity_of, network_of
+from redactory.training.models.hugging_face import (
+    CausalNetwork,
+    library_class,
+    read_model,
+    without_dropout,
+)
 from redactory.training.models.network import LanguageNetwork
-from redactory.training.models.settings import AwdLstmSettings
+from redactory.training.models.settings import AwdLstmSettings, FolderSettings
 from redactory.training.settings import TrainSettings, by_name, settings_json
 from redactory.training.tokenizer import FolderTokenizer, Tokenizer
 from redactory.training.train import update_norms
+from tests.evaluation.small_model import CharacterTokenizer
 from tests.training.conftest import PUBLIC_TEXTS, small
 from tests.training.tiny_folders import causal_folder
 
@@ -64,6 +78,142 @@ def model(request: pytest.FixtureRequest, folders: dict[str, Path]) -> LanguageM
     return LanguageModel(tokenizer, network.double())
 
 
+MANY = 5_000
+
+
+class Codec(CharacterTokenizer):
+    """Every character a token, of a large vocabulary."""
+
+    pad_id = 1
+
+    def __init__(self, size: int = MANY) -> None:
+        self.size = size
+
+    def decode(self, ids: list[int]) -> str:
+        return "".join(chr(256 + number) for number in ids)
+
+
+def many_words(kind: str) -> LanguageModel:
+    """A network of four numbers a state with a large vocabulary; ``gemma2`` changes its logits at the end."""
+    import transformers
+
+    sizes = {"hidden_size": 4, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2}
+    shared = {"vocab_size": MANY, "num_key_value_heads": 1, "max_position_embeddings": 32, **sizes}
+    gemma = {"head_dim": 2, "sliding_window": 8}
+    configs: dict[str, Any] = {
+        "llama": lambda: transformers.LlamaConfig(**shared),
+        "gemma2": lambda: transformers.Gemma2Config(**shared, **gemma),
+        "gemma3": lambda: transformers.Gemma3TextConfig(**shared, **gemma),
+    }
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        if kind == "lstm":
+            settings = TrainSettings(model={"embedding_size": 4, "hidden_size": 4}).model
+            network = network_of(settings, Codec())  # type: ignore[arg-type]
+            network.initialise(RandomStream.from_seed(3))
+        else:
+            made: Any = transformers.AutoModelForCausalLM.from_config(configs[kind]())
+            network = CausalNetwork(without_dropout(made), pretrained=True)
+    # a network can give more logits than its tokenizer has ids
+    return LanguageModel(Codec(500 if kind == "llama" else MANY), network)  # type: ignore[arg-type]
+
+
+class Largest(TorchDispatchMode):
+    """The most numbers that one result of an operation holds, inside the context."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        found = func(*args, **(kwargs or {}))
+        for one in found if isinstance(found, tuple) else (found,):
+            self.numbers = max(self.numbers, one.numel() if isinstance(one, torch.Tensor) else 0)
+        return found
+
+
+SHORT = [f"My {number}" for number in range(40)]
+USES: dict[str, Callable[[LanguageModel], Any]] = {
+    "scores": lambda model: np.concatenate(model.token_log_probs([*SHORT, ""])),
+    "next words": lambda model: np.stack(list(model.next_log_probs(SHORT))),
+    "texts": lambda model: generate(model, 40, 3, top_p=0.9, prompts=SHORT[:3]),
+    "numbers": lambda model: drawn_numbers(model, "My ", 2, 40, RandomStream.from_seed(1)),
+    "candidates": lambda model: continuation_log_probs(model, "My ", 2),
+    "membership": lambda model: membership(model, SHORT[:20], SHORT[20:], groups=4, group_size=2)[
+        "individual"
+    ],
+    "perplexity": lambda model: perplexity(model, SHORT)["perplexity"],
+}
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("kind", ["lstm", "llama", "gemma2", "gemma3"])
+def test_memory_does_not_grow_with_the_texts_times_the_vocabulary(
+    kind: str, use: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is computed few rows at a time is the same, and no result holds more than those rows."""
+    model = many_words(kind)
+    right = USES[use](model)
+    monkeypatch.setattr(numerics, "LOGITS_AT_ONCE", 8 * MANY)
+    monkeypatch.setattr(continuations, "_SMALLEST_BATCH", 8)
+    with Largest() as seen:
+        found = USES[use](model)
+    if use in ("texts", "membership"):
+        assert found == right
+    else:
+        np.testing.assert_allclose(found, right, rtol=1e-6)
+    assert MANY <= seen.numbers <= 8 * MANY
+
+
+QUANTIZED: list[Any] = [
+    {"quant_method": "bitsandbytes", "load_in_4bit": True},
+    {"load_in_8bit": True},
+    {"quant_method": "gptq", "bits": 4, "group_size": 128},
+    {"quant_method": "awq", "bits": 4, "version": "gemm"},
+    {"quant_method": "fp8", "activation_scheme": "dynamic"},
+    {"quant_method": "mxfp4"},
+    {"quant_method": "torchao", "quant_type": {}},
+    {"quant_method": "nonesuch"},
+    {},
+    "int8",
+    4,
+]
+
+
+@pytest.mark.parametrize("section", QUANTIZED, ids=str)
+def test_quantized_weights_are_refused_by_the_key_that_says_so(
+    section: Any, folders: dict[str, Path], curated: Path, tmp_path: Path
+) -> None:
+    own = shutil.copytree(folders["llama"], tmp_path / "small")
+    config = json.loads((own / "config.json").read_text())
+    ours = FolderSettings(kind="llama", folder=own)
+    read = partial(read_model, own, library_class("next-word"))
+    run = RunFolder(shutil.copytree(curated, tmp_path / "RUN"))
+    train = partial(train_model, run, small(model={"kind": "llama", "folder": own}, max_tokens=40))
+    for inner in ({"quantization_config": section}, {"text_config": {"quantization_config": section}}):
+        (own / "config.json").write_text(json.dumps({**config, **inner}))
+        for use in (partial(identity_of, ours), read, train):
+            with pytest.raises(
+                ConfigurationError, match=r"small/config.json has the key quantization_config"
+            ):
+                use()
+    (own / "config.json").write_text(json.dumps({**config, "quantization_config": None}))
+    assert read()
+
+
+@pytest.mark.parametrize(
+    "broken", [{"hidden_size": "x"}, {"num_attention_heads": 0}, {"vocab_size": None}, []]
+)
+def test_a_configuration_that_the_library_cannot_read_is_named(
+    broken: Any, folders: dict[str, Path], tmp_path: Path
+) -> None:
+    own = shutil.copytree(folders["llama"], tmp_path / "small")
+    config = json.loads((own / "config.json").read_text())
+    (own / "config.json").write_text(json.dumps({**config, **broken} if broken else broken))
+    with pytest.raises(ConfigurationError, match="small"):
+        read_model(own, library_class("next-word"))
+
+
 def _words() -> Tokenizer:
     return Tokenizer.from_texts(PUBLIC_TEXTS, 30)
 
@@ -79,7 +229,7 @@ def test_a_point_has_its_own_loss_whatever_stands_beside_it(model: LanguageModel
 
 
 def test_scores_follow_the_cache_token_by_token_and_evaluation_works(model: LanguageModel) -> None:
-    found = model.token_log_probs(TEXTS, batch_size=2)
+    found = model.token_log_probs(TEXTS)
     for text, scores in zip(TEXTS, found, strict=True):
         state, last, walked = model.network.initial_state(1), model.tokenizer.begin_id, []
         for number in [*model.tokenizer.encode(text), model.tokenizer.end_id]:

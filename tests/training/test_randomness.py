@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -11,8 +14,25 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from redactory.foundation.stream import RandomStream
-from redactory.training.mechanism import PoissonGaussian
+from redactory.training.bands import best_matrix
+from redactory.training.histogram import Histogram
+from redactory.training.ldp.user import UserSide, spending_of
+from redactory.training.mechanism import (
+    BandedGaussian,
+    CountedTexts,
+    HiddenClassGaussian,
+    NoiseKind,
+    PoissonGaussian,
+    PoissonUsersGaussian,
+    SampledGaussian,
+    TruncatedPoissonGaussian,
+    mechanism_from_json,
+)
 from redactory.training.steps import sampled_rows
+from tests.draws import each_draw_once
+from tests.training.greybox import Recorder, Trial
+from tests.training.ldp.ldp_sides import WordEncoder, settings_with
+from tests.training.uedp import federation
 
 POINTS, STEPS, RATE = 200, 2000, 0.05
 Sampler = Callable[[RandomStream, int, int], NDArray[np.int64]]
@@ -82,20 +102,149 @@ def test_rate_one_takes_every_point_and_no_points_give_an_empty_batch() -> None:
     assert poisson(0.5)(stream, 0, 0).tolist() == []
 
 
-def noise_of(mechanism: PoissonGaussian, step: int = 0, seed: int = 3) -> NDArray[np.float64]:
-    released = mechanism.noisy_mean(
-        torch.zeros(20_000, dtype=torch.float64), RandomStream.from_seed(seed), step
+# Noise: of every mechanism, and of everything that draws it, against what the record says.
+
+MADE: dict[type[SampledGaussian], dict[str, Any]] = {
+    PoissonGaussian: {},
+    TruncatedPoissonGaussian: {"truncated_batch_size": 30, "points": 500},
+    BandedGaussian: {"matrix": best_matrix(4, 10, ("constant", 0.0))},
+    CountedTexts: {"deviation": 5.0, "threshold": 40, "texts": 2},
+    HiddenClassGaussian: {"classes": 3},
+    PoissonUsersGaussian: {"users": 9},
+}
+"""What each mechanism needs beside what all have: a new one has to be given here."""
+LEVEL, DRAWN = 1e-6, 20_001
+
+
+def mechanisms(kind: type[SampledGaussian] = SampledGaussian) -> set[type[SampledGaussian]]:
+    """Every mechanism of the product that can be made."""
+    found = {own for below in kind.__subclasses__() for own in {below, *mechanisms(below)}}
+    return {own for own in found if own.__module__.startswith("redactory.") and "sampler" in vars(own)}
+
+
+def accounted(record: dict[str, Any]) -> float:
+    """The standard deviation of the noise that a ledger's record names: its multiplier times its clip."""
+    event = record["event"]
+    return float(event.get("event", event)["noise_multiplier"] * record["clip_norm"])
+
+
+def has_deviation(noise: NDArray[np.float64], deviation: float) -> bool:
+    """Two-sided tests at LEVEL that all of ``noise`` [..., d] is independent N(0, ``deviation``²)."""
+    own = noise.ravel() / deviation
+    tail = stats.chi2.cdf(float(own @ own), own.size)
+    apart = abs(own[1:] @ own[:-1]) / math.sqrt(own.size)
+    # a draw that is used again, with either sign
+    distinct = len(np.unique(np.abs(own))) / own.size
+    fits = LEVEL < tail < 1 - LEVEL and stats.kstest(own, "norm").pvalue > LEVEL
+    return bool(fits and apart < 6.0 and distinct > 0.98)
+
+
+def require_deviation(noise: NDArray[np.float64], deviation: float) -> None:
+    """It has this deviation, and none that is a twentieth off."""
+    assert has_deviation(noise, deviation)
+    for wrong in (0.95, 1.05):
+        assert not has_deviation(noise, wrong * deviation)
+
+
+def test_every_mechanism_is_looked_at() -> None:
+    assert mechanisms() == set(MADE)
+
+
+@pytest.mark.parametrize("noise", get_args(NoiseKind))
+@pytest.mark.parametrize("kind", MADE, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("sizes", [(0.6, 1.0, 64.0), (2.0, 0.25, 1.0), (30.0, 1e-3, 0.5)])
+def test_the_noise_of_every_mechanism_is_that_of_its_record(
+    kind: type[SampledGaussian], noise: NoiseKind, sizes: tuple[float, float, float]
+) -> None:
+    """Whatever the sum, the step and the shape; the record that is read again draws the same."""
+    sigma, clip, normaliser = sizes
+    own = kind(0.1, sigma, clip, normaliser, noise, **MADE[kind])
+    record = json.loads(json.dumps(own.to_json()))
+    assert mechanism_from_json(record) == own
+    assert (own.noise_multiplier, own.noise_deviation) == (sigma, pytest.approx(accounted(record)))
+    stream, total = RandomStream.from_seed(3), clip * torch.linspace(-1.0, 1.0, DRAWN, dtype=torch.float64)
+    with each_draw_once() as drawn:
+        first = own.noisy_sum(total, stream, 0)
+        steps = [own.noisy_sum(total[:2001].view(-1, 3), stream, step).ravel() for step in (1, 2, 999_999)]
+        mean = own.noisy_mean(total, stream, 7)
+    assert drawn
+    for found in (first, mean * normaliser):
+        require_deviation((found - total).numpy(), accounted(record))
+    apart = np.corrcoef([(found - total[:2001]).numpy() for found in (first[:2001], *steps)])
+    assert np.abs(apart[np.triu_indices(4, 1)]).max() < 6.0 / math.sqrt(2001)
+    assert all(has_deviation((found - total[:2001]).numpy(), accounted(record)) for found in steps)
+
+
+@pytest.mark.parametrize("noise", get_args(NoiseKind))
+@pytest.mark.parametrize("steps", [4, 10])
+@pytest.mark.parametrize("kind", [PoissonGaussian, TruncatedPoissonGaussian, BandedGaussian])
+def test_what_a_step_of_points_adds_is_that_of_the_record(
+    kind: type[SampledGaussian], steps: int, noise: NoiseKind
+) -> None:
+    """Of correlated noise: what is added to each row of C·g, to which the moves are multiplied back."""
+    given = {"matrix": best_matrix(4, steps, ("linear", 0.1))} if kind is BandedGaussian else MADE[kind]
+    own = kind(0.2, 0.8, 0.5, 8.0, noise, **given)
+    phase = Trial(mechanism=own).phase([], Recorder())
+    zero = torch.zeros(6000, dtype=torch.float64)
+    with each_draw_once():
+        found = np.stack([phase.noisy_gradient(step, zero).numpy() for step in range(steps)]) * own.normaliser
+    if isinstance(own, BandedGaussian):
+        rows = [own.matrix.row(step) for step in range(steps)]
+        found = np.array([[row.get(j, 0.0) for j in range(steps)] for row in rows]) @ found
+    require_deviation(found, accounted(own.to_json()))
+    assert np.abs(np.corrcoef(found)[np.triu_indices(steps, 1)]).max() < 6.0 / math.sqrt(6000)
+
+
+def test_what_a_step_of_users_adds_is_that_of_the_record() -> None:
+    own = federation.mechanism(sampling_rate=1e-9, noise_multiplier=3.0)
+    phase, steps = federation.Federation(own).phase(federation.WORLD, Recorder()), []
+    with each_draw_once("user coins"):
+        for step in range(40):
+            before = federation.moved(phase)
+            phase.step(step)
+            steps.append((federation.moved(phase) - before).numpy() * own.normaliser)
+    assert has_deviation(np.stack(steps), accounted(own.to_json()))
+    assert not has_deviation(np.stack(steps), 0.9 * accounted(own.to_json()))
+
+
+@pytest.mark.parametrize("deviation", [0.5, 3.0, 200.0])
+def test_what_a_histogram_adds_is_what_it_spends(deviation: float) -> None:
+    labels = [str(number) for number in range(2000)]
+    drawn = Histogram.drawn([], labels, deviation, RandomStream.from_seed(1))
+    require_deviation(np.array(list(drawn.counts.values())), accounted(drawn.spending.mechanism.to_json()))
+    assert drawn.spending.steps == 1
+
+
+WAYS: list[dict[str, Any]] = [
+    {"kind": "fixed", "sends": 3},
+    {"kind": "visible", "rate": 0.5, "steps": 3},
+    {"kind": "hidden", "rate": 0.01, "steps": 3},
+]
+
+
+@pytest.mark.parametrize("vectors", [1, 2])
+@pytest.mark.parametrize(
+    ("purpose", "way"),
+    [*(("query", way) for way in WAYS), *(("train", way) for way in (*WAYS, {**WAYS[2], "classes": 2}))],
+)
+def test_what_a_message_adds_is_what_its_user_is_booked_for(
+    purpose: str, way: dict[str, Any], vectors: int
+) -> None:
+    """In units of C: a message of a pair is one vector of norm √2·C."""
+    changes: dict[str, Any] = {"participation": way, "noise_multiplier": 2.0}
+    settings = settings_with(
+        pairs=vectors == 2,
+        seed=None,
+        clip_norm=0.5,
+        **({"query": changes} if purpose == "query" else changes),
     )
-    return np.asarray(released.numpy() * mechanism.normaliser)
-
-
-@pytest.mark.parametrize(("sigma", "clip_norm"), [(0.6, 1.0), (2.0, 0.25)])
-def test_noise_is_normal_with_the_stated_deviation_and_no_other(sigma: float, clip_norm: float) -> None:
-    noise = noise_of(PoissonGaussian(0.1, sigma, clip_norm, 64.0))
-
-    def pvalue(deviation: float) -> float:
-        return float(stats.kstest(noise / deviation, "norm").pvalue)
-
-    assert pvalue(sigma * clip_norm) > 1e-6
-    assert pvalue(sigma * clip_norm * 2 / 3) < 1e-30
-    assert pvalue(sigma * clip_norm * 3 / 2) < 1e-30
+    user, texts = UserSide(WordEncoder(), settings), [""] * 500 if vectors == 1 else [("", "")] * 500
+    with each_draw_once():
+        sent = user.query_messages(texts) if purpose == "query" else user.training_messages(texts, [0] * 500)
+        noise = np.stack([message.values for message in sent]).astype(np.float64)
+    for spent in spending_of(settings.asked(()) if purpose == "query" else settings, 1):
+        record = spent.mechanism.to_json()
+        assert record["clip_norm"] == pytest.approx(math.sqrt(vectors))
+        assert has_deviation(noise, accounted(record) * settings.clip_norm)
+        for wrong in (0.9, 1.1):
+            assert not has_deviation(noise, wrong * accounted(record) * settings.clip_norm)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,13 +13,18 @@ from unittest import mock
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.records import RecordLog, read_records
+from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.training import loop, steps, train_model
+from redactory.training.ledger import NOISY_STEP, StepLedger
 from redactory.training.loop import Checkpoint, Step, training_loop
+from redactory.training.mechanism import PoissonGaussian
 from redactory.training.settings import TrainSettings
 from tests.training.conftest import small
 from tests.training.crashes import Witness
@@ -153,6 +159,27 @@ def test_a_ledger_without_a_record_is_begun(curated: Path, whole: tuple[str, int
     assert file_sha256(run.model("crt").weights) == whole[0]
 
 
+@settings(max_examples=25)
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1)), max_size=14))
+def test_a_ledger_takes_every_step_in_its_turn_and_once(asked: list[tuple[int, int]]) -> None:
+    """Whatever is asked for, again or too early: it holds steps 0, 1, ... each with its first sum."""
+    known: list[int] = []
+    with tempfile.TemporaryDirectory() as folder, RecordLog(Path(folder) / "ledger") as log:
+        for step, kind in asked:
+            # a ledger that was opened again knows as much
+            ledger = StepLedger(log, PoissonGaussian(0.25, 1.0, 1.0, 1.0), RandomStream.from_seed(5))
+            if step == len(known) or (step < len(known) and known[step] == kind):
+                ledger.admit(step, torch.full((3,), float(kind)))
+                known += [kind] if step == len(known) else []
+                continue
+            with pytest.raises(CheckFailed, match="cannot follow" if step > len(known) else "another sum"):
+                ledger.admit(step, torch.full((3,), float(kind)))
+        bodies = [record.body for record in log.records]
+    assert [body["step"] for body in bodies] == list(range(len(known)))
+    assert all(body["event"] == PoissonGaussian(0.25, 1.0, 1.0, 1.0).event() for body in bodies)
+    assert len({body["sum"] for body in bodies}) == len(set(known))
+
+
 def test_a_checkpoint_holds_no_key_and_serves_its_training_only(curated: Path, tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "RUN")
     shutil.copytree(curated, run.root)
@@ -171,19 +198,28 @@ def test_a_checkpoint_holds_no_key_and_serves_its_training_only(curated: Path, t
     assert [r.type for r in read_records(run.model("crt").ledger)].count("noisy_step") == STEPS
 
 
-def test_a_ledger_set_back_behind_its_checkpoint_is_refused(curated: Path, tmp_path: Path) -> None:
-    run = RunFolder(tmp_path / "RUN")
+def test_a_ledger_that_lacks_any_step_of_its_checkpoint_is_refused(curated: Path, tmp_path: Path) -> None:
+    run, counted = RunFolder(tmp_path / "RUN"), list[int]()
     shutil.copytree(curated, run.root)
-    with killing(80), pytest.raises(Killed):
+    ledger, write = run.model("crt").ledger, Checkpoint.write
+
+    def noted(own: Checkpoint, steps: int) -> None:
+        write(own, steps)
+        counted.append(sum(record.type == NOISY_STEP for record in read_records(ledger)))
+
+    with mock.patch.object(Checkpoint, "write", noted), killing(80), pytest.raises(Killed):
         train_model(run, small(**SETTINGS))
-    ledger = run.model("crt").ledger
-    kept = [(r.type, r.body) for r in read_records(ledger)][:2]
-    ledger.unlink()
-    with RecordLog(ledger) as log:
-        for kind, body in kept:
-            log.append(kind, body)
-    with pytest.raises(CheckFailed, match="checkpoint counts"):
-        train_model(run, small(**SETTINGS))
+    whole = [(record.type, record.body) for record in read_records(ledger)]
+    assert counted[-1] > 1
+    for left in range(counted[-1], -1, -1):
+        ledger.unlink()
+        with RecordLog(ledger) as log:
+            for kind, body in whole[: 1 + left]:
+                log.append(kind, body)
+        # with as many steps as the checkpoint counts, it goes on
+        refused = pytest.raises(CheckFailed, match="checkpoint counts")
+        with refused if left < counted[-1] else pytest.raises(Killed), killing(1):
+            train_model(run, small(**SETTINGS))
 
 
 @pytest.mark.parametrize("changes", [{"checkpoint_steps": 4}, {"physical_tokens": 64}])

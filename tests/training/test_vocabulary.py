@@ -11,10 +11,12 @@ import pytest
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.redaction import RunFolder
+from redactory.redaction.mask import MASK
 from redactory.training import guarantee_card, train_model
-from redactory.training.settings import TrainSettings
-from redactory.training.vocabulary import fit_of, fit_remarks, is_public, vocabulary_of
-from tests.training.conftest import small
+from redactory.training.data import public_text_of
+from redactory.training.settings import TRAINERS, TrainSettings
+from redactory.training.vocabulary import fit_of, fit_remarks, is_public, public_texts_of, vocabulary_of
+from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, small, write_run
 
 MakeRun = Callable[[], RunFolder]
 
@@ -42,6 +44,57 @@ def test_nothing_of_the_corpus_for_who_hides_users() -> None:
         settings(trainer="uedp-bounded", bounding={"k_user": 1, "k_entity": 1}, tokenizer="public")
     assert is_public(["public_text", "shipped"])
     assert not any(is_public(made_of) for made_of in ([], ["public", "shipped"], ["somewhere"]))
+
+
+OTHER = [f"Zyzzyva qoph {MASK} {number} Xanadu's quixotry, whoever wrote that" for number in range(700, 790)]
+
+
+UNITS: dict[str, Any] = {"bounding": {"k_user": 1, "k_entity": 1}, "federated": {"users": 9}}
+NEEDED = {"uedp-bounded": ("bounding",), "uedp-alg1": ("federated",), "user-level": ("federated",)}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        *({"trainer": name} for name in TRAINERS),
+        {"tokenizer": "public"},
+        {"tokenizer": "shipped"},
+        {"public_text": "donated.txt"},
+        {"vocabulary_size": 40},
+        {"vocabulary_size": 8_000},
+    ],
+    ids=lambda given: " ".join(map(str, given.values())),
+)
+def test_no_private_word_decides_what_is_a_token(given: dict[str, Any], tmp_path: Path) -> None:
+    """Two runs with the same public side: neither the pieces, nor a figure on record, nor a word's tokens."""
+    (tmp_path / "donated.txt").write_text("\n".join(PUBLIC_TEXTS[:30]) + "\n", encoding="utf-8")
+    if "public_text" in given:
+        given = {**given, "public_text": str(tmp_path / "donated.txt")}
+    given = {"vocabulary_size": 300, **given}
+    own = settings(**given, **{key: UNITS[key] for key in NEEDED.get(given.get("trainer", ""), ())})
+    found = []
+    for name, private in (("few", PRIVATE_TEXTS), ("many", OTHER), ("none", [])):
+        run = write_run(tmp_path / name, PUBLIC_TEXTS[:30], private)
+        public = public_text_of(run, own.public_text, "train.public_text")
+        vocabulary = vocabulary_of(run, own, public)
+        fit = fit_of(vocabulary, public_texts_of(run, own, public), own.max_tokens)
+        pieces = [vocabulary.tokenizer.spelled(number) for number in range(vocabulary.tokenizer.size)]
+        words = [vocabulary.tokenizer.encode(text) for text in (*PRIVATE_TEXTS, *OTHER)]
+        found.append((pieces, vocabulary.record(), fit, words))
+    assert found[0] == found[1] == found[2]
+    # a word of the public side does decide, where it may
+    other = write_run(tmp_path / "other", [text.replace(MASK, "nobody") for text in OTHER], [])
+    changed = vocabulary_of(other, own, public_text_of(other, own.public_text, "train.public_text"))
+    assert (changed.record() != found[0][1]) is ("public" in own.vocabulary_sources)
+
+
+def test_a_training_on_other_private_text_saves_the_same_tokenizer(tmp_path: Path) -> None:
+    files = []
+    for name, private in (("few", PRIVATE_TEXTS), ("many", OTHER)):
+        run = write_run(tmp_path / name, PUBLIC_TEXTS, private)
+        train_model(run, small(epochs=1, seed=None))
+        files.append(run.model("crt").tokenizer.read_bytes())
+    assert files[0] == files[1]
 
 
 def test_the_shipped_list_serves_alone() -> None:

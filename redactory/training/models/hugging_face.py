@@ -7,6 +7,7 @@ model; how one is to be read (its output layer, its memory, from which sides) is
 from __future__ import annotations
 
 import copy
+import inspect
 import json
 import math
 from collections.abc import Callable
@@ -121,8 +122,11 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
 
     def hidden(self, batch: Batch) -> Tensor:
         """The last block's output [B, T, H], after its norm; or the logits [B, T, V]."""
+        return self._states(batch.inputs)
+
+    def _states(self, ids: Tensor) -> Tensor:
         reads = self._plain.base_model if self._ends_in_its_head else self.model
-        found = reads(input_ids=batch.inputs, use_cache=False)
+        found = reads(input_ids=ids, use_cache=False)
         states: Tensor = found.last_hidden_state if self._ends_in_its_head else found.logits
         return states
 
@@ -143,11 +147,22 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
             raise ValueError("the model's context is full")
         if without:
             read = torch.cat([state[0], ids[:, None]], 1)
-            logits = self.model(input_ids=read, use_cache=False).logits
             after: State = (read,)
+            last = self._last_logits(read)
         else:
             logits, after = self._read(ids, state, seen)
-        return F.log_softmax(logits[:, -1], -1), after
+            last = logits[:, -1]
+        return F.log_softmax(last, -1), after
+
+    def _last_logits(self, ids: Tensor) -> Tensor:
+        """The logits [B, V] behind ``ids`` [B, T]; those of other places are not computed where it can be."""
+        if self._ends_in_its_head:
+            found: Tensor = self.head(self._states(ids)[:, -1])
+            return found
+        known = inspect.signature(self._plain.forward).parameters
+        last = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
+        logits: Tensor = self.model(input_ids=ids, use_cache=False, **last).logits
+        return logits[:, -1]
 
     def _read(self, ids: Tensor, state: State, seen: int) -> tuple[Tensor, State]:
         """Logits after one more token a row, and the keys and values of all."""
@@ -398,10 +413,28 @@ def library_class(task: str) -> Any:
 
 def kind_of(folder: Path) -> str:
     """The kind of the model in ``folder``, as its ``config.json`` names it."""
+    config = _read_config(folder)
+    if "model_type" not in config:
+        raise ConfigurationError(f"model.folder: {folder.name}/config.json has no key model_type")
+    return str(config["model_type"])
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    """The folder's ``config.json``; ``ConfigurationError`` where it says that the weights are quantized."""
+    key = "quantization_config"
     try:
-        return str(json.loads((folder / "config.json").read_text(encoding="utf-8"))["model_type"])
-    except (OSError, ValueError, KeyError, TypeError):
-        raise ConfigurationError(f"model.folder: {folder.name}/config.json cannot be read") from None
+        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        found = None
+    if not isinstance(found, dict):
+        raise ConfigurationError(f"model.folder: {folder.name}/config.json cannot be read")
+    inner = found.get("text_config")
+    if any(part.get(key) is not None for part in (found, inner) if isinstance(part, dict)):
+        raise ConfigurationError(
+            f"model.folder: {folder.name}/config.json has the key {key}: its weights are quantized, and only "
+            "whole ones are read; give the folder of the model before, or one saved dequantized"
+        )
+    return found
 
 
 def require_task(folder: Path, task: str) -> None:
@@ -436,6 +469,7 @@ def read_model(folder: Path, task: Any, **config: Any) -> tuple[Any, frozenset[s
         raise ConfigurationError(
             "model.folder: redactory fit trained these weights on labelled rows; give weights that are public"
         )
+    _read_config(folder)
     try:
         with quiet():
             model, loading = task.from_pretrained(
@@ -447,7 +481,7 @@ def read_model(folder: Path, task: Any, **config: Any) -> tuple[Any, frozenset[s
                 output_loading_info=True,
                 **config,
             )
-    except (OSError, ValueError, RuntimeError) as error:
+    except Exception as error:  # a config.json can make the library fail in any way
         raise ConfigurationError(
             f"model.folder: no weights can be read from {folder.name} ({type(error).__name__})"
         ) from None

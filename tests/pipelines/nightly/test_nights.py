@@ -262,7 +262,7 @@ def test_a_held_run_is_not_latest_and_an_approved_one_is(tmp_path: Path) -> None
     assert (release_state(RunFolder(first)), release_state(held)) == ("released", "held")
     assert job.job.latest.resolve() == first
     with pytest.raises(RunStateError, match="redactory release approve"):
-        redactory.train({**job.config, "output": str(held.root)})
+        redactory.train({**job.config, "train": {}, "output": str(held.root)})
     decided = redactory.approve_release(held.root, "Ann", "a new form was introduced")
     assert decided["latest"] == held.root.name
     assert release_state(held) == "released"

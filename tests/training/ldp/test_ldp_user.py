@@ -22,7 +22,7 @@ from scipy import stats
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError
 from redactory.foundation.stream import RandomStream
 from redactory.training.lattice import spacing
-from redactory.training.ldp.accounting import Sends, drawn_sends
+from redactory.training.ldp.accounting import HiddenCoins, Sends, drawn_sends
 from redactory.training.ldp.message import Message
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.ldp.user import DPLayer, UserSide
@@ -310,6 +310,75 @@ def test_nothing_tells_a_fictitious_message_from_a_true_one_and_what_would_is_fo
 
     monkeypatch.setattr("redactory.training.ldp.user.drawn_sends", of_the_text)
     assert _given_away(lambda: _sending(participation=CLASSES)) == {"coin"}
+
+
+Sampled = Callable[..., Sends]
+
+
+def _looks_fresh(sampled: Sampled, classes: int) -> bool:
+    """Of 200 slots in 60 steps, coins and drawn classes are uniform and independent of all others."""
+    way = HiddenCoins(kind="hidden", rate=0.3, steps=60, classes=classes)
+    shape = 60, 200
+    coins, drawn, places = np.zeros(shape, bool), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
+    for step in range(60):
+        found = sampled(way, SEED, step, 200, 1)
+        assert found.drawn is not None
+        coins[step, found.places], drawn[step, found.places] = found.real, found.drawn
+        places[step] = found.places
+    # which class a message carries where it is of noise alone: with its neighbours in time and in place
+    fake = ~coins
+    values = []
+    for lag in (1, 2, 7, 30):
+        for both, same in (
+            (fake[lag:] & fake[:-lag], drawn[lag:] == drawn[:-lag]),
+            (fake[:, lag:] & fake[:, :-lag], drawn[:, lag:] == drawn[:, :-lag]),
+        ):
+            values.append(stats.binomtest(int(same[both].sum()), int(both.sum()), 1 / classes).pvalue)
+        for both, rate in ((coins[lag:] & coins[:-lag], 0.09), (coins[:, lag:] & coins[:, :-lag], 0.09)):
+            values.append(stats.binomtest(int(both.sum()), both.size, rate).pvalue)
+    # with the slot, the step and its own coin
+    for table in (fake, coins):
+        counts = [int((table & (drawn == one)).sum()) for one in range(classes)]
+        values.append(stats.chisquare(counts).pvalue)
+    per_slot = np.stack([((drawn == one) & fake).sum(0) for one in range(classes)])
+    expected = per_slot.sum(0) / classes
+    values.append(stats.chi2.sf(float(((per_slot - expected) ** 2 / expected).sum()), 200 * (classes - 1)))
+    # and the order with anything
+    for table in (drawn, coins.astype(int), np.tile(np.arange(200), (60, 1))):
+        own = np.take_along_axis(table, places, 1)
+        own = (own - own.mean(1, keepdims=True)) / (own.std(1, keepdims=True) + 1e-9)
+        moved = own @ (np.arange(200) - 99.5) / (200 / math.sqrt(12))
+        values.append(2 * stats.norm.sf(abs(moved.sum()) / math.sqrt(200 * 60)))
+    return min(values) > LEVEL
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_a_fictitious_class_is_fresh_in_every_step_and_slot(classes: int) -> None:
+    """Two of one slot agree as often as two of different slots: once in K."""
+    assert _looks_fresh(drawn_sends, classes)
+
+    def of_the_slot(*told: Any) -> Sends:
+        honest = drawn_sends(*told)
+        return honest._replace(
+            drawn=np.floor(SEED.uniform("classes", 0, 200, 1)[honest.places] * classes).astype(int)
+        )
+
+    def of_the_step(*told: Any) -> Sends:
+        honest = drawn_sends(*told)
+        return honest._replace(drawn=np.full(200, honest.drawn[0]))  # type: ignore[index]
+
+    def of_the_coin(*told: Any) -> Sends:
+        honest = drawn_sends(*told)
+        coins = SEED.uniform("coins", told[2], 200, 1)[honest.places]
+        return honest._replace(drawn=np.floor(coins * classes).astype(int))
+
+    def in_order(*told: Any) -> Sends:
+        honest = drawn_sends(*told)
+        rank = np.argsort(honest.drawn, kind="stable")
+        return Sends(honest.places[rank], honest.real[rank], honest.drawn[rank])  # type: ignore[index]
+
+    for broken in (of_the_slot, of_the_step, of_the_coin, in_order):
+        assert not _looks_fresh(broken, classes)
 
 
 def test_visible_coins_send_the_sentence_or_nothing() -> None:

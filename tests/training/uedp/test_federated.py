@@ -14,6 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy import stats
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.foundation.records import RecordLog
@@ -21,9 +22,9 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
 from redactory.training.data import EncodedPoints
 from redactory.training.ledger import StepLedger
-from redactory.training.mechanism import mechanism_from_json
+from redactory.training.mechanism import EntitySampling, mechanism_from_json
 from redactory.training.uedp.entities import Mention
-from redactory.training.uedp.federated import users_of, weights_of
+from redactory.training.uedp.federated import PoissonUsers, users_of, weights_of
 from redactory.training.uedp.incidence import Collector
 from redactory.training.uedp.local_update import (
     Cohort,
@@ -222,6 +223,31 @@ def test_weights_are_those_of_the_paper(step: int) -> None:
     extended = np.array([not entities for _, entities in WORLD.values()])
     assert not only[extended].any()
     assert (only == any_rule)[~extended].all()
+
+
+@pytest.mark.parametrize(("entity_rate", "extended_rate"), [(0.9, 0.1), (0.15, 0.8), (0.3, 1.0), (1.0, 0.2)])
+@pytest.mark.parametrize("user_rate", [0.1, 0.85])
+def test_users_entities_and_points_of_their_own_are_drawn_at_their_own_rates(
+    entity_rate: float, extended_rate: float, user_rate: float
+) -> None:
+    """Each by coins of its own, which agree no oftener than independent ones do."""
+    sampling = EntitySampling(entity_rate, extended_rate, "f_E+", "any", None)
+    graph, stream, steps = hypergraph(WORLD), RandomStream.from_seed(2), 300
+    own = mechanism(sampling, sampling_rate=user_rate)
+    weights, users = weights_of(graph, own), users_of(graph, own)
+    rows = np.arange(len(graph))
+    used = np.array([weights(stream, step, rows) > 0.0 for step in range(steps)])
+    keys, sampler = [user.key for user in users], PoissonUsers(user_rate)
+    taken = [{user.key for user in sampler.drawn(stream, step, users)} for step in range(steps)]
+    drawn = np.array([[key in own for key in keys] for own in taken])
+    single = np.flatnonzero(graph.entities.lengths == 1)
+    # the first point of each entity that stands alone in it: its coin and no other's
+    first = single[np.unique([graph.entities.of(row)[0] for row in single], return_index=True)[1]]
+    tables = ((user_rate, drawn), (entity_rate, used[:, first]), (extended_rate, used[:, graph.extended]))
+    for rate, table in tables:
+        assert stats.binomtest(int(table.sum()), table.size, rate).pvalue > 1e-6
+        for both in (table[1:] & table[:-1], table[:, 1:] & table[:, :-1]):
+            assert stats.binomtest(int(both.sum()), both.size, rate**2).pvalue > 1e-6
 
 
 def test_points_of_several_users_and_more_users_than_declared_are_refused() -> None:

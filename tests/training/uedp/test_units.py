@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -210,6 +211,55 @@ def test_copies_stay_points_or_become_holders(tmp_path: Path) -> None:
     assert shape(read_incidence(run, names())) == {0: (1, 2), 1: (1, 1), 2: (1, 0), 2**32: (1, 1)}
     merged = read_incidence(run, names(), merge=True)
     assert shape(merged) == {2: (1, 0), 2**32: (3, 1)}  # a, b and c hold it, though only c's text is kept
+
+
+PEOPLE = ("Ada", "Bob", "Zed", "Acme", "Mia", "Leo")
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_what_stands_in_any_turn_stands_in_its_conversation(seed: int, tmp_path: Path) -> None:
+    """Read whole, a conversation has its turns' entities, labels and user, wherever a partition ends."""
+    drawn = np.random.default_rng(seed)
+    told = [
+        (
+            f"d{n}",
+            drawn.choice([*"abc"]),
+            [drawn.choice(PEOPLE, drawn.integers(4), replace=False).tolist() for _ in range(turns)],
+        )
+        for n, turns in enumerate(drawn.integers(1, 6, 40))
+    ]
+    rows = [Row(user, " and ".join(turn), document=d) for d, user, turns in told for turn in turns]
+    ids = [(n * 3 // len(rows) << 32) + n for n in range(len(rows))]
+    kinds = {person: f"K{n % 3}" for n, person in enumerate(PEOPLE)}
+    run = write_unit_run(tmp_path / "RUN", rows, names=kinds, ids=ids)
+    whole, single = (read_incidence(run, names(), whole=one) for one in (True, False))
+    assert units_of(single, kinds) == [({row.user}, *_in(row.text, kinds)) for row in rows]
+    assert units_of(whole, kinds) == [
+        ({user}, *_in(" and ".join(" and ".join(turn) for turn in turns), kinds)) for _, user, turns in told
+    ]
+    firsts = [n for n, row in enumerate(rows) if n == 0 or rows[n - 1].document != row.document]
+    assert whole.points.tolist() == [ids[n] for n in firsts]
+    assert whole.priorities.tolist() == [int(single.priorities[n]) for n in firsts]
+    assert len(set(single.priorities.tolist())) == len(rows)
+
+
+def units_of(graph: Incidence, kinds: Mapping[str, str]) -> list[tuple[set[str], set[str], set[str]]]:
+    """Of each point its users, entities and labels by name."""
+    users = {bytes.fromhex(KEY.pseudonym("user", user)): user for user in "abcd"}
+    people = {names().digest(person): person for person in kinds}
+    return [
+        (
+            {users[bytes(graph.user_ids[one])] for one in graph.users.of(row)},
+            {people[bytes(graph.entity_ids[one])] for one in graph.entities.of(row)},
+            {graph.label_names[one] for one in graph.labels.of(row)},
+        )
+        for row in range(len(graph))
+    ]
+
+
+def _in(text: str, kinds: Mapping[str, str]) -> tuple[set[str], set[str]]:
+    people = set(text.split()) & set(kinds)
+    return people, {kinds[person] for person in people}
 
 
 def test_copies_whose_holders_are_not_known_cannot_be_merged(tmp_path: Path) -> None:

@@ -39,12 +39,13 @@ TRAINING: dict[str, Any] = {
 
 
 class Row(NamedTuple):
-    """A point: its user, its text, whose names are its entities, its class, and the point it repeats."""
+    """A point: its user, its text, whose names are its entities, its class, what it repeats, its document."""
 
     user: str
     text: str
     kind: str | None = None
     copy_of: int | None = None
+    document: str | None = None
 
 
 ROWS = [
@@ -92,6 +93,7 @@ def write_unit_run(
             partition,
             LABELLED_VAULT if classes else VAULT,
             {name: [""] * len(own) for name in VAULT.names}
+            | {"doc_id": [row.document or "" for _, row in own]}
             | point
             | {"text": [row.text for _, row in own]}
             | kinds,
@@ -101,6 +103,7 @@ def write_unit_run(
             "user": [KEY.pseudonym("user", row.user) for _, row in own],
             "fate": ["private" if row.copy_of is None else "duplicate" for _, row in own],
             "dup_of": [None if row.copy_of == UNKNOWN else row.copy_of for _, row in own],
+            "document": [row.document for _, row in own],
         }
         nothing = {name: [None] * len(own) for name in POINTS.names}
         _write(run.points, partition, POINTS, nothing | point | fates)
