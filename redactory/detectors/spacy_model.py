@@ -6,7 +6,7 @@ import functools
 import importlib.util
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from redactory.foundation.canonical import folder_sha256, hash_of, version_of
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import read_json
+from redactory.foundation.processes import ONE_THREAD
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -33,15 +34,16 @@ def lean_imports() -> Iterator[None]:
     What is imported already stays, and can be imported afterwards.  Nothing is hidden where spaCy's
     packages for transformers are installed.  Other threads should not import PyTorch at the same time.
     """
-    absent = [name for name in _NOT_USED if name not in sys.modules]
-    hidden = [] if any(map(importlib.util.find_spec, _USE_TORCH)) else absent
-    # None in the place of a module is how Python says that it cannot be imported
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]
+    with ONE_THREAD:
+        absent = [name for name in _NOT_USED if name not in sys.modules]
+        hidden = [] if any(map(importlib.util.find_spec, _USE_TORCH)) else absent
+        # None in the place of a module is how Python says that it cannot be imported
+        sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+        try:
+            yield
+        finally:
+            for name in hidden:
+                del sys.modules[name]
 
 
 def lean_spacy() -> ModuleType:
@@ -55,6 +57,21 @@ def lean_spacy() -> ModuleType:
         import spacy
 
     return spacy
+
+
+@contextmanager
+def memory_zone(*pipelines: Language) -> Iterator[None]:
+    """Within it one thread reads with ``pipelines``; what they learn from its texts is given back at the end.
+
+    So memory stays flat.  A thread that reads inside another's zone would lose the words of its own texts.
+    """
+    with ONE_THREAD, ExitStack() as zones:
+        for nlp in pipelines:
+            if nlp.vocab.in_memory_zone:
+                # a signal or log handler that reads while its own thread does
+                raise RuntimeError("this pipeline is reading already")
+            zones.enter_context(nlp.memory_zone())
+        yield
 
 
 # Loading a spaCy pipeline from what is installed, and naming it by its content.

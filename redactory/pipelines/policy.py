@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -24,6 +25,7 @@ from redactory.detectors import (
 )
 from redactory.foundation.canonical import hash_of
 from redactory.foundation.errors import ConfigurationError, InputError, listed
+from redactory.foundation.processes import ONE_THREAD
 from redactory.pipelines.config import Config, ReleaseSettings
 from redactory.pipelines.loading import Given, load_config, load_for_texts
 from redactory.pipelines.release_log import check_released
@@ -94,6 +96,10 @@ class Policy:
     A text is cut into data points as :func:`redactory.curate` cuts a document (``segment.mode``), and each
     point is judged by itself, or with its document (``release.by``).  The results are those of a curation
     with the same configuration.  The engines are loaded on first use, which takes seconds: keep the object.
+
+    Threads may share one policy, and several policies: engines read for one thread at a time.  A policy can
+    be copied and pickled, for processes that are spawned, joblib, Spark or Ray: its configuration travels,
+    and each process loads the engines once, from its own files.  Where those may differ, compare ``hash``.
     """
 
     def __init__(self, config: Given | None = None, detector: TextDetector | None = None) -> None:
@@ -102,7 +108,8 @@ class Policy:
         ``detector`` replaces the configured engines.  ``ConfigurationError`` for a mistake in it.
         """
         self._config = config if isinstance(config, Config) else load_for_texts(config)
-        self._given = detector
+        self._given = self._detector = detector
+        self._name = secrets.token_hex(16)
         cut = segmenter(self._config.segment)
         self._cut = of_parts(cut) if self._config.input.has_parts else cut
 
@@ -127,7 +134,7 @@ class Policy:
 
     def load_engines(self) -> None:
         """Load the engines now, which takes seconds; else the first text does."""
-        _ = self._detector
+        self._loaded()
 
     def scan(self, text: str) -> list[Hit]:
         """What is found in ``text``, in text order; ``InputError`` where a part of it cannot be processed."""
@@ -175,7 +182,7 @@ class Policy:
         remaining = _each_a_text(texts)
         while batch := list(islice(remaining, _AT_ONCE)):
             cut = [self._cut(text) for text in batch]
-            detections = self._detector.detect([segment.text for own in cut for segment in own])
+            detections = self._loaded().detect([segment.text for own in cut for segment in own])
             for own in cut:
                 yield list(_points(own, *self._judged([segment.text for segment in own], detections)))
 
@@ -189,9 +196,14 @@ class Policy:
         fates = [route(text, one) for text, one in zip(texts, found, strict=True)]
         return found, together(fates) if own.by == "document" else fates
 
-    @cached_property
-    def _detector(self) -> TextDetector:
-        return Detector(self._config.detect) if self._given is None else self._given
+    def _loaded(self) -> TextDetector:
+        with ONE_THREAD:
+            if self._detector is None:
+                self._detector = Detector(self._config.detect)
+            return self._detector
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _copied, (self._name, type(self), self._config, self._given)
 
     def _readable(self, texts: Iterable[str]) -> Iterator[tuple[str, list[Point]]]:
         """Each text with its points; ``InputError`` for the first one with a point that was not processed."""
@@ -204,6 +216,22 @@ class Policy:
                     "what is in it: split() says which data points of it are quarantined"
                 )
             yield text, points
+
+
+_COPIES: dict[str, Policy] = {}
+_MOST_COPIES = 4
+"""Policies that came into a process as copies: a pool sends one along with each task."""
+
+
+def _copied(name: str, kind: type[Policy], config: Config, detector: TextDetector | None) -> Policy:
+    """The copy of the policy ``name`` in this process, made when the first one comes."""
+    with ONE_THREAD:
+        policy = _COPIES.pop(name, None) or kind(config, detector)
+        policy._name = name
+        _COPIES[name] = policy  # the last one that was asked for is the last to go
+        for old in list(_COPIES)[:-_MOST_COPIES]:
+            del _COPIES[old]
+        return policy
 
 
 def _each_a_text(texts: Iterable[str]) -> Iterator[str]:
