@@ -27,6 +27,7 @@ from redactory.detectors.spacy_model import (
     meta_of,
     model_folder,
     versions,
+    with_quick_suffixes,
 )
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError
@@ -207,6 +208,8 @@ def _analyzer(settings: PresidioSettings) -> AnalyzerEngine:
             provider = AnalyzerEngineProvider(analyzer_engine_conf_file=settings.configuration)
             provider.configuration = configuration
             analyzer = provider.create_engine()
+            for nlp in filter(None, analyzer.nlp_engine.nlp.values()):
+                with_quick_suffixes(nlp)
     except Exception as error:
         raise ConfigurationError(
             f"{_KEY}: Presidio cannot make an analyzer of {settings.configuration} ({type(error).__name__})"

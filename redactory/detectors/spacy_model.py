@@ -59,6 +59,30 @@ def lean_spacy() -> ModuleType:
     return spacy
 
 
+_TAIL, _CONTEXT = 64, 16
+"""Code points at the end of a long word in which a suffix is looked for, and those that are only context."""
+
+
+def with_quick_suffixes(nlp: Language) -> Language:
+    """``nlp``, whose tokenizer looks for a suffix at the end of a word alone, where one must be.
+
+    It looks from the beginning, again for each suffix that it takes off: the square of a long word's length.
+    """
+    tokenizer: Any = nlp.tokenizer
+    search = tokenizer.suffix_search
+
+    def found_at_end(word: str) -> Any:
+        if len(word) > 2 * _TAIL:
+            found = search(word[-_TAIL:])
+            if found is None or found.start() >= _CONTEXT:
+                return found
+        return search(word)
+
+    if search is not None:
+        tokenizer.suffix_search = found_at_end
+    return nlp
+
+
 @contextmanager
 def memory_zone(*pipelines: Language) -> Iterator[None]:
     """Within it one thread reads with ``pipelines``; what they learn from its texts is given back at the end.
@@ -90,8 +114,7 @@ def load_pipeline(model: str, speech: bool = False) -> Language:
     """
     spacy: Any = lean_spacy()
     if model.startswith(BLANK_PREFIX):
-        blank: Language = spacy.blank(model.removeprefix(BLANK_PREFIX))
-        return blank
+        return with_quick_suffixes(spacy.blank(model.removeprefix(BLANK_PREFIX)))
     folder = model_folder(model)
     components = spacy.util.load_config(folder / "config.cfg").get("components", {})
     used = {"ner"} | (SPEECH if speech else set())
@@ -99,8 +122,9 @@ def load_pipeline(model: str, speech: bool = False) -> Language:
     if any("Listener" in str(components.get(name, {}).get("model")) for name in used):
         used |= _EMBEDDINGS
     try:
-        pipeline: Language = spacy.load(folder, exclude=[name for name in components if name not in used])
-        return pipeline
+        return with_quick_suffixes(
+            spacy.load(folder, exclude=[name for name in components if name not in used])
+        )
     except Exception as error:
         problem = type(error).__name__
         raise ConfigurationError(f"detect.spacy.model: '{model}' cannot be loaded ({problem})") from None
