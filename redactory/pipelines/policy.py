@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, tee
@@ -45,7 +45,7 @@ from redactory.redaction.known import know
 from redactory.redaction.shards import schema_of
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 Side = Literal["public", "private", "quarantined"]
 PolicyName = Literal["strict", "conservative"]
@@ -342,36 +342,62 @@ def _read(run: RunFolder, side: str) -> DataFrame:
 
 
 def redact_frame(
-    frame: DataFrame, columns: Sequence[str] = ("text",), config: Given | Policy | None = None
+    frame: DataFrame, columns: Hashable | Iterable[Hashable] = "text", config: Given | Policy | None = None
 ) -> DataFrame:
     """A copy of ``frame`` with every hit of the strict policy in the texts of ``columns`` masked.
 
+    ``columns`` is the name of a column, of whatever type, or several names.  The index and the other columns
+    stay as they are, and so does the type of a column; of a categorical one only the categories that occur.
     ``config`` is a configuration or a :class:`redactory.Policy`, whose engines are then loaded once; the
     default configuration without one.  Each distinct text is looked at once; a missing value stays missing.
     ``ConfigurationError`` for a column that is missing or there twice, ``InputError`` for a value that is no
     text and for a text that cannot be processed: what nobody looked at is not handed on.
     """
-    names = (columns,) if isinstance(columns, str) else tuple(columns)
+    if not hasattr(frame, "isetitem"):
+        fix = "; pass series.to_frame('text')" if hasattr(frame, "to_frame") else ""
+        raise InputError(f"expected a DataFrame of pandas, got {type(frame).__name__}{fix}")
+    there: list[Any] = frame.columns.tolist()
+    names: list[Any] = [columns]
+    # a tuple is one name where a column has it
+    if isinstance(columns, Iterable) and not isinstance(columns, str | bytes) and columns not in there:
+        names = list(columns)
+    if not names:
+        raise ConfigurationError("columns: name at least one column")
     for name in names:
-        if list(frame.columns).count(name) != 1:
-            raise ConfigurationError(
-                f"columns: '{name}' must be a column of the frame, once; there are {listed(frame.columns)}"
-            )
+        if there.count(name) != 1:
+            known = f"there are {listed(map(repr, there))}" if there else "there is none"
+            raise ConfigurationError(f"columns: {name!r} must be a column of the frame, once; {known}")
     policy = config if isinstance(config, Policy) else Policy.load(config)
-    return wordless("a frame was redacted", _redacted, frame, names, policy)
+    return wordless("a frame was redacted", _redacted, frame, [there.index(name) for name in names], policy)
 
 
-def _redacted(frame: DataFrame, columns: Sequence[str], policy: Policy) -> DataFrame:
+def _redacted(frame: DataFrame, places: Sequence[int], policy: Policy) -> DataFrame:
     texts: dict[str, str] = {}
-    for name in columns:
-        for row, (value, missing) in enumerate(zip(frame[name], frame[name].isna(), strict=True)):
+    for place in places:
+        column = frame.iloc[:, place]
+        for row, (value, missing) in enumerate(zip(column, column.isna(), strict=True)):
             if not missing and not isinstance(value, str):
-                raise InputError(f"column '{name}', row {row}: text is needed")
+                raise InputError(f"column {frame.columns.tolist()[place]!r}, row {row}: text is needed")
             if not missing:
                 texts[value] = value
     texts = dict(zip(texts, policy.redact_many(texts), strict=True))
+    masked: Any = frame.copy()
+    for place in places:
+        masked.isetitem(place, _masked(frame.iloc[:, place], texts))
+    return masked
 
-    def masked(value: Any) -> Any:
-        return texts[value] if isinstance(value, str) else value
 
-    return frame.assign(**{name: frame[name].map(masked) for name in columns})
+def _masked(column: Series, texts: Mapping[str, str]) -> Series:
+    """The values of ``column`` with what ``texts`` makes of each, as a column of the same type."""
+    from pandas import CategoricalDtype, Series
+
+    values = [texts[value] if isinstance(value, str) else value for value in column]
+    if not any(isinstance(value, str) for value in values):
+        return column
+    kind = column.dtype
+    if isinstance(kind, CategoricalDtype):
+        # a category that no row has would stay as it was written
+        occurring = {*values}
+        kept = [masked for one in kind.categories if (masked := texts.get(one)) in occurring]
+        kind = CategoricalDtype(list(dict.fromkeys(kept)), kind.ordered)
+    return Series(values, column.index, kind)
