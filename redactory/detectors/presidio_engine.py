@@ -208,7 +208,8 @@ def _analyzer(settings: PresidioSettings) -> AnalyzerEngine:
             provider = AnalyzerEngineProvider(analyzer_engine_conf_file=settings.configuration)
             provider.configuration = configuration
             analyzer = provider.create_engine()
-            for nlp in filter(None, analyzer.nlp_engine.nlp.values()):
+            engine: Any = analyzer.nlp_engine
+            for nlp in filter(None, engine.nlp.values()):
                 with_quick_suffixes(nlp)
     except Exception as error:
         raise ConfigurationError(

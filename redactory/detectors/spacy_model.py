@@ -91,7 +91,8 @@ def memory_zone(*pipelines: Language) -> Iterator[None]:
     """
     with ONE_THREAD, ExitStack() as zones:
         for nlp in pipelines:
-            if nlp.vocab.in_memory_zone:
+            vocab: Any = nlp.vocab
+            if vocab.in_memory_zone:
                 # a signal or log handler that reads while its own thread does
                 raise RuntimeError("this pipeline is reading already")
             zones.enter_context(nlp.memory_zone())

@@ -381,9 +381,10 @@ def _redacted(frame: DataFrame, places: Sequence[int], policy: Policy) -> DataFr
             if not missing:
                 texts[value] = value
     texts = dict(zip(texts, policy.redact_many(texts), strict=True))
-    masked: Any = frame.copy()
+    masked = frame.copy()
     for place in places:
-        masked.isetitem(place, _masked(frame.iloc[:, place], texts))
+        values: Any = _masked(frame.iloc[:, place], texts)
+        masked.isetitem(place, values)
     return masked
 
 
