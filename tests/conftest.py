@@ -6,6 +6,7 @@ import functools
 import gc
 import os
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -89,6 +90,15 @@ def _no_network() -> Iterator[None]:
     patch.setattr(socket, "getaddrinfo", local_only)
     yield
     patch.undo()
+
+
+@pytest.fixture
+def many_switches() -> Iterator[None]:
+    """Threads take turns a hundred times as often: what one leaves half done, another one meets."""
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(5e-5)
+    yield
+    sys.setswitchinterval(interval)
 
 
 @pytest.fixture(scope="session")

@@ -27,11 +27,21 @@ class Words:
     """Cuts texts into words; ``token`` (the mask) is one word wherever it stands."""
 
     def __init__(self, token: str) -> None:
-        self._pattern = re.compile(rf"{re.escape(token.casefold())}|[{_ALONE}]|[^\W{_ALONE}]+")
+        self._token = token.casefold()
+        self._pattern = re.compile(rf"{re.escape(self._token)}|[{_ALONE}]|[^\W{_ALONE}]+")
 
     def of(self, text: str) -> list[str]:
         """The words of ``text`` in order, case folded; a text of punctuation alone has none."""
         return self._pattern.findall(text.casefold())
+
+    def compared(self, text: str) -> list[str]:
+        """The words that tell whether ``text`` is a near-duplicate: of one that is masked by half, all as one.
+
+        What is left of it says little of what was there: texts in a language that the engines do not know
+        would all be alike.  One of punctuation alone is one word, too.  A function of ``text`` alone.
+        """
+        words = self.of(text)
+        return words if 2 * words.count(self._token) < len(words) else [f"\x00{text}"]
 
     def folded(self, text: str) -> str:
         """The local key of rule S2: case, compatible characters, punctuation, white space and digits folded.
@@ -62,8 +72,8 @@ class Shingler:
     """Texts into sets of shingles of ``length`` words.
 
     A word is hashed by keyed BLAKE2b, a shingle mixes its words' hashes, so that nobody without the key
-    can look a word or a shingle up.  A text of fewer words is one shingle, and one of punctuation alone is
-    itself: they are near-duplicates of nothing but the same words, or the same punctuation.
+    can look a word or a shingle up.  A text of fewer words is one shingle, a near-duplicate of nothing but
+    the same words; one of punctuation alone, or of which half the words are masked, of nothing but itself.
     """
 
     def __init__(self, key: DigestKey, length: int, words: Words) -> None:
@@ -76,7 +86,7 @@ class Shingler:
         flat: list[int] = []
         lengths = np.empty(len(texts), np.int64)
         for number, text in enumerate(texts):
-            words = self._words.of(text) or [f"\x00{text}"]
+            words = self._words.compared(text)
             for word in words:
                 if (value := known.get(word)) is None:
                     value = known[word] = self._hash(word)

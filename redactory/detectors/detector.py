@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -25,7 +24,9 @@ from redactory.detectors.policy import policies_of
 from redactory.detectors.settings import DetectSettings, kind_of, kinds_of
 
 WINDOW, OVERLAP = 4_000, 256
-"""Most code points that an engine sees at once, and those that neighbouring windows share."""
+"""Most code points of one window of a text, and those that neighbouring windows share."""
+TOGETHER = 2 * WINDOW
+"""Most code points that an engine sees at once: a model needs 12 KB for each, whatever text it lies in."""
 _SENTENCE_END = re.compile(r"(?:[.!?…][\"'”’)\]]*|\n)\s+")
 _SPACE = re.compile(r"\s+")
 
@@ -64,8 +65,7 @@ class Detector:
 
     def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
         """One detection a text, in order, a batch at a time."""
-        texts = iter(texts)
-        while batch := list(itertools.islice(texts, self._settings.batch_size)):
+        for batch in _batches(texts, self._settings.batch_size):
             for text, reading in zip(batch, self.read(batch), strict=True):
                 yield self.decide(text, reading)
 
@@ -83,9 +83,8 @@ class Detector:
         fitting = [text for text in batch if len(text) <= self._settings.max_chars]
         places = [list(windows(text, WINDOW, OVERLAP)) for text in fitting]
         pieces = [text[start:end] for text, own in zip(fitting, places, strict=True) for start, end in own]
-        size = self._settings.batch_size
         # one long text is many pieces: the engines see no more than a batch of them at once
-        parts = (pieces[start : start + size] for start in range(0, len(pieces), size))
+        parts = _batches(pieces, self._settings.batch_size)
         readings = (reading for part in parts for reading in _read_all(self._windowed, part))
         wholes = _read_all(self._whole, fitting)
         found = (
@@ -114,6 +113,20 @@ class Detector:
         if self._settings.profile == "code":
             reading = reading_of_code(text, reading)
         return self.strict.opened(reading, self._public) if self._public else reading
+
+
+def _batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:
+    """``texts`` in order, at most ``size`` at once and, but for one alone, ``TOGETHER`` code points."""
+    batch: list[str] = []
+    chars = 0
+    for text in texts:
+        if batch and (len(batch) == size or chars + len(text) > TOGETHER):
+            yield batch
+            batch, chars = [], 0
+        batch.append(text)
+        chars += len(text)
+    if batch:
+        yield batch
 
 
 def windows(text: str, chars: int, overlap: int) -> Iterator[tuple[int, int]]:

@@ -103,6 +103,7 @@ class Engine(Protocol):
     """Reads texts; the reading of a text is a function of that text alone, never of its batch.
 
     An engine that raises is asked again for each text alone, and a text it cannot read alone has failed.
+    Threads share it: what it keeps while it reads is kept under ``ONE_THREAD``.
     It is made of its section of the settings and the language; ``identity`` and ``finds`` load nothing.
     """
 

@@ -21,7 +21,6 @@ import operator
 import os
 import re
 import sys
-import threading
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, entry_points
@@ -32,6 +31,7 @@ from redactory.detectors.engine import ENGINE_ERROR, Finds, Plain, Reading, Span
 from redactory.detectors.settings import KNOWN_LABELS, kind_of
 from redactory.foundation.canonical import file_sha256, folder_sha256, version_of
 from redactory.foundation.errors import ConfigurationError, RedactoryError
+from redactory.foundation.processes import ONE_THREAD
 
 GROUP = "redactory.engines"
 PROBES = (
@@ -267,14 +267,11 @@ def _refused(name: str, why: str, error: Exception | None = None) -> Configurati
 # Nothing that foreign code logs or prints is seen: it may quote what it reads.
 
 
-_LOCK = threading.RLock()
-
-
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
     """No log record, no warning and nothing printed within; one thread at a time, since these are all of
     the process's."""
-    with _LOCK, open(os.devnull, "w") as nowhere, warnings.catch_warnings():
+    with ONE_THREAD, open(os.devnull, "w") as nowhere, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         level = logging.root.manager.disable
         logging.disable(sys.maxsize)

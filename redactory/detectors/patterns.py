@@ -31,7 +31,7 @@ from redactory.detectors.recognizers import (
     shipped,
 )
 from redactory.detectors.settings import AUTO, PatternSettings
-from redactory.detectors.spacy_model import lean_imports, lean_spacy
+from redactory.detectors.spacy_model import lean_imports, lean_spacy, with_quick_suffixes
 from redactory.detectors.triggers import ALWAYS, MANY, Gate, Lexicon, Traits, Trigger
 from redactory.foundation.canonical import file_sha256, version_of
 
@@ -381,7 +381,7 @@ def blank(language: str) -> Language:
         nlp: Language = spacy.blank(language)
     except ImportError:
         nlp = spacy.blank("xx")
-    return nlp
+    return with_quick_suffixes(nlp)
 
 
 # The engine of pattern recognizers: Presidio's, ours, and those of the configuration.

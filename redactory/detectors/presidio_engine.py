@@ -11,7 +11,6 @@ import copy
 import difflib
 import functools
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +20,15 @@ from redactory.detectors.engine import ENGINE_ERROR, TIMEOUT, Finds, Reading, Sp
 from redactory.detectors.external import quiet, with_doubts
 from redactory.detectors.patterns import VERSIONED, listen, stay_offline, timeouts
 from redactory.detectors.settings import KNOWN_LABELS, PresidioSettings
-from redactory.detectors.spacy_model import identify, lean_imports, meta_of, model_folder, versions
+from redactory.detectors.spacy_model import (
+    identify,
+    lean_imports,
+    memory_zone,
+    meta_of,
+    model_folder,
+    versions,
+    with_quick_suffixes,
+)
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError
 
@@ -71,10 +78,7 @@ class PresidioEngine:
 
     def read(self, texts: Sequence[str]) -> list[Reading]:
         """One reading a text, each a function of that text alone."""
-        with quiet(), ExitStack() as zones:
-            # the zone gives back what the string store learns from these texts: memory stays flat
-            for nlp in filter(None, self._analyzer.nlp_engine.nlp.values()):
-                zones.enter_context(nlp.memory_zone())
+        with quiet(), memory_zone(*filter(None, self._analyzer.nlp_engine.nlp.values())):
             return [self._read(text) for text in texts]
 
     def _read(self, text: str) -> Reading:
@@ -204,6 +208,9 @@ def _analyzer(settings: PresidioSettings) -> AnalyzerEngine:
             provider = AnalyzerEngineProvider(analyzer_engine_conf_file=settings.configuration)
             provider.configuration = configuration
             analyzer = provider.create_engine()
+            engine: Any = analyzer.nlp_engine
+            for nlp in filter(None, engine.nlp.values()):
+                with_quick_suffixes(nlp)
     except Exception as error:
         raise ConfigurationError(
             f"{_KEY}: Presidio cannot make an analyzer of {settings.configuration} ({type(error).__name__})"

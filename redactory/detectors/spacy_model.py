@@ -6,7 +6,7 @@ import functools
 import importlib.util
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from redactory.foundation.canonical import folder_sha256, hash_of, version_of
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import read_json
+from redactory.foundation.processes import ONE_THREAD
 
 if TYPE_CHECKING:
     from spacy.language import Language
@@ -33,15 +34,16 @@ def lean_imports() -> Iterator[None]:
     What is imported already stays, and can be imported afterwards.  Nothing is hidden where spaCy's
     packages for transformers are installed.  Other threads should not import PyTorch at the same time.
     """
-    absent = [name for name in _NOT_USED if name not in sys.modules]
-    hidden = [] if any(map(importlib.util.find_spec, _USE_TORCH)) else absent
-    # None in the place of a module is how Python says that it cannot be imported
-    sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
-    try:
-        yield
-    finally:
-        for name in hidden:
-            del sys.modules[name]
+    with ONE_THREAD:
+        absent = [name for name in _NOT_USED if name not in sys.modules]
+        hidden = [] if any(map(importlib.util.find_spec, _USE_TORCH)) else absent
+        # None in the place of a module is how Python says that it cannot be imported
+        sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
+        try:
+            yield
+        finally:
+            for name in hidden:
+                del sys.modules[name]
 
 
 def lean_spacy() -> ModuleType:
@@ -55,6 +57,46 @@ def lean_spacy() -> ModuleType:
         import spacy
 
     return spacy
+
+
+_TAIL, _CONTEXT = 64, 16
+"""Code points at the end of a long word in which a suffix is looked for, and those that are only context."""
+
+
+def with_quick_suffixes(nlp: Language) -> Language:
+    """``nlp``, whose tokenizer looks for a suffix at the end of a word alone, where one must be.
+
+    It looks from the beginning, again for each suffix that it takes off: the square of a long word's length.
+    """
+    tokenizer: Any = nlp.tokenizer
+    search = tokenizer.suffix_search
+
+    def found_at_end(word: str) -> Any:
+        if len(word) > 2 * _TAIL:
+            found = search(word[-_TAIL:])
+            if found is None or found.start() >= _CONTEXT:
+                return found
+        return search(word)
+
+    if search is not None:
+        tokenizer.suffix_search = found_at_end
+    return nlp
+
+
+@contextmanager
+def memory_zone(*pipelines: Language) -> Iterator[None]:
+    """Within it one thread reads with ``pipelines``; what they learn from its texts is given back at the end.
+
+    So memory stays flat.  A thread that reads inside another's zone would lose the words of its own texts.
+    """
+    with ONE_THREAD, ExitStack() as zones:
+        for nlp in pipelines:
+            vocab: Any = nlp.vocab
+            if vocab.in_memory_zone:
+                # a signal or log handler that reads while its own thread does
+                raise RuntimeError("this pipeline is reading already")
+            zones.enter_context(nlp.memory_zone())
+        yield
 
 
 # Loading a spaCy pipeline from what is installed, and naming it by its content.
@@ -73,8 +115,7 @@ def load_pipeline(model: str, speech: bool = False) -> Language:
     """
     spacy: Any = lean_spacy()
     if model.startswith(BLANK_PREFIX):
-        blank: Language = spacy.blank(model.removeprefix(BLANK_PREFIX))
-        return blank
+        return with_quick_suffixes(spacy.blank(model.removeprefix(BLANK_PREFIX)))
     folder = model_folder(model)
     components = spacy.util.load_config(folder / "config.cfg").get("components", {})
     used = {"ner"} | (SPEECH if speech else set())
@@ -82,8 +123,9 @@ def load_pipeline(model: str, speech: bool = False) -> Language:
     if any("Listener" in str(components.get(name, {}).get("model")) for name in used):
         used |= _EMBEDDINGS
     try:
-        pipeline: Language = spacy.load(folder, exclude=[name for name in components if name not in used])
-        return pipeline
+        return with_quick_suffixes(
+            spacy.load(folder, exclude=[name for name in components if name not in used])
+        )
     except Exception as error:
         problem = type(error).__name__
         raise ConfigurationError(f"detect.spacy.model: '{model}' cannot be loaded ({problem})") from None

@@ -7,14 +7,13 @@ same and keeps P(plain), the softmax weight of the "outside" move, for every tok
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from redactory.detectors.engine import Finds, Plain, Reading, Span, public_spans
 from redactory.detectors.settings import KNOWN_LABELS, SpacySettings, kind_of
-from redactory.detectors.spacy_model import SPEECH, identify, load_pipeline, meta_of, versions
+from redactory.detectors.spacy_model import SPEECH, identify, load_pipeline, memory_zone, meta_of, versions
 from redactory.foundation.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -83,9 +82,7 @@ class SpacyEngine:
         """One reading a text; all documents of the batch are held until it is done."""
         if not self.nlp.pipeline:
             return [Reading() for _ in texts]
-        # the zone gives back what the string store learns from these texts: memory stays flat
-        zone = getattr(self.nlp, "memory_zone", nullcontext)
-        with zone():
+        with memory_zone(self.nlp):
             docs = [self.nlp.make_doc(text) for text in texts]
             for pipe in self._before:
                 docs = list(pipe.pipe(docs, batch_size=len(docs)))

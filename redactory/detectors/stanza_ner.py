@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, Finds, Plain, Reading, Span, public_spans
 from redactory.detectors.settings import KNOWN_LABELS, StanzaSettings, kind_of
-from redactory.detectors.spacy_model import lean_spacy
+from redactory.detectors.spacy_model import lean_spacy, memory_zone, with_quick_suffixes
 from redactory.detectors.torch_reading import closed_reading, folder_identity, silence
 from redactory.foundation.errors import ConfigurationError
 
@@ -264,8 +264,7 @@ class StanzaEngine:
 
     def read(self, texts: Sequence[str]) -> list[Reading]:
         """One reading a text, each a function of that text alone."""
-        # the zone gives back what spaCy's string store learns from these texts
-        with closed_reading(), self._nlp.memory_zone():
+        with closed_reading(), memory_zone(self._nlp):
             return [self._read(text) for text in texts]
 
     def _read(self, text: str) -> Reading:
@@ -343,8 +342,7 @@ def _spans(line: Sequence[Word], tags: Sequence[str], outside: Sequence[float]) 
 def _tokenizer(language: str) -> Language:
     spacy: Any = lean_spacy()
     try:
-        nlp: Language = spacy.blank(language)
-        return nlp
+        return with_quick_suffixes(spacy.blank(language))
     except ImportError:
         raise ConfigurationError(
             f"detect.language: spaCy has no tokenizer for '{language}' here, and the Stanza engine needs it"

@@ -14,6 +14,7 @@ from typing import Any
 
 from redactory.foundation.canonical import folder_sha256, version_of
 from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.processes import ONE_THREAD
 
 _LOGGERS = ("stanza", "transformers", "tokenizers", "torch")
 _NOTHING = logging.CRITICAL + 1
@@ -23,34 +24,36 @@ _NOTHING = logging.CRITICAL + 1
 def closed_reading() -> Iterator[None]:
     """Within it a model's output depends on its input alone, and no log record or warning can quote it.
 
-    One thread, because the order of a float sum depends on how many there are.  Everything is put back
-    afterwards.
+    One thread of torch, because the order of a float sum depends on how many there are; one thread that
+    reads, since this is of the whole process, and what a model computes beside its tags is kept in it.
+    Everything is put back afterwards.
     """
     import torch
 
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.inference_mode(), silence():
-            yield
-    finally:
-        torch.set_num_threads(threads)
+    with silence():
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
+            with torch.inference_mode():
+                yield
+        finally:
+            torch.set_num_threads(threads)
 
 
 @contextlib.contextmanager
 def silence() -> Iterator[None]:
-    """No log record and no warning from the model libraries within."""
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(_NOTHING)
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+    """No log record and no warning from the model libraries within; one thread at a time."""
+    with ONE_THREAD, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loggers = [logging.getLogger(name) for name in _LOGGERS]
+        levels = [logger.level for logger in loggers]
+        for logger in loggers:
+            logger.setLevel(_NOTHING)
+        try:
             yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
 
 
 def folder_identity(key: str, folder: str | Path, holds: str, *packages: str) -> dict[str, Any]:

@@ -1,4 +1,7 @@
-"""No core dumps: a process that crashes would leave its memory, and so the corpus, in a file."""
+"""Processes and threads: no core dumps, workers that end with their parent, one thread inside the engines.
+
+A process that crashes with a core dump would leave its memory, and so the corpus, in a file.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,21 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any
+
+ONE_THREAD = threading.RLock()
+"""Held while an engine loads or reads, and while loggers, warnings or imports are changed for it.
+
+Engines keep state between the steps of one text, and those switches are of the whole process.  One lock for
+all of them costs nothing: engines that read side by side are no faster, Python runs one thread at a time.
+"""
+if hasattr(os, "register_at_fork"):
+    # a child that is forked while another thread reads would get engines in the middle of a text, and a lock
+    # that nobody opens
+    os.register_at_fork(
+        before=ONE_THREAD.acquire,
+        after_in_parent=ONE_THREAD.release,
+        after_in_child=ONE_THREAD.release,
+    )
 
 
 def forbid_core_dumps() -> None:

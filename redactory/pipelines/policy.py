@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import secrets
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice, tee
@@ -24,6 +25,7 @@ from redactory.detectors import (
 )
 from redactory.foundation.canonical import hash_of
 from redactory.foundation.errors import ConfigurationError, InputError, listed
+from redactory.foundation.processes import ONE_THREAD
 from redactory.pipelines.config import Config, ReleaseSettings
 from redactory.pipelines.loading import Given, load_config, load_for_texts
 from redactory.pipelines.release_log import check_released
@@ -43,7 +45,7 @@ from redactory.redaction.known import know
 from redactory.redaction.shards import schema_of
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 Side = Literal["public", "private", "quarantined"]
 PolicyName = Literal["strict", "conservative"]
@@ -94,6 +96,10 @@ class Policy:
     A text is cut into data points as :func:`redactory.curate` cuts a document (``segment.mode``), and each
     point is judged by itself, or with its document (``release.by``).  The results are those of a curation
     with the same configuration.  The engines are loaded on first use, which takes seconds: keep the object.
+
+    Threads may share one policy, and several policies: engines read for one thread at a time.  A policy can
+    be copied and pickled, for processes that are spawned, joblib, Spark or Ray: its configuration travels,
+    and each process loads the engines once, from its own files.  Where those may differ, compare ``hash``.
     """
 
     def __init__(self, config: Given | None = None, detector: TextDetector | None = None) -> None:
@@ -102,7 +108,8 @@ class Policy:
         ``detector`` replaces the configured engines.  ``ConfigurationError`` for a mistake in it.
         """
         self._config = config if isinstance(config, Config) else load_for_texts(config)
-        self._given = detector
+        self._given = self._detector = detector
+        self._name = secrets.token_hex(16)
         cut = segmenter(self._config.segment)
         self._cut = of_parts(cut) if self._config.input.has_parts else cut
 
@@ -127,7 +134,7 @@ class Policy:
 
     def load_engines(self) -> None:
         """Load the engines now, which takes seconds; else the first text does."""
-        _ = self._detector
+        self._loaded()
 
     def scan(self, text: str) -> list[Hit]:
         """What is found in ``text``, in text order; ``InputError`` where a part of it cannot be processed."""
@@ -175,7 +182,7 @@ class Policy:
         remaining = _each_a_text(texts)
         while batch := list(islice(remaining, _AT_ONCE)):
             cut = [self._cut(text) for text in batch]
-            detections = self._detector.detect([segment.text for own in cut for segment in own])
+            detections = self._loaded().detect([segment.text for own in cut for segment in own])
             for own in cut:
                 yield list(_points(own, *self._judged([segment.text for segment in own], detections)))
 
@@ -189,9 +196,14 @@ class Policy:
         fates = [route(text, one) for text, one in zip(texts, found, strict=True)]
         return found, together(fates) if own.by == "document" else fates
 
-    @cached_property
-    def _detector(self) -> TextDetector:
-        return Detector(self._config.detect) if self._given is None else self._given
+    def _loaded(self) -> TextDetector:
+        with ONE_THREAD:
+            if self._detector is None:
+                self._detector = Detector(self._config.detect)
+            return self._detector
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _copied, (self._name, type(self), self._config, self._given)
 
     def _readable(self, texts: Iterable[str]) -> Iterator[tuple[str, list[Point]]]:
         """Each text with its points; ``InputError`` for the first one with a point that was not processed."""
@@ -204,6 +216,22 @@ class Policy:
                     "what is in it: split() says which data points of it are quarantined"
                 )
             yield text, points
+
+
+_COPIES: dict[str, Policy] = {}
+_MOST_COPIES = 4
+"""Policies that came into a process as copies: a pool sends one along with each task."""
+
+
+def _copied(name: str, kind: type[Policy], config: Config, detector: TextDetector | None) -> Policy:
+    """The copy of the policy ``name`` in this process, made when the first one comes."""
+    with ONE_THREAD:
+        policy = _COPIES.pop(name, None) or kind(config, detector)
+        policy._name = name
+        _COPIES[name] = policy  # the last one that was asked for is the last to go
+        for old in list(_COPIES)[:-_MOST_COPIES]:
+            del _COPIES[old]
+        return policy
 
 
 def _each_a_text(texts: Iterable[str]) -> Iterator[str]:
@@ -314,36 +342,63 @@ def _read(run: RunFolder, side: str) -> DataFrame:
 
 
 def redact_frame(
-    frame: DataFrame, columns: Sequence[str] = ("text",), config: Given | Policy | None = None
+    frame: DataFrame, columns: Hashable | Iterable[Hashable] = "text", config: Given | Policy | None = None
 ) -> DataFrame:
     """A copy of ``frame`` with every hit of the strict policy in the texts of ``columns`` masked.
 
+    ``columns`` is the name of a column, of whatever type, or several names.  The index and the other columns
+    stay as they are, and so does the type of a column; of a categorical one only the categories that occur.
     ``config`` is a configuration or a :class:`redactory.Policy`, whose engines are then loaded once; the
     default configuration without one.  Each distinct text is looked at once; a missing value stays missing.
     ``ConfigurationError`` for a column that is missing or there twice, ``InputError`` for a value that is no
     text and for a text that cannot be processed: what nobody looked at is not handed on.
     """
-    names = (columns,) if isinstance(columns, str) else tuple(columns)
+    if not hasattr(frame, "isetitem"):
+        fix = "; pass series.to_frame('text')" if hasattr(frame, "to_frame") else ""
+        raise InputError(f"expected a DataFrame of pandas, got {type(frame).__name__}{fix}")
+    there: list[Any] = frame.columns.tolist()
+    names: list[Any] = [columns]
+    # a tuple is one name where a column has it
+    if isinstance(columns, Iterable) and not isinstance(columns, str | bytes) and columns not in there:
+        names = list(columns)
+    if not names:
+        raise ConfigurationError("columns: name at least one column")
     for name in names:
-        if list(frame.columns).count(name) != 1:
-            raise ConfigurationError(
-                f"columns: '{name}' must be a column of the frame, once; there are {listed(frame.columns)}"
-            )
+        if there.count(name) != 1:
+            known = f"there are {listed(map(repr, there))}" if there else "there is none"
+            raise ConfigurationError(f"columns: {name!r} must be a column of the frame, once; {known}")
     policy = config if isinstance(config, Policy) else Policy.load(config)
-    return wordless("a frame was redacted", _redacted, frame, names, policy)
+    return wordless("a frame was redacted", _redacted, frame, [there.index(name) for name in names], policy)
 
 
-def _redacted(frame: DataFrame, columns: Sequence[str], policy: Policy) -> DataFrame:
+def _redacted(frame: DataFrame, places: Sequence[int], policy: Policy) -> DataFrame:
     texts: dict[str, str] = {}
-    for name in columns:
-        for row, (value, missing) in enumerate(zip(frame[name], frame[name].isna(), strict=True)):
+    for place in places:
+        column = frame.iloc[:, place]
+        for row, (value, missing) in enumerate(zip(column, column.isna(), strict=True)):
             if not missing and not isinstance(value, str):
-                raise InputError(f"column '{name}', row {row}: text is needed")
+                raise InputError(f"column {frame.columns.tolist()[place]!r}, row {row}: text is needed")
             if not missing:
                 texts[value] = value
     texts = dict(zip(texts, policy.redact_many(texts), strict=True))
+    masked = frame.copy()
+    for place in places:
+        values: Any = _masked(frame.iloc[:, place], texts)
+        masked.isetitem(place, values)
+    return masked
 
-    def masked(value: Any) -> Any:
-        return texts[value] if isinstance(value, str) else value
 
-    return frame.assign(**{name: frame[name].map(masked) for name in columns})
+def _masked(column: Series, texts: Mapping[str, str]) -> Series:
+    """The values of ``column`` with what ``texts`` makes of each, as a column of the same type."""
+    from pandas import CategoricalDtype, Series
+
+    values = [texts[value] if isinstance(value, str) else value for value in column]
+    if not any(isinstance(value, str) for value in values):
+        return column
+    kind = column.dtype
+    if isinstance(kind, CategoricalDtype):
+        # a category that no row has would stay as it was written
+        occurring = {*values}
+        kept = [masked for one in kind.categories if (masked := texts.get(one)) in occurring]
+        kind = CategoricalDtype(list(dict.fromkeys(kept)), kind.ordered)
+    return Series(values, column.index, kind)

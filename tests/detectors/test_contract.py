@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import logging
 import random
 import shutil
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from redactory.detectors import DetectSettings, Reading
 from redactory.detectors.classifier.engine import TransformersEngine
 from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, MODELS, engines_of, identities_of
 from redactory.detectors.settings import kind_of
+from redactory.detectors.spacy_model import memory_zone
 from redactory.detectors.stanza_ner import StanzaEngine
 from redactory.foundation.errors import ConfigurationError
 from tests.detectors.support import EMPTY, NASTY, OFF, TEXTS, alone, covered_by
@@ -78,6 +82,35 @@ def test_a_text_is_read_alike_alone_and_in_any_batch(
     some = random.Random(str(order)).sample(range(len(ALL_TEXTS)), 5)
     assert [alone(engine.read([ALL_TEXTS[i]])) for i in some] == [together[i] for i in some]
     assert any(reading.spans for reading in together)
+
+
+@pytest.mark.parametrize("name", ENGINES)
+@pytest.mark.usefixtures("many_switches")
+def test_threads_read_alike_and_leave_the_engine_whole(engines: dict[str, Any], name: str) -> None:
+    """Each thread reads its own texts in small batches, in another order, and some of it fails."""
+    engine = engines[name]
+    texts = [text for text in ALL_TEXTS if len(text) < 300]
+    expected = dict(zip(texts, engine.read(texts), strict=True))
+    state = torch.get_num_threads(), logging.getLogger(name).level, logging.root.manager.disable
+
+    def read(seed: int) -> list[bool]:
+        order = random.Random(seed).sample(texts, len(texts))
+        with contextlib.suppress(Exception):
+            engine.read([order[0], None])
+        batches = [order[start : start + 5] for start in range(0, len(order), 5)]
+        return [engine.read(batch) == [expected[text] for text in batch] for batch in batches]
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(itertools.chain.from_iterable(pool.map(read, range(6))))
+    assert engine.read(texts) == list(expected.values())
+    assert state == (torch.get_num_threads(), logging.getLogger(name).level, logging.root.manager.disable)
+
+
+def test_a_pipeline_that_reads_does_not_begin_again(engines: dict[str, Any]) -> None:
+    """As a signal or log handler would have it that reads while its own thread does."""
+    with memory_zone(engines["tagger"]._taggers[0]._nlp), pytest.raises(RuntimeError, match="already"):
+        engines["tagger"].read(["Anna"])
+    assert engines["tagger"].read(["Anna lives in Paris"])[0].spans
 
 
 @pytest.mark.parametrize("name", ENGINES)

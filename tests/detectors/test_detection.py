@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import random
 import typing
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from redactory.detectors import Detector, DetectSettings, Reading, Span
@@ -29,7 +30,7 @@ from redactory.detectors.engine import (
 )
 from redactory.detectors.policy import policy_hashes
 from redactory.detectors.settings import SpacySettings, TaggerSettings
-from redactory.detectors.spacy_model import lean_spacy, model_folder
+from redactory.detectors.spacy_model import lean_spacy, model_folder, with_quick_suffixes
 from redactory.detectors.spacy_ner import SpacyEngine
 from redactory.detectors.tagger import TaggerEngine
 from redactory.foundation.errors import ConfigurationError
@@ -268,6 +269,102 @@ def test_a_text_in_windows_is_read_the_same_in_any_batch(
     assert detector.read(texts) == expected
     monkeypatch.setattr(DetectSettings, "batch_size", 3)
     assert detector.read(texts) == expected
+
+
+@given(st.lists(st.integers(0, 3 * module.WINDOW), max_size=12), st.integers(1, 5))
+def test_engines_see_few_texts_and_characters_at_once(lengths: list[int], size: int) -> None:
+    """However long the texts are: a model needs thousands of times the memory that they need."""
+    finder = Finder("b")
+    texts = ["a" * length for length in lengths]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(DetectSettings, "batch_size", size)
+        assert len(list(with_engines(finder).detect(iter(texts)))) == len(texts)
+    for batch in finder.batches:
+        assert len(batch) <= size
+        assert len(batch) == 1 or sum(map(len, batch)) <= 2 * module.WINDOW
+    assert max(map(len, itertools.chain(*finder.batches)), default=0) <= module.WINDOW
+    # and no fewer than they may
+    for batch, following in itertools.pairwise(finder.batches if max(lengths, default=0) < module.WINDOW else []):
+        assert len(batch) == size or sum(map(len, [*batch, following[0]])) > 2 * module.WINDOW
+
+
+SENTENCES = "Please send the parcel back to us. It is late again, and nobody knows why. " * 60
+
+
+@given(st.integers(-600, 100), st.sampled_from(["Anna Kowalski", "Robert Miller", "Maria Garcia"]))
+@settings(max_examples=5, deadline=None)
+def test_a_name_at_the_border_of_windows_is_found_as_in_a_short_text(
+    detector: Detector, place: int, name: str
+) -> None:
+    cut = next(windows(SENTENCES, module.WINDOW, module.OVERLAP))[1]
+    place = SENTENCES.rindex(". ", 0, cut + place) + 2
+    said = f"My name is {name} and I live in Paris. "
+    short, long = detector.detect([said, SENTENCES[:place] + said + SENTENCES[place:]])
+    found = {(span.start + place, span.end + place, span.label) for span in short.strict}
+    assert {label for *_, label in found} == {"PERSON", "LOCATION"}
+    assert found <= {span[:3] for span in long.strict}
+
+
+SIGNS = [
+    "😀",
+    "\u200d",
+    "x",
+    "é",
+    "日",
+    "7",
+    "9",
+    ".",
+    "..",
+    "…",
+    "'s",
+    "km",
+    "KM²",
+    "°C",
+    "-",
+    ")",
+    '"',
+    "€",
+    "%",
+    "U",
+]
+
+
+@given(
+    st.sampled_from(["en", "hu", "xx"]),
+    st.lists(st.sampled_from(SIGNS), min_size=1, max_size=4),
+    st.integers(1, 400),
+    st.randoms(),
+)
+@example("en", [".", "x"], 200, random.Random(1))
+@settings(max_examples=25, deadline=None)
+def test_a_long_word_has_the_same_tokens_found_quickly(
+    language: str, signs: list[str], count: int, draw: random.Random
+) -> None:
+    """A tokenizer that looks through the whole word for each suffix takes the square of its length."""
+    text = "".join(draw.choices(signs, k=count)) + signs[0] * count
+    plain, quick = pipelines(language)
+    searched.clear()
+    tokens = [[(t.idx, t.text) for t in nlp.make_doc(text)] for nlp in (plain, quick)]
+    assert tokens[0] == tokens[1]
+    if not {".", ".."} & {*signs}:  # a run of them is one suffix
+        assert sum(searched) <= 129 * (len(text) + 1)
+
+
+searched: list[int] = []
+
+
+@functools.cache
+def pipelines(language: str) -> tuple[Any, Any]:
+    """spaCy's tokenizer as it is, and as we have it, which counts what it looks through."""
+    plain, quick = lean_spacy().blank(language), lean_spacy().blank(language)
+    search = quick.tokenizer.suffix_search
+
+    def counted(word: str) -> Any:
+        searched.append(len(word))
+        return search(word)
+
+    quick.tokenizer.suffix_search = counted
+    return plain, with_quick_suffixes(quick)
 
 
 @pytest.mark.usefixtures("short_windows")

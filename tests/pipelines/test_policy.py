@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
+import copy
 import dataclasses
 import json
+import os
+import pickle
+import signal
+import threading
+import time
+import warnings
+from collections.abc import Callable
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+import cloudpickle
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -16,9 +27,11 @@ from hypothesis import strategies as st
 
 import redactory
 from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.processes import ONE_THREAD
 from redactory.pipelines.curate import curate
 from redactory.pipelines.describe import explain
-from redactory.pipelines.policy import Policy
+from redactory.pipelines.policy import _COPIES, _MOST_COPIES, Policy
+from redactory.redaction import MASK
 from tests.pipelines.support import DigitDetector, write_rows
 
 OFF: dict[str, Any] = {"spacy": None, "tagger": None, "patterns": None}
@@ -266,3 +279,110 @@ def test_a_data_set_is_masked_in_batches() -> None:
     data = datasets.Dataset.from_dict({"id": [1, 2], "text": ["call 55", "hello"]})
     masked = data.map(lambda rows: {"text": list(policy.redact_many(rows["text"]))}, batched=True)
     assert masked.to_list() == [{"id": 1, "text": "call <MASK>"}, {"id": 2, "text": "hello"}]
+
+
+# Threads, processes and copies.
+
+
+SPOKEN = [
+    f"{name} lives at {number} High Street and asked about order {number + 1000}. It is late."
+    for number, name in enumerate(["Quirin Ozols", "Anna Kern", "Zebedee Quark", "Priya Raman", "Søren Holm"])
+]
+TOO_LONG = "so it is " * 40
+
+
+@pytest.fixture(scope="module")
+def spoken() -> Policy:
+    """The default policy, whose engines are models."""
+    return Policy({"detect": {"max_chars": len(TOO_LONG) - 1}, "segment": {"mode": "sentence"}})
+
+
+@pytest.mark.usefixtures("many_switches")
+def test_threads_share_a_policy(spoken: Policy) -> None:
+    """Whatever each of them asks, or has refused, and with a second policy beside it."""
+    other = Policy({"segment": {"mode": "document"}, "detect": {"patterns": None}})
+    frame = pd.DataFrame({"note": SPOKEN})
+
+    def interleaved(policy: Policy) -> Any:
+        masked, hits = policy.redact_many(SPOKEN), policy.scan_many(reversed(SPOKEN))
+        return [(next(masked), next(hits)) for _ in SPOKEN]
+
+    def refused(policy: Policy) -> Any:
+        with pytest.raises(InputError, match="too_long"):
+            policy.redact(TOO_LONG + TOO_LONG)
+        return policy.split(SPOKEN[0])
+
+    asked: list[Callable[[Policy], Any]] = [
+        lambda policy: [policy.redact(text) for text in SPOKEN],
+        lambda policy: policy.scan(" ".join(SPOKEN)),
+        lambda policy: redactory.redact_frame(frame, ["note"], policy)["note"].to_list(),
+        interleaved,
+        refused,
+    ]
+    work = [(one, policy) for policy in (spoken, other) for one in asked if (one, policy) != (refused, other)]
+    expected = [one(policy) for one, policy in work]
+    assert all(MASK in text for text in expected[0])
+
+    async def together() -> list[Any]:
+        return await asyncio.gather(*(asyncio.to_thread(one, policy) for one, policy in work * 3))
+
+    assert asyncio.run(together()) == expected * 3
+    assert [one(policy) for one, policy in work] == expected
+
+
+@pytest.mark.parametrize(
+    "copied",
+    [
+        copy.deepcopy,
+        copy.copy,
+        *(lambda one, module=module: pickle.loads(module.dumps(one)) for module in (pickle, cloudpickle)),
+    ],
+)
+def test_a_policy_can_be_copied_and_loads_nothing_until_it_is_used(copied: Callable[[Any], Any]) -> None:
+    config = {**LISTED, "segment": {"mode": "turn", "speaker": "[A-Z]+:"}, "release": {"by": "document"}}
+    policy = Policy(config)
+    text = "CAPTAIN: Zaphod is here\nCREW: who?"
+    expected, hash_ = policy.split(text), policy.hash
+    other = copied(policy)
+    assert other is not policy
+    assert other._detector is None
+    assert (other.split(text), other.hash) == (expected, hash_)
+    # a pool sends the policy along with each task: its engines are loaded for the first of them alone
+    assert copied(policy) is other
+    assert copied(Policy(config)).redact(text) == policy.redact(text)
+
+
+def test_a_policy_with_a_detector_of_its_own_takes_it_along() -> None:
+    copied = pickle.loads(pickle.dumps(Policy(WHOLE, detector=DigitDetector())))
+    assert copied.redact("call 55") == "call <MASK>"
+
+
+def test_a_process_holds_few_copies() -> None:
+    policies = [Policy(LISTED) for _ in range(_MOST_COPIES + 2)]
+    copies = [copy.copy(policy) for policy in policies]
+    assert len({*map(id, copies)}) == len(policies)
+    assert list(_COPIES.values()) == copies[2:]
+    assert copy.copy(policies[2]) is copies[2]
+    assert list(_COPIES.values()) == [*copies[3:], copies[2]]
+
+
+def test_a_child_that_is_forked_while_a_thread_reads_can_read() -> None:
+    policy, held = Policy(LISTED), threading.Event()
+
+    def hold() -> None:
+        with ONE_THREAD:
+            held.set()
+            time.sleep(0.2)
+
+    reader = threading.Thread(target=hold)
+    reader.start()
+    held.wait()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of Python 3.12: this is what is tried here
+        child = os.fork()
+    if not child:
+        signal.alarm(20)
+        os._exit(0 if policy.redact("Zaphod") == "<MASK>" else 1)
+    reader.join()
+    assert os.waitpid(child, 0)[1] == 0
+    assert policy.redact("Zaphod") == "<MASK>"

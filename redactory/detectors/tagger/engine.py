@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from redactory.detectors.blind import language_of
 from redactory.detectors.engine import LIKELY, SURELY, WEAK, Finds, Plain, Reading, Span, joined
 from redactory.detectors.settings import AUTO, TaggerSettings, kind_of
-from redactory.detectors.spacy_model import lean_spacy, meta_of, versions
+from redactory.detectors.spacy_model import lean_spacy, memory_zone, meta_of, versions, with_quick_suffixes
 from redactory.detectors.tagger.fitting import PLAIN
 from redactory.foundation.canonical import folder_sha256
 from redactory.foundation.errors import ConfigurationError, listed
@@ -92,7 +92,7 @@ class _Tagger:
         spacy = lean_spacy()
         self.languages = _languages(folder)
         try:
-            self._nlp = spacy.load(folder)
+            self._nlp = with_quick_suffixes(spacy.load(folder))
         except Exception as error:
             problem = type(error).__name__
             raise ConfigurationError(
@@ -111,8 +111,7 @@ class _Tagger:
         )
 
     def read(self, texts: Sequence[str]) -> list[Reading]:
-        # the zone gives back what the string store learns from these texts: memory stays flat
-        with self._nlp.memory_zone():
+        with memory_zone(self._nlp):
             docs = [self._nlp.make_doc(text) for text in texts]
             full = [doc for doc in docs if len(doc)]
             scores = iter(self._model.predict(full) if full else ())
