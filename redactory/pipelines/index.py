@@ -210,6 +210,14 @@ def promote_finished(index: IndexFolder) -> None:
         index.promote(entry)
 
 
+def discard_drafts(index: IndexFolder, run: RunFolder) -> None:
+    """Remove what the unfinished ``run`` has written for ``index`` so far."""
+    with index.alone():
+        for draft, path in index.drafts().items():
+            if path == run.root.resolve():
+                index.remove(draft)
+
+
 def is_of(run: RunFolder, entry: Entry) -> bool:
     """Whether ``run`` is finished, and the one that wrote ``entry``."""
     try:
