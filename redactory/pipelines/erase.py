@@ -14,7 +14,13 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from redactory.evaluation.report import figures
-from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
+from redactory.foundation.errors import (
+    CheckFailed,
+    ConfigurationError,
+    RedactoryError,
+    RunStateError,
+    shorten,
+)
 from redactory.foundation.files import leaves, make_private_folder, only_one, read_json, take_away
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.foundation.records import SILENCE, RecordLog, ages
@@ -275,7 +281,7 @@ def purge_run(
     """
     unknown = sorted(set(what) - set(ALL))
     if unknown or not what:
-        wrong = f", not {unknown[0]}" if unknown else ""
+        wrong = f", not {shorten(unknown[0])}" if unknown else ""
         raise ConfigurationError(f"purge one or more of {', '.join(ALL)}{wrong}")
     folder = run if isinstance(run, RunFolder) else RunFolder(Path(run))
     if not pending(folder):

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, TextIO, cast
 
 from redactory.detectors.settings import ConservativeSettings, kind_of
 from redactory.foundation.canonical import hash_of
-from redactory.foundation.errors import ConfigurationError, listed, some
+from redactory.foundation.errors import ConfigurationError, listed, shorten, some
 from redactory.foundation.files import make_folder
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.processes import process_pool
@@ -210,7 +210,7 @@ class _Copy:
         if rows and (wrong or not (fields.paths or self.redaction.columns)):
             what = "say with --text where the text is"
             if wrong:
-                what = f"there is no field '{wrong[0]}'{_meant(wrong[0], rows)}"
+                what = f"there is no field '{shorten(wrong[0])}'{_meant(wrong[0], rows)}"
             told = [name for name in seen if shown(name, seen, len(rows)) == name] or ["others in every row"]
             named = [name for name in told if self._is_nameable(name)]
             # a schema was written on purpose; a first line, or keys, may be rows of data
