@@ -24,7 +24,7 @@ from prefect.states import Failed
 import redactory
 from redactory.flows import prefect_flows
 from redactory.flows.prefect_flows import kept_run, say_how_it_ended
-from redactory.flows.prefect_tasks import worker_processes
+from redactory.flows.prefect_tasks import RETRY_SECONDS, quiet_task, worker_processes
 from redactory.flows.schedule import (
     Schedule,
     deploy,
@@ -34,7 +34,7 @@ from redactory.flows.schedule import (
     prefect_flows as flows_of,
 )
 from redactory.flows.server import folder_of_all, one_folder_a_run, place_of
-from redactory.foundation.errors import ConfigurationError, SealedError
+from redactory.foundation.errors import ConfigurationError, RedactoryError, SealedError
 from redactory.foundation.progress import StageReport
 from redactory.pipelines.loading import load_config
 from redactory.redaction import RunFolder
@@ -209,6 +209,23 @@ def test_what_fails_before_there_is_a_run_folder_is_told_without_its_words(
         prefect_flows.curate.fn("nightly.yaml")
     assert "words" not in str(told.value)
     assert told.value.__context__ is None
+
+
+def test_only_what_may_pass_by_itself_is_tried_again() -> None:
+    """Our own refusals stay as they are, however often they are asked for."""
+    kinds = {SealedError}
+    for kind in kinds.copy() | {RedactoryError}:
+        kinds |= {
+            kind,
+            *kind.__subclasses__(),
+            *(c for one in kind.__subclasses__() for c in one.__subclasses__()),
+        }
+    assert len(kinds) >= 7
+    made = quiet_task("work")(lambda: None)
+    assert made.retries == len(RETRY_SECONDS) == 2
+    for kind in kinds:
+        state = Failed(data=kind.__new__(kind, "a file is wrong"))
+        assert made.retry_condition_fn(made, None, state) is issubclass(kind, SealedError)
 
 
 def test_a_lost_process_is_replaced(tmp_path: Path) -> None:
