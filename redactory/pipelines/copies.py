@@ -33,7 +33,6 @@ from redactory.foundation.files import (
     read_json,
     remove,
     sync,
-    take_away,
     write_json,
     write_text,
 )
@@ -240,7 +239,7 @@ def unfinished(out: str, made: Mapping[str, Any]) -> Iterator[Unfinished]:
     with only_one(work / _LOCK, out):
         _require_free(out)
         yield Unfinished.begun(work, made)
-        take_away(work)
+        remove(work)
 
 
 def _require_ours(work: Path) -> None:

@@ -21,7 +21,7 @@ from redactory.foundation.errors import (
     RunStateError,
     shorten,
 )
-from redactory.foundation.files import leaves, make_private_folder, only_one, read_json, take_away
+from redactory.foundation.files import leaves, make_private_folder, only_one, read_json, remove
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.foundation.records import SILENCE, RecordLog, ages
 from redactory.pipelines.config import Config
@@ -131,7 +131,7 @@ def _discard(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> d
             found = filter(None, (index_of(read_manifest(one)) for one in near))
             for index in {one.root: one for one in found}.values():
                 discard_drafts(index, run)
-            take_away(run.root)
+            remove(run.root)
         # as a run that was begun and has done nothing: it can still be resumed, or rejected
         make_private_folder(run.root)
         make_private_folder(run.state)

@@ -138,8 +138,7 @@ def begin(job: Job, journal: Journal) -> Job:
     for entry in entries:
         entry.check()
     index = OpenIndex(folder, head["id"], pins["token"], entries)
-    for below in (index.draft, *(path for path in index.draft.rglob("*") if path.is_dir())):
-        remove_leftovers(below)
+    remove_leftovers(index.draft, deep=True)
     return dataclasses.replace(job, index=index)
 
 
