@@ -30,6 +30,7 @@ from redactory.foundation.files import (
     make_private_folder,
     only_one,
     read_json,
+    remove,
     remove_leftovers,
     sync,
     write_json,

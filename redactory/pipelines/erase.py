@@ -295,11 +295,15 @@ def _purge(run: RunFolder, what: list[What], by: str | None) -> dict[str, Any]:
         # else a folder that was put back would become the newest release, with whom a takedown took out
         check_newest(run)
         before = read_manifest(run).get("purged", [])
-        # of state/ what can hold original text, or quote it, and is no record of the run
         begun = run.begun()
-        state = [p for p in (run.samples, run.orchestrator, *run.tracebacks(), *begun) if p.exists()]
-        # it fills again: each sample that is drawn is another one
-        wanted = [name for name in what if name not in before or (name == "state" and state)]
+        # what lies there besides parts; of state/ what can hold original text, or quote it
+        left = {
+            "vault": _besides_parts(run.vault),
+            "quarantine": _besides_parts(run.quarantine),
+            "state": [p for p in (run.samples, run.orchestrator, *run.tracebacks(), *begun) if p.exists()],
+        }
+        # state/ fills again: each sample that is drawn is another one
+        wanted = [name for name in what if name not in before or left[name]]
         result = {"run": str(run.root), "purged": wanted, "already": [n for n in what if n not in wanted]}
         if not wanted:
             return {**result, "release": None, "bytes": 0}
@@ -308,7 +312,7 @@ def _purge(run: RunFolder, what: list[What], by: str | None) -> dict[str, Any]:
         begin(run)
         gone = [path for name in wanted if name != "state" for path in parts(getattr(run, name))]
         # no training goes on once the run was written anew
-        forget = tuple(state if "state" in wanted else begun)
+        forget = tuple(dict.fromkeys((*(path for name in wanted for path in left[name]), *begun)))
         files = (p for path in (*gone, *forget) for p in (path.rglob("*") if path.is_dir() else [path]))
         size = sum(path.stat().st_size for path in files if path.is_file())
         change = Change(
@@ -320,6 +324,10 @@ def _purge(run: RunFolder, what: list[What], by: str | None) -> dict[str, Any]:
             forget=forget,
         )
         return {**result, "release": reissue(run, change), "bytes": size}
+
+
+def _besides_parts(folder: Path) -> list[Path]:
+    return sorted({*folder.iterdir()} - {*parts(folder)}) if folder.is_dir() else []
 
 
 def due(

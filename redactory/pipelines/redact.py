@@ -146,7 +146,13 @@ class _Copy:
         """Every file; the output appears under its name when all of it is there."""
         fields = [self._fields(source) for source in sources]
         made = {"policy": self.hash, "settings": hash_of(_portable(self.settings))}
-        with unfinished(out, made) as work, _finder(self.settings, workers) as find:
+        written = self.redaction.model_dump(mode="json")
+        with (
+            unfinished(out, sources, made, written) as work,
+            _finder(self.settings, workers) as find,
+        ):
+            if (done := work.finished(out)) is not None:
+                return done
             for number, (source, own) in enumerate(zip(sources, fields, strict=True)):
                 # what is written of a PDF file is text
                 name = source.name + ".txt" * (source.format == "pdf") if inside else ""
@@ -175,7 +181,7 @@ class _Copy:
             with work.quarantine.open("a", encoding="utf-8") as notes:
                 notes.writelines(noted(name, 0, reason) for name, reason in self.not_copied.items())
             if out != PIPE:
-                work.publish(out)
+                work.finish(out, self._summary())
         return self._summary()
 
     def _summary(self) -> dict[str, Any]:
