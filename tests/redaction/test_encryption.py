@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hmac
 import json
 import multiprocessing
 import os
@@ -336,6 +337,13 @@ def test_a_secret_file_is_refused_like_a_part(
     run.data_key.unlink()
     with pytest.raises(RunStateError, match="data key is gone"):
         read_secret(path)
+
+
+@given(st.binary(min_size=16, max_size=40), st.sampled_from(["name", "wrap", "file", "fingerprint"]))
+def test_each_purpose_has_a_subkey_of_its_own_by_rfc_5869(secret: bytes, purpose: str) -> None:
+    extracted = hmac.digest(bytes(32), secret, "sha256")
+    expected = hmac.digest(extracted, f"redactory/encryption/{purpose}".encode() + b"\x01", "sha256")
+    assert encryption.derived(secret, purpose) == expected
 
 
 # ------------------------------------------------------------------------------------- nonces

@@ -261,6 +261,28 @@ def test_a_person_is_erased_from_a_job_with_runs_that_did_not_end(
     assert job.released() == Counter(["one", "a v ZYX", "b v ZYX"])
 
 
+_DONE_IN_A_JOB: dict[str, Callable[[Job], Any]] = {
+    "nightly": Job.night,
+    "takedown": lambda job: redactory.takedown([job.job.root], user_ids=["nobody"]),
+    "purge": lambda job: redactory.purge(next(job.job.root.glob("20*")), ["vault"]),
+    "reject": lambda job: redactory.reject_release(next(job.job.root.glob("20*")), "ann", "no"),
+}
+
+
+@pytest.mark.parametrize("what", _DONE_IN_A_JOB)
+def test_what_a_killed_process_left_in_a_job_goes_with_the_next_command(job: Job, what: str) -> None:
+    job.write("a.jsonl", "one")
+    job.run()
+    left = [job.job.own / ".tmp-3-metrics.prom", job.job.root / ".tmp-4-2026-01-01" / "vault" / "part"]
+    for path in left:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("one")
+    (job.job.root / ".tmp-5-latest").symlink_to("nowhere")
+    _DONE_IN_A_JOB[what](job)
+    assert not list(job.job.root.glob(".tmp-*"))
+    assert not list(job.job.own.glob(".tmp-*"))
+
+
 def test_only_work_that_was_never_a_run_is_discarded(job: Job) -> None:
     job.write("a.jsonl", "one")
     run = job.run()
