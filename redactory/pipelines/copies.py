@@ -133,6 +133,11 @@ def require_apart(given: str, out: str) -> None:
         raise ConfigurationError(f"--out: {out} lies in the input: give a place outside of it")
     if not place.absolute().parent.is_dir():
         raise ConfigurationError(f"--out: the folder {place.parent} is not there: make it first")
+    if not os.access(place.absolute().parent, os.W_OK | os.X_OK):
+        raise ConfigurationError(
+            f"--out: nothing can be written in the folder {place.parent}: it is closed to this user, or its "
+            "file system is mounted read-only; give another place"
+        )
 
 
 def _require_free(out: str) -> None:

@@ -24,6 +24,7 @@ from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key
 from redactory.foundation.records import RecordLog
 from redactory.pipelines.copies import PIPE, located, packed, require_apart, sources_of, unfinished
 from redactory.pipelines.fields import Fields
+from redactory.pipelines.readers import Source
 from redactory.pipelines.readers.shape import Row
 from redactory.pipelines.readers.shape_documents import shape_of
 from redactory.pipelines.sealed import wordless
@@ -76,10 +77,15 @@ class Vault:
 
     @classmethod
     def read(cls, path: Path) -> Vault:
-        """``InputError`` where the file is not a vault, or was written with another key."""
+        """``InputError`` where the file is not a vault, or was written with another key.
+
+        ``ConfigurationError`` where no key is configured.
+        """
+        variables = f"{ENCRYPTION_VARIABLE}_FILE (or {ENCRYPTION_VARIABLE})"
+        key = _key(f"{path.name} is encrypted: set {variables} to the key that it was written with")
         try:
             data = path.read_bytes()
-            return cls(**json.loads(AESGCM(_key()).decrypt(data[:_NONCE], data[_NONCE:], b"redactory vault")))
+            return cls(**json.loads(AESGCM(key).decrypt(data[:_NONCE], data[_NONCE:], b"redactory vault")))
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}") from None
         except (InvalidTag, ValueError):
@@ -88,12 +94,11 @@ class Vault:
             ) from None
 
 
-def _key() -> bytes:
+def _key(missing: str = "") -> bytes:
     secret = load_encryption_key()
     if secret is None:
-        raise ConfigurationError(
-            f"a vault is encrypted: set {ENCRYPTION_VARIABLE} (redactory keys new encryption)"
-        )
+        new = f"set {ENCRYPTION_VARIABLE}_FILE (redactory keys new encryption FILE makes a key)"
+        raise ConfigurationError(missing or f"a vault is encrypted: {new}")
     return hmac.digest(secret, b"redactory/vault", "sha256")
 
 
@@ -109,18 +114,21 @@ def unmask(given: str | Path, out: str | Path, vault: str | Path, *, format_: st
         raise ConfigurationError("--out: values come back on this machine alone: give a file or a folder")
     require_apart(given, str(out))
     sources, inside = sources_of(given, format_)
-    rows, counts, target = 0, Counter[str](), str(out)
-    with unfinished(target, sources, {"vault": os.path.abspath(vault)}) as work:
-        if (done := work.finished(target)) is not None:
+    return wordless("values were put back", _put_back, sources, inside, str(out), known, Path(vault))
+
+
+def _put_back(sources: list[Source], inside: bool, out: str, known: Vault, vault: Path) -> dict[str, Any]:
+    rows, counts = 0, Counter[str]()
+    with unfinished(out, sources, {"vault": os.path.abspath(vault)}) as work:
+        if (done := work.finished(out)) is not None:
             return done
         for source in sources:
             own = work.staged / source.name if inside else work.staged
             make_folder(own.parent)
-            name = source.name if inside else Path(out).name
-            one = wordless("a file was unmasked", _unmask, source, own, name, known, Path(vault))
+            one = _unmask(source, own, source.name if inside else Path(out).name, known, vault)
             rows, counts = rows + one["rows"], counts + Counter(one["unmasked"])
         summary = _summary(rows, counts)
-        wordless("a copy was given its name", work.finish, target, summary)
+        work.finish(out, summary)
     return summary
 
 
@@ -134,7 +142,7 @@ def _summary(rows: int, counts: Counter[str]) -> dict[str, Any]:
     }
 
 
-def _unmask(source: Any, target: Path, name: str, vault: Vault, place: Path) -> dict[str, Any]:
+def _unmask(source: Source, target: Path, name: str, vault: Vault, place: Path) -> dict[str, Any]:
     counts: Counter[str] = Counter()
     rows = 0
 
