@@ -18,7 +18,6 @@ from __future__ import annotations
 import datetime
 import re
 import secrets
-import shutil
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ from redactory.foundation.files import (
     make_private_folder,
     only_one,
     read_json,
+    remove,
     remove_leftovers,
     sync,
     write_json,
@@ -198,7 +198,7 @@ class IndexFolder:
 
     def _empty_removed(self) -> None:
         for folder in self._removed.iterdir():
-            shutil.rmtree(folder)
+            remove(folder)
 
 
 def _entry(folder: Path) -> Entry:

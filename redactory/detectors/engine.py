@@ -10,7 +10,7 @@ from itertools import groupby
 from typing import Any, Literal, NamedTuple, Protocol
 
 from redactory.detectors.settings import DetectSettings, kind_of, kinds_of
-from redactory.foundation.errors import ConfigurationError, listed
+from redactory.foundation.errors import ConfigurationError, listed, shorten
 
 TOO_LONG, TIMEOUT, ENGINE_ERROR, MISALIGNED = "too_long", "pattern_timeout", "engine_error", "misaligned"
 """Reason codes of texts that could not be processed."""
@@ -176,8 +176,9 @@ def _open(settings: DetectSettings, loaded: Mapping[str, Engine]) -> None:
     kinds = kinds_of(settings.public_labels)
     known = {label for _, part in finds_of(settings, _ENGINES.keys() - {"lists"}) for label in part.labels}
     if unknown := [label for label in settings.public_labels if kind_of(label) not in kinds_of(known)]:
+        wrong = listed(map(shorten, unknown), "or")
         raise ConfigurationError(
-            f"detect.public_labels: no engine of this configuration finds {listed(unknown, 'or')}; they find "
+            f"detect.public_labels: no engine of this configuration finds {wrong}; they find "
             f"{listed(sorted(known))}"
         )
     for name, engine in loaded.items():

@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 from redactory.detectors.engine import ENGINE_ERROR, Finds, Plain, Reading, Span
 from redactory.detectors.settings import KNOWN_LABELS, kind_of
 from redactory.foundation.canonical import file_sha256, folder_sha256, version_of
-from redactory.foundation.errors import ConfigurationError, RedactoryError
+from redactory.foundation.errors import ConfigurationError, RedactoryError, shorten
 from redactory.foundation.processes import ONE_THREAD
 
 GROUP = "redactory.engines"
@@ -246,7 +246,7 @@ def _code(kind: type[Any]) -> Path:
 def _given(name: str, option: str, path: Any) -> str:
     if not isinstance(path, str) or not Path(path).exists():
         raise ConfigurationError(
-            f"detect.engines.{name}.{option}: there is no such file or folder; give its path"
+            f"detect.engines.{name}.{shorten(option)}: there is no such file or folder; give its path"
         )
     return _content(Path(path))
 

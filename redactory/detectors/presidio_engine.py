@@ -30,7 +30,7 @@ from redactory.detectors.spacy_model import (
     with_quick_suffixes,
 )
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.errors import ConfigurationError, shorten
 
 if TYPE_CHECKING:
     from presidio_analyzer import AnalyzerEngine
@@ -154,8 +154,8 @@ def _configuration(settings: PresidioSettings) -> dict[str, Any]:
         ) from None
     if name not in _NLP:
         raise ConfigurationError(
-            f"{_KEY}: {file}: the NLP engine '{name}' is none of {', '.join(_NLP)}; stanza and transformers "
-            "are engines of their own, detect.stanza and detect.transformers"
+            f"{_KEY}: {file}: the NLP engine '{shorten(name)}' is none of {', '.join(_NLP)}; stanza and "
+            "transformers are engines of their own, detect.stanza and detect.transformers"
         )
     for one, model in zip(models, named, strict=True):
         one["model_name"] = str(model_folder(model)) if name != "no_op" else ""
@@ -178,7 +178,7 @@ def _refuse_models(file: Path, entries: Iterable[Any]) -> None:
         if kind is None and given.get("type") == "predefined":
             near = difflib.get_close_matches(name, dir(predefined), n=1)
             raise ConfigurationError(
-                f"{where}the installed Presidio has no '{name}'"
+                f"{where}the installed Presidio has no '{shorten(name)}'"
                 + (f"; did you mean '{near[0]}'?" if near else "")
             )
         if isinstance(kind, type) and not issubclass(kind, _kinds()):

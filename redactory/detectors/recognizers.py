@@ -29,7 +29,7 @@ from redactory.detectors.rules import words_of as ordinary_words
 from redactory.detectors.settings import AUTO, DEFAULT_RECOGNIZERS, CustomRecognizer, PatternSettings
 from redactory.detectors.spacy_model import lean_imports
 from redactory.detectors.triggers import ALWAYS, Trigger, words_of
-from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.errors import ConfigurationError, shorten
 from redactory.foundation.settings import Settings, plainly
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ def predefined_recognizers(names: Iterable[str], language: str) -> list[EntityRe
             near = difflib.get_close_matches(name, dir(predefined), n=1)
             meant = f"did you mean '{near[0]}'?" if near else "its documentation lists those that there are"
             raise ConfigurationError(
-                f"detect.patterns.recognizers: the installed Presidio has no '{name}'; {meant}"
+                f"detect.patterns.recognizers: the installed Presidio has no '{shorten(name)}'; {meant}"
             )
         regions = more_regions(language) if name == "PhoneRecognizer" else ()
         own = {"supported_regions": (*recognizer.DEFAULT_SUPPORTED_REGIONS, *regions)} if regions else {}
@@ -277,7 +277,7 @@ def custom_recognizer(settings: CustomRecognizer, language: str) -> EntityRecogn
     with lean_imports():
         from presidio_analyzer import Pattern, PatternRecognizer
 
-    key = f"detect.patterns.custom: '{settings.name}'"
+    key = f"detect.patterns.custom: '{shorten(settings.name)}'"
     if not settings.patterns:
         raise ConfigurationError(f"{key} has no patterns; words that are always hits go to detect.lists.deny")
     patterns = []
@@ -314,11 +314,11 @@ def file_recognizers(file: str, language: str) -> list[EntityRecognizer]:
     made: list[EntityRecognizer] = []
     for number, entry in enumerate(document["recognizers"], 1):
         name = entry.get("name") if isinstance(entry, dict) else entry
-        where = f"detect.patterns.files: {file}, recognizer {number} ('{name}')"
+        where = f"detect.patterns.files: {file}, recognizer {number} ('{shorten(name)}')"
         try:
             _Entry.model_validate(entry if isinstance(entry, dict) else {})
         except ValidationError as error:
-            wrong = (f"{'.'.join(map(str, one['loc']))}: {plainly(one)}" for one in error.errors())
+            wrong = (f"{'.'.join(map(shorten, one['loc']))}: {plainly(one)}" for one in error.errors())
             raise ConfigurationError(f"{where}: {'; '.join(wrong)}") from None
         try:
             # a name alone stands for a recognizer of Presidio's

@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, JsonValue, PositiveInt, field_validator, model_validator
 
-from redactory.foundation.errors import ConfigurationError, listed
+from redactory.foundation.errors import ConfigurationError, listed, shorten
 from redactory.foundation.files import write_json
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.settings import Record, Settings
@@ -294,7 +294,9 @@ class CustomRecognizer(Settings):
     @classmethod
     def _like_all_labels(cls, value: str) -> str:
         if not re.fullmatch("[A-Z][A-Z0-9_]*", value):
-            raise ValueError(f"'{value}' is not a label: use capitals, digits and _, like CUSTOMER_NUMBER")
+            raise ValueError(
+                f"'{shorten(value)}' is not a label: use capitals, digits and _, like CUSTOMER_NUMBER"
+            )
         return value
 
 

@@ -14,7 +14,7 @@ import typer
 import redactory
 from redactory.flows import evaluate_commands, job_commands, log, run_commands, show  # noqa: F401
 from redactory.flows.options import app
-from redactory.foundation.errors import RedactoryError
+from redactory.foundation.errors import RedactoryError, shorten
 from redactory.foundation.processes import forbid_core_dumps
 
 _INTERRUPTED, _STOPPED = 130, 128 + signal.SIGTERM
@@ -78,6 +78,10 @@ def _how_to_go_on() -> str:
 def _usage(error: Any) -> str:
     """What is wrong with the command line, and where the right form stands."""
     what = str(error.format_message()).strip().rstrip(".")
+    # what was typed in a wrong place can be a secret, and who runs this for others keeps what it prints
+    for typed in sys.argv[1:]:
+        for part in typed.lstrip("-").split("=", 1):
+            what = what.replace(part, shorten(part))
     for theirs, ours in _WORDS.items():
         what = what.replace(theirs, ours)
     command = error.ctx.command_path if error.ctx is not None else "redactory"

@@ -26,7 +26,7 @@ from redactory.detectors import policy_hashes
 from redactory.detectors.settings import DetectSettings
 from redactory.foundation import errors
 from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError, SealedError
-from redactory.foundation.files import make_private_folder, staged, take_away, write_text
+from redactory.foundation.files import make_private_folder, remove, staged, write_text
 from redactory.foundation.keys import SECURE, check_wire
 from redactory.foundation.processes import forbid_core_dumps
 from redactory.foundation.progress import StageReport
@@ -139,7 +139,7 @@ def on_dask(dask: str, config: Config, run: RunFolder) -> Iterator[Workers]:
                     raise ConfigurationError(lacks)
             yield Workers(client, terms)
     finally:
-        take_away(own)
+        remove(own)
         with suppress(OSError):
             run.cluster.rmdir()
 
@@ -254,7 +254,7 @@ def sending(workers: Workers, task: Task) -> Iterator[Callable[[int], Any]]:
     try:
         yield send
     finally:
-        take_away(staging)
+        remove(staging)
 
 
 def _anywhere(task: Task) -> tuple[Job, Task]:

@@ -40,7 +40,7 @@ def nightly(
 
 @command(
     "schedule: config workers dask",
-    cron=option("When to run, like '0 2 * * *'; without it, only on request.", str),
+    cron=option("When to run, like '0 2 * * *' or @daily; without it, only on request.", str),
     timezone=option("Time zone of the schedule and of {date}.", str, "UTC"),
     out=option(
         "Where runs go: {start} and {date} stand for when a run was due; without them each run gets a folder "

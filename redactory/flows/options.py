@@ -20,7 +20,7 @@ import typer.core
 from typer.models import ArgumentInfo, OptionInfo
 
 from redactory.flows.show import Shown, show, shown_progress
-from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.errors import ConfigurationError, InputError, shorten
 
 
 @dataclass(frozen=True)
@@ -207,9 +207,9 @@ def settings_of(given: list[str] | None) -> dict[str, Any]:
         try:
             found[key] = float(Fraction(value)) if _NUMBER.fullmatch(value) else yaml.safe_load(value)
         except ZeroDivisionError:
-            raise ConfigurationError(f"--set: the value of {key} divides by zero") from None
+            raise ConfigurationError(f"--set: the value of {shorten(key)} divides by zero") from None
         except yaml.YAMLError:
-            raise ConfigurationError(f"--set: the value of {key} is not YAML") from None
+            raise ConfigurationError(f"--set: the value of {shorten(key)} is not YAML") from None
     return found
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
@@ -27,7 +28,7 @@ from redactory.flows.server import (
     unset_empty,
     zone_of,
 )
-from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.errors import ConfigurationError, RunStateError, shorten, some
 from redactory.foundation.files import make_private_folder
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress
@@ -35,6 +36,17 @@ from redactory.pipelines.loading import load_config
 from redactory.pipelines.output_folder import check_output
 from redactory.redaction import RunFolder
 
+_FIELDS = "five fields: minute, hour, day, month and weekday, like '0 2 * * *'"
+_NAMED = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+"""The names that cron(8) has for schedules.  Prefect's parser reads a sixth field, as seconds."""
 Work = Literal["curate", "run", "nightly"]
 """What a scheduled job does at each time: the flow of that name in :mod:`redactory.flows.prefect_flows`."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -90,18 +102,27 @@ class Schedule:
         }
 
     def check_cron(self) -> None:
-        """``ConfigurationError`` where Prefect cannot read the schedule; it is imported for that."""
-        from prefect.client.schemas.schedules import CronSchedule
+        """``ConfigurationError`` where Prefect finds no time at which it is due; it is imported for that."""
+        from prefect.server.schemas.schedules import CronSchedule
 
         if self.cron is None:
             return
         try:
-            CronSchedule(cron=self.cron, timezone=self.timezone)
+            asyncio.run(CronSchedule(cron=self.cron, timezone=self.timezone).get_dates(1))
         except ValueError:
             raise ConfigurationError(
-                f"--cron: '{self.cron}' is not a schedule; write minute, hour, day, month and weekday, "
-                "like '0 2 * * *'"
+                f"--cron: this is not a schedule, or one that never comes due; write {_FIELDS}"
             ) from None
+
+
+def parse_cron(cron: str) -> str:
+    """``cron`` in five fields; ``ConfigurationError`` for another number, and for an unknown @name."""
+    fields = _NAMED.get(cron.strip().lower(), cron).split()
+    if len(fields) != 5 or not cron.isascii():
+        raise ConfigurationError(
+            f"--cron: expected {_FIELDS}, or one of {', '.join(_NAMED)}; got {some(len(fields), 'field')}"
+        )
+    return " ".join(fields)
 
 
 def plan_schedule(
@@ -140,7 +161,8 @@ def plan_schedule(
     name = name or path.stem
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
-            f"--name: '{name}' cannot name a deployment; use letters, digits, '.', '_' and '-' (at most 64)"
+            f"--name: '{shorten(name)}' cannot name a deployment; use letters, digits, '.', '_' and '-' "
+            "(at most 64)"
         )
     place = str(Path(out or settings.output).absolute())
     parameters = {
@@ -152,7 +174,7 @@ def plan_schedule(
         "verify": verify,
         **({"dask": dask} if dask is not None else {}),
     }
-    return Schedule(name, work, cron, timezone, parameters)
+    return Schedule(name, work, None if cron is None else parse_cron(cron), timezone, parameters)
 
 
 # Deployed: registered on a Prefect server of yours, whose workers run it.

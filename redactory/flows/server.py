@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.errors import ConfigurationError, RunStateError, shorten
 from redactory.foundation.files import make_private_folder, write_text
 
 QUIET = {
@@ -199,5 +199,5 @@ def zone_of(timezone: str) -> zoneinfo.ZoneInfo:
         return zoneinfo.ZoneInfo(timezone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         raise ConfigurationError(
-            f"--timezone: '{timezone}' is not a time zone; name one like Europe/Berlin or UTC"
+            f"--timezone: '{shorten(timezone)}' is not a time zone; name one like Europe/Berlin or UTC"
         ) from None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 
@@ -51,6 +52,24 @@ class SealedError(RedactoryError):
 def some(count: int, what: str, many: str | None = None) -> str:
     """``1 point``, ``2,000 points``; ``many`` is the plural where that is not ``what`` with an s."""
     return f"{count:,} {what if count == 1 else many or f'{what}s'}"
+
+
+_WORD = r"(?:[A-Z]?[^\W\d_A-Z]+|[A-Z]+){1,3}"
+_WORDS = re.compile(rf"{_WORD}(?:[_./-]{_WORD}){{0,5}}|{_WORD}(?: {_WORD}){{1,2}}")
+_LONGEST, _SHOWN = 40, 3
+"""Characters of a name that is shown as it is; of one that is not."""
+
+
+def shorten(name: object) -> str:
+    """A name that somebody wrote in a wrong place: as it is where it is words, else how it begins.
+
+    What was pasted there can be a password or a key, and messages go into logs.  A password that is a word
+    cannot be told from a key that is misspelt.
+    """
+    text = str(name)
+    if len(text) <= _LONGEST and (_WORDS.fullmatch(text) or (len(text) <= _SHOWN and text.isprintable())):
+        return text
+    return f"{text[:_SHOWN].encode('unicode_escape').decode()}… ({some(len(text), 'character')})"
 
 
 def listed(things: Iterable[str], last: str = "and") -> str:

@@ -81,23 +81,25 @@ def staged(root: Path, staging: Path) -> Iterator[None]:
         _staged.reset(token)
 
 
-def take_away(folder: Path) -> None:
-    """Remove a folder in one moment for whoever still writes in it, then what is in it."""
-    gone = folder.with_name(f"{TEMPORARY_PREFIX}{secrets.randbits(48)}-{folder.name}")
-    with suppress(FileNotFoundError):
-        folder.rename(gone)
-    if gone.is_symlink():
-        gone.unlink()
-    # a writer that finds its file gone may tidy up after itself at the same time
-    shutil.rmtree(gone, ignore_errors=True)
-
-
 def remove(path: Path) -> None:
-    """Remove a file, a link (never what it leads to) or a whole folder; nothing where nothing is."""
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
+    """Remove a file, a link (never what it leads to) or a whole folder; nothing where nothing is.
+
+    A folder goes in one moment for whoever still writes in it; what a killed removal leaves has a temporary
+    name, and goes with the next :func:`remove_leftovers`.
+    """
+    if path.is_symlink() or not path.is_dir():
         path.unlink(missing_ok=True)
+        return
+    gone = path.with_name(f"{TEMPORARY_PREFIX}{secrets.randbits(48)}-{path.name}")
+    with suppress(FileNotFoundError):
+        path.rename(gone)
+    # a writer that finds its file gone may tidy up after itself at the same time
+    shutil.rmtree(gone, onerror=_unless_gone)
+
+
+def _unless_gone(_: object, __: str, failed: Any) -> None:
+    if not isinstance(failed[1], FileNotFoundError):
+        raise failed[1]
 
 
 def _staging_of(path: Path) -> Path | None:
@@ -105,15 +107,20 @@ def _staging_of(path: Path) -> Path | None:
     return staging if root is not None and path.is_relative_to(root) else None
 
 
-def remove_leftovers(folder: Path, of: str = "*") -> None:
-    """Remove what killed processes left of the files in ``folder`` (those named ``of``, a glob) they wrote.
+def remove_leftovers(folder: Path, of: str = "*", *, but: str = "", deep: bool = False) -> None:
+    """Remove what killed processes left in ``folder``, with ``deep`` also below it, of what they wrote there.
 
-    Nobody else may be writing there.
+    ``of`` and ``but`` are globs of the names that it was to have.  Nobody else may be writing there.
     """
-    for path in folder.glob(f"{TEMPORARY_PREFIX}*"):
+    if not folder.is_dir():
+        return
+    for path in folder.iterdir():
         name = left_of(path.name)
-        if name is not None and fnmatch.fnmatchcase(name, of):
-            remove(path)
+        if name is not None:
+            if fnmatch.fnmatchcase(name, of) and not fnmatch.fnmatchcase(name, but):
+                remove(path)
+        elif deep and path.is_dir() and not path.is_symlink():
+            remove_leftovers(path, of, but=but, deep=True)
 
 
 def left_of(name: str) -> str | None:

@@ -21,7 +21,7 @@ from redactory.dedup import DedupSettings
 from redactory.detectors import DetectSettings, Kind
 from redactory.evaluation.drift import DriftSettings
 from redactory.foundation.canonical import hash_of
-from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.errors import ConfigurationError, shorten
 from redactory.foundation.settings import Settings
 from redactory.pipelines.readers import InputSettings
 from redactory.pipelines.store import is_url
@@ -91,7 +91,9 @@ class Redaction(Settings):
     def _each_a_label_or_what_to_do(cls, value: dict[str, str]) -> dict[str, str]:
         for name, what in value.items():
             if what not in (DROP, KEEP) and not re.fullmatch("[A-Z][A-Z0-9_]*", what):
-                raise ValueError(f"'{name}' needs a label (capitals, digits and _), {DROP} or {KEEP}")
+                raise ValueError(
+                    f"'{shorten(name)}' needs a label (capitals, digits and _), {DROP} or {KEEP}"
+                )
         return value
 
     @property
@@ -356,7 +358,9 @@ def schema(name: str) -> dict[str, Any]:
     """One JSON Schema; ``ConfigurationError`` that names those there are where ``name`` is none of them."""
     found = _schemas()
     if name not in found:
-        raise ConfigurationError(f"there is no schema '{name}'; there are: {', '.join(sorted(found))}")
+        raise ConfigurationError(
+            f"there is no schema '{shorten(name)}'; there are: {', '.join(sorted(found))}"
+        )
     return {"$schema": _DIALECT, **found[name]()}
 
 

@@ -7,6 +7,7 @@ a keyed digest of its texts, so that nothing found in one text is ever applied t
 from __future__ import annotations
 
 import bz2
+import glob
 import gzip
 import hashlib
 import io
@@ -27,13 +28,14 @@ from redactory.foundation.canonical import hash_of
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import (
     PUBLIC_FILE,
+    TEMPORARY_PREFIX,
     left_of,
     make_private_folder,
     only_one,
     read_json,
     remove,
+    remove_leftovers,
     sync,
-    take_away,
     write_json,
     write_text,
 )
@@ -47,7 +49,7 @@ QUARANTINE = ".quarantine.jsonl"
 UNKNOWN_FORMAT, LINK_OUTSIDE = "unknown_format", "link_outside"
 """Why a file in a folder is not copied."""
 _FORMAT = "redactory-copy/1"
-_HEADER, _LOCK = "header.json", "lock"
+_HEADER, _LOCK, _DONE = "header.json", "lock", "done.json"
 
 
 # What is read.
@@ -119,11 +121,23 @@ def require_apart(given: str, out: str) -> None:
     if out == PIPE or is_url(out):
         return
     place = Path(out)
-    _require_free(out)
+    work = _work_of(out)
+    for left in work.parent.glob(f"{TEMPORARY_PREFIX}*-{glob.escape(work.name)}"):
+        # of a call that was killed while it took its own folder away
+        if (left / _DONE).is_file() and not work.exists():
+            left.rename(work)
+    remove_leftovers(work.parent, glob.escape(work.name))
+    if not (work / _DONE).is_file():
+        _require_free(out)
     if given != PIPE and not is_url(given) and place.resolve().is_relative_to(Path(given).resolve()):
         raise ConfigurationError(f"--out: {out} lies in the input: give a place outside of it")
     if not place.absolute().parent.is_dir():
         raise ConfigurationError(f"--out: the folder {place.parent} is not there: make it first")
+    if not os.access(place.absolute().parent, os.W_OK | os.X_OK):
+        raise ConfigurationError(
+            f"--out: nothing can be written in the folder {place.parent}: it is closed to this user, or its "
+            "file system is mounted read-only; give another place"
+        )
 
 
 def _require_free(out: str) -> None:
@@ -136,10 +150,12 @@ class Unfinished:
     """A copy that is being made: the files of it in ``staged``, its quarantine, what was found so far."""
 
     folder: Path
-    salt: bytes
+    of: str
+    """Tells what is copied from any other input."""
+    salt: bytes = b""
 
     @classmethod
-    def begun(cls, folder: Path, made: Mapping[str, Any]) -> Unfinished:
+    def begun(cls, folder: Path, of: str, made: Mapping[str, Any]) -> Unfinished:
         """Go on in ``folder`` where it was ``made`` with the same; begin anew where it was not."""
         header, made = folder / _HEADER, {"format": _FORMAT, **made}
         before = read_json(header) if header.exists() else {}
@@ -147,8 +163,10 @@ class Unfinished:
             remove(folder / "found")
             before = made | {"salt": secrets.token_hex(16)}
             write_json(header, before)
-        begun = cls(folder, bytes.fromhex(before["salt"]))
-        remove(begun.staged)
+        begun = cls(folder, of, bytes.fromhex(before["salt"]))
+        remove_leftovers(folder, deep=True)
+        for left in (begun.staged, folder / _DONE):
+            remove(left)
         begun.quarantine.write_bytes(b"")
         return begun
 
@@ -161,6 +179,23 @@ class Unfinished:
     def quarantine(self) -> Path:
         """The list of the rows that are left out."""
         return self.folder / "quarantine.jsonl"
+
+    def finish(self, out: str, summary: dict[str, Any]) -> None:
+        """:meth:`publish`; a call that comes after one that was killed just behind it finds ``summary``."""
+        place = self.staged.stat().st_ino if self.staged.exists() else None
+        write_json(
+            self.folder / _DONE, {"format": _FORMAT, "of": self.of, "place": place, "summary": summary}
+        )
+        self.publish(out)
+
+    def finished(self, out: str) -> dict[str, Any] | None:
+        """The summary of the copy at ``out`` where the call that made it was killed at its end, or None."""
+        done = self.folder / _DONE
+        if not done.is_file() or self.staged.exists() or not os.path.lexists(out):
+            return None
+        kept = read_json(done)
+        is_it = kept["of"] == self.of and kept["place"] == os.lstat(out).st_ino
+        return cast(dict[str, Any], kept["summary"]) if is_it else None
 
     def chunk(self, file: int, number: int, texts: Sequence[str]) -> Chunk:
         """The place of what was found in these texts, chunk ``number`` of a file."""
@@ -224,34 +259,46 @@ class Chunk:
 
 
 @contextmanager
-def unfinished(out: str, made: Mapping[str, Any]) -> Iterator[Unfinished]:
-    """A copy that is made with ``made``: beside ``out`` and for one call alone, so that the next goes on.
+def unfinished(
+    out: str, sources: Sequence[Source], made: Mapping[str, Any], written: Any = None
+) -> Iterator[Unfinished]:
+    """A copy of ``sources``, found with ``made`` and ``written`` so: beside ``out``, for one call alone.
 
-    It is gone once the copy is finished.  ``ConfigurationError`` where something else lies in its place,
-    ``RunStateError`` where another call has it.
+    The next call goes on with what was found, or learns that the copy is whole.  It is gone once the copy is
+    finished.  ``ConfigurationError`` where something else lies in its place, ``RunStateError`` where another
+    call has it.
     """
     if out == PIPE or is_url(out):
         with tempfile.TemporaryDirectory(prefix="redactory-") as folder:
-            yield Unfinished.begun(Path(folder), made)
+            yield Unfinished.begun(Path(folder), "", made)
         return
-    work = Path(f"{out.rstrip('/')}.unfinished").absolute()
+    work, of = _work_of(out), hash_of([dict(made), written, *([one.url, one.size()] for one in sources)])
     _require_ours(work)
     make_private_folder(work)
     with only_one(work / _LOCK, out):
-        _require_free(out)
-        yield Unfinished.begun(work, made)
-        take_away(work)
+        left = Unfinished(work, of)
+        if left.finished(out) is None:
+            _require_free(out)
+            left = Unfinished.begun(work, of, made)
+        yield left
+        for path in (work / "found", left.quarantine, work):
+            remove(path)
+
+
+def _work_of(out: str) -> Path:
+    return Path(f"{out.rstrip('/')}.unfinished").absolute()
 
 
 def _require_ours(work: Path) -> None:
     """``ConfigurationError`` where a folder is there that no copy was begun in: it would be lost."""
     if not os.path.lexists(work):
         return
+    marks = (work / _HEADER, work / _DONE)
     try:
         # a call that was killed at its very beginning left no header
         is_bare = all(path.name == _LOCK or left_of(path.name) == _HEADER for path in work.iterdir())
-        is_ours = is_bare or read_json(work / _HEADER)["format"] == _FORMAT
-    except (OSError, ValueError, TypeError, KeyError):
+        is_ours = is_bare or read_json(next(filter(Path.exists, marks)))["format"] == _FORMAT
+    except (OSError, ValueError, TypeError, KeyError, StopIteration):
         is_ours = False
     if work.is_symlink() or not is_ours:
         raise ConfigurationError(

@@ -14,8 +14,14 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from redactory.evaluation.report import figures
-from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
-from redactory.foundation.files import read_json
+from redactory.foundation.errors import (
+    CheckFailed,
+    ConfigurationError,
+    RedactoryError,
+    RunStateError,
+    shorten,
+)
+from redactory.foundation.files import leaves, make_private_folder, only_one, read_json, remove
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.foundation.records import SILENCE, RecordLog, ages
 from redactory.pipelines.config import Config
@@ -28,9 +34,9 @@ from redactory.pipelines.erase_points import (
     rejected_rows,
     require_key,
 )
-from redactory.pipelines.index import index_of
+from redactory.pipelines.index import discard_drafts, index_of
 from redactory.pipelines.reissue import Change, alone, alone_in_jobs, begin, pending, reissue
-from redactory.pipelines.release_log import Event, check_newest, history, read_log
+from redactory.pipelines.release_log import Event, check_newest, history, read_log, standings
 from redactory.pipelines.sealed import sealed
 from redactory.redaction import RunFolder, is_finished, parts, read_manifest, require_regular
 from redactory.redaction.folder import JobFolder, runs_in
@@ -52,11 +58,12 @@ def takedown(
     runs has, or ever had.
 
     ``places`` are run folders, or folders of a job, all of whose runs are gone through.  A run from which
-    the person cannot be taken (its key is not the configured one, it is not finished) is a problem, and the
-    others are done all the same; ``ok`` is then False.  With ``dry_run`` nothing is written.  Asked again,
-    what was interrupted is finished, and what is done is read off the release log.  Models are not trained
-    anew: each run lists those that learnt from the person.  ``ConfigurationError`` without an id, or for a
-    place that holds no run.
+    the person cannot be taken (its key is not the configured one) is a problem, and the others are done all
+    the same; ``ok`` is then False.  A run of a job that was cut off loses all that it has done
+    (``discarded``); one of no job is a problem.  With ``dry_run`` nothing is written.  Asked again, what was
+    interrupted is finished, and what is done is read off the release log.  Models are not trained anew: each
+    run lists those that learnt from the person.  ``ConfigurationError`` without an id, or for a place that
+    holds no run.
     """
     person = Person(frozenset(doc_ids), frozenset(user_ids))
     if not person.doc_ids | person.user_ids or "" in person.doc_ids | person.user_ids:
@@ -69,7 +76,10 @@ def takedown(
     with alone_in_jobs(runs):
         for run in runs:
             try:
-                done.append(sealed(run.state, _from_run, run, person, key, dry_run))
+                if not _was_cut_off(run):
+                    done.append(sealed(run.state, _from_run, run, person, key, dry_run))
+                elif any(path not in (run.state, run.lock) for path in leaves(run.root)):
+                    done.append(sealed(run.state, _discard, run, person, key, dry_run))
             except RedactoryError as error:
                 problems.append({"run": str(run.root), "problem": str(error), "exit_code": error.exit_code})
     nowhere = [p for p in person.pseudonyms(key) if all(p in run["unmatched"] for run in done)]
@@ -92,6 +102,48 @@ def _from_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> 
     return _taken_out(run, person, key, dry_run)
 
 
+def _was_cut_off(run: RunFolder) -> bool:
+    """Whether ``run`` is one of a job that never came to its end; ``RunStateError`` for one of no job."""
+    if is_finished(run) or pending(run):
+        return False
+    standing = next(iter(standings(history(run)).values()), None)
+    if standing is None:
+        raise RunStateError(
+            f"{run.root} is not finished: go on with it (redactory curate --resume) and ask again, or remove "
+            "the folder"
+        )
+    if standing.ended is not None:
+        raise RunStateError(
+            f"{run.root} was finished, and {run.success.name} is missing: restore it from a backup"
+        )
+    return True
+
+
+def _discard(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
+    """Remove what a run that was cut off has done: half of its work cannot be searched for a person.
+
+    Whoever resumes it makes it anew from the input, which has to be without the person anyway.
+    """
+    if not dry_run:
+        with only_one(run.lock, str(run.root)):
+            # where its index lies, only the job's finished runs say; a draft counts for nothing
+            near = [one for one in runs_in(run.root.parent) if is_finished(one)]
+            found = filter(None, (index_of(read_manifest(one)) for one in near))
+            for index in {one.root: one for one in found}.values():
+                discard_drafts(index, run)
+            remove(run.root)
+        # as a run that was begun and has done nothing: it can still be resumed, or rejected
+        make_private_folder(run.root)
+        make_private_folder(run.state)
+    return _result(run, unmatched=person.pseudonyms(key), files=["input.path"]) | {"discarded": True}
+
+
+def _result(run: RunFolder, **more: Any) -> dict[str, Any]:
+    """What is said of a run that holds nothing of a person, and ``more``."""
+    none = dict.fromkeys(("points", "documents", "rejected", "unsearched", "lone_documents"), 0)
+    return {"run": str(run.root), **none, "release": None, "already": None, "models": [], **more}
+
+
 def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
     manifest = read_manifest(run)
     require_key(manifest, key)
@@ -103,21 +155,18 @@ def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) ->
     # an id is known that stands in the run, or stood there before an earlier takedown
     known = [*person.among(rejected.ids).pseudonyms(key), *(p for body in before for p in body["persons"])]
     own = {row[kind] for row in points.values() for kind in ("document", "user")}
-    result: dict[str, Any] = {
-        "run": str(run.root),
-        "points": len(points),
-        "documents": len({row["document"] for row in points.values()}),
-        "rejected": rejected.reasons.total(),
-        "unsearched": rejected.unsearched,
-        "lone_documents": lone,
-        "unmatched": [p for p in asked if p not in known and p["pseudonym"] not in own],
+    result = _result(
+        run,
+        points=len(points),
+        documents=len({row["document"] for row in points.values()}),
+        rejected=rejected.reasons.total(),
+        unsearched=rejected.unsearched,
+        lone_documents=lone,
+        unmatched=[p for p in asked if p not in known and p["pseudonym"] not in own],
         # files outside of the run, which may hold the person as well
         # a share is no file
-        "files": [n for n in OWN_FILES if (file := attrgetter(n)(config)) and not isinstance(file, float)],
-        "release": None,
-        "already": None,
-        "models": [],
-    }
+        files=[n for n in OWN_FILES if (file := attrgetter(n)(config)) and not isinstance(file, float)],
+    )
     if not points and not rejected.rows:
         same = [body for body in before if all(one in body["persons"] for one in asked)]
         return result | ({"already": same[-1]["release"], "models": same[-1]["models"]} if same else {})
@@ -232,7 +281,7 @@ def purge_run(
     """
     unknown = sorted(set(what) - set(ALL))
     if unknown or not what:
-        wrong = f", not {unknown[0]}" if unknown else ""
+        wrong = f", not {shorten(unknown[0])}" if unknown else ""
         raise ConfigurationError(f"purge one or more of {', '.join(ALL)}{wrong}")
     folder = run if isinstance(run, RunFolder) else RunFolder(Path(run))
     if not pending(folder):
@@ -246,11 +295,15 @@ def _purge(run: RunFolder, what: list[What], by: str | None) -> dict[str, Any]:
         # else a folder that was put back would become the newest release, with whom a takedown took out
         check_newest(run)
         before = read_manifest(run).get("purged", [])
-        # of state/ what can hold original text, or quote it, and is no record of the run
         begun = run.begun()
-        state = [p for p in (run.samples, run.orchestrator, *run.tracebacks(), *begun) if p.exists()]
-        # it fills again: each sample that is drawn is another one
-        wanted = [name for name in what if name not in before or (name == "state" and state)]
+        # what lies there besides parts; of state/ what can hold original text, or quote it
+        left = {
+            "vault": _besides_parts(run.vault),
+            "quarantine": _besides_parts(run.quarantine),
+            "state": [p for p in (run.samples, run.orchestrator, *run.tracebacks(), *begun) if p.exists()],
+        }
+        # state/ fills again: each sample that is drawn is another one
+        wanted = [name for name in what if name not in before or left[name]]
         result = {"run": str(run.root), "purged": wanted, "already": [n for n in what if n not in wanted]}
         if not wanted:
             return {**result, "release": None, "bytes": 0}
@@ -259,7 +312,7 @@ def _purge(run: RunFolder, what: list[What], by: str | None) -> dict[str, Any]:
         begin(run)
         gone = [path for name in wanted if name != "state" for path in parts(getattr(run, name))]
         # no training goes on once the run was written anew
-        forget = tuple(state if "state" in wanted else begun)
+        forget = tuple(dict.fromkeys((*(path for name in wanted for path in left[name]), *begun)))
         files = (p for path in (*gone, *forget) for p in (path.rglob("*") if path.is_dir() else [path]))
         size = sum(path.stat().st_size for path in files if path.is_file())
         change = Change(
@@ -271,6 +324,10 @@ def _purge(run: RunFolder, what: list[What], by: str | None) -> dict[str, Any]:
             forget=forget,
         )
         return {**result, "release": reissue(run, change), "bytes": size}
+
+
+def _besides_parts(folder: Path) -> list[Path]:
+    return sorted({*folder.iterdir()} - {*parts(folder)}) if folder.is_dir() else []
 
 
 def due(

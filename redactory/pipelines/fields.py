@@ -19,7 +19,7 @@ from json import decoder, scanner
 from typing import Any, Literal
 
 from redactory.foundation.canonical import RepeatedKey, once_each
-from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.errors import ConfigurationError, shorten
 from redactory.redaction.mask import ROLE_MARK, TURN_MARK
 
 EACH = None
@@ -175,8 +175,8 @@ def steps_of(path: str, key: str = "text") -> tuple[Step, ...]:
         position = match.end()
     if position < len(path) or not steps or steps[0] is EACH:
         raise ConfigurationError(
-            f"{key}: '{path}' is not a path: write a column, or keys and lists below one, as in ticket.body "
-            "or messages[*].content"
+            f"{key}: '{shorten(path)}' is not a path: write a column, or keys and lists below one, as in "
+            "ticket.body or messages[*].content"
         )
     return tuple(steps)
 

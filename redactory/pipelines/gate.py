@@ -28,7 +28,6 @@ from redactory.foundation.files import (
     PUBLIC_FILE,
     TEMPORARY_PREFIX,
     make_private_folder,
-    remove_leftovers,
     sync,
     write_json,
     write_text,
@@ -216,7 +215,6 @@ def _point_latest(job: JobFolder) -> None:
     A reader finds the old one or the new, never none.  The job's lock is the caller's to hold.
     """
     before = latest_of(job)
-    remove_leftovers(job.root, job.latest.name)
     temporary = job.root / f"{TEMPORARY_PREFIX}{secrets.randbits(48)}-{job.latest.name}"
     # asked as late as can be: between this and the rename nothing takes time
     run = latest_run(read_log(job))

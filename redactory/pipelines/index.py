@@ -138,8 +138,7 @@ def begin(job: Job, journal: Journal) -> Job:
     for entry in entries:
         entry.check()
     index = OpenIndex(folder, head["id"], pins["token"], entries)
-    for below in (index.draft, *(path for path in index.draft.rglob("*") if path.is_dir())):
-        remove_leftovers(below)
+    remove_leftovers(index.draft, deep=True)
     return dataclasses.replace(job, index=index)
 
 
@@ -208,6 +207,14 @@ def promote_finished(index: IndexFolder) -> None:
     done = [entry for entry in index.pending() if is_of(RunFolder(Path(entry.body["path"])), entry)]
     for entry in sorted(done, key=lambda entry: (entry.body["created"], entry.folder.name)):
         index.promote(entry)
+
+
+def discard_drafts(index: IndexFolder, run: RunFolder) -> None:
+    """Remove what the unfinished ``run`` has written for ``index`` so far."""
+    with index.alone():
+        for draft, path in index.drafts().items():
+            if path == run.root.resolve():
+                index.remove(draft)
 
 
 def is_of(run: RunFolder, entry: Entry) -> bool:

@@ -23,7 +23,7 @@ from redactory.evaluation.utility import accuracy
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.canonical import file_sha256, hash_of
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError, RunStateError
-from redactory.foundation.files import make_private_folder, read_json, take_away, write_json
+from redactory.foundation.files import make_private_folder, read_json, remove, write_json
 from redactory.foundation.keys import forms_of
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.loading import settings_of
@@ -135,7 +135,7 @@ def ldp_train(
             learnt = server.train(progress)
     except BaseException:
         # nobody but this process sent there: what failed is begun anew in the same place
-        take_away(folder)
+        remove(folder)
         raise
     users = len({example.user for example in examples})
     return {"service": str(folder), "users": users, **learnt, "guarantee": card}

@@ -13,7 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from redactory.detectors.tagger import DEFAULT
-from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.errors import ConfigurationError, shorten
 from redactory.foundation.settings import Settings, plainly, sections_of
 from redactory.pipelines.config import Config
 from redactory.pipelines.readers.files import endings
@@ -34,7 +34,7 @@ class _OnceEach(yaml.SafeLoader):
             if not isinstance(key, yaml.ScalarNode):
                 problem = "a list or a mapping stands where a key is needed; look for brackets and '?'"
             elif key.value in seen:
-                problem = f"the key '{key.value}' is given twice; keep one of them"
+                problem = f"the key '{shorten(key.value)}' is given twice; keep one of them"
             if problem:
                 raise yaml.constructor.ConstructorError(problem=problem, problem_mark=key.start_mark)
             seen.add(key.value)
@@ -218,7 +218,10 @@ def _explain(error: Any) -> str:
     unions = ("function-", "literal[", "lax-or-strict[", "float")
     loc = [str(part) for part in error["loc"] if part != "[key]" and not str(part).startswith(unions)]
     parts = [part for n, part in enumerate(loc) if not (part in KINDS and n and loc[n - 1] == "model")]
-    key, sections = ".".join(parts) or "configuration", tuple(part for part in parts if not part.isdigit())
+    known = {name for path in _all_keys() for name in path}
+    shown = (part if part.isdigit() or part in known else shorten(part) for part in parts)
+    key = ".".join(shown) or "configuration"
+    sections = tuple(part for part in parts if not part.isdigit())
     if error["type"] == "extra_forbidden":
         return f"{key}: no such key; {_meant(sections)}"
     if error["type"] == "missing":
@@ -270,7 +273,7 @@ def settings_of(kind: type[S], given: Mapping[str, Any] | S | None) -> S:
         return kind.model_validate(nested(dict(given or {})))
     except ValidationError as error:
         problems = (
-            f"{'.'.join(map(str, one['loc'])) or 'settings'}: {plainly(one)}"
+            f"{'.'.join(map(shorten, one['loc'])) or 'settings'}: {plainly(one)}"
             for one in error.errors(include_input=False, include_url=False)
         )
         raise ConfigurationError("; ".join(problems)) from None

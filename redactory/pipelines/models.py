@@ -6,7 +6,7 @@ import importlib.util
 from collections.abc import Mapping
 from typing import Any
 
-from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.errors import ConfigurationError, RunStateError, shorten
 from redactory.foundation.files import make_private_folder, write_json, write_text
 from redactory.redaction import RunFolder, SealedFolder, is_finished, read_manifest, result_of, seal
 
@@ -32,7 +32,7 @@ def named_model(run: RunFolder, model: str | None) -> str:
     if not is_finished(run.model(name)):
         there = ", ".join(run.model_names())
         mend = f"there are: {there} (--model)" if there else "train one first (redactory train CONFIG)"
-        raise RunStateError(f"{run.root} has no finished model '{name}'; {mend}")
+        raise RunStateError(f"{run.root} has no finished model '{shorten(name)}'; {mend}")
     return name
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError
-from redactory.foundation.files import make_folder, make_private_folder, only_one
+from redactory.foundation.files import make_folder, make_private_folder
 from redactory.foundation.keys import KEY_VARIABLE, load_digest_key
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import Record
@@ -22,7 +22,7 @@ from redactory.pipelines.erase import check_clock, due, purge_run
 from redactory.pipelines.gate import after_failure, carry_out, end_scheduled, write_metrics
 from redactory.pipelines.journal import AnotherRun
 from redactory.pipelines.loading import Given, load_config
-from redactory.pipelines.output_folder import check_keys, check_room
+from redactory.pipelines.output_folder import check_keys, check_room, lock_job
 from redactory.pipelines.readers import find_by_path
 from redactory.pipelines.reissue import finish_reissue
 from redactory.pipelines.release import COUNTS
@@ -86,7 +86,7 @@ def nightly(
     is_file = isinstance(config, str | Path) and Path(config).suffix in (".yaml", ".yml")
     file = str(Path(str(config)).absolute()) if is_file else None
     scheduled = _Scheduled(job, settings, file, tuple(again), curating, progress)
-    with only_one(job.lock, str(job.root)):
+    with lock_job(job):
         with scheduled.reported():
             wordless("what was cut off was finished", _put_in_order, job, settings.nightly)
         left = unfinished(read_log(job))

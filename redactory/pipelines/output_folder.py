@@ -14,9 +14,9 @@ from redactory.foundation.files import (
     make_folder,
     make_private_folder,
     only_one,
+    remove,
     remove_leftovers,
     sync,
-    take_away,
 )
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.config import Config
@@ -24,7 +24,7 @@ from redactory.pipelines.readers import Source
 from redactory.pipelines.readers.files import expansion, is_hidden
 from redactory.redaction import RunFolder, is_finished, part_name
 from redactory.redaction.encryption import configured_service
-from redactory.redaction.folder import PUBLIC_FOLDER, job_of
+from redactory.redaction.folder import PUBLIC_FOLDER, JobFolder, job_of
 from redactory.redaction.sealing import configured_signer
 
 
@@ -83,7 +83,7 @@ def occupied(run: RunFolder, resume: bool) -> Iterator[None]:
     with only_one(run.lock, str(run.root)):
         # another run may have come and gone since the first check
         check_output(run, resume)
-        _remove_leftovers(run)
+        clear_run(run)
         yield
 
 
@@ -100,9 +100,8 @@ def close(run: RunFolder, partitions: int, counted: bool = False) -> None:
     What was ``counted`` has one public part: how many partitions there are follows from private text too.
     Raises ``CheckFailed`` for a part that is missing, and for any file that is not of this run.
     """
-    _remove_leftovers(run)
-    if run.work.exists():
-        shutil.rmtree(run.work)
+    clear_run(run)
+    remove(run.work)
     every = {part_name(number) for number in range(partitions)}
     for folder in run.data_folders:
         due = {part_name(0)} if counted and folder == run.public else every
@@ -116,14 +115,26 @@ def close(run: RunFolder, partitions: int, counted: bool = False) -> None:
             raise CheckFailed(f"{folder.relative_to(run.root)}/{first} {problem}")
 
 
-def _remove_leftovers(run: RunFolder) -> None:
+def clear_run(run: RunFolder) -> None:
+    """Remove what killed processes left in a run, but for what a training goes on from, and measurements.
+
+    Those have writers of their own.  The run's lock is the caller's to hold.
+    """
     # workers elsewhere may not have heard that their run was killed
-    take_away(run.staging)
+    remove(run.staging)
     for folder in (run.root, run.state):
-        remove_leftovers(folder)
-    for folder in (run.work, *run.data_folders):
-        for below in (folder, *(path for path in folder.rglob("*") if path.is_dir())):
-            remove_leftovers(below)
+        remove_leftovers(folder, but="train-*")
+    for folder in (run.work, run.releases, *run.data_folders):
+        remove_leftovers(folder, deep=True)
+
+
+@contextmanager
+def lock_job(job: JobFolder) -> Iterator[None]:
+    """Be the one that changes a job, with what killed processes left in it removed."""
+    with only_one(job.lock, str(job.root)):
+        for folder in (job.root, job.own):
+            remove_leftovers(folder)
+        yield
 
 
 @contextmanager
@@ -131,7 +142,7 @@ def alone(run: RunFolder) -> Iterator[None]:
     """Nobody else writes in the run, nor in the job that it belongs to; ``RunStateError`` where one does."""
     with ExitStack() as held:
         if (job := job_of(run)) is not None:
-            held.enter_context(only_one(job.lock, str(job.root)))
+            held.enter_context(lock_job(job))
         held.enter_context(only_one(run.lock, str(run.root)))
         yield
 

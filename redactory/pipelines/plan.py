@@ -9,7 +9,7 @@ from typing import Any
 
 from redactory.evaluation.plots import UNITS, epsilon_plot, require_matplotlib
 from redactory.foundation.bounds import format_upper
-from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.errors import ConfigurationError, shorten
 from redactory.foundation.files import write_text
 from redactory.foundation.progress import Progress, silent, waiting
 from redactory.pipelines.config import Config
@@ -65,7 +65,7 @@ def _of_messages(given: Mapping[str, Any]) -> dict[str, Any]:
     paper = found.pop("published", {})
     unknown = paper.keys() - {entry.name for entry in fields(Published)}
     if unknown:
-        raise ConfigurationError(f"published.{min(unknown)}: there is no such number")
+        raise ConfigurationError(f"published.{shorten(min(unknown))}: there is no such number")
     return plan_messages(
         ldp_settings(found), Published(**{key: _number(f"published.{key}", n) for key, n in paper.items()})
     )

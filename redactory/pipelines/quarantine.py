@@ -19,13 +19,12 @@ from typing import Any
 from redactory.detectors import TextDetector
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, RunStateError
-from redactory.foundation.files import only_one
 from redactory.foundation.keys import KEY_VARIABLE, DigestKey, load_digest_key
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.config import Config
 from redactory.pipelines.curate import curate
 from redactory.pipelines.loading import Given, check, load_config
-from redactory.pipelines.output_folder import check_keys
+from redactory.pipelines.output_folder import check_keys, lock_job
 from redactory.pipelines.readers import InputSettings, Source
 from redactory.pipelines.readers.documents import DUPLICATE_ID, MISSING_ID
 from redactory.pipelines.readers.files import format_of
@@ -155,7 +154,7 @@ def quarantine_retry(
     manifest = read_manifest(folder)
     check_released(folder)
     key, job = _key_of(folder, manifest), job_of(folder)
-    with nullcontext() if job is None else only_one(job.lock, str(job.root)):
+    with nullcontext() if job is None else lock_job(job):
         target, before = _target(folder, job), _settings_of(folder, manifest)
         given = (before if config is None else load_config(config)).model_dump(exclude_unset=True)
         # the corpus has its own form; a row without an id keeps being one where none was named

@@ -21,7 +21,7 @@ from typing import Any, BinaryIO, TextIO, cast
 
 from redactory.detectors.settings import ConservativeSettings, kind_of
 from redactory.foundation.canonical import hash_of
-from redactory.foundation.errors import ConfigurationError, listed, some
+from redactory.foundation.errors import ConfigurationError, listed, shorten, some
 from redactory.foundation.files import make_folder
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.processes import process_pool
@@ -146,7 +146,13 @@ class _Copy:
         """Every file; the output appears under its name when all of it is there."""
         fields = [self._fields(source) for source in sources]
         made = {"policy": self.hash, "settings": hash_of(_portable(self.settings))}
-        with unfinished(out, made) as work, _finder(self.settings, workers) as find:
+        written = self.redaction.model_dump(mode="json")
+        with (
+            unfinished(out, sources, made, written) as work,
+            _finder(self.settings, workers) as find,
+        ):
+            if (done := work.finished(out)) is not None:
+                return done
             for number, (source, own) in enumerate(zip(sources, fields, strict=True)):
                 # what is written of a PDF file is text
                 name = source.name + ".txt" * (source.format == "pdf") if inside else ""
@@ -175,7 +181,7 @@ class _Copy:
             with work.quarantine.open("a", encoding="utf-8") as notes:
                 notes.writelines(noted(name, 0, reason) for name, reason in self.not_copied.items())
             if out != PIPE:
-                work.publish(out)
+                work.finish(out, self._summary())
         return self._summary()
 
     def _summary(self) -> dict[str, Any]:
@@ -210,7 +216,7 @@ class _Copy:
         if rows and (wrong or not (fields.paths or self.redaction.columns)):
             what = "say with --text where the text is"
             if wrong:
-                what = f"there is no field '{wrong[0]}'{_meant(wrong[0], rows)}"
+                what = f"there is no field '{shorten(wrong[0])}'{_meant(wrong[0], rows)}"
             told = [name for name in seen if shown(name, seen, len(rows)) == name] or ["others in every row"]
             named = [name for name in told if self._is_nameable(name)]
             # a schema was written on purpose; a first line, or keys, may be rows of data

@@ -35,6 +35,7 @@ from redactory.foundation.keys import SIGNING_VARIABLE, DigestKey
 from redactory.foundation.records import RecordLog, chain_head, read_records
 from redactory.pipelines.index import index_of, promote_finished
 from redactory.pipelines.journal import INDEX, REISSUE, Journal
+from redactory.pipelines.output_folder import clear_run, lock_job
 from redactory.pipelines.release import dataset_card
 from redactory.pipelines.release_log import ANCHOR, Event, anchor_of, enter, history
 from redactory.redaction import (
@@ -80,7 +81,7 @@ def alone_in_jobs(runs: list[RunFolder]) -> Iterator[None]:
     with ExitStack() as locks:
         jobs: dict[JobFolder, None] = dict.fromkeys(job for run in runs if (job := job_of(run)) is not None)
         for job in jobs:
-            locks.enter_context(only_one(job.lock, str(job.root)))
+            locks.enter_context(lock_job(job))
         yield
 
 
@@ -91,11 +92,10 @@ def alone(run: RunFolder) -> Iterator[None]:
     ``RunStateError`` where another process is at work in it, and where it holds anything but regular files.
     """
     with only_one(run.lock, str(run.root)):
-        remove_leftovers(run.root)
+        clear_run(run)
         if pending(run):
             _carry_out(run)
-        elif run.reissue.root.exists():
-            shutil.rmtree(run.reissue.root)
+        remove(run.reissue.root)
         require_regular(run)
         yield
 
@@ -115,6 +115,8 @@ def begin(run: RunFolder) -> None:
     ``RunStateError`` where it is not finished, or was signed and no signing key is configured.
     """
     _require_signer(run, present_release(run).manifest)
+    # nobody trains by now, and who measures is to be stopped before
+    remove_leftovers(run.models, deep=True)
     make_private_folder(run.reissue.root)
 
 
@@ -203,7 +205,7 @@ def _carry_out(run: RunFolder) -> None:
     digest = file_sha256(run.manifest)
     if not any(r.type == Event.REISSUED and r.body.get("manifest") == digest for r in history(run)):
         enter(run, Event.REISSUED, manifest=digest, supersedes=body["supersedes"], **plan["entered"])
-    shutil.rmtree(run.reissue.root)
+    remove(run.reissue.root)
 
 
 def _keep_old(run: RunFolder, body: Mapping[str, Any]) -> None:
@@ -213,7 +215,6 @@ def _keep_old(run: RunFolder, body: Mapping[str, Any]) -> None:
     old = run.release(body["release"] - 1)
     make_private_folder(run.releases)
     make_private_folder(old.root)
-    remove_leftovers(old.root)
     for source, kept in ((run.manifest, old.manifest), (run.signature, old.signature)):
         if source.is_file():
             write_bytes(kept, source.read_bytes())
@@ -278,7 +279,7 @@ def _exchange_entry(run: RunFolder, manifest: Mapping[str, Any], facts: Mapping[
             # an entry that a crash left without its place: it was whole before the other one went
             place = index.runs / draft.name
             if place.exists() or not (draft / "entry.json").is_file():
-                shutil.rmtree(draft)
+                remove(draft)
             else:
                 draft.replace(place)
         promote_finished(index)

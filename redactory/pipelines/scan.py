@@ -13,7 +13,7 @@ from typing import Any
 
 from redactory.detectors import TextDetector
 from redactory.detectors.settings import ListSettings, Terms
-from redactory.foundation.errors import InputError
+from redactory.foundation.errors import InputError, shorten
 from redactory.foundation.progress import Progress, silent, waiting
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import Given, load_for_texts
@@ -178,7 +178,7 @@ def _require_column(source: Source, settings: Config) -> None:
     if columns and lacking:
         there = ", ".join(columns[:_COLUMNS]) + (", …" if len(columns) > _COLUMNS else "")
         raise InputError(
-            f"no column '{lacking[0]}' in {os.path.relpath(source.name)}; its columns are {there}: "
+            f"no column '{shorten(lacking[0])}' in {os.path.relpath(source.name)}; its columns are {there}: "
             "use --column or --config"
         )
 

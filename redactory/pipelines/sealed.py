@@ -24,13 +24,12 @@ _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}\d+-")
 _MENDS = {
     errno.ENOSPC: ("the disk is full", "make room"),
     errno.EDQUOT: ("the disk is full for this user", "make room, or have the quota raised"),
-    errno.EROFS: ("the run folder cannot be written", "mount its file system for writing"),
-    errno.EACCES: ("the run folder cannot be written", "give this user the right to write there"),
+    errno.EFBIG: ("a file is larger than may be written here", "raise the limit (ulimit -f)"),
+    errno.EROFS: ("{} cannot be written", "mount its file system for writing"),
+    errno.EACCES: ("{} cannot be written", "give this user the right to write there"),
     errno.EMFILE: ("too many files are open", "raise the limit (ulimit -n)"),
 }
 """What the system refuses and the user can mend: what it is, and what to do."""
-_OF_A_FILE = (errno.EROFS, errno.EACCES)
-"""Refusals that speak of the run folder only where the file that they name lies in it."""
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -67,8 +66,7 @@ def wordless(what: str, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs)
     def say(error: BaseException) -> str:
         last = traceback.extract_tb(error.__traceback__, limit=-1)
         place = f" at {Path(last[0].filename).name}:{last[0].lineno}" if last else ""
-        cause = _cause(error)
-        return f"unexpected {type(error).__name__}{f' ({cause})' if cause else ''}{place} while {what}"
+        return f"{_what(error, None, place)} while {what}"
 
     return _without_frames(say, work, *args, **kwargs)
 
@@ -93,16 +91,18 @@ def _without_frames(
     raise own
 
 
-def _what(error: BaseException, root: Path) -> str:
+def _what(error: BaseException, root: Path | None, place: str = "") -> str:
     """What happened, and where it is nothing that has to be reported, the mend."""
     cause, again = _cause(error, root), "give the command again (with --resume where it has one)"
     if isinstance(error, BrokenExecutor):
         return f"{cause}: {again}, with fewer --workers"
     number = error.errno if isinstance(error, OSError) else None
-    if number in _MENDS and not (number in _OF_A_FILE and _below(error, root) is None):
+    where = "the run folder" if root is not None and _below(error, root) is not None else "a file system"
+    # what may not be opened outside of a run may as well be read only, like a model
+    if number in _MENDS and (number != errno.EACCES or where == "the run folder"):
         what, mend = _MENDS[number]
-        return f"{what} ({cause}): {mend}, and {again}"
-    return f"unexpected {type(error).__name__}{f' ({cause})' if cause else ''}"
+        return f"{what.format(where)} ({cause}): {mend}, and {again}"
+    return f"unexpected {type(error).__name__}{f' ({cause})' if cause else ''}{place}"
 
 
 def _cause(error: BaseException, root: Path | None = None) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import getpass
+import glob
 import hmac
 import json
 import os
@@ -18,14 +19,16 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.foundation.files import commit, make_folder, only_one, write_bytes
+from redactory.foundation.files import PRIVATE_FILE, make_folder, only_one, remove_leftovers, write_bytes
 from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key
 from redactory.foundation.records import RecordLog
-from redactory.pipelines.copies import located, packed, require_apart, sources_of
+from redactory.pipelines.copies import PIPE, located, packed, require_apart, sources_of, unfinished
 from redactory.pipelines.fields import Fields
+from redactory.pipelines.readers import Source
 from redactory.pipelines.readers.shape import Row
 from redactory.pipelines.readers.shape_documents import shape_of
 from redactory.pipelines.sealed import wordless
+from redactory.pipelines.store import is_url
 from redactory.redaction.replacements import Edit
 
 _TOKEN = re.compile(r"<[A-Z_]+_[a-z2-7]{16}>")
@@ -61,6 +64,7 @@ class Vault:
         path = path.absolute()
         lock = path.parent.resolve() / f"{path.name}.lock"
         with only_one(lock, f"the vault {path.name}", _PATIENCE):
+            remove_leftovers(path.parent, glob.escape(path.name))
             known = Vault.begun(path)
             fields = [*dict.fromkeys((*known.fields, *self.fields))]
             Vault(fields, {**self.values, **known.values})._write(path)
@@ -73,10 +77,15 @@ class Vault:
 
     @classmethod
     def read(cls, path: Path) -> Vault:
-        """``InputError`` where the file is not a vault, or was written with another key."""
+        """``InputError`` where the file is not a vault, or was written with another key.
+
+        ``ConfigurationError`` where no key is configured.
+        """
+        variables = f"{ENCRYPTION_VARIABLE}_FILE (or {ENCRYPTION_VARIABLE})"
+        key = _key(f"{path.name} is encrypted: set {variables} to the key that it was written with")
         try:
             data = path.read_bytes()
-            return cls(**json.loads(AESGCM(_key()).decrypt(data[:_NONCE], data[_NONCE:], b"redactory vault")))
+            return cls(**json.loads(AESGCM(key).decrypt(data[:_NONCE], data[_NONCE:], b"redactory vault")))
         except OSError as error:
             raise InputError(f"{path} cannot be read: {error.strerror}") from None
         except (InvalidTag, ValueError):
@@ -85,12 +94,11 @@ class Vault:
             ) from None
 
 
-def _key() -> bytes:
+def _key(missing: str = "") -> bytes:
     secret = load_encryption_key()
     if secret is None:
-        raise ConfigurationError(
-            f"a vault is encrypted: set {ENCRYPTION_VARIABLE} (redactory keys new encryption)"
-        )
+        new = f"set {ENCRYPTION_VARIABLE}_FILE (redactory keys new encryption FILE makes a key)"
+        raise ConfigurationError(missing or f"a vault is encrypted: {new}")
     return hmac.digest(secret, b"redactory/vault", "sha256")
 
 
@@ -100,17 +108,31 @@ def unmask(given: str | Path, out: str | Path, vault: str | Path, *, format_: st
     Each use is a record in ``VAULT.log.jsonl``: who, when, which file, how many.  A token that the vault does
     not know stays, and is counted as unknown.  Of a folder, as ``redact`` writes one, each file by itself.
     """
-    known, target = Vault.read(Path(vault)), Path(out)
+    known = Vault.read(Path(vault))
     given = located(str(given))
+    if str(out) == PIPE or is_url(str(out)):
+        raise ConfigurationError("--out: values come back on this machine alone: give a file or a folder")
     require_apart(given, str(out))
     sources, inside = sources_of(given, format_)
+    return wordless("values were put back", _put_back, sources, inside, str(out), known, Path(vault))
+
+
+def _put_back(sources: list[Source], inside: bool, out: str, known: Vault, vault: Path) -> dict[str, Any]:
     rows, counts = 0, Counter[str]()
-    for source in sources:
-        own = target / source.name if inside else target
-        if inside:
+    with unfinished(out, sources, {"vault": os.path.abspath(vault)}) as work:
+        if (done := work.finished(out)) is not None:
+            return done
+        for source in sources:
+            own = work.staged / source.name if inside else work.staged
             make_folder(own.parent)
-        one = wordless("a file was unmasked", _unmask, source, own, known, Path(vault))
-        rows, counts = rows + one["rows"], counts + Counter(one["unmasked"])
+            one = _unmask(source, own, source.name if inside else Path(out).name, known, vault)
+            rows, counts = rows + one["rows"], counts + Counter(one["unmasked"])
+        summary = _summary(rows, counts)
+        work.finish(out, summary)
+    return summary
+
+
+def _summary(rows: int, counts: Counter[str]) -> dict[str, Any]:
     unknown = counts.pop("unknown", 0)
     return {
         "rows": rows,
@@ -120,7 +142,7 @@ def unmask(given: str | Path, out: str | Path, vault: str | Path, *, format_: st
     }
 
 
-def _unmask(source: Any, target: Path, vault: Vault, place: Path) -> dict[str, Any]:
+def _unmask(source: Source, target: Path, name: str, vault: Vault, place: Path) -> dict[str, Any]:
     counts: Counter[str] = Counter()
     rows = 0
 
@@ -136,8 +158,10 @@ def _unmask(source: Any, target: Path, vault: Vault, place: Path) -> dict[str, A
     with RecordLog(Path(f"{place}.log.jsonl")) as log:
         # before anything is written: a use that was not logged must not happen
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-        log.append("unmask", {"by": getpass.getuser(), "at": now, "file": source.name, "out": target.name})
-        with source.open() as file, commit(target) as path, packed(path, target.name) as written:
+        use = {"by": getpass.getuser(), "at": now, "file": source.name, "out": Path(name).name}
+        log.append("unmask", use)
+        with source.open() as file, packed(target, name) as written:
+            target.chmod(PRIVATE_FILE)
             shape = shape_of(source.format, file)(
                 file, source.name, source.format, _ROW_BYTES, Fields(tuple(vault.fields))
             )

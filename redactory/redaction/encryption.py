@@ -28,7 +28,13 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from redactory.foundation.canonical import canonical_json
-from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
+from redactory.foundation.errors import (
+    CheckFailed,
+    ConfigurationError,
+    RedactoryError,
+    RunStateError,
+    shorten,
+)
 from redactory.foundation.files import open_own, sync, write_bytes, write_json
 from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key, setting
 from redactory.redaction.folder import RunFolder
@@ -110,7 +116,7 @@ def service_of(function: str, given_in: str) -> KeyService:
         missing = error.name
         why = f"{module} needs the module '{missing}', which is not installed here"
         if missing is None or f"{module}.".startswith(f"{missing}."):
-            why = f"there is no module '{module}' to import; write package.module:function"
+            why = f"there is no module '{shorten(module)}' to import; write package.module:function"
         raise ConfigurationError(f"{given_in}: {why}") from None
     except Exception as error:
         raise ConfigurationError(f"{given_in}: {function} failed ({type(error).__name__})") from None

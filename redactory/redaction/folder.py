@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
 
-from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.errors import ConfigurationError, shorten
 from redactory.foundation.files import JOB, MODELS, SUCCESS, read_json, why_not_in
 
 FORMAT, SYNTHETIC = "redactory-export/1", "redactory-synthetic/1"
@@ -276,7 +276,7 @@ def is_export(manifest: dict[str, Any]) -> bool:
 def _plain(name: str, of: str) -> str:
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
-            f"a {of}'s name must be letters, digits, '.', '_' or '-' (at most 64), and '{name}' is not; "
-            "give another"
+            f"a {of}'s name must be letters, digits, '.', '_' or '-' (at most 64), and '{shorten(name)}' is "
+            "not; give another"
         )
     return name

@@ -140,3 +140,11 @@ def texts_of(name: str, count: int = 500) -> tuple[str, list[tuple[str, int, int
         start = sentence.index("{")
         texts.append((sentence.format(written), start, start + len(written)))
     return language, texts
+
+
+def numbers_of(name: str, count: int) -> list[str]:
+    """So many valid numbers, without signs between them."""
+    _, locale, make, _ = _SETS[name]
+    chance, faker = random.Random(name), Faker(locale)
+    faker.seed_instance(7)
+    return ["".join(sign for sign in make(chance, faker) if sign.isalnum()) for _ in range(count)]

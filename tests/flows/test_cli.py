@@ -6,14 +6,16 @@ import importlib.metadata
 import json
 import subprocess
 import sys
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
-from redactory.flows.cli import app
-from redactory.foundation.errors import ConfigurationError
+from redactory.flows.cli import main
+from redactory.flows.options import app
+from redactory.foundation.errors import ConfigurationError, shorten
 from tests.flows.leak_others import every_command
 from tests.machine import Machine
 
@@ -251,3 +253,96 @@ def test_a_plan_of_a_configuration_with_changes_and_what_is_refused(tmp_path: Pa
         refused = CliRunner().invoke(app, [*given, "--set", wrong])
         assert isinstance(refused.exception, ConfigurationError)
         assert says in str(refused.exception)
+
+
+_PASTED = [
+    "sk-live-51HxQ2eZvKYlo2C0t4aXk",
+    "ghp_16C7e42F292c6912E7710c838347Ae178B4a",
+    "AKIAIOSFODNN7EXAMPLE",
+    "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY",
+    "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl",
+    "postgresql://app:Tr0ub4dor@db.internal/corpus",
+    "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822c",
+    "550e8400-e29b-41d4-a716-446655440000",
+    "Tr0ub4dor&3",
+    "correct horse battery staple",
+    "4111 1111 1111 1111",
+    "qXvTzRwLpKjHgFdSaMnB",
+]
+_PLACES = [
+    "{}: 1",
+    "input: {{path: x, {}: 1}}",
+    "detect: {{{}: null}}",
+    "detect: {{patterns: {{{}: 1}}}}",
+    "detect: {{patterns: {{custom: [{{name: a, label: {}, regex: x}}]}}}}",
+    "detect: {{patterns: {{recognizers: {{{}: {{}}}}}}}}",
+    "detect: {{public_labels: [{}]}}",
+    "train: {{model: {{{}: 1}}}}",
+    "train: {{trainer: {}}}",
+    "input: {{path: x, keep: [{0}, {0}]}}",
+    "input: {{path: x, known: {{{}: x}}}}",
+    "redact: {{columns: {{{}: y}}}}",
+    "nightly: {{keep: {{{}: 3}}}}",
+]
+
+
+_COMMANDS = [
+    "redact x/a.jsonl --out copy --column {}=PERSON",
+    "plan --set {}=1",
+    "curate x --{}",
+    "curate x --workers {}",
+    "schedule x --work {}",
+    "schedule x --timezone {}",
+    "schedule x --name -{}",
+    "schedule x --cron {}",
+    "train x --out copy --set {}=1",
+    "{}",
+]
+
+
+def test_a_secret_in_a_wrong_place_is_not_repeated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "x").mkdir()
+    (tmp_path / "x" / "a.jsonl").write_text('{"text": "one"}\n')
+    monkeypatch.chdir(tmp_path)
+    commands = []
+    for number, (place, secret) in enumerate(zip(_PLACES, cycle(_PASTED), strict=False)):
+        file = tmp_path / f"{number}.yaml"
+        file.write_text("input: x\n" * ("input" not in place) + place.format(json.dumps(secret)) + "\n")
+        commands.append((secret, ["curate", str(file), "--out", "run"]))
+    for line, secret in zip(_COMMANDS, cycle(_PASTED), strict=False):
+        commands.append((secret, [word.format(secret) for word in line.split()]))
+    log = tmp_path / "log"
+    for secret, command in commands:
+        monkeypatch.setattr(sys, "argv", ["redactory", "--log-json", str(log), *command])
+        with pytest.raises(SystemExit) as end:
+            main()
+        written = capfd.readouterr()
+        said = written.out + written.err + (log.read_text() if log.exists() else "")
+        assert end.value.code == 2, (command, said)
+        assert not [n for n in range(len(secret) - 4) if secret[n : n + 5] in said], (command, said)
+        log.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("pasted", _PASTED)
+def test_of_a_secret_only_its_beginning_is_shown(pasted: str) -> None:
+    assert shorten(pasted) == f"{pasted[:3]}… ({len(pasted)} characters)"
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "max_rejected_shaer",
+        "train.epsilonn",
+        "PERSN",
+        "Customer name",
+        "größe",
+        "名前",
+        "trainer",
+        "Europe/Berlin",
+        "k",
+    ],
+)
+def test_a_name_that_is_misspelt_is_shown(name: str) -> None:
+    assert shorten(name) == name

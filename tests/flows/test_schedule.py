@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import json
 import shutil
@@ -17,12 +18,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prefect.server.schemas.schedules import CronSchedule
 from prefect.states import Failed
 
 import redactory
 from redactory.flows import prefect_flows
 from redactory.flows.prefect_flows import kept_run, say_how_it_ended
-from redactory.flows.prefect_tasks import worker_processes
+from redactory.flows.prefect_tasks import RETRY_SECONDS, quiet_task, worker_processes
 from redactory.flows.schedule import (
     Schedule,
     deploy,
@@ -32,7 +34,7 @@ from redactory.flows.schedule import (
     prefect_flows as flows_of,
 )
 from redactory.flows.server import folder_of_all, one_folder_a_run, place_of
-from redactory.foundation.errors import ConfigurationError, SealedError
+from redactory.foundation.errors import ConfigurationError, RedactoryError, SealedError
 from redactory.foundation.progress import StageReport
 from redactory.pipelines.loading import load_config
 from redactory.redaction import RunFolder
@@ -84,7 +86,14 @@ def test_a_plan_stands_wherever_a_worker_starts(tmp_path: Path, monkeypatch: pyt
         ({"timezone": "../../etc/passwd"}, "--timezone"),
         ({"name": "two words"}, "--name: 'two words'"),
         ({"work": "nightly", "out": Path("{date}")}, "names its runs itself"),
-        *(({"cron": cron}, "--cron") for cron in ("", "0 2 * *", "61 2 * * *", "at night")),
+        *(({"cron": cron}, "five fields") for cron in ("", "0 2 * *", "61 2 * * *", "at night", "@reboot")),
+        # a sixth field would be seconds, or a year
+        *(
+            ({"cron": cron}, "got [67] fields")
+            for cron in ("0 2 * * * *", "* * * * * *", "0 0 12 * * ? 2026")
+        ),
+        *(({"cron": cron}, "never comes due") for cron in ("0 0 31 2 *", "0 0 31 4,6 *", "*/0 * * * *")),
+        ({"cron": "\N{ARABIC-INDIC DIGIT TWO} 2 * * *"}, "five fields"),
     ],
 )
 def test_what_would_fail_at_night_is_refused_by_day(
@@ -92,6 +101,30 @@ def test_what_would_fail_at_night_is_refused_by_day(
 ) -> None:
     with pytest.raises(ConfigurationError, match=says):
         _plan(small_job(tmp_path, "nightly"), **changes).check_cron()
+
+
+@pytest.mark.parametrize(
+    ("cron", "times"),
+    [
+        ("0 2 * * *", ["10-25T02:00", "10-26T02:00"]),
+        (" 0  2 * *  * ", ["10-25T02:00", "10-26T02:00"]),
+        ("@hourly", ["10-25T00:00", "10-25T01:00"]),
+        ("@daily", ["10-25T00:00", "10-26T00:00"]),
+        ("@Midnight", ["10-25T00:00", "10-26T00:00"]),
+        ("@weekly", ["10-25T00:00", "11-01T00:00"]),
+        ("@monthly", ["11-01T00:00", "12-01T00:00"]),
+        ("@yearly", ["01-01T00:00", "01-01T00:00"]),
+        ("@annually", ["01-01T00:00", "01-01T00:00"]),
+        ("30 6 * * mon-fri", ["10-26T06:30", "10-27T06:30"]),
+    ],
+)
+def test_a_schedule_is_due_when_cron_says(tmp_path: Path, cron: str, times: list[str]) -> None:
+    planned = _plan(small_job(tmp_path, "nightly"), cron=cron)
+    planned.check_cron()
+    assert planned.cron is not None
+    assert len(planned.cron.split()) == 5
+    due = CronSchedule(cron=planned.cron, timezone="UTC").get_dates(2, start=DUE)
+    assert [f"{when:%m-%dT%H:%M}" for when in asyncio.run(due)] == times
 
 
 def test_a_run_of_the_same_content_is_found(tmp_path: Path) -> None:
@@ -176,6 +209,23 @@ def test_what_fails_before_there_is_a_run_folder_is_told_without_its_words(
         prefect_flows.curate.fn("nightly.yaml")
     assert "words" not in str(told.value)
     assert told.value.__context__ is None
+
+
+def test_only_what_may_pass_by_itself_is_tried_again() -> None:
+    """Our own refusals stay as they are, however often they are asked for."""
+    kinds = {SealedError}
+    for kind in kinds.copy() | {RedactoryError}:
+        kinds |= {
+            kind,
+            *kind.__subclasses__(),
+            *(c for one in kind.__subclasses__() for c in one.__subclasses__()),
+        }
+    assert len(kinds) >= 7
+    made = quiet_task("work")(lambda: None)
+    assert made.retries == len(RETRY_SECONDS) == 2
+    for kind in kinds:
+        state = Failed(data=kind.__new__(kind, "a file is wrong"))
+        assert made.retry_condition_fn(made, None, state) is issubclass(kind, SealedError)
 
 
 def test_a_lost_process_is_replaced(tmp_path: Path) -> None:

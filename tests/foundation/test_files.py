@@ -22,9 +22,9 @@ from redactory.foundation.files import (
     only_one,
     open_own,
     read_json,
+    remove,
     remove_leftovers,
     staged,
-    take_away,
     write_json,
     write_text,
 )
@@ -147,7 +147,7 @@ def _taken_away_amid(path: Path, staging: Path) -> None:
     with commit(path) as temporary:
         assert temporary.parent == staging
         temporary.write_text("begun in time", encoding="utf-8")
-        take_away(staging)
+        remove(staging)
 
 
 def test_what_no_utf_8_can_hold_is_written_as_its_escape(tmp_path: Path) -> None:

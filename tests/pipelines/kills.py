@@ -118,12 +118,18 @@ class Died(BaseException):
     """Nobody catches it, as nobody catches a kill; what is to be tidied in any case is."""
 
 
+_CHANGES = ("replace", "rename", "symlink", "unlink", "rmdir", "mkdir", "write")
+
+
 class Moments:
     """Counts the calls that change the disk for good, and ends what runs at one of them."""
 
     def __init__(self, at: int | None, end: Callable[[], None]) -> None:
         self.passed, self._at, self._end = 0, at, end
-        self._own = {name: getattr(os, name) for name in ("replace", "symlink", "unlink", "rmdir", "write")}
+        self._own = {
+            name: getattr(os, name)
+            for name in ("replace", "rename", "symlink", "unlink", "rmdir", "mkdir", "write")
+        }
 
     def __enter__(self) -> Moments:
         for name, own in self._own.items():

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from redactory.foundation.errors import CheckFailed, RedactoryError, RunStateError
+from redactory.foundation.progress import StageReport
 from redactory.foundation.records import RecordLog, read_records
 from redactory.pipelines.journal import Journal
 from redactory.pipelines.output_folder import close
@@ -80,8 +84,6 @@ def test_a_journal_that_cannot_grow_stays_as_it_was(tmp_path: Path, monkeypatch:
 
 
 def test_what_is_left_to_do_is_what_the_journal_does_not_have(tmp_path: Path) -> None:
-    from redactory.foundation.progress import StageReport
-
     def spread(task: Any, numbers: Any) -> Any:
         return ((number, task(number)) for number in numbers)
 
@@ -98,6 +100,57 @@ def test_what_is_left_to_do_is_what_the_journal_does_not_have(tmp_path: Path) ->
             reports = sorted(report.seconds for report in journal.stage("stage", task, asked, spread))
         assert reports == [float(number) for number in sorted(asked)]
     assert done == [0, 1, 2]
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["dedup", "dedup public", "shard"]), st.sets(st.integers(0, 11))),
+        max_size=6,
+    ),
+    st.permutations(range(12)),
+)
+def test_whatever_parts_are_done_exactly_the_rest_is_left(
+    unsynced: None, tmp_path: Path, earlier: list[tuple[str, set[int]]], order: list[int]
+) -> None:
+    """Each element is a process that finished some parts of a stage, and was killed."""
+    path = tmp_path / "journal.jsonl"
+    path.unlink(missing_ok=True)
+    finished: dict[str, dict[int, float]] = {"dedup": {}, "dedup public": {}, "shard": {}}
+    for attempt, (stage, parts) in enumerate(earlier):
+        with RecordLog(path) as log:
+            journal = Journal(log)
+            for number in sorted(parts):
+                finished[stage][number] = attempt + number / 100
+                journal.record(stage, number, StageReport(stage, seconds=finished[stage][number]))
+    with RecordLog(path) as log:
+        journal = Journal(log)
+        for stage, done in finished.items():
+            run: list[int] = []
+
+            def work(task: Any, numbers: Any, run: list[int] = run) -> Any:
+                run.extend(numbers)
+                return ((number, StageReport("", seconds=-1.0 - number)) for number in numbers)
+
+            reports = [report.seconds for report in journal.stage(stage, None, order, work)]  # type: ignore[arg-type]
+            assert run == [number for number in order if number not in done]
+            assert Counter(reports) == Counter(done.get(n, -1.0 - n) for n in range(12))
+    with RecordLog(path) as log:
+        journal = Journal(log)
+        for stage in finished:
+            assert (
+                len(
+                    list(
+                        journal.stage(
+                            stage,
+                            None,
+                            range(12),
+                            lambda task, numbers: iter([(-1, 1 // len(numbers))] if numbers else ()),
+                        )
+                    )
+                )
+                == 12
+            )  # type: ignore[arg-type, return-value]
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import json
+import pickle
 import re
+import traceback
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,9 +18,16 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from redactory.detectors import Detection, Span
-from redactory.foundation.errors import RedactoryError, SealedError
+from redactory.foundation.errors import (
+    CheckFailed,
+    ConfigurationError,
+    InputError,
+    RedactoryError,
+    RunStateError,
+    SealedError,
+)
 from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.sealed import sealed
+from redactory.pipelines.sealed import sealed, wordless
 from redactory.pipelines.segment import segmenter
 from redactory.redaction import MASK, RunFolder, read_batches, route
 from tests.pipelines.faults import FewRanges, curated
@@ -235,6 +244,66 @@ def test_whatever_an_error_quotes_is_sealed(folder: Path, text: str) -> None:
     (sealed_file,) = (folder / "state").glob("traceback-*.txt")
     assert b"secret words" in sealed_file.read_bytes()
     sealed_file.unlink()
+
+
+class _Talkative(Exception):
+    """Quotes a text in each place that an error has."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self.filename, self.errno, self.doc = text, None, text
+        self.add_note(text)
+
+
+def _raise_it(how: str, text: str) -> None:
+    ours = [RedactoryError, ConfigurationError, InputError, RunStateError, CheckFailed, SealedError]
+    if how == "plain":
+        raise _Talkative(text)
+    if how == "exit":
+        raise SystemExit(text)
+    if how == "group":
+        raise ExceptionGroup(text, [_Talkative(text), ValueError(text)])
+    if how == "decoding":
+        raise UnicodeDecodeError("utf-8", text.encode("utf-8", "replace"), 0, 1, text)
+    if how == "system":
+        raise OSError(errno.EIO, text, text)
+    try:
+        raise _Talkative(text)
+    except _Talkative as error:
+        if how == "during":
+            raise KeyError(text)  # noqa: B904
+        if how == "because":
+            raise KeyError(text) from error
+        kind = ours[int(how[-1])]
+        if how.startswith("ours during"):
+            raise kind("a file is wrong")  # noqa: B904
+        raise kind("a file is wrong") from error
+
+
+_HOWS = ["plain", "exit", "group", "decoding", "system", "during", "because"]
+
+
+@pytest.mark.parametrize("way", [sealed, wordless])
+@pytest.mark.parametrize(
+    "how", [*_HOWS, *(f"ours {how} {n}" for how in ("during", "because") for n in range(6))]
+)
+def test_nothing_of_an_error_is_left_but_our_words(tmp_path: Path, way: Any, how: str) -> None:
+    text = "Rosalind Marlowe of 12 Quiet Lane"
+    first: Any = "something was done" if way is wordless else tmp_path / "state"
+    with pytest.raises(RedactoryError) as caught:
+        way(first, lambda: _raise_it(how, text))
+    error: Any = caught.value
+    assert error.__cause__ is error.__context__ is None
+    frames = [frame.f_locals for frame, _ in traceback.walk_tb(error.__traceback__)]
+    # this very function knows it
+    names = [frame.f_code.co_name for frame, _ in traceback.walk_tb(error.__traceback__)]
+    assert "_raise_it" not in names
+    assert text not in repr([one for one in frames if one.get("text") != text])
+    assert text not in repr((str(error), error.args, vars(error)))
+    quoted = "".join(traceback.format_exception(error))
+    assert text not in quoted
+    assert text not in pickle.dumps(error.with_traceback(None)).decode("latin-1")
+    assert isinstance(error, SealedError) != how.startswith("ours") or how[-1] == "5"
 
 
 def test_only_what_lies_in_the_run_folder_is_called_it(tmp_path: Path) -> None:

@@ -93,6 +93,44 @@ def test_of_the_state_only_what_can_hold_text_goes(run: Path) -> None:
     assert (again["purged"], again["already"], again["release"]) == ([], ["state"], None)
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["at once", "after the vault was purged"])
+def test_nothing_that_a_killed_process_left_outlives_a_purge(run: Path, again: bool) -> None:
+    folder = RunFolder(run)
+    if again:
+        redactory.purge(run, ["vault", "quarantine"])
+    own = {path for path in run.rglob("*") if path.is_file()}
+    left = [
+        *(
+            folder.vault / name
+            for name in (".tmp-17-part-00000.parquet", "part-00000.parquet.bak", "deep/.tmp-1-x")
+        ),
+        *(folder.quarantine / name for name in (".tmp-4-part-00001.parquet", "notes.txt")),
+        *(
+            folder.state / name
+            for name in (".tmp-3-data-key.json", ".tmp-5-traceback-1.txt", "traceback-2.txt")
+        ),
+        *(
+            folder.state / name
+            for name in (".tmp-6-work/points/part", ".tmp-8-train-m.key", "reissue/files/x")
+        ),
+        *(
+            run / name
+            for name in (".tmp-1-report.html", "public/.tmp-2-part-00000.parquet", "audit/spans/.tmp-9-a")
+        ),
+        run / "models" / "m" / ".tmp-7-report.html",
+    ]
+    for path in left:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("Rosalind Marlowe of 12 Quiet Lane")
+    result = redactory.purge(run, ["vault", "quarantine", "state"])
+    assert result["purged"] == ["vault", "quarantine", "state"]
+    there = {path for path in run.rglob("*") if path.is_file()}
+    assert not {path for path in there if b"Rosalind" in path.read_bytes()}
+    new = {path for path in there - own if path.parent.parent != folder.releases}
+    assert new <= {folder.release_log}
+    assert "no strays" not in failed(run)
+
+
 def test_a_takedown_still_works_without_the_originals(run: Path) -> None:
     redactory.purge(run, ["vault", "quarantine"])
     (told,) = redactory.takedown([run], doc_ids=["a"])["runs"]

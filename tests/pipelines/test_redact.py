@@ -677,7 +677,10 @@ def test_what_lies_where_a_copy_is_begun_is_never_lost(tmp_path: Path) -> None:
         redact(source, tmp_path / "out.jsonl", config=PATTERNS)
     assert (work / "found" / "mine").read_text() == "mine"
     work.rename(tmp_path / "elsewhere")
-    with unfinished(str(tmp_path / "out.jsonl"), {}), pytest.raises(RunStateError, match="being written by"):
+    with (
+        unfinished(str(tmp_path / "out.jsonl"), (), {}),
+        pytest.raises(RunStateError, match="being written by"),
+    ):
         redact(source, tmp_path / "out.jsonl", config=PATTERNS)
     redact(source, tmp_path / "out.jsonl", config=PATTERNS)
     assert not work.exists()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import ast
+import hmac
 import json
+import multiprocessing
+import os
 import shutil
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +21,7 @@ from hypothesis import strategies as st
 from pyarrow.parquet.encryption import create_decryption_properties
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
+from redactory.pipelines.unmask import Vault
 from redactory.redaction import (
     RunFolder,
     RunKey,
@@ -25,6 +30,7 @@ from redactory.redaction import (
     establish_key,
     is_encrypted,
     key_of,
+    part_name,
     part_rows,
     read_batches,
     read_part,
@@ -331,6 +337,74 @@ def test_a_secret_file_is_refused_like_a_part(
     run.data_key.unlink()
     with pytest.raises(RunStateError, match="data key is gone"):
         read_secret(path)
+
+
+@given(st.binary(min_size=16, max_size=40), st.sampled_from(["name", "wrap", "file", "fingerprint"]))
+def test_each_purpose_has_a_subkey_of_its_own_by_rfc_5869(secret: bytes, purpose: str) -> None:
+    extracted = hmac.digest(bytes(32), secret, "sha256")
+    expected = hmac.digest(extracted, f"redactory/encryption/{purpose}".encode() + b"\x01", "sha256")
+    assert encryption.derived(secret, purpose) == expected
+
+
+# ------------------------------------------------------------------------------------- nonces
+
+_NONCE = 12
+_DRAWN = 1_500
+"""Nonces of 32 bits of chance or less would meet, or show the same byte at a place far too often."""
+
+
+def _drawn(_: int = 0) -> list[bytes]:
+    return [encryption.encrypt(bytes(32), b"the same data", b"the same place")[:_NONCE] for _ in range(50)]
+
+
+def _written(run: RunFolder, tmp_path: Path, kind: str) -> Iterator[bytes]:
+    """Nonces of the same data, written again and again to the same place."""
+    file, part, vault = run.state / "secret", run.private / part_name(0), tmp_path / "v.vault"
+    for _ in range(25):
+        if kind == "a secret":
+            write_secret(file, b"the same data")
+            yield file.read_bytes()[len(encryption._MAGIC) :][:_NONCE]
+        elif kind == "a part":
+            write_part(part, TABLE)
+            # each module of the format begins with its length, then its nonce
+            yield part.read_bytes()[8 : 8 + _NONCE]
+        elif kind == "a vault":
+            Vault(["text"], {"<NAME_a>": "Rosalind"}).add_to(vault)
+            yield vault.read_bytes()[:_NONCE]
+        elif kind == "a wrapped key":
+            yield LocalKey(SECRET.encode()).wrap(bytes(32), b"the same run")[:_NONCE]
+        else:
+            run.data_key.unlink()
+            assert establish_key(run, begun=False) is not None
+            yield (data_key(run).secret if kind == "a data key" else data_key(run).run_id.encode())[:_NONCE]
+
+
+@pytest.mark.parametrize(
+    "kind", ["a secret", "a part", "a vault", "a wrapped key", "a data key", "the id of a run"]
+)
+def test_the_same_data_in_the_same_place_has_another_nonce_each_time(
+    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    # that files outlast a power cut is tested elsewhere
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    written = list(_written(run, tmp_path, kind))
+    assert len(set(written)) == len(written) == 25
+
+
+def test_nonces_are_chance_of_the_system_in_every_process() -> None:
+    # a fork has the state of every generator but the system's
+    with multiprocessing.get_context("fork").Pool(2) as children:
+        drawn = [
+            n
+            for each in (*children.map(_drawn, range(4), chunksize=1), *map(_drawn, range(26)))
+            for n in each
+        ]
+    assert len(set(drawn)) == len(drawn) == _DRAWN
+    for place in range(_NONCE):
+        often = Counter(nonce[place] for nonce in drawn)
+        # 256 values that are alike: each some 6 times in 1,500, none 30 times but once in 10^12 tests
+        assert len(often) > 230
+        assert max(often.values()) < 30
 
 
 # ------------------------------------------------------------------------------------- keys and services

@@ -14,6 +14,7 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticKnownError
 
 from redactory.detectors.blind import MOST_CHARS
+from redactory.foundation.errors import shorten
 from redactory.foundation.keys import forms_of
 from redactory.foundation.settings import Settings
 from redactory.pipelines.fields import EACH, Fields, NoText, joined, steps_of, without_roles
@@ -118,10 +119,12 @@ class InputSettings(Settings):
     def _one_value_each(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for path in value:
             if EACH in steps_of(path, "input.keep"):
-                raise ValueError(f"'{path}' names the entries of a list, and one value is needed a row")
+                raise ValueError(
+                    f"'{shorten(path)}' names the entries of a list, and one value is needed a row"
+                )
             problem = "is a column that shards have anyway" if path in shards.OWN_COLUMNS else ""
             if problem := problem or "stands there twice" * (value.count(path) > 1):
-                raise ValueError(f"'{path}' {problem}; take it out, or rename it in the input")
+                raise ValueError(f"'{shorten(path)}' {problem}; take it out, or rename it in the input")
         return value
 
     @field_validator("known")
@@ -129,13 +132,15 @@ class InputSettings(Settings):
     def _each_with_a_label(cls, value: dict[str, str]) -> dict[str, str]:
         for name, label in value.items():
             if not re.fullmatch("[A-Z][A-Z0-9_]*", label):
-                raise ValueError(f"'{name}' needs a label (capitals, digits and _), like PERSON")
+                raise ValueError(f"'{shorten(name)}' needs a label (capitals, digits and _), like PERSON")
         return value
 
     @model_validator(mode="after")
     def _what_is_masked_is_not_kept(self) -> Self:
         if both := sorted({*self.known} & {*self.keep, *self.fields.columns, self.label}):
-            raise ValueError(f"known: '{both[0]}' is to be masked, and would be read or kept as it is")
+            raise ValueError(
+                f"known: '{shorten(both[0])}' is to be masked, and would be read or kept as it is"
+            )
         return self
 
     @model_validator(mode="after")
@@ -143,7 +148,8 @@ class InputSettings(Settings):
         for name in self.accept_personal:
             if name not in (*self.keep, shards.ROLE):
                 raise ValueError(
-                    f"accept_personal: '{name}' is not one of input.keep; add it there, or here take it out"
+                    f"accept_personal: '{shorten(name)}' is not one of input.keep; add it there, or here "
+                    "take it out"
                 )
         return self
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import errno
 import glob
 import io
 import json
@@ -108,7 +109,16 @@ class Source:
                     # in pieces: a few bytes that stand for gigabytes never lie in memory whole
                     yield io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(buffered), packed), CHUNK)
         except (OSError, EOFError) as error:
+            if not self._failed_to_read(error):
+                raise
             raise InputError(f"{self.name} cannot be read: {_damage(self.url, error)}") from None
+
+    def _failed_to_read(self, error: OSError | EOFError) -> bool:
+        """Whether an error is of reading this file, and not of what is written meanwhile."""
+        named = getattr(error, "filename", None)
+        if named is not None and self._path is not None:
+            return os.fsdecode(named) == self._path
+        return getattr(error, "errno", None) not in _OF_WRITING
 
     def _raw(self) -> Any:
         if self._path is not None:
@@ -193,6 +203,9 @@ class Source:
         except (NotImplementedError, OSError):
             return None
         return key
+
+
+_OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
 class _Spans(io.RawIOBase):

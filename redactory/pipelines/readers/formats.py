@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, BinaryIO, ClassVar
 
 from redactory.foundation.canonical import RepeatedKey, once_each
-from redactory.foundation.errors import InputError
+from redactory.foundation.errors import InputError, shorten
 
 Record = tuple[int, dict[str, Any] | None, str | None, bytes]
 """(row number from 1, the record or None, a reason code or None, the raw bytes for the quarantine)"""
@@ -41,8 +41,9 @@ class Columns:
         for column in self.needed:
             if column not in names:
                 raise InputError(
-                    f"{file} has no column '{column}'; say under input which column holds what (text, id, "
-                    "user, label, keep). In CSV the first line names the columns, with commas between them"
+                    f"{file} has no column '{shorten(column)}'; say under input which column holds what "
+                    "(text, id, user, label, keep). In CSV the first line names the columns, with commas "
+                    "between them"
                 )
         wanted = [name for name in names if self.mapped is None or name in self.mapped]
         for name in wanted:

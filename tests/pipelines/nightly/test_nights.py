@@ -204,6 +204,106 @@ def test_a_run_that_failed_goes_on_or_is_given_up(job: Job, monkeypatch: pytest.
     assert job.released() == Counter(["One"]) == Counter(texts(RunFolder(Path(new["run"]))))
 
 
+@pytest.mark.parametrize(
+    ("stage", "end"),
+    [
+        ("ingest", CheckFailed("too many bad rows")),
+        ("detect", KeyboardInterrupt()),
+        ("redact", CheckFailed("the disk is full")),
+        ("shard", KeyboardInterrupt()),
+    ],
+)
+def test_a_person_is_erased_from_a_job_with_runs_that_did_not_end(
+    tmp_path: Path, stage: str, end: BaseException
+) -> None:
+    job = Job(tmp_path, dedup={"index": {"path": str(tmp_path / "index")}})
+
+    def stop(name: str, *_: Any) -> None:
+        if name.startswith(stage):
+            raise end
+
+    def cut_off(name: str) -> RunFolder:
+        rows = [{"id": f"{name}-{user}", "user_id": user, "text": f"{name} {user} ZYX"} for user in "uv"]
+        write_rows(job.input / f"{name}.jsonl", rows)
+        with pytest.raises(type(end)):
+            job.night(progress=stop)
+        return job.job.run(read_log(job.job)[-1].body["run"])
+
+    job.write("first.jsonl", "one")
+    released = job.run()
+    rejected = cut_off("a")
+    redactory.reject_release(rejected.root, "ann", "too late")
+    left = cut_off("b")
+    before = _content(job.folder)
+    dry = redactory.takedown([job.job.root], user_ids=["u"], dry_run=True)
+    assert dry["ok"]
+    assert _content(job.folder) == before
+    result = redactory.takedown([job.job.root], user_ids=["u"])
+    assert (result["ok"], result["problems"]) == (True, [])
+    for said in (dry, result):
+        assert [run["run"] for run in said["runs"] if "discarded" in run] == [
+            str(r.root) for r in (rejected, left)
+        ]
+    assert _content(released.root) == {
+        p: data for p, data in before.items() if p.is_relative_to(released.root)
+    }
+    assert not [path for run in (rejected, left) for path in run.root.rglob("*") if path.is_file()]
+    assert not list((tmp_path / "index" / "pending").iterdir())
+    assert not [
+        run for run in redactory.takedown([job.job.root], user_ids=["u"])["runs"] if "discarded" in run
+    ]
+    # what was begun goes on from its beginning, or is given up where the input is without the person now
+    [again, _] = job.night()["nights"]
+    assert (again["run"], again["state"]) == (str(left.root), "released")
+    assert job.released() == Counter(["one", "a u ZYX", "a v ZYX", "b u ZYX", "b v ZYX"])
+    last = redactory.takedown([job.job.root], user_ids=["u"])
+    assert [run["points"] for run in last["runs"]] == [0, 2]
+    assert job.released() == Counter(["one", "a v ZYX", "b v ZYX"])
+
+
+_DONE_IN_A_JOB: dict[str, Callable[[Job], Any]] = {
+    "nightly": Job.night,
+    "takedown": lambda job: redactory.takedown([job.job.root], user_ids=["nobody"]),
+    "purge": lambda job: redactory.purge(next(job.job.root.glob("20*")), ["vault"]),
+    "reject": lambda job: redactory.reject_release(next(job.job.root.glob("20*")), "ann", "no"),
+}
+
+
+@pytest.mark.parametrize("what", _DONE_IN_A_JOB)
+def test_what_a_killed_process_left_in_a_job_goes_with_the_next_command(job: Job, what: str) -> None:
+    job.write("a.jsonl", "one")
+    job.run()
+    left = [job.job.own / ".tmp-3-metrics.prom", job.job.root / ".tmp-4-2026-01-01" / "vault" / "part"]
+    for path in left:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("one")
+    (job.job.root / ".tmp-5-latest").symlink_to("nowhere")
+    _DONE_IN_A_JOB[what](job)
+    assert not list(job.job.root.glob(".tmp-*"))
+    assert not list(job.job.own.glob(".tmp-*"))
+
+
+def test_only_work_that_was_never_a_run_is_discarded(job: Job) -> None:
+    job.write("a.jsonl", "one")
+    run = job.run()
+    run.success.unlink()
+    lone = RunFolder(job.job.root / "lone")
+    shutil.copytree(run.root, lone.root)
+    lone.manifest.unlink()
+    before = _content(job.folder)
+    result = redactory.takedown([job.job.root], user_ids=["u"])
+    assert [problem["problem"] for problem in result["problems"]] == [
+        f"{run.root} was finished, and _SUCCESS is missing: restore it from a backup",
+        f"{lone.root} is not finished: go on with it (redactory curate --resume) and ask again, or remove "
+        "the folder",
+    ]
+    assert _content(job.folder) == before
+
+
+def _content(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and not path.is_symlink()}
+
+
 def test_an_unexpected_error_is_reported_without_its_words(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     job.write("a.jsonl", "one")
 
