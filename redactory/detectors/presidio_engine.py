@@ -8,7 +8,6 @@ another machine, download a model, or read one that the policy's hash could not 
 from __future__ import annotations
 
 import copy
-import difflib
 import functools
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import ExitStack
@@ -23,7 +22,7 @@ from redactory.detectors.patterns import VERSIONED, listen, stay_offline, timeou
 from redactory.detectors.settings import KNOWN_LABELS, PresidioSettings
 from redactory.detectors.spacy_model import identify, lean_imports, meta_of, model_folder, versions
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import ConfigurationError
+from redactory.foundation.errors import ConfigurationError, did_you_mean
 
 if TYPE_CHECKING:
     from presidio_analyzer import AnalyzerEngine
@@ -172,11 +171,8 @@ def _refuse_models(file: Path, entries: Iterable[Any]) -> None:
         if given.get("enabled") is False:
             continue
         if kind is None and given.get("type") == "predefined":
-            near = difflib.get_close_matches(name, dir(predefined), n=1)
-            raise ConfigurationError(
-                f"{where}the installed Presidio has no '{name}'"
-                + (f"; did you mean '{near[0]}'?" if near else "")
-            )
+            meant = did_you_mean(name, dir(predefined))
+            raise ConfigurationError(f"{where}the installed Presidio has no '{name}'{meant}")
         if isinstance(kind, type) and not issubclass(kind, _kinds()):
             raise ConfigurationError(
                 f"{where}'{name}' asks another machine, or reads a model that the policy's hash cannot name; "
