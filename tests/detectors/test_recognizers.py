@@ -17,7 +17,7 @@ from redactory.detectors.recognizers import SCORES, Pieces, Shipped, predefined_
 from redactory.detectors.settings import DEFAULT_RECOGNIZERS, PatternSettings
 from redactory.detectors.triggers import words_of
 from redactory.redaction import mask
-from tests.detectors.pattern_texts import ANNOUNCED, FOUND, PLAIN, unmarked
+from tests.detectors.pattern_texts import ANNOUNCED, FOUND, PLAIN, UNTOLD, unmarked
 
 POLICY = StrictPolicy(DetectSettings().strict)
 
@@ -43,23 +43,9 @@ def test_a_secret_made_of_words_is_found_behind_its_announcement(language: str) 
         assert {i for i in range(start, end) if not text[i].isspace()} <= found, marked
 
 
-TOLD_NOTHING = """
-my password is not working|the password is wrong|your password is incorrect, please try again|I forgot my password
-please reset my password|the password reset link does not work|password is required|the password field is empty
-passwords should be long|the password was changed yesterday|my password has expired|the password is case sensitive
-your password must be changed|the code is in the repository|what is the wifi password|is there a wifi password?
-the words of the song are beautiful and everybody in the room was singing along with them|a good combination
-can I have the wifi password please|they asked for the password|do not share your password with anybody
-choose a strong password|please enter the code we sent you|I never got the code|the password is sent by mail
-your password is safe with us|the password protects the file|use a password that nobody knows|words are cheap
-enter your password and press return|how do I set a new password|the recovery phrase is lost|plant the seeds
-write down your recovery phrase and keep it in a safe place|my recovery key does not work|boarding pass: at the gate
-"""
-
-
 def test_what_is_said_of_a_password_is_none(engine: PatternEngine) -> None:
-    texts = [text for line in TOLD_NOTHING.strip().splitlines() for text in line.split("|")]
-    assert [text for text, reading in zip(texts, engine.read(texts), strict=True) if reading.spans] == []
+    readings = engine.read(UNTOLD)
+    assert [text for text, reading in zip(UNTOLD, readings, strict=True) if reading.spans] == []
 
 
 def test_plain_text_is_left_alone(engine: PatternEngine) -> None:
