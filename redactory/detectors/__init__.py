@@ -15,7 +15,7 @@ from redactory.detectors.blind import (
     blindness,
     languages_of,
 )
-from redactory.detectors.detector import Detection, Detector, TextDetector
+from redactory.detectors.detector import Detection, Detector, TextDetector, masks_nothing
 from redactory.detectors.engine import Reading, Span
 from redactory.detectors.policy import (
     ConservativePolicy,
@@ -55,6 +55,7 @@ __all__ = [
     "changed_since",
     "differing",
     "languages_of",
+    "masks_nothing",
     "policies_of",
     "policy_hashes",
     "policy_records",

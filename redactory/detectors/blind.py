@@ -20,7 +20,8 @@ from redactory.foundation.errors import listed
 if TYPE_CHECKING:
     from py3langid.langid import LanguageIdentifier
 
-Kind = Literal["PERSON", "LOCATION", "ORGANIZATION"]
+Kind = Literal["PERSON", "LOCATION", "ORGANIZATION", "EVERYTHING"]
+"""EVERYTHING stands for a policy that masks nothing in the texts of ``detector.PROBE``."""
 
 _LABELS: dict[Kind, re.Pattern[str]] = {
     # as models name what they find, in whatever spelling
@@ -77,7 +78,9 @@ def _unseen(settings: DetectSettings, language: str, ruled: str) -> list[Kind]:
     ]
 
 
-def blindness(settings: DetectSettings, sample: Mapping[str, int]) -> dict[str, Any]:
+def blindness(
+    settings: DetectSettings, sample: Mapping[str, int], masks_nothing: bool = False
+) -> dict[str, Any]:
     """``{"kinds": {kind: [language]}, "languages": {language: share}}``: what a policy does not see.
 
     ``sample`` counts pieces of the corpus by the language that each is in (:func:`languages_of`); where it
@@ -90,11 +93,18 @@ def blindness(settings: DetectSettings, sample: Mapping[str, int]) -> dict[str, 
     for language in dict.fromkeys((settings.language, *there)):
         for kind in blind_kinds(settings, language):
             kinds.setdefault(kind, []).append(language)
+    if masks_nothing:
+        kinds["EVERYTHING"] = [settings.language]
     return {"kinds": kinds, "languages": there}
 
 
 def blind_words(blind: Mapping[str, Any]) -> str | None:
     """What :func:`blindness` found, as one sentence; None where there is no blind spot."""
+    if "EVERYTHING" in blind["kinds"]:
+        return (
+            "Blind: the strict policy masks nothing, not even the names, the e-mail address, the telephone "
+            "number and the card number of a built-in text: see detect.strict.labels and the engines."
+        )
     if not blind["kinds"]:
         return None
     kinds = listed(blind["kinds"], "or")

@@ -9,8 +9,15 @@ from importlib import import_module
 from itertools import groupby
 from typing import Any, Literal, NamedTuple, Protocol
 
-from redactory.detectors.settings import DetectSettings, kind_of, kinds_of
-from redactory.foundation.errors import ConfigurationError, listed, shorten
+from redactory.detectors.settings import (
+    DEFAULT_LABELS,
+    KNOWN_LABELS,
+    DetectSettings,
+    WordList,
+    kind_of,
+    kinds_of,
+)
+from redactory.foundation.errors import ConfigurationError, did_you_mean, listed, shorten
 
 TOO_LONG, TIMEOUT, ENGINE_ERROR, MISALIGNED = "too_long", "pattern_timeout", "engine_error", "misaligned"
 """Reason codes of texts that could not be processed."""
@@ -171,16 +178,9 @@ def engines_of(settings: DetectSettings) -> tuple[list[Engine], list[Engine]]:
 def _open(settings: DetectSettings, loaded: Mapping[str, Engine]) -> None:
     """Have the models hold public kinds for plain: only one that gives their probability can tell them.
 
-    ``ConfigurationError`` for a model that does not, and for a public label that no engine finds.
+    ``ConfigurationError`` for a model that does not.
     """
     kinds = kinds_of(settings.public_labels)
-    known = {label for _, part in finds_of(settings, _ENGINES.keys() - {"lists"}) for label in part.labels}
-    if unknown := [label for label in settings.public_labels if kind_of(label) not in kinds_of(known)]:
-        wrong = listed(map(shorten, unknown), "or")
-        raise ConfigurationError(
-            f"detect.public_labels: no engine of this configuration finds {wrong}; they find "
-            f"{listed(sorted(known))}"
-        )
     for name, engine in loaded.items():
         fold = getattr(engine, "fold", None)
         if fold is not None:
@@ -190,6 +190,56 @@ def _open(settings: DetectSettings, loaded: Mapping[str, Engine]) -> None:
                 f"detect.public_labels: detect.{name} does not say how probable each label is, so what is "
                 "public cannot be told from what is not; switch it off, or leave out public_labels"
             )
+
+
+def labels_found(settings: DetectSettings, engines: Collection[str] = _ENGINES) -> frozenset[str]:
+    """Every label that a hit of the switched-on ones of ``engines`` can have."""
+    return frozenset(label for _, part in finds_of(settings, engines) for label in part.labels)
+
+
+def check_labels(settings: DetectSettings) -> None:
+    """``ConfigurationError`` for a label or an engine that the policies name and that no hit can have.
+
+    It would be ignored, and what was to be masked stay as it is.
+    """
+    strict, public = settings.strict, settings.public_labels
+    # hits of patterns are named as Presidio's own are; those of lists have no bound
+    engines = {*_ENGINES.keys() - {"patterns", "lists"}, *settings.engines}
+    for name in strict.engines.keys() - engines:
+        meant = "; did you mean 'presidio'?" if name == "patterns" else did_you_mean(name, engines)
+        raise ConfigurationError(
+            f"detect.strict.engines: no engine's hits are named '{shorten(name)}'; their names are "
+            f"{listed(sorted(engines))}{meant}"
+        )
+    found = labels_found(settings, _ENGINES.keys() - {"lists"}) if public else frozenset[str]()
+    if unknown := [label for label in public if kind_of(label) not in kinds_of(found)]:
+        raise ConfigurationError(
+            f"detect.public_labels: no engine of this configuration finds {listed(map(shorten, unknown), 'or')}; they "
+            f"find {listed(sorted(found))}{did_you_mean(unknown[0].upper(), found)}"
+        )
+    given = strict.labels.keys() | strict.more_labels.keys()
+    if given == DEFAULT_LABELS.keys():
+        return
+    found = labels_found(settings)
+    for label in sorted(given):
+        key = f"detect.strict.{'labels' if label in strict.labels else 'more_labels'}"
+        require_label(key, label, found)
+        called = {other for other in found if kind_of(other) == kind_of(label)}
+        if called and not called & given:
+            raise ConfigurationError(
+                f"{key}: in this configuration what {label} means is found as {listed(sorted(called), 'or')} "
+                f"and would not be masked: name {listed(sorted(called))}"
+            )
+
+
+def require_label(key: str, label: str, found: Collection[str]) -> None:
+    """``ConfigurationError`` for a ``label`` that is not among those ``found`` nor those usually found."""
+    known = {*found, *KNOWN_LABELS, str(WordList.model_fields["label"].default)}
+    if label not in known:
+        raise ConfigurationError(
+            f"{key}: nothing in this configuration finds the label '{shorten(label)}'"
+            f"{did_you_mean(label.upper(), known) or f'; known are {listed(sorted(known))}'}"
+        )
 
 
 def identities_of(settings: DetectSettings) -> dict[str, Any]:

@@ -1,8 +1,9 @@
 """Hidden forms: a text as people see it, so that engines find what its characters hide from programs.
 
 Characters that do not show and accents are left out; letters and digits of mathematics, of full width or in
-circles, letters of other alphabets that look Latin, and HTML entities are what they look like.  Each
-character that is seen keeps its place in the text.
+circles, letters of other alphabets that look Latin, and HTML entities are what they look like.  So are
+no-break and thin spaces, hyphens and dashes between digits and capitals.  What is spaced out ("M a r y") is
+closed up.  Each character that is seen keeps its place in the text.
 """
 
 from __future__ import annotations
@@ -27,15 +28,20 @@ _LIKE = str.maketrans(
     "aceopxyijsdqwhABCEHIJKMOPSTXYoiapvtukABEHIKMNOPTXYZ.-:/",
 )
 _WORD = re.compile(r"[\w․‐꞉⁄]+")
+_SPACES = "\u00a0\u2000-\u200a\u202f\u205f\u3000"
+_GAP = re.compile(rf"(?<=[\dA-Z])[{_SPACES}‐‑‒–−](?=[\dA-Z])")
+"""Where numbers and codes are cut in groups, by another sign than a space or hyphen."""
+_SPACED = re.compile(rf"(?<![^\s(\"'“‘:])[^\W_](?:[ {_SPACES}]{{1,3}}[\w@.'+-](?![^\s.,;:!?)\"'”’])){{2,}}")
+_SINGLE_GAP = re.compile(rf"(?<=\S)[ {_SPACES}](?=\S)|(?<=\s)\s")
 _ANY = re.compile(
     # what does not show hides something only beside what ASCII has: in other scripts, and in emoji, it joins
     rf"(?<=[!-~])[{_UNSHOWN}]|[{_UNSHOWN}](?=[!-~])|[{_STYLED}]|{_ENTITY}"
-    rf"|[{''.join(map(chr, _LIKE))}]"
+    rf"|[{''.join(map(chr, _LIKE))}]|{_GAP.pattern}"
 )
 _UNIT = re.compile(rf"{_ENTITY}|.", re.DOTALL)
 _DROPPED = re.compile(f"[{_UNSHOWN}]")
 _FORMS = re.compile(f"[{_STYLED}]")
-HIDDEN_SHA256 = hash_of([_ANY.pattern, sorted(_LIKE.items())])
+HIDDEN_SHA256 = hash_of([_ANY.pattern, sorted(_LIKE.items()), _SPACED.pattern])
 """What changes how a text is seen, besides Python's own version."""
 
 
@@ -67,16 +73,41 @@ class Seen:
 
 def seen(text: str) -> Seen | None:
     """``text`` as it is seen; None where that is no other text.  A function of the text alone."""
-    if (text.isascii() and "&" not in text) or not _ANY.search(text):
+    hides = not (text.isascii() and "&" not in text) and _ANY.search(text)
+    if not hides and not _SPACED.search(text):
         return None
-    latin = _WORD.sub(_as_latin, text)
-    units = [(match.start(), _as_seen(match.group())) for match in _UNIT.finditer(latin)]
+    latin = _GAP.sub(lambda gap: " " if gap[0].isspace() else "-", _WORD.sub(_as_latin, text))
+    closed = _closed(latin)
+    units = [
+        (match.start(), "" if match.start() in closed else _as_seen(match.group()))
+        for match in _UNIT.finditer(latin)
+    ]
     shown = "".join(sign for _, sign in units)
     return (
         Seen(shown, array("q", [*(start for start, sign in units if sign), len(text)]))
         if shown != text
         else None
     )
+
+
+def _closed(text: str) -> set[int]:
+    """The places of spaces between letters that are spaced out.
+
+    One that words may lie on either side of stays: one of several, and that before a capital.
+    """
+    places = set[int]()
+    for run in _SPACED.finditer(text):
+        signs = run[0].split()
+        named = [sign for sign in signs if sign.isalnum()]
+        least = 7 if all(sign.isdigit() for sign in named) else 3 if "".join(signs).istitle() else 4
+        if len(named) >= least and 3 * len(named) >= 2 * len(signs):
+            places.update(
+                gap.start()
+                for gap in _SINGLE_GAP.finditer(text, *run.span())
+                if not (text[gap.start() - 1].islower() and text[gap.end()].isupper())
+                or text[gap.start() - 1].isspace()
+            )
+    return places
 
 
 def _as_latin(word: re.Match[str]) -> str:

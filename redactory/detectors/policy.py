@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from redactory.detectors.blind import SURE, language_of, languages_read
-from redactory.detectors.engine import MODELS, Plain, Reading, Span, finds_of, identities_of
+from redactory.detectors.engine import MODELS, Plain, Reading, Span, check_labels, finds_of, identities_of
 from redactory.detectors.hidden import HIDDEN_SHA256
 from redactory.detectors.recognizers import own_labels
 from redactory.detectors.rules import (
@@ -198,7 +198,8 @@ def _plainness(reading: Reading) -> dict[int, float]:
 
 
 def policies_of(settings: DetectSettings) -> tuple[StrictPolicy, ConservativePolicy]:
-    """π and π_c of a configuration."""
+    """π and π_c of a configuration; ``ConfigurationError`` for a label that nothing in it finds."""
+    check_labels(settings)
     written = own_labels(settings.patterns, settings.language) if settings.patterns else ()
     named = {label for _, found in finds_of(settings, MODELS) for label in found.asked_for}
     asked = settings.conservative.rules
@@ -217,8 +218,7 @@ def who_finds(settings: DetectSettings) -> list[dict[str, Any]]:
     """``[{"label", "masks": {part: least score}, "suspects": [part], "public"}]``: who makes what of a label.
 
     Parts are models, recognizers, lists and rules; one that suspects makes a point private and masks nothing.
-    A label that the settings name and nothing finds has neither.  Of one that is ``public`` the engines mask
-    what they are not sure of.
+    Of one that is ``public`` the engines mask what they are not sure of.
     """
     strict = policies_of(settings)[0]
     bounds, open_ = strict.bounds, kinds_of(settings.public_labels)
@@ -230,7 +230,9 @@ def who_finds(settings: DetectSettings) -> list[dict[str, Any]]:
 
     for engine, part in finds_of(settings):
         for label in part.labels:
-            least = max(bounds.get(label, math.inf), strict.settings.engines.get(engine, 0.0))
+            # hits of patterns are named as Presidio's own are
+            named = "presidio" if engine == "patterns" else engine
+            least = max(bounds.get(label, math.inf), strict.settings.engines.get(named, 0.0))
             if engine == _LISTS or least <= 1:
                 row(label)["masks"][part.part] = 0.0 if engine == _LISTS else least
             else:
@@ -239,8 +241,6 @@ def who_finds(settings: DetectSettings) -> list[dict[str, Any]]:
         row(rule.upper())["suspects"].append(f"rule {rule}")
     if settings.language == AUTO:
         row(OTHER_LANGUAGE)["suspects"].append("detect.language")
-    for label in bounds.keys() - DEFAULT_LABELS.keys() - found.keys():
-        row(label)
     return [found[label] for label in sorted(found)]
 
 

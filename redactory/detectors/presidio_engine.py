@@ -8,7 +8,6 @@ another machine, download a model, or read one that the policy's hash could not 
 from __future__ import annotations
 
 import copy
-import difflib
 import functools
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
@@ -30,7 +29,7 @@ from redactory.detectors.spacy_model import (
     with_quick_suffixes,
 )
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import ConfigurationError, shorten
+from redactory.foundation.errors import ConfigurationError, did_you_mean, shorten
 
 if TYPE_CHECKING:
     from presidio_analyzer import AnalyzerEngine
@@ -176,11 +175,8 @@ def _refuse_models(file: Path, entries: Iterable[Any]) -> None:
         if given.get("enabled") is False:
             continue
         if kind is None and given.get("type") == "predefined":
-            near = difflib.get_close_matches(name, dir(predefined), n=1)
-            raise ConfigurationError(
-                f"{where}the installed Presidio has no '{shorten(name)}'"
-                + (f"; did you mean '{near[0]}'?" if near else "")
-            )
+            meant = did_you_mean(name, dir(predefined))
+            raise ConfigurationError(f"{where}the installed Presidio has no '{shorten(name)}'{meant}")
         if isinstance(kind, type) and not issubclass(kind, _kinds()):
             raise ConfigurationError(
                 f"{where}'{name}' asks another machine, or reads a model that the policy's hash cannot name; "

@@ -11,7 +11,6 @@ that fails its ``check`` digit is none.  One that plain text shares has a doubtf
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,7 +28,7 @@ from redactory.detectors.rules import words_of as ordinary_words
 from redactory.detectors.settings import AUTO, DEFAULT_RECOGNIZERS, CustomRecognizer, PatternSettings
 from redactory.detectors.spacy_model import lean_imports
 from redactory.detectors.triggers import ALWAYS, Trigger, words_of
-from redactory.foundation.errors import ConfigurationError, shorten
+from redactory.foundation.errors import ConfigurationError, did_you_mean, shorten
 from redactory.foundation.settings import Settings, plainly
 
 if TYPE_CHECKING:
@@ -256,10 +255,9 @@ def predefined_recognizers(names: Iterable[str], language: str) -> list[EntityRe
         recognizer: Any = getattr(predefined, name, None)
         known = isinstance(recognizer, type) and issubclass(recognizer, EntityRecognizer)
         if not known:
-            near = difflib.get_close_matches(name, dir(predefined), n=1)
-            meant = f"did you mean '{near[0]}'?" if near else "its documentation lists those that there are"
+            meant = did_you_mean(name, dir(predefined)) or "; its documentation lists those that there are"
             raise ConfigurationError(
-                f"detect.patterns.recognizers: the installed Presidio has no '{shorten(name)}'; {meant}"
+                f"detect.patterns.recognizers: the installed Presidio has no '{shorten(name)}'{meant}"
             )
         regions = more_regions(language) if name == "PhoneRecognizer" else ()
         own = {"supported_regions": (*recognizer.DEFAULT_SUPPORTED_REGIONS, *regions)} if regions else {}

@@ -118,6 +118,10 @@ def redact(
         progress=progress,
     )
     hints = [rejected_as(reason, count) for reason, count in result["quarantined"].items()]
+    if result["masks_nothing"]:
+        hints.append(
+            "Warning: this policy masks nothing, not even in a built-in text: see detect.strict.labels."
+        )
     if given == "-" and format_ == "auto" and "broken_json" in result["quarantined"]:
         hints.append("Standard input was read as JSON lines: give --format (csv, parquet, mbox, …).")
     code = 1 if result["quarantined"] or result["files_left_out"] else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable
 
@@ -76,3 +77,14 @@ def listed(things: Iterable[str], last: str = "and") -> str:
     """``a``, ``a and b``, ``a, b and c``; ``last`` stands before the last of them."""
     *before, end = things
     return f"{', '.join(before)} {last} {end}" if before else end
+
+
+def did_you_mean(wrong: str, choices: Iterable[str], cutoff: float = 0.6) -> str:
+    """``; did you mean 'X'?`` with the choice that is most similar to ``wrong``; empty where none is near.
+
+    Near is a choice that begins with ``wrong``, or has at least the similarity ``cutoff``, from 0 to 1.
+    """
+    choices = sorted(choices)
+    near = [one for one in choices if wrong and one.startswith(f"{wrong}_")]
+    near += difflib.get_close_matches(wrong, choices, n=1, cutoff=cutoff)
+    return f"; did you mean '{near[0]}'?" if near else ""

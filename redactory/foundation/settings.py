@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -11,7 +10,7 @@ from typing import Any, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
 
-from redactory.foundation.errors import RunStateError
+from redactory.foundation.errors import RunStateError, did_you_mean
 
 _NEEDED = {
     "bool": "true or false",
@@ -72,8 +71,7 @@ def _meant(error: Mapping[str, Any]) -> str:
     """The choice that what stands in the key's place is nearest to, where one is near."""
     given = error.get("input")
     choices = re.findall(r"'([^']*)'", error["ctx"]["expected"])
-    near = difflib.get_close_matches(given, choices, n=1, cutoff=0.5) if isinstance(given, str) else []
-    return f"; did you mean '{near[0]}'?" if near else ""
+    return did_you_mean(given, choices, 0.5) if isinstance(given, str) else ""
 
 
 def _instead(error: Mapping[str, Any]) -> str:

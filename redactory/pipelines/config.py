@@ -160,8 +160,9 @@ class ReleaseSettings(Settings):
     )
     accept_blind: tuple[Kind, ...] = Field(
         (),
-        description="Kinds of names that nothing in the policies may look for. A run that is blind to "
-        "another is neither exported, published nor released.",
+        description="Kinds of names that nothing in the policies may look for; EVERYTHING for a strict "
+        "policy that masks nothing in a built-in text. A run that is blind to another is neither exported, "
+        "published nor released.",
     )
 
 

@@ -61,7 +61,7 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
     trains = settings.train.vocabulary_sources != TrainSettings().vocabulary_sources
     vocabulary, remarks = vocabulary_seen(settings) if trains else (None, list[str]())
     return {
-        "blind": blind_words(blindness(settings.detect, languages)),
+        "blind": blind_words(blindness(settings.detect, languages, Policy(settings).masks_nothing())),
         "output": str(settings.output),
         "sources": [
             {"path": source.name, "format": source.format, "columns": seen.columns}

@@ -20,6 +20,7 @@ from redactory.detectors import (
     TextDetector,
     changed_since,
     differing,
+    masks_nothing,
     policy_hashes,
     policy_records,
 )
@@ -125,6 +126,10 @@ class Policy:
         They cover settings, lists, models and versions.  Nothing is loaded for them but files that are named.
         """
         return policy_hashes(self._config.detect)
+
+    def masks_nothing(self) -> bool:
+        """Whether nothing is masked, not even obvious personal data in a few built-in texts."""
+        return masks_nothing(self._config.detect, lambda: self._detector)
 
     @property
     def hash(self) -> str:

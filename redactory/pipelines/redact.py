@@ -19,6 +19,7 @@ from operator import add
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
+from redactory.detectors.engine import labels_found, require_label
 from redactory.detectors.settings import ConservativeSettings, kind_of
 from redactory.foundation.canonical import hash_of
 from redactory.foundation.errors import ConfigurationError, listed, shorten, some
@@ -89,6 +90,9 @@ def redact(
     asked = settings_of(Redaction, redaction)
     settings = load_for_texts(config, (given,), **({"text": tuple(text)} if text else {}))
     redaction = settings.redact.but(asked)
+    for name, label in redaction.secret.items():
+        if label != DROP:
+            require_label(f"--column {name} (redact.columns)", label, labels_found(settings.detect))
     require_apart(given, out)
     sources, inside = sources_of(given, format_)
     if inside and out == PIPE:
@@ -197,6 +201,7 @@ class _Copy:
             "replaced": dict(self.labels.most_common()),
             "replacement": self.replacement.name,
             "gives_away": self.replacement.gives_away,
+            "masks_nothing": _policy_of(_portable(self.settings)).masks_nothing(),
             "policy": self.hash,
         }
 

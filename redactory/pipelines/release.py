@@ -16,7 +16,14 @@ import yaml
 
 from redactory.dedup import DedupSettings
 from redactory.dedup.signatures import parameters
-from redactory.detectors import blind_of, blind_said, blind_words, blindness, policy_records
+from redactory.detectors import (
+    blind_of,
+    blind_said,
+    blind_words,
+    blindness,
+    masks_nothing,
+    policy_records,
+)
 from redactory.detectors.engine import identities_of
 from redactory.detectors.settings import public_of, public_words, side_channel
 from redactory.evaluation.report import write_report
@@ -31,7 +38,7 @@ from redactory.foundation.records import chain_head
 from redactory.pipelines import index as indexing
 from redactory.pipelines.journal import Journal
 from redactory.pipelines.release_log import anchor_of
-from redactory.pipelines.stages.points import BINS
+from redactory.pipelines.stages.points import BINS, detector_of
 from redactory.pipelines.work import Job
 from redactory.redaction import (
     PRIVATE,
@@ -145,7 +152,11 @@ def _manifest(
         "run": job.run.root.name,
         # by which it is known whatever its folder is called, through every reissue and in every export
         "id": secrets.token_hex(16) if run_key is None else run_key.run_id,
-        "blind": blindness(detect, _below(counts, "language/")),
+        "blind": blindness(
+            detect,
+            _below(counts, "language/"),
+            job.detector is None and masks_nothing(detect, lambda: detector_of(job)),
+        ),
         "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": round(seconds, 2),
         "versions": versions(),

@@ -57,9 +57,12 @@ def what_forbids(manifest: Mapping[str, Any]) -> str | None:
     open_ = [kind for kind in blind["kinds"] if kind not in accepted]
     if not open_:
         return None
+    needed = f"an engine that finds {listed(open_)} in that language"
+    if "EVERYTHING" in open_:
+        needed = "labels that are masked"
     return (
-        f"{blind_words(blind)} Curate with an engine that finds {listed(open_)} in that language, or accept "
-        f"what is missed and curate with release.accept_blind: [{', '.join(open_)}]"
+        f"{blind_words(blind)} Curate with {needed}, or accept what is missed and curate with "
+        f"release.accept_blind: [{', '.join(open_)}]"
     )
 
 

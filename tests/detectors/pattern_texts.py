@@ -10,6 +10,12 @@ _TEXTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text(encoding="
 FOUND: dict[str, list[str]] = _TEXTS["found"]
 PLAIN: list[str] = _TEXTS["plain"]
 """Texts of which π masks nothing."""
+UNTOLD: list[str] = _TEXTS["untold"]
+"""Texts about passwords and codes in which nothing is suspected."""
+ANNOUNCED: dict[str, list[str]] = yaml.safe_load(
+    Path(__file__).with_name("announced_secrets.yaml").read_text(encoding="utf-8")
+)
+"""By language, texts with a password, a code, an answer or a recovery phrase made of words."""
 
 
 def unmarked(marked: str) -> tuple[str, int, int]:

@@ -21,7 +21,14 @@ from hypothesis import strategies as st
 
 from redactory.detectors import DetectSettings, Reading
 from redactory.detectors.classifier.engine import TransformersEngine
-from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, MODELS, engines_of, identities_of
+from redactory.detectors.engine import (
+    ENGINE_ERROR,
+    MISALIGNED,
+    MODELS,
+    check_labels,
+    engines_of,
+    identities_of,
+)
 from redactory.detectors.settings import kind_of
 from redactory.detectors.spacy_model import memory_zone
 from redactory.detectors.stanza_ner import StanzaEngine
@@ -241,4 +248,4 @@ def test_an_engine_that_cannot_tell_public_kinds_is_refused(
     with pytest.raises(ConfigurationError, match=r"public_labels: detect\.transformers does not say"):
         engines_of(settings.model_copy(update={"public_labels": ("LOCATION",)}))
     with pytest.raises(ConfigurationError, match="no engine of this configuration finds ORGANISATION"):
-        engines_of(settings.model_copy(update={"public_labels": ("LOCATION", "ORGANISATION")}))
+        check_labels(settings.model_copy(update={"public_labels": ("LOCATION", "ORGANISATION")}))

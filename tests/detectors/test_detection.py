@@ -284,7 +284,9 @@ def test_engines_see_few_texts_and_characters_at_once(lengths: list[int], size: 
         assert len(batch) == 1 or sum(map(len, batch)) <= 2 * module.WINDOW
     assert max(map(len, itertools.chain(*finder.batches)), default=0) <= module.WINDOW
     # and no fewer than they may
-    for batch, following in itertools.pairwise(finder.batches if max(lengths, default=0) < module.WINDOW else []):
+    for batch, following in itertools.pairwise(
+        finder.batches if max(lengths, default=0) < module.WINDOW else []
+    ):
         assert len(batch) == size or sum(map(len, [*batch, following[0]])) > 2 * module.WINDOW
 
 

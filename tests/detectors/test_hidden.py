@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -49,9 +51,49 @@ def test_every_place_lies_in_the_text(text: str) -> None:
     assert not view.text or bounds[-2] < len(text)
 
 
+_SPACE = st.sampled_from([" ", "\u00a0", "\u2009", "\u202f"])
+
+
+@given(
+    st.lists(st.from_regex("[a-z]{4,9}|[A-Z][a-z]{2,8}|[0-9]{7,9}", fullmatch=True), min_size=1, max_size=3),
+    _SPACE,
+)
+def test_what_is_spaced_out_is_seen_closed_up(words: list[str], space: str) -> None:
+    for between, after in itertools.product((2, 3), (" then", ", yes", "!", ")", "")):
+        spaced = (space * between).join(space.join(word) for word in words)
+        text = f"it is ({spaced}{after}"
+        view = seen(text)
+        assert view is not None
+        assert view.text.split() == f"it is ({' '.join(words)}{after}".split()
+        start = view.text.rindex(words[-1])
+        first, end = view.place(start, start + len(words[-1]))
+        assert text[first:end].rstrip() == space.join(words[-1])
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("M a r y S m i t h", "Mary Smith"),
+        ("m a r y @ e x a m p l e . c o m", "mary@example.com"),
+        ("AB\u00a012\u00a034\u00a056\u00a0C", "AB 12 34 56 C"),
+        ("943\u2009476\u20095919", "943 476 5919"),
+        ("078\u201305\u20131120", "078-05-1120"),
+        ("4111\u20111111\u22121111\u20101111", "4111-1111-1111-1111"),
+    ],
+)
+def test_groups_and_letters_are_seen_as_they_are_read(text: str, shown: str) -> None:
+    view = seen(text)
+    assert view is not None
+    assert view.text == shown
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        "1 2 3 4 5 6",
+        "x y z",
+        "a + b - c",
+        "Mr.\u00a0Smith paid \u2013 as always",
         "plain",
         "R&D &amp; more",
         "c’est déjà l’été",
@@ -70,6 +112,8 @@ def test_hidden_secrets_are_masked_whole_and_read_the_same_in_any_batch() -> Non
         "just write to m\u200br\u200b.lee@ex\u00adample.com\u200b when you can",
         "just write to &#109;r.lee&#64;example.com when you can",
         "it is \uff14111 1111 1111 1111, thanks",
+        "it is AB\u00a012\u00a034\u00a056\u00a0C, thanks",
+        "it is m a r y . s m i t h @ e x a m p l e . c o m thanks",
     ]
     detector = Detector(DetectSettings())
     found = list(detector.detect(texts))
@@ -80,6 +124,8 @@ def test_hidden_secrets_are_masked_whole_and_read_the_same_in_any_batch() -> Non
             "m\u200br\u200b.lee@ex\u00adample.com\u200b",
             "&#109;r.lee&#64;example.com",
             "\uff14111 1111 1111 1111",
+            "AB\u00a012\u00a034\u00a056\u00a0C",
+            "m a r y . s m i t h @ e x a m p l e . c o m",
         ),
         strict=True,
     ):

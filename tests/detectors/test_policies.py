@@ -22,6 +22,7 @@ from redactory.detectors import (
     StrictPolicy,
     StrictSettings,
     changed_since,
+    masks_nothing,
     policies_of,
     policy_hashes,
     policy_records,
@@ -31,6 +32,7 @@ from redactory.detectors.engine import Plain
 from redactory.detectors.policy import VERSIONED
 from redactory.detectors.rules import RULES, SOFT_RULES, _words_hash
 from redactory.foundation.canonical import version_of
+from redactory.foundation.errors import ConfigurationError
 from redactory.redaction import PRIVATE, PUBLIC, route
 from tests.detectors.support import OFF
 
@@ -253,6 +255,76 @@ def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
         DetectSettings.model_validate(wrong)
 
 
+BADGES = {"deny": [{"label": "BADGE", "words": ["K-1234"]}]}
+WRITTEN = {"custom": [{"name": "Own", "label": "BADGE", "patterns": {"blue": 0.4}}]}
+
+
+@pytest.mark.parametrize(
+    ("detect", "told"),
+    [
+        (
+            {"strict": {"labels": {"PERSN": 0.5, "EMAIL_ADDRESS": 0.3}}},
+            "strict.labels: .*did you mean 'PERSON'",
+        ),
+        ({"strict": {"more_labels": {"EMAIL": 0.3}}}, "strict.more_labels: .*did you mean 'EMAIL_ADDRESS'"),
+        ({"strict": {"labels": {"person": 0.5}}}, "did you mean 'PERSON'"),
+        ({"strict": {"labels": {"PHONE": 0.5}}}, "did you mean 'PHONE_NUMBER'"),
+        ({"strict": {"labels": {"": 0.5}}}, "known are ACCOUNT, AGE"),
+        ({"strict": {"labels": {"QZX": 0.5}}}, "known are ACCOUNT, AGE"),
+        ({"strict": {"labels": {"PER": 0.5, "DATE_TIME": 0.5}}}, "found as PERSON .*: name PERSON"),
+        ({"strict": {"labels": {"GPE": 0.5}}}, "found as LOCATION"),
+        ({"strict": {"more_labels": {"BADGES": 0.1}}, "lists": BADGES}, "did you mean 'BADGE'"),
+        ({"strict": {"more_labels": {"BADGE": 0.1}}}, "finds the label 'BADGE'"),
+        ({"strict": {"engines": {"taggr": 0.5}}}, "strict.engines: .*did you mean 'tagger'"),
+        ({"strict": {"engines": {"patterns": 0.5}}}, "did you mean 'presidio'"),
+        ({"strict": {"engines": {"list": 0.5}}}, "their names are presidio, spacy"),
+        ({"public_labels": ["ORGANISATION"]}, "public_labels: .*did you mean 'ORGANIZATION'"),
+        ({"public_labels": ["LISTED"], "lists": {"deny": [{"words": ["x"]}]}}, "finds LISTED"),
+    ],
+)
+def test_a_label_that_no_hit_can_have_is_refused(detect: dict[str, Any], told: str) -> None:
+    """Before, it was ignored, and what was to be masked stayed as it was."""
+    settings = DetectSettings.model_validate(detect)
+    for ask in (policy_hashes, Detector):
+        with pytest.raises(ConfigurationError, match=told):
+            ask(settings)
+
+
+@pytest.mark.parametrize(
+    "detect",
+    [
+        {"strict": {"more_labels": {"BADGE": 0.1}}, "lists": BADGES},
+        {"strict": {"labels": {"BADGE": 0.1}}, "patterns": WRITTEN},
+        {"strict": {"labels": {"LISTED": 0.1, "MONEY": 0.2}}},
+        {"strict": {"labels": {"PER": 0.5, "PERSON": 0.5}}},
+        {"strict": {"more_labels": {"DATE": 0.9, "WORK_OF_ART": 0.1}, "engines": {"spacy": 0.1}}},
+        {"public_labels": ["ORG", "DATE"]},
+    ],
+)
+def test_labels_that_something_finds_are_known(detect: dict[str, Any]) -> None:
+    assert policy_hashes(DetectSettings.model_validate(detect))
+
+
+@pytest.mark.parametrize(
+    ("detect", "nothing"),
+    [
+        ({}, False),
+        ({"strict": {"labels": {}}}, True),
+        ({"strict": {"labels": {"PERSON": 1.5, "EMAIL_ADDRESS": 2}}}, True),
+        ({"strict": {"labels": {"MONEY": 0.5}}}, True),
+        ({"strict": {"labels": {"EMAIL_ADDRESS": 0.5}}}, False),
+        ({"tagger": None, "strict": {"labels": {"PERSON": 0.5}}}, True),
+        ({"tagger": None}, False),
+        ({"tagger": None, "patterns": None}, True),
+        ({"tagger": None, "patterns": None, "lists": BADGES}, True),
+        ({"tagger": None, "patterns": None, "lists": {"deny": [{"words": ["Mary Smith"]}]}}, False),
+    ],
+)
+def test_a_policy_that_masks_nothing_is_told_by_a_text(detect: dict[str, Any], nothing: bool) -> None:
+    settings = DetectSettings.model_validate(detect)
+    assert masks_nothing(settings, lambda: Detector(settings)) is nothing
+
+
 # The hash of a policy changes with everything that can change what it marks, and with nothing else.
 
 
@@ -275,7 +347,7 @@ BOTH, STRICT, CONSERVATIVE, NEITHER = (True, True), (True, False), (False, True)
     ("changes", "moved"),
     [
         ({"strict": {"labels": {"PERSON": 0.3}}}, STRICT),
-        ({"strict": {"more_labels": {"MORE": 0.3}}}, STRICT),
+        ({"strict": {"more_labels": {"MONEY": 0.3}}}, STRICT),
         ({"conservative": {"plain_confidence": 0.91}}, CONSERVATIVE),
         ({"conservative": {"sure": 0.98}}, CONSERVATIVE),
         ({"conservative": {"rules": ["digit", "symbol", "capital"]}}, CONSERVATIVE),

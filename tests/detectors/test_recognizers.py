@@ -14,10 +14,10 @@ from redactory.detectors import DetectSettings, StrictPolicy
 from redactory.detectors.detector import WINDOW
 from redactory.detectors.patterns import PatternEngine, words_looked_up
 from redactory.detectors.recognizers import SCORES, Pieces, Shipped, predefined_recognizers, shipped
-from redactory.detectors.settings import DEFAULT_RECOGNIZERS
+from redactory.detectors.settings import DEFAULT_RECOGNIZERS, PatternSettings
 from redactory.detectors.triggers import words_of
 from redactory.redaction import mask
-from tests.detectors.pattern_texts import FOUND, PLAIN, unmarked
+from tests.detectors.pattern_texts import ANNOUNCED, FOUND, PLAIN, UNTOLD, unmarked
 
 POLICY = StrictPolicy(DetectSettings().strict)
 
@@ -31,6 +31,21 @@ def test_forms_are_masked_whole_and_under_their_label(engine: PatternEngine, lab
         covered = {place for s in spans for place in range(s.start, s.end)}
         assert {i for i in range(start, end) if not text[i].isspace()} <= covered, marked
         assert label in {s.label for s in spans if s.start < end and start < s.end}, marked
+
+
+@pytest.mark.parametrize("language", ANNOUNCED)
+def test_a_secret_made_of_words_is_found_behind_its_announcement(language: str) -> None:
+    engine = PatternEngine(PatternSettings(), language)
+    for marked in ANNOUNCED[language]:
+        text, start, end = unmarked(marked)
+        (reading,) = engine.read([text])
+        found = {place for s in reading.spans for place in range(s.start, s.end)}
+        assert {i for i in range(start, end) if not text[i].isspace()} <= found, marked
+
+
+def test_what_is_said_of_a_password_is_none(engine: PatternEngine) -> None:
+    readings = engine.read(UNTOLD)
+    assert [text for text, reading in zip(UNTOLD, readings, strict=True) if reading.spans] == []
 
 
 def test_plain_text_is_left_alone(engine: PatternEngine) -> None:

@@ -13,7 +13,7 @@ import redactory
 from redactory.detectors import DetectSettings, blind_kinds, blindness, languages_of
 from redactory.detectors.settings import DEFAULT_RECOGNIZERS
 from redactory.flows.cli import app
-from redactory.foundation.errors import CheckFailed
+from redactory.foundation.errors import CheckFailed, ConfigurationError
 from redactory.pipelines.share import what_forbids
 from redactory.redaction import RunFolder, read_batches, read_manifest
 from tests.pipelines.support import write_rows
@@ -166,6 +166,27 @@ def test_with_auto_what_is_in_a_language_that_nothing_reads_is_private(tmp_path:
     assert read_manifest(run)["blind"]["kinds"] == {}
 
 
+def test_a_policy_that_masks_nothing_is_said_and_does_not_leave(tmp_path: Path) -> None:
+    """Before, a label that nothing finds left a policy that copied texts as they were, and said nothing."""
+    rows = _rows(tmp_path, ["Mary Smith wrote from mary@example.com"])
+    config = tmp_path / "nothing.yaml"
+    config.write_text(json.dumps({"input": rows, "detect": {"strict": {"labels": {"MONEY": 0.5}}}}))
+    assert "masks nothing" in redactory.describe(config)["blind"]
+    assert "masks nothing" in redactory.curate(config, output=tmp_path / "run")["blind"]
+    checks = {check["name"]: check for check in redactory.verify(tmp_path / "run")["checks"]}
+    assert "release.accept_blind: [EVERYTHING]" in checks["names looked for"]["detail"]
+    with pytest.raises(CheckFailed, match=r"nothing leaves .* masks nothing"):
+        redactory.export(tmp_path / "run", tmp_path / "out")
+    accepted = {**json.loads(config.read_text()), "release": {"accept_blind": ["EVERYTHING"]}}
+    redactory.curate(accepted, output=tmp_path / "accepted")
+    assert redactory.verify(tmp_path / "accepted")["ok"]
+    arguments = ["redact", rows, "--config", str(config), "--column", "id=keep", "--out"]
+    copied = CliRunner().invoke(app, [*arguments, str(tmp_path / "copy.jsonl")])
+    assert "masks nothing" in copied.stdout
+    with pytest.raises(ConfigurationError, match=r"column id .*did you mean 'PERSON'"):
+        redactory.redact(rows, tmp_path / "typo.jsonl", {"columns": {"id": "PERSN"}})
+
+
 # ---- what was asked for is masked
 
 
@@ -198,7 +219,7 @@ def test_describe_lists_each_label_with_who_masks_and_who_only_suspects(tmp_path
     detect = {
         "patterns": {"recognizers": ["UkNinoRecognizer", "EmailRecognizer"]},
         "lists": {"deny": [{"label": "PARTNER", "words": ["Initech"]}]},
-        "strict": {"labels": {"PERSON": 0.4, "PERSONN": 0.3}},
+        "strict": {"labels": {"PERSON": 0.4}},
     }
     config = {"input": _rows(tmp_path, [LETTER]), "detect": detect}
     told = {own.pop("label"): own for own in redactory.describe(config)["labels"]}
@@ -208,4 +229,3 @@ def test_describe_lists_each_label_with_who_masks_and_who_only_suspects(tmp_path
     assert told["PERSON"]["masks"]["tagger default"] == 0.5
     assert "EmailRecognizer" in told["EMAIL_ADDRESS"]["suspects"]
     assert told["DIGIT"] == {"masks": {}, "suspects": ["rule digit"]}
-    assert told["PERSONN"] == {"masks": {}, "suspects": []}, "masked, were there anybody to find it"

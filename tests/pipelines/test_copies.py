@@ -197,7 +197,12 @@ def test_a_column_below_another_is_told_to_be_a_text(tmp_path: Path) -> None:
 
 def test_a_table_all_of_whose_columns_are_declared_needs_no_text(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"id,name,mail\n1,Quirin Ozols,{SECRET}\n")
-    redact(tmp_path / "a.csv", tmp_path / "b.csv", {"columns": {"name": "P", "mail": "E"}}, config=PATTERNS)
+    redact(
+        tmp_path / "a.csv",
+        tmp_path / "b.csv",
+        {"columns": {"name": "PERSON", "mail": "URL"}},
+        config=PATTERNS,
+    )
     assert (tmp_path / "b.csv").read_text() == "id,name,mail\n1,<MASK>,<MASK>\n"
 
 

@@ -41,7 +41,7 @@ def test_the_same_policies_do_not_differ() -> None:
     [
         ({"conservative": {"sure": 0.9}}, set(), {"sure"}),
         ({"conservative": {"rules": ["digit"]}}, set(), {"rules"}),
-        ({"strict": {"more_labels": {"X": 0.2}}}, {"more_labels.X"}, set()),
+        ({"strict": {"more_labels": {"LAW": 0.2}}}, {"more_labels.LAW"}, set()),
         ({"max_chars": 7}, {"stands_on.engines.max_chars"}, {"stands_on.engines.max_chars"}),
     ],
 )
@@ -56,10 +56,10 @@ def test_what_differs_is_named_by_its_key(
 
 def test_values_are_given_and_null_where_there_is_none() -> None:
     differences = policy_diff(
-        config(), config(conservative={"sure": 0.5}, strict={"more_labels": {"X": 0.2}})
+        config(), config(conservative={"sure": 0.5}, strict={"more_labels": {"LAW": 0.2}})
     )
     assert {"key": "sure", "old": ConservativeSettings().sure, "new": 0.5} in differences["conservative"]
-    assert {"key": "more_labels.X", "old": None, "new": 0.2} in differences["strict"]
+    assert {"key": "more_labels.LAW", "old": None, "new": 0.2} in differences["strict"]
 
 
 def test_a_model_differs_by_its_content(tmp_path: Path) -> None:
