@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import getpass
+import hashlib
 import hmac
 import json
 import os
@@ -41,6 +42,24 @@ class Vault:
 
     fields: list[str] = field(default_factory=list)
     values: dict[str, str] = field(default_factory=dict)
+    spellings: dict[str, dict[str, list[list[str]]]] = field(default_factory=dict)
+    """Of the texts in which a value is spelled in another way, by the digest of what is written of them and
+    by their rows, all values as they were spelled."""
+
+    def note(self, row: int, written: str, pseudonyms: list[str], spelled: list[str]) -> None:
+        """Keep how the values of a text were ``spelled``, where its ``pseudonyms`` do not tell."""
+        if [self.values[one] for one in pseudonyms] != spelled:
+            self.spellings.setdefault(_digest(written), {}).setdefault(str(row), []).append(spelled)
+
+    def spelled(self, row: int, text: str) -> list[str]:
+        """The values behind the pseudonyms of ``text``, as they were spelled; empty as the pseudonyms tell.
+
+        Where two rows became equal, the row decides; of one that has moved, the first of them.
+        """
+        rows = self.spellings.get(_digest(text), {})
+        ways = rows.get(str(row)) or next(iter(rows.values()), [])
+        # two equal texts of one row are met in their order
+        return (ways.pop(0) if len(ways) > 1 else ways[0]) if ways else []
 
     @classmethod
     def begun(cls, path: Path) -> Vault:
@@ -63,7 +82,10 @@ class Vault:
         with only_one(lock, f"the vault {path.name}", _PATIENCE):
             known = Vault.begun(path)
             fields = [*dict.fromkeys((*known.fields, *self.fields))]
-            Vault(fields, {**self.values, **known.values})._write(path)
+            spellings = known.spellings
+            for text, rows in self.spellings.items():
+                spellings[text] = {**rows, **spellings.get(text, {})}
+            Vault(fields, {**self.values, **known.values}, spellings)._write(path)
 
     def _write(self, path: Path) -> None:
         """Encrypted (AES-256-GCM) under ``REDACTORY_ENCRYPTION_KEY``; ``ConfigurationError`` without one."""
@@ -83,6 +105,10 @@ class Vault:
             raise InputError(
                 f"{path} is not a vault, or {ENCRYPTION_VARIABLE} is not the key that it was written with"
             ) from None
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _key() -> bytes:
@@ -124,10 +150,14 @@ def _unmask(source: Any, target: Path, vault: Vault, place: Path) -> dict[str, A
     counts: Counter[str] = Counter()
     rows = 0
 
-    def changes(text: str) -> list[Edit]:
+    def changes(row: int, text: str) -> list[Edit]:
         found = []
+        known = sum(token in vault.values for token in _TOKEN.findall(text))
+        spelled = vault.spelled(row, text)
+        ways = iter(spelled if len(spelled) == known else [])
         for token in _TOKEN.finditer(text):
             value = vault.values.get(token[0])
+            value = value if value is None else next(ways, value)
             counts["unknown" if value is None else token[0][1:].rpartition("_")[0]] += 1
             if value is not None:
                 found.append(Edit(token.start(), token.end(), value))
@@ -151,7 +181,7 @@ def _unmask(source: Any, target: Path, vault: Vault, place: Path) -> dict[str, A
                         raise InputError(f"{source.name}, row {row.number}: {row.reason}")
                     else:
                         rows += isinstance(row, Row) and row.number > 0
-                        yield row.render([changes(text) for text in row.texts], {})
+                        yield row.render([changes(row.number, text) for text in row.texts], {})
 
             shape.write(written, pieces())
         log.append("unmasked", {"rows": rows, "tokens": dict(counts)})
