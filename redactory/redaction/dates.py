@@ -85,7 +85,7 @@ _JOIN = r"(?:[\s.,/‐–-]|(?:of|the|de|del|di|do|den)\b|d['’]){0,6}"
 _DAY = r"(?P<d>\d{1,2})(?P<o>st|nd|rd|th|er|º|ª)?(?![\d:])"
 _NAME = r"(?P<n>[^\W\d_]{3,}+)"
 _FULL = r"(?P<y>\d{4})(?!\d)"
-_YEAR = r"['’]?(?P<y>\d{4}|\d{2})(?![\d:]|\s?[ap]\.?m\b)"
+_YEAR = r"['’]?(?P<y>\d{4}(?!\d)|\d{2}(?![\d:]|\s?[ap]\.?m\b))"
 _BARE = rf"(?:{_FULL}|['’](?P<yy>\d{{2}})(?!\d))"
 _PLAIN_FORMS = (
     r"(?P<y>\d{4})(?P<s>[-/.])(?P<m>\d{1,2})(?P=s)(?P<d>\d{1,2})(?!\d)",
@@ -261,7 +261,7 @@ class DateMover:
             return "ymd"
         if one > 12 or two > 12:
             return "dmy" if one > 12 else "mdy"
-        if one == two or "." in parts.get("s", ""):
+        if "." in parts.get("s", ""):
             return "dmy"
         known = {(day.day, day.month) for day in self._known if day.year == _century(parts["y"])}
         if ((one, two) in known) != ((two, one) in known):
@@ -310,6 +310,8 @@ class DateMover:
 
     def _days_of(self, texts: Sequence[str]) -> Iterator[date]:
         for match in (match for text in texts for form in _PLAIN for match in form.finditer(text)):
+            if match.start() and match.string[match.start() - 1].isalnum():
+                continue
             written = match.groupdict()
             name = self._read_month(written["n"]) if "n" in written else None
             if name or "n" not in written:

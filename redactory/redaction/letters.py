@@ -16,7 +16,7 @@ def cased(new: str, old: str) -> str:
 def scrambled(value: str, draw: random.Random) -> str:
     """Other digits and letters in the places of those of ``value``; the first digit stays no zero."""
     if (
-        re.fullmatch(r"[0-9a-fA-F:.\-{}]+", value)
+        re.fullmatch(r"[0-9a-fA-F:.\-{}\s]+", value)
         and re.search("[a-fA-F]", value)
         and re.search(r"\d", value)
     ):

@@ -12,14 +12,15 @@ from typing import Any
 from redactory.redaction.letters import checked_kind, scrambled
 
 _MAC = re.compile(r"[0-9A-F]{2}([:-])(?:[0-9A-F]{2}\1){4}[0-9A-F]{2}|[0-9A-F]{4}(?:\.[0-9A-F]{4}){2}", re.I)
-_IP = re.compile(r"(\[?)([0-9A-Fa-f:.]+)(?:%\w+)?(\]?)(/\d{1,3})?(:\d{1,5})?")
+_IP = re.compile(r"(\[?)(\d+(?:\.\d+){3}|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)(?:%\w+)?(\]?)(/\d{1,3})?(:\d{1,5})?")
 _RESERVED = ("198.18.0.0/15", "192.0.2.0/24", "203.0.113.0/24", "100.64.0.0/10")
 """Networks of IPv4 that nobody has: for measurements, for documentation, behind a provider."""
 _DOCUMENTATION = int(IPv6Address("2001:db8::"))
-_AXIS = (
-    r"(?:[NSEWO]\s?)?[-+]?\d{1,3}(?:\.\d+)?(?:\s?[°º](?:\s?\d{1,2}(?:\.\d+)?\s?['’′](?:\s?\d{1,2}(?:\.\d+)?\s?"
-    r"(?:[\"”″]|'')?)?)?)?(?:\s?[NSEWO])?"
+_NUMBER = (
+    r"[-+]?\d{1,3}(?:\.\d+)?(?:\s?[°º](?:\s?\d{1,2}(?:\.\d+)?\s?['’′]"
+    r"(?:\s?\d{1,2}(?:\.\d+)?\s?(?:[\"”″]|'')?)?)?)?"
 )
+_AXIS = rf"(?:[NSEWO]\s?{_NUMBER}|{_NUMBER}(?:\s?[NSEWO])?)"
 _COORDINATES = re.compile(rf"({_AXIS})(?:(\s*[,;/\s]\s*)({_AXIS}))?", re.IGNORECASE)
 _IS_PLACE = re.compile(r"[°º]|\d\.\d{3,}.*\d\.\d{3,}", re.DOTALL)
 _ATTEMPTS = 200
@@ -67,8 +68,10 @@ def _ip(value: str, draw: random.Random) -> str | None:
             break
     if prefix:
         try:
-            if ip_network(f"{old}{prefix}").prefixlen < old.max_prefixlen:
-                new = ip_network(f"{new}{prefix}", strict=False).network_address
+            size = ip_network(f"{old}{prefix}").prefixlen
+            if old.version == 4 and size < 16:
+                new = IPv4Address((15 << 28) + draw.getrandbits(28))  # reserved too, and large enough
+            new = ip_network(f"{new}{prefix}", strict=False).network_address
         except ValueError:
             pass  # the address of a host in its network
     return f"{opened}{new}{closed}{prefix}" + (f":{draw.randrange(1024, 65536)}" if port else "")
