@@ -81,7 +81,7 @@ class Spellings:
     def __init__(self, values: Iterable[tuple[str, str]] = (), language: str = "en") -> None:
         self._language = language
         self._names: set[tuple[str, ...]] = set()
-        self._abroad: dict[str, str] = {}
+        self._phones: dict[str, str] = {}
         self._first: dict[str, tuple[str, str]] = {}
         values = list(dict.fromkeys(values))
         for kind, value in values:
@@ -112,19 +112,21 @@ class Spellings:
         plain = _SEPARATORS.sub("", value.casefold())
         number = parse_phone(value, self._language) if kind == "PHONE_NUMBER" else None
         if number is not None:
-            whole = self._abroad.get(_national(number), f"{number.country_code}{_national(number)}")
+            whole = self._phones.get(_national(number), f"{number.country_code}{_national(number)}")
             return f"{whole}x{number.extension}" if number.extension else whole
         if kind in _IN_WORDS or len(plain) < _SHORTEST or not any(map(str.isdigit, plain)):
             return f"{kind} {same(value)}"
-        return plain
+        # a number may be found as something else, by its check digit
+        return self._phones.get(plain, plain)
 
     def _learn(self, kind: str, value: str) -> None:
         if kind == "PERSON":
             self._names.add(name_parts(value))
-        elif kind == "PHONE_NUMBER" and value.lstrip().startswith(("+", "00")):
-            number = parse_phone(value, self._language)
-            if number is not None:
-                self._abroad[_national(number)] = f"{number.country_code}{_national(number)}"
+        elif kind == "PHONE_NUMBER" and (number := parse_phone(value, self._language)) is not None:
+            national = _national(number)
+            whole = f"{number.country_code}{national}"
+            is_international = value.lstrip().startswith(("+", "00"))
+            self._phones[national] = whole if is_international else self._phones.get(national, whole)
 
     def _person(self, parts: tuple[str, ...]) -> tuple[str, ...]:
         """The one longest name of the document that has all these parts, or the parts themselves."""
