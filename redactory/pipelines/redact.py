@@ -36,6 +36,7 @@ from redactory.pipelines.copies import (
     noted,
     packed,
     require_apart,
+    require_named_as_written,
     sources_of,
     standard_output,
     unfinished,
@@ -94,8 +95,7 @@ def redact(
     sources, inside = sources_of(given, format_)
     if inside and out == PIPE:
         raise ConfigurationError("--out: a folder needs a folder or a URL, not standard output")
-    if not inside and sources[0].format == "pdf" and out.lower().endswith(".pdf"):
-        raise ConfigurationError(f"--out: what is written of a PDF file is text: give {out[:-4]}.txt")
+    require_named_as_written(out, sources, inside)
     left = not_copied(given, sources) if inside else {}
     sources = [source for source in sources if source.name not in left]
     if redaction.vault is not None and redaction.replace != "pseudonym":

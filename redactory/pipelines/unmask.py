@@ -22,7 +22,7 @@ from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import commit, make_folder, only_one, write_bytes
 from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key
 from redactory.foundation.records import RecordLog
-from redactory.pipelines.copies import located, packed, require_apart, sources_of
+from redactory.pipelines.copies import located, packed, require_apart, require_named_as_written, sources_of
 from redactory.pipelines.fields import Fields
 from redactory.pipelines.readers.shape import Row
 from redactory.pipelines.readers.shape_documents import shape_of
@@ -130,6 +130,7 @@ def unmask(given: str | Path, out: str | Path, vault: str | Path, *, format_: st
     given = located(str(given))
     require_apart(given, str(out))
     sources, inside = sources_of(given, format_)
+    require_named_as_written(str(out), sources, inside)
     rows, counts = 0, Counter[str]()
     for source in sources:
         own = target / source.name if inside else target
