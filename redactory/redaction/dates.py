@@ -121,8 +121,9 @@ _TIME = re.compile(
 )
 _BETWEEN = re.compile(r"[^\w]+|_+|[^\W\d_]+")
 _WHOLE = re.compile(
-    r"\s*(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2\d{4})"
+    r"\s*(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/. ])\d{1,2}\2(?:\d{4}|\d{2}))"
     r"(?:[T ]\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?\s*(?:Z|[AaPp][Mm]|[+-]\d{2}:?\d{2})?)?\s*"
+    r"|(?=.*\d).*[^\W\d_]{3}.*"
 )
 _IN_ORDER = re.compile(r"(?<!\d)(\d{1,2})([-/])(\d{1,2})\2(\d{4}|\d{2})(?!\d)")
 _FEWEST, _MOST = 190, 698
@@ -154,7 +155,7 @@ class DateMover:
         self._texts, self._language, self._draw = texts, language.partition("-")[0], draw
 
     def is_date(self, value: str) -> bool:
-        """Whether ``value`` is a day in digits with a year of four, maybe with a time, and nothing else."""
+        """Whether ``value`` is a date in digits and separators, or with a month's name, and nothing else."""
         return _WHOLE.fullmatch(value) is not None and self.moved(value) is not None
 
     def moved(self, value: str) -> str | None:

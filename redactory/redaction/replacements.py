@@ -246,7 +246,8 @@ class Surrogate(Replacement):
         self, kind: str, value: str, key: str, draw: random.Random, surnames: set[str]
     ) -> str | None:
         if kind == "PERSON":
-            return _WORD.sub(lambda word: self._name_part(word, value, surnames), value)
+            new = _WORD.sub(lambda word: self._name_part(word, value, surnames), value)
+            return re.sub(r"\d", lambda digit: letter_by_letter(digit[0], draw), new)
         if kind == "AGE":
             return re.sub(
                 r"\d+", lambda age: str(max(int(age[0]) + draw.choice((-3, -2, -1, 1, 2, 3)), 1)), value
