@@ -83,7 +83,7 @@ _WORDS = {
 }
 _JOIN = r"(?:[\s.,/‐–-]|(?:of|the|de|del|di|do|den)\b|d['’]){0,6}"
 _DAY = r"(?P<d>\d{1,2})(?P<o>st|nd|rd|th|er|º|ª)?(?![\d:])"
-_NAME = r"(?P<n>[^\W\d_]{3,}+)"
+_NAME = r"(?<![^\W\d_])(?P<n>[^\W\d_]{3,20}+)(?![^\W\d_])"
 _FULL = r"(?P<y>\d{4})(?!\d)"
 _YEAR = r"['’]?(?P<y>\d{4}(?!\d)|\d{2}(?![\d:]|\s?[ap]\.?m\b))"
 _BARE = rf"(?:{_FULL}|['’](?P<yy>\d{{2}})(?!\d))"

@@ -80,7 +80,11 @@ class Spellings:
 
     def __init__(self, values: Iterable[tuple[str, str]] = (), language: str = "en") -> None:
         self._language = language
-        self._names: set[tuple[str, ...]] = set()
+        self._names: dict[str, set[tuple[str, ...]]] = {}
+        """Names by each of their parts."""
+        self._wholes: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self.surnames: set[str] = set()
+        """The last part of each name of several."""
         self._phones: dict[str, str] = {}
         self._first: dict[str, tuple[str, str]] = {}
         values = list(dict.fromkeys(values))
@@ -89,11 +93,6 @@ class Spellings:
         # a person is called by the whole name
         for kind, value in sorted(values, key=lambda one: one[0] == "PERSON" and self._is_part(one[1])):
             self.first(kind, value)
-
-    @property
-    def surnames(self) -> set[str]:
-        """The last part of each name of several."""
-        return {parts[-1] for parts in self._names if len(parts) > 1}
 
     def first(self, kind: str, value: str) -> tuple[str, str]:
         """The kind and the spelling under which the document has this value first; of a person the whole."""
@@ -121,7 +120,12 @@ class Spellings:
 
     def _learn(self, kind: str, value: str) -> None:
         if kind == "PERSON":
-            self._names.add(name_parts(value))
+            name = name_parts(value)
+            if name and name not in self._names.get(name[0], ()):
+                self._wholes.clear()
+                for part in name:
+                    self._names.setdefault(part, set()).add(name)
+                self.surnames |= set(name[-1:] if len(name) > 1 else ())
         elif kind == "PHONE_NUMBER" and (number := parse_phone(value, self._language)) is not None:
             national = _national(number)
             whole = f"{number.country_code}{national}"
@@ -130,9 +134,11 @@ class Spellings:
 
     def _person(self, parts: tuple[str, ...]) -> tuple[str, ...]:
         """The one longest name of the document that has all these parts, or the parts themselves."""
-        longer = [name for name in self._names if len(name) > len(parts) and set(parts) <= set(name)]
-        longest = [n for n in longer if not any(set(n) < set(other) for other in longer)]
-        return longest[0] if len(longest) == 1 else parts
+        if parts and parts not in self._wholes:
+            longer = set.intersection(*(self._names.get(part, set()) for part in parts))
+            longest = max(longer, key=lambda name: (len(name), name), default=parts)
+            self._wholes[parts] = longest if all(set(name) <= set(longest) for name in longer) else parts
+        return self._wholes.get(parts, parts)
 
     def _is_part(self, value: str) -> bool:
         return self._person(name_parts(value)) != name_parts(value)
