@@ -508,6 +508,7 @@ def test_pseudonyms_have_eighty_bits_that_all_depend_on_the_value() -> None:
     tokens = [put_of("pseudonym")("PERSON", f"Person {number}") for number in range(4_000)]
     letters = [re.fullmatch(r"<PERSON_([a-z2-7]{16})>", token)[1] for token in tokens]  # type: ignore[index]
     assert len({*letters}) == len(tokens)
+    assert all(one[:8] != one[8:] for one in letters)
     for size in (8, -8):
         # 40 bits of 4,000 values are no two alike but with a probability of 1 in 100,000
         assert len({one[:size] if size > 0 else one[size:] for one in letters}) == len(tokens)
@@ -516,6 +517,13 @@ def test_pseudonyms_have_eighty_bits_that_all_depend_on_the_value() -> None:
         # 125 of each of the 32 signs
         assert len(counts) == 32
         assert all(70 < count < 190 for count in counts.values())
+
+
+def test_each_of_eighty_bits_of_the_digest_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    digests = [(1 << bit).to_bytes(32, "little") for bit in range(80)] + [bytes(32)]
+    coming = iter(digests)
+    monkeypatch.setattr(REPLACEMENTS["pseudonym"], "_seed", lambda *_: next(coming))
+    assert len({put_of("pseudonym")("PERSON", "Mary Smith") for _ in digests}) == len(digests)
 
 
 SPELLED = [
