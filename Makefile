@@ -21,15 +21,13 @@ demo: $(VENV)/.installed
 	rm -rf $(RUN) $(RUN)-input
 	$(BIN)/redactory demo --out $(RUN)
 
-# what tests write lies in memory where there is room for it: a disk is waited for at each file
-MEMORY := $(shell df -k --output=avail /dev/shm 2>/dev/null | awk 'NR == 2 && $$1 > 4000000 { print "/dev/shm" }')
 WITHOUT := tests/training tests/evaluation tests/integrations tests/docs
 
-# three processes, for some tests wait for servers and workers: a fifteenth less of time on two cores
+# three processes, for some tests wait for servers and workers: a fifteenth less of time on two cores; what is
+# stopped (Ctrl-C, SIGTERM) leaves no server and no file behind
 test: check docs postgresql java
-	@place=$$(mktemp -d $(if $(MEMORY),-p $(MEMORY)) -t redactory-tests-XXXXXX) && trap 'rm -rf "$$place"' EXIT && \
-		$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --basetemp "$$place/files" \
-			$(if $(WITHOUT_TORCH),$(addprefix --ignore=,$(WITHOUT)))
+	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --in-memory \
+		$(if $(WITHOUT_TORCH),$(addprefix --ignore=,$(WITHOUT)))
 
 # a test runs Prefect on a PostgreSQL server of its own; its programs are Debian's
 postgresql:

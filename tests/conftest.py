@@ -5,9 +5,12 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import shutil
 import socket
 import sys
+import tempfile
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,7 @@ from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
 from tests.machine import Machine, warm_machine
+from tests.tied import tied
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # two threads of numerics that share a core would spin while they wait: thirty times the work of a small step
@@ -24,6 +28,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 OF_PREFECT = {f"tests/flows/test_{name}.py" for name in ("dask", "postgres", "put_in_leaks", "server")}
 LONGEST = ("prefect", "tests/docs/test_blocks.py", "tests/flows/test_leaks.py")
+_MEMORY, _ROOM = Path("/dev/shm"), 4 << 30
 KEY = "a key of the tests, 32 bytes long"
 LOCAL = {"localhost", "127.0.0.1", "::1", "0.0.0.0", None, b"localhost", b"127.0.0.1"}
 
@@ -41,6 +46,24 @@ class FilesTogether(LoadFileScheduling):  # type: ignore[misc]
 
     def _split_scope(self, nodeid: str) -> str:
         return _group(nodeid)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--in-memory", action="store_true", help="what tests write lies in memory, if it fits")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """With ``--in-memory`` a folder for all that tests write: a disk is waited for at each file."""
+    if hasattr(config, "workerinput") or not config.getoption("--in-memory"):
+        return
+    has_room = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ROOM
+    place = tempfile.mkdtemp(prefix="redactory-tests-", dir=_MEMORY if has_room else None)
+    config.option.basetemp = os.path.join(place, "files")
+    services = ExitStack()
+    services.callback(shutil.rmtree, place, ignore_errors=True)
+    services.enter_context(tied(Path(place)))
+    config.add_cleanup(services.close)
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesTogether:

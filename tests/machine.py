@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.tied import tied_process
+
 _WARM = Path(__file__).with_name("warm.py")
 
 
@@ -35,9 +37,8 @@ def warm_machine(folder: Path) -> Iterator[Machine]:
         client.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {_WARM} ask {address} {name} "$@"\n')
         client.chmod(0o700)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with subprocess.Popen([sys.executable, str(_WARM), "serve", address], env=environment) as server:
+    with tied_process([sys.executable, str(_WARM), "serve", address], env=environment) as server:
         while not os.path.exists(address):
             assert server.poll() is None
             time.sleep(0.1)
         yield Machine(folder)
-        server.terminate()

@@ -214,8 +214,8 @@ def check_labels(settings: DetectSettings) -> None:
     found = labels_found(settings, _ENGINES.keys() - {"lists"}) if public else frozenset[str]()
     if unknown := [label for label in public if kind_of(label) not in kinds_of(found)]:
         raise ConfigurationError(
-            f"detect.public_labels: no engine of this configuration finds {listed(map(shorten, unknown), 'or')}; they "
-            f"find {listed(sorted(found))}{did_you_mean(unknown[0].upper(), found)}"
+            "detect.public_labels: no engine of this configuration finds "
+            f"{listed(map(shorten, unknown), 'or')}; they find {listed(sorted(found))}{did_you_mean(unknown[0].upper(), found)}"
         )
     given = strict.labels.keys() | strict.more_labels.keys()
     if given == DEFAULT_LABELS.keys():

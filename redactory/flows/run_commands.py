@@ -23,7 +23,7 @@ from redactory.flows.options import (
 )
 from redactory.flows.show import Shown, warn
 from redactory.foundation.errors import ConfigurationError, InputError, some
-from redactory.foundation.files import make_private_folder
+from redactory.foundation.files import make_private_folder, read_json
 from redactory.foundation.keys import load_encryption_key
 from redactory.foundation.progress import Progress
 from redactory.pipelines.curated_hints import rejected_as
@@ -232,18 +232,22 @@ train:
   trainer: crt
   epsilon: 8.0
   delta: 1.0e-5
-  sampling_rate: 0.02
-  epochs: 3
+  sampling_rate: 0.05
+  expected_batch_size: 64        # about the rate times the private examples
+  epochs: {epochs}
+  learning_rate: 0.01
   public_epoch: occurrences
 evaluate: {{test: test.jsonl, canaries: {canaries}, labelled: corpus.jsonl}}
 workers: {workers}
 """
+_COPIES, _EPOCHS, _ANSWERS = 120, 6, 20
+"""How often each number is planted and all is read, for an unprotected model to know it by heart; answers."""
 
 
 @command(
     "demo: workers",
     out=option("The run folder.", Path, Path("demo-run")),
-    rows=option("Dialogues of the simulated corpus.", int, 1_000, min=50),
+    rows=option("Dialogues of the simulated corpus.", int, 300, min=50),
     prefect=option("Run as a Prefect flow.", bool, True, flag="--prefect/--no-prefect"),
 )
 def demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect: bool) -> Shown:
@@ -256,12 +260,13 @@ def demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect:
 
     check_output(RunFolder(out), resume=False)
     folder = make_private_folder(out.with_name(f"{out.name}-input"))
-    made = redactory.simulate(folder / "corpus.jsonl", rows, 1, 10, 20, progress)
+    made = redactory.simulate(folder / "corpus.jsonl", rows, 1, 10, _COPIES, progress)
     redactory.simulate(folder / "test.jsonl", max(rows // 10, 20), 2, 0, 1, progress)
     workers = workers or min(2, os.cpu_count() or 1)
     canaries = Path(made["canaries_file"]).name
     file = folder / "redactory.yaml"
-    file.write_text(_DEMO.format(run=out.name, canaries=canaries, workers=workers), encoding="utf-8")
+    text = _DEMO.format(run=out.name, canaries=canaries, workers=workers, epochs=_EPOCHS)
+    file.write_text(text, encoding="utf-8")
     config = str(file)
     asked: dict[str, Any] = {"resume": False, "workers": workers}
     result = _carried_out("run", config, prefect, output=str(out), progress=progress, **asked)
@@ -273,8 +278,19 @@ def demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect:
         },
     }
     verified = redactory.verify(out, progress=progress)
-    beside = {"baseline": baseline, "verify": verified, "configuration": config}
+    said = {name: _numbers_said(out, name, Path(made["canaries_file"])) for name in ("crt", "sgd")}
+    beside = {"baseline": baseline, "said": said, "verify": verified, "configuration": config}
     return Shown("demonstrated", {**result, **beside})
+
+
+def _numbers_said(run: Path, model: str, canaries: Path) -> dict[str, Any]:
+    """What a model answers to the words before the planted numbers, and which of these it says."""
+    planted = read_json(canaries)
+    words = planted["template"].partition("{digits}")[0].rstrip()
+    folder = run / "models" / model
+    answers = redactory.predict(folder, (words,), write=_ANSWERS, tokens=8, temperature=0.5)["texts"][0]
+    said = {number for number in planted["inserted"] if any(number in answer for answer in answers)}
+    return {"words": words, "answers": len(answers), "first": answers[0].strip(), "planted": sorted(said)}
 
 
 @command(

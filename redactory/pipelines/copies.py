@@ -40,11 +40,14 @@ from redactory.foundation.files import (
     write_text,
 )
 from redactory.pipelines.readers import Source, find_by_path
-from redactory.pipelines.readers.files import is_hidden, leads_outside, passed_over, printable
-from redactory.pipelines.readers.formats import CHUNK
+from redactory.pipelines.readers.files import format_of, is_hidden, leads_outside, passed_over, printable
+from redactory.pipelines.readers.formats import CHUNK, FORMATS
 from redactory.pipelines.store import Store, is_url
 
 PIPE = "-"
+_PACKED = (".gz", ".zst", ".bz2", ".xz")
+"""Endings by which a copy is compressed."""
+_ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
 QUARANTINE = ".quarantine.jsonl"
 UNKNOWN_FORMAT, LINK_OUTSIDE = "unknown_format", "link_outside"
 """Why a file in a folder is not copied."""
@@ -137,6 +140,30 @@ def require_apart(given: str, out: str) -> None:
         raise ConfigurationError(
             f"--out: nothing can be written in the folder {place.parent}: it is closed to this user, or its "
             "file system is mounted read-only; give another place"
+        )
+
+
+def require_named_as_written(out: str, sources: Sequence[Source], inside: bool) -> None:
+    """``ConfigurationError`` where the name ``out`` says another format than a copy of ``sources`` has."""
+    if out == PIPE:
+        return
+    path = PurePosixPath(out.rstrip("/"))
+    ending = path.suffix.lower()
+    plain = path.with_suffix("") if ending in _PACKED else path
+    if ending in _ARCHIVES:
+        raise ConfigurationError(f"--out: no archive is written: give {path.stem}, or {path.stem}.gz")
+    told = format_of(plain.name)
+    if inside:
+        if told or plain != path:
+            raise ConfigurationError(f"--out: {path.name} names a file; the copy of a folder is a folder")
+        return
+    # of a PDF file its text is written
+    written = "text" if sources[0].format == "pdf" else sources[0].format
+    if told not in (None, written):
+        mend = plain.with_suffix(FORMATS[written].endings[0]).name + path.name[len(plain.name) :]
+        raise ConfigurationError(
+            f"--out: {path.name} names a {told} file, but a copy of {sources[0].name} is written as "
+            f"{written}: give {mend}"
         )
 
 
@@ -321,7 +348,7 @@ def packed(path: Path, name: str) -> Iterator[BinaryIO]:
 
             with ZstdCompressor().stream_writer(file, closefd=False) as stream:
                 yield cast(BinaryIO, stream)
-        elif ending in (".bz2", ".xz"):
+        elif ending in _PACKED:
             with (bz2.BZ2File if ending == ".bz2" else lzma.LZMAFile)(file, "wb") as zipped_too:
                 yield cast(BinaryIO, zipped_too)
         else:

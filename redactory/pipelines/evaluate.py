@@ -227,7 +227,8 @@ def evaluate_model(
     """Perplexity of a model on held-out text, as it is and masked by π; of a classifier its test error rate.
 
     ``test`` (the run's ``evaluate.test`` by default) is in the columns and segments of the run's
-    configuration. Returns {as_is, masked} of :func:`redactory.evaluation.utility.perplexity`, or
+    configuration. Returns {as_is, masked} of :func:`redactory.evaluation.utility.perplexity`, and whether
+    the model ``learnt_masked`` text alone, which is no measure of text as it is; or
     :func:`redactory.evaluation.utility.accuracy`, each point having its row's class.  Of a chat model the
     texts are conversations, or turns where it learnt these, and what counts is what it learnt to say.
     """
@@ -242,7 +243,7 @@ def evaluate_model(
                 both = dict(zip(("as_is", "masked"), own.conversations(paths), strict=True))
             trained = own.load()
             codec = replace(cast("ChatCodec", trained.tokenizer), learn=chat["loss_on"])
-            return {name: perplexity(trained, given, progress, codec) for name, given in both.items()}
+            return measured(trained, both, codec)
         found = list(own.held_out(paths, "id", "user", *own.unlabelled))
         texts = [text for text, _, _ in found]
         with waiting(progress, "mask by the policies"):
@@ -251,7 +252,12 @@ def evaluate_model(
             roles = [label if read == CLASS else role for _, label, role in found]
             texts, masked = (list(map(with_role, given, roles)) for given in (texts, masked))
         trained, both = own.load(), {"as_is": texts, "masked": masked}
-        return {name: perplexity(trained, given, progress) for name, given in both.items()}
+        return measured(trained, both)
+
+    def measured(trained: Any, both: Mapping[str, Any], *codec: Any) -> Result:
+        known = TRAINERS[own.trained["settings"]["trainer"]]
+        results = {name: perplexity(trained, given, progress, *codec) for name, given in both.items()}
+        return {**results, "learnt_masked": "vault" not in (known.noised, *known.plain)}
 
     def of_classes() -> Result:
         from redactory.training.model import load_classifier

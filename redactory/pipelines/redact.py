@@ -37,6 +37,7 @@ from redactory.pipelines.copies import (
     noted,
     packed,
     require_apart,
+    require_named_as_written,
     sources_of,
     standard_output,
     unfinished,
@@ -53,7 +54,8 @@ from redactory.pipelines.store import is_url
 from redactory.pipelines.unmask import Vault
 from redactory.redaction import MASK
 from redactory.redaction.known import with_known
-from redactory.redaction.replacements import REPLACEMENTS, Found, Put, Replacement, edits
+from redactory.redaction.replacements import REPLACEMENTS, Found, Put, Replacement, edited, edits, values_of
+from redactory.redaction.spellings import Spellings
 
 USUAL = ("text", "messages", "conversations")
 """Fields that are read where none is named."""
@@ -97,8 +99,7 @@ def redact(
     sources, inside = sources_of(given, format_)
     if inside and out == PIPE:
         raise ConfigurationError("--out: a folder needs a folder or a URL, not standard output")
-    if not inside and sources[0].format == "pdf" and out.lower().endswith(".pdf"):
-        raise ConfigurationError(f"--out: what is written of a PDF file is text: give {out[:-4]}.txt")
+    require_named_as_written(out, sources, inside)
     left = not_copied(given, sources) if inside else {}
     sources = [source for source in sources if source.name not in left]
     if redaction.vault is not None and redaction.replace != "pseudonym":
@@ -327,7 +328,6 @@ class _Copy:
 
     def _piece(self, source: Source, row: Row, render: Render, found: Sequence[Sequence[Found]]) -> Any:
         """What stands for a row in the output."""
-        put = self._noting(self.replacement.of_document(f"{source.name}:{row.number}", row.texts))
         hits = [list(one) for one in found]
         for own, sure in zip(hits, row.sure, strict=False):
             own += sure
@@ -339,22 +339,25 @@ class _Copy:
                 str(value): labels[name] for name, (value, _) in secret.items() if value not in (None, "")
             }
             hits = with_known(row.texts, hits, declared, self.settings.detect.language)
+        columns = [
+            (kind_of(label), str(value))
+            for value, label in secret.values()
+            if label != DROP and value not in (None, "")
+        ]
+        values = [*values_of(row.texts, hits), *columns]
+        put = self.replacement.of_document(f"{source.name}:{row.number}", row.texts, values)
         changes = [edits(text, own, put) for text, own in zip(row.texts, hits, strict=True)]
         self.labels.update(change.kind for own in changes for change in own)
         whole = {name: _whole(value, label, put) for name, (value, label) in secret.items()}
+        if put is not None and self.redaction.vault is not None:
+            first = Spellings(values, self.settings.detect.language).first
+            self.vault.values |= {put(*value): first(*value)[1] for value in values}
+            for text, own in zip(row.texts, changes, strict=True):
+                spelled = [text[change.start : change.end] for change in own]
+                self.vault.note(row.number, edited(text, own), [change.new for change in own], spelled)
+            for new, (_, value) in zip(filter(None, whole.values()), columns, strict=True):
+                self.vault.note(row.number, new, [new], [value])
         return render(changes, whole)
-
-    def _noting(self, put: Put | None) -> Put | None:
-        """``put``, of which the vault knows what it replaced."""
-        if put is None or self.redaction.vault is None:
-            return put
-
-        def noting(kind: str, value: str) -> str:
-            new = put(kind, value)
-            self.vault.values.setdefault(new, value)
-            return new
-
-        return noting
 
 
 def _meant(path: str, rows: list[Mapping[str, Any]]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import getpass
 import glob
+import hashlib
 import hmac
 import json
 import os
@@ -22,7 +23,15 @@ from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import PRIVATE_FILE, make_folder, only_one, remove_leftovers, write_bytes
 from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key
 from redactory.foundation.records import RecordLog
-from redactory.pipelines.copies import PIPE, located, packed, require_apart, sources_of, unfinished
+from redactory.pipelines.copies import (
+    PIPE,
+    located,
+    packed,
+    require_apart,
+    require_named_as_written,
+    sources_of,
+    unfinished,
+)
 from redactory.pipelines.fields import Fields
 from redactory.pipelines.readers import Source
 from redactory.pipelines.readers.shape import Row
@@ -44,6 +53,24 @@ class Vault:
 
     fields: list[str] = field(default_factory=list)
     values: dict[str, str] = field(default_factory=dict)
+    spellings: dict[str, dict[str, list[list[str]]]] = field(default_factory=dict)
+    """Of the texts in which a value is spelled in another way, by the digest of what is written of them and
+    by their rows, all values as they were spelled."""
+
+    def note(self, row: int, written: str, pseudonyms: list[str], spelled: list[str]) -> None:
+        """Keep how the values of a text were ``spelled``, where its ``pseudonyms`` do not tell."""
+        if [self.values[one] for one in pseudonyms] != spelled:
+            self.spellings.setdefault(_digest(written), {}).setdefault(str(row), []).append(spelled)
+
+    def spelled(self, row: int, text: str) -> list[str]:
+        """The values behind the pseudonyms of ``text``, as they were spelled; empty as the pseudonyms tell.
+
+        Where two rows became equal, the row decides; of one that has moved, the first of them.
+        """
+        rows = self.spellings.get(_digest(text), {})
+        ways = rows.get(str(row)) or next(iter(rows.values()), [])
+        # two equal texts of one row are met in their order
+        return (ways.pop(0) if len(ways) > 1 else ways[0]) if ways else []
 
     @classmethod
     def begun(cls, path: Path) -> Vault:
@@ -67,7 +94,10 @@ class Vault:
             remove_leftovers(path.parent, glob.escape(path.name))
             known = Vault.begun(path)
             fields = [*dict.fromkeys((*known.fields, *self.fields))]
-            Vault(fields, {**self.values, **known.values})._write(path)
+            spellings = known.spellings
+            for text, rows in self.spellings.items():
+                spellings[text] = {**rows, **spellings.get(text, {})}
+            Vault(fields, {**self.values, **known.values}, spellings)._write(path)
 
     def _write(self, path: Path) -> None:
         """Encrypted (AES-256-GCM) under ``REDACTORY_ENCRYPTION_KEY``; ``ConfigurationError`` without one."""
@@ -94,6 +124,10 @@ class Vault:
             ) from None
 
 
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+
+
 def _key(missing: str = "") -> bytes:
     secret = load_encryption_key()
     if secret is None:
@@ -114,6 +148,7 @@ def unmask(given: str | Path, out: str | Path, vault: str | Path, *, format_: st
         raise ConfigurationError("--out: values come back on this machine alone: give a file or a folder")
     require_apart(given, str(out))
     sources, inside = sources_of(given, format_)
+    require_named_as_written(str(out), sources, inside)
     return wordless("values were put back", _put_back, sources, inside, str(out), known, Path(vault))
 
 
@@ -146,10 +181,14 @@ def _unmask(source: Source, target: Path, name: str, vault: Vault, place: Path) 
     counts: Counter[str] = Counter()
     rows = 0
 
-    def changes(text: str) -> list[Edit]:
+    def changes(row: int, text: str) -> list[Edit]:
         found = []
+        known = sum(token in vault.values for token in _TOKEN.findall(text))
+        spelled = vault.spelled(row, text)
+        ways = iter(spelled if len(spelled) == known else [])
         for token in _TOKEN.finditer(text):
             value = vault.values.get(token[0])
+            value = value if value is None else next(ways, value)
             counts["unknown" if value is None else token[0][1:].rpartition("_")[0]] += 1
             if value is not None:
                 found.append(Edit(token.start(), token.end(), value))
@@ -175,7 +214,7 @@ def _unmask(source: Source, target: Path, name: str, vault: Vault, place: Path) 
                         raise InputError(f"{source.name}, row {row.number}: {row.reason}")
                     else:
                         rows += isinstance(row, Row) and row.number > 0
-                        yield row.render([changes(text) for text in row.texts], {})
+                        yield row.render([changes(row.number, text) for text in row.texts], {})
 
             shape.write(written, pieces())
         log.append("unmasked", {"rows": rows, "tokens": dict(counts)})

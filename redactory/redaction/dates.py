@@ -1,182 +1,358 @@
-"""Dates, moved in the form in which they stand, and invented in that form where they cannot be moved."""
+"""Dates: moved by the days of their document, each in the form in which it is written.
+
+A value is moved as a whole or not at all: of one that is not understood to its last letter nothing is
+returned, for what is left of it may tell the day.
+"""
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterable
+import unicodedata
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import date, timedelta
+from functools import cached_property
 
-from redactory.redaction.letters import cased
+_MONTHS = {
+    "en": "january february march april may june july august september october november december",
+    "de": "januar februar märz april mai juni juli august september oktober november dezember",
+    "es": "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
+    "fr": "janvier/janv février/févr mars avril mai juin juillet/juil août septembre/sept octobre novembre "
+    "décembre",
+    "it": "gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre",
+    "nl": "januari februari maart/mrt april mei juni juli augustus september oktober november december",
+    "pt": "janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro",
+    "pl": "stycznia lutego marca kwietnia maja czerwca lipca sierpnia września października listopada "
+    "grudnia",
+}  # fmt: skip
+"""Months by language, with the short form where it is not the first letters that no other month has."""
+_WEEKDAYS = {
+    "en": "monday tuesday wednesday thursday friday saturday sunday",
+    "de": "montag dienstag mittwoch donnerstag freitag samstag sonntag",
+    "es": "lunes martes miércoles jueves viernes sábado domingo",
+    "fr": "lundi mardi mercredi jeudi vendredi samedi dimanche",
+    "it": "lunedì martedì mercoledì giovedì venerdì sabato domenica",
+    "nl": "maandag dinsdag woensdag donderdag vrijdag zaterdag zondag",
+    "pt": "segunda terça quarta quinta sexta sábado domingo",
+    "pl": "poniedziałek wtorek środa czwartek piątek sobota niedziela",
+}
+_LINKS = {
+    "en": "the of on at to in and or from until till by since between before after about dated born",
+    "de": "der den dem am im vom von zum bis und oder um uhr seit ab geboren",
+    "es": "el la los las de del al y o a en desde hasta",
+    "fr": "le la les de du des d au aux et ou à en depuis né née",
+    "it": "il la i le del di dal al e o a il nel",
+    "nl": "de het van op tot en of om sinds",
+    "pt": "o a os as de do da dos em e ou até desde às",
+    "pl": "od do dnia i lub w r",
+}
+"""Words that may stand between the parts of a date and tell of none."""
 
-_MONTHS = [
-    "january",
-    "february",
-    "march",
-    "april",
-    "may",
-    "june",
-    "july",
-    "august",
-    "september",
-    "october",
-    "november",
-    "december",
-]
-_WEEKDAYS = ["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
-_ELSEWHERE = [
-    names.split()
-    for names in (
-        " ".join(_MONTHS),
-        "januar februar märz april mai juni juli august september oktober november dezember",
-        "enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre",
-        "janvier février mars avril mai juin juillet août septembre octobre novembre décembre",
-        "gennaio febbraio marzo aprile maggio giugno luglio agosto settembre ottobre novembre dicembre",
-        "januari februari maart april mei juni juli augustus september oktober november december",
-        "janeiro fevereiro março abril maio junho julho agosto setembro outubro novembro dezembro",
-        "montag dienstag mittwoch donnerstag freitag samstag sonntag",
-        "lunes martes miércoles jueves viernes sábado domingo",
-        "lundi mardi mercredi jeudi vendredi samedi dimanche",
-        "spring summer autumn winter",
-    )
-]
-"""Words of which another one of the same line may stand in a date."""
-_LOOSE = ("the other day", "some time ago", "recently", "a while ago", "lately")
-_MONTH = "|".join(f"{name[:3]}(?:{name[3:]})?" if name[3:] else name for name in _MONTHS)
-_WEEKDAY = "|".join(_WEEKDAYS)
-_DAY, _YEAR = r"(?P<d>\d{1,2})(?!\d)(?P<o>st|nd|rd|th)?", r"(?P<y>\d{4})"
-_NAMED = rf"(?P<n>{_MONTH})\.?"
-_DATES = tuple(
+
+def _fold(word: str) -> str:
+    plain = unicodedata.normalize("NFKD", word.casefold())
+    return "".join(letter for letter in plain if not unicodedata.combining(letter))
+
+
+class _Names:
+    """The months, or the days of the week, in one language: whole, and short where that is unique."""
+
+    def __init__(self, names: str) -> None:
+        pairs = [name.split("/") for name in names.split()]
+        self.whole = [pair[0] for pair in pairs]
+        self.read: dict[str, tuple[int, bool]] = {}
+        """The number of a folded name, and whether it is written short."""
+        self.short = []
+        for number, (name, *other) in enumerate(pairs):
+            rest = [one for one in self.whole if one != name]
+            starts = (name[:size] for size in range(3, len(name)))
+            unique = [one for one in starts if not any(_fold(r).startswith(_fold(one)) for r in rest)]
+            self.short.append((*other, *unique, name)[0])
+            self.read |= {_fold(one): (number, True) for one in (*other, *unique)} | {
+                _fold(name): (number, False)
+            }
+
+
+_NAMES = {language: (_Names(_MONTHS[language]), _Names(_WEEKDAYS[language])) for language in _MONTHS}
+_LINKED = {language: frozenset(map(_fold, links.split())) for language, links in _LINKS.items()}
+_WORDS = {
+    language: _LINKED[language].union(*(map(_fold, names.whole) for names in both))
+    for language, both in _NAMES.items()
+}
+_JOIN = r"(?:[\s.,/‐–-]|(?:of|the|de|del|di|do|den)\b|d['’]){0,6}"
+_DAY = r"(?P<d>\d{1,2})(?P<o>st|nd|rd|th|er|º|ª)?(?![\d:])"
+_NAME = r"(?<![^\W\d_])(?P<n>[^\W\d_]{3,20}+)(?![^\W\d_])"
+_FULL = r"(?P<y>\d{4})(?!\d)"
+_YEAR = r"['’]?(?P<y>\d{4}(?!\d)|\d{2}(?![\d:]|\s?[ap]\.?m\b))"
+_BARE = rf"(?:{_FULL}|['’](?P<yy>\d{{2}})(?!\d))"
+_PLAIN_FORMS = (
+    r"(?P<y>\d{4})(?P<s>[-/.])(?P<m>\d{1,2})(?P=s)(?P<d>\d{1,2})(?!\d)",
+    rf"{_FULL}{_JOIN}{_NAME}{_JOIN}{_DAY}",
+    rf"{_DAY}{_JOIN}{_NAME}{_JOIN}{_YEAR}",
+    rf"{_NAME}{_JOIN}{_DAY}{_JOIN}{_YEAR}",
+)
+"""Days with a year that can be read in one way alone."""
+_FORMS = [
     re.compile(form, re.IGNORECASE)
     for form in (
-        rf"(?<!\d){_YEAR}(?P<s>[-/.])(?P<m>\d{{1,2}})(?P=s)(?P<d>\d{{1,2}})(?!\d)",
-        r"(?<!\d)(?P<a>\d{1,2})(?P<s>[-/.])(?P<b>\d{1,2})(?P=s)(?P<y>\d{4}|\d{2})(?!\d)",
-        r"(?<!\d)(?P<y>(?:19|20)\d{2})(?P<m>\d{2})(?P<d>\d{2})(?!\d)",
-        rf"{_NAMED}\s+{_DAY}(?:,?\s+{_YEAR})?",
-        rf"{_DAY}\.?\s+(?:of\s+)?{_NAMED}(?:,?\s+{_YEAR})?",
-        rf"{_NAMED},?\s+{_YEAR}",
-        rf"(?P<w>{_WEEKDAY})",
-        r"(?<!\d)(?P<y>(?:19|20)\d{2})(?!\d)",
+        *_PLAIN_FORMS,
+        r"(?P<a>\d{1,2})(?P<s> ?[-/.‐–] ?| )(?P<b>\d{1,2})(?P=s)['’]?(?P<y>\d{4}|\d{2})(?!\d)",
+        r"(?P<y>(?:1[5-9]|20)\d{2})(?P<m>\d{2})(?P<d>\d{2})(?!\d)",
+        r"(?P<a>\d{2})(?P<b>\d{2})(?P<y>(?:1[5-9]|20)\d{2})(?!\d)",
+        rf"{_DAY}{_JOIN}{_NAME}",
+        rf"{_NAME}{_JOIN}{_DAY}",
+        rf"{_NAME}{_JOIN}{_BARE}",
+        rf"{_FULL}{_JOIN}{_NAME}",
+        r"(?P<m>\d{1,2}) ?[-/.] ?(?P<y>\d{4})(?!\d)",
+        r"(?P<y>\d{4})[-/.](?P<m>\d{1,2})(?!\d)",
+        r"\A(?P<a>\d{1,2})(?P<s> ?[-/.] ?)(?P<b>\d{1,2})\.?\Z",
+        _NAME,
+        r"(?P<y>1[5-9]\d{2}|20\d{2})(?!\d)",
     )
+]
+_PLAIN = _FORMS[: len(_PLAIN_FORMS)]
+_TIME = re.compile(
+    r"T?(?P<h>\d{1,2})"
+    r"(?:(?:[:h]|(?<=T..))(?P<m>\d{2})(?::?(?P<s>\d{2})(?:[.,](?P<f>\d+))?)?(?!\d)|(?= ?[ap]\.?m))"
+    r"(?: ?(?P<p>[ap])(?=\.?m\b)\.?m\.?)?(?: ?(?:Z|UTC|GMT)\b)?(?P<z> ?[+-]\d{2}:?\d{2}(?!\d))?",
+    re.IGNORECASE,
 )
-
-
+_BETWEEN = re.compile(r"[^\w]+|_+|[^\W\d_]+")
 _WHOLE = re.compile(
-    r"\s*(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/.])\d{1,2}\2\d{4})"
+    r"\s*(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/. ])\d{1,2}\2(?:\d{4}|\d{2}))"
     r"(?:[T ]\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?\s*(?:Z|[AaPp][Mm]|[+-]\d{2}:?\d{2})?)?\s*"
+    r"|(?=.*\d).*[^\W\d_]{3}.*"
 )
-_IN_ORDER = re.compile(r"(?<!\d)(\d{1,2})([-/])(\d{1,2})\2(?:\d{4}|\d{2})(?!\d)")
-_REST = re.compile(
-    r"(?P<time>\d{1,2}(?::\d{2}){1,2})|(?P<number>\d+)(?P<o>(?:st|nd|rd|th)\b)?|(?P<word>[^\W\d_]+)"
-)
+_IN_ORDER = re.compile(r"(?<!\d)(\d{1,2})([-/])(\d{1,2})\2(\d{4}|\d{2})(?!\d)")
+_FEWEST, _MOST = 190, 698
+"""Days by which a document is moved.  A year by itself, of which the middle is moved, becomes another."""
+_NEAR = range(334, 397)
+"""About a year, after which the month could be the same."""
 
 
-def is_date(value: str) -> bool:
-    """Whether ``value`` is a day in digits with a year of four, maybe with a time, and nothing else."""
-    whole = _WHOLE.fullmatch(value)
-    form = whole and next((m for m in (form.match(value.strip()) for form in _DATES[:2]) if m), None)
-    return form is not None and _moved(form, 0, False) is not None
+def draw_days(draw: random.Random) -> int:
+    """The days of a document, forwards or back: no month, no year by itself and no day of the week stays."""
+    days = draw.choice([n for n in range(_FEWEST, _MOST + 1) if n % 7 and n not in _NEAR])
+    return days if draw.random() < 0.5 else -days
 
 
-def day_first(texts: Iterable[str], language: str = "en") -> bool:
-    """Whether ``07/11/2001`` in ``texts`` is in November: as other dates there say, else as one writes so.
+class DateMover:
+    """Moves the dates of one document: by one amount, with one order of day and month.
 
-    A date with a part above 12 tells.  Where none does, English is read with the month first.
+    ``draw`` gives the source of another time of day, by the time that is replaced.
     """
-    told = 0
-    for text in texts:
-        for one, _, two in _IN_ORDER.findall(text):
-            told += (int(one) > 12 >= int(two)) - (int(two) > 12 >= int(one))
-    return told > 0 if told else language != "en"
+
+    def __init__(
+        self,
+        days: int,
+        texts: Sequence[str] = (),
+        language: str = "en",
+        draw: Callable[[str], random.Random] = random.Random,
+    ) -> None:
+        self.days = days
+        self._texts, self._language, self._draw = texts, language.partition("-")[0], draw
+
+    def is_date(self, value: str) -> bool:
+        """Whether ``value`` is a date in digits and separators, or with a month's name, and nothing else."""
+        return _WHOLE.fullmatch(value) is not None and self.moved(value) is not None
+
+    def moved(self, value: str) -> str | None:
+        """``value`` with every date moved and every time replaced; None where anything else is in it."""
+        pieces, position, dates, before = list[str](), 0, 0, ""
+        while position < len(value):
+            new, kind, end = self._next(value, position)
+            # "3-15 November 1987", "November 3-15, 1987": not two dates, but one of several days
+            if new is None or (kind == "part" and before == "day"):
+                return None
+            pieces.append(new)
+            dates += kind in ("day", "part", "weekday", "time")
+            before = before if kind == "sign" else kind
+            position = end
+        return "".join(pieces) if dates else None
+
+    def _next(self, value: str, position: int) -> tuple[str | None, str, int]:
+        """What becomes of what stands at ``position``, its kind, and where it ends."""
+        for form in _FORMS:
+            match = form.match(value, position)
+            new = match and self._move(match)
+            if match and new is not None:
+                return new, "day" if {"d", "a"} & match.groupdict().keys() else "part", match.end()
+        if match := _TIME.match(value, position):
+            return self._other_time(match), "time", match.end()
+        match = _BETWEEN.match(value, position)
+        if match is None:
+            return None, "", position
+        word = _fold(match[0])
+        for language in self._languages:
+            days = _NAMES[language][1]
+            if word in days.read:
+                number, is_short = days.read[word]
+                names = days.short if is_short else days.whole
+                return _cased(names[(number + self.days) % 7], match[0]), "weekday", match.end()
+        if match[0][0].isalpha() and not any(word in links for links in _LINKED.values()):
+            return None, "", position
+        return match[0], "link" if match[0][0].isalpha() else "sign", match.end()
+
+    def _move(self, match: re.Match[str]) -> str | None:
+        """The date of ``match``, moved; None where it is none."""
+        parts = {name: text for name, text in match.groupdict().items() if text}
+        spans = {name: match.span(name) for name in parts}
+        if "a" in parts:
+            order = self._order(parts)
+            parts |= {to: parts.get(at, "") for at, to in zip("aby", order, strict=True)}
+            spans |= {to: spans[at] for at, to in zip("aby", order, strict=True) if at in spans}
+            parts = {name: text for name, text in parts.items() if text}
+        if "yy" in parts:
+            parts["y"], spans["y"] = parts["yy"], spans["yy"]
+        name = self._read_month(parts["n"]) if "n" in parts else None
+        if "n" in parts and name is None:
+            return None
+        month = name[1] + 1 if name else int(parts.get("m", 7))
+        then = self._day(parts, month)
+        if then is None:
+            return None
+        news = [(spans[at], new) for at, new in self._written(parts, then, name).items() if at in spans]
+        text, start = match[0], match.start()
+        for (first, last), new in sorted(news, reverse=True):
+            text = text[: first - start] + new + text[last - start :]
+        return text
+
+    def _day(self, parts: dict[str, str], month: int) -> date | None:
+        """The day that is meant, moved; of what lies in one month or year, its middle."""
+        day = int(parts.get("d", 15 if "m" in parts or "n" in parts else 2))
+        try:
+            if "y" in parts:
+                then = date(_century(parts["y"]), month, day)
+            else:
+                # the year that the document says elsewhere
+                years = [one.year for one in self._known if (one.month, one.day) == (month, day)]
+                then = date((years or [2000])[0], month, day)
+            return then + timedelta(self.days)
+        except (ValueError, OverflowError):
+            return None
+
+    def _written(
+        self, parts: dict[str, str], then: date, name: tuple[str, int, bool] | None
+    ) -> dict[str, str]:
+        """The new text of each part, as long or as short as the old."""
+        numbers = [parts[at] for at in "md" if at in parts]
+        padded = any(n.startswith("0") for n in numbers) or (
+            name is None and all(len(number) == 2 for number in numbers)
+        )
+        news = {at: f"{getattr(then, of):0{1 + padded}d}" for at, of in (("m", "month"), ("d", "day"))}
+        news["y"] = f"{then.year:04d}"[-len(parts.get("y", "0000")) :]
+        if name:
+            language, _, is_short = name
+            names = _NAMES[language][0]
+            news["n"] = _cased((names.short if is_short else names.whole)[then.month - 1], parts["n"])
+        if "o" in parts:
+            news["o"] = _cased(_ordinal(parts["o"], then.day), parts["o"])
+        return news
+
+    def _order(self, parts: dict[str, str]) -> str:
+        """Which part of three, or of two, is the year (y), the month (m) and the day (d)."""
+        one, two = int(parts["a"]), int(parts["b"])
+        if "y" not in parts:
+            if two > 31:
+                return "myd"
+            return "dmy" if one > 12 or (two <= 12 and self._is_day_first) else "mdy"
+        if one > 31:
+            return "ymd"
+        if one > 12 or two > 12:
+            return "dmy" if one > 12 else "mdy"
+        if "." in parts.get("s", ""):
+            return "dmy"
+        known = {(day.day, day.month) for day in self._known if day.year == _century(parts["y"])}
+        if ((one, two) in known) != ((two, one) in known):
+            return "dmy" if (one, two) in known else "mdy"
+        return "dmy" if self._is_day_first else "mdy"
+
+    def _read_month(self, word: str) -> tuple[str, int, bool] | None:
+        """The language, the number (from 0) and whether the name of a month is short."""
+        word = _fold(word)
+        found = ((language, _NAMES[language][0].read.get(word)) for language in self._languages)
+        return next(((language, *read) for language, read in found if read), None)
+
+    def _other_time(self, match: re.Match[str]) -> str:
+        """Another time of day in the form of this one, the same for the same time, at no offset from UTC."""
+        half = (match["p"] or "").lower()
+        hour = int(match["h"]) % 12 + 12 * (half == "p") if half else int(match["h"])
+        draw = self._draw(f"{hour}:{int(match['m'] or 0)}:{int(match['s'] or 0)}")
+        hour, minute, second = draw.randrange(24), draw.randrange(60), draw.randrange(60)
+        news = {
+            "h": str(hour % 12 or 12 if half else hour).zfill(len(match["h"])),
+            "m": f"{minute:02d}",
+            "s": f"{second:02d}",
+            "f": "".join(draw.choice("0123456789") for _ in match["f"] or ""),
+            "p": _cased("p" if hour >= 12 else "a", match["p"] or "a"),
+            "z": re.sub(r"\d", "0", match["z"] or ""),
+        }
+        text, start = match[0], match.start()
+        for (first, last), new in sorted(((match.span(at), new) for at, new in news.items()), reverse=True):
+            if first >= 0:
+                text = text[: first - start] + new + text[last - start :]
+        return text
+
+    # What the document says elsewhere.
+
+    @cached_property
+    def _languages(self) -> list[str]:
+        """Languages of names, the document's first: that of the settings, then by how many words it has."""
+        words = Counter(_fold(word) for text in self._texts for word in re.findall(r"[^\W\d_]+", text))
+        counts = {name: sum(words[word] for word in known) for name, known in _WORDS.items()}
+        return sorted(_NAMES, key=lambda name: (name != self._language, -counts[name]))
+
+    @cached_property
+    def _known(self) -> list[date]:
+        """The days of the document that are written so that they can be read in one way alone."""
+        return list(self._days_of(self._texts))
+
+    def _days_of(self, texts: Sequence[str]) -> Iterator[date]:
+        for match in (match for text in texts for form in _PLAIN for match in form.finditer(text)):
+            if match.start() and match.string[match.start() - 1].isalnum():
+                continue
+            written = match.groupdict()
+            name = self._read_month(written["n"]) if "n" in written else None
+            if name or "n" not in written:
+                with suppress(ValueError):
+                    yield date(
+                        _century(match["y"]), name[1] + 1 if name else int(match["m"]), int(match["d"])
+                    )
+
+    @cached_property
+    def _is_day_first(self) -> bool:
+        """Whether ``07/11/2001`` is in November here.
+
+        A date with a part above 12 tells, and one that the document also writes in another form.  Where none
+        does, English is read with the month first.
+        """
+        told = 0
+        for text in self._texts:
+            for one, _, two, year in _IN_ORDER.findall(text):
+                one, two = int(one), int(two)
+                told += (one > 12 >= two) - (two > 12 >= one)
+                known = {(day.month, day.day) for day in self._known if day.year == _century(year)}
+                told += ((two, one) in known) - ((one, two) in known)
+        return told > 0 if told else self._languages[0] != "en"
 
 
-def moved(value: str, days: int, is_day_first: bool = False, draw: random.Random | None = None) -> str | None:
-    """The dates in ``value`` moved by ``days``, each in its own form.
-
-    With ``draw`` what else tells of a time is invented; without, None where anything cannot be moved.
-    """
-    pieces, position, found, left = list[str](), 0, 0, 0
-    while position < len(value):
-        match = next((m for m in (form.match(value, position) for form in _DATES) if m), None)
-        new = None if match is None else _moved(match, days, is_day_first)
-        if new is None and draw is not None:
-            match = _REST.match(value, position)
-            new = None if match is None else _other(match, draw)
-        if match is None or new is None:
-            left += value[position].isdigit()
-            pieces.append(value[position])
-            position += 1
-            continue
-        found += 1
-        pieces.append(new)
-        position = match.end()
-    # a time, a day of the month by itself: what is left may still tell the date
-    return "".join(pieces) if found and not left else None
+def _century(year: str) -> int:
+    """The year of four digits or of two: from 69 on that of the last century, as POSIX has it."""
+    return int(year) if len(year) == 4 else int(year) + (1900 if int(year) >= 69 else 2000)
 
 
-def invented(value: str, days: int, is_day_first: bool, draw: random.Random) -> str:
-    """:func:`moved`, with words for some time where nothing in ``value`` tells of one that is known."""
-    new = moved(value, days, is_day_first, draw)
-    return cased(draw.choice(_LOOSE), value) if new is None else new
+def _cased(new: str, old: str) -> str:
+    """``new`` in capitals, small letters, or with a capital, as ``old`` is."""
+    if old.isupper() and len(old) > 1:
+        return new.upper()
+    return new[:1].upper() + new[1:] if old[:1].isupper() else new
 
 
-def _other(match: re.Match[str], draw: random.Random) -> str | None:
-    """Another time, number or name of a month, of the same form; None for any other word."""
-    old = match[0]
-    if match["time"]:
-        hour, *rest = old.split(":")
-        new = f"{draw.randint(1, 12 if len(hour) == 2 else 9)}".zfill(len(hour))
-        return ":".join([new, *(f"{draw.randrange(60):02d}" for _ in rest)])
-    if number := match["number"]:
-        if len(number) == 4 and 1000 < int(number) < 9990:
-            return str(int(number) + draw.choice((-3, -2, -1, 1, 2, 3)))
-        if len(number) > 2:
-            return "".join(draw.choice("123456789") for _ in number)
-        # in whatever order it stands, a month or a day; by itself, a quarter
-        most = 4 if match.string[: match.start()][-1:] in ("Q", "q") else 9 if len(number) == 1 else 12
-        few = draw.randint(1, most)
-        return str(few).zfill(len(number)) + (_ordinal(few) if match["o"] else "")
-    names = next((names for names in _ELSEWHERE if old.lower() in names), None)
-    return None if names is None else cased(draw.choice(names).capitalize(), old)
-
-
-def _moved(match: re.Match[str], days: int, is_day_first: bool) -> str | None:
-    part = match.groupdict()
-    if part.get("w"):
-        return cased(_WEEKDAYS[(_WEEKDAYS.index(part["w"].lower()) + days) % 7].capitalize(), part["w"])
-    year = part.get("y")
-    month, day = part.get("m"), part.get("d")
-    names = {"y": "y", "m": "m", "d": "d"}
-    if part.get("a"):
-        one, two = int(part["a"]), int(part["b"])
-        comes_first = two > 12 or (one <= 12 and not is_day_first and part["s"] != ".")
-        names = {"y": "y", "m": "a", "d": "b"} if comes_first else {"y": "y", "m": "b", "d": "a"}
-        month, day = part[names["m"]], part[names["d"]]
-    if part.get("n"):
-        month = str([name[:3] for name in _MONTHS].index(part["n"].lower()[:3]) + 1)
-    full = 2000 if year is None else int(year) + (2000 if len(year) == 2 else 0)
-    try:
-        then = date(full, int(month or 1), int(day or 1)) + timedelta(days)
-    except (ValueError, OverflowError):
-        return None
-    news = {"y": f"{then.year:04d}"[-len(year or "0000") :], "m": str(then.month), "d": str(then.day)}
-    edits = [(match.span(names[k]), v) for k, v in news.items() if part.get(names[k])]
-    if part.get("n"):
-        name = _MONTHS[then.month - 1].capitalize()
-        is_whole = len(part["n"]) > 3 or part["n"].lower() == "may"
-        edits.append((match.span("n"), cased(name if is_whole else name[:3], part["n"])))
-    if part.get("o"):
-        edits.append((match.span("o"), _ordinal(then.day)))
-    numbers = [part[name] for name in names.values() if part.get(name) and name != "y"]
-    padded = any(n.startswith("0") for n in numbers) or (
-        not part.get("n") and all(len(n) == 2 for n in numbers)
-    )
-    text, start = match[0], match.start()
-    for (first, last), new in sorted(edits, reverse=True):
-        text = text[: first - start] + (new.zfill(2) if padded else new) + text[last - start :]
-    return text
-
-
-def _ordinal(number: int) -> str:
-    tens, ones = divmod(number, 10)
+def _ordinal(old: str, day: int) -> str:
+    """The ending of a number, of English or of another language, as far as it depends on the number."""
+    if old.lower() not in ("st", "nd", "rd", "th"):
+        return "" if old.lower() == "er" and day != 1 else old
+    tens, ones = divmod(day, 10)
     return "th" if tens == 1 else {1: "st", 2: "nd", 3: "rd"}.get(ones, "th")

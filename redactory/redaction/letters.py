@@ -16,7 +16,7 @@ def cased(new: str, old: str) -> str:
 def scrambled(value: str, draw: random.Random) -> str:
     """Other digits and letters in the places of those of ``value``; the first digit stays no zero."""
     if (
-        re.fullmatch(r"[0-9a-fA-F:.\-{}]+", value)
+        re.fullmatch(r"[0-9a-fA-F:.\-{}\s]+", value)
         and re.search("[a-fA-F]", value)
         and re.search(r"\d", value)
     ):
@@ -27,7 +27,7 @@ def scrambled(value: str, draw: random.Random) -> str:
 
 
 def letter_by_letter(value: str, draw: random.Random) -> str:
-    """Another digit for each digit, another letter for each ASCII letter."""
+    """A digit for each digit, a letter of the same script and case for each letter."""
 
     def other(letter: str) -> str:
         if letter.isdigit():
@@ -35,6 +35,11 @@ def letter_by_letter(value: str, draw: random.Random) -> str:
         if letter.isalpha() and letter.isascii():
             new = draw.choice("ABCDEFGHJKLMNPQRSTUVWXYZ")
             return new if letter.isupper() else new.lower()
+        if letter.isalpha():
+            # scripts lie in blocks of 32 code points
+            block = [chr((ord(letter) & ~31) + place) for place in range(32)]
+            alike = [new for new in block if new.isalpha() and new.islower() == letter.islower()]
+            return draw.choice([new for new in alike if new != letter] or [letter])
         return letter
 
     return "".join(map(other, value))
@@ -57,6 +62,9 @@ _LENGTHS = {
 }  # fmt: skip
 """Signs of an IBAN by country, from the IBAN registry (ISO 13616)."""
 
+_FIRST = {13: ("4",), 14: ("36",), 15: ("34", "37"), 16: ("4", "51", "52", "53", "54", "55"), 19: ("4",)}
+"""First digits of a card by how many it has."""
+
 
 def checked_kind(value: str) -> str | None:
     """The kind that its check digits prove ``value`` to be: a card (Luhn) or an IBAN (mod 97)."""
@@ -77,7 +85,8 @@ def with_check_digits(kind: str, value: str, draw: random.Random) -> str:
     letters = list(value)
     digits = [int(value[place]) for place in places]
     if kind == "CREDIT_CARD" and len(digits) > 1:
-        digits[0] = draw.choice((4, 5))
+        for place, digit in enumerate(draw.choice(_FIRST.get(len(digits), ("6",)))):
+            digits[place] = int(digit)
         doubled = sum(
             sum(divmod(2 * d, 10)) if n % 2 == 0 else d for n, d in enumerate(reversed(digits[:-1]))
         )

@@ -12,14 +12,15 @@ import random
 import re
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
-from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from redactory.detectors.settings import kind_of
 from redactory.foundation.keys import DigestKey
-from redactory.redaction.dates import day_first, invented, is_date
-from redactory.redaction.letters import cased, checked_kind, letter_by_letter, scrambled, with_check_digits
+from redactory.redaction.dates import DateMover, draw_days
+from redactory.redaction.letters import cased, letter_by_letter, scrambled, with_check_digits
 from redactory.redaction.mask import MASK, merge_intervals
+from redactory.redaction.spellings import TITLES, Spellings, parse_phone, same
+from redactory.redaction.structured import STRUCTURED, kind_by_form, other_phone, shares_a_part
 
 if TYPE_CHECKING:
     from faker import Faker
@@ -82,9 +83,17 @@ def _overlapping(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     return merged
 
 
-def same(value: str) -> str:
-    """What tells two values apart: neither case nor white space does."""
-    return " ".join(value.casefold().split())
+def values_of(texts: Sequence[str], found: Sequence[Sequence[Found]]) -> list[tuple[str, str]]:
+    """The kind and the text of everything in ``texts`` that :func:`edits` replaces."""
+    values: list[tuple[str, str]] = []
+
+    def note(kind: str, value: str) -> str:
+        values.append((kind, value))
+        return value
+
+    for text, spans in zip(texts, found, strict=True):
+        edits(text, spans, note)
+    return values
 
 
 class Replacement:
@@ -104,8 +113,13 @@ class Replacement:
         self._key = key
         self._language = language
 
-    def of_document(self, document: str, texts: Sequence[str] = ()) -> Put | None:
-        """What replaces a value of a kind in one document, by its name and its texts; None is the mask."""
+    def of_document(
+        self, document: str, texts: Sequence[str] = (), values: Iterable[tuple[str, str]] = ()
+    ) -> Put | None:
+        """What replaces a value of a kind in one document, by its name, its texts and the values in them.
+
+        None is the mask.
+        """
         raise NotImplementedError
 
     def _seed(self, *parts: str) -> bytes:
@@ -122,7 +136,9 @@ class Mask(Replacement):
 
     name = "mask"
 
-    def of_document(self, document: str, texts: Sequence[str] = ()) -> None:
+    def of_document(
+        self, document: str, texts: Sequence[str] = (), values: Iterable[tuple[str, str]] = ()
+    ) -> None:
         """The mask."""
 
 
@@ -132,40 +148,38 @@ class Label(Replacement):
     name = "label"
     gives_away = "The kind of what stood there."
 
-    def of_document(self, document: str, texts: Sequence[str] = ()) -> Put:
+    def of_document(
+        self, document: str, texts: Sequence[str] = (), values: Iterable[tuple[str, str]] = ()
+    ) -> Put:
         """The kind by itself."""
         return lambda kind, _: f"<{kind}>"
 
 
 class Number(Replacement):
-    """``<PERSON_1>``: a value, and a part of a name that only one has, has one number within a document."""
+    """``<PERSON_1>``: a value has one number within a document, in whatever spelling."""
 
     name = "number"
     gives_away = "The kind, and which values of one document are equal or parts of one name."
 
-    def of_document(self, document: str, texts: Sequence[str] = ()) -> Put:
+    def of_document(
+        self, document: str, texts: Sequence[str] = (), values: Iterable[tuple[str, str]] = ()
+    ) -> Put:
         """Numbers in the order in which values are met."""
-        numbers: dict[tuple[str, str], int] = {}
+        spellings = Spellings(values, self._language)
+        numbers: dict[str, int] = {}
         last: dict[str, int] = {}
 
-        def number(kind: str, value: str) -> int:
-            wholes = {n for (of, full), n in numbers.items() if of == kind and value in full.split()}
-            if kind == "PERSON" and len(wholes) == 1:
-                return wholes.pop()
-            last[kind] = last.get(kind, 0) + 1
-            return last[kind]
-
         def put(kind: str, value: str) -> str:
-            known = (kind, same(value))
-            if known not in numbers:
-                numbers[known] = number(*known)
-            return f"<{kind}_{numbers[known]}>"
+            kind, key = spellings.first(kind, value)[0], spellings.key(kind, value)
+            if key not in numbers:
+                numbers[key] = last[kind] = last.get(kind, 0) + 1
+            return f"<{kind}_{numbers[key]}>"
 
         return put
 
 
 class Pseudonym(Replacement):
-    """``<PERSON_k3v…>``: the same value has the same name wherever the same key is used."""
+    """``<PERSON_k3v…>``: a value has one name in a document, and the same wherever it is spelled the same."""
 
     name = "pseudonym"
     gives_away = (
@@ -174,11 +188,15 @@ class Pseudonym(Replacement):
     )
     needs_key = True
 
-    def of_document(self, document: str, texts: Sequence[str] = ()) -> Put:
-        """80 bits of a keyed digest."""
+    def of_document(
+        self, document: str, texts: Sequence[str] = (), values: Iterable[tuple[str, str]] = ()
+    ) -> Put:
+        """80 bits of a keyed digest of the document's first spelling."""
+        spellings = Spellings(values, self._language)
 
         def put(kind: str, value: str) -> str:
             # not folded: what is unmasked is the value as it stood
+            kind, value = spellings.first(kind, value)
             digest = self._seed(kind, value)[:10]
             return f"<{kind}_{base64.b32encode(digest).decode().lower()}>"
 
@@ -188,50 +206,57 @@ class Pseudonym(Replacement):
 class Surrogate(Replacement):
     """An invented value of the same kind and form; the same value has the same surrogate under one key.
 
-    Dates of a document all move by one amount of days.  What has the form of a date, or the check digits of
-    a card or an IBAN, is replaced as one whatever its label.  Only a value with neither digits nor Latin
-    letters may stand as its label does.
+    Dates of a document all move by one amount of days.  What has the form of a date or of an address in a
+    network, or the check digits of a card or an IBAN, is replaced as one whatever its label.  A value of
+    which no other can be made that is valid and tells nothing of it becomes its label.
     """
 
     name = "surrogate"
     gives_away = (
         "The kind and the form of a value (words, letters, digits, check digits), which values are equal "
-        "under the same key, the days between two dates of a document, and the gender that a given name or a "
-        "title tells. An invented value may be somebody's."
+        "under the same key, the days between two dates of a document, the country of a telephone number or "
+        "an IBAN, and the gender that a given name or a title tells. An invented value may be somebody's."
     )
     needs_key = True
 
-    def of_document(self, document: str, texts: Sequence[str] = ()) -> Put:
+    def of_document(
+        self, document: str, texts: Sequence[str] = (), values: Iterable[tuple[str, str]] = ()
+    ) -> Put:
         """Names by token, so that a surname by itself fits the full name."""
-        days = int.from_bytes(self._seed("days", document)[:4]) % 720 - 360
-        days = days - 7 if days <= 0 else days + 7
-        is_day_first = day_first(texts, self._language)
+        spellings = Spellings(values, self._language)
+        days = draw_days(random.Random(self._seed("days", document)))
+        dates = DateMover(
+            days, texts, self._language, lambda time: random.Random(self._seed("time", document, time))
+        )
 
         def put(kind: str, value: str) -> str:
+            if kind == "DATE" or dates.is_date(value):
+                return dates.moved(value) or f"<{kind}>"
+            form, key = kind_by_form(value) or kind, spellings.key(kind, value)
             for attempt in range(20):
-                draw = random.Random(self._seed(kind, same(value), str(attempt)))
-                if kind == "DATE" or is_date(value):
-                    # a year by itself may be the same after some days
-                    far = draw.randint(200, 600) if attempt else 0
-                    new: str | None = invented(value, days + far, is_day_first, draw)
-                else:
-                    new = self._invented(checked_kind(value) or kind, value, draw)
-                if new is None or same(new) == same(value):
-                    continue
-                return new
+                draw = random.Random(self._seed(form, key, str(attempt)))
+                new = self._invented(form, value, key, draw, spellings.surnames)
+                if new is not None and same(new) != same(value):
+                    return new
             return f"<{kind}>"
 
         return put
 
-    def _invented(self, kind: str, value: str, draw: random.Random) -> str | None:
+    def _invented(
+        self, kind: str, value: str, key: str, draw: random.Random, surnames: set[str]
+    ) -> str | None:
         if kind == "PERSON":
-            return _WORD.sub(lambda word: self._name_part(word, value), value)
+            new = _WORD.sub(lambda word: self._name_part(word, value, surnames), value)
+            return re.sub(r"\d", lambda digit: letter_by_letter(digit[0], draw), new)
         if kind == "AGE":
             return re.sub(
                 r"\d+", lambda age: str(max(int(age[0]) + draw.choice((-3, -2, -1, 1, 2, 3)), 1)), value
             )
-        if kind in ("EMAIL_ADDRESS", "URL", "IP_ADDRESS"):
-            return _ADDRESSES[kind](value, draw)
+        if kind in STRUCTURED:
+            return STRUCTURED[kind](value, draw)
+        if kind == "PHONE_NUMBER":
+            number = f"+{key}" if key.isdecimal() else value
+            return other_phone(value, parse_phone(number, self._language), draw)
         titles = _LIKE.get(same(value).rstrip("."))
         if kind == "TITLE" and titles is not None:
             return cased(draw.choice(titles), value.rstrip(".")) + "." * value.endswith(".")
@@ -241,20 +266,25 @@ class Surrogate(Replacement):
             return cased(str(getattr(fake, _FAKED[kind])()).replace("\n", ", "), value)
         if kind == "IBAN_CODE":
             # its first letters are those of its country
-            return with_check_digits(kind, value[:2] + letter_by_letter(value[2:], draw), draw)
-        return with_check_digits(kind, scrambled(value, draw), draw)
+            new = with_check_digits(kind, value[:2] + letter_by_letter(value[2:], draw), draw)
+        else:
+            new = with_check_digits(kind, scrambled(value, draw), draw)
+        return None if shares_a_part(value, new) else new
 
-    def _name_part(self, word: re.Match[str], whole: str) -> str:
+    def _name_part(self, word: re.Match[str], whole: str, surnames: set[str]) -> str:
         """One word of a person's name: a title stays, an initial becomes another one."""
         part = word[0]
-        if same(part) in _TITLES:
+        if same(part) in TITLES:
             return part
         draw = random.Random(self._seed("name", same(part)))
         if len(part) == 1:
             return scrambled(part, draw)
         locale = locale_of(part, self._language)
         names = _names(locale)
-        is_last = word.end() == len(whole) and word.start() > 0
+        last, comma, _ = whole.partition(",")
+        is_last = word.end() <= len(last) if comma else word.end() == len(whole) and word.start() > 0
+        is_alone = word[0] == whole.strip()
+        is_last = is_last or (is_alone and same(part) in surnames)
         given = [kind for kind in ("female", "male") if same(part) in names[kind]]
         kinds = ["last"] if is_last or not given else given
         pool = names["as written"][draw.choice(kinds)]
@@ -263,9 +293,6 @@ class Surrogate(Replacement):
 
 
 _WORD = re.compile(r"[^\W\d_]+(?:[-'’][^\W\d_]+)*")
-_TITLES = frozenset(
-    ["mr", "mrs", "ms", "miss", "dr", "prof", "sir", "madam", "herr", "frau", "señor", "señora", "m", "mme"]
-) - {"m"}
 _FAKED = {
     "LOCATION": "city",
     "ORGANIZATION": "company",
@@ -325,31 +352,3 @@ def _names(locale: str) -> dict[str, Any]:
     written = {"last": last, "female": female, "male": male}
     sets = {kind: {same(str(name)) for name in names} for kind, names in written.items()}
     return {**sets, "as written": written}
-
-
-def _email(value: str, draw: random.Random) -> str:
-    local = value.partition("@")[0]
-    return f"{scrambled(local, draw)}@example.{draw.choice(('com', 'net', 'org'))}"
-
-
-def _url(value: str, draw: random.Random) -> str:
-    scheme, mark, rest = value.rpartition("://")
-    path = "".join(rest.partition("/")[1:])
-    return f"{scheme}{mark}{scrambled('abcdefg', draw)}.example.com{scrambled(path, draw)}"
-
-
-def _ip(value: str, draw: random.Random) -> str:
-    try:
-        version = ip_address(value.partition("/")[0]).version
-    except ValueError:
-        version = 4
-    if version == 6:
-        return f"2001:db8::{draw.getrandbits(16):x}:{draw.getrandbits(16):x}"
-    return f"{draw.choice(('192.0.2', '198.51.100', '203.0.113'))}.{draw.randrange(1, 255)}"
-
-
-_ADDRESSES: dict[str, Callable[[str, random.Random], str]] = {
-    "EMAIL_ADDRESS": _email,
-    "URL": _url,
-    "IP_ADDRESS": _ip,
-}

@@ -17,6 +17,7 @@ from typing import Any
 
 from tests.flows.leak_corpus import DETECTED_CHARS, ROW_BYTES, Secret
 from tests.flows.leak_search import Search
+from tests.tied import tied
 
 ROOT = Path(__file__).parents[2]
 SITE = Path(__file__).with_name("leak_site")
@@ -179,7 +180,9 @@ class Bench:
                 stderr=err,
                 env=self.environment(**environment),
                 cwd=self.folder("work"),
+                start_new_session=True,
             ) as process,
+            tied(group=process.pid),
         ):
             yield process
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.tied import tied_process
+
 COMMAND = [sys.executable, "-c", "from redactory.flows.cli import main; main()"]
 
 
@@ -94,16 +96,14 @@ def local_server(home: Path, **more: str) -> Iterator[Server]:
     }
     environment = {**clean_environment(home), **settings}
     command = [sys.executable, "-m", "prefect", "server", "start", "--port", url.split(":")[2].split("/")[0]]
-    with (home / "server.log").open("wb") as log:
-        server = subprocess.Popen(command, env={**environment, **more}, stdout=log, stderr=log)
-    try:
+    with (
+        (home / "server.log").open("wb") as log,
+        tied_process(command, env={**environment, **more}, stdout=log, stderr=log) as server,
+    ):
         while not _ready(url):
             assert server.poll() is None, (home / "server.log").read_text()
             time.sleep(0.2)
         yield Server(home, url, {**environment, "PREFECT_API_URL": url})
-    finally:
-        server.terminate()
-        server.wait(60)
 
 
 def _ready(url: str) -> bool:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -26,6 +24,7 @@ from tests.flows.leak_search import Search
 from tests.flows.local_postgres import Postgres
 from tests.flows.local_server import Server
 from tests.flows.small_job import NAME, small_job
+from tests.tied import tied_process
 
 LONGEST_SECONDS = 240.0
 SOON = datetime.timedelta(seconds=2)
@@ -41,16 +40,10 @@ def _worker(server: Server, folder: Path) -> Iterator[None]:
     command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", "redactory"]
     with (
         (server.home / "worker.log").open("wb") as log,
-        subprocess.Popen(command, env=environment, cwd=folder, stdout=log, stderr=log) as worker,
+        # one that is told to end while it looks for work may wait for ever
+        tied_process(command, patience=10.0, env=environment, cwd=folder, stdout=log, stderr=log),
     ):
-        try:
-            yield
-        finally:
-            worker.terminate()
-            # a worker that is told to end while it looks for work may wait for ever
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                worker.wait(10.0)
-            worker.kill()
+        yield
 
 
 def _scheduled_run(server: Server, deployment: str, known: set[str]) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from redactory.pipelines.loading import load_config
 from redactory.redaction import RunFolder
 from tests.flows import dying_part
 from tests.flows.small_job import small_job
+from tests.tied import tied
 
 DUE = datetime.datetime(2026, 10, 24, 23, 30, tzinfo=datetime.UTC)
 
@@ -243,10 +244,12 @@ def test_a_server_that_is_named_by_nothing_is_none(tmp_path: Path) -> None:
     config = small_job(tmp_path, "nightly")
     empty = clean_environment(tmp_path) | dict.fromkeys(("PREFECT_API_URL", "PREFECT_HOME"), "")
     command = [*COMMAND, "schedule", str(config), "--port", str(free_port()), "--json"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=empty)
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, cwd=tmp_path, env=empty, start_new_session=True
+    )
     guard = threading.Timer(200, process.kill)
     guard.start()
-    with process:
+    with process, tied(group=process.pid):
         assert process.stdout is not None
         told = json.loads(process.stdout.readline())
         with urllib.request.urlopen(f"{told['server']}/health", timeout=60) as answer:

@@ -56,6 +56,25 @@ def test_no_line_of_a_table_ends_in_blanks_and_figures_are_right_justified(
     assert capsys.readouterr().out == ""
 
 
+def test_no_perplexity_of_secrets_is_shown_for_a_model_that_learnt_masked_text(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    one = {
+        "perplexity_per_word": 112_057.0,
+        "perplexity": 291.35,
+        "bits_per_character": 2.963,
+        "words": 8_030,
+    }
+    result = {"model": "crt", "as_is": one, "masked": {**one, "perplexity_per_word": 53.2}}
+    for learnt_masked, told in ((True, "as is  –"), (False, "as is  112057.00")):
+        show.print_page("perplexity", {**result, "learnt_masked": learnt_masked})
+        printed = re.sub(" {2,}", "  ", capsys.readouterr().out)
+        assert told in printed
+        assert "53.20" in printed
+        assert "2.963" in printed
+        assert ("whose secrets were masked" in printed) == learnt_masked
+
+
 def test_no_value_steers_a_terminal_or_ends_a_cell(capsys: pytest.CaptureFixture[str]) -> None:
     result = {"model": "m", "guarantee": {"trainer": "t", "holds": False, "unit": "", "relation": ""}}
     result["guarantee"] |= {"relation_meaning": None, "reason": f"a\n# b ¦ c {ESCAPE}"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -18,6 +19,7 @@ from typer.testing import CliRunner
 
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError
+from redactory.pipelines.copies import require_named_as_written, sources_of
 from redactory.pipelines.redact import redact
 
 SECRET = "ann.kovacs@example.org"
@@ -78,6 +80,47 @@ def test_a_folder_is_not_written_into_one_stream(tmp_path: Path) -> None:
     (tmp_path / "in/a.jsonl").write_text(LINE)
     with pytest.raises(ConfigurationError, match="--out: a folder needs a folder"):
         redact(tmp_path / "in", "-", config=PATTERNS)
+
+
+@pytest.mark.parametrize(
+    ("given", "out", "mend"),
+    [
+        ("in.csv", "x.parquet", "x.csv"),
+        ("in.csv", "x.jsonl", "x.csv"),
+        ("in.csv", "x.TSV", "x.csv"),
+        ("in.csv", "x.jsonl.gz", "x.csv.gz"),
+        ("in.csv", "x.docx.xz", "x.csv.xz"),
+        ("in.tsv", "x.csv", "x.tsv"),
+        ("in.jsonl", "x.csv.bz2", "x.jsonl.bz2"),
+        ("in.jsonl", "x.html", "x.jsonl"),
+        ("in.txt", "x.eml", "x.txt"),
+        ("in.md", "x.pdf", "x.txt"),
+        ("in.jsonl", "x.jsonl.zip", "x.jsonl, or x.jsonl.gz"),
+        ("in.jsonl", "x.tar", "x, or x.gz"),
+        (".", "../x.jsonl", "the copy of a folder is a folder"),
+        (".", "../x.gz", "the copy of a folder is a folder"),
+    ],
+)
+def test_an_output_whose_name_says_another_format_is_refused(
+    tmp_path: Path, given: str, out: str, mend: str
+) -> None:
+    folder = tmp_path / "here"
+    folder.mkdir()
+    data = '{"text": "x"}' if "jsonl" in given else "text\nx\n"
+    (folder / ("in.csv" if given == "." else given)).write_text(data)
+    with pytest.raises(ConfigurationError, match=f"--out: .*{re.escape(mend)}$"):
+        redact(folder / given, folder / out, config=PATTERNS)
+    with pytest.raises(ConfigurationError, match=f"--out: .*{re.escape(mend)}$"):
+        require_named_as_written(out, *sources_of(str(folder / given), "auto"))
+    assert not list(tmp_path.rglob("x*"))
+
+
+@pytest.mark.parametrize(
+    "out", ["x.csv", "x.CSV.gz", "x.csv.xz", "x", "x.masked", "csv.new", "-", "s3://b/x.csv"]
+)
+def test_an_output_whose_name_says_its_format_or_none_is_taken(tmp_path: Path, out: str) -> None:
+    (tmp_path / "in.csv").write_text("text\nx\n")
+    require_named_as_written(out, *sources_of(str(tmp_path / "in.csv"), "auto"))
 
 
 def test_a_reader_that_goes_away_is_not_the_documents_fault(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import json
 import lzma
 import os
 import random
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -729,6 +730,49 @@ def test_a_pseudonym_comes_back_by_vault_and_key_alone(
     monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "f" * 32)
     with pytest.raises(InputError, match="not a vault, or"):
         unmask(first, tmp_path / "again.jsonl", vault)
+
+
+SPELLED = [
+    {"name": "Mary Smith", "text": "Mary Smith called; SMITH, Mary signed; Mary agreed."},
+    {"name": "SMITH, Mary", "text": "Mary Smith called; Mary Smith signed; Mary agreed."},
+    {"name": "Mary", "text": "Call +1 415 555 2671, (415) 555-2671 or 415-555-2671."},
+    {"name": "Mary", "text": "Call (415) 555-2671, +1 415 555 2671 or 415-555-2671."},
+    {"name": "Bob", "text": "Card 4111 1111 1111 1111 is 4111111111111111, and 4111-1111-1111-1111."},
+    {"name": "Zita Ozols", "text": "Ozols, Zita and ZITA OZOLS wrote to zita@corp.org and Zita@Corp.org."},
+    {"name": "Mary Smith", "text": "Mary Smith called; SMITH, Mary signed; Mary agreed."},
+    {"name": "Zita Ozols", "text": "nothing"},
+]
+
+
+@pytest.mark.parametrize("format_", ["jsonl", "csv"])
+def test_a_value_in_several_spellings_is_one_and_each_comes_back(
+    copy: Callable[..., bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format_: str
+) -> None:
+    monkeypatch.setenv("REDACTORY_KEY", "k" * 32)
+    monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "e" * 32)
+    redaction = Redaction(columns={"name": "PERSON"}, replace="pseudonym", vault=str(tmp_path / "v"))
+    data = "".join(json.dumps(row) + "\n" for row in SPELLED)
+    if format_ == "csv":
+        data = "name,text\n" + "".join('"{name}","{text}"\n'.format(**row) for row in SPELLED)
+    # another file in the same vault, whose first spellings are others
+    other = "".join(json.dumps(row) + "\n" for row in SPELLED[::-1])
+    copy("b.jsonl", other.encode(), redaction)
+    second = copy.out  # type: ignore[attr-defined]
+    made = copy(f"a.{format_}", data.encode(), redaction).decode()
+    rows = made.splitlines()[format_ == "csv" :]
+    tokens = [set(re.findall(r"<(?!PERSON)[A-Z_]+_[a-z2-7]{16}>", row)) for row in rows]
+    assert [len(found) for found in tokens] == [0, 0, 1, 1, 1, 1, 0, 0]
+    assert len(set(re.findall(r"<PERSON_\w+>", rows[0]))) == 1
+    unmask(copy.out, tmp_path / f"back.{format_}", tmp_path / "v")  # type: ignore[attr-defined]
+    assert (tmp_path / f"back.{format_}").read_text() == data
+    unmask(second, tmp_path / "second.jsonl", tmp_path / "v")
+    assert (tmp_path / "second.jsonl").read_text() == other
+    # rows that went elsewhere have their values in one spelling at least
+    moved = tmp_path / f"moved.{format_}"
+    moved.write_text("\n".join([*made.splitlines()[: format_ == "csv"], *rows[3:5]]) + "\n")
+    unmask(moved, tmp_path / f"again.{format_}", tmp_path / "v")
+    assert "415-555-2671" in (tmp_path / f"again.{format_}").read_text()
+    assert "4111 1111 1111 1111 is 4111111111111111" in (tmp_path / f"again.{format_}").read_text()
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ import pytest
 from redactory.foundation.errors import InputError, RunStateError
 from redactory.training.ldp.message import Message, bodies
 from redactory.training.ldp.server import ServerSide
+from tests.tied import tied
 from tests.training.ldp.ldp_sides import a_message, sides
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "ldp_service"
@@ -54,7 +55,9 @@ class Running:
             resource.setrlimit(resource.RLIMIT_NOFILE, (descriptors, descriptors))
 
         command = [sys.executable, str(EXAMPLE / "service.py"), str(folder), "--port", "0"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=limit)
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, preexec_fn=limit, start_new_session=True
+        )
         assert self.process.stdout is not None
         self.folder = folder
         self.url = self.process.stdout.readline().partition(" ")[0].strip()
@@ -75,11 +78,12 @@ class Running:
 @contextmanager
 def running(folder: Path, descriptors: int = 1024) -> Iterator[Running]:
     service = Running(folder, descriptors)
-    try:
-        yield service
-    finally:
-        service.process.kill()
-        service.process.communicate()
+    with tied(group=service.process.pid):
+        try:
+            yield service
+        finally:
+            service.process.kill()
+            service.process.communicate()
 
 
 @pytest.fixture(scope="module")

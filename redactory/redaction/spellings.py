@@ -1,0 +1,150 @@
+"""Spellings: which values of one document are the same value, written in another way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from functools import lru_cache
+from ipaddress import ip_address
+from typing import Any
+
+_IN_WORDS = frozenset(
+    (
+        *("LOCATION", "ORGANIZATION", "NRP", "TITLE", "AGE", "DATE", "STREET_ADDRESS", "EMAIL_ADDRESS"),
+        *("URL", "MISC"),
+    )
+)
+"""Kinds of which separators tell."""
+_SEPARATORS = re.compile(r"[\s‐–./()-]+")
+_SHORTEST = 6
+"""Letters and digits from which on separators make no difference: "1-23" and "12-3" are two rooms."""
+_NAME_PART = re.compile(r"\w+(?:[-'’]\w+)*")
+TITLES = frozenset(
+    ["mr", "mrs", "ms", "miss", "dr", "prof", "sir", "madam", "herr", "frau", "señor", "señora", "mme"]
+)
+_REGIONS = ("US", "GB", "DE", "FR", "ES", "IT", "NL", "PT", "IN", "IL", "CA", "BR")
+"""Where a telephone number without a country is looked for, behind the country of the language."""
+_AMERICAN = re.compile(r"\s*\(?\d{3}\)?[ .-]\s?\d{3}[ .-]\d{4}\s*")
+
+
+def same(value: str) -> str:
+    """``value`` without case and white space, which do not tell two values apart."""
+    return " ".join(value.casefold().split())
+
+
+@lru_cache(maxsize=10_000)
+def parse_phone(value: str, language: str = "en") -> Any | None:
+    """``value`` as ``phonenumbers`` reads it: valid if it can be, else of a length that there is; or None."""
+    from phonenumbers import (
+        SUPPORTED_REGIONS,
+        NumberParseException,
+        ValidationResult,
+        is_possible_number_with_reason,
+        is_valid_number,
+        parse,
+    )
+
+    possible = None
+    home = [code for code in (language.partition("-")[0].upper(),) if code in SUPPORTED_REGIONS]
+    for region in (*home, *_REGIONS):
+        try:
+            number = parse(value, region)
+        except NumberParseException:
+            continue
+        # 555-123-4567 is nobody's number, and still no German one
+        if is_valid_number(number) or (region == "US" and _AMERICAN.fullmatch(value)):
+            return number
+        if possible is None and is_possible_number_with_reason(number) == ValidationResult.IS_POSSIBLE:
+            possible = number
+    return possible
+
+
+def name_parts(value: str) -> tuple[str, ...]:
+    """The folded parts of a person's name in the order of "Mary Smith", without titles."""
+    last, comma, first = value.partition(",")
+    # "Mary Smith, Jane Doe" is a list
+    turned = f"{first} {last}" if comma and len(_NAME_PART.findall(last)) == 1 and "," not in first else value
+    parts = tuple(_NAME_PART.findall(turned.casefold()))
+    return tuple(part for part in parts if part not in TITLES) or parts
+
+
+class Spellings:
+    """The values of one document by their kinds, of which some are the same.
+
+    A telephone number is the same in national and international form.  What has six letters and digits or
+    more (a card, an IBAN, an identifier) is the same with and without spaces, hyphens, dots, slashes and
+    brackets.  A person is the same in either order of the names ("SMITH, Mary"), with or without a title, and
+    as a part of a name that exactly one longest name of the document has.  Of all others only case and white
+    space make no difference.
+    """
+
+    def __init__(self, values: Iterable[tuple[str, str]] = (), language: str = "en") -> None:
+        self._language = language
+        self._names: dict[str, set[tuple[str, ...]]] = {}
+        """Names by each of their parts."""
+        self._wholes: dict[tuple[str, ...], tuple[str, ...]] = {}
+        self.surnames: set[str] = set()
+        """The last part of each name of several."""
+        self._phones: dict[str, str] = {}
+        self._first: dict[str, tuple[str, str]] = {}
+        values = list(dict.fromkeys(values))
+        for kind, value in values:
+            self._learn(kind, value)
+        # a person is called by the whole name
+        for kind, value in sorted(values, key=lambda one: one[0] == "PERSON" and self._is_part(one[1])):
+            self.first(kind, value)
+
+    def first(self, kind: str, value: str) -> tuple[str, str]:
+        """The kind and the spelling under which the document has this value first; of a person the whole."""
+        self._learn(kind, value)
+        return self._first.setdefault(self.key(kind, value), (kind, value))
+
+    def key(self, kind: str, value: str) -> str:
+        """What is equal for two spellings of one value, and differs for two values."""
+        if kind == "PERSON":
+            return f"PERSON {' '.join(self._person(name_parts(value)))}"
+        if kind == "IP_ADDRESS":
+            try:
+                return f"IP_ADDRESS {ip_address(value.strip())}"
+            except ValueError:
+                return f"IP_ADDRESS {same(value)}"
+        plain = _SEPARATORS.sub("", value.casefold())
+        number = parse_phone(value, self._language) if kind == "PHONE_NUMBER" else None
+        if number is not None:
+            whole = self._phones.get(_national(number), f"{number.country_code}{_national(number)}")
+            return f"{whole}x{number.extension}" if number.extension else whole
+        if kind in _IN_WORDS or len(plain) < _SHORTEST or not any(map(str.isdigit, plain)):
+            return f"{kind} {same(value)}"
+        # a number may be found as something else, by its check digit
+        return self._phones.get(plain, plain)
+
+    def _learn(self, kind: str, value: str) -> None:
+        if kind == "PERSON":
+            name = name_parts(value)
+            if name and name not in self._names.get(name[0], ()):
+                self._wholes.clear()
+                for part in name:
+                    self._names.setdefault(part, set()).add(name)
+                self.surnames |= set(name[-1:] if len(name) > 1 else ())
+        elif kind == "PHONE_NUMBER" and (number := parse_phone(value, self._language)) is not None:
+            national = _national(number)
+            whole = f"{number.country_code}{national}"
+            is_international = value.lstrip().startswith(("+", "00"))
+            self._phones[national] = whole if is_international else self._phones.get(national, whole)
+
+    def _person(self, parts: tuple[str, ...]) -> tuple[str, ...]:
+        """The one longest name of the document that has all these parts, or the parts themselves."""
+        if parts and parts not in self._wholes:
+            longer = set.intersection(*(self._names.get(part, set()) for part in parts))
+            longest = max(longer, key=lambda name: (len(name), name), default=parts)
+            self._wholes[parts] = longest if all(set(name) <= set(longest) for name in longer) else parts
+        return self._wholes.get(parts, parts)
+
+    def _is_part(self, value: str) -> bool:
+        return self._person(name_parts(value)) != name_parts(value)
+
+
+def _national(number: Any) -> str:
+    from phonenumbers import national_significant_number
+
+    return national_significant_number(number)
