@@ -28,6 +28,7 @@ MENDS = {
     "separator_in_text": "A field holds U+001E or U+001F, which stand between texts; take it out.",
     "text_not_string": "What stands in a field of the text is no text; name others (input.text, --text).",
     "too_long": "The text is longer than input.max_chars; split it, or raise the limit.",
+    "unreadable_file": "The file is cut off, damaged or not what its ending says; copy it again, or fix it.",
     "undecodable": "This is not UTF-8; convert the file (iconv -t UTF-8).",
 }
 """Why a row is rejected, in words, by its reason code; the codes that are not here speak for themselves."""

@@ -8,7 +8,7 @@ import io
 import json
 import os
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, cast
 
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.keys import load_digest_key
-from redactory.pipelines.readers.formats import CHUNK, FORMATS, Format, Rows
+from redactory.pipelines.readers.formats import CHUNK, FORMATS, Columns, DamagedFile, Format, Rows
 from redactory.pipelines.store import cause_of, filesystem_of, is_url, kind_of, names_below, without_secrets
 
 _LOCAL = "file://"
@@ -60,13 +60,15 @@ class Slice:
 class Source:
     """One file of the input: what fsspec opens, the name that users see, its format.
 
-    ``slices`` are the parts of it that are read, in order; without any it is read whole.
+    ``slices`` are the parts of it that are read, in order; without any it is read whole.  ``may_be_unusable``
+    says that a run may find no usable row: of what a scheduled run adds, and of a retried quarantine.
     """
 
     url: str
     name: str
     format: str
     slices: tuple[Slice, ...] = ()
+    may_be_unusable: bool = False
 
     @property
     def reader(self) -> Format:
@@ -108,7 +110,9 @@ class Source:
                     # in pieces: a few bytes that stand for gigabytes never lie in memory whole
                     yield io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(buffered), packed), CHUNK)
         except (OSError, EOFError) as error:
-            raise InputError(f"{self.name} cannot be read: {_damage(self.url, error)}") from None
+            damage = _damage(self.url, error)
+            kind, why = (InputError, _what(self.url, error)) if damage is None else (DamagedFile, damage)
+            raise kind(f"{self.name} cannot be read: {why}") from None
 
     def _raw(self) -> Any:
         if self._path is not None:
@@ -126,6 +130,15 @@ class Source:
         """The rows of ``part`` of a file that grows, counted as its reader counts them."""
         with self.open(part=part) as file:
             return self.reader.rows_in(file, part.from_byte, part.header, limit)
+
+    def is_whole(self) -> bool:
+        """Whether the file can be read to its end."""
+        try:
+            with self.open() as file:
+                deque(self.reader.records(file, CHUNK, Columns(), self.name), maxlen=0)
+        except DamagedFile:
+            return False
+        return True
 
     def blocks(self, part: Slice | None = None) -> Iterator[bytes]:
         """The bytes as they lie on the disk, or of a ``part`` of them, in pieces."""
@@ -221,14 +234,14 @@ class _Spans(io.RawIOBase):
         return len(block)
 
 
-def _damage(url: str, error: Exception) -> str:
-    """What is wrong with a file that cannot be read; of one on this machine in the system's words."""
+def _damage(url: str, error: Exception) -> str | None:
+    """Describe what is wrong with the content of a file; None where a disk or a network failed."""
     if isinstance(error, EOFError) or "Truncated compressed stream" in str(error):
         return "it is cut off; copy it anew"
     # a decompressor's error has no number, unlike that of a disk or a net
     if _compression(url) and isinstance(error, OSError) and error.errno is None:
         return "it is damaged, or not compressed as its ending says; copy it anew, or rename it"
-    return _what(url, error)
+    return None
 
 
 def _what(url: str, error: Exception) -> str:

@@ -26,6 +26,13 @@ DEEPEST = 100
 CHUNK = 1 << 20
 
 
+class DamagedFile(InputError):
+    """A file that is cut off, damaged, or not what its format says: other files can still be read.
+
+    An ``InputError`` of another kind (a disk, a network) says nothing about the file itself.
+    """
+
+
 @dataclass(frozen=True)
 class Columns:
     """Columns of a table: those that it must have, and those that are read where it has them.
@@ -37,17 +44,17 @@ class Columns:
     mapped: tuple[str, ...] | None = None
 
     def among(self, names: Sequence[str], file: str) -> list[str]:
-        """Those of ``names`` to read; ``InputError`` where a needed one is missing, or one is there twice."""
+        """Those of ``names`` to read; ``DamagedFile`` where a needed one is missing, or one is there twice."""
         for column in self.needed:
             if column not in names:
-                raise InputError(
+                raise DamagedFile(
                     f"{file} has no column '{column}'; say under input which column holds what (text, id, "
                     "user, label, keep). In CSV the first line names the columns, with commas between them"
                 )
         wanted = [name for name in names if self.mapped is None or name in self.mapped]
         for name in wanted:
             if self.mapped is not None and wanted.count(name) > 1:
-                raise InputError(f"{file} has two columns '{name}': rename one of them")
+                raise DamagedFile(f"{file} has two columns '{name}': rename one of them")
         return wanted
 
 
@@ -188,12 +195,12 @@ class Batches(Format):
         raise NotImplementedError
 
     def records(self, file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
-        """One a row; ``InputError`` names the file, and the last row before the place where it breaks off."""
+        """One a row; ``DamagedFile`` names the file, and the last row before the place where it breaks off."""
         import pyarrow as pa
 
         kind, number = type(self).__name__, 0
         if not file.seekable():
-            raise InputError(f"{name} is {kind} inside of another compression: decompress it first")
+            raise DamagedFile(f"{name} is {kind} inside of another compression: decompress it first")
         try:
             for batch in self.batches(file, columns, name):
                 for row in range(batch.num_rows):
@@ -208,7 +215,7 @@ class Batches(Format):
                 raise
         except (pa.ArrowException, ValueError, MemoryError, OverflowError, EOFError):
             pass
-        raise InputError(
+        raise DamagedFile(
             f"{name} is no whole {kind} file: it cannot be read after row {number}; copy it anew, or set "
             "input.format to what it is"
         )

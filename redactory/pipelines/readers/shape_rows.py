@@ -11,13 +11,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, BinaryIO, Literal, cast
 
-from redactory.foundation.errors import InputError
 from redactory.pipelines.fields import changed_object
 from redactory.pipelines.readers.formats import (
     BROKEN_ROW,
     CHUNK,
     ROW_TOO_LONG,
     UNDECODABLE,
+    DamagedFile,
     parsed_object,
 )
 from redactory.pipelines.readers.shape import BYTE_ORDER_MARK, Edits, Render, Row, Shape, Whole
@@ -32,11 +32,11 @@ def _in_order(changes: Edits) -> Callable[[str], str]:
 
 
 def _require_distinct(names: Sequence[str], file: str) -> None:
-    """``InputError`` where two columns have one name: a row by names would hold one of them alone."""
+    """``DamagedFile`` where two columns have one name: a row by names would hold one of them alone."""
     for number, name in enumerate(names):
         if name in names[:number]:
             # by their numbers: where a header is missing, names are values of a row
-            raise InputError(
+            raise DamagedFile(
                 f"{file}: columns {names.index(name) + 1} and {number + 1} have the same name; rename one"
             )
 
@@ -102,14 +102,14 @@ class JsonArray(JsonLines):
             try:
                 end = decoder.raw_decode(held, at)[1]
             except RecursionError:
-                raise InputError(f"{self.name}: entry {number + 1} of the array is nested too deep") from None
+                raise DamagedFile(f"{self.name}: entry {number + 1} of the array is nested too deep") from None
             except ValueError:
                 # what is held may end inside an entry
                 held, place = held[place:], 0
                 more = text.read(max(CHUNK, len(held)))
                 held += more
                 if not more or len(held) > 2 * max(self.limit, CHUNK):
-                    raise InputError(f"{self.name}: the array cannot be read behind entry {number}") from None
+                    raise DamagedFile(f"{self.name}: the array cannot be read behind entry {number}") from None
                 continue
             number += 1
             row = self._object(number, held[at:end].encode("utf-8", "surrogateescape"))
@@ -120,7 +120,7 @@ class JsonArray(JsonLines):
         """What stands behind the array: white space, or else it would pass unread."""
         while held:
             if held.strip(" \t\r\n"):
-                raise InputError(
+                raise DamagedFile(
                     f"{self.name}: something stands behind the array's closing bracket; take it out, or "
                     "write one object a line"
                 )
@@ -191,13 +191,13 @@ class Table(Shape):
         rows = _Table(self.file, separator, self.limit).rows()
         header, reason, line = next(rows, ([], None, ""))
         if header is None:
-            raise InputError(f"{self.name}: its first line is no header ({reason})")
+            raise DamagedFile(f"{self.name}: its first line is no header ({reason})")
         _require_distinct(header, self.name)
         self._header, self._dialect = header, separator
         try:
             line.encode()
         except UnicodeEncodeError:
-            raise InputError(f"{self.name}: its first line is not UTF-8; convert the file") from None
+            raise DamagedFile(f"{self.name}: its first line is not UTF-8; convert the file") from None
         yield Row(0, render=partial(self._header_row, header, line))
         for number, (cells, reason, line) in enumerate(rows, 2 if declared is None else 3):
             if cells == []:
@@ -311,7 +311,7 @@ class Columns(Shape):
                     number += 1
                     yield self._of_batch(number, group, batch, cells, place)
         except pa.ArrowException:
-            raise InputError(f"{self.name} cannot be read after row {number}: copy it anew") from None
+            raise DamagedFile(f"{self.name} cannot be read after row {number}: copy it anew") from None
 
     def _is_told(self, name: str) -> bool:
         return name not in self.hidden or name in {*self.fields.columns, *self.fields.paths}
