@@ -421,6 +421,8 @@ REASONS = {
             "broken_row": "A CSV or TSV row with another number of fields than the header, or with a quotation "
             "that does not end or is followed by text, or a line that may stand inside of one; a Parquet or "
             "Arrow row with a value that cannot be read, such as a date after the year 9999.",
+            "expanding_file": "A compressed, Parquet or Arrow file holds more than `input.max_expansion` times "
+            "its size: the rows from here on are not read. Counted once.",
             "unreadable_file": "The file is cut off, damaged, or lacks a column that is named: the rows from here "
             "on are missing. Counted once.",
             "missing_text": "No text column, or null.",

@@ -22,6 +22,8 @@ MENDS = {
     "missing_id": "Nothing stands in the column of the id (input.id).",
     "missing_text": "Nothing stands in the column of the text; name the right one (input.text).",
     "new_field": "A field that none of the first 1,000 rows had, so nobody judged it; give --keep-columns.",
+    "expanding_file": "A small file holds far more data than files do; if you trust it, raise "
+    "input.max_expansion.",
     "not_an_object": 'This is JSON, but no object; write one a line, like {"text": "…"}.',
     "repeated_key": "A JSON object has a key twice, and readers differ in which they take; keep one.",
     "row_too_long": "The row is longer than input.max_row_bytes; split it, or raise the limit.",

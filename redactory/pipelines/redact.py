@@ -45,9 +45,9 @@ from redactory.pipelines.loading import Given, load_for_texts, settings_of
 from redactory.pipelines.personal import REST, Judge, is_nameable, label_of, shown
 from redactory.pipelines.policy import Policy
 from redactory.pipelines.readers import Source
-from redactory.pipelines.readers.shape import Render, Row, Shape
-from redactory.pipelines.readers.documents import UNREADABLE_FILE, RowCounts
+from redactory.pipelines.readers.documents import RowCounts
 from redactory.pipelines.readers.formats import DamagedFile
+from redactory.pipelines.readers.shape import Render, Row, Shape
 from redactory.pipelines.readers.shape_documents import shape_of
 from redactory.pipelines.sealed import wordless
 from redactory.pipelines.store import is_url
@@ -148,13 +148,13 @@ class _Copy:
         self, given: str, out: str, sources: Sequence[Source], inside: bool, workers: int
     ) -> dict[str, Any]:
         """Every file; the output appears under its name when all of it is there."""
-        fields: dict[Source, Fields] = {}
+        fields = list[tuple[Source, Fields]]()
         for source in sources:
             with self._damage_left_out(source, inside):
-                fields[source] = self._fields(source)
+                fields.append((source, self._fields(source)))
         made = {"policy": self.hash, "settings": hash_of(_portable(self.settings))}
         with unfinished(out, made) as work, _finder(self.settings, workers) as find:
-            for number, (source, own) in enumerate(fields.items()):
+            for number, (source, own) in enumerate(fields):
                 # what is written of a PDF file is text
                 name = source.name + ".txt" * (source.format == "pdf") if inside else ""
                 written = self.rows - self.quarantined.total()
@@ -179,7 +179,7 @@ class _Copy:
                 columns = {name: None if label == DROP else label for name, label in secret}
                 copy_notes(Path(given), work.staged, sources, columns)
             if self.redaction.vault is not None:
-                paths = [*dict.fromkeys(path for own in fields.values() for path in own.paths)]
+                paths = [*dict.fromkeys(path for _, own in fields for path in own.paths)]
                 self.vault.fields = paths + [n for n, label in self.redaction.secret.items() if label != DROP]
                 self.vault.add_to(Path(self.redaction.vault))
             with work.quarantine.open("a", encoding="utf-8") as notes:
@@ -190,7 +190,7 @@ class _Copy:
 
     @contextmanager
     def _damage_left_out(self, source: Source, inside: bool) -> Iterator[None]:
-        """Leave a file of a folder out if it cannot be read to its end; a single file raises ``DamagedFile``."""
+        """Leave a damaged file of a folder out; a single file raises ``DamagedFile``."""
         written, taken_out = self.rows - self.quarantined.total(), self.taken_out
         labels = Counter(self.labels)
         try:
@@ -199,9 +199,9 @@ class _Copy:
             if not inside:
                 raise
             self.damage.append(error)
-            self.not_copied[source.name] = UNREADABLE_FILE
+            self.not_copied[source.name] = error.reason
             # the rows before the damage go with their file
-            self.quarantined[UNREADABLE_FILE] += self.rows - self.quarantined.total() - written
+            self.quarantined[error.reason] += self.rows - self.quarantined.total() - written
             self.taken_out, self.labels = taken_out, labels
 
     def _counts(self, sources: Sequence[Source]) -> RowCounts:
@@ -298,7 +298,7 @@ class _Copy:
         self._refuse(where, *judge.later(cells), cells)
 
     def _cells(self, source: Source) -> Iterator[Mapping[str, Any]]:
-        with source.open() as file:
+        with source.open(expansion=self.settings.input.max_expansion) as file:
             shape = shape_of(source.format, file)
             for row in shape(file, source.name, source.format, self.settings.input.max_row_bytes).rows():
                 if isinstance(row, Row) and row.cells:
@@ -313,7 +313,7 @@ class _Copy:
 
     def _file(self, source: Source, fields: Fields, target: BinaryIO, find: Find, notes: TextIO) -> None:
         limits = self.settings.input
-        with source.open() as file:
+        with source.open(expansion=self.settings.input.max_expansion) as file:
             shape = shape_of(source.format, file)(
                 file,
                 source.name,

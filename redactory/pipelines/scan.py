@@ -51,8 +51,8 @@ def scan(
     listed, all are counted.
 
     ``ConfigurationError`` where a path names nothing, ``InputError`` for JSON lines of which the first rows
-    lack the column of the text.  A file that cannot be read to its end raises ``InputError`` if it is the only
-    one; among others it counts as unread.
+    lack the column of the text.  A damaged file raises ``InputError`` if it is the only one; among others
+    it counts as unread.
     """
     settings = _settings(config, paths, column, allow)
     judge, sources = Policy(settings, detector), list(_sources(paths, settings))

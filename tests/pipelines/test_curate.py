@@ -218,7 +218,9 @@ def test_a_file_of_which_no_row_can_be_used_is_an_error_in_any_format(
     else:
         with pa.ipc.new_stream(bad, empty.schema) as stream:
             stream.write_table(empty)
-    with pytest.raises(CheckFailed, match=rf"bad\.{kind}: none of its 2 rows can be used\. Rejected as ") as told:
+    with pytest.raises(
+        CheckFailed, match=rf"bad\.{kind}: none of its 2 rows can be used\. Rejected as "
+    ) as told:
         _curate(rows_file, tmp_path / "alone", config={"input": {"path": str(bad)}})
     assert told.value.exit_code == 1
     assert not (tmp_path / "alone" / "_SUCCESS").exists()
@@ -281,7 +283,9 @@ def test_the_verdict_on_bad_rows_depends_on_neither_order_nor_files(
     for n, (start, end) in enumerate(pairwise([0, *cuts, len(rows)])):
         write_rows(folder / f"{n}.jsonl", rows[start:end])
     asked = {"path": str(folder), "max_rejected_share": allowed}
-    job = Job(RunFolder(folder / "_run"), Config.model_validate({**CONFIG, "input": asked}), load_digest_key())
+    job = Job(
+        RunFolder(folder / "_run"), Config.model_validate({**CONFIG, "input": asked}), load_digest_key()
+    )
     sources = find_sources((str(folder),), "auto")
     counts, bad = Counter[str](), good.count(False)
     try:

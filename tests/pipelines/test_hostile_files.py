@@ -157,7 +157,7 @@ def test_fifty_megabytes_of_little_are_read_in_pieces(folder: Path) -> None:
     # compressed in parts, as joined files may be: it takes seconds otherwise
     path.write_bytes(bz2.compress(b"x" * 5 * MIB) * 10 + bz2.compress(b'\n{"text": "last"}\n'))
     assert path.stat().st_size < MIB
-    entries, peak = _peak(path, format="jsonl", max_row_bytes=2 * MIB)
+    entries, peak = _peak(path, format="jsonl", max_row_bytes=2 * MIB, max_expansion=1e6)
     assert _texts(entries) == ["last"]
     assert _reasons(entries) == ["row_too_long"]
     assert peak < 32 * MIB
@@ -179,7 +179,7 @@ def test_fifty_megabytes_in_one_row_are_passed_over(
     path = folder / f"bomb.{kind}.{packed}"
     path.write_bytes(_bomb(packed, head, 50, tail))
     assert path.stat().st_size < MIB
-    entries, peak = _peak(path, max_row_bytes=2 * MIB)
+    entries, peak = _peak(path, max_row_bytes=2 * MIB, max_expansion=1e6)
     assert _texts(entries) == (["first", "last"] if head else [])
     assert _reasons(entries) == ["row_too_long"]
     assert peak < 45 * MIB
@@ -190,7 +190,7 @@ def test_a_text_that_a_small_parquet_file_repeats_is_not_held_repeatedly(folder:
     text = pa.array(["x" * 500_000])
     pq.write_table(pa.table({"text": pa.DictionaryArray.from_arrays(pa.array([0] * 400), text)}), path)
     assert path.stat().st_size < MIB
-    config = InputSettings.model_validate({"path": str(path)})
+    config = InputSettings.model_validate({"path": str(path), "max_expansion": 1e6})
     (source,) = find_sources(config.path, config.format)
     before, most, count = pa.total_allocated_bytes(), 0, 0
     for entry in read_documents(source, config):

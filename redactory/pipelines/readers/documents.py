@@ -21,7 +21,7 @@ from redactory.foundation.settings import Settings
 from redactory.pipelines.curated_hints import rejected_as
 from redactory.pipelines.fields import EACH, Fields, NoText, joined, steps_of, without_roles
 from redactory.pipelines.readers.files import Source
-from redactory.pipelines.readers.formats import FORMATS, KEPT_BYTES, Columns, DamagedFile
+from redactory.pipelines.readers.formats import EXPANSION, FORMATS, KEPT_BYTES, Columns, DamagedFile
 from redactory.redaction import shards
 
 if TYPE_CHECKING:
@@ -31,8 +31,6 @@ else:
 
 MISSING_TEXT, EMPTY_TEXT = "missing_text", "empty_text"
 MISSING_ID, DUPLICATE_ID = "missing_id", "duplicate_id"
-UNREADABLE_FILE = "unreadable_file"
-"""Why the rest of a file is missing: it is cut off, damaged, or not what its format says."""
 CHATS = ("messages", "conversations")
 """Columns that hold a conversation, by their names."""
 LONGEST_NAME = 1_024
@@ -87,6 +85,12 @@ class InputSettings(Settings):
     max_chars: int = Field(1_000_000, ge=1, description="A text longer than this (code points) is rejected.")
     max_row_bytes: int = Field(
         1 << 24, ge=1, description="A row longer than this (bytes) is rejected unread."
+    )
+    max_expansion: float = Field(
+        EXPANSION,
+        ge=1,
+        description="A compressed, Parquet or Arrow file that holds more than so many times its size, and "
+        "16 MiB, is rejected from there on.",
     )
     max_rejected_share: float = Field(
         1.0,
@@ -175,7 +179,8 @@ class InputSettings(Settings):
 
     def of_text_files(self) -> InputSettings:
         """These settings for files that are one text each: the configured columns do not count."""
-        return InputSettings(path=self.path, max_chars=self.max_chars, max_row_bytes=self.max_row_bytes)
+        limits = ("max_chars", "max_row_bytes", "max_expansion")
+        return InputSettings(path=self.path, **{name: getattr(self, name) for name in limits})
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +222,7 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
     names = [name for name in (*mapped, *asked.known) if name is not None]
     columns = Columns(tuple(asked.required_columns()), tuple(names))
     for part in source.slices or (None,):
-        with source.open(part=part) as file:
+        with source.open(part=part, expansion=asked.max_expansion) as file:
             records = source.reader.records(file, asked.max_row_bytes, columns, source.name)
             for counted, record, reason, raw in records:
                 number = counted if part is None else part.row(counted)
@@ -259,7 +264,7 @@ class RowCounts:
                 yield self._count(entry)
         except DamagedFile as error:
             self.damage.append(error)
-            yield self._count(Rejection(UNREADABLE_FILE, source.name, row + 1, b""))
+            yield self._count(Rejection(error.reason, source.name, row + 1, b""))
 
     def _count(self, entry: Document | Rejection) -> Document | Rejection:
         self.rows += 1
@@ -389,7 +394,7 @@ def first_rows(source: Source, counts: RowCounts, rows: int) -> FirstRows:
     settings, keys = counts.settings, Counter[str]()
     records, bad, texts, documents = 0, list[Rejection](), list[str](), list[str]()
     # a damaged file is rejected below
-    with suppress(DamagedFile), source.open() as file:
+    with suppress(DamagedFile), source.open(expansion=settings.max_expansion) as file:
         found = source.reader.records(file, settings.max_row_bytes, Columns(), source.name)
         for _, record, _, _ in islice(found, rows):
             records += record is not None

@@ -13,11 +13,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.keys import load_digest_key
-from redactory.pipelines.readers.formats import CHUNK, FORMATS, Columns, DamagedFile, Format, Rows
+from redactory.pipelines.readers.formats import (
+    CHUNK,
+    EXPANSION,
+    FORMATS,
+    SMALL,
+    Columns,
+    DamagedFile,
+    Format,
+    OpenFile,
+    Rows,
+    check_expansion,
+)
 from redactory.pipelines.store import cause_of, filesystem_of, is_url, kind_of, names_below, without_secrets
 
 _LOCAL = "file://"
@@ -86,29 +97,33 @@ class Source:
         return self.url.removeprefix(_LOCAL) if self.url.startswith(_LOCAL) else None
 
     @contextmanager
-    def open(self, *, decompress: bool = True, part: Slice | None = None) -> Iterator[BinaryIO]:
+    def open(
+        self, *, decompress: bool = True, part: Slice | None = None, expansion: float = EXPANSION
+    ) -> Iterator[BinaryIO]:
         """The file's bytes, decompressed by its ending, or a ``part`` of a file that is not compressed.
 
-        ``InputError`` where it is broken or cut off.
+        ``DamagedFile`` where it is broken or cut off, or holds more than ``expansion`` times its size.
         """
         packed = _compression(self.url) if decompress and part is None else None
         try:
-            with self._raw() as file:
-                peeks = hasattr(file, "peek")
-                buffered = cast(io.BufferedReader, file if peeks else io.BufferedReader(file, CHUNK))
+            with self._raw() as raw:
+                file = OpenFile(raw, CHUNK)
+                if decompress and part is None:
+                    file.most = max(SMALL, int(expansion * (self.size() or 0)))
                 if part is not None:
                     spans = [(0, part.header), (part.from_byte, part.to_byte)]
-                    yield io.BufferedReader(_Spans(buffered, spans), CHUNK)
+                    yield io.BufferedReader(_Spans(file, spans), CHUNK)
                 elif packed is None:
-                    yield buffered
+                    yield file
                 else:
                     import pyarrow as pa
 
-                    if not buffered.peek(1):
+                    if not file.peek(1):
                         # even nothing takes some bytes when it is compressed
                         raise EOFError
                     # in pieces: a few bytes that stand for gigabytes never lie in memory whole
-                    yield io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(buffered), packed), CHUNK)
+                    stream = pa.CompressedInputStream(pa.PythonFile(file), packed)
+                    yield io.BufferedReader(_Decompressed(stream, self.name, file.most or SMALL), CHUNK)
         except (OSError, EOFError) as error:
             damage = _damage(self.url, error)
             kind, why = (InputError, _what(self.url, error)) if damage is None else (DamagedFile, damage)
@@ -117,7 +132,7 @@ class Source:
     def _raw(self) -> Any:
         if self._path is not None:
             # opened here: to fsspec, some characters in a file's name are chains of file systems
-            return open(self._path, "rb")
+            return open(self._path, "rb", buffering=0)
         filesystem, inner = filesystem_of(self.url)
         return filesystem.open(inner, "rb")
 
@@ -206,6 +221,25 @@ class Source:
         except (NotImplementedError, OSError):
             return None
         return key
+
+
+class _Decompressed(io.RawIOBase):
+    """A decompressed stream of at most so many bytes."""
+
+    def __init__(self, stream: Any, name: str, most: int) -> None:
+        self._stream, self._name, self._most, self._decoded = stream, name, most, 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill ``buffer`` as far as the next piece goes; ``ExpandingFile`` behind the last allowed byte."""
+        block = self._stream.read(len(buffer))
+        self._decoded += len(block)
+        check_expansion(self._name, self._decoded, self._most)
+        buffer[: len(block)] = block
+        return len(block)
 
 
 class _Spans(io.RawIOBase):
