@@ -423,6 +423,10 @@ REASONS = {
             "Arrow row with a value that cannot be read, such as a date after the year 9999.",
             "expanding_file": "A compressed, Parquet or Arrow file holds more than `input.max_expansion` times "
             "its size: the rows from here on are not read. Counted once.",
+            "link_outside": "A link in the input's folder leads out of it, and is not followed. A file that is "
+            "named itself may be a link.",
+            "linked_folder": "A link to a folder in the input's folder, which is not followed.",
+            "not_a_file": "A pipe, a device or a broken link in the input's folder.",
             "unreadable_file": "The file is cut off, damaged, or lacks a column that is named: the rows from here "
             "on are missing. Counted once.",
             "missing_text": "No text column, or null.",

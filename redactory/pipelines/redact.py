@@ -98,8 +98,6 @@ def redact(
         raise ConfigurationError("--out: a folder needs a folder or a URL, not standard output")
     if not inside and sources[0].format == "pdf" and out.lower().endswith(".pdf"):
         raise ConfigurationError(f"--out: what is written of a PDF file is text: give {out[:-4]}.txt")
-    left = not_copied(given, sources) if inside else {}
-    sources = [source for source in sources if source.name not in left]
     if redaction.vault is not None and redaction.replace != "pseudonym":
         raise ConfigurationError("vault: only pseudonyms can be unmasked: give --replace pseudonym")
     if redaction.vault is not None:
@@ -110,7 +108,7 @@ def redact(
     if kind.needs_key and key.fresh:
         raise ConfigurationError(f"replace: {kind.name} needs a key that lasts: set REDACTORY_KEY")
     copy = _Copy(redaction, settings, kind(key, settings.detect.language), progress)
-    copy.not_copied = left
+    copy.not_copied = not_copied(given) if inside else {}
     return wordless("rows were redacted", copy.run, given, out, sources, inside, workers)
 
 

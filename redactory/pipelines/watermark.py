@@ -33,6 +33,7 @@ class Piece:
     read ``whole`` (Parquet, compressed, text) has one piece.  ``digest`` is keyed, ``key`` the fingerprint of
     its key.  ``stamp`` is a sign that stays as long as nobody writes the file, where the piece reaches its
     end.  ``again``: the file was asked for as new, and what was read of it before counts no more.
+    ``refused``: the reason code of an entry of a folder that is not opened, and quarantined once.
     """
 
     url: str
@@ -48,6 +49,7 @@ class Piece:
     whole: bool = False
     stamp: str | None = None
     again: bool = False
+    refused: str | None = None
 
     @property
     def bytes(self) -> int:
@@ -88,7 +90,9 @@ def sources_of(pieces: Iterable[Piece]) -> list[Source]:
     for piece in pieces:
         before = found[piece.url].slices if piece.url in found else ()
         slices = () if piece.whole else (*before, piece.slice)
-        found[piece.url] = Source(piece.url, piece.name, piece.format, slices, may_be_unusable=True)
+        found[piece.url] = Source(
+            piece.url, piece.name, piece.format, slices, may_be_unusable=True, refused=piece.refused
+        )
     return list(found.values())
 
 
@@ -97,6 +101,8 @@ def changed_since(pieces: Iterable[Piece]) -> list[str]:
     names: dict[str, None] = {}
     for piece in pieces:
         source = Source(piece.url, piece.name, piece.format)
+        if piece.refused:
+            continue
         try:
             same = not (piece.whole and source.size() != piece.bytes) and piece.is_in(source)
         except (InputError, OSError):
@@ -209,6 +215,11 @@ def _growth(
 
     ``_Changed`` where it is not the file that was read before.
     """
+    if source.refused is not None:
+        key, named = load_digest_key(), (source.url, source.name, source.format)
+        digest = key.file_digest(()), key.fingerprint
+        entry = Piece(*named, 0, 0, 0, 0, *digest, whole=True, refused=source.refused)
+        return ([] if seen else [entry]), 0
     stamp = source.stamp(now - _SETTLED)
     if stamp is not None and seen and seen[-1].piece.stamp == stamp and all(own.run for own in seen):
         # nobody wrote the file since it was read to its end, and all of it is read

@@ -96,8 +96,7 @@ class InputSettings(Settings):
         1.0,
         ge=0,
         le=1,
-        description="The run fails if more than this share of all rows is rejected, or of all files cannot be "
-        "read.",
+        description="The run fails if a larger share of all rows is rejected, or of all files unreadable.",
     )
 
     @field_validator("path", "keep", "accept_personal", mode="before")
@@ -275,8 +274,8 @@ class RowCounts:
     def check(self, may_be_unusable: bool = False, hint: str = _HINT) -> None:
         """Raise ``CheckFailed`` if too many rows or files were rejected, or if no row can be used.
 
-        If nothing but damaged files is there, raise what is wrong with the first of them.  ``hint`` says where
-        to look.
+        If nothing but damaged files is there, raise what is wrong with the first of them.  ``hint`` says
+        where to look.
         """
         bad, allowed = self.rejected.total(), self.settings.max_rejected_share
         if not bad + len(self.damage):

@@ -73,6 +73,7 @@ class Source:
 
     ``slices`` are the parts of it that are read, in order; without any it is read whole.  ``may_be_unusable``
     says that a run may find no usable row: of what a scheduled run adds, and of a retried quarantine.
+    ``refused`` is the reason code of an entry of a folder that is never opened.
     """
 
     url: str
@@ -80,6 +81,7 @@ class Source:
     format: str
     slices: tuple[Slice, ...] = ()
     may_be_unusable: bool = False
+    refused: str | None = None
 
     @property
     def reader(self) -> Format:
@@ -102,8 +104,12 @@ class Source:
     ) -> Iterator[BinaryIO]:
         """The file's bytes, decompressed by its ending, or a ``part`` of a file that is not compressed.
 
-        ``DamagedFile`` where it is broken or cut off, or holds more than ``expansion`` times its size.
+        ``DamagedFile`` where it is broken, cut off or refused, or holds more than ``expansion`` times its size.
         """
+        if self.refused is not None:
+            error = DamagedFile(f"{self.name} {_REFUSED[self.refused]}")
+            error.reason = self.refused
+            raise error
         packed = _compression(self.url) if decompress and part is None else None
         try:
             with self._raw() as raw:
@@ -167,7 +173,7 @@ class Source:
 
         def blocks() -> Iterator[bytes]:
             nonlocal size
-            for part in self.slices or (None,):
+            for part in () if self.refused else self.slices or (None,):
                 for block in self.blocks(part and part.without_header()):
                     size += len(block)
                     yield block
@@ -181,7 +187,7 @@ class Source:
 
     def size(self) -> int | None:
         """The bytes of the file, or of its slices, without reading them; None where that cannot be told."""
-        if self.slices:
+        if self.slices or self.refused:
             return sum(part.bytes for part in self.slices)
         if self._path is not None:
             return os.path.getsize(self._path)
@@ -344,10 +350,11 @@ def find_sources(paths: tuple[str, ...], format_: str, key: str = "input.path") 
 
 def find_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path") -> list[Source]:
     """As :func:`find_sources`, each named by its whole path, whatever other files there are."""
-    urls: dict[str, str] = {}
+    urls, refused = dict[str, str](), dict[str, str | None]()
     for path in paths:
         try:
-            matches = _stored(path) if is_url(path) and not path.startswith(_LOCAL) else _on_disk(path, key)
+            is_local = not is_url(path) or path.startswith(_LOCAL)
+            matches = _on_disk(path, key) if is_local else _stored(path)
         except (ValueError, ImportError, OSError) as error:
             if isinstance(error, ConfigurationError):
                 raise
@@ -357,8 +364,45 @@ def find_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path") 
             raise ConfigurationError(
                 f"{key}: nothing is there to read at '{without_secrets(path)}'{_why_nothing(path)}"
             )
-        urls.update((url, printable(name)) for url, name in matches)
-    return [_source(url, name, format_) for url, name in urls.items()]
+        folder = _folder_of(path) if is_local else None
+        for url, name in matches:
+            urls[url] = printable(name)
+            # a file that is named itself may be a link
+            refused[url] = (folder and refused.get(url, "") is not None and _refusal(name, folder)) or None
+    return [
+        Source(url, name, "text", refused=reason) if (reason := refused[url]) else _source(url, name, format_)
+        for url, name in urls.items()
+    ]
+
+
+LINK_OUTSIDE, LINKED_FOLDER, NOT_A_FILE = "link_outside", "linked_folder", "not_a_file"
+_REFUSED = {
+    LINK_OUTSIDE: "is a link that leads out of the input's folder: name the file itself in input.path, or take "
+    "the link out",
+    LINKED_FOLDER: "is a link to a folder, which is not followed: name that folder in input.path too, or "
+    "take the link out",
+    NOT_A_FILE: "is no file (a pipe, a device, a broken link): take it out",
+}
+
+
+def _refusal(name: str, folder: str) -> str | None:
+    """The reason why an entry below ``folder`` is not opened."""
+    if os.path.isdir(name):
+        return LINKED_FOLDER
+    if not os.path.isfile(name):
+        # a pipe would be waited for, and an input is read twice
+        return NOT_A_FILE
+    return LINK_OUTSIDE if leads_outside(name, folder) else None
+
+
+def _folder_of(path: str) -> str | None:
+    """The folder that a path or a glob stands for; None where it names one file."""
+    path = os.path.abspath(path.removeprefix(_LOCAL))
+    if os.path.isfile(path):
+        return None
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    return path
 
 
 def _on_disk(path: str, key: str) -> list[tuple[str, str]]:
@@ -367,27 +411,21 @@ def _on_disk(path: str, key: str) -> list[tuple[str, str]]:
     if os.path.isdir(path):
         found = [os.path.join(top, one) for top, inner, files in _below(path) for one in [*inner, *files]]
         found = [name for name in found if not is_hidden(os.path.relpath(name, path))]
-        for name in found:
-            if os.path.isdir(name):
-                # what it leads to would be left out without a word, and may be this very folder
-                raise ConfigurationError(
-                    f"{key}: '{printable(name)}' is a link to a folder, which is not followed: name that "
-                    f"folder in {key} too, or take the link out"
-                )
-        names = [name for name in found if format_of(name)]
+        names = [name for name in found if format_of(name) or os.path.isdir(name)]
     elif os.path.lexists(path):
         # before it is taken for a glob: a file's name may hold the characters of one
+        if not os.path.isfile(path):
+            raise ConfigurationError(f"{key}: '{printable(path)}' {_REFUSED[NOT_A_FILE]}")
         names = [path]
     else:
         names = [name for name in glob.glob(path, recursive=True) if not is_hidden(os.path.basename(name))]
         names = [name for name in names if not os.path.isdir(name)]
-    for name in names:
-        if not os.path.isfile(name):
-            # a pipe would be waited for, and an input is read twice
-            raise ConfigurationError(
-                f"{key}: '{printable(name)}' is no file (a pipe, a device, a broken link); take it out"
-            )
-    return [(_LOCAL + name, name) for name in _without_notes(sorted(names), lambda name: open(name, "rb"))]
+    return [(_LOCAL + name, name) for name in _without_notes(sorted(names), _opened_note)]
+
+
+def _opened_note(name: str) -> Any:
+    # a pipe would be waited for
+    return open(name if os.path.isfile(name) else os.devnull, "rb")
 
 
 def _below(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:

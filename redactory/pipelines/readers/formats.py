@@ -34,7 +34,7 @@ class DamagedFile(InputError):
     An ``InputError`` of another kind (a disk, a network) says nothing about the file itself.
     """
 
-    reason: ClassVar[str] = "unreadable_file"
+    reason = "unreadable_file"
 
 
 class ExpandingFile(DamagedFile):
@@ -73,7 +73,7 @@ class Columns:
     mapped: tuple[str, ...] | None = None
 
     def among(self, names: Sequence[str], file: str) -> list[str]:
-        """Those of ``names`` to read; ``DamagedFile`` where a needed one is missing, or one is there twice."""
+        """Those of ``names`` to read; ``DamagedFile`` if a needed one is missing, or one is there twice."""
         for column in self.needed:
             if column not in names:
                 raise DamagedFile(
@@ -371,8 +371,8 @@ class Parquet(Batches):
 
         def writer(target: BinaryIO, schema: Any) -> Any:
             first = about.row_group(0).column(0) if about.num_row_groups and about.num_columns else None
-            compression = "snappy" if first is None else first.compression.lower()
-            return pq.ParquetWriter(target, schema, compression=compression)
+            used = "snappy" if first is None else first.compression.lower()
+            return pq.ParquetWriter(target, schema, compression="none" if used == "uncompressed" else used)
 
         return BinaryTable(schema, batches(), writer)
 
