@@ -421,6 +421,14 @@ REASONS = {
             "broken_row": "A CSV or TSV row with another number of fields than the header, or with a quotation "
             "that does not end or is followed by text, or a line that may stand inside of one; a Parquet or "
             "Arrow row with a value that cannot be read, such as a date after the year 9999.",
+            "expanding_file": "A compressed, Parquet or Arrow file holds more than `input.max_expansion` times "
+            "its size: the rows from here on are not read. Counted once.",
+            "link_outside": "A link in the input's folder leads out of it, and is not followed. A file that is "
+            "named itself may be a link.",
+            "linked_folder": "A link to a folder in the input's folder, which is not followed.",
+            "not_a_file": "A pipe, a device or a broken link in the input's folder.",
+            "unreadable_file": "The file is cut off, damaged, or lacks a column that is named: the rows from here "
+            "on are missing. Counted once.",
             "missing_text": "No text column, or null.",
             "text_not_string": "The text is a number, a list, …",
             "empty_text": "Empty, or white space alone.",

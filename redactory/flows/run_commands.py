@@ -58,7 +58,7 @@ def curate(
         result = redactory.describe(config, progress=progress, output=output)
         if against is not None:
             result["differs"] = redactory.policy_diff(against, config)
-        return Shown("described", result)
+        return Shown("described", result, 1 if result["refused"] else 0)
     _warn_blind(config, output)
     result = _carried_out("curate", config, output=output, progress=progress, **given)
     _warn_open(result)

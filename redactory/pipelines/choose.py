@@ -24,7 +24,8 @@ from redactory.foundation.progress import Progress, silent, waiting
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import Given, load_config
 from redactory.pipelines.policy import Point, Policy
-from redactory.pipelines.readers import Document, find_sources, read_documents
+from redactory.pipelines.readers import Document, find_sources
+from redactory.pipelines.readers.documents import RowCounts
 
 CANDIDATES = 20
 """For each document that is wanted, so many are looked at."""
@@ -125,14 +126,15 @@ def most_doubted(doubts: Sequence[Doubts], sizes: Sequence[int], n: int) -> list
 
 def _candidates(settings: Config, done: set[str], most: int, seed: int) -> list[str]:
     """The ``most`` texts with the least digests, each once: a random draw that copies do not change."""
-    kept: dict[bytes, str] = {}
+    kept, counts = dict[bytes, str](), RowCounts(settings.input)
     for source in find_sources(settings.input.path, settings.input.format):
-        for row in read_documents(source, settings.input):
+        for row in counts.read(source):
             if isinstance(row, Document) and row.text.strip() not in done:
                 text = row.text.strip().encode()
                 kept[hashlib.blake2b(text, digest_size=16, key=str(seed).encode()).digest()] = row.text
                 if len(kept) >= 2 * most:
                     kept = dict(sorted(kept.items())[:most])
+    counts.check()
     return [text for _, text in sorted(kept.items())[:most]]
 
 

@@ -49,7 +49,7 @@ _PACKED = (".gz", ".zst", ".bz2", ".xz")
 """Endings by which a copy is compressed."""
 _ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
 QUARANTINE = ".quarantine.jsonl"
-UNKNOWN_FORMAT, LINK_OUTSIDE = "unknown_format", "link_outside"
+UNKNOWN_FORMAT = "unknown_format"
 """Why a file in a folder is not copied."""
 _FORMAT = "redactory-copy/1"
 _HEADER, _LOCK, _DONE = "header.json", "lock", "done.json"
@@ -107,13 +107,9 @@ def sources_of(given: str, format_: str) -> tuple[list[Source], bool]:
     return [replace(one, name=name) for one, name in zip(found, below, strict=True)], True
 
 
-def not_copied(given: str, sources: Sequence[Source]) -> dict[str, str]:
+def not_copied(given: str) -> dict[str, str]:
     """The files in the folder ``given`` that no copy is made of, by name, each with the reason."""
-    left = dict.fromkeys(passed_over(given), UNKNOWN_FORMAT)
-    if not is_url(given):
-        outside = (one.name for one in sources if leads_outside(one.url.removeprefix("file://"), given))
-        left |= dict.fromkeys(outside, LINK_OUTSIDE)
-    return left
+    return dict.fromkeys(passed_over(given), UNKNOWN_FORMAT)
 
 
 # What is written.

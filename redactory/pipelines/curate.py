@@ -36,7 +36,8 @@ from redactory.pipelines.output_folder import (
     forget_holder,
     occupied,
 )
-from redactory.pipelines.readers import Document, Source, find_sources, read_documents
+from redactory.pipelines.readers import Document, Source, find_sources
+from redactory.pipelines.readers.documents import RowCounts
 from redactory.pipelines.readers.files import expansion
 from redactory.pipelines.release import finish, summary, versions
 from redactory.pipelines.sealed import sealed, wordless
@@ -106,7 +107,7 @@ def check_kept(config: Config, sources: list[Source], detector: TextDetector | N
     """Refuse a column of ``input.keep`` that looks personal by the first rows (``ConfigurationError``)."""
     if set(config.input.keep) <= set(config.input.accept_personal):
         return
-    entries = chain.from_iterable(read_documents(source, config.input) for source in sources)
+    entries = chain.from_iterable(map(RowCounts(config.input).read, sources))
     rows = [values_of(one) for one in islice(entries, LOOKED_AT) if isinstance(one, Document) and one.kept]
     if detector is None:
         hashes = (record["hash"] for record in policy_records(config.detect).values())
@@ -154,7 +155,7 @@ def _run(
         journal.begin(_identity(job, policies, inputs, run_key))
         job = indexing.begin(job, journal)
         reports = [_ingest(job, sources, inputs, journal, progress)]
-        whole = all(map(points.is_file, sources))
+        whole = not any(source.may_be_unusable for source in sources)
         job = replace(job, carried=carried_columns(config.input, reports[0].counts, whole))
         job = counting.begin_selection(job, journal)
         partitions = journal.parts("ingest") or 0

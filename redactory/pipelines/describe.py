@@ -19,14 +19,14 @@ from redactory.detectors import (
     policy_records,
     who_finds,
 )
-from redactory.foundation.errors import some
+from redactory.foundation.errors import RedactoryError, some
 from redactory.foundation.progress import Progress, silent, waiting
 from redactory.pipelines.config import Config
 from redactory.pipelines.curate import check_before_reading, check_kept
 from redactory.pipelines.loading import Given, load_config, load_for_texts
 from redactory.pipelines.policy import Policy
 from redactory.pipelines.readers import find_sources
-from redactory.pipelines.readers.documents import first_rows
+from redactory.pipelines.readers.documents import RowCounts, first_rows
 from redactory.pipelines.store import is_url
 from redactory.pipelines.train import vocabulary_seen
 from redactory.redaction import route
@@ -50,7 +50,8 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
     found = find_sources(settings.input.path, settings.input.format)
     check_before_reading(settings, progress)
     check_kept(settings, found)
-    first = {source: first_rows(source, settings.input, ROWS) for source in found}
+    counts = RowCounts(settings.input)
+    first = {source: first_rows(source, counts, ROWS) for source in found}
     bad = [
         {"source": one.source, "row": one.row, "reason": one.reason}
         for seen in first.values()
@@ -83,6 +84,7 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
             for key in seen.absent
         ],
         "rows_looked_at": ROWS,
+        "refused": _verdict(counts),
         "stages": _stages(settings),
         "policies": policy_records(settings.detect),
         "labels": who_finds(settings.detect),
@@ -92,6 +94,15 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
         "remarks": remarks,
         "configuration_hash": settings.curation_hash(),
     }
+
+
+def _verdict(counts: RowCounts) -> str | None:
+    """The reason why a run of the rows looked at would fail."""
+    try:
+        counts.check()
+    except RedactoryError as error:
+        return str(error)
+    return None
 
 
 def _trial(settings: Config, documents: list[str], progress: Progress) -> dict[str, Any]:

@@ -25,7 +25,8 @@ from redactory.foundation.stream import RandomStream
 from redactory.pipelines.config import SegmentSettings
 from redactory.pipelines.models import named_model, require_training_packages, seal_result
 from redactory.pipelines.policy import detect_fates
-from redactory.pipelines.readers import Document, InputSettings, find_sources, read_documents
+from redactory.pipelines.readers import Document, InputSettings, find_sources
+from redactory.pipelines.readers.documents import RowCounts
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.segment import Cutter, Segment, is_role, of_parts, segmenter, turns_of
 from redactory.redaction import RunFolder, part_rows, parts, read_manifest
@@ -137,10 +138,15 @@ class Evaluated:
         columns = {key: value for key, value in given if key not in never}
         settings = InputSettings.read_back({**columns, "path": tuple(paths)})
         cut = of_parts(self.cut) if settings.has_parts else self.cut
+        counts = RowCounts(settings)
         for source in find_sources(settings.path, settings.format, key="evaluate.test"):
-            for entry in read_documents(source, settings):
+            for entry in counts.read(source):
                 if isinstance(entry, Document):
                     yield entry, cut(entry.text)
+        # a model is not measured on a part of a file
+        if counts.damage:
+            raise counts.damage[0]
+        counts.check()
 
     @property
     def unlabelled(self) -> tuple[str, ...]:

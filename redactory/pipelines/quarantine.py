@@ -233,7 +233,7 @@ def _in_memory(name: str, lines: list[bytes]) -> Iterator[Source]:
     folder = f"/redactory-{secrets.token_hex(8)}"
     memory.pipe_file(f"{folder}/{name}", b"".join(lines))
     try:
-        yield Source(f"memory:/{folder}/{name}", name, "jsonl")
+        yield Source(f"memory:/{folder}/{name}", name, "jsonl", may_be_unusable=True)
     finally:
         memory.rm(folder, recursive=True)
 

@@ -47,6 +47,8 @@ from redactory.pipelines.loading import Given, load_for_texts, settings_of
 from redactory.pipelines.personal import REST, Judge, is_nameable, label_of, shown
 from redactory.pipelines.policy import Policy
 from redactory.pipelines.readers import Source
+from redactory.pipelines.readers.documents import RowCounts
+from redactory.pipelines.readers.formats import DamagedFile
 from redactory.pipelines.readers.shape import Render, Row, Shape
 from redactory.pipelines.readers.shape_documents import shape_of
 from redactory.pipelines.sealed import wordless
@@ -86,7 +88,8 @@ def redact(
     the configuration's ``redact`` and ``input.text``.  A row that cannot be processed is left out, and named
     with its reason in ``OUT.quarantine.jsonl``.  ``ConfigurationError`` for a path that names no field, for a
     column that looks personal and of which nothing is said, for an output that is there or lies in the input;
-    ``InputError`` for a file that cannot be read.
+    ``InputError`` for a file that cannot be read; a damaged file of a folder is left out and counted.
+    ``CheckFailed`` if more than ``input.max_rejected_share`` of the rows or files are left out.
     """
     given, out = located(str(given)), str(out)
     asked = settings_of(Redaction, redaction)
@@ -100,8 +103,6 @@ def redact(
     if inside and out == PIPE:
         raise ConfigurationError("--out: a folder needs a folder or a URL, not standard output")
     require_named_as_written(out, sources, inside)
-    left = not_copied(given, sources) if inside else {}
-    sources = [source for source in sources if source.name not in left]
     if redaction.vault is not None and redaction.replace != "pseudonym":
         raise ConfigurationError("vault: only pseudonyms can be unmasked: give --replace pseudonym")
     if redaction.vault is not None:
@@ -112,7 +113,7 @@ def redact(
     if kind.needs_key and key.fresh:
         raise ConfigurationError(f"replace: {kind.name} needs a key that lasts: set REDACTORY_KEY")
     copy = _Copy(redaction, settings, kind(key, settings.detect.language), progress)
-    copy.not_copied = left
+    copy.not_copied = not_copied(given) if inside else {}
     return wordless("rows were redacted", copy.run, given, out, sources, inside, workers)
 
 
@@ -131,6 +132,7 @@ class _Copy:
     not_copied: dict[str, str] = field(default_factory=dict)
     """The files of a folder that are left out, with the reason."""
     quarantined: Counter[str] = field(default_factory=Counter)
+    damage: list[DamagedFile] = field(default_factory=list)
     labels: Counter[str] = field(default_factory=Counter)
     vault: Vault = field(default_factory=Vault)
     judges: dict[str, Judge] = field(default_factory=dict)
@@ -149,38 +151,44 @@ class _Copy:
         self, given: str, out: str, sources: Sequence[Source], inside: bool, workers: int
     ) -> dict[str, Any]:
         """Every file; the output appears under its name when all of it is there."""
-        fields = [self._fields(source) for source in sources]
+        fields = list[tuple[Source, Fields]]()
+        for source in sources:
+            with self._damage_left_out(source, inside):
+                fields.append((source, self._fields(source)))
         made = {"policy": self.hash, "settings": hash_of(_portable(self.settings))}
-        written = self.redaction.model_dump(mode="json")
+        redaction = self.redaction.model_dump(mode="json")
         with (
-            unfinished(out, sources, made, written) as work,
+            unfinished(out, sources, made, redaction) as work,
             _finder(self.settings, workers) as find,
         ):
             if (done := work.finished(out)) is not None:
                 return done
-            for number, (source, own) in enumerate(zip(sources, fields, strict=True)):
+            for number, (source, own) in enumerate(fields):
                 # what is written of a PDF file is text
                 name = source.name + ".txt" * (source.format == "pdf") if inside else ""
                 written = self.rows - self.quarantined.total()
                 place = work.staged / name
                 make_folder(place.parent)
                 with (
+                    self._damage_left_out(source, inside),
                     standard_output() if out == PIPE else packed(place, name or out) as target,
                     work.quarantine.open("a", encoding="utf-8", errors="backslashreplace") as notes,
                 ):
                     self._file(source, own, target, partial(find, partial(work.chunk, number)), notes)
-                if source.reader.is_text and self.rows - self.quarantined.total() == written and out != PIPE:
-                    # an empty document would look like one that held nothing
+                is_empty = source.reader.is_text and self.rows - self.quarantined.total() == written
+                if source.name in self.not_copied or (is_empty and out != PIPE):
+                    # a part of a file, or an empty document, would look like a whole one
                     place.unlink()
                 else:
                     self.files += 1
                     self.as_text += source.format == "pdf"
+            self._counts(sources).check(True, f"they are listed in {work.quarantine}")
             if inside and not is_url(given):
                 secret = self.redaction.secret.items()
                 columns = {name: None if label == DROP else label for name, label in secret}
                 copy_notes(Path(given), work.staged, sources, columns)
             if self.redaction.vault is not None:
-                paths = [*dict.fromkeys(path for own in fields for path in own.paths)]
+                paths = [*dict.fromkeys(path for _, own in fields for path in own.paths)]
                 self.vault.fields = paths + [n for n, label in self.redaction.secret.items() if label != DROP]
                 self.vault.add_to(Path(self.redaction.vault))
             with work.quarantine.open("a", encoding="utf-8") as notes:
@@ -189,12 +197,33 @@ class _Copy:
                 work.finish(out, self._summary())
         return self._summary()
 
+    @contextmanager
+    def _damage_left_out(self, source: Source, inside: bool) -> Iterator[None]:
+        """Leave a damaged file of a folder out; a single file raises ``DamagedFile``."""
+        written, taken_out = self.rows - self.quarantined.total(), self.taken_out
+        labels = Counter(self.labels)
+        try:
+            yield
+        except DamagedFile as error:
+            if not inside:
+                raise
+            self.damage.append(error)
+            self.not_copied[source.name] = error.reason
+            # the rows before the damage go with their file
+            self.quarantined[error.reason] += self.rows - self.quarantined.total() - written
+            self.taken_out, self.labels = taken_out, labels
+
+    def _counts(self, sources: Sequence[Source]) -> RowCounts:
+        """The rows of all files, to be judged together."""
+        names = [source.name for source in sources]
+        return RowCounts(self.settings.input, self.rows, names, self.quarantined, self.damage)
+
     def _summary(self) -> dict[str, Any]:
         left_out = self.quarantined.total()
         return {
             "rows": self.rows,
             "written": self.rows - left_out,
-            "quarantined": dict(self.quarantined),
+            "quarantined": dict(+self.quarantined),
             "files": self.files,
             "files_left_out": dict(Counter(self.not_copied.values())),
             "taken_out": self.taken_out,
@@ -279,7 +308,7 @@ class _Copy:
         self._refuse(where, *judge.later(cells), cells)
 
     def _cells(self, source: Source) -> Iterator[Mapping[str, Any]]:
-        with source.open() as file:
+        with source.open(expansion=self.settings.input.max_expansion) as file:
             shape = shape_of(source.format, file)
             for row in shape(file, source.name, source.format, self.settings.input.max_row_bytes).rows():
                 if isinstance(row, Row) and row.cells:
@@ -294,7 +323,7 @@ class _Copy:
 
     def _file(self, source: Source, fields: Fields, target: BinaryIO, find: Find, notes: TextIO) -> None:
         limits = self.settings.input
-        with source.open() as file:
+        with source.open(expansion=self.settings.input.max_expansion) as file:
             shape = shape_of(source.format, file)(
                 file,
                 source.name,

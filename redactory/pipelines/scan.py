@@ -18,8 +18,8 @@ from redactory.foundation.progress import Progress, silent, waiting
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import Given, load_for_texts
 from redactory.pipelines.policy import Hit, Point, Policy, PolicyName
-from redactory.pipelines.readers import Document, Rejection, Source, find_by_path, read_documents
-from redactory.pipelines.readers.documents import EMPTY_TEXT, MISSING_TEXT, first_rows
+from redactory.pipelines.readers import Document, Rejection, Source, find_by_path
+from redactory.pipelines.readers.documents import EMPTY_TEXT, MISSING_TEXT, RowCounts, first_rows
 from redactory.pipelines.readers.files import format_of
 
 LISTED = 1_000
@@ -50,8 +50,9 @@ def scan(
     names files of terms that are no hits, as ``detect.lists.allow`` takes them.  The first ``limit`` hits are
     listed, all are counted.
 
-    ``ConfigurationError`` where a path names nothing, ``InputError`` for a file that cannot be read in whole,
-    and for JSON lines of which the first rows lack the column of the text.
+    ``ConfigurationError`` where a path names nothing, ``InputError`` for JSON lines of which the first rows
+    lack the column of the text.  A damaged file raises ``InputError`` if it is the only one; among others
+    it counts as unread.
     """
     settings = _settings(config, paths, column, allow)
     judge, sources = Policy(settings, detector), list(_sources(paths, settings))
@@ -61,7 +62,8 @@ def scan(
         judge.load_engines()
     files, hits, by_label = list[dict[str, Any]](), list[dict[str, Any]](), Counter[str]()
     done = unread = 0
-    for name, form, entries in _texts_of(sources, texts, settings):
+    counts = RowCounts(settings.input)
+    for name, form, entries in _texts_of(sources, texts, counts):
         found, rejected, quarantined, before = Counter[str](), Counter[str](), Counter[str](), done
         for done, (document, points) in enumerate(_looked_at(judge, entries, rejected), before + 1):
             quarantined.update(point.failure for point in points if point.failure is not None)
@@ -73,8 +75,10 @@ def scan(
                 if look is not None:
                     look(hit, line)
             progress("scan", done, None, "texts")
-        counts = {"texts": done - before, "found": found.total(), "rejected": dict(rejected)}
-        files.append({"file": name, "format": form, **counts, "quarantined": dict(quarantined)})
+        if counts.damage and len(sources) == 1:
+            raise counts.damage[0]
+        own = {"texts": done - before, "found": found.total(), "rejected": dict(rejected)}
+        files.append({"file": name, "format": form, **own, "quarantined": dict(quarantined)})
         by_label += found
         unread += quarantined.total() + sum(n for why, n in rejected.items() if not _is_empty(why, form))
     progress("scan", done, done, "texts")
@@ -92,12 +96,12 @@ def scan(
 
 
 def _texts_of(
-    sources: Iterable[Source], texts: Sequence[str], settings: Config
+    sources: Iterable[Source], texts: Sequence[str], counts: RowCounts
 ) -> Iterator[tuple[str, str, Iterable[Document | Rejection]]]:
     """The name, the format and the rows of each file, and then of each text."""
     for source in sources:
         name = source.name.removeprefix(os.getcwd() + os.sep)
-        yield name, source.format, read_documents(source, settings.input)
+        yield name, source.format, counts.read(source)
     for number, text in enumerate(texts, 1):
         name = "text" if len(texts) == 1 else f"text {number}"
         yield name, "text", [Document(name, None, text, name, 1)]
@@ -169,11 +173,11 @@ def _require_column(source: Source, settings: Config) -> None:
     piped = os.path.exists(source.name) and not os.path.isfile(source.name)
     if source.format != "jsonl" or piped:
         return
-    rows = list(islice(read_documents(source, settings.input), _PEEKED))
+    rows = list(islice(RowCounts(settings.input).read(source), _PEEKED))
     rejected = {row.reason for row in rows if isinstance(row, Rejection)}
     if MISSING_TEXT not in rejected or any(isinstance(row, Document) for row in rows):
         return
-    columns = first_rows(source, settings.input, _PEEKED).columns
+    columns = first_rows(source, RowCounts(settings.input), _PEEKED).columns
     lacking = [name for name in settings.input.fields.columns if name not in columns]
     if columns and lacking:
         there = ", ".join(columns[:_COLUMNS]) + (", …" if len(columns) > _COLUMNS else "")

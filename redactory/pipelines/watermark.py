@@ -33,6 +33,7 @@ class Piece:
     read ``whole`` (Parquet, compressed, text) has one piece.  ``digest`` is keyed, ``key`` the fingerprint of
     its key.  ``stamp`` is a sign that stays as long as nobody writes the file, where the piece reaches its
     end.  ``again``: the file was asked for as new, and what was read of it before counts no more.
+    ``refused``: the reason code of an entry of a folder that is not opened, and quarantined once.
     """
 
     url: str
@@ -48,6 +49,7 @@ class Piece:
     whole: bool = False
     stamp: str | None = None
     again: bool = False
+    refused: str | None = None
 
     @property
     def bytes(self) -> int:
@@ -88,7 +90,9 @@ def sources_of(pieces: Iterable[Piece]) -> list[Source]:
     for piece in pieces:
         before = found[piece.url].slices if piece.url in found else ()
         slices = () if piece.whole else (*before, piece.slice)
-        found[piece.url] = Source(piece.url, piece.name, piece.format, slices)
+        found[piece.url] = Source(
+            piece.url, piece.name, piece.format, slices, may_be_unusable=True, refused=piece.refused
+        )
     return list(found.values())
 
 
@@ -97,6 +101,8 @@ def changed_since(pieces: Iterable[Piece]) -> list[str]:
     names: dict[str, None] = {}
     for piece in pieces:
         source = Source(piece.url, piece.name, piece.format)
+        if piece.refused:
+            continue
         try:
             same = not (piece.whole and source.size() != piece.bytes) and piece.is_in(source)
         except (InputError, OSError):
@@ -209,6 +215,11 @@ def _growth(
 
     ``_Changed`` where it is not the file that was read before.
     """
+    if source.refused is not None:
+        key, named = load_digest_key(), (source.url, source.name, source.format)
+        digest = key.file_digest(()), key.fingerprint
+        entry = Piece(*named, 0, 0, 0, 0, *digest, whole=True, refused=source.refused)
+        return ([] if seen else [entry]), 0
     stamp = source.stamp(now - _SETTLED)
     if stamp is not None and seen and seen[-1].piece.stamp == stamp and all(own.run for own in seen):
         # nobody wrote the file since it was read to its end, and all of it is read
@@ -219,6 +230,9 @@ def _growth(
     if not source.grows:
         if seen and size and (seen[-1].piece.to_byte != size or not seen[-1].piece.is_in(source)):
             raise _Changed("it can only be read whole")
+        if size and not seen and not _is_quiet(source, config, now) and not source.is_whole():
+            # perhaps it is still being written; once it is quiet, what cannot be read is quarantined
+            return [], size
         new = [] if seen or not size else [_digest(source, Slice(0, size))]
         return [Piece(*of, 0, size, 0, 0, *digest, whole=True, stamp=stamp) for digest in new], 0
     for piece in (own.piece for own in seen):
@@ -232,14 +246,19 @@ def _growth(
     if rows.blank:
         return gaps, 0
     end, count = rows.end, rows.whole
-    quiet = datetime.timedelta(minutes=config.nightly.quiet_minutes)
-    if end < size and (written := source.modified()) is not None and now - written >= quiet:
+    if end < size and _is_quiet(source, config, now):
         end, count = size, rows.all
     if end == start or (count <= 1 and not start and source.format != "jsonl"):
         # nothing yet, or a table's header alone
         return gaps, size - start
     piece = Piece(*of, start, end, row, count, *_digest(source, Slice(start, end)), header)
     return [*gaps, replace(piece, stamp=stamp if end == size else None)], size - end
+
+
+def _is_quiet(source: Source, config: Config, now: datetime.datetime) -> bool:
+    """Whether nobody has written the file for ``nightly.quiet_minutes``."""
+    written, quiet = source.modified(), datetime.timedelta(minutes=config.nightly.quiet_minutes)
+    return written is not None and now - written >= quiet
 
 
 def _begin(source: Source, last: Piece, size: int) -> tuple[int, int]:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import re
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import redactory
-from redactory.foundation.errors import CheckFailed, RunStateError, SealedError
+from redactory.foundation.errors import CheckFailed, RedactoryError, RunStateError, SealedError
+from redactory.foundation.keys import load_digest_key
+from redactory.foundation.progress import silent
+from redactory.pipelines.config import Config
+from redactory.pipelines.readers import find_sources
+from redactory.pipelines.stages.points import ingest
+from redactory.pipelines.work import Job
 from redactory.redaction import MASK, RunFolder, parts, read_batches, read_column
 from tests.pipelines.support import DigitDetector, data_bytes, write_rows
 
@@ -208,13 +218,84 @@ def test_a_file_of_which_no_row_can_be_used_is_an_error_in_any_format(
     else:
         with pa.ipc.new_stream(bad, empty.schema) as stream:
             stream.write_table(empty)
-    for path in ([str(bad)], [str(rows_file), str(bad)]):
-        with pytest.raises(
-            CheckFailed, match=rf"bad\.{kind}: none of its 2 rows can be used\. Rejected as "
-        ) as told:
-            _curate(rows_file, tmp_path / str(len(path)), config={"input": {"path": path}})
-        assert told.value.exit_code == 1
-        assert not (tmp_path / str(len(path)) / "_SUCCESS").exists()
+    with pytest.raises(
+        CheckFailed, match=rf"bad\.{kind}: none of its 2 rows can be used\. Rejected as "
+    ) as told:
+        _curate(rows_file, tmp_path / "alone", config={"input": {"path": str(bad)}})
+    assert told.value.exit_code == 1
+    assert not (tmp_path / "alone" / "_SUCCESS").exists()
+    # beside rows that can be used it is two bad rows of the whole input
+    both = {"input": {"path": [str(rows_file), str(bad)], "max_rejected_share": 0.2}}
+    summary = _curate(rows_file, tmp_path / "both", config=both)
+    assert (summary["rows"], summary["rejected"]) == (28, 5)
+
+
+MAIL = b"From: a@example.com\nSubject: s\n\nhello %d\n"
+DAMAGED: dict[str, bytes] = {
+    "charset.eml": b"From: a@example.com\nContent-Type: text/plain; charset=nonesuch\n\nhi\n",
+    "open.eml": b"Content-Type: multipart/mixed; boundary=x\n\n--x\n\nno end\n",
+    "number.jsonl": b'{"text": 5}\n',
+    "empty.jsonl.gz": b"",
+    "cut.jsonl.gz": gzip.compress(b'{"text": "hello"}\n' * 900)[:-9],
+    "no.jsonl.zst": b"no zst",
+    "other.csv": b"id,body\n1,hello\n",
+    "two.tsv": b"text\ttext\na\tb\n",
+    "no.parquet": b"PAR1",
+    "no.arrow": b"ARROW1",
+    "letters.txt": "hello".encode("utf-16"),
+    "no.docx": b"PK\x03\x04",
+    "no.pdf": b"%PDF-1.7\n",
+    "page.html": b"<meta charset=nonesuch>hello",
+    "box.mbox": b"no line From\n\nhello\n",
+}
+
+
+@pytest.mark.parametrize("name", DAMAGED)
+def test_one_bad_file_among_others_is_quarantined_and_counted(tmp_path: Path, name: str) -> None:
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for n in range(3):
+        (folder / f"{n}.eml").write_bytes(MAIL % n)
+    (folder / name).write_bytes(DAMAGED[name])
+    job = {"input": {"path": str(folder), "max_rejected_share": 0.3}}
+    summary = _curate(folder, tmp_path / "run", config=job)
+    assert sum(summary["rejected_by_reason"].values()) == summary["rejected"] == 1
+    assert summary["documents"] == summary["rows"] - 1 >= 3
+    [entry] = redactory.quarantine_list(tmp_path / "run")["runs"][0]["listed"]
+    assert entry["source"] == name
+    job["input"]["max_rejected_share"] = 0.2
+    with pytest.raises(CheckFailed, match=r"1 of 4 (rows|files) was rejected, more than .*: 0.2"):
+        _curate(folder, tmp_path / "stopped", config=job)
+    # without others, its own message is the best one
+    job["input"]["path"] = str(folder / name)
+    with pytest.raises(RedactoryError, match=re.escape(name)):
+        _curate(folder, tmp_path / "alone", config=job)
+
+
+@settings(max_examples=60)
+@given(st.lists(st.booleans(), max_size=30), st.sampled_from([0.0, 0.2, 0.5]), st.data())
+def test_the_verdict_on_bad_rows_depends_on_neither_order_nor_files(
+    tmp_path_factory: pytest.TempPathFactory, good: list[bool], allowed: float, data: st.DataObject
+) -> None:
+    rows = [{"text": "hello"} if is_good else {"text": 1} for is_good in data.draw(st.permutations(good))]
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(rows)), max_size=4)))
+    folder = tmp_path_factory.mktemp("cut")
+    for n, (start, end) in enumerate(pairwise([0, *cuts, len(rows)])):
+        write_rows(folder / f"{n}.jsonl", rows[start:end])
+    asked = {"path": str(folder), "max_rejected_share": allowed}
+    job = Job(
+        RunFolder(folder / "_run"), Config.model_validate({**CONFIG, "input": asked}), load_digest_key()
+    )
+    sources = find_sources((str(folder),), "auto")
+    counts, bad = Counter[str](), good.count(False)
+    try:
+        for report in ingest(job, sources, silent):
+            counts.update(report.counts)
+    except CheckFailed:
+        assert bad == len(rows) or bad / len(rows) > allowed
+    else:
+        assert not bad or (bad < len(rows) and bad / len(rows) <= allowed)
+    assert (counts["rows"], counts["rejected/text_not_string"]) == (len(rows), bad)
 
 
 def test_one_text_that_cannot_be_read_among_others_is_rejected_and_all_of_them_an_error(
@@ -224,7 +305,7 @@ def test_one_text_that_cannot_be_read_among_others_is_rejected_and_all_of_them_a
         (tmp_path / f"{name}.txt").write_bytes(content)
     both = {"input": {"path": [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]}}
     assert _curate(tmp_path, tmp_path / "run", config=both)["rejected"] == 1
-    with pytest.raises(CheckFailed, match="the input: none of its 1 row can be used"):
+    with pytest.raises(CheckFailed, match=r"b\.txt: none of its 1 row can be used"):
         _curate(tmp_path, tmp_path / "other", config={"input": {"path": [str(tmp_path / "b.txt")]}})
 
 

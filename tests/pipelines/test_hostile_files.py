@@ -20,13 +20,20 @@ import zstandard
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+import redactory
 from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.pipelines.fields import Fields
 from redactory.pipelines.readers import Document, InputSettings, Rejection, find_sources, read_documents
+from redactory.pipelines.readers.documents import RowCounts
 from redactory.pipelines.readers.formats import DEEPEST
+from redactory.pipelines.readers.shape import Row
+from redactory.pipelines.readers.shape_documents import shape_of
 from tests.pipelines.faults import curated
 from tests.pipelines.oracles import json_lines, usable
 from tests.pipelines.support import read_entries as _read
+from tests.pipelines.test_document_corners import word
 from tests.pipelines.test_hostile import TEXTS
+from tests.pipelines.test_redact_documents import pdf
 
 MIB = 1 << 20
 
@@ -37,6 +44,14 @@ def _texts(entries: list[Document | Rejection]) -> list[str]:
 
 def _reasons(entries: list[Document | Rejection]) -> list[str]:
     return [entry.reason for entry in entries if isinstance(entry, Rejection)]
+
+
+def _all(path: Path, **changes: Any) -> list[Document | Rejection]:
+    """The entries of all files, as a run counts them: a damaged file is one rejection."""
+    settings = InputSettings.model_validate({"path": str(path), **changes})
+    counts = RowCounts(settings)
+    sources = find_sources(settings.path, settings.format)
+    return [entry for source in sources for entry in counts.read(source)]
 
 
 def _refusal(path: Path, **changes: Any) -> str:
@@ -157,7 +172,7 @@ def test_fifty_megabytes_of_little_are_read_in_pieces(folder: Path) -> None:
     # compressed in parts, as joined files may be: it takes seconds otherwise
     path.write_bytes(bz2.compress(b"x" * 5 * MIB) * 10 + bz2.compress(b'\n{"text": "last"}\n'))
     assert path.stat().st_size < MIB
-    entries, peak = _peak(path, format="jsonl", max_row_bytes=2 * MIB)
+    entries, peak = _peak(path, format="jsonl", max_row_bytes=2 * MIB, max_expansion=1e6)
     assert _texts(entries) == ["last"]
     assert _reasons(entries) == ["row_too_long"]
     assert peak < 32 * MIB
@@ -179,7 +194,7 @@ def test_fifty_megabytes_in_one_row_are_passed_over(
     path = folder / f"bomb.{kind}.{packed}"
     path.write_bytes(_bomb(packed, head, 50, tail))
     assert path.stat().st_size < MIB
-    entries, peak = _peak(path, max_row_bytes=2 * MIB)
+    entries, peak = _peak(path, max_row_bytes=2 * MIB, max_expansion=1e6)
     assert _texts(entries) == (["first", "last"] if head else [])
     assert _reasons(entries) == ["row_too_long"]
     assert peak < 45 * MIB
@@ -190,7 +205,7 @@ def test_a_text_that_a_small_parquet_file_repeats_is_not_held_repeatedly(folder:
     text = pa.array(["x" * 500_000])
     pq.write_table(pa.table({"text": pa.DictionaryArray.from_arrays(pa.array([0] * 400), text)}), path)
     assert path.stat().st_size < MIB
-    config = InputSettings.model_validate({"path": str(path)})
+    config = InputSettings.model_validate({"path": str(path), "max_expansion": 1e6})
     (source,) = find_sources(config.path, config.format)
     before, most, count = pa.total_allocated_bytes(), 0, 0
     for entry in read_documents(source, config):
@@ -323,18 +338,18 @@ def test_a_file_may_be_called_anything(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "run" / "manifest.json").read_bytes())["counts"]["documents"] == len(NAMES)
 
 
-def test_what_is_no_file_is_refused_before_it_is_waited_for(tmp_path: Path) -> None:
+def test_what_is_no_file_is_never_waited_for(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_bytes(b'{"text": "fine"}\n')
-    assert len(_read(tmp_path)) == 1
     pipe, link = tmp_path / "pipe.jsonl", tmp_path / "broken.jsonl"
     os.mkfifo(pipe)
-    for given_path in (tmp_path, pipe):
-        with pytest.raises(ConfigurationError, match=r"pipe\.jsonl' is no file"):
-            _read(given_path)
-    pipe.unlink()
     link.symlink_to(tmp_path / "nowhere")
-    with pytest.raises(ConfigurationError, match=r"broken\.jsonl' is no file"):
-        _read(tmp_path)
+    # beside files that can be read, each is a rejection
+    entries = _all(tmp_path)
+    assert (_texts(entries), _reasons(entries)) == (["fine"], ["not_a_file"] * 2)
+    assert _reasons(_all(tmp_path / "*.jsonl")) == ["not_a_file"] * 2
+    for given_path in (pipe, link):
+        with pytest.raises(ConfigurationError, match=rf"{given_path.name}' is no file \(a pipe"):
+            _all(given_path)
 
 
 def test_an_archive_is_refused_and_not_read_in_part(tmp_path: Path) -> None:
@@ -344,25 +359,109 @@ def test_an_archive_is_refused_and_not_read_in_part(tmp_path: Path) -> None:
             _read(tmp_path / name, format="jsonl")
 
 
-def test_a_linked_folder_in_an_input_folder_is_refused_and_not_left_out(tmp_path: Path) -> None:
-    """It was passed over without a word, and its rows were missing."""
-    for name in ("in", "elsewhere"):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / f"{name}.jsonl").write_text('{"text": "hello"}\n')
-    link = tmp_path / "in" / "more"
-    link.symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(ConfigurationError, match="in/more' is a link to a folder, which is not followed"):
-        _read(tmp_path / "in")
-    link.rename(tmp_path / "in" / "_more")
-    (tmp_path / "in" / "loop").symlink_to(tmp_path / "in")
-    with pytest.raises(ConfigurationError, match="in/loop' is a link to a folder"):
-        _read(tmp_path / "in")
-    (tmp_path / "in" / "loop").unlink()
-    assert _texts(_read(tmp_path / "in")) == ["hello"]
-    # a folder that is named, and a file behind a link, are read
-    (tmp_path / "in" / "file.jsonl").symlink_to(tmp_path / "elsewhere" / "elsewhere.jsonl")
-    assert _texts(_read(tmp_path / "in")) == ["hello", "hello"]
-    assert _texts(_read(tmp_path / "in" / "_more")) == ["hello"]
-    os.mkfifo(tmp_path / "in" / "pipe.jsonl")
-    with pytest.raises(ConfigurationError, match=r"pipe\.jsonl' is no file \(a pipe"):
-        _read(tmp_path / "in")
+def _linked(folder: Path) -> tuple[Path, Path]:
+    """A folder with one file, and with every kind of link; and a folder elsewhere."""
+    inside, elsewhere = folder / "in", folder / "elsewhere"
+    for place in (inside, elsewhere):
+        place.mkdir()
+        (place / f"{place.name}.jsonl").write_text(json.dumps({"text": place.name}) + "\n")
+    (inside / "deep").mkdir()
+    (inside / "again.jsonl").symlink_to(inside / "in.jsonl")
+    (inside / "file.jsonl").symlink_to(elsewhere / "elsewhere.jsonl")
+    (inside / "deep" / "relative.jsonl").symlink_to("../../elsewhere/elsewhere.jsonl")
+    (inside / "twice.jsonl").symlink_to(inside / "file.jsonl")
+    (inside / "more").symlink_to(elsewhere)
+    (inside / "loop").symlink_to(inside)
+    return inside, elsewhere
+
+
+LINKS = {
+    "again.jsonl": "in",
+    "in.jsonl": "in",
+    "deep/relative.jsonl": "link_outside",
+    "file.jsonl": "link_outside",
+    "twice.jsonl": "link_outside",
+    "loop": "linked_folder",
+    "more": "linked_folder",
+}
+
+
+def test_no_link_leads_out_of_an_input_folder_in_any_command(tmp_path: Path) -> None:
+    """Whoever may write there would choose what is read; and nothing is left out without a word."""
+    inside, elsewhere = _linked(tmp_path)
+    entries = _all(inside)
+    found = {e.source: e.text if isinstance(e, Document) else e.reason for e in entries}
+    assert found == {name.rpartition("/")[2]: what for name, what in LINKS.items()}
+    refused = {name: what for name, what in LINKS.items() if what != "in"}
+    job = {"detect": {"tagger": None, "patterns": None, "conservative": {"rules": []}}}
+    done = redactory.redact(inside, tmp_path / "out", config=job)
+    assert done["files"] == 2
+    assert done["files_left_out"] == {"link_outside": 3, "linked_folder": 2}
+    notes = (tmp_path / "out.quarantine.jsonl").read_text().splitlines()
+    assert {one["file"]: one["reason"] for one in map(json.loads, notes)} == refused
+    scanned = redactory.scan([inside], config=job)
+    assert (scanned["texts"], scanned["unread"], scanned["clean"]) == (2, 5, False)
+    assert "elsewhere" not in "".join(path.read_text() for path in (tmp_path / "out").rglob("*.jsonl"))
+    # what somebody names is read, link or not, also beside the folder that it lies in
+    assert _texts(_all(inside / "file.jsonl")) == _texts(_all(inside / "more")) == ["elsewhere"]
+    both = _all(inside, path=[str(inside), str(inside / "file.jsonl")])
+    assert sorted(_texts(both)) == ["elsewhere", "in", "in"]
+    # a pattern stands for a folder
+    assert _reasons(_all(inside / "*.jsonl")) == ["link_outside"] * 2
+    (tmp_path / "same").symlink_to(inside)
+    assert _texts(_all(tmp_path / "same")) == ["in", "in"]
+
+
+# -- files that are cut off, in every format ----------------------------------------------------------------
+
+
+def _in_parts(writer: Callable[..., Any]) -> bytes:
+    table, out = pa.table({"text": [f"row {n} of many" for n in range(30)]}), io.BytesIO()
+    with writer(out, table.schema) as file:
+        file.write_table(table, 10)
+    return out.getvalue()
+
+
+PARTED = b"Subject: x\nContent-Type: multipart/mixed; boundary=b\n\n--b\n\none\n--b\n\ntwo\n--b--"
+WHOLE = {
+    "a.parquet": _in_parts(pq.ParquetWriter),
+    "a.stream.arrow": _in_parts(pa.ipc.new_stream),
+    "a.file.arrow": _in_parts(pa.ipc.new_file),
+    "a.array.json": json.dumps([{"text": f"row {n}"} for n in range(30)]).encode(),
+    "a.csv": b'text\n"' + b'row"\n"' * 30 + b'end"',
+    "a.eml": PARTED,
+    "b.eml": b"Subject: x\nContent-Transfer-Encoding: quoted-printable\n\n" + b"=41" * 9 + b"=\n",
+    "a.mbox": b"From x\n" + PARTED,
+    "a.docx": word(),
+    "a.pdf": pdf("page one"),
+    "b.pdf": pdf("page one") + b"1 0 obj\n<< /Type /Catalog >>\nendobj\nstartxref\n0\n%%EOF",
+    **{f"a.jsonl{ending}": data for ending, data in {".gz": PACKED["gz"], ".zst": PACKED["zst"]}.items()},
+}
+
+
+@pytest.mark.parametrize("name", WHOLE)
+def test_what_is_cut_off_is_never_copied_short(folder: Path, name: str) -> None:
+    """By the readers that redact copies with; a file is refused, or has rows that are left out."""
+    path, data = folder / f"cut.{name}", WHOLE[name]
+    step = max(1, len(data) // 120)
+    for cut in {*range(1, len(data), step), *range(max(1, len(data) - 40), len(data))}:
+        path.write_bytes(data[:cut])
+        (source,) = find_sources((str(path),), "auto")
+        try:
+            with source.open() as file:
+                shape = shape_of(source.format, file)(file, name, source.format, MIB, Fields(("text",)))
+                left_out = [row.reason for row in shape.rows() if isinstance(row, Row) and row.reason]
+        except InputError as error:
+            assert "row 1 of" not in str(error)
+            continue
+        assert left_out or _is_whole_too(name, data, cut), cut
+
+
+def _is_whole_too(name: str, data: bytes, cut: int) -> bool:
+    """Whether a shorter file cannot be told from a whole one: cut at a row's end, or after an earlier edition."""
+    if name == "a.csv":
+        return data[:cut].endswith((b'"', b'"\n', b"text", b"text\n")) or cut < 4
+    return {
+        "b.pdf": cut in range(len(pdf("page one")) - 1, len(pdf("page one")) + 1),
+        "b.eml": data[:cut].endswith((b"\n\n", b"=41")),
+    }.get(name, False)

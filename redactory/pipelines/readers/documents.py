@@ -6,7 +6,8 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Self
 
@@ -14,12 +15,13 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticKnownError
 
 from redactory.detectors.blind import MOST_CHARS
-from redactory.foundation.errors import shorten
+from redactory.foundation.errors import CheckFailed, shorten, some
 from redactory.foundation.keys import forms_of
 from redactory.foundation.settings import Settings
+from redactory.pipelines.curated_hints import rejected_as
 from redactory.pipelines.fields import EACH, Fields, NoText, joined, steps_of, without_roles
 from redactory.pipelines.readers.files import Source
-from redactory.pipelines.readers.formats import FORMATS, KEPT_BYTES, Columns
+from redactory.pipelines.readers.formats import EXPANSION, FORMATS, KEPT_BYTES, Columns, DamagedFile
 from redactory.redaction import shards
 
 if TYPE_CHECKING:
@@ -84,8 +86,17 @@ class InputSettings(Settings):
     max_row_bytes: int = Field(
         1 << 24, ge=1, description="A row longer than this (bytes) is rejected unread."
     )
+    max_expansion: float = Field(
+        EXPANSION,
+        ge=1,
+        description="A compressed, Parquet or Arrow file that holds more than so many times its size, and "
+        "16 MiB, is rejected from there on.",
+    )
     max_rejected_share: float = Field(
-        1.0, ge=0, le=1, description="The run stops once more than this share of the rows is rejected."
+        1.0,
+        ge=0,
+        le=1,
+        description="The run fails if a larger share of all rows is rejected, or of all files unreadable.",
     )
 
     @field_validator("path", "keep", "accept_personal", mode="before")
@@ -172,7 +183,8 @@ class InputSettings(Settings):
 
     def of_text_files(self) -> InputSettings:
         """These settings for files that are one text each: the configured columns do not count."""
-        return InputSettings(path=self.path, max_chars=self.max_chars, max_row_bytes=self.max_row_bytes)
+        limits = ("max_chars", "max_row_bytes", "max_expansion")
+        return InputSettings(path=self.path, **{name: getattr(self, name) for name in limits})
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +226,7 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
     names = [name for name in (*mapped, *asked.known) if name is not None]
     columns = Columns(tuple(asked.required_columns()), tuple(names))
     for part in source.slices or (None,):
-        with source.open(part=part) as file:
+        with source.open(part=part, expansion=asked.max_expansion) as file:
             records = source.reader.records(file, asked.max_row_bytes, columns, source.name)
             for counted, record, reason, raw in records:
                 number = counted if part is None else part.row(counted)
@@ -227,6 +239,65 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
                     held = "\n".join(str(record.get(name) or "") for name in asked.fields.columns)
                     content = raw or held.encode("utf-8", "surrogatepass")
                     yield Rejection(str(unusable), source.name, number, content[:KEPT_BYTES])
+
+
+_HINT = "'redactory curate --dry-run' shows the first bad rows"
+
+
+@dataclass
+class RowCounts:
+    """Counts the rows of a whole input, and judges them together.
+
+    The verdict depends neither on the order of the files nor on how rows are cut into files.
+    """
+
+    settings: InputSettings
+    rows: int = 0
+    files: list[str] = field(default_factory=list)
+    rejected: Counter[str] = field(default_factory=Counter)
+    damage: list[DamagedFile] = field(default_factory=list)
+    """What is wrong with each file that could not be read to its end."""
+
+    def read(self, source: Source) -> Iterator[Document | Rejection]:
+        """Read and count one file; what is missing of a damaged file is one rejection."""
+        self.files.append(source.name)
+        row = 0
+        try:
+            for entry in read_documents(source, self.settings):
+                row = entry.row
+                yield self._count(entry)
+        except DamagedFile as error:
+            self.damage.append(error)
+            yield self._count(Rejection(error.reason, source.name, row + 1, b""))
+
+    def _count(self, entry: Document | Rejection) -> Document | Rejection:
+        self.rows += 1
+        if isinstance(entry, Rejection):
+            self.rejected[entry.reason] += 1
+        return entry
+
+    def check(self, may_be_unusable: bool = False, hint: str = _HINT) -> None:
+        """Raise ``CheckFailed`` if too many rows or files were rejected, or if no row can be used.
+
+        If nothing but damaged files is there, raise what is wrong with the first of them.  ``hint`` says
+        where to look.
+        """
+        bad, allowed = self.rejected.total(), self.settings.max_rejected_share
+        if not bad + len(self.damage):
+            return
+        commonest = rejected_as(*self.rejected.most_common(1)[0]) if bad else ""
+        if bad == self.rows and not may_be_unusable:
+            if bad == len(self.damage):
+                raise self.damage[0]
+            name = self.files[0] if len(self.files) == 1 else "the input"
+            raise CheckFailed(f"{name}: none of its {some(self.rows, 'row')} can be used. {commonest} {hint}")
+        totals = (("row", bad, self.rows), ("file", len(self.damage), len(self.files)))
+        for what, count, total in totals:
+            if total and count / total > allowed:
+                raise CheckFailed(
+                    f"{count:,} of {some(total, what)} {'was' if count == 1 else 'were'} rejected, more than "
+                    f"input.max_rejected_share: {allowed} allows. {commonest} {hint}"
+                )
 
 
 class _Unusable(Exception):
@@ -322,18 +393,19 @@ class FirstRows:
     documents: list[str]
 
 
-def first_rows(source: Source, settings: InputSettings, rows: int) -> FirstRows:
-    """Look at the first ``rows`` rows of a file."""
-    keys: Counter[str] = Counter()
+def first_rows(source: Source, counts: RowCounts, rows: int) -> FirstRows:
+    """Look at the first ``rows`` rows of a file, and count them."""
+    settings, keys = counts.settings, Counter[str]()
     records, bad, texts, documents = 0, list[Rejection](), list[str](), list[str]()
-    with source.open() as file:
+    # a damaged file is rejected below
+    with suppress(DamagedFile), source.open(expansion=settings.max_expansion) as file:
         found = source.reader.records(file, settings.max_row_bytes, Columns(), source.name)
         for _, record, _, _ in islice(found, rows):
             records += record is not None
             keys.update((record or {}).keys())
     # where the keys are data (a mapping by name), they differ from row to row: those are nobody's business
     columns = [key for key, count in keys.items() if 2 * count > records]
-    for number, result in enumerate(islice(read_documents(source, settings), rows)):
+    for number, result in enumerate(islice(counts.read(source), rows)):
         if isinstance(result, Rejection):
             bad.append(result)
         elif number < _FIRST or number % _EVERY == 0:

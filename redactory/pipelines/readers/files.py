@@ -9,16 +9,27 @@ import io
 import json
 import os
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO
 
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.keys import load_digest_key
-from redactory.pipelines.readers.formats import CHUNK, FORMATS, Format, Rows
+from redactory.pipelines.readers.formats import (
+    CHUNK,
+    EXPANSION,
+    FORMATS,
+    SMALL,
+    Columns,
+    DamagedFile,
+    Format,
+    OpenFile,
+    Rows,
+    check_expansion,
+)
 from redactory.pipelines.store import cause_of, filesystem_of, is_url, kind_of, names_below, without_secrets
 
 _LOCAL = "file://"
@@ -61,13 +72,17 @@ class Slice:
 class Source:
     """One file of the input: what fsspec opens, the name that users see, its format.
 
-    ``slices`` are the parts of it that are read, in order; without any it is read whole.
+    ``slices`` are the parts of it that are read, in order; without any it is read whole.  ``may_be_unusable``
+    says that a run may find no usable row: of what a scheduled run adds, and of a retried quarantine.
+    ``refused`` is the reason code of an entry of a folder that is never opened.
     """
 
     url: str
     name: str
     format: str
     slices: tuple[Slice, ...] = ()
+    may_be_unusable: bool = False
+    refused: str | None = None
 
     @property
     def reader(self) -> Format:
@@ -85,33 +100,43 @@ class Source:
         return self.url.removeprefix(_LOCAL) if self.url.startswith(_LOCAL) else None
 
     @contextmanager
-    def open(self, *, decompress: bool = True, part: Slice | None = None) -> Iterator[BinaryIO]:
+    def open(
+        self, *, decompress: bool = True, part: Slice | None = None, expansion: float = EXPANSION
+    ) -> Iterator[BinaryIO]:
         """The file's bytes, decompressed by its ending, or a ``part`` of a file that is not compressed.
 
-        ``InputError`` where it is broken or cut off.
+        ``DamagedFile`` where it is broken, cut off or refused, or holds more than ``expansion`` times its size.
         """
+        if self.refused is not None:
+            error = DamagedFile(f"{self.name} {_REFUSED[self.refused]}")
+            error.reason = self.refused
+            raise error
         packed = _compression(self.url) if decompress and part is None else None
         try:
-            with self._raw() as file:
-                peeks = hasattr(file, "peek")
-                buffered = cast(io.BufferedReader, file if peeks else io.BufferedReader(file, CHUNK))
+            with self._raw() as raw:
+                file = OpenFile(raw, CHUNK)
+                if decompress and part is None:
+                    file.most = max(SMALL, int(expansion * (self.size() or 0)))
                 if part is not None:
                     spans = [(0, part.header), (part.from_byte, part.to_byte)]
-                    yield io.BufferedReader(_Spans(buffered, spans), CHUNK)
+                    yield io.BufferedReader(_Spans(file, spans), CHUNK)
                 elif packed is None:
-                    yield buffered
+                    yield file
                 else:
                     import pyarrow as pa
 
-                    if not buffered.peek(1):
+                    if not file.peek(1):
                         # even nothing takes some bytes when it is compressed
                         raise EOFError
                     # in pieces: a few bytes that stand for gigabytes never lie in memory whole
-                    yield io.BufferedReader(pa.CompressedInputStream(pa.PythonFile(buffered), packed), CHUNK)
+                    stream = pa.CompressedInputStream(pa.PythonFile(file), packed)
+                    yield io.BufferedReader(_Decompressed(stream, self.name, file.most or SMALL), CHUNK)
         except (OSError, EOFError) as error:
             if not self._failed_to_read(error):
                 raise
-            raise InputError(f"{self.name} cannot be read: {_damage(self.url, error)}") from None
+            damage = _damage(self.url, error)
+            kind, why = (InputError, _what(self.url, error)) if damage is None else (DamagedFile, damage)
+            raise kind(f"{self.name} cannot be read: {why}") from None
 
     def _failed_to_read(self, error: OSError | EOFError) -> bool:
         """Whether an error is of reading this file, and not of what is written meanwhile."""
@@ -123,7 +148,7 @@ class Source:
     def _raw(self) -> Any:
         if self._path is not None:
             # opened here: to fsspec, some characters in a file's name are chains of file systems
-            return open(self._path, "rb")
+            return open(self._path, "rb", buffering=0)
         filesystem, inner = filesystem_of(self.url)
         return filesystem.open(inner, "rb")
 
@@ -137,6 +162,15 @@ class Source:
         with self.open(part=part) as file:
             return self.reader.rows_in(file, part.from_byte, part.header, limit)
 
+    def is_whole(self) -> bool:
+        """Whether the file can be read to its end."""
+        try:
+            with self.open() as file:
+                deque(self.reader.records(file, CHUNK, Columns(), self.name), maxlen=0)
+        except DamagedFile:
+            return False
+        return True
+
     def blocks(self, part: Slice | None = None) -> Iterator[bytes]:
         """The bytes as they lie on the disk, or of a ``part`` of them, in pieces."""
         with self.open(decompress=False, part=part) as file:
@@ -149,7 +183,7 @@ class Source:
 
         def blocks() -> Iterator[bytes]:
             nonlocal size
-            for part in self.slices or (None,):
+            for part in () if self.refused else self.slices or (None,):
                 for block in self.blocks(part and part.without_header()):
                     size += len(block)
                     yield block
@@ -163,7 +197,7 @@ class Source:
 
     def size(self) -> int | None:
         """The bytes of the file, or of its slices, without reading them; None where that cannot be told."""
-        if self.slices:
+        if self.slices or self.refused:
             return sum(part.bytes for part in self.slices)
         if self._path is not None:
             return os.path.getsize(self._path)
@@ -208,6 +242,25 @@ class Source:
 _OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
+class _Decompressed(io.RawIOBase):
+    """A decompressed stream of at most so many bytes."""
+
+    def __init__(self, stream: Any, name: str, most: int) -> None:
+        self._stream, self._name, self._most, self._decoded = stream, name, most, 0
+
+    def readable(self) -> bool:
+        """It is."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill ``buffer`` as far as the next piece goes; ``ExpandingFile`` behind the last allowed byte."""
+        block = self._stream.read(len(buffer))
+        self._decoded += len(block)
+        check_expansion(self._name, self._decoded, self._most)
+        buffer[: len(block)] = block
+        return len(block)
+
+
 class _Spans(io.RawIOBase):
     """Spans of a file one after the other; it may grow meanwhile.  ``EOFError`` where it ends before."""
 
@@ -234,14 +287,14 @@ class _Spans(io.RawIOBase):
         return len(block)
 
 
-def _damage(url: str, error: Exception) -> str:
-    """What is wrong with a file that cannot be read; of one on this machine in the system's words."""
+def _damage(url: str, error: Exception) -> str | None:
+    """Describe what is wrong with the content of a file; None where a disk or a network failed."""
     if isinstance(error, EOFError) or "Truncated compressed stream" in str(error):
         return "it is cut off; copy it anew"
     # a decompressor's error has no number, unlike that of a disk or a net
     if _compression(url) and isinstance(error, OSError) and error.errno is None:
         return "it is damaged, or not compressed as its ending says; copy it anew, or rename it"
-    return _what(url, error)
+    return None
 
 
 def _what(url: str, error: Exception) -> str:
@@ -310,10 +363,11 @@ def find_sources(paths: tuple[str, ...], format_: str, key: str = "input.path") 
 
 def find_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path") -> list[Source]:
     """As :func:`find_sources`, each named by its whole path, whatever other files there are."""
-    urls: dict[str, str] = {}
+    urls, refused = dict[str, str](), dict[str, str | None]()
     for path in paths:
         try:
-            matches = _stored(path) if is_url(path) and not path.startswith(_LOCAL) else _on_disk(path, key)
+            is_local = not is_url(path) or path.startswith(_LOCAL)
+            matches = _on_disk(path, key) if is_local else _stored(path)
         except (ValueError, ImportError, OSError) as error:
             if isinstance(error, ConfigurationError):
                 raise
@@ -323,8 +377,45 @@ def find_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path") 
             raise ConfigurationError(
                 f"{key}: nothing is there to read at '{without_secrets(path)}'{_why_nothing(path)}"
             )
-        urls.update((url, printable(name)) for url, name in matches)
-    return [_source(url, name, format_) for url, name in urls.items()]
+        folder = _folder_of(path) if is_local else None
+        for url, name in matches:
+            urls[url] = printable(name)
+            # a file that is named itself may be a link
+            refused[url] = (folder and refused.get(url, "") is not None and _refusal(name, folder)) or None
+    return [
+        Source(url, name, "text", refused=reason) if (reason := refused[url]) else _source(url, name, format_)
+        for url, name in urls.items()
+    ]
+
+
+LINK_OUTSIDE, LINKED_FOLDER, NOT_A_FILE = "link_outside", "linked_folder", "not_a_file"
+_REFUSED = {
+    LINK_OUTSIDE: "is a link that leads out of the input's folder: name the file itself in input.path, or take "
+    "the link out",
+    LINKED_FOLDER: "is a link to a folder, which is not followed: name that folder in input.path too, or "
+    "take the link out",
+    NOT_A_FILE: "is no file (a pipe, a device, a broken link): take it out",
+}
+
+
+def _refusal(name: str, folder: str) -> str | None:
+    """The reason why an entry below ``folder`` is not opened."""
+    if os.path.isdir(name):
+        return LINKED_FOLDER
+    if not os.path.isfile(name):
+        # a pipe would be waited for, and an input is read twice
+        return NOT_A_FILE
+    return LINK_OUTSIDE if leads_outside(name, folder) else None
+
+
+def _folder_of(path: str) -> str | None:
+    """The folder that a path or a glob stands for; None where it names one file."""
+    path = os.path.abspath(path.removeprefix(_LOCAL))
+    if os.path.isfile(path):
+        return None
+    while not os.path.isdir(path):
+        path = os.path.dirname(path)
+    return path
 
 
 def _on_disk(path: str, key: str) -> list[tuple[str, str]]:
@@ -333,27 +424,21 @@ def _on_disk(path: str, key: str) -> list[tuple[str, str]]:
     if os.path.isdir(path):
         found = [os.path.join(top, one) for top, inner, files in _below(path) for one in [*inner, *files]]
         found = [name for name in found if not is_hidden(os.path.relpath(name, path))]
-        for name in found:
-            if os.path.isdir(name):
-                # what it leads to would be left out without a word, and may be this very folder
-                raise ConfigurationError(
-                    f"{key}: '{printable(name)}' is a link to a folder, which is not followed: name that "
-                    f"folder in {key} too, or take the link out"
-                )
-        names = [name for name in found if format_of(name)]
+        names = [name for name in found if format_of(name) or os.path.isdir(name)]
     elif os.path.lexists(path):
         # before it is taken for a glob: a file's name may hold the characters of one
+        if not os.path.isfile(path):
+            raise ConfigurationError(f"{key}: '{printable(path)}' {_REFUSED[NOT_A_FILE]}")
         names = [path]
     else:
         names = [name for name in glob.glob(path, recursive=True) if not is_hidden(os.path.basename(name))]
         names = [name for name in names if not os.path.isdir(name)]
-    for name in names:
-        if not os.path.isfile(name):
-            # a pipe would be waited for, and an input is read twice
-            raise ConfigurationError(
-                f"{key}: '{printable(name)}' is no file (a pipe, a device, a broken link); take it out"
-            )
-    return [(_LOCAL + name, name) for name in _without_notes(sorted(names), lambda name: open(name, "rb"))]
+    return [(_LOCAL + name, name) for name in _without_notes(sorted(names), _opened_note)]
+
+
+def _opened_note(name: str) -> Any:
+    # a pipe would be waited for
+    return open(name if os.path.isfile(name) else os.devnull, "rb")
 
 
 def _below(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, BinaryIO, ClassVar
+
+import numpy as np
 
 from redactory.foundation.canonical import RepeatedKey, once_each
 from redactory.foundation.errors import InputError, shorten
@@ -26,6 +28,40 @@ DEEPEST = 100
 CHUNK = 1 << 20
 
 
+class DamagedFile(InputError):
+    """A file that is cut off, damaged, or not what its format says: other files can still be read.
+
+    An ``InputError`` of another kind (a disk, a network) says nothing about the file itself.
+    """
+
+    reason = "unreadable_file"
+
+
+class ExpandingFile(DamagedFile):
+    """A small file that holds far more data than files do: reading it would not end, or fill the memory."""
+
+    reason = "expanding_file"
+
+
+EXPANSION, SMALL = 200, 1 << 24
+"""Decoded bytes for each byte of a file, and decoded bytes that any file may hold."""
+
+
+class OpenFile(io.BufferedReader):
+    """A file to read, which may hold ``most`` decoded bytes; None: the default, by its size."""
+
+    most: int | None = None
+
+
+def check_expansion(name: str, decoded: int, most: int) -> None:
+    """``ExpandingFile`` where a file holds more ``decoded`` bytes than ``most``."""
+    if decoded > most:
+        raise ExpandingFile(
+            f"{name} holds more than {most:,} bytes of data, far more than its size: if you trust the file, "
+            "raise input.max_expansion"
+        )
+
+
 @dataclass(frozen=True)
 class Columns:
     """Columns of a table: those that it must have, and those that are read where it has them.
@@ -37,10 +73,10 @@ class Columns:
     mapped: tuple[str, ...] | None = None
 
     def among(self, names: Sequence[str], file: str) -> list[str]:
-        """Those of ``names`` to read; ``InputError`` where a needed one is missing, or one is there twice."""
+        """Those of ``names`` to read; ``DamagedFile`` if a needed one is missing, or one is there twice."""
         for column in self.needed:
             if column not in names:
-                raise InputError(
+                raise DamagedFile(
                     f"{file} has no column '{shorten(column)}'; say under input which column holds what "
                     "(text, id, user, label, keep). In CSV the first line names the columns, with commas "
                     "between them"
@@ -48,7 +84,7 @@ class Columns:
         wanted = [name for name in names if self.mapped is None or name in self.mapped]
         for name in wanted:
             if self.mapped is not None and wanted.count(name) > 1:
-                raise InputError(f"{file} has two columns '{name}': rename one of them")
+                raise DamagedFile(f"{file} has two columns '{name}': rename one of them")
         return wanted
 
 
@@ -181,25 +217,51 @@ class Text(Format):
             yield 1, None, UNDECODABLE, data[:KEPT_BYTES]
 
 
+@dataclass(frozen=True)
+class BinaryTable:
+    """An open Parquet or Arrow file: its schema, its batches, and what begins another file of this kind."""
+
+    schema: Any
+    batches: Iterator[tuple[int, Any]]
+    """Each with the number of the row group that it belongs to."""
+    writer: Callable[[BinaryIO, Any], Any]
+
+
 class Batches(Format):
     """A binary table of record batches; only the columns that are mapped are read."""
 
-    def batches(self, file: BinaryIO, columns: Columns, name: str) -> Iterator[Any]:
-        """Its record batches, safe to be read; ``EOFError`` where the file is not whole."""
+    def open_table(self, file: BinaryIO, columns: Columns, name: str) -> BinaryTable:
+        """The table, whose batches are safe to be read; ``EOFError`` where the file is not whole."""
         raise NotImplementedError
 
-    def records(self, file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
-        """One a row; ``InputError`` names the file, and the last row before the place where it breaks off."""
+    def rows(
+        self,
+        file: BinaryIO,
+        columns: Columns,
+        name: str,
+        begin: Callable[[BinaryTable], object] = lambda table: None,
+    ) -> Iterator[tuple[int, int, Any, int]]:
+        """Each row: its number, its row group, its batch and its place there; ``begin`` is given the table.
+
+        ``DamagedFile`` names the file, and the last row before the place where it breaks off.
+        """
         import pyarrow as pa
 
         kind, number = type(self).__name__, 0
         if not file.seekable():
-            raise InputError(f"{name} is {kind} inside of another compression: decompress it first")
+            raise DamagedFile(f"{name} is {kind} inside of another compression: decompress it first")
+        size, decoded = file.seek(0, io.SEEK_END), 0
+        most = getattr(file, "most", None) or max(SMALL, EXPANSION * size)
+        file.seek(0)
         try:
-            for batch in self.batches(file, columns, name):
-                for row in range(batch.num_rows):
+            table = self.open_table(file, columns, name)
+            begin(table)
+            for group, batch in table.batches:
+                decoded += sum(map(_decoded_size, batch.columns))
+                check_expansion(name, decoded, most)
+                for place in range(batch.num_rows):
                     number += 1
-                    yield _cells(number, batch, row)
+                    yield number, group, batch, place
             return
         except InputError:
             raise
@@ -209,22 +271,72 @@ class Batches(Format):
                 raise
         except (pa.ArrowException, ValueError, MemoryError, OverflowError, EOFError):
             pass
-        raise InputError(
+        raise DamagedFile(
             f"{name} is no whole {kind} file: it cannot be read after row {number}; copy it anew, or set "
             "input.format to what it is"
         )
 
+    def records(self, file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
+        """One a row."""
+        for number, _, batch, place in self.rows(file, columns, name):
+            cells, reason = cells_of(batch, place, limit)
+            yield number, cells, reason, b""
 
-def _cells(number: int, batch: Any, row: int) -> Record:
-    """The record of a row, or why it cannot be read."""
+
+def _decoded_size(column: Any) -> int:
+    """The bytes that a column's values have as Python's objects; each may point at the same few bytes."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    types, kind = pa.types, column.type
+    if types.is_dictionary(kind):
+        lengths = _lengths(column.dictionary)
+        return pc.sum(lengths.take(column.indices)).as_py() or 0
+    if types.is_run_end_encoded(kind):
+        return int(np.diff(np.asarray(column.run_ends), prepend=0) @ np.asarray(_lengths(column.values)))
+    if types.is_struct(kind):
+        return sum(map(_decoded_size, column.flatten()))
+    if types.is_map(kind):
+        return _decoded_size(column.keys) + _decoded_size(column.items)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return 8 * len(column) + _decoded_size(column.flatten())
+    return 8 * len(column) + (pc.sum(_lengths(column)).as_py() or 0)
+
+
+def _lengths(column: Any) -> Any:
+    """The length of each value that is text or bytes; 0 of others and of null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    types, kind = pa.types, column.type
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        # a view begins with its length; many may look at the same bytes
+        views = np.frombuffer(column.buffers()[1], np.int32)[::4]
+        lengths = pa.array(views[column.offset : column.offset + len(column)])
+    elif (
+        types.is_string(kind)
+        or types.is_binary(kind)
+        or types.is_large_string(kind)
+        or types.is_large_binary(kind)
+        or types.is_fixed_size_binary(kind)
+    ):
+        lengths = pc.binary_length(column)
+    else:
+        return pa.array(np.zeros(len(column), np.int64))
+    return pc.fill_null(lengths.cast(pa.int64()), 0)
+
+
+def cells_of(batch: Any, place: int, limit: int) -> tuple[dict[str, Any] | None, str | None]:
+    """The values of a row by their columns, or the reason why it cannot be read."""
+    if batch.nbytes > limit and sum(_decoded_size(one) for one in batch.slice(place, 1).columns) > limit:
+        return None, ROW_TOO_LONG
     try:
-        cells = (batch.column(i)[row].as_py() for i in range(batch.num_columns))
-        return number, dict(zip(batch.schema.names, cells, strict=True)), None, b""
+        return {name: batch.column(i)[place].as_py() for i, name in enumerate(batch.schema.names)}, None
     except UnicodeDecodeError:
-        return number, None, UNDECODABLE, b""
+        return None, UNDECODABLE
     except (ValueError, ArithmeticError, LookupError):
         # a date after the year 9999, a time zone that nobody knows
-        return number, None, BROKEN_ROW, b""
+        return None, BROKEN_ROW
 
 
 class Parquet(Batches):
@@ -236,19 +348,34 @@ class Parquet(Batches):
     _at_once = 16
     """Few: one long text that a small file holds once and repeats in every row is repeated in memory too."""
 
-    def batches(self, file: BinaryIO, columns: Columns, name: str) -> Iterator[Any]:
+    def open_table(self, file: BinaryIO, columns: Columns, name: str) -> BinaryTable:
         """A few rows each."""
         import pyarrow.parquet as pq
 
         # read as it is needed: a column of a row group is held in whole otherwise
         table = pq.ParquetFile(file, buffer_size=CHUNK, pre_buffer=False)
-        wanted = columns.among(table.schema_arrow.names, name)
-        number = 0
-        for batch in table.iter_batches(self._at_once, columns=None if columns.mapped is None else wanted):
-            number += batch.num_rows
-            yield batch
-        if number != table.metadata.num_rows:
-            raise EOFError
+        about, schema = table.metadata, table.schema_arrow
+        wanted = columns.among(schema.names, name)
+
+        def batches() -> Iterator[tuple[int, Any]]:
+            for group in range(about.num_row_groups):
+                number, chosen = 0, None if columns.mapped is None else wanted
+                for batch in table.iter_batches(self._at_once, row_groups=[group], columns=chosen):
+                    number += batch.num_rows
+                    yield group, batch
+                if number != about.row_group(group).num_rows:
+                    raise EOFError
+            if about.num_rows != sum(
+                about.row_group(group).num_rows for group in range(about.num_row_groups)
+            ):
+                raise EOFError
+
+        def writer(target: BinaryIO, schema: Any) -> Any:
+            first = about.row_group(0).column(0) if about.num_row_groups and about.num_columns else None
+            used = "snappy" if first is None else first.compression.lower()
+            return pq.ParquetWriter(target, schema, compression="none" if used == "uncompressed" else used)
+
+        return BinaryTable(schema, batches(), writer)
 
 
 class Arrow(Batches):
@@ -263,7 +390,7 @@ class Arrow(Batches):
     _FILE, _STREAM_IN_FILE = b"ARROW1", 8
     _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
 
-    def batches(self, file: BinaryIO, columns: Columns, name: str) -> Iterator[Any]:
+    def open_table(self, file: BinaryIO, columns: Columns, name: str) -> BinaryTable:
         """As they were written."""
         import pyarrow as pa
 
@@ -279,17 +406,25 @@ class Arrow(Batches):
         else:
             file.seek(0)
         reader = pa.ipc.open_stream(pa.PythonFile(file))
-        wanted, found = columns.among(reader.schema.names, name), 0
-        for batch in reader:
-            found += 1
-            batch.validate()
-            chosen = [i for i, column in enumerate(reader.schema.names) if column in wanted]
-            for column in map(batch.column, chosen):
-                # as bytes: one row's text may be no UTF-8, and is then rejected by itself
-                as_bytes = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(column.type)
-                (column if as_bytes is None else column.view(as_bytes)).validate(full=True)
-            yield batch.select(chosen)
-        # what is cut off between two batches, or goes on with something else, looks finished
-        whole = ended and file.tell() == size if promised is None else promised == found
-        if not whole:
-            raise EOFError
+        wanted = columns.among(reader.schema.names, name)
+
+        def batches() -> Iterator[tuple[int, Any]]:
+            found = 0
+            for batch in reader:
+                batch.validate()
+                chosen = [i for i, column in enumerate(reader.schema.names) if column in wanted]
+                for column in map(batch.column, chosen):
+                    # as bytes: one row's text may be no UTF-8, and is then rejected by itself
+                    as_bytes = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(
+                        column.type
+                    )
+                    (column if as_bytes is None else column.view(as_bytes)).validate(full=True)
+                yield found, batch.select(chosen)
+                found += 1
+            # what is cut off between two batches, or goes on with something else, looks finished
+            whole = ended and file.tell() == size if promised is None else promised == found
+            if not whole:
+                raise EOFError
+
+        writer = pa.ipc.new_stream if promised is None else pa.ipc.new_file
+        return BinaryTable(reader.schema, batches(), writer)

@@ -197,6 +197,10 @@ def joined(groups: Sequence[Sequence[Node]]) -> list[str]:
 # PDF: text alone.
 
 
+_BLANKS = b"\0\t\n\f\r\x1a "
+_LINEARIZED = re.compile(rb"/Linearized\b.{0,200}?/L\s+(\d{1,18})\b", re.DOTALL)
+
+
 class Pdf(OneRow):
     """The text of the pages; what is written is text."""
 
@@ -205,6 +209,10 @@ class Pdf(OneRow):
     def told(self, data: bytes) -> Told:
         """One text a page; a page without text is one that is taken out."""
         pypdf = library("pypdf", "documents")
+        length = _LINEARIZED.search(data[:1_024])
+        if not data.rstrip(_BLANKS).endswith(b"%%EOF") or (length and len(data) < int(length[1])):
+            # cut off: an earlier end inside of it would be taken for its own
+            raise Unreadable(BROKEN)
         try:
             with _silent("pypdf"):
                 reader = pypdf.PdfReader(io.BytesIO(data))

@@ -72,7 +72,7 @@ class Mailbox(Shape):
         if size > self.limit:
             return Row(number, reason=ROW_TOO_LONG)
         try:
-            if not lines[0].startswith(b"From "):
+            if not lines[0].startswith(b"From ") or len(lines) == 1:
                 raise Unreadable(BROKEN)
             told = _together([_envelope(lines[0]), message_told(b"".join(lines[1:]))])
         except Unreadable as error:
@@ -173,6 +173,9 @@ def message_told(data: bytes, depth: int = 0, usual: str = "text/plain") -> Told
         raise Unreadable(BROKEN)
     head, fields, position = _fields(data)
     blank = _BLANK.match(data, position)
+    if blank is None and depth == 0 and fields:
+        # a message that is cut off amid its header looks like one without a body
+        raise Unreadable(BROKEN)
     before = blank[0] if blank else b""
     end = b"\r\n" if b"\r\n" in data[:position] + before else b"\n"
     kind, coding = (
@@ -535,11 +538,16 @@ def _parts(kind: _ContentType, data: bytes, depth: int) -> Told:
     return _together([*pieces, _text(decoded(rest, "utf-8"), str.encode, rest)])
 
 
+_CUT_ESCAPE = re.compile(rb"=[0-9A-Fa-f]?\Z")
+
+
 def _uncoded(data: bytes, coding: str) -> bytes:
     """A body without its transfer encoding; ``Unreadable`` where that is broken or not known."""
     if coding in _AS_IT_IS:
         return data
     if coding == "quoted-printable":
+        if _CUT_ESCAPE.search(data):
+            raise Unreadable(BROKEN)
         return quopri.decodestring(data)
     if coding == "base64":
         return _from_base64(b"".join(data.split()))

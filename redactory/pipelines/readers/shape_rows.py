@@ -11,15 +11,20 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, BinaryIO, Literal, cast
 
-from redactory.foundation.errors import InputError
 from redactory.pipelines.fields import changed_object
 from redactory.pipelines.readers.formats import (
     BROKEN_ROW,
     CHUNK,
+    FORMATS,
     ROW_TOO_LONG,
     UNDECODABLE,
+    Batches,
+    BinaryTable,
+    DamagedFile,
+    cells_of,
     parsed_object,
 )
+from redactory.pipelines.readers.formats import Columns as AllColumns
 from redactory.pipelines.readers.shape import BYTE_ORDER_MARK, Edits, Render, Row, Shape, Whole
 from redactory.pipelines.readers.tables import _Table
 from redactory.redaction.replacements import edited
@@ -32,11 +37,11 @@ def _in_order(changes: Edits) -> Callable[[str], str]:
 
 
 def _require_distinct(names: Sequence[str], file: str) -> None:
-    """``InputError`` where two columns have one name: a row by names would hold one of them alone."""
+    """``DamagedFile`` where two columns have one name: a row by names would hold one of them alone."""
     for number, name in enumerate(names):
         if name in names[:number]:
             # by their numbers: where a header is missing, names are values of a row
-            raise InputError(
+            raise DamagedFile(
                 f"{file}: columns {names.index(name) + 1} and {number + 1} have the same name; rename one"
             )
 
@@ -102,14 +107,18 @@ class JsonArray(JsonLines):
             try:
                 end = decoder.raw_decode(held, at)[1]
             except RecursionError:
-                raise InputError(f"{self.name}: entry {number + 1} of the array is nested too deep") from None
+                raise DamagedFile(
+                    f"{self.name}: entry {number + 1} of the array is nested too deep"
+                ) from None
             except ValueError:
                 # what is held may end inside an entry
                 held, place = held[place:], 0
                 more = text.read(max(CHUNK, len(held)))
                 held += more
                 if not more or len(held) > 2 * max(self.limit, CHUNK):
-                    raise InputError(f"{self.name}: the array cannot be read behind entry {number}") from None
+                    raise DamagedFile(
+                        f"{self.name}: the array cannot be read behind entry {number}"
+                    ) from None
                 continue
             number += 1
             row = self._object(number, held[at:end].encode("utf-8", "surrogateescape"))
@@ -120,7 +129,7 @@ class JsonArray(JsonLines):
         """What stands behind the array: white space, or else it would pass unread."""
         while held:
             if held.strip(" \t\r\n"):
-                raise InputError(
+                raise DamagedFile(
                     f"{self.name}: something stands behind the array's closing bracket; take it out, or "
                     "write one object a line"
                 )
@@ -191,13 +200,13 @@ class Table(Shape):
         rows = _Table(self.file, separator, self.limit).rows()
         header, reason, line = next(rows, ([], None, ""))
         if header is None:
-            raise InputError(f"{self.name}: its first line is no header ({reason})")
+            raise DamagedFile(f"{self.name}: its first line is no header ({reason})")
         _require_distinct(header, self.name)
         self._header, self._dialect = header, separator
         try:
             line.encode()
         except UnicodeEncodeError:
-            raise InputError(f"{self.name}: its first line is not UTF-8; convert the file") from None
+            raise DamagedFile(f"{self.name}: its first line is not UTF-8; convert the file") from None
         yield Row(0, render=partial(self._header_row, header, line))
         for number, (cells, reason, line) in enumerate(rows, 2 if declared is None else 3):
             if cells == []:
@@ -301,46 +310,26 @@ class Columns(Shape):
 
     def rows(self) -> Iterator[Row | bytes]:
         """A row of a batch is a row."""
-        import pyarrow as pa
 
-        number = 0
-        try:
-            for group, batch in self._batches():
-                cells = batch.select([name for name in batch.schema.names if self._is_told(name)])
-                for place in range(batch.num_rows):
-                    number += 1
-                    yield self._of_batch(number, group, batch, cells, place)
-        except pa.ArrowException:
-            raise InputError(f"{self.name} cannot be read after row {number}: copy it anew") from None
+        held = told = None
+        reader = cast(Batches, FORMATS[self.format])
+        for number, group, batch, place in reader.rows(self.file, AllColumns(), self.name, self._begin):
+            if held is not batch:
+                held = batch
+                told = batch.select([name for name in batch.schema.names if self._is_told(name)])
+            yield self._of_batch(number, group, batch, told, place)
+
+    def _begin(self, table: BinaryTable) -> None:
+        self._table = table
+        _require_distinct(table.schema.names, self.name)
 
     def _is_told(self, name: str) -> bool:
         return name not in self.hidden or name in {*self.fields.columns, *self.fields.paths}
 
-    def _batches(self) -> Iterator[tuple[int, Any]]:
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        if self.format == "parquet":
-            table = pq.ParquetFile(self.file, pre_buffer=False)
-            self.schema = table.schema_arrow
-            _require_distinct(self.schema.names, self.name)
-            first = table.metadata.row_group(0).column(0) if table.metadata.num_row_groups else None
-            self._compression = first.compression.lower() if first is not None else "snappy"
-            for group in range(table.metadata.num_row_groups):
-                yield from ((group, batch) for batch in table.iter_batches(1_000, row_groups=[group]))
-            return
-        self._is_file = self.file.peek(6)[:6] == b"ARROW1"  # type: ignore[attr-defined]
-        reader = pa.ipc.open_file(self.file) if self._is_file else pa.ipc.open_stream(self.file)
-        self.schema = reader.schema
-        _require_distinct(self.schema.names, self.name)
-        coming = map(reader.get_batch, range(reader.num_record_batches)) if self._is_file else iter(reader)
-        yield from enumerate(coming)
-
-    def _of_batch(self, number: int, group: int, batch: Any, cells: Any, place: int) -> Row:
-        try:
-            named = {name: cells.column(name)[place].as_py() for name in cells.schema.names}
-        except (ValueError, ArithmeticError, LookupError):
-            return Row(number, reason=BROKEN_ROW)
+    def _of_batch(self, number: int, group: int, batch: Any, told: Any, place: int) -> Row:
+        named, reason = cells_of(told, place, self.limit)
+        if named is None:
+            return Row(number, reason=reason)
 
         def render(changes: Edits, whole: Whole) -> Any:
             return group, batch, place, self.fields.changed(named, _in_order(changes)), whole
@@ -350,7 +339,6 @@ class Columns(Shape):
     def write(self, target: BinaryIO, pieces: Iterator[Any]) -> None:
         """Rows of one batch together; a row group of the source is one again."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         writer: Any = None
         held: list[Any] = []
@@ -361,27 +349,23 @@ class Columns(Shape):
                 group.append(self._joined(held))
                 held.clear()
 
-        def begun(schema: Any) -> Any:
-            if self.format == "parquet":
-                return pq.ParquetWriter(target, schema, compression=self._compression)
-            return (pa.ipc.new_file if self._is_file else pa.ipc.new_stream)(target, schema)
-
         for piece in pieces:
             if held and held[-1][1] is not piece[1]:
                 last = held[-1][0]
                 flush()
                 if last != piece[0]:
-                    writer = writer or begun(group[0].schema)
+                    writer = writer or self._table.writer(target, group[0].schema)
                     writer.write_table(pa.Table.from_batches(group))
                     group.clear()
             held.append(piece)
         flush()
         if group:
-            writer = writer or begun(group[0].schema)
+            writer = writer or self._table.writer(target, group[0].schema)
             writer.write_table(pa.Table.from_batches(group))
         if writer is None:
-            empty = pa.schema(map(_bare, self.schema), _structural(self.schema, _OF_TYPES))
-            writer = begun(empty)
+            schema = self._table.schema
+            empty = pa.schema(map(_bare, schema), _structural(schema, _OF_TYPES))
+            writer = self._table.writer(target, empty)
         writer.close()
 
     def _joined(self, rows: list[Any]) -> Any:

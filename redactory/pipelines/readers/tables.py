@@ -14,13 +14,13 @@ from collections.abc import Iterator
 from functools import cache
 from typing import BinaryIO, ClassVar
 
-from redactory.foundation.errors import InputError
 from redactory.pipelines.readers.formats import (
     BROKEN_ROW,
     KEPT_BYTES,
     ROW_TOO_LONG,
     UNDECODABLE,
     Columns,
+    DamagedFile,
     Format,
     Record,
     Rows,
@@ -46,14 +46,14 @@ class Csv(Format):
         rows = _Table(file, self.separator, limit).rows()
         header, reason, _ = next(rows, ([], None, ""))
         if header is None:
-            raise InputError(f"{name}: its first line is no header ({reason})")
+            raise DamagedFile(f"{name}: its first line is no header ({reason})")
         if not header:
             return
         lacking = next((column for column in columns.needed if column not in header), None)
         if lacking is not None and _undecodable(header):
-            raise InputError(f"{name}: its first line is not UTF-8; convert the file (iconv -t UTF-8)")
+            raise DamagedFile(f"{name}: its first line is not UTF-8; convert the file (iconv -t UTF-8)")
         if lacking is not None and self.separator == "," and len(header) == 1 and ";" in header[0]:
-            raise InputError(
+            raise DamagedFile(
                 f"{name} has no column '{lacking}'; its first line was read as one column, for it has "
                 "semicolons and no commas: save the file with commas, or with tabs as .tsv"
             )

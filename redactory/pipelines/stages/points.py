@@ -18,13 +18,11 @@ import pyarrow.compute as pc
 from redactory.dedup import first_of, ranges_of, write_digests
 from redactory.dedup.plan import Ids
 from redactory.detectors import Detection, Detector, DetectSettings, Span, TextDetector, languages_of
-from redactory.foundation.errors import CheckFailed, some
 from redactory.foundation.files import PUBLIC_FILE
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import Progress, StageReport
-from redactory.pipelines.curated_hints import rejected_as
-from redactory.pipelines.readers import Document, Rejection, Source, read_documents
-from redactory.pipelines.readers.documents import DUPLICATE_ID
+from redactory.pipelines.readers import Document, Rejection, Source
+from redactory.pipelines.readers.documents import DUPLICATE_ID, RowCounts
 from redactory.pipelines.segment import of_parts, segmenter
 from redactory.pipelines.stages.carried import carried, counted_in, refuse_personal
 from redactory.pipelines.stages.counting import contribute, named_by_text, write_fates
@@ -58,7 +56,6 @@ from redactory.redaction import shards as tables
 from redactory.redaction.known import known_hits
 from redactory.redaction.shards import CLASS, DOCUMENT, ROLE, SPANS, USERS
 
-SHARE_CHECK_ROWS = 1_000
 SAMPLED = 200
 """Documents of a partition, or a few more, whose language is looked at."""
 GROUP_ROWS = 2_048
@@ -78,44 +75,23 @@ def ingest(job: Job, sources: list[Source], progress: Progress) -> Iterator[Stag
     """Read the whole input and commit one partition after the other; a report each.
 
     A partition is closed at a fixed number of documents or of bytes, so the cut depends on the input
-    and the configuration alone.  Raises ``CheckFailed`` once more than the allowed share of rows is
-    rejected (judged from the first thousand rows on, and at the end), and for a table no row of which can
-    be used, and for files no row of all of which can: other files than were meant, or other columns.  What a
-    scheduled run adds to a file, and a quarantine that is tried again, are judged by whoever asked for them.
+    and the configuration alone.  A bad row or file is quarantined; at the end the whole input is judged
+    (:meth:`RowCounts.check`).  Files that a scheduled run reads, and a quarantine that is tried again, may
+    have no usable row at all.
     """
-    limits, allowed = job.config.partition, job.config.input.max_rejected_share
-    current, size, number, rows, rejected = list[Document | Rejection](), 0, 0, 0, Counter[str]()
-
-    def check_share(bad: int) -> None:
-        if rows and bad / rows > allowed:
-            raise CheckFailed(
-                f"{bad} of {rows} rows were rejected, more than input.max_rejected_share: {allowed} allows; "
-                "'redactory curate --dry-run' shows the first bad rows"
-            )
-
-    for source in sources:
-        before, bad = rows, Counter[str]()
-        for entry in read_documents(source, job.config.input):
-            current.append(entry)
-            rows += 1
-            if isinstance(entry, Rejection):
-                bad[entry.reason] += 1
-            size += len(entry.text if isinstance(entry, Document) else entry.content)
-            if len(current) >= limits.documents or size >= limits.bytes:
-                yield _commit(job, number, current)
-                current, size, number = [], 0, number + 1
-                progress("ingest", rows, None, "rows")
-                if rows >= SHARE_CHECK_ROWS:
-                    check_share(rejected.total() + bad.total())
-        rejected += bad
-        if source.format != "text" and is_file(source):
-            _check_usable(source.name, rows - before, bad)
+    limits, counts = job.config.partition, RowCounts(job.config.input)
+    current, size, number = list[Document | Rejection](), 0, 0
+    for entry in chain.from_iterable(map(counts.read, sources)):
+        current.append(entry)
+        size += len(entry.text if isinstance(entry, Document) else entry.content)
+        if len(current) >= limits.documents or size >= limits.bytes:
+            yield _commit(job, number, current)
+            current, size, number = [], 0, number + 1
+            progress("ingest", counts.rows, None, "rows")
     if current or number == 0:
         yield _commit(job, number, current)
-    progress("ingest", rows, rows, "rows")
-    check_share(rejected.total())
-    if all(map(is_file, sources)):
-        _check_usable("the input", rows, rejected)
+    progress("ingest", counts.rows, counts.rows, "rows")
+    counts.check(any(source.may_be_unusable for source in sources))
 
 
 def _commit(job: Job, number: int, entries: list[Document | Rejection]) -> StageReport:
@@ -132,19 +108,6 @@ def _commit(job: Job, number: int, entries: list[Document | Rejection]) -> Stage
     counts.update(f"rejected/{rejection.reason}" for rejection in rejections)
     counts.update(f"source/{entry.source}" for entry in entries)
     return StageReport("ingest", counts + counted_in(documents, job.config.input))
-
-
-def is_file(source: Source) -> bool:
-    """Whether it is a whole file: not what a scheduled run adds, nor a quarantine that is tried again."""
-    return not source.slices and not source.url.startswith("memory:")
-
-
-def _check_usable(name: str, rows: int, bad: Counter[str]) -> None:
-    if rows and bad.total() == rows:
-        raise CheckFailed(
-            f"{name}: none of its {some(rows, 'row')} can be used. {rejected_as(*bad.most_common(1)[0])} "
-            "'redactory curate --dry-run' shows the first bad rows"
-        )
 
 
 # Segment: documents into points, and the digests by which each distinct text is detected once.
