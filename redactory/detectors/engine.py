@@ -215,7 +215,8 @@ def check_labels(settings: DetectSettings) -> None:
     if unknown := [label for label in public if kind_of(label) not in kinds_of(found)]:
         raise ConfigurationError(
             "detect.public_labels: no engine of this configuration finds "
-            f"{listed(map(shorten, unknown), 'or')}; they find {listed(sorted(found))}{did_you_mean(unknown[0].upper(), found)}"
+            f"{listed(map(shorten, unknown), 'or')}; they find {listed(sorted(found))}"
+            f"{did_you_mean(unknown[0].upper(), found)}"
         )
     given = strict.labels.keys() | strict.more_labels.keys()
     if given == DEFAULT_LABELS.keys():

@@ -458,7 +458,7 @@ def test_what_is_cut_off_is_never_copied_short(folder: Path, name: str) -> None:
 
 
 def _is_whole_too(name: str, data: bytes, cut: int) -> bool:
-    """Whether a shorter file cannot be told from a whole one: cut at a row's end, or after an earlier edition."""
+    """Whether a shorter file looks like a whole one: cut at a row's end, or after an earlier edition."""
     if name == "a.csv":
         return data[:cut].endswith((b'"', b'"\n', b"text", b"text\n")) or cut < 4
     return {
