@@ -164,6 +164,28 @@ def test_a_histogram_is_drawn_once_and_booked(made: Any, tmp_path: Path) -> None
     assert redactory.guarantee(run, ["dpsgd"])["epsilon"] == again["epsilon"]
 
 
+def test_two_copies_of_a_run_draw_different_noise_from_the_operating_system(
+    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of the run, its name or what is asked decides the noise; the system's entropy alone does."""
+
+    def drawn(name: str) -> dict[str, Any]:
+        copy = RunFolder(shutil.copytree(made[0], tmp_path / name / "run"))
+        shutil.rmtree(copy.model("dpsgd").result("histogram").root)
+        out = tmp_path / name / "out"
+        redactory.synthesize(
+            copy.root, "dpsgd", rows=1, out=out, labels=CLASSES, histogram=DEVIATION, tokens=1, seed=1
+        )
+        counts: dict[str, Any] = read_manifest(SyntheticFolder(out))["histogram"]["counts"]
+        return counts
+
+    first, second = drawn("first"), drawn("second")
+    pairs = [pair for name in CLASSES for pair in zip(first[name], second[name], strict=True)]
+    assert all(one != other for one, other in pairs)
+    monkeypatch.setattr("secrets.token_bytes", bytes)  # zeros: the only source there is
+    assert drawn("third") == drawn("fourth") != first
+
+
 def spent_of(config: dict[str, Any]) -> list[str]:
     return [row["training"] for row in redactory.budget(config)["trainings"]]
 
