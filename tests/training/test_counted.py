@@ -273,7 +273,7 @@ def test_delta_at_the_epsilon_of_several_selections_is_no_more_than_asked_for(un
     shift, alone = math.sqrt(2) / deviation, 1
     if unit == "users":
         one, shift, alone = own.of_user(), math.sqrt(texts) / deviation, texts
-    d = float(special.ndtr(-(threshold - 1.5) / deviation)) * alone
+    d = 1.0 - float(special.ndtr((threshold - 1.5) / deviation)) ** alone
     assert 0.02 * delta < d < 0.15 * delta  # one chance more or less can be told
 
     def delta_at(epsilon: float, loss: float, mu: float) -> float:
