@@ -13,7 +13,7 @@ from redactory.detectors import blind_said
 from redactory.detectors.settings import public_of, public_words
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError
-from redactory.foundation.files import make_private_folder, read_json, remove, sync, write_text
+from redactory.foundation.files import make_private_folder, read_json, sync, write_text
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import read_records
 from redactory.pipelines.checks import Seen
@@ -98,8 +98,6 @@ def _filled(
     run: RunFolder, made: ExportFolder, to: str, *, models: tuple[str, ...], by: str | None
 ) -> dict[str, Any]:
     """Make the export, check it as whoever receives it will, and enter it in the log; the summary."""
-    for left in made.root.iterdir():
-        remove(left)
     manifest = read_manifest(run)
     for name, entry in manifest["files"].items():
         if (path := run.root / name).parent == run.public:
@@ -150,8 +148,6 @@ def _written(
     nothing is guaranteed of it, or it shows more than chance; ``CheckFailed`` where its card is not what the
     ledger says now.
     """
-    for left in made.root.iterdir():
-        remove(left)
     said = read_manifest(corpus)
     if said["format"] != SYNTHETIC:
         raise RunStateError(f"{corpus.root} was not written by redactory synthesize")

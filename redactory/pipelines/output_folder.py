@@ -151,13 +151,15 @@ def alone(run: RunFolder) -> Iterator[None]:
 
 
 @contextmanager
-def new_folder(place: Path, last: Callable[[], None] = lambda: None) -> Iterator[Path]:
-    """Give a private folder to fill; once the block ends well it is renamed to ``place``.
+def new_folder(
+    place: Path, last: Callable[[], None] = lambda: None, *, resume: bool = False
+) -> Iterator[Path]:
+    """Give an empty private folder to fill; once the block ends well it is renamed to ``place``.
 
     ``last`` is asked before the rename, and raises where there is to be none.
     It lies, with its lock, in a folder of ours beside ``place``: nothing else there is written.  What an
-    interrupted process left of it is there again.  ``RunStateError`` where ``place`` exists, or another
-    process is making it.
+    interrupted process left of it is removed, or with ``resume`` there again.  ``RunStateError`` where
+    ``place`` exists, or another process is making it.
     """
     place = place.absolute()
     make_folder(place.parent)
@@ -177,6 +179,8 @@ def new_folder(place: Path, last: Callable[[], None] = lambda: None) -> Iterator
                 raise RunStateError(f"{place} exists; give a new folder")
             if staging.is_symlink():
                 raise RunStateError(f"{staging} leads elsewhere; remove it")
+            for left in () if resume else make_private_folder(staging).iterdir():
+                remove(left)
             yield make_private_folder(staging)
             for folder in (*(path for path in staging.rglob("*") if path.is_dir()), staging):
                 sync(folder)

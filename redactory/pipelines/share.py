@@ -332,7 +332,7 @@ def fetch(url: str, to: str | Path, progress: Progress = silent) -> dict[str, An
     digests = read_sums(sums.decode("utf-8", "replace"))
     if seal != f"{digests.get(MANIFEST)}\n".encode():
         raise CheckFailed(f"{store.url}: {SUCCESS} names another manifest than {SUMS}")
-    with new_folder(place) as staging:
+    with new_folder(place, resume=True) as staging:
         for done, (name, digest) in enumerate(sorted(digests.items()), 1):
             _bring(store, name, staging / name, digest)
             progress("fetch", done, len(digests), "files")

@@ -205,19 +205,20 @@ class _Corpus:
         ``BudgetExceeded`` where that has no room, or is not where the model's training was booked.
         """
         from redactory.training.guarantee.budget import Budget
-        from redactory.training.guarantee.spec import ledger_facts
+        from redactory.training.guarantee.spec import ledger_facts, spec_in
         from redactory.training.histogram import Histogram
         from redactory.training.settings import BudgetSettings
 
         model, title = self.run.model(self.model), f"{self.run.root.name}/{self.model}"
         if (record := read_manifest(model).get("budget")) is None:
             return
+        facts = ledger_facts(self.run, model)
         named = {"budget": BudgetSettings.model_validate(record)}
-        budget = Budget.of(ledger_facts(self.run, model).settings.model_copy(update=named))
+        budget, rows = Budget.of(facts.settings.model_copy(update=named)), spec_in(self.run, facts, None).rows
         assert budget is not None
         budget.require_booked(hash_of(read_records(model.ledger)[0].body), title, _NOT_COUNTED)
         identity = f"histogram-{stream.octets('identity', 0, 16).hex()}"
-        budget.reserve(identity, f"{title}/histogram", Histogram(deviation, {}).spending, _NOT_COUNTED)
+        budget.reserve(identity, f"{title}/histogram", Histogram(deviation, {}).spending(rows), _NOT_COUNTED)
 
     def write(
         self, made: SyntheticFolder, card: Mapping[str, Any], rows: int, seed: int | None

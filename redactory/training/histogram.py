@@ -26,10 +26,11 @@ LENGTHS = (3, 6, 12, 24, 48)
 class Histogram:
     """``counts`` {label: a number for each bin of lengths}, each with noise of standard ``deviation``.
 
-    Formal guarantees: a point that the model learns stands in one cell at most, so that one exchanged moves
-    the counts by √2 (L2), one that is there or not by 1.  Accounted as :attr:`spending`, a Gaussian whose sum
-    these move by 2 and by 1, which is no less.  A histogram is drawn once for a model, and read again ever
-    after (``docs/guarantees.md``, "Text that a model wrote").
+    Formal guarantees: a row that the model learns stands in one cell at most, so that one exchanged moves the
+    counts by √2 (L2), one that is there or not by 1.  Accounted as :meth:`spending`, a Gaussian whose sum
+    these move by 2 and by 1 a row, which is no less; a point moves as many rows as in the training's steps.
+    A histogram is drawn once for a model, and read again ever after (``docs/guarantees.md``, "Text that a
+    model wrote").
     """
 
     deviation: float
@@ -67,10 +68,9 @@ class Histogram:
         """What is sealed of it: all of it is released."""
         return {"deviation": self.deviation, "counts": dict(self.counts)}
 
-    @property
-    def spending(self) -> Spending:
-        """What it costs."""
-        return Spending(mechanism_of(self.deviation), 1)
+    def spending(self, rows: int) -> Spending:
+        """What it costs a point that moves so many ``rows`` of what is counted."""
+        return Spending(mechanism_of(self.deviation), 1, rows)
 
     def quotas(self, rows: int) -> dict[str, list[int]]:
         """How many of ``rows`` are to have each label and length; what noise made negative counts as 0."""

@@ -164,6 +164,28 @@ def test_a_histogram_is_drawn_once_and_booked(made: Any, tmp_path: Path) -> None
     assert redactory.guarantee(run, ["dpsgd"])["epsilon"] == again["epsilon"]
 
 
+def test_two_copies_of_a_run_draw_different_noise_from_the_operating_system(
+    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing of the run, its name or what is asked decides the noise; the system's entropy alone does."""
+
+    def drawn(name: str) -> dict[str, Any]:
+        copy = RunFolder(shutil.copytree(made[0], tmp_path / name / "run"))
+        shutil.rmtree(copy.model("dpsgd").result("histogram").root)
+        out = tmp_path / name / "out"
+        redactory.synthesize(
+            copy.root, "dpsgd", rows=1, out=out, labels=CLASSES, histogram=DEVIATION, tokens=1, seed=1
+        )
+        counts: dict[str, Any] = read_manifest(SyntheticFolder(out))["histogram"]["counts"]
+        return counts
+
+    first, second = drawn("first"), drawn("second")
+    pairs = [pair for name in CLASSES for pair in zip(first[name], second[name], strict=True)]
+    assert all(one != other for one, other in pairs)
+    monkeypatch.setattr("secrets.token_bytes", bytes)  # zeros: the only source there is
+    assert drawn("third") == drawn("fourth") != first
+
+
 def spent_of(config: dict[str, Any]) -> list[str]:
     return [row["training"] for row in redactory.budget(config)["trainings"]]
 
@@ -237,12 +259,43 @@ def test_the_figure_is_that_of_two_gaussians_by_both_accountants(made: Any) -> N
     _run, _, told = made
     shift = math.hypot(2.0 / TRAINING["noise_multiplier"], 2.0 / DEVIATION)
     assert told["epsilon"] == pytest.approx(gaussian_epsilon(shift, 1e-5), rel=1e-3)
-    spent = (Histogram(DEVIATION, {}).spending,)
+    spent = (Histogram(DEVIATION, {}).spending(1),)
     found = one_exchanged(spent, 1e-5, Relation.SUBSTITUTION, "a histogram")
     assert found.second is not None
     assert found.value is not None
     assert found.second.lower <= found.value <= found.second.upper
     assert found.value == pytest.approx(gaussian_epsilon(2.0 / DEVIATION, 1e-5), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    "cut_off_in", ["write_part", "synthetic_card", "write_manifest", "succeed", "open_to_read"]
+)
+def test_what_a_killed_attempt_left_is_in_no_corpus(
+    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut_off_in: str
+) -> None:
+    run, _, _ = made
+    asked: dict[str, Any] = {"out": tmp_path / "out", "labels": CLASSES, "tokens": 2, "seed": 1}
+
+    class Killed(BaseException):
+        pass
+
+    def kill(*_: Any, **__: Any) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(f"redactory.pipelines.synthesize.{cut_off_in}", kill)
+        if cut_off_in != "write_part":
+            patch.setattr("redactory.pipelines.synthesize._PART_ROWS", 2)  # more parts than the next one has
+        with pytest.raises(Killed):
+            redactory.synthesize(run, "dpsgd", rows=6, **asked)
+    staging = tmp_path / ".out.unfinished" / "content"
+    assert staging.is_dir()
+    (staging / "public" / "part-00009.parquet").write_bytes(b"torn")
+    (staging / ".tmp-1-README.md").write_bytes(b"torn")
+    redactory.synthesize(run, "dpsgd", rows=2, **asked)
+    assert failed(tmp_path / "out") == set()
+    assert len(rows_of(SyntheticFolder(tmp_path / "out"))) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 row = st.tuples(st.text(st.sampled_from("a "), max_size=60), st.sampled_from(["a", "b", "other", None]))
@@ -258,7 +311,7 @@ def test_one_exchanged_point_moves_a_histogram_by_no_more_than_accounted(
         found = Histogram.drawn([*rows, *more], ("a", "b"), 1.0, RandomStream.from_seed(1))
         return np.array(list(found.counts.values()))
 
-    spending = Histogram(1.0, {}).spending.mechanism
+    spending = Histogram(1.0, {}).spending(1).mechanism
     assert np.linalg.norm(counts(one) - counts(other)) <= math.sqrt(2) + 1e-5
     assert math.sqrt(2) <= spending.sensitivity(Relation.SUBSTITUTION)
     assert np.linalg.norm(counts(one) - counts()) <= spending.sensitivity(Relation.ADD_OR_REMOVE) + 1e-5

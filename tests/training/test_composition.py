@@ -14,8 +14,10 @@ from typer.testing import CliRunner
 import redactory
 from redactory.flows.cli import app
 from redactory.flows.show import print_page
+from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError
 from redactory.foundation.records import RecordLog, read_records
+from redactory.pipelines.models import seal_result
 from redactory.redaction import read_manifest
 from redactory.redaction.folder import RunFolder
 from redactory.training import RecallMeasurement, train_model
@@ -23,6 +25,7 @@ from redactory.training.accounting import Spending, epsilon_of
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.budget import Budget, BudgetExceeded
 from redactory.training.guarantee.compose import composed_card
+from redactory.training.histogram import KEPT, Histogram
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.settings import TRAINERS, BudgetSettings
 from tests.training.conftest import small, write_run
@@ -120,6 +123,31 @@ def test_a_dropped_row_of_an_index_is_accounted_as_an_exchange(tmp_path: Path) -
     card = composed_card([(run, "crt-drop") for run in runs])
     rows = tuple(Spending(own().mechanism, 8, number) for number in (1, 2))
     assert card["epsilon"] == pytest.approx(epsilon_of(rows, 1e-5, Relation.SUBSTITUTION))
+
+
+def with_histogram(run: RunFolder, deviation: float) -> RunFolder:
+    model = run.model("crt")
+    body = {"format": "redactory-evaluation/1", "evaluation": KEPT, "parent": file_sha256(model.manifest)}
+    seal_result(model.result(KEPT), Histogram(deviation, {"a": [1.0]}).to_json(), body)
+    return run
+
+
+def test_a_histogram_costs_every_row_that_one_point_moves(tmp_path: Path) -> None:
+    """Folded duplicates, and runs of one index: of the counts as of the steps."""
+    deviation = 20.0
+    runs = [
+        with_histogram(_of_an_index(tmp_path, name, names), deviation)
+        for name, names in (("a", []), ("b", ["a"]))
+    ]
+    gaussian = Histogram(deviation, {}).spending(1).mechanism
+    rows = [Spending(own().mechanism, 8, number) for number in (1, 2)]
+    counts = [Spending(gaussian, 1, number) for number in (1, 2)]
+    card = composed_card([(run, "crt") for run in runs])
+    assert card["epsilon"] == pytest.approx(epsilon_of((*rows, *counts), 1e-5, Relation.SUBSTITUTION))
+    folded = write_run(tmp_path / "folded", policies=POLICIES, dedup={"rule": "S2", "group_size": 2})
+    train_model(folded, unseeded())
+    card = composed_card([(with_histogram(folded, deviation), "crt")])
+    assert card["epsilon"] == pytest.approx(epsilon_of((rows[1], counts[1]), 1e-5, Relation.SUBSTITUTION))
 
 
 def test_what_points_of_several_runs_move_is_what_is_counted() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from dp_accounting import NeighboringRelation, dp_event
 from dp_accounting.pld import PLDAccountant
 from jsonschema import Draft202012Validator
+from scipy import special
 
 import redactory
 from redactory.foundation.errors import GuaranteeError
@@ -28,6 +30,8 @@ from redactory.training.data import public_occurrences, public_texts
 from redactory.training.guarantee.budget import Budget
 from redactory.training.guarantee.card import guarantee_card, guarantee_page
 from redactory.training.guarantee.compose import composed_card
+from redactory.training.guarantee.figures import Figures, one_removed, with_public
+from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.ldp.encoder import SentenceEncoder
 from redactory.training.mechanism import PoissonGaussian, Relation, mechanism_from_json
 from redactory.training.settings import BudgetSettings
@@ -241,3 +245,74 @@ def test_each_selection_is_composed_once_and_booked_once(run: RunFolder, tmp_pat
     train_model(by_policy, unseeded())
     with pytest.raises(GuaranteeError, match="ways to decide what is public"):
         composed_card([(run, "crt"), (by_policy, "crt")])
+
+
+@pytest.mark.parametrize("texts", [1, 4])
+@pytest.mark.parametrize(
+    ("unit", "moved", "alone"),  # in L2, by k texts; and how many of them nobody else gives
+    [("points", lambda k: math.sqrt(2), lambda k: 1), ("users", math.sqrt, lambda k: k)],
+)
+def test_a_budget_books_a_selection_as_it_moves_the_budget_s_unit(
+    tmp_path: Path, texts: int, unit: str, moved: Any, alone: Any
+) -> None:
+    selection = Selection(8.0, 48, texts, "one")
+    budget = Budget(BudgetSettings(path=tmp_path / "spent", epsilon=50.0), unit, unit == "users")
+    budget.reserve_selection(selection, "run")
+    d = 1.0 - special.ndtr((48 - 0.5 - 1.0) / 8.0) ** alone(texts)
+    due = gaussian_epsilon(moved(texts) / 8.0, 1e-5 - d) - math.log1p(-d)
+    assert budget.summary()["spent"] == pytest.approx(due, abs=2e-4)
+
+
+@pytest.mark.parametrize("unit", ["points", "users"])
+@pytest.mark.parametrize("times", [1, 2, 5])
+def test_delta_at_the_epsilon_of_several_selections_is_no_more_than_asked_for(unit: str, times: int) -> None:
+    """Each threshold may fail: of n selections delta has n such chances, not one."""
+    texts, deviation, threshold, delta = 3, 5.0, 22, 1e-3
+    own = Selection(deviation, threshold, texts)
+    one, relation = own.of_point(), Relation.SUBSTITUTION
+    shift, alone = math.sqrt(2) / deviation, 1
+    if unit == "users":
+        one, shift, alone = own.of_user(), math.sqrt(texts) / deviation, texts
+    d = 1.0 - float(special.ndtr((threshold - 1.5) / deviation)) ** alone
+    assert 0.02 * delta < d < 0.15 * delta  # one chance more or less can be told
+
+    def delta_at(epsilon: float, loss: float, mu: float) -> float:
+        inner, mu = epsilon + times * math.log1p(-loss), mu * math.sqrt(times)
+        gauss = special.ndtr(mu / 2 - inner / mu) - math.exp(inner) * special.ndtr(-mu / 2 - inner / mu)
+        return float(gauss) + times * loss
+
+    found = one_exchanged if unit == "points" else one_removed
+    arguments: tuple[Any, ...] = (relation, "test") if unit == "points" else ("test",)
+    value = found((one,) * times, delta, *arguments).value
+    assert value is not None
+    assert 0.995 * delta <= delta_at(value, d, shift) <= delta * (1 + 1e-9)
+    # the same of a user exchanged in each, by the selection's own word
+    every = 1.0 - special.ndtr((threshold - 1.5) / deviation) ** texts
+    own_word = delta_at(own.epsilon(delta, times), every, math.sqrt(2 * texts) / deviation)
+    assert 0.999 * delta <= own_word <= delta * (1 + 1e-9)
+
+
+def test_several_counted_runs_compose_to_what_all_their_events_cost(tmp_path: Path) -> None:
+    runs = [counted_run(tmp_path, name) for name in ("monday", "tuesday")]
+    for made in runs:
+        train_model(made, unseeded())
+    training = Spending(PoissonGaussian(0.25, 1.0, 1.0, 256.0), 8)
+    both = composed_card([(made, "crt") for made in runs])
+    due = (training, OWN.of_point()) * 2
+    assert both["epsilon"] == pytest.approx(one_exchanged(due, 1e-5, Relation.SUBSTITUTION, "test").value)
+    assert sum(one["event"]["class"] == "CountedTextsEvent" for one in both["event"]["events"]) == 2
+
+
+@pytest.mark.parametrize("names", [("a",), ("a", "a"), ("a", "b"), ("a", "b", "b", "c")])
+def test_users_have_every_selection_once_and_every_training(tmp_path: Path, names: tuple[str, ...]) -> None:
+    settings = unit_training(
+        write_public(tmp_path / "donated.jsonl"), seed=None, noise_multiplier=6.0, units={"protect": "users"}
+    )
+    specs = [
+        TrainingSpec.of(settings, None, 4, selection=replace(OWN, id=name), seeded=False) for name in names
+    ]
+    found = Figures({"epsilon_sound": 1.0})
+    with_public(found, specs, 1e-5)
+    assert specs[0].spending is not None
+    due = (*(one.spending for one in specs if one.spending), *(OWN.of_user(),) * len(set(names)))
+    assert found.values["epsilon_with_public"] == one_removed(due, 1e-5, "test").value

@@ -148,16 +148,20 @@ def _of_points(members: Sequence[_Member], delta: float, refusals: str) -> dict[
     rates, first = _joined_rates(members), members[0].spec
     counted = any(member.spec.beside for member in members)
     across = [_moved_by_others(member, members) for member in members]
-    trained = ((member.spec.spending, moved) for member, moved in zip(members, across, strict=True))
+    trained = [(member.spec.spending, moved) for member, moved in zip(members, across, strict=True)]
     # what was counted for a model, to write text by, is released beside it
-    histograms = [Histogram.of_model(member.run, member.name) for member in members]
+    histograms = [
+        histogram.spending(member.spec.rows + moved)
+        for member, moved in zip(members, across, strict=True)
+        if (histogram := Histogram.of_model(member.run, member.name)) is not None
+    ]
     # two models of one run share its selection
     beside = {m.spec.selection.id: m.spec.beside for m in members if m.spec.selection is not None}
     claim = Claim(
         spent=(
             *(replace(one, rows=one.rows + moved) for one, moved in trained if one is not None),
             *chain.from_iterable(beside.values()),
-            *(one.spending for one in histograms if one is not None),
+            *histograms,
         ),
         delta=delta,
         group_sizes=tuple(sorted({size for m in members for size in m.facts.settings.group_sizes})),

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import optimize, stats
 
 from redactory.foundation.errors import GuaranteeError
 from redactory.foundation.intervals import upper_bound
 from redactory.training.accounting import Spending, calibrate_noise, epsilon, group_epsilon_of
+from redactory.training.accounting.bounds import (
+    Curve,
+    chain,
+    gaussian_delta,
+    gaussian_epsilon,
+    revealed,
+)
+from redactory.training.accounting.pairs import Mixture
 from redactory.training.accounting.published import amplified, crt_bayesian, crt_group, renyi_epsilon
 from redactory.training.guarantee.spec import MissRates, bayesian_epsilon
 from redactory.training.mechanism import (
@@ -201,3 +210,42 @@ def test_an_unknown_mechanism_is_refused(change: dict[str, object]) -> None:
         assert mechanism_from_json(one.to_json()) == one
         with pytest.raises(GuaranteeError):
             mechanism_from_json({**one.to_json(), **change})
+
+
+@pytest.mark.parametrize("delta", [1e-3, 1e-6])
+@pytest.mark.parametrize(
+    ("sizes", "deviation", "steps"),
+    [((1, 2), 1 / 30, 1), ((0, 1, 3), 0.2, 3), ((0, 1, 1100), 100.0, 3), ((1, 5, 7), 1.0, 2)],
+)
+def test_delta_at_a_revealed_epsilon_is_no_more_than_asked_for(
+    sizes: tuple[int, ...], deviation: float, steps: int, delta: float
+) -> None:
+    """Counted out, the rarest shift too, which is cut from the law and must be paid for."""
+    rare = 0.9e-4 * delta / steps
+    weights = [(1.0 - rare) / (len(sizes) - 1)] * (len(sizes) - 1) + [rare]
+    found = revealed(Mixture(tuple(map(float, sizes)), tuple(weights)), deviation, steps, delta)
+
+    def delta_at(epsilon: float) -> float:
+        total = 0.0
+        for drawn in itertools.product(range(len(sizes)), repeat=steps):
+            mu = math.sqrt(sum(sizes[one] ** 2 for one in drawn)) / deviation
+            chance = math.prod(weights[one] for one in drawn)
+            total += chance * float(gaussian_delta(epsilon, np.array([mu]))[0])
+        return total
+
+    assert delta_at(found) <= delta * (1 + 1e-9)
+    assert found == 0.0 or delta_at(found * 0.999 - 1e-3) > delta
+
+
+@given(st.floats(0.1, 3.0), st.floats(0.1, 3.0), st.sampled_from([1e-3, 1e-6]))
+@settings(max_examples=20, deadline=None)
+def test_a_chain_covers_both_orders(first: float, second: float, delta: float) -> None:
+    one, other = (lambda at, mu=mu: gaussian_epsilon(mu, at) for mu in (first, second))
+
+    def one_way(a: Curve, b: Curve) -> float:
+        shares = ((a(share * delta), share) for share in (0.2, 0.5, 0.8))
+        return min(first + b((1 - share) * delta * math.exp(-first)) for first, share in shares)
+
+    due = max(one_way(one, other), one_way(other, one))
+    assert chain(one, other, delta) == chain(other, one, delta) == pytest.approx(due)
+    assert due >= gaussian_epsilon(first + second, delta)
