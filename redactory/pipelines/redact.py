@@ -146,9 +146,9 @@ class _Copy:
         """Every file; the output appears under its name when all of it is there."""
         fields = [self._fields(source) for source in sources]
         made = {"policy": self.hash, "settings": hash_of(_portable(self.settings))}
-        written = self.redaction.model_dump(mode="json")
+        how = self.redaction.model_dump(mode="json")
         with (
-            unfinished(out, sources, made, written) as work,
+            unfinished(out, sources, made, how) as work,
             _finder(self.settings, workers) as find,
         ):
             if (done := work.finished(out)) is not None:
