@@ -133,10 +133,14 @@ def require_apart(given: str, out: str) -> None:
     if not place.absolute().parent.is_dir():
         raise ConfigurationError(f"--out: the folder {place.parent} is not there: make it first")
     if not os.access(place.absolute().parent, os.W_OK | os.X_OK):
-        raise ConfigurationError(
-            f"--out: nothing can be written in the folder {place.parent}: it is closed to this user, or its "
-            "file system is mounted read-only; give another place"
-        )
+        raise _closed(place.parent)
+
+
+def _closed(folder: Path) -> ConfigurationError:
+    return ConfigurationError(
+        f"--out: nothing can be written in the folder {folder}: it is closed to this user, or its file "
+        "system is mounted read-only; give another place"
+    )
 
 
 def require_named_as_written(out: str, sources: Sequence[Source], inside: bool) -> None:
@@ -297,7 +301,10 @@ def unfinished(
         return
     work, of = _work_of(out), hash_of([dict(made), written, *([one.url, one.size()] for one in sources)])
     _require_ours(work)
-    make_private_folder(work)
+    try:
+        make_private_folder(work)
+    except PermissionError:
+        raise _closed(work.parent) from None
     with only_one(work / _LOCK, out):
         left = Unfinished(work, of)
         if left.finished(out) is None:

@@ -156,9 +156,9 @@ class _Copy:
             with self._damage_left_out(source, inside):
                 fields.append((source, self._fields(source)))
         made = {"policy": self.hash, "settings": hash_of(_portable(self.settings))}
-        redaction = self.redaction.model_dump(mode="json")
+        how = self.redaction.model_dump(mode="json")
         with (
-            unfinished(out, sources, made, redaction) as work,
+            unfinished(out, sources, made, how) as work,
             _finder(self.settings, workers) as find,
         ):
             if (done := work.finished(out)) is not None:

@@ -66,7 +66,7 @@ def wordless(what: str, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs)
     def say(error: BaseException) -> str:
         last = traceback.extract_tb(error.__traceback__, limit=-1)
         place = f" at {Path(last[0].filename).name}:{last[0].lineno}" if last else ""
-        return f"{_what(error, None, place)} while {what}"
+        return _what(error, None, f"{place} while {what}")
 
     return _without_frames(say, work, *args, **kwargs)
 

@@ -104,7 +104,7 @@ def test_a_removal_that_is_cut_short_is_a_removal(tmp_path: Path, monkeypatch: p
     index = index_in(tmp_path)
     index.promote(sealed(index, "a"))
 
-    def fail(_folder: Path) -> None:
+    def fail(_folder: Path, **_: Any) -> None:
         raise OSError(5, "Input/output error")
 
     with monkeypatch.context() as patch:

@@ -106,6 +106,15 @@ def test_what_killed_processes_left_is_removed_and_nothing_else(tmp_path: Path) 
     remove_leftovers(tmp_path)
     assert {p.name for p in tmp_path.iterdir()} == {*kept}
     remove_leftovers(tmp_path / "absent")
+    (tmp_path / "deep" / ".tmp-8-folder").mkdir(parents=True)
+    deep = ("deep/.tmp-7-train-a.key", "deep/.tmp-7-other", "deep/.tmp-8-folder/x", ".tmp-9-train-b")
+    for name in deep:
+        (tmp_path / name).touch()
+    remove_leftovers(tmp_path, but="train-*")
+    assert all((tmp_path / name).exists() for name in deep)
+    remove_leftovers(tmp_path, but="train-*", deep=True)
+    assert {p.name for p in (tmp_path / "deep").iterdir()} == {".tmp-7-train-a.key"}
+    assert (tmp_path / ".tmp-9-train-b").exists()
 
 
 def test_a_link_that_was_left_goes_and_what_it_leads_to_stays(tmp_path: Path) -> None:

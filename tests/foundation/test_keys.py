@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tempfile
+import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from hypothesis import strategies as st
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import (
     DigestKey,
+    forms_of,
     load_digest_key,
     load_encryption_key,
     load_signing_key,
@@ -243,3 +245,12 @@ def test_a_key_file_of_somebody_else_is_read_in_silence(
     monkeypatch.setenv("REDACTORY_KEY_FILE", str(key))
     assert load_digest_key().secret == b"k" * 40
     assert not caplog.records
+
+
+@given(st.text(st.sampled_from("eé\u0301İ\u0307ﬁa\u1100\u1161가Å\u212b"), max_size=6))
+def test_a_user_is_known_in_each_form_that_unicode_has(user: str) -> None:
+    forms = forms_of(user)
+    assert forms[0] == unicodedata.normalize("NFC", user)
+    assert set(forms) == {forms[0], unicodedata.normalize("NFD", user), user}
+    assert len(set(forms)) == len(forms)
+    assert {forms_of(form)[0] for form in forms} == {forms[0]}

@@ -315,7 +315,7 @@ def test_a_run_at_work_or_half_written_is_left_alone(run: Path) -> None:
         result = redactory.takedown([run], user_ids=["u"])
     assert "is being written by" in result["problems"][0]["problem"]
     (run / "_SUCCESS").unlink()
-    assert "not a finished folder" in redactory.takedown([run], user_ids=["u"])["problems"][0]["problem"]
+    assert "is not finished: go on" in redactory.takedown([run], user_ids=["u"])["problems"][0]["problem"]
     plan = RunFolder(run).reissue.plan
     plan.parent.mkdir()
     plan.write_text("{}")

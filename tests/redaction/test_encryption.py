@@ -346,6 +346,19 @@ def test_each_purpose_has_a_subkey_of_its_own_by_rfc_5869(secret: bytes, purpose
     assert encryption.derived(secret, purpose) == expected
 
 
+@pytest.mark.parametrize("size", [0, 1, 32, 700])
+def test_what_is_destroyed_was_written_over_before_its_name_went(tmp_path: Path, size: int) -> None:
+    path, content = tmp_path / "key", bytes(range(1, 256)) * 3
+    path.write_bytes(content[:size])
+    with path.open("rb") as still_open:
+        encryption.destroy(path)
+        left = still_open.read()
+    assert not path.exists()
+    assert len(left) == max(1, size)
+    assert not any(content[n : n + 4] in left for n in range(size - 4))
+    assert size < 2 or left != content[:size]
+
+
 # ------------------------------------------------------------------------------------- nonces
 
 _NONCE = 12

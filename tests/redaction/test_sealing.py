@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import read_json
 from redactory.foundation.keys import new_key, read_public_key
 from redactory.redaction import (
@@ -32,7 +32,7 @@ from redactory.redaction import (
     write_part,
 )
 from redactory.redaction.folder import Inside
-from redactory.redaction.sealing import check_signature, fingerprint
+from redactory.redaction.sealing import check_signature, fingerprint, releases
 from redactory.redaction.shards import PUBLIC
 
 VARIABLE = "REDACTORY_SIGNING_KEY_FILE"
@@ -302,3 +302,40 @@ def test_no_two_places_meet_and_none_lies_outside_or_in_a_data_folder(folder: Se
 def test_part_names_sort_as_partitions_do(partitions: set[int]) -> None:
     ordered = sorted(partitions)
     assert sorted(part_name(n) for n in ordered) == [part_name(n) for n in ordered]
+
+
+# Earlier releases.
+
+
+def _reissued(root: Path, count: int) -> RunFolder:
+    """A run in its release number ``count``, with those before it kept."""
+    run = RunFolder(root)
+    root.mkdir()
+    digest = None
+    for number in range(1, count + 1):
+        if digest is not None:
+            kept = run.release(number - 1)
+            kept.root.mkdir(parents=True)
+            shutil.copy(run.manifest, kept.manifest)
+        more = {} if digest is None else {"release": number, "supersedes": digest}
+        digest = seal(run, {**BODY, **more}, [])
+    return run
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("harm", ["a flipped byte", "gone", "another release", "cut off"])
+def test_each_release_is_the_one_that_the_next_names(tmp_path: Path, number: int, harm: str) -> None:
+    run = _reissued(tmp_path / "run", 4)
+    assert [release.number for release in releases(run)] == [1, 2, 3, 4]
+    kept = run.release(number).manifest
+    data = kept.read_bytes()
+    if harm == "gone":
+        kept.unlink()
+    elif harm == "another release":
+        shutil.copy(run.release(number % 3 + 1).manifest, kept)
+    else:
+        kept.write_bytes(data[:-1] if harm == "cut off" else data.replace(b"3", b"4", 1))
+    with pytest.raises(
+        CheckFailed, match=f"releases/{number}/manifest.json is not what release {number + 1} names"
+    ):
+        releases(run)

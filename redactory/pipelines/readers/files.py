@@ -105,7 +105,7 @@ class Source:
     ) -> Iterator[BinaryIO]:
         """The file's bytes, decompressed by its ending, or a ``part`` of a file that is not compressed.
 
-        ``DamagedFile`` if it is broken, cut off or refused, or expands to more than ``expansion`` times its size.
+        ``DamagedFile`` if it is broken, cut off or refused, or expands over ``expansion`` times its size.
         """
         if self.refused is not None:
             error = DamagedFile(f"{self.name} {_REFUSED[self.refused]}")
