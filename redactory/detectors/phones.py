@@ -119,6 +119,9 @@ def _classes() -> Any:
         def _extract_match(self, candidate: str, offset: int) -> Any:
             if self._plan.cannot_be_in(_digits(candidate)):
                 return None
+            abroad = candidate[:1] in "+＋" and _is_none_abroad(candidate, whole=False)
+            if abroad and self._plan.cannot_be_in(_digits(candidate[1:])):
+                return None
             return super()._extract_match(candidate, offset)
 
         def _parse_and_verify(self, candidate: str, offset: int) -> Any:
@@ -175,8 +178,12 @@ class _Plan(NamedTuple):
         return len(digits) < FEWEST or not (self.abroad.search(digits) or self.form.search(digits))
 
 
-def _is_none_abroad(candidate: str) -> bool:
-    """Whether ``candidate`` begins with a plus sign and its country has no such number; False if unsure."""
+@functools.lru_cache(maxsize=1024)
+def _is_none_abroad(candidate: str, whole: bool = True) -> bool:
+    """Whether ``candidate`` begins with a plus sign and its country has no such number; False if unsure.
+
+    Not as a ``whole``, or not even as what it begins with.
+    """
     from phonenumbers import COUNTRY_CODE_TO_REGION_CODE
 
     if candidate[:1] not in "+＋" or _EXTENSION.search(candidate) or _OPEN.search(candidate, 1):
@@ -189,7 +196,8 @@ def _is_none_abroad(candidate: str) -> bool:
     # a code of no country may be read without its plus sign, and one of no place has no plan
     if code is None or COUNTRY_CODE_TO_REGION_CODE[code][0] == "001":
         return False
-    return not _plan(COUNTRY_CODE_TO_REGION_CODE[code][0]).whole.fullmatch(digits)
+    form = _plan(COUNTRY_CODE_TO_REGION_CODE[code][0]).whole
+    return not (form.fullmatch(digits) if whole else form.match(digits))
 
 
 _ANY = _Plan(re.compile(""), re.compile(r"\d*"), re.compile(""))
