@@ -10,9 +10,10 @@ import functools
 import itertools
 import logging
 import operator
+import re
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -170,7 +171,7 @@ class _Patterns:
             gate = gates.get(pattern.name, Gate())
             look = None if gate.form is None else gate.form.search
             expression = words_looked_up(pattern.regex)
-            matches = regex.compile(expression, flags=recognizer.global_regex_flags or 0).finditer
+            matches = finder_of(expression, recognizer.global_regex_flags or 0)
             forms.append((gate.digits, gate.group, gate.shapes, look, matches, pattern.score))
         # by the number of digits of a text: those that may match it
         self.forms = [tuple(form[1:] for form in forms if form[0] <= digits) for digits in range(MANY + 1)]
@@ -251,6 +252,35 @@ def words_looked_up(expression: str) -> str:
     return str(_MANY_WORDS.sub(looked_up, expression))
 
 
+_HOST = r"(?i)((www\d{0,3}[.])?[a-z0-9.\-]{1,253}"
+_REACH = 262
+"""Code points, at most, from where a link without a scheme begins to the full stop before its domain."""
+
+
+def finder_of(expression: str, flags: int) -> Callable[..., Iterator[regex.Match[str]]]:
+    """``finditer`` of ``expression``; that of a link without a scheme begins near a domain and nowhere else.
+
+    From each place of a long host it would look at all that may follow.
+    """
+    compiled = regex.compile(expression, flags)
+    domain = re.match(re.escape(_HOST) + r"(\[\.\]\(\?=.*?\))\(\?:\(\?:", expression)
+    if domain is None:
+        return compiled.finditer
+    # with a sign of a host before it, a match begins at that sign at the latest: no search is in vain
+    anchor = regex.compile(rf"(?<=[a-z0-9.\-]){domain[1]}", flags | regex.I)
+
+    def find(text: str, timeout: float | None = None) -> Iterator[regex.Match[str]]:
+        reached = 0
+        for stop in anchor.finditer(text, timeout=timeout):
+            if stop.start() > reached:
+                match = compiled.search(text, max(reached, stop.start() - _REACH), timeout=timeout)
+                if match is not None:
+                    yield match
+                    reached = match.end()
+
+    return find
+
+
 def _tree(words: Iterable[str]) -> str:
     """An expression that matches where one of ``words`` does, each first letter tried once."""
     beyond: dict[str, list[str]] = {}
@@ -311,6 +341,7 @@ class Surroundings:
         self._nlp = nlp
         self._rules = rules
         self._around: dict[int, str] = {}
+        self._present: dict[tuple[str, ...], bool] = {}
 
     def raised(self, score: float, start: int, context: Sequence[str]) -> float:
         """The score of a hit at ``start``, higher if a keyword around it holds one of ``context``.
@@ -320,8 +351,11 @@ class Surroundings:
         rules = self._rules
         if score >= rules.MAX_SCORE:
             return score
-        # other scripts may have letters whose small form depends on the word's end
-        if not any(term in self._lowered or not term.isascii() for term in context):
+        terms = tuple(context)
+        if terms not in self._present:
+            # other scripts may have letters whose small form depends on the word's end
+            self._present[terms] = any(term in self._lowered or not term.isascii() for term in terms)
+        if not self._present[terms]:
             return score
         around = self.around(start)
         if not any(term in around for term in context):

@@ -119,6 +119,9 @@ def _classes() -> Any:
         def _extract_match(self, candidate: str, offset: int) -> Any:
             if self._plan.cannot_be_in(_digits(candidate)):
                 return None
+            abroad = candidate[:1] in "+＋" and _is_none_abroad(candidate, whole=False)
+            if abroad and self._plan.cannot_be_in(_digits(candidate[1:])):
+                return None
             return super()._extract_match(candidate, offset)
 
         def _parse_and_verify(self, candidate: str, offset: int) -> Any:
@@ -146,7 +149,7 @@ class _Plan(NamedTuple):
         """Whether ``candidate``, less an extension maybe, is no valid number."""
         digits = _digits(candidate)
         if digits is None:
-            return False
+            return _is_none_abroad(candidate)
         if len(digits) < FEWEST:
             return True
         if self.abroad.match(digits):
@@ -173,6 +176,28 @@ class _Plan(NamedTuple):
         if digits is None:
             return False
         return len(digits) < FEWEST or not (self.abroad.search(digits) or self.form.search(digits))
+
+
+@functools.lru_cache(maxsize=1024)
+def _is_none_abroad(candidate: str, whole: bool = True) -> bool:
+    """Whether ``candidate`` begins with a plus sign and its country has no such number; False if unsure.
+
+    Not as a ``whole``, or not even as what it begins with.
+    """
+    from phonenumbers import COUNTRY_CODE_TO_REGION_CODE
+
+    if candidate[:1] not in "+＋" or _EXTENSION.search(candidate) or _OPEN.search(candidate, 1):
+        return False
+    digits = _digits(candidate[1:])
+    if not digits or digits[0] == "0":
+        return False
+    codes = (int(digits[:length]) for length in (1, 2, 3))
+    code = next((code for code in codes if code in COUNTRY_CODE_TO_REGION_CODE), None)
+    # a code of no country may be read without its plus sign, and one of no place has no plan
+    if code is None or COUNTRY_CODE_TO_REGION_CODE[code][0] == "001":
+        return False
+    form = _plan(COUNTRY_CODE_TO_REGION_CODE[code][0]).whole
+    return not (form.fullmatch(digits) if whole else form.match(digits))
 
 
 _ANY = _Plan(re.compile(""), re.compile(r"\d*"), re.compile(""))

@@ -236,6 +236,19 @@ COUNTRY_RECOGNIZERS: Mapping[str, tuple[str, ...]] = {
 """Presidio's recognizers that a language switches on; others of these countries take plain text too."""
 
 
+def _no_address(value: str) -> bool:
+    """Two colons beside few groups of letters, as in "add::Type": in an address one has a digit."""
+    return "::" in value and not re.search(r"\d", value) and len(re.findall("[^:]+", value)) < 4
+
+
+REFUSED: Mapping[str, Callable[[str], bool]] = {
+    "IpRecognizer": _no_address,
+    # "A4", "v2", "B737": behind its announcement a shipped recognizer finds a shorter one
+    "UsLicenseRecognizer": lambda value: len(value) < 6,
+}
+"""Matches of Presidio's recognizers, by class name, that are too short to be what they are taken for."""
+
+
 def names_of(settings: PatternSettings, language: str) -> tuple[str, ...]:
     """Presidio's recognizers that run: those of the settings, and with the default those of the language."""
     if settings.recognizers != DEFAULT_RECOGNIZERS:
@@ -262,12 +275,19 @@ def predefined_recognizers(names: Iterable[str], language: str) -> list[EntityRe
         regions = more_regions(language) if name == "PhoneRecognizer" else ()
         own = {"supported_regions": (*recognizer.DEFAULT_SUPPORTED_REGIONS, *regions)} if regions else {}
         try:
-            made.append(_by_pattern(recognizer(supported_language=language, **own)))
+            one: Any = _by_pattern(recognizer(supported_language=language, **own))
         except Exception as error:
             raise ConfigurationError(
                 f"detect.patterns.recognizers: '{name}' cannot be made here ({_kind(error)})"
             ) from None
+        if name in REFUSED:
+            one.invalidate_result = _either(REFUSED[name], one.invalidate_result)
+        made.append(one)
     return made
+
+
+def _either(refuses: Callable[[str], bool], invalid: Callable[[str], bool | None]) -> Callable[[str], bool]:
+    return lambda value: refuses(value) or bool(invalid(value))
 
 
 def custom_recognizer(settings: CustomRecognizer, language: str) -> EntityRecognizer:

@@ -89,7 +89,7 @@ def test_the_hits_are_those_of_presidios_analyzer_on_any_text(
     ("name", "wrong", "text"),
     [
         ("EmailRecognizer", Trigger(1, shapes=("@",)), "write to me@example.com"),
-        ("IpRecognizer", Trigger(1), "connect to fe::ab please"),
+        ("IpRecognizer", Trigger(1), "connect to fe:ad:be::ab please"),
         ("DateRecognizer", Trigger(1, shapes=("9-9",)), "it is 05/99"),
         ("UsLicenseRecognizer", Trigger(1, words=frozenset({"licence"})), "it is H12345678"),
     ],

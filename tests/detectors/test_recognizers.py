@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import regex
 from hypothesis import given
 from hypothesis import strategies as st
-from presidio_analyzer.predefined_recognizers import UrlRecognizer
+from phonenumbers import phonenumbermatcher
+from presidio_analyzer.predefined_recognizers import PhoneRecognizer, UrlRecognizer
 
 from redactory.detectors import DetectSettings, StrictPolicy
 from redactory.detectors.detector import WINDOW
-from redactory.detectors.patterns import PatternEngine, words_looked_up
+from redactory.detectors.patterns import PatternEngine, finder_of, words_looked_up
+from redactory.detectors.phones import phone_places
 from redactory.detectors.recognizers import SCORES, Pieces, Shipped, predefined_recognizers, shipped
 from redactory.detectors.settings import DEFAULT_RECOGNIZERS, PatternSettings
 from redactory.detectors.triggers import words_of
@@ -88,7 +91,8 @@ def test_every_expression_takes_linear_time(one: Shipped) -> None:
         # two long runs of white space would cost the square of one
         assert r"\s*" not in form.expression and r"\s+" not in form.expression  # noqa: PT018
         expression = regex.compile(form.expression)
-        for word, filler in itertools.product(sorted(form.needs.words)[:1] or [""], FILLERS):
+        word = min(form.needs.words, default="")
+        for filler in (*FILLERS, f"{word} ", f"{word} 1 "):
             text = f"{word} {filler * LENGTH}"[:LENGTH]
             try:
                 for _ in expression.finditer(text, timeout=PATIENCE):
@@ -109,10 +113,10 @@ def test_no_expression_of_presidios_is_slow_in_a_window() -> None:
     """Links tried 675 domains behind each full stop, again from each place: 2 to 4 s a window."""
     for recognizer in predefined_recognizers(DEFAULT_RECOGNIZERS, "en"):
         for pattern in getattr(recognizer, "patterns", ()):
-            expression = regex.compile(words_looked_up(pattern.regex), regex.I | regex.M | regex.S)
+            find = finder_of(words_looked_up(pattern.regex), regex.I | regex.M | regex.S)
             for filler in (*FILLERS, *HOSTS):
                 try:
-                    list(expression.finditer((filler * WINDOW)[:WINDOW], timeout=PATIENCE / 4))
+                    list(find((filler * WINDOW)[:WINDOW], timeout=PATIENCE / 4))
                 except TimeoutError:
                     pytest.fail(f"{recognizer.name}, {pattern.name} does not end on {filler!r}")
 
@@ -126,8 +130,60 @@ PIECES_OF_LINKS = (
 @given(st.lists(st.sampled_from(PIECES_OF_LINKS), max_size=12).map("".join))
 def test_domains_that_are_looked_up_match_what_they_did(text: str) -> None:
     for pattern in UrlRecognizer.PATTERNS:
-        written, looked_up = (regex.compile(e) for e in (pattern.regex, words_looked_up(pattern.regex)))
-        assert [m.span() for m in looked_up.finditer(text)] == [m.span() for m in written.finditer(text)]
+        found = finder_of(words_looked_up(pattern.regex), regex.I)(text)
+        assert [m.span() for m in found] == [m.span() for m in regex.finditer(pattern.regex, text, regex.I)]
+
+
+class Counted:
+    """A compiled expression whose searches are counted."""
+
+    searches = 0
+
+    def __init__(self, expression: str, flags: int = 0) -> None:
+        self._compiled = regex.compile(expression, flags)
+        self.finditer = self._compiled.finditer
+
+    def search(self, *args: Any, **kwargs: Any) -> Any:
+        Counted.searches += 1
+        return self._compiled.search(*args, **kwargs)
+
+
+@pytest.mark.parametrize(("filler", "links"), [("www.a.", 0), ("www.", 0), (" .com", 0), ("www.a.com ", 400)])
+def test_a_link_is_searched_for_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, filler: str, links: int
+) -> None:
+    """Each place of a long host was tried, with all that could follow: 3 s for 100,000 characters."""
+    (written,) = (p.regex for p in UrlRecognizer.PATTERNS if p.name == "Non schema URL")
+    looked_up = words_looked_up(written)
+    monkeypatch.setattr(Counted, "searches", 0)
+    monkeypatch.setattr("redactory.detectors.patterns.regex", SimpleNamespace(compile=Counted, I=regex.I))
+    find = finder_of(looked_up, regex.I)
+    assert len(list(find((filler * WINDOW)[:WINDOW]))) == Counted.searches == links
+
+
+def test_a_number_that_no_country_has_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each was parsed for each of nine regions, and so was each part of it."""
+    parsed: list[str] = []
+    real = phonenumbermatcher.parse
+
+    def parse(number: str, *args: Any, **kwargs: Any) -> Any:
+        parsed.append(number)
+        return real(number, *args, **kwargs)
+
+    monkeypatch.setattr(phonenumbermatcher, "parse", parse)
+    regions = PhoneRecognizer.DEFAULT_SUPPORTED_REGIONS
+    for filler in ("+1 555 ", "+44 20 ", "+49 1 ", "jan 1 "):
+        assert phone_places((filler * WINDOW)[:WINDOW], regions, 1) == set()
+    assert parsed == []
+    assert phone_places("+1 212 555 0187", regions, 1) == {(0, 15)}
+    assert parsed
+
+
+def test_whether_context_words_occur_is_asked_once_a_text(engine: PatternEngine) -> None:
+    around = engine._context.of("jan 1 " * 600)
+    for start in range(0, 3_000, 6):
+        assert around.raised(0.4, start, ("date", "birth")) == 0.4
+    assert len(around._present) == 1
 
 
 def test_names_are_their_own_scores_lie_between_0_and_1_and_hits_are_masked() -> None:
