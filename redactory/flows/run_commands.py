@@ -240,7 +240,7 @@ train:
 evaluate: {{test: test.jsonl, canaries: {canaries}, labelled: corpus.jsonl}}
 workers: {workers}
 """
-_COPIES, _EPOCHS, _ANSWERS = 120, 6, 20
+_COPIES, _EPOCHS, _ANSWERS = 120, 4, 20
 """How often each number is planted and all is read, for an unprotected model to know it by heart; answers."""
 
 

@@ -85,8 +85,8 @@ def with_check_digits(kind: str, value: str, draw: random.Random) -> str:
     letters = list(value)
     digits = [int(value[place]) for place in places]
     if kind == "CREDIT_CARD" and len(digits) > 1:
-        for place, digit in enumerate(draw.choice(_FIRST.get(len(digits), ("6",)))):
-            digits[place] = int(digit)
+        first = [int(digit) for digit in draw.choice(_FIRST.get(len(digits), ("6",)))]
+        digits[: len(first)] = first
         doubled = sum(
             sum(divmod(2 * d, 10)) if n % 2 == 0 else d for n, d in enumerate(reversed(digits[:-1]))
         )

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from redactory.detectors import Detection, Span
 from redactory.detectors.rules import RULES
 from redactory.redaction import MASK, PRIVATE, PUBLIC, Fate, mask, merge_intervals, route
-from redactory.redaction.mask import reason_words
+from redactory.redaction.mask import DOCUMENT_REASON, reason_words, together
 
 FIRST_MARKED = 0xE000
 """Marked characters are distinct private-use code points, which no drawn text holds."""
@@ -209,3 +209,16 @@ def test_every_rule_that_makes_a_point_private_is_said_in_words() -> None:
     codes = [*(f"rule:{rule.upper()}" for rule in RULES), "rule:EVERYTHING", "tagger-plain:UNSURE"]
     assert all(reason_words(code) for code in (*codes, "mask:IN_TEXT", "document:PRIVATE", "known:PERSON"))
     assert reason_words("presidio:IBAN_CODE") == ""
+
+
+@given(st.lists(st.sampled_from([PUBLIC, PRIVATE, "lost"]), max_size=6))
+def test_one_private_point_makes_its_document_private_wherever_it_stands(sides: list[str]) -> None:
+    fates = [
+        Fate(PRIVATE, "", (), failure="too_long") if side == "lost" else Fate(side, f"text {n}", ())
+        for n, side in enumerate(sides)
+    ]
+    joined = together(fates)
+    assert {fate.side for fate in joined} <= ({PUBLIC} if set(sides) <= {PUBLIC} else {PRIVATE})
+    assert [(fate.text, fate.failure) for fate in joined] == [(fate.text, fate.failure) for fate in fates]
+    turned = [new.reasons == (DOCUMENT_REASON,) for new in joined]
+    assert turned == [side == PUBLIC and not set(sides) <= {PUBLIC} for side in sides]

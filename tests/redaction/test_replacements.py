@@ -289,6 +289,26 @@ def test_what_has_the_form_of_a_date_is_one_whatever_its_label(kind: str, form: 
     assert put(kind, day.strftime(form)).partition(":")[0] == moved.strftime(form).partition(":")[0]
 
 
+def test_times_of_a_document_are_others_and_equal_where_they_were() -> None:
+    kept = Counter[str]()
+    for document in map(str, range(300)):
+        put = put_of("surrogate", document)
+        parts = re.findall(r"\d\d", put("DATE", "2001-11-07T22:31:47+02:00").partition("T")[2])
+        kept.update(
+            place
+            for place, (old, new) in zip("hms", zip(("22", "31", "47"), parts[:3], strict=True), strict=True)
+            if old == new
+        )
+        assert parts[3:] == ["00", "00"]
+        half = re.fullmatch(r"(\d+):(\d\d):(\d\d) ([ap])m", put("DATE", "10:31:47 pm"))
+        assert half is not None
+        assert [int(half[1]) % 12 + 12 * (half[4] == "p"), half[2], half[3]] == [int(parts[0]), *parts[1:3]]
+        assert put("DATE", "20011107T223147").endswith("T" + "".join(parts[:3]))
+    # one of 24, one of 60
+    assert kept["h"] < 30
+    assert max(kept["m"], kept["s"]) < 20
+
+
 def test_each_document_has_its_own_amount_of_days() -> None:
     amounts = Counter()
     for document in map(str, range(2_000)):
