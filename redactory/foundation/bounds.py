@@ -46,8 +46,8 @@ def privacy_factor(epsilon: float) -> Decimal:
     return exact.next_plus(exact.exp(_decimal(epsilon))) if epsilon else Decimal(1)
 
 
-def success_bound(epsilon: float, delta: float) -> Decimal:
-    """How often, at most, a guess is right that is right with probability :data:`PRIOR` without the model.
+def success_bound(epsilon: float, delta: float, prior: Decimal = PRIOR) -> Decimal:
+    """How often, at most, a guess is right that is right with probability ``prior`` without the model.
 
     (e^ε·p + δ(1−p)) / (e^ε·p + 1 − p), for values of which any may be *exchanged* for any other at (ε, δ).
     With P_x the law of the model where x is the value: P_x(guess x) ≤ e^ε·P_y(guess x) + δ for each y;
@@ -55,7 +55,7 @@ def success_bound(epsilon: float, delta: float) -> Decimal:
     (``docs/guarantees.md``, "What a decision can gain").
     """
     wide, up = Context(prec=_WIDE), Context(prec=60, rounding=ROUND_CEILING)
-    weighted, other = wide.multiply(privacy_factor(epsilon), PRIOR), 1 - PRIOR
+    weighted, other = wide.multiply(privacy_factor(epsilon), prior), 1 - prior
     most = wide.add(weighted, wide.multiply(_decimal(delta), other))
     return min(Decimal(1), up.divide(most, wide.add(weighted, other)))
 

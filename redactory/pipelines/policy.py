@@ -129,7 +129,7 @@ class Policy:
 
     def masks_nothing(self) -> bool:
         """Whether nothing is masked, not even obvious personal data in a few built-in texts."""
-        return masks_nothing(self._config.detect, lambda: self._detector)
+        return masks_nothing(self._config.detect, self._loaded)
 
     @property
     def hash(self) -> str:

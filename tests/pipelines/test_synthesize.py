@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 import redactory
 from redactory.flows.cli import app
+from redactory.foundation.bounds import format_upper
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError
 from redactory.foundation.files import read_json, write_json
@@ -109,7 +110,7 @@ def test_a_corpus_says_what_is_promised_and_anybody_can_check_it(made: Any) -> N
     assert told["holds"]
     assert card["holds"]
     assert told["epsilon"] == card["epsilon"] > own["epsilon"]  # the histogram costs something too
-    assert f"ε = {card['epsilon']:.4g}" in corpus.card.read_text(encoding="utf-8")
+    assert f"ε = {format_upper(card['epsilon'])}" in corpus.card.read_text(encoding="utf-8")
     assert [set(row) for row in rows_of(corpus)] == [{"point_id", "text", "class"}] * 40
     assert failed(corpus.root) == set()
     assert failed(run) == set()

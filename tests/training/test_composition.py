@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import redactory
 from redactory.flows.cli import app
 from redactory.flows.show import print_page
+from redactory.foundation.bounds import format_upper
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError
 from redactory.foundation.records import RecordLog, read_records
@@ -247,7 +248,7 @@ def test_the_command_composes_models_and_names_those_that_one_card_leaves_out(
     assert both["epsilon"] == composed_card([(nights[0], "crt"), (nights[0], "again")])["epsilon"]
     assert "all in one hand" in page
     assert "alone" not in page
-    assert f"{both['epsilon']:.4g}" in page
+    assert format_upper(both["epsilon"]) in page
 
 
 def settings(path: Path, epsilon: float) -> BudgetSettings:

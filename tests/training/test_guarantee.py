@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.evaluation.report import promises
+from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.records import Record, RecordLog, chain_head, read_records
 from redactory.redaction.folder import RunFolder
@@ -288,7 +289,7 @@ def test_the_page_says_what_the_card_says(name: str, trained: RunFolder) -> None
         if card[field] is None:
             assert card["reasons"][field] in page
         else:
-            assert f"{card[field]:.4g}" in page
+            assert format_upper(card[field]) in page
 
 
 def test_recall_settings_are_checked(tmp_path: Path) -> None:
