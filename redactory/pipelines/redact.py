@@ -383,7 +383,9 @@ class _Copy:
             self.vault.values |= {put(*value): first(*value)[1] for value in values}
             for text, applied in zip(row.texts, changes, strict=True):
                 spelled = [text[change.start : change.end] for change in applied]
-                self.vault.note(row.number, edited(text, applied), [change.new for change in applied], spelled)
+                self.vault.note(
+                    row.number, edited(text, applied), [change.new for change in applied], spelled
+                )
             for new, (_, value) in zip(filter(None, whole.values()), columns, strict=True):
                 self.vault.note(row.number, new, [new], [value])
         return render(changes, whole)

@@ -172,16 +172,31 @@ def _card(epsilon: float, delta: float, share: float, **more: Any) -> dict[str, 
         *("epsilon_add_remove", "epsilon_sound", "epsilon_with_public"),
     )
     return {
-        **{
+
             "format": "redactory-guarantee/2",
             "kind": "lstm",
             "model": "crt",
             "trainer": "crt",
-            "holds": True,
-        },
-        **{"unit": "one secret", "relation_meaning": "m", "relation": "r", "reasons": {}, "holds_reason": None, "recall": ""},
-        **{"delta": delta, "coverage_failure": share, "epsilon_group": {"2": epsilon}, "seeded": False, "accountants": None, "remarks": [], "sampling_rate": None},
-        **{"run": "run", "assumptions": [], "not_covered": [], "public_labels": [], "event": "", "curve": {}},
+            "holds": True
+        ,
+
+            "unit": "one secret",
+            "relation_meaning": "m",
+            "relation": "r",
+            "reasons": {},
+            "holds_reason": None,
+            "recall": ""
+        ,
+
+            "delta": delta,
+            "coverage_failure": share,
+            "epsilon_group": {"2": epsilon},
+            "seeded": False,
+            "accountants": None,
+            "remarks": [],
+            "sampling_rate": None
+        ,
+        "run": "run", "assumptions": [], "not_covered": [], "public_labels": [], "event": "", "curve": {},
         **dict.fromkeys(epsilons, epsilon),
         "miss_rates": {"gamma_upper": share, "delta_2_upper": share, "measured": measured},
         **more,
