@@ -265,7 +265,8 @@ def finder_of(expression: str, flags: int) -> Callable[..., Iterator[regex.Match
     compiled = regex.compile(expression, flags)
     domain = re.match(re.escape(_HOST) + r"(\[\.\]\(\?=.*?\))\(\?:\(\?:", expression)
     if domain is None:
-        return compiled.finditer
+        find_all: Callable[..., Iterator[regex.Match[str]]] = compiled.finditer
+        return find_all
     # with a sign of a host before it, a match begins at that sign at the latest: no search is in vain
     anchor = regex.compile(rf"(?<=[a-z0-9.\-]){domain[1]}", flags | regex.I)
 

@@ -17,12 +17,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import redactory
+from redactory.detectors import Detection, Span
 from redactory.foundation.errors import CheckFailed, RedactoryError, RunStateError, SealedError
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import silent
 from redactory.pipelines.config import Config
 from redactory.pipelines.readers import find_sources
-from redactory.pipelines.stages.points import ingest
+from redactory.pipelines.stages.points import ingest, rows_of
 from redactory.pipelines.work import Job
 from redactory.redaction import MASK, RunFolder, parts, read_batches, read_column
 from tests.pipelines.support import DigitDetector, data_bytes, write_rows
@@ -317,3 +318,10 @@ def test_a_finished_run_is_not_overwritten(rows_file: Path, finished: Path) -> N
 def test_the_manifest_has_no_infinity_and_names_every_file(finished: Path) -> None:
     manifest = json.loads((finished / "manifest.json").read_text(), parse_constant=pytest.fail)
     assert set(manifest["files"]) == {*data_bytes(finished), "README.md"}
+
+
+def test_every_span_of_a_detection_is_written_under_its_policy() -> None:
+    spans = [Span(place, place + 1, "NAME", 0.5, "engine") for place in range(3)]
+    written = list(rows_of(4, 7, Detection((spans[0],), (spans[1],), None, (spans[2],))))
+    policies = ("strict", "conservative", "public")
+    assert written == [(4, 7, *span, policy, None) for span, policy in zip(spans, policies, strict=True)]
