@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
@@ -245,7 +246,7 @@ def test_delta_at_a_revealed_epsilon_is_no_more_than_asked_for(
 @given(st.floats(0.1, 3.0), st.floats(0.1, 3.0), st.sampled_from([1e-3, 1e-6]))
 @settings(max_examples=20, deadline=None)
 def test_a_chain_covers_both_orders(first: float, second: float, delta: float) -> None:
-    one, other = (lambda at, mu=mu: gaussian_epsilon(mu, at) for mu in (first, second))
+    one, other = (partial(gaussian_epsilon, mu) for mu in (first, second))
 
     def one_way(a: Curve, b: Curve) -> float:
         shares = ((a(share * delta), share) for share in (0.2, 0.5, 0.8))
