@@ -179,8 +179,8 @@ def new_folder(
                 raise RunStateError(f"{place} exists; give a new folder")
             if staging.is_symlink():
                 raise RunStateError(f"{staging} leads elsewhere; remove it")
-            for left in () if resume else make_private_folder(staging).iterdir():
-                remove(left)
+            if not resume:
+                remove(staging)
             yield make_private_folder(staging)
             for folder in (*(path for path in staging.rglob("*") if path.is_dir()), staging):
                 sync(folder)

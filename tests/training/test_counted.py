@@ -281,7 +281,7 @@ def test_delta_at_the_epsilon_of_several_selections_is_no_more_than_asked_for(un
         gauss = special.ndtr(mu / 2 - inner / mu) - math.exp(inner) * special.ndtr(-mu / 2 - inner / mu)
         return float(gauss) + times * loss
 
-    found = one_exchanged if unit == "points" else one_removed
+    found: Any = one_exchanged if unit == "points" else one_removed
     arguments: tuple[Any, ...] = (relation, "test") if unit == "points" else ("test",)
     value = found((one,) * times, delta, *arguments).value
     assert value is not None

@@ -128,7 +128,6 @@ def _spread(shifts: Mixture, steps: int, delta: float) -> tuple[Floats, Floats, 
     order = np.argsort(-sizes, kind="stable")
     tail = np.cumsum(weights[order]) * steps
     usual = order[tail > _TAIL * delta]
-    lost = float(tail[tail <= _TAIL * delta].max(initial=0.0))
     sizes, weights = sizes[usual], weights[usual]
     resolution = max(1.0, float(sizes.max()) ** 2 * steps / _LARGEST_LAW)
     squares = np.ceil(sizes**2 / resolution - 1e-12).astype(np.int64)
@@ -138,5 +137,6 @@ def _spread(shifts: Mixture, steps: int, delta: float) -> tuple[Floats, Floats, 
     # L1 error of the transform: at most √length times its L2 error, relative to the law's own L2 norm
     rounding = math.sqrt(length) * steps * math.log2(length) * 2.3e-16 * float(np.linalg.norm(law))
     kept = law > 1e-18
-    slack = lost + rounding + max(0.0, 1.0 - float(law.sum())) + float(law[~kept].sum())
+    # what the law lacks is what was cut off, too
+    slack = rounding + max(0.0, 1.0 - float(law.sum())) + float(law[~kept].sum())
     return np.sqrt(np.flatnonzero(kept) * resolution), law[kept], slack
