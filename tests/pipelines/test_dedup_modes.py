@@ -60,7 +60,9 @@ def rows_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_rows_of_which_little_is_left_are_no_near_duplicates(tmp_path: Path) -> None:
     """As in a language that the engines do not know: they mask most of it."""
-    lines = [f"{line.format(*'123456')}{sign}" for line in ("{}", "{}, {}", "a {} b {}, {}") for sign in ".?!"]
+    lines = [
+        f"{line.format(*'123456')}{sign}" for line in ("{}", "{}, {}", "a {} b {}, {}") for sign in ".?!"
+    ]
     template = "the parcel that we sent to you on Monday is {} now"
     rows = [{"text": text} for text in (*lines, template.format(7), template.format("late 8"), lines[0])]
     config = {"dedup": {"mode": "minhash"}, "segment": {"mode": "document"}}
