@@ -35,7 +35,7 @@ class Words:
         return self._pattern.findall(text.casefold())
 
     def compared(self, text: str) -> list[str]:
-        """The words that tell whether ``text`` is a near-duplicate; of one that is half masked, all as one.
+        """The words by which near-duplicates are told: of a text that is masked by half, all of it as one.
 
         What is left of it says little of what was there: texts in a language that the engines do not know
         would all be alike.  One of punctuation alone is one word, too.  A function of ``text`` alone.

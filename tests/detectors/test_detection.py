@@ -14,6 +14,9 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from spacy.tokens import Doc
+from spacy.tokens import Span as SpacySpan
+from spacy.vocab import Vocab
 
 from redactory.detectors import Detector, DetectSettings, Reading, Span
 from redactory.detectors import detector as module
@@ -31,7 +34,7 @@ from redactory.detectors.engine import (
 from redactory.detectors.policy import policy_hashes
 from redactory.detectors.settings import SpacySettings, TaggerSettings
 from redactory.detectors.spacy_model import lean_spacy, model_folder, with_quick_suffixes
-from redactory.detectors.spacy_ner import SpacyEngine
+from redactory.detectors.spacy_ner import SpacyEngine, _spans
 from redactory.detectors.tagger import TaggerEngine
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.settings import Settings
@@ -505,3 +508,13 @@ def test_a_pipe_that_is_no_transition_based_recognizer_is_refused(tmp_path: Path
     nlp.to_disk(tmp_path / "ruler")
     with pytest.raises(ConfigurationError, match=r"detect\.spacy\.model"):
         SpacyEngine(SpacySettings(model=str(tmp_path / "ruler")), "en")
+
+
+def test_an_entity_is_marked_without_the_white_space_at_its_ends() -> None:
+    """A mask over it would say that there was some."""
+    doc = Doc(
+        Vocab(), ["met", "\n ", "Anna", "\t", "in", " "], spaces=[True, False, False, False, True, False]
+    )
+    doc.ents = [SpacySpan(doc, 1, 4, "PERSON"), SpacySpan(doc, 5, 6, "GPE")]
+    spans = list(_spans(doc, [1.0, 0.5, 0.25, 0.75, 1.0, 0.0]))
+    assert spans == [Span(doc.text.index("Anna"), doc.text.index("Anna") + 4, "PERSON", 0.5, "spacy")]

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from redactory.detectors import Detection, Detector, DetectSettings, policy_records
-from redactory.detectors.blind import language_of, languages_read
+from redactory.detectors.blind import PIECE, language_of, languages_read
 from redactory.detectors.engine import Reading
 from redactory.detectors.policy import ConservativePolicy
 from redactory.detectors.settings import ConservativeSettings, TaggerSettings
@@ -120,3 +120,14 @@ def test_with_auto_a_text_is_read_by_the_taggers_of_its_own_language() -> None:
         assert TaggerEngine(TaggerSettings(), "auto").read([text]) == alone.read([text]), language
     with pytest.raises(ConfigurationError, match="'sv'"):
         TaggerEngine(TaggerSettings(), "sv")
+
+
+@pytest.mark.parametrize(("parts", "language"), [(1, "en"), (2, "en"), (3, None), (6, None)])
+def test_a_text_has_the_language_that_half_of_its_parts_are_surely_in(
+    parts: int, language: str | None
+) -> None:
+    """One English sentence does not make the rest of a long text English."""
+    unsure = "12 34 56 78 9 " * 60
+    english = ("please send the parcel back to us because it is late again and nobody knows why " * 9)[:PIECE]
+    assert language_of(unsure) is None
+    assert language_of((english + unsure)[: parts * PIECE]) == language

@@ -16,10 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.special import log_softmax
+from spacy.tokens import Doc
 
 from redactory.detectors import Detector, DetectSettings, Reading
 from redactory.detectors.engine import ENGINE_ERROR
 from redactory.detectors.settings import TaggerSettings
+from redactory.detectors.spacy_model import lean_spacy
 from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate, train_tagger
 from redactory.detectors.tagger import engine as module
 from redactory.detectors.tagger.engine import WEAK, _Tagger
@@ -318,3 +320,16 @@ def test_the_temperature_is_kept_on_disk_and_used(tagger_folder: Path, tmp_path:
     expected = np.exp(log_softmax(logits / 3.0, axis=1)[:, pipe.labels.index("O")])
     assert hot == pytest.approx(expected.tolist(), abs=1e-5)
     assert np.mean(np.abs(np.array(hot) - np.array(cold))) > 0.01
+
+
+@pytest.mark.parametrize(
+    ("left", "right", "bridge"), [(0.1, 0.6, 0.6), (0.6, 0.1, 0.6), (0.1, 0.9, None), (0.9, 0.1, None)]
+)
+def test_punctuation_within_an_address_is_as_plain_as_the_plainer_side(
+    left: float, right: float, bridge: float | None
+) -> None:
+    """One weakly sensitive side does not make a comma as sensitive as the other one."""
+    made = tagger_of(("O", "STREET_ADDRESS"))
+    doc = Doc(lean_spacy().blank("en").vocab, ["5", ",", "Oslo"])
+    expected = [left, 0.95 if bridge is None else bridge, right]
+    assert made._bridged(doc, [left, 0.95, right], [1, 0, 1]) == expected

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redactory.pipelines.config import Segmenter, SegmentSettings
-from redactory.pipelines.segment import segmenter
+from redactory.pipelines.segment import is_role, segmenter
 
 MODES: list[Segmenter] = ["sentence", "turn", "line", "document"]
 TEXTS = st.text(st.sampled_from("aA .!?\n\r\t:SYUR1'\u2028\u00a0é")) | st.text()
@@ -49,3 +49,8 @@ def test_a_turn_leaves_its_speaker_behind() -> None:
 def test_a_time_or_a_link_is_no_speaker() -> None:
     segments = segmenter(SegmentSettings(mode="turn"))("12:30 is fine\nhttp://example.org\n")
     assert [s.speaker for s in segments] == [None, None]
+
+
+def test_a_role_is_one_however_it_is_written_and_a_name_is_none() -> None:
+    assert all(map(is_role, ("user", "Assistant", " SYSTEM ", "function_call")))
+    assert not any(map(is_role, ("Anna", "user Anna", "users", "", None)))
