@@ -192,11 +192,8 @@ def _to_its_end(text: str, span: Span, language: str) -> Span:
 
     Taggers know fewer family names than given ones.  Only in languages with a list of ordinary words.
     """
-    if (
-        kind_of(span.label) != "PERSON"
-        or span.detector == LISTS
-        or not text[span.start : span.start + 1].isupper()
-    ):
+    name = kind_of(span.label) == "PERSON" and span.detector != LISTS
+    if not name or not re.fullmatch(r"\p{Lu}.*\p{L}", text[span.start : span.end]):
         return span
     end = span.end
     for _ in range(_MOST_NAMES):
