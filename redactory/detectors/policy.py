@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar
 
+import regex as re
+
 from redactory.detectors.blind import SURE, language_of, languages_read
 from redactory.detectors.engine import MODELS, Plain, Reading, Span, check_labels, finds_of, identities_of
 from redactory.detectors.hidden import HIDDEN_SHA256
@@ -22,6 +24,7 @@ from redactory.detectors.rules import (
     SOFT_RULES,
     holding,
     is_ordinary,
+    outside,
     plain_from,
     words_identity,
     words_if_any,
@@ -83,6 +86,7 @@ class StrictPolicy:
     """Labels that models and recognizers bring in which the configuration names: masked at any score."""
     written: tuple[str, ...] = ()
     """Those of recognizers: not even the default's bound for another engine's hits keeps one from it."""
+    language: str = "en"
     name: ClassVar[str] = "strict"
 
     @cached_property
@@ -94,8 +98,9 @@ class StrictPolicy:
         return {**dict.fromkeys((*self.custom, *self.written), 0.0), **labels, **self.settings.more_labels}
 
     def marks(self, text: str, reading: Reading) -> Iterator[Span]:
-        """The spans that are masked."""
-        return _not_allowed(filter(self.is_sure, reading.spans), reading)
+        """The spans that are masked, those of persons to the end of the name."""
+        spans = (_to_its_end(text, span, self.language) for span in filter(self.is_sure, reading.spans))
+        return _not_allowed(spans, reading)
 
     def is_sure(self, span: Span) -> bool:
         """Whether a hit reaches the bounds of its label and of its engine."""
@@ -177,6 +182,31 @@ class ConservativePolicy:
                     yield Span(start, end, rule.upper(), 1.0, "rule")
 
 
+_FAMILY_NAME = re.compile(r" (\p{Lu}[\p{L}\p{M}'’-]+)(?![\w@])")
+"""What may go on with a name: one more capitalised word."""
+_MOST_NAMES = 3
+
+
+def _to_its_end(text: str, span: Span, language: str) -> Span:
+    """``span``; of a person's name to the end of capitalised words behind it that are no ordinary ones.
+
+    Taggers know fewer family names than given ones.  Only in languages with a list of ordinary words.
+    """
+    name = kind_of(span.label) == "PERSON" and span.detector != LISTS
+    if not name or not re.fullmatch(r"\p{Lu}.*\p{L}", text[span.start : span.end]):
+        return span
+    end = span.end
+    for _ in range(_MOST_NAMES):
+        found = _FAMILY_NAME.match(text, end)
+        if not found:
+            break
+        words = words_if_any((language_of(text) or "") if language == AUTO else language)
+        if not words or not any(outside(found[1], words)):
+            break
+        end = found.end()
+    return span._replace(end=end)
+
+
 def _not_allowed(spans: Iterator[Span], reading: Reading) -> Iterator[Span]:
     """Less the hits inside an allowed place; a deny list is stronger than an allow list."""
     if not reading.allowed:
@@ -207,7 +237,7 @@ def policies_of(settings: DetectSettings) -> tuple[StrictPolicy, ConservativePol
         # one who lists it by name means it
         words_of(settings.language)
     return (
-        StrictPolicy(settings.strict, tuple(sorted(named)), written),
+        StrictPolicy(settings.strict, tuple(sorted(named)), written, settings.language),
         ConservativePolicy(settings.conservative, "en", languages_read(settings))
         if settings.language == AUTO
         else ConservativePolicy(settings.conservative, settings.language),

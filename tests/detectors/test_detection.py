@@ -147,7 +147,7 @@ def test_whatever_is_masked_makes_its_point_private(detector: Detector) -> None:
             "12 Oak Street, Springfield, IL 62704",
         ),
         ("the address is aa:bb:cc:dd:ee:ff here", "MAC_ADDRESS", "aa:bb:cc:dd:ee:ff"),
-        ("connect to fe::ab please", "IP_ADDRESS", "fe::ab"),
+        ("connect to fe80::ab please", "IP_ADDRESS", "fe80::ab"),
         ("my code is QWERTYUIOP", "IDENTIFIER", "QWERTYUIOP"),
         ("card 4111 1111 1111 1111", "CREDIT_CARD", "4111 1111 1111 1111"),
     ],

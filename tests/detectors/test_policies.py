@@ -255,6 +255,31 @@ def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
         DetectSettings.model_validate(wrong)
 
 
+@pytest.mark.parametrize(
+    ("text", "masked", "language"),
+    [
+        ("Quirin Ozols lives here", "Quirin Ozols", "en"),
+        ("Quirin Ní Bhriain lives here", "Quirin Ní Bhriain", "en"),
+        ("Quirin Jónsdóttir's car", "Quirin Jónsdóttir's", "en"),
+        ("Quirin Ozols-Kalnins, hello", "Quirin Ozols-Kalnins", "en"),
+        ("Quirin Ddu: sorry", "Quirin Ddu", "en"),
+        ("Quirin Went home", "Quirin", "en"),
+        ("Quirin. Ozols is here", "Quirin", "en"),
+        ("Quirin ozols lives here", "Quirin", "en"),
+        ("Quirin  Ozols lives here", "Quirin", "en"),
+        ("Quirin Ozols@example.com", "Quirin", "en"),
+        # where there is no list, any noun would do
+        ("Quirin Haustür klemmt", "Quirin", "de"),
+        ("Quirin Haustür klemmt, und niemand weiß, warum das schon wieder so ist", "Quirin", "auto"),
+    ],
+)
+def test_a_name_is_masked_to_its_end(text: str, masked: str, language: str) -> None:
+    strict, _ = policies_of(DetectSettings(language=language))
+    for label, found in (("PERSON", masked), ("LOCATION", "Quirin")):
+        (span,) = strict.marks(text, Reading((Span(0, 6, label, 0.9, "tagger"),)))
+        assert text[span.start : span.end] == found
+
+
 BADGES = {"deny": [{"label": "BADGE", "words": ["K-1234"]}]}
 WRITTEN = {"custom": [{"name": "Own", "label": "BADGE", "patterns": {"blue": 0.4}}]}
 
