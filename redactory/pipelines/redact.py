@@ -381,11 +381,9 @@ class _Copy:
         if put is not None and self.redaction.vault is not None:
             first = Spellings(values, self.settings.detect.language).first
             self.vault.values |= {put(*value): first(*value)[1] for value in values}
-            for text, applied in zip(row.texts, changes, strict=True):
-                spelled = [text[change.start : change.end] for change in applied]
-                self.vault.note(
-                    row.number, edited(text, applied), [change.new for change in applied], spelled
-                )
+            for text, made in zip(row.texts, changes, strict=True):
+                spelled = [text[change.start : change.end] for change in made]
+                self.vault.note(row.number, edited(text, made), [change.new for change in made], spelled)
             for new, (_, value) in zip(filter(None, whole.values()), columns, strict=True):
                 self.vault.note(row.number, new, [new], [value])
         return render(changes, whole)

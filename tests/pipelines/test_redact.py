@@ -13,6 +13,7 @@ import random
 import re
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import fsspec
@@ -27,9 +28,9 @@ from redactory.pipelines.config import Redaction
 from redactory.pipelines.copies import Unfinished, unfinished
 from redactory.pipelines.fields import Fields, changed_object, steps_of
 from redactory.pipelines.readers.shape_documents import shape_of
-from redactory.pipelines.redact import redact
+from redactory.pipelines.redact import _found, redact
 from redactory.pipelines.unmask import unmask
-from redactory.redaction.replacements import Edit
+from redactory.redaction.replacements import Edit, Found
 from tests.pipelines.support import write_rows
 
 PLAIN = Redaction()
@@ -828,3 +829,14 @@ def test_no_planted_secret_is_left_in_any_format(tmp_path: Path, caplog: pytest.
     assert left == []
     assert not any(secret in caplog.text for secret in secrets)
     assert summary["rows"] == summary["written"] == 1_000 - len(parts["txt"]) + 1
+
+
+def test_a_text_of_which_a_part_was_not_processed_has_a_reason_and_no_hits() -> None:
+    hit = SimpleNamespace(start=0, end=1, label="PERSON", score=1.0, policy="strict")
+    read, lost = (SimpleNamespace(failure=failure, hits=[hit]) for failure in (None, "engine_error"))
+    policy: Any = SimpleNamespace(split_many=lambda texts: [[read], [read, lost]][: len(texts)])
+    assert _found(policy, ["a", "b", "a"]) == [
+        [Found(0, 1, "PERSON")],
+        "engine_error",
+        [Found(0, 1, "PERSON")],
+    ]

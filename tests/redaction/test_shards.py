@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from redactory.redaction import part_name, parts, read_batches, read_column, shards, write_part
-from redactory.redaction.shards import PUBLIC, ROW_GROUP_ROWS, VAULT
+from redactory.redaction.shards import PUBLIC, ROW_GROUP_ROWS, VAULT, table_digest
 
 SCHEMAS = ("PUBLIC", "PRIVATE", "VAULT", "POINTS", "SPANS", "QUARANTINE")
 ROWS = 300
@@ -90,3 +90,24 @@ def test_a_folder_is_read_in_the_order_of_its_partitions(tmp_path: Path) -> None
     assert max(batch.num_rows for batch in batches) <= ROW_GROUP_ROWS
     assert all(batch.schema.names == ["point_id"] for batch in batches)
     assert list(read_batches(tmp_path / "absent")) == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        (pa.string(), ""),
+        (pa.binary(), b""),
+        (pa.int64(), 0),
+        (pa.float32(), 0.0),
+        (pa.bool_(), False),
+        (pa.list_(pa.string()), []),
+        (pa.list_(pa.string()), [""]),
+    ],
+)
+def test_null_is_a_value_of_its_own(kind: pa.DataType, value: object) -> None:
+    inner = [None] if value == [""] else None
+    one, other = (pa.table({"a": pa.array([one, value], kind)}) for one in (value, inner))
+    assert table_digest(one) != table_digest(other)
+    # and where it stands tells
+    turned = pa.table({"a": pa.array([value, inner], kind)})
+    assert len({table_digest(table) for table in (one, other, turned)}) == 3
