@@ -211,7 +211,10 @@ _LABELLED = card("crt", epsilon_substitution=0.5, epsilon_bayesian=0.2, coverage
 @pytest.mark.parametrize(
     ("told", "parts"),
     [
-        (_PRIVATE, ["at most 1.65 times", "at most what it would be otherwise, plus", "every point is private"]),
+        (
+            _PRIVATE,
+            ["at most 1.65 times", "at most what it would be otherwise, plus", "every point is private"],
+        ),
         (_UNMEASURED, ["so large a factor", "has not been measured"]),
         ({**_LABELLED, "miss_rates": _rates(None)}, ["times", "times", "Up to 1% of all secrets"]),
         ({**_LABELLED, "miss_rates": _rates({"confidence": 0.95})}, ["", "", "", "95% confidence"]),
@@ -285,7 +288,11 @@ def test_exposure_is_set_beside_chance_and_a_broken_promise_is_said_aloud() -> N
     for results, alarming, words in (
         ({"canary": {"highest_exposure": 6.9, **canary}}, False, "no more than chance"),
         ({"canary": {"highest_exposure": 9.0, **canary}}, True, "7.62 bits: this is more than chance"),
-        ({"audit": {**_AUDIT, "epsilon_lower": 5.0, "epsilon_upper": 1.0, "holds": False}}, True, "do not release"),
+        (
+            {"audit": {**_AUDIT, "epsilon_lower": 5.0, "epsilon_upper": 1.0, "holds": False}},
+            True,
+            "do not release",
+        ),
         ({"audit": {**_AUDIT, "epsilon_lower": 0.5, "epsilon_upper": 1.0}}, False, "not contradict"),
     ):
         (found,) = said("attacks", results)
