@@ -23,11 +23,12 @@ from redactory.detectors.settings import public_of, public_words
 from redactory.evaluation.drift import DriftSettings, Finding, compare, figures_of
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, some
 from redactory.foundation.files import (
     PUBLIC_FILE,
     TEMPORARY_PREFIX,
     make_private_folder,
+    read_json,
     sync,
     write_json,
     write_text,
@@ -81,13 +82,18 @@ def judge(job: JobFolder, run: RunFolder, settings: DriftSettings) -> list[Findi
         "settings": settings.model_dump(mode="json"),
         "compared": [{**f.to_json(), "outside": f.outside, "history": list(f.history)} for f in compared],
     }
+    _keep(run, result)
+    return outside
+
+
+def _keep(run: RunFolder, result: Mapping[str, Any]) -> None:
+    """Seal what was compared, and what was decided of it, in the run, whose report shows both."""
     kept = run.gate
     make_private_folder(kept.root)
     kept.success.unlink(missing_ok=True)
     write_json(kept.root / "result.json", result)
     seal(kept, {"format": FORMAT, "parent": file_sha256(run.manifest)}, [kept.root / "result.json"])
     write_report(run)
-    return outside
 
 
 def earlier_runs(job: JobFolder, run: RunFolder) -> list[RunFolder]:
@@ -111,10 +117,21 @@ def end_scheduled(
     if holds_nothing(counts):
         # whoever reads what was released last would find nothing, however usual bad rows are
         findings.append({"metric": "no point to read", "label": "", "count": 0})
-    event = Event.HELD if findings else Event.RELEASED
+    event, result = Event.HELD if findings else Event.RELEASED, read_json(run.gate.root / "result.json")
     facts = {"manifest": file_sha256(run.manifest), "counts": counts}
-    failed = decide(job, run, event, {**facts, **({"findings": findings} if findings else {})}, settings)
-    return {"state": event.value, "findings": findings, "hooks_failed": failed}
+    facts |= {"findings": findings} if findings else {}
+    if (unjudged := why_unjudged(result)) is not None:
+        facts["unjudged"] = unjudged
+    failed = decide(job, run, event, facts, settings)
+    return {"state": event.value, "findings": findings, "unjudged": unjudged, "hooks_failed": failed}
+
+
+def why_unjudged(result: Mapping[str, Any]) -> str | None:
+    """Why a run was not compared with earlier ones; None where it was."""
+    if result["verdict"] != "too few":
+        return None
+    earlier, least = some(len(result["runs"]), "released run"), result["settings"]["least"]
+    return f"not compared with earlier runs: {earlier} before it, and nightly.drift.least is {least}"
 
 
 def after_failure(job: JobFolder, run: RunFolder, settings: NightlySettings, error: RedactoryError) -> None:
@@ -140,6 +157,10 @@ def decide(
     """Enter what was decided of ``run``, and then do what follows from it; the hooks that failed."""
     name = run.root.resolve().name
     _entered(run, event, facts, settings or _settings_of(standings(read_log(job))[name]))
+    if event in (Event.APPROVED, Event.REJECTED) and is_finished(run.gate):
+        # the report must not go on saying that the run is held back
+        by = {key: facts[key] for key in ("by", "reason")}
+        _keep(run, {**read_json(run.gate.root / "result.json"), "decision": {"state": event.value, **by}})
     return carry_out(job, settings).get(name, [])
 
 

@@ -346,7 +346,11 @@ def in_words(record: Record) -> str:
     """What happened, in one line: the record's type, and what its body says to a reader."""
     body = record.body
     counts, removed, plan = body.get("counts") or {}, body.get("removed") or {}, body.get("plan")
-    words = [str(body[key]) for key in ("why", "error", "reason", "service", "published") if body.get(key)]
+    words = [
+        str(body[key])
+        for key in ("why", "error", "reason", "unjudged", "service", "published")
+        if body.get(key)
+    ]
     if plan and plan["slices"]:
         size = sum(piece["to_byte"] - piece["from_byte"] for piece in plan["slices"])
         files = some(len({piece["url"] for piece in plan["slices"]}), "file")

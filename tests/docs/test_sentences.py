@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import mpmath
+import numpy as np
 import pytest
 from jinja2 import Environment, nodes
+from scipy.optimize import brentq
+from scipy.stats import norm
 
 from redactory.dedup.settings import summary
 from redactory.evaluation.report import figures, promises, template
@@ -20,7 +23,7 @@ from redactory.flows.show import _templates as show_templates
 from redactory.foundation.bounds import FILTERS
 from redactory.pipelines.release import dataset_card, export_card, synthetic_card
 from redactory.training.guarantee.card import FORMAT_OF_UNITS, guarantee_page
-from tests.docs.pages import ROOT, name_of
+from tests.docs.pages import EVERYTHING, ROOT, name_of
 from tests.evaluation.report_run import manifest
 
 PACKAGE = ROOT / "redactory"
@@ -292,3 +295,56 @@ def test_every_printed_bound_holds(row: tuple[float, float, float, int]) -> None
         if failed := _wrong(page, upper, lower):
             wrong[name] = failed
     assert wrong == {}
+
+
+# What no sentence may say, and the numbers that sentences state.
+
+_FALSE = re.compile(
+    r"except with (?:a )?probability|but for a chance of|apart from (?:a case|an event) of probability"
+    r"|made no difference at all|learn nothing about it|nobody said or wrote"
+    r"|odds (?:at most|of a)|-fold\b.{0,40}odds"
+    r"|odds.{0,80}-fold",
+    re.DOTALL,
+)
+_SAID = [
+    *TEMPLATES,
+    *PACKAGE.rglob("*.toml"),
+    *(page for page in EVERYTHING if page.name != "CHANGELOG.md"),
+    *(ROOT / "docs").rglob("*.svg"),
+]
+
+
+@pytest.mark.parametrize("page", _SAID, ids=name_of)
+def test_no_sentence_says_what_is_no_theorem(page: Path) -> None:
+    text = " ".join(re.sub(r"<[^>]*>", "", page.read_text(encoding="utf-8")).split())
+    # the page of proofs says why it is false
+    text = text.replace("It is *not* so that odds rise at most e^ε-fold except with probability δ", "")
+    assert not _FALSE.search(text)
+
+
+def test_the_table_of_what_an_epsilon_is_worth_is_rounded_up() -> None:
+    page = (ROOT / "docs/how-to/guarantee.md").read_text(encoding="utf-8")
+    table = page[page.index("### What an ε is worth") :]
+    rows = re.findall(r"^\| ([\d.]+) \| ([\d.]+)% \|$", table, re.MULTILINE)
+    assert [float(epsilon) for epsilon, _ in rows] == [0.5, 1.0, 2.0, 4.0, 8.0]
+    for epsilon, percent in rows:
+        exact = 100 * _exact(float(epsilon), 1e-5, 0.5)["guess"]
+        step = Fraction(10) ** (len(str(int(exact))) - 2)
+        assert exact <= Fraction(percent) < exact + step, epsilon
+
+
+def test_the_tutorial_and_the_proofs_state_the_numbers_that_follow() -> None:
+    tutorial = (ROOT / "docs/tutorial.md").read_text(encoding="utf-8")
+    assert f"{FILTERS['factor'](8.0)} times as often" in tutorial
+    # P(loss > epsilon) of one unsampled step, far above delta: why odds are not spoken of
+    shift, delta = 2.0 / 200.0, 1e-5
+    epsilon = brentq(
+        lambda e: norm.cdf(shift / 2 - e / shift) - np.exp(e) * norm.cdf(-shift / 2 - e / shift) - delta, 0, 1
+    )
+    stated = re.search(r"σ = 200 and δ = 10⁻⁵ that has probability (\d\.\d+)", _proofs())
+    assert stated is not None
+    assert float(stated[1]) == pytest.approx(norm.sf(epsilon / shift - shift / 2), rel=0.02)
+
+
+def _proofs() -> str:
+    return (ROOT / "docs/guarantees.md").read_text(encoding="utf-8")

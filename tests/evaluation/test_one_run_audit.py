@@ -155,3 +155,15 @@ def test_impossible_counts_are_refused() -> None:
     for scores in (np.array([1.0]), np.array([1.0, math.nan])):
         with pytest.raises(ValueError, match="score"):
             audit_scores(scores, np.array([True, False]), DELTA)
+
+
+def test_the_error_is_divided_among_the_shares_that_are_guessed() -> None:
+    draw = np.random.default_rng(5)
+    coins = draw.random(200) < 0.5
+    found = audit_scores(coins + draw.normal(0.0, 0.6, 200), coins, 1e-5, 0.95)
+    rows = found["by_share"]
+    assert len(rows) > 1
+    for row in rows:
+        terms = (200, row["guesses"], row["correct"], 1e-5)
+        assert row["epsilon_lower"] == epsilon_lower(*terms, 1 - 0.05 / len(rows))
+    assert max(row["epsilon_lower"] for row in rows) == found["epsilon_lower"] > 0

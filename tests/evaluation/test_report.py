@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import html
 import re
 import stat
 import subprocess
@@ -109,6 +110,24 @@ def test_public_points_are_quoted_and_escaped_and_no_word_of_a_private_one_stand
     for word in ("quillfeather", "zacharyville", "wilhelmina"):
         assert word in private
         assert word not in page.lower()
+
+
+@pytest.mark.parametrize(("public", "private"), [(True, True), (True, False), (False, True), (False, False)])
+def test_a_report_quotes_public_points_and_never_a_private_one(
+    tmp_path: Path, public: bool, private: bool
+) -> None:
+    run = write_run(tmp_path / "run")
+    for there, folder in ((public, run.public), (private, run.private)):
+        for part in () if there else folder.iterdir():
+            part.unlink()
+    page = render_report(run)
+    shown = "".join(_Page(page).text)
+    quoted = re.findall("<bdi>(.*?)</bdi>", page)
+    assert len(quoted) == (len(PUBLIC_TEXTS) if public else 0)
+    assert all((text in shown) == public for text in PUBLIC_TEXTS)
+    assert ("There is no public point." in shown) != public
+    assert not any(f"<bdi>{html.escape(text)}</bdi>" in page for text in PRIVATE_TEXTS)
+    assert not any(word in page.lower() for word in ("quillfeather", "zacharyville", "wilhelmina"))
 
 
 def test_the_counts_of_the_manifest_are_all_there(page: str) -> None:

@@ -80,6 +80,7 @@ def body(
     made["counts"] |= {"public": public, "private": 9_000 - public, "duplicate": 1_000, "quarantined": 0}
     made["counts"] |= {"public_duplicate": 400, "private_duplicate": 600}
     made["seconds"] = 84.0
+    made["configuration"] = {"release": {}, "dedup": {}}
     made["rejected"] = {"broken_json": rejected} if rejected else {}
     made["quarantined"] = {}
     hit = {"policy": "strict", "detector": "digits", "histogram": [0] * 20}

@@ -4,16 +4,28 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from redactory.evaluation import render_report
 from redactory.evaluation.drift import DriftSettings
+from redactory.flows.show import _templates
 from redactory.foundation.files import read_json
-from redactory.pipelines.gate import earlier_runs, judge, render_metrics, write_metrics
-from redactory.pipelines.release_log import Event, enter
+from redactory.pipelines.config import NightlySettings
+from redactory.pipelines.gate import (
+    approve_release,
+    earlier_runs,
+    end_scheduled,
+    judge,
+    reject_release,
+    render_metrics,
+    write_metrics,
+)
+from redactory.pipelines.release_log import Event, enter, in_words, read_log
 from redactory.redaction import broken_files
 from redactory.redaction.folder import JobFolder, RunFolder
 from tests.pipelines.nightly.made_job import MadeJob
@@ -78,6 +90,41 @@ def test_the_first_runs_are_not_judged(tmp_path: Path) -> None:
     assert judge(made.job, run, SETTINGS) == []
     assert read_json(run.gate.root / "result.json")["verdict"] == "too few"
     assert "4 earlier runs so far, and limits are drawn from 5 on" in _page(run)
+    assert "Not compared with earlier runs" in _page(run)
+    # whoever reads the command's output or the log is told so, too, while there are too few
+    for count, told in ((0, True), (4, True), (5, False), (6, False)):
+        few = MadeJob(tmp_path / str(count))
+        few.nights(count)
+        run = few.add("next", None, public=500)
+        ended = end_scheduled(few.job, run, NightlySettings(), {"public": 500})
+        page = print_night(ended, run)
+        last = in_words(read_log(few.job)[-1])
+        for text in (ended["unjudged"] or "", last, page):
+            assert ("not compared with earlier runs" in text) == told, (count, text)
+
+
+def print_night(ended: dict[str, Any], run: RunFolder) -> str:
+    counts = dict.fromkeys(("rows", "points", "public", "private", "duplicate", "quarantined"), 1)
+    night = {"run": str(run.root), "date": "", **ended, "resumed": False, "counts": counts}
+    told = {"nights": [night], "latest": None, "held": [], "job": "job"}
+    return str(_templates().get_template("nights").render(r=told))
+
+
+@pytest.mark.parametrize("decision", [approve_release, reject_release])
+def test_the_report_of_a_held_run_says_what_was_decided(steady: MadeJob, decision: Any) -> None:
+    run = steady.add("odd", None, public=1)
+    assert end_scheduled(steady.job, run, NightlySettings(), {"public": 1})["state"] == "held"
+    assert "is held back until" in _page(run)
+    decision(run.root, "Ann <b>", "looked & fine")
+    page = _page(run)
+    assert "held back" not in page
+    assert "Held:" not in page
+    assert "Unlike earlier runs" in page
+    assert (
+        f"{'Approved' if decision is approve_release else 'Rejected'} by Ann &lt;b&gt;: looked &amp; fine"
+        in (re.sub("</?b>", "", page))
+    )
+    assert run.report.read_text("utf-8") == render_report(run)
 
 
 def test_held_rejected_retried_and_later_runs_are_not_compared_with(tmp_path: Path) -> None:
