@@ -26,11 +26,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redactory
+from redactory.detectors import DetectSettings, policy_records
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.processes import ONE_THREAD
 from redactory.pipelines.curate import curate
 from redactory.pipelines.describe import explain
-from redactory.pipelines.policy import _COPIES, _MOST_COPIES, Policy
+from redactory.pipelines.policy import _COPIES, _MOST_COPIES, Policy, detect_fates
 from redactory.redaction import MASK
 from tests.pipelines.support import DigitDetector, write_rows
 
@@ -386,3 +387,17 @@ def test_a_child_that_is_forked_while_a_thread_reads_can_read() -> None:
     reader.join()
     assert os.waitpid(child, 0)[1] == 0
     assert policy.redact("Zaphod") == "<MASK>"
+
+
+def test_the_decisions_of_a_run_quarantine_a_text_that_cannot_be_processed() -> None:
+    detect = DetectSettings.model_validate(LISTED["detect"])
+    manifest = {
+        "configuration": {"detect": detect.model_dump(mode="json")},
+        "policies": policy_records(detect),
+    }
+    decide = detect_fates(manifest)
+    assert [side for side, _ in decide(["all is well", "call 5", "Zaphod " * 10])] == [
+        "public",
+        "private",
+        "quarantined",
+    ]
