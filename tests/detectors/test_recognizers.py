@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import regex
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from phonenumbers import phonenumbermatcher
 from presidio_analyzer.predefined_recognizers import PhoneRecognizer, UrlRecognizer
@@ -128,6 +128,7 @@ PIECES_OF_LINKS = (
 
 
 @given(st.lists(st.sampled_from(PIECES_OF_LINKS), max_size=12).map("".join))
+@example("a" * 200 + ".com")
 def test_domains_that_are_looked_up_match_what_they_did(text: str) -> None:
     for pattern in UrlRecognizer.PATTERNS:
         found = finder_of(words_looked_up(pattern.regex), regex.I)(text)
