@@ -118,7 +118,7 @@ def end_scheduled(
         # whoever reads what was released last would find nothing, however usual bad rows are
         findings.append({"metric": "no point to read", "label": "", "count": 0})
     event, result = Event.HELD if findings else Event.RELEASED, read_json(run.gate.root / "result.json")
-    facts = {"manifest": file_sha256(run.manifest), "counts": counts}
+    facts: dict[str, Any] = {"manifest": file_sha256(run.manifest), "counts": counts}
     facts |= {"findings": findings} if findings else {}
     if (unjudged := why_unjudged(result)) is not None:
         facts["unjudged"] = unjudged
