@@ -30,7 +30,7 @@ SPDX = "Apache-2.0 AND CC-BY-SA-4.0 AND LicenseRef-SCOWL"
 def test_the_detector_of_the_contributing_page_works(monkeypatch: pytest.MonkeyPatch) -> None:
     (form,) = (block for block in blocks(CONTRIBUTING) if block.language == "yaml")
     (test,) = (block for block in blocks(CONTRIBUTING) if block.language == "python")
-    assert form.title == "redactory/detectors/forms/passwords.yaml"
+    assert form.title == "redactory/detectors/forms/lockers.yaml"
     assert not (ROOT / form.title).exists()
     with pytest.raises(AssertionError):
         exec(compile(test.body, "without it", "exec"), {})
@@ -41,10 +41,10 @@ def test_the_detector_of_the_contributing_page_works(monkeypatch: pytest.MonkeyP
     settings = DetectSettings()
     assert settings.patterns is not None
     engine = patterns.PatternEngine(settings.patterns, "en")
-    text = "The passcode: hunter-bunny"
+    text = "The pigeonhole: C-12"
     [reading] = engine.read([text])
     marked = StrictPolicy(settings.strict).marks(text, reading)
-    assert [text[span.start : span.end] for span in marked] == ["hunter-bunny"]
+    assert [text[span.start : span.end] for span in marked] == ["C-12"]
 
 
 @pytest.mark.parametrize("page", [CONTRIBUTING, SECURITY], ids=lambda page: page.name)
