@@ -38,7 +38,7 @@ from redactory.foundation.files import (
     write_text,
 )
 from redactory.pipelines.readers import Source, find_by_path
-from redactory.pipelines.readers.files import is_hidden, leads_outside, passed_over, printable
+from redactory.pipelines.readers.files import format_named, is_hidden, leads_outside, passed_over, printable
 from redactory.pipelines.readers.formats import CHUNK
 from redactory.pipelines.store import Store, is_url
 
@@ -65,7 +65,7 @@ class Pipe(Source):
     @classmethod
     def named(cls, format_: str) -> Pipe:
         """As JSON lines where nothing else is said."""
-        return cls(PIPE, "standard input", "jsonl" if format_ == "auto" else format_)
+        return cls(PIPE, "standard input", "jsonl" if format_ == "auto" else format_named(format_))
 
     @contextmanager
     def open(self, **_: Any) -> Iterator[BinaryIO]:

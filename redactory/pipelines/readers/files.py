@@ -297,6 +297,16 @@ def _compression(name: str) -> str | None:
     return _COMPRESSIONS.get(PurePosixPath(name).suffix.lower())
 
 
+def format_named(name: str, key: str = "--format") -> str:
+    """The format of a name, or of an ending used as a name (txt, json, eml)."""
+    if name in FORMATS or name == "auto":
+        return name
+    found = next((f.name for f in FORMATS.values() if f".{name.lower().lstrip('.')}" in f.endings), None)
+    if found is None:
+        raise ConfigurationError(f"{key}: '{name[:40]}' is none of auto, {', '.join(FORMATS)}")
+    return found
+
+
 def endings() -> str:
     """The endings of every format, for messages."""
     return ", ".join(ending for format_ in FORMATS.values() for ending in format_.endings)
@@ -490,7 +500,7 @@ def _why_nothing(path: str) -> str:
 def _source(url: str, name: str, format_: str) -> Source:
     if PurePosixPath(name).suffix.lower() in _ARCHIVES:
         raise ConfigurationError(f"input.path: '{name}' is an archive of files; unpack it first")
-    kind = format_of(url) if format_ == "auto" else format_
+    kind = format_of(url) if format_ == "auto" else format_named(format_)
     if kind is None:
         raise ConfigurationError(
             f"input.format: the format of '{name}' cannot be told from its ending; "
