@@ -104,7 +104,7 @@ class Source:
     ) -> Iterator[BinaryIO]:
         """The file's bytes, decompressed by its ending, or a ``part`` of a file that is not compressed.
 
-        ``DamagedFile`` where it is broken, cut off or refused, or holds more than ``expansion`` times its size.
+        ``DamagedFile`` if it is broken, cut off or refused, or holds more than ``expansion`` times its size.
         """
         if self.refused is not None:
             error = DamagedFile(f"{self.name} {_REFUSED[self.refused]}")
@@ -387,8 +387,8 @@ def find_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path") 
 
 LINK_OUTSIDE, LINKED_FOLDER, NOT_A_FILE = "link_outside", "linked_folder", "not_a_file"
 _REFUSED = {
-    LINK_OUTSIDE: "is a link that leads out of the input's folder: name the file itself in input.path, or take "
-    "the link out",
+    LINK_OUTSIDE: "is a link that leads out of the input's folder: name the file itself in input.path, or "
+    "take the link out",
     LINKED_FOLDER: "is a link to a folder, which is not followed: name that folder in input.path too, or "
     "take the link out",
     NOT_A_FILE: "is no file (a pipe, a device, a broken link): take it out",
