@@ -40,7 +40,14 @@ from redactory.foundation.files import (
     write_text,
 )
 from redactory.pipelines.readers import Source, find_by_path
-from redactory.pipelines.readers.files import format_of, is_hidden, leads_outside, passed_over, printable
+from redactory.pipelines.readers.files import (
+    format_named,
+    format_of,
+    is_hidden,
+    leads_outside,
+    passed_over,
+    printable,
+)
 from redactory.pipelines.readers.formats import CHUNK, FORMATS
 from redactory.pipelines.store import Store, is_url
 
@@ -70,7 +77,7 @@ class Pipe(Source):
     @classmethod
     def named(cls, format_: str) -> Pipe:
         """As JSON lines where nothing else is said."""
-        return cls(PIPE, "standard input", "jsonl" if format_ == "auto" else format_)
+        return cls(PIPE, "standard input", "jsonl" if format_ == "auto" else format_named(format_))
 
     @contextmanager
     def open(self, **_: Any) -> Iterator[BinaryIO]:

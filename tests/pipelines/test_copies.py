@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError
-from redactory.pipelines.copies import require_named_as_written, sources_of
+from redactory.pipelines.copies import PIPE, require_named_as_written, sources_of
 from redactory.pipelines.redact import redact
 
 SECRET = "ann.kovacs@example.org"
@@ -258,3 +258,20 @@ def test_what_is_proposed_for_a_field_loses_no_row(tmp_path: Path) -> None:
     assert f"field 3. Say what becomes of each ({proposed})" in str(refused.value)
     redact(tmp_path / "a.jsonl", tmp_path / "b.jsonl", {"columns": {"fields": "drop", SECRET: "drop"}})
     assert json.loads((tmp_path / "b.jsonl").read_text()) == {"text": "x"}
+
+
+@pytest.mark.parametrize(
+    "name", ["txt", "md", "TEXT", ".text", "json", "ndjson", "eml", "htm", "foo", "", "xlsx"]
+)
+@pytest.mark.parametrize("piped", [False, True])
+def test_a_format_is_known_by_its_endings_and_another_is_refused_with_the_list(
+    name: str, piped: bool
+) -> None:
+    known = {"txt": "text", "md": "text", "TEXT": "text", ".text": "text", "json": "jsonl", "ndjson": "jsonl"}
+    known |= {"eml": "mail", "htm": "html"}
+    given_path = PIPE if piped else __file__
+    if name in known:
+        assert sources_of(given_path, name)[0][0].format == known[name]
+        return
+    with pytest.raises(ConfigurationError, match=r"--format: .* is none of auto, jsonl, text, parquet"):
+        sources_of(given_path, name)

@@ -296,7 +296,7 @@ class RowCounts:
             if total and count / total > allowed:
                 raise CheckFailed(
                     f"{count:,} of {some(total, what)} {'was' if count == 1 else 'were'} rejected, more than "
-                    f"input.max_rejected_share: {allowed} allows. {commonest} {hint}"
+                    f"input.max_rejected_share: {allowed} allows. {commonest} {hint}".replace("  ", " ")
                 )
 
 

@@ -105,7 +105,7 @@ class Source:
     ) -> Iterator[BinaryIO]:
         """The file's bytes, decompressed by its ending, or a ``part`` of a file that is not compressed.
 
-        ``DamagedFile`` if it is broken, cut off or refused, or expands over ``expansion`` times its size.
+        ``DamagedFile`` if it is broken, cut off or refused, or holds more than ``expansion`` times its size.
         """
         if self.refused is not None:
             error = DamagedFile(f"{self.name} {_REFUSED[self.refused]}")
@@ -310,6 +310,16 @@ def _compression(name: str) -> str | None:
     return _COMPRESSIONS.get(PurePosixPath(name).suffix.lower())
 
 
+def format_named(name: str, key: str = "--format") -> str:
+    """The format of a name, or of an ending used as a name (txt, json, eml)."""
+    if name in FORMATS or name == "auto":
+        return name
+    found = next((f.name for f in FORMATS.values() if f".{name.lower().lstrip('.')}" in f.endings), None)
+    if found is None:
+        raise ConfigurationError(f"{key}: '{name[:40]}' is none of auto, {', '.join(FORMATS)}")
+    return found
+
+
 def endings() -> str:
     """The endings of every format, for messages."""
     return ", ".join(ending for format_ in FORMATS.values() for ending in format_.endings)
@@ -503,7 +513,7 @@ def _why_nothing(path: str) -> str:
 def _source(url: str, name: str, format_: str) -> Source:
     if PurePosixPath(name).suffix.lower() in _ARCHIVES:
         raise ConfigurationError(f"input.path: '{name}' is an archive of files; unpack it first")
-    kind = format_of(url) if format_ == "auto" else format_
+    kind = format_of(url) if format_ == "auto" else format_named(format_)
     if kind is None:
         raise ConfigurationError(
             f"input.format: the format of '{name}' cannot be told from its ending; "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import gzip
 import json
 import os
 import tempfile
@@ -19,6 +20,7 @@ from redactory.foundation.records import Record
 from redactory.pipelines import watermark as folding
 from redactory.pipelines.config import Config
 from redactory.pipelines.readers import Document, Rejection, find_by_path, read_documents
+from redactory.pipelines.readers.documents import RowCounts
 from redactory.pipelines.release_log import Event
 from redactory.pipelines.watermark import Plan, changed_since, plan_reading, planned, sources_of
 
@@ -94,7 +96,7 @@ def rows_of(folder: Path, sources: Any) -> Counter[tuple[str, int]]:
     """What a reader finds in these sources: the last part of each one's name, and the row."""
     found: Counter[tuple[str, int]] = Counter()
     for source in sources:
-        for entry in read_documents(source, config(folder).input):
+        for entry in RowCounts(config(folder).input).read(source):
             assert isinstance(entry, Document | Rejection)
             found[Path(source.url).name, entry.row] += 1
     return found
@@ -241,3 +243,35 @@ def test_an_edit_whose_size_and_time_were_put_back_is_noticed(tmp_path: Path, na
     assert (file.stat().st_size, file.stat().st_ino) == (before.st_size, before.st_ino)
     with pytest.raises(InputError, match="changed since an earlier run"):
         world.plan(SOON)
+
+
+def test_a_compressed_file_that_is_still_written_waits_and_is_read_whole(tmp_path: Path) -> None:
+    world, whole = World(tmp_path), gzip.compress(b'{"text": "hello"}\n' * 900)
+    path = tmp_path / "c.jsonl.gz"
+    path.write_bytes(whole[:-9])
+    assert world.plan().waiting == {str(path): len(whole) - 9}
+    world.night()
+    assert world.read == {}
+    path.write_bytes(whole)
+    world.night()
+    assert world.read["run0"].total() == 900
+    # one that nobody finishes is quarantined with its damage once it is quiet
+    (tmp_path / "d.jsonl.gz").write_bytes(whole[:-9])
+    world.night(SOON)
+    assert world.read["run1"] == {("d.jsonl.gz", 1): 1}
+    world.night(SOON)
+    assert len(world.read) == 2
+
+
+def test_a_link_out_of_the_folder_stops_no_night_and_is_counted_once(tmp_path: Path) -> None:
+    inside = tmp_path / "in"
+    inside.mkdir()
+    (tmp_path / "out.jsonl").write_text('{"text": "hello"}\n')
+    (inside / "l.jsonl").symlink_to(tmp_path / "out.jsonl")
+    (inside / "more").symlink_to(tmp_path)
+    (inside / "a.jsonl").write_text('{"text": "hello"}\n')
+    world = World(inside)
+    world.night()
+    assert world.read["run0"] == {("a.jsonl", 1): 1, ("l.jsonl", 1): 1, ("more", 1): 1}
+    world.night()
+    assert len(world.read) == 1
