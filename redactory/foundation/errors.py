@@ -56,7 +56,9 @@ def some(count: int, what: str, many: str | None = None) -> str:
 
 
 _WORD = r"(?:[A-Z]?[^\W\d_A-Z]+|[A-Z]+){1,3}"
-_WORDS = re.compile(rf"{_WORD}(?:[_./-]{_WORD}){{0,5}}(?:_\d{{1,2}})?|{_WORD}(?: {_WORD}){{1,2}}")
+_JOINT = r"(?:[_./-]|\[\*?\]){1,4}"
+_PATH = rf"_{{0,2}}{_WORD}(?:{_JOINT}{_WORD}){{0,5}}(?:{_JOINT})?(?:_\d{{1,2}})?"
+_WORDS = re.compile(rf"{_PATH}|{_WORD}(?: {_WORD}){{1,2}}")
 _LONGEST, _SHOWN = 40, 3
 """Characters of a name that is shown as it is; of one that is not."""
 

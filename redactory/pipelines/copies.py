@@ -306,7 +306,9 @@ def unfinished(
         with tempfile.TemporaryDirectory(prefix="redactory-") as folder:
             yield Unfinished.begun(Path(folder), "", made)
         return
-    work, of = _work_of(out), hash_of([dict(made), written, *([one.url, one.size()] for one in sources)])
+    # what a pipe said is gone, and another may say something else
+    known = [secrets.token_hex() if one.url == PIPE else one.size() for one in sources]
+    work, of = _work_of(out), hash_of([dict(made), written, [one.url for one in sources], known])
     _require_ours(work)
     try:
         make_private_folder(work)

@@ -346,11 +346,7 @@ def in_words(record: Record) -> str:
     """What happened, in one line: the record's type, and what its body says to a reader."""
     body = record.body
     counts, removed, plan = body.get("counts") or {}, body.get("removed") or {}, body.get("plan")
-    words = [
-        str(body[key])
-        for key in ("why", "error", "reason", "unjudged", "service", "published")
-        if body.get(key)
-    ]
+    words = [str(body[key]) for key in ("why", "error", "reason", "service", "published") if body.get(key)]
     if plan and plan["slices"]:
         size = sum(piece["to_byte"] - piece["from_byte"] for piece in plan["slices"])
         files = some(len({piece["url"] for piece in plan["slices"]}), "file")
@@ -362,6 +358,7 @@ def in_words(record: Record) -> str:
     words += [f"{some(removed['points'], 'point')} taken out"] if removed else []
     words += [str(finding["metric"]) for finding in body.get("findings", ())]
     words += ["no point in it"] if body.get("empty") else []
+    words += [str(body["unjudged"])] if body.get("unjudged") else []
     words += [name for key in ("what", "models", "failed") for name in body.get(key) or ()]
     words += [f"{key} {body[key]}" for key in ("into", "to", "of", "by") if body.get(key) is not None]
     return f"{record.type}: {', '.join(words)}" if words else record.type

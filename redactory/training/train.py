@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from redactory.foundation.bounds import format_upper
 from redactory.foundation.canonical import file_sha256, hash_of, version_of
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import make_private_folder, remove_leftovers, write_json, write_text
@@ -385,7 +386,7 @@ def summary_of(
 
 def _named(budget: Mapping[str, Any] | None) -> str:
     return (
-        f"{budget['path']} with limit {budget['epsilon']:g} at delta {budget['delta']:g}"
+        f"{budget['path']} with limit {format_upper(budget['epsilon'])} at delta {format_upper(budget['delta'])}"
         if budget
         else "none"
     )

@@ -344,7 +344,7 @@ SECRET = "hunter-secret"
     [
         ({"recognizers": ("NoSuchRecognizer",)}, "no 'NoSuchRecognizer'"),
         ({"recognizers": ("__name__",)}, "no '__name__'"),
-        ({"recognizers": ("EntityRecognizer2",)}, "no 'EntityRecognizer2'"),
+        ({"recognizers": ("EntityRecognizers",)}, "no 'EntityRecognizers'"),
         ({"recognizers": ("AzureAILanguageRecognizer",)}, "AzureAILanguageRecognizer"),
         ({"recognizers": ("SpacyRecognizer",)}, "'SpacyRecognizer' cannot be made here (not a pattern"),
         ({"custom": (own(),)}, "'Own' has no patterns"),

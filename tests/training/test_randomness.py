@@ -211,8 +211,8 @@ def test_what_a_step_of_users_adds_is_that_of_the_record() -> None:
 def test_what_a_histogram_adds_is_what_it_spends(deviation: float) -> None:
     labels = [str(number) for number in range(2000)]
     drawn = Histogram.drawn([], labels, deviation, RandomStream.from_seed(1))
-    require_deviation(np.array(list(drawn.counts.values())), accounted(drawn.spending.mechanism.to_json()))
-    assert drawn.spending.steps == 1
+    require_deviation(np.array(list(drawn.counts.values())), accounted(drawn.spending(1).mechanism.to_json()))
+    assert drawn.spending(1).steps == 1
 
 
 WAYS: list[dict[str, Any]] = [

@@ -408,12 +408,14 @@ def test_an_empty_run_is_approved_only_where_that_is_said(tmp_path: Path) -> Non
     assert redactory.approve_release(empty.root, "Ann", "a quiet Sunday", empty=True)["empty"]
     redactory.reject_release(first.root, "Bo", "the wrong feed")
     size = (job.input / "a.jsonl").stat().st_size // 2
+    unjudged = "not compared with earlier runs: {} before it, and nightly.drift.least is 5".format
     log = redactory.release_log(job.job.root)["records"]
     assert [record["words"] for record in log] == [
         f"begun: {size} new bytes in 1 file",
-        "released: 2 rows, 1 public, 1 private, 0 duplicate, 0 quarantined",
+        f"released: 2 rows, 1 public, 1 private, 0 duplicate, 0 quarantined, {unjudged('0 released runs')}",
         f"begun: {size} new bytes in 1 file",
-        "held: 2 rows, 0 public, 0 private, 2 duplicate, 0 quarantined, no point to read",
+        "held: 2 rows, 0 public, 0 private, 2 duplicate, 0 quarantined, no point to read, "
+        + unjudged("1 released run"),
         "approved: a quiet Sunday, no point in it, by Ann",
         "rejected: the wrong feed, by Bo",
         "done: of 5",
