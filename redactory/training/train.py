@@ -386,7 +386,8 @@ def summary_of(
 
 def _named(budget: Mapping[str, Any] | None) -> str:
     return (
-        f"{budget['path']} with limit {format_upper(budget['epsilon'])} at delta {format_upper(budget['delta'])}"
+        f"{budget['path']} with limit {format_upper(budget['epsilon'])} "
+        f"at delta {format_upper(budget['delta'])}"
         if budget
         else "none"
     )

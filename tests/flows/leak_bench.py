@@ -97,6 +97,7 @@ class Bench:
             "segment": {"mode": "turn"},
             "partition": {"documents": 40},
             "detect": {"max_chars": DETECTED_CHARS},
+            "release": {"accept_blind": ["EVERYTHING"]},
             "train": TRAIN,
             "evaluate": {"test": "held-out.jsonl", "labelled": "labelled.jsonl", "labelled_secrets": 40},
             **more,

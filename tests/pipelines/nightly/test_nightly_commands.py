@@ -11,13 +11,14 @@ import yaml
 from redactory.foundation.records import Record
 from redactory.pipelines.release_log import in_words
 from redactory.redaction import RunFolder, read_column
-from tests.pipelines.support import call, write_rows
+from tests.pipelines.support import BLIND_ACCEPTED, call, write_rows
 
 SETTINGS = {
     "input": "rows.jsonl",
     "output": "job",
     "segment": {"mode": "line"},
     "detect": {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}},
+    "release": BLIND_ACCEPTED,
 }
 
 
