@@ -105,6 +105,17 @@ def test_a_threshold_is_not_scored_on_what_chose_it() -> None:
     assert np.mean(best) > 0.65
 
 
+def test_what_is_known_of_the_half_that_chose_the_threshold_is_no_success() -> None:
+    """The members there are known by heart, those that are scored are like the others."""
+    chosen = Halves.of(len(MEMBERS), 0).chosen
+    learnt = frozenset(MEMBERS[place] for place in chosen if place < len(MEMBERS))
+    reference: Any = KnownModel(own="r", weight=0.3)
+    model: Any = KnownModel(learnt, 4.0)
+    found = membership(model, MEMBERS, OTHERS, groups=100, reference=reference)
+    for name in ("individual", "group", "reference", "rmia"):
+        assert found[name]["accuracy"]["value"] == pytest.approx(0.5, abs=0.1), name
+
+
 @settings(deadline=None, max_examples=60)
 @given(SCORES, SCORES)
 def test_area_threshold_and_curve_are_those_of_all_pairs(members: Any, others: Any) -> None:
