@@ -90,6 +90,17 @@ def test_what_is_known_by_heart_is_always_told() -> None:
     assert found["reference"] is found["rmia"] is found["reference_alone"] is None
 
 
+def test_each_attack_reads_the_model_that_it_is_about() -> None:
+    knows, knows_nothing = (KnownModel(frozenset(MEMBERS), gain) for gain in (4.0, 0.0))
+    told = {name: (True, False) for name in ("individual", "group", "reference", "rmia")}
+    told["reference_alone"] = (False, True)
+    for number, (model, reference) in enumerate(((knows, knows_nothing), (knows_nothing, knows))):
+        given: Any = {"reference": reference, "groups": 100}
+        found = membership(model, MEMBERS, OTHERS, **given)  # type: ignore[arg-type]
+        for name, known in told.items():
+            assert (found[name]["auc"]["value"] > 0.9) is known[number], (name, number)
+
+
 def test_a_threshold_is_not_scored_on_what_chose_it() -> None:
     """The same half for both would tell more than chance of sixteen scores that say nothing."""
     draw = np.random.default_rng(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -203,6 +204,28 @@ def test_what_is_cut_off_a_step_is_lost_and_nothing_else_is(tail: float) -> None
     assert losses.epsilon_of_laws(laws, delta) >= gaussian_epsilon(mu, delta) - 1e-9
     lost = steps * laws[0][0].infinite
     assert losses.epsilon_of_laws(laws, lost * (1.0 - 1e-6)) == math.inf
+
+
+@pytest.mark.parametrize("where", ["everywhere", "in one cell"])
+def test_what_a_transform_may_get_wrong_is_part_of_every_figure(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """An error as large as its bound, to the worse side: a tenth of the law, or all of its fullest cell."""
+    real = losses._composed
+
+    def wrong(laws: Any) -> Any:
+        law, most, every = real(laws)
+        off = 0.1 * law if where == "everywhere" else np.where(law == law.max(), law, 0.0)
+        return law - off, most + float(np.abs(off).max()), every + float(np.linalg.norm(off))
+
+    monkeypatch.setattr(losses, "_composed", wrong)
+    steps, epsilons = 30, np.linspace(0.5, 8.0, 16)
+    laws = [(losses.step_laws(((1.0, exchange(1.0, 5.0)),), 1e-2, 1e-30)[0], steps)]
+    mu = 2.0 * math.sqrt(steps) / 5.0
+    exact = special.ndtr(mu / 2 - epsilons / mu) - np.exp(epsilons) * special.ndtr(-mu / 2 - epsilons / mu)
+    assert np.all(losses.deltas_of_laws(laws, epsilons) >= exact)
+    for delta in (1e-2, 1e-5, 1e-9):
+        assert losses.epsilon_of_laws(laws, delta) >= gaussian_epsilon(mu, delta)
 
 
 def test_no_points_and_no_steps_cost_nothing_and_hopeless_noise_has_a_sound_figure() -> None:
