@@ -92,7 +92,7 @@ def test_what_is_known_by_heart_is_always_told() -> None:
 
 def test_each_attack_reads_the_model_that_it_is_about() -> None:
     knows, knows_nothing = (KnownModel(frozenset(MEMBERS), gain) for gain in (4.0, 0.0))
-    told = {name: (True, False) for name in ("individual", "group", "reference", "rmia")}
+    told = dict.fromkeys(("individual", "group", "reference", "rmia"), (True, False))
     told["reference_alone"] = (False, True)
     for number, (model, reference) in enumerate(((knows, knows_nothing), (knows_nothing, knows))):
         given: Any = {"reference": reference, "groups": 100}
