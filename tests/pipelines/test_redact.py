@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime
 import gzip
+import hashlib
 import io
 import json
 import lzma
@@ -20,6 +21,8 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -719,6 +722,10 @@ def test_the_digest_of_a_text_is_known_to_its_own_copy_alone(tmp_path: Path) -> 
 
     found = {name: digests(name) for name in ("a", "b", "c", "d")}
     assert len(set.union(*map(set, found.values()))) == len(found)
+    # neither the cut between two texts nor their number is lost
+    cuts = (["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["", "abc"], ["a", "b", "c"], [])
+    begun = Unfinished.begun(tmp_path / "cuts", "", {})
+    assert len({begun.chunk(0, 0, texts).digest for texts in cuts}) == len(cuts)
     # the same copy goes on
     assert all(digests(name) == before for name, before in found.items())
 
@@ -777,6 +784,12 @@ def test_a_pseudonym_comes_back_by_vault_and_key_alone(
     unmask(copy.out, tmp_path / "b.jsonl.xz", vault)  # type: ignore[attr-defined]
     assert lzma.decompress((tmp_path / "b.jsonl.xz").read_bytes()) == (tmp_path / "b.jsonl").read_bytes()
     assert summary["rows"] == 1
+    assert (tmp_path / "back.jsonl").stat().st_mode & 0o077 == 0, "values are private again"
+    sealed = vault.read_bytes()
+    for key in (b"e" * 32, hashlib.sha256(b"e" * 32).digest()):
+        # the key of the environment opens nothing by itself: each use has a key of its own
+        with pytest.raises(InvalidTag):
+            AESGCM(key).decrypt(sealed[:12], sealed[12:], b"redactory vault")
     log = (tmp_path / "v.vault.log.jsonl").read_text()
     assert log.count("\n") == 4
     assert "Ozols" not in log

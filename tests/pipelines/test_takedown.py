@@ -388,6 +388,40 @@ def test_a_signed_run_is_signed_again_or_not_touched(
     assert "earlier releases" in failed(run)
 
 
+def test_another_manifest_than_the_superseded_one_ends_the_takedown(run: Path) -> None:
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reissue_steps, "_keep_old", dies)
+        with pytest.raises(KeyboardInterrupt):
+            redactory.takedown([run], user_ids=["u"])
+    manifest = run / "manifest.json"
+    body = read_json(manifest)
+    body["counts"]["public"] += 1
+    manifest.write_text(json.dumps(body))
+    with pytest.raises(CheckFailed, match="is not the superseded one: restore it"):
+        finish_reissue(RunFolder(run))
+    assert not (run / "_SUCCESS").exists()
+
+
+@pytest.mark.parametrize("held", [[], ["broken 9"]])
+def test_without_originals_a_duplicate_repeats_who_took_the_place(
+    no_report: None, tmp_path: Path, held: list[str]
+) -> None:
+    """Whether the quarantine held nothing, or nothing but theirs."""
+    said = {"a": ("u", ["so be it", *held]), **{name: (name, ["so be it"]) for name in ("b", "c", "d")}}
+    run = _curate(tmp_path / "run", said, dedup={"mode": "exact"})
+    redactory.purge(run, ["vault", "state"])
+    assert _one(redactory.takedown([run], user_ids=["u"]))["points"] == 1 + len(held)
+    rest = {name: own for name, own in said.items() if name != "a"}
+    without = _curate(tmp_path / "without", rest, dedup={"mode": "exact"})
+    assert _pointed(run) == _pointed(without)
+    rows = _rows(RunFolder(run).points)
+    assert sum(row["dup_of"] is not None for row in rows) == 2
+    assert {row["dup_of"] for row in rows} - {None} <= {row["point_id"] for row in rows}
+
+
 @pytest.mark.parametrize("how", ["is gone", "was changed", "is another"])
 def test_a_part_that_is_not_what_was_staged_ends_no_takedown(run: Path, how: str) -> None:
     def dies(*_: Any) -> None:
