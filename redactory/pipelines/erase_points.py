@@ -343,7 +343,7 @@ def filtered_without(
         if (run.quarantine / name).is_file():
             held = read_part(run.quarantine / name)
             places = sorted({*range(held.num_rows)} - {*rejected.rows[name]})
-            held = _without(held.take(pa.array(places)), out)
+            held = _without(held.take(pa.array(places, pa.int64())), out)
             write_part(anew.quarantine / name, held)
             kept = (row for row in held.to_pylist() if row["kind"] == "point")
             counts.update(f"quarantined/{row['reason']}" for row in kept)

@@ -138,6 +138,20 @@ def test_ways_to_write_a_letter_fold_alike(letter: str) -> None:
     assert fold(fold(letter).text).text == fold(letter).text
 
 
+@pytest.mark.parametrize(
+    ("plain", "signs"),
+    [
+        ("'", "'`´\u1ffd‘’‛′ʹʻʼʽˈ＇"),
+        ('"', '"“”„‟″＂'),
+        ("-", "-‐‑‒–—―−⁃﹣－"),
+    ],
+)
+def test_every_sign_that_is_written_for_a_plain_one_folds_to_it(plain: str, signs: str) -> None:
+    assert {sign: fold(sign).text for sign in signs} == dict.fromkeys(signs, plain)
+    for sign in signs:
+        assert hits(engine([f"O{plain}x"]), f"an O{sign}x here") == [f"O{sign}x"]
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=12), st.text(max_size=12), st.data())
 def test_a_planted_variant_is_found_whole(before: str, after: str, data: st.DataObject) -> None:

@@ -13,6 +13,7 @@ import pytest
 import regex
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from presidio_analyzer.predefined_recognizers import PhoneRecognizer
 
 from redactory.detectors import CustomRecognizer, Detection, Detector, DetectSettings, Span
 from redactory.detectors.engine import TIMEOUT, Reading
@@ -20,7 +21,7 @@ from redactory.detectors.patterns import ContextWords, PatternEngine, Surroundin
 from redactory.detectors.phones import phone_places
 from redactory.detectors.recognizers import check_patterns, own_labels, presidio_triggers, shipped
 from redactory.detectors.settings import PatternSettings
-from redactory.detectors.triggers import Trigger, words_of
+from redactory.detectors.triggers import MANY, Trigger, words_of
 from redactory.foundation.errors import ConfigurationError
 from tests.detectors.pattern_texts import FOUND, PLAIN, unmarked
 from tests.detectors.support import NASTY, TEXTS, Found, analyzer_of, found_by
@@ -101,6 +102,17 @@ def test_a_trigger_that_loses_hits_is_found(
     assert found_by(PatternEngine(PatternSettings(), "en"), text) != analyzed(text)
 
 
+def test_no_trigger_asks_for_more_digits_than_are_counted() -> None:
+    """It would never fire: a text has ``MANY`` digits at most."""
+    triggers = [
+        trigger for one in shipped() for trigger in (one.needs, *(f.needs for f in one.forms.values()))
+    ]
+    for of_all, of_forms in presidio_triggers().values():
+        triggers += [of_all, *of_forms.values()]
+    assert len(triggers) > 100
+    assert max(trigger.digits for trigger in triggers) <= MANY
+
+
 def test_triggers_spare_work(engine: PatternEngine) -> None:
     traits = [engine._lexicon.traits(text) for text in WRITTEN]
     ran = sum(
@@ -131,21 +143,29 @@ NUMBERS = (
     | st.from_regex(r"(\+?1[ .-])?\(?[2-9]\d{2}\)?[ .-]?\d{3}[ .-]?\d{4}( ?x\d{1,4})?", fullmatch=True)
     | st.from_regex(r"(\+49|0049|0)[ /-]?[1-9]\d{1,4}[ /-]?\d{3,8}", fullmatch=True)
     | st.from_regex(r"(\+44|0)[1-9]\d{2,3} \d{3} \d{3,4}", fullmatch=True)
+    # of a country that is not asked for, with more behind; and prefixes of other countries behind a plus sign
+    | st.from_regex(r"\+47 2[1-3] \d\d \d\d \d\d( / |, |\. | \()\d{1,4}", fullmatch=True)
+    | st.from_regex(r"\+(0|00|011) ?(1|44|49|33|47) ?[2-9]\d{2}[ .-]?\d{3}[ .-]?\d{4}", fullmatch=True)
 )
+ASKED = (PhoneRecognizer.DEFAULT_SUPPORTED_REGIONS, ("US",), ("GB", "IL"))
 
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(NUMBERS, min_size=1, max_size=3).map(" ".join) | st.lists(NUMBERS, max_size=2).map(", ext ".join)
+    st.lists(NUMBERS, min_size=1, max_size=3).map(" ".join)
+    | st.lists(NUMBERS, max_size=2).map(", ext ".join),
+    st.sampled_from(ASKED),
 )
-@example("16.4.1.1 or 1640")
-@example("1 int 3456789")
-@example("460-89-9847")
-def test_phone_numbers_are_those_of_presidio(text: str) -> None:
+@example("16.4.1.1 or 1640", ASKED[0])
+@example("1 int 3456789", ASKED[0])
+@example("460-89-9847", ASKED[0])
+@example("+001 212 555 0187", ASKED[0])
+@example("+011 44 20 7946 0958", ASKED[1])
+@example("+47 21 00 00 00 / 12", ASKED[1])
+def test_phone_numbers_are_those_of_presidio(text: str, regions: tuple[str, ...]) -> None:
     from presidio_analyzer import EntityRecognizer, RecognizerResult
-    from presidio_analyzer.predefined_recognizers import PhoneRecognizer
 
-    true = PhoneRecognizer()
+    true = PhoneRecognizer(supported_regions=regions)
     mine = [
         RecognizerResult("PHONE_NUMBER", start, end, true.SCORE)
         for start, end in phone_places(text, true.supported_regions, true.leniency)

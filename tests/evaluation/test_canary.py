@@ -15,6 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from scipy.stats import binomtest
 
 from redactory.evaluation import canary_copies_left, canary_exposure
 from redactory.evaluation.canary import (
@@ -266,6 +267,19 @@ def test_intervals_hold_the_true_share_as_often_as_they_say() -> None:
         (row,) = sampled_exposure(sample - 1_000.0, np.array([0.9 - 1_000.0]), 10**9)
         held += row["low"] <= math.log2(10) <= row["high"]
     assert 52 <= held <= 60
+
+
+@pytest.mark.parametrize("confidence", [0.9, 0.95])
+def test_the_interval_of_a_sample_is_two_sided_and_exact(confidence: float) -> None:
+    n = 500
+    for above in (30, 31, 100, 250, 499):
+        sample = -np.arange(n, dtype=np.float64)
+        (row,) = sampled_exposure(sample, np.array([0.5 - above]), 10**9, confidence=confidence)
+        ends = binomtest(above, n).proportion_ci(confidence)
+        assert (row["low"], row["high"]) == pytest.approx((-math.log2(ends.high), -math.log2(ends.low)))
+        # its own bound has one side
+        once = binomtest(above, n, alternative="less").proportion_ci(confidence)
+        assert row["at_least"] == pytest.approx(-math.log2(once.high))
 
 
 def test_a_space_too_large_is_sampled_and_what_is_known_by_heart_stands_out() -> None:

@@ -18,6 +18,7 @@ from redactory.evaluation.detection import (
     LabelledPoint,
     count_matches,
     figures,
+    measure_beside,
     measure_detection,
 )
 from redactory.evaluation.recall import casing
@@ -245,6 +246,48 @@ def test_a_detector_that_is_made_to_miss_is_measured_to_miss_that_much() -> None
     assert sabotaged["strict"]["cover_recall"]["value"] == pytest.approx(0.855)
     assert sabotaged["strict"]["char_recall"]["value"] == pytest.approx(0.855)
     assert sabotaged["public_share"]["value"] == pytest.approx(0.145)
+
+
+@pytest.mark.parametrize(
+    ("place", "is_open"),
+    [
+        ("PARIS", False),
+        ("PARI", False),
+        ("ARI", False),
+        ("to PA", False),
+        ("IS to", False),
+        ("go to PARIS today", False),
+        ("to ", True),
+        (" today", True),
+        ("go", True),
+    ],
+)
+def test_a_public_span_is_left_open_where_no_character_of_it_is_masked(place: str, is_open: bool) -> None:
+    text = "go to PARIS today"
+    start = text.index(place)
+    span = {"start": start, "end": start + len(place), "label": "CITY"}
+    result = measure_detection(Blindfolded(), [LabelledPoint(0, text, (), (span,))])
+    assert result["public"] == {"CITY": {"n": 1, "open": int(is_open)}}
+
+
+def test_beside_others_each_policy_is_judged_as_if_it_were_alone() -> None:
+    rows = measure_beside(Blindfolded(), {"rival": Blindfolded("A")}, POINTS)
+    found = {
+        (row["engine"], row["policy"]): (
+            row["cover_recall"]["value"],
+            row["char_precision"]["value"],
+            row["miss_rate"]["misses"],
+            row["public_share"]["public"],
+            row["quarantined"],
+        )
+        for row in rows
+    }
+    # π marks ANN alone, with π_c also dr and 5; what is quarantined is not public; the rival sees nothing
+    assert found == {
+        ("redactory", "strict"): (0.25, 1.0, 2, 3, 1),
+        ("redactory", "conservative"): (0.25, 0.5, 1, 2, 1),
+        ("rival", None): (0.0, None, 3, 3, 1),
+    }
 
 
 def test_a_mask_wider_than_the_secret_is_a_gamma_miss_that_covers() -> None:

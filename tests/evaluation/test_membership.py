@@ -90,6 +90,17 @@ def test_what_is_known_by_heart_is_always_told() -> None:
     assert found["reference"] is found["rmia"] is found["reference_alone"] is None
 
 
+def test_each_attack_reads_the_model_that_it_is_about() -> None:
+    knows, knows_nothing = (KnownModel(frozenset(MEMBERS), gain) for gain in (4.0, 0.0))
+    told = dict.fromkeys(("individual", "group", "reference", "rmia"), (True, False))
+    told["reference_alone"] = (False, True)
+    for number, (model, reference) in enumerate(((knows, knows_nothing), (knows_nothing, knows))):
+        given: Any = {"reference": reference, "groups": 100}
+        found = membership(model, MEMBERS, OTHERS, **given)  # type: ignore[arg-type]
+        for name, known in told.items():
+            assert (found[name]["auc"]["value"] > 0.9) is known[number], (name, number)
+
+
 def test_a_threshold_is_not_scored_on_what_chose_it() -> None:
     """The same half for both would tell more than chance of sixteen scores that say nothing."""
     draw = np.random.default_rng(0)
@@ -103,6 +114,17 @@ def test_a_threshold_is_not_scored_on_what_chose_it() -> None:
             kept.append(accuracy["value"])
     assert np.mean(told) == pytest.approx(0.5, abs=0.05)
     assert np.mean(best) > 0.65
+
+
+def test_what_is_known_of_the_half_that_chose_the_threshold_is_no_success() -> None:
+    """The members there are known by heart, those that are scored are like the others."""
+    chosen = Halves.of(len(MEMBERS), 0).chosen
+    learnt = frozenset(MEMBERS[place] for place in chosen if place < len(MEMBERS))
+    reference: Any = KnownModel(own="r", weight=0.3)
+    model: Any = KnownModel(learnt, 4.0)
+    found = membership(model, MEMBERS, OTHERS, groups=100, reference=reference)
+    for name in ("individual", "group", "reference", "rmia"):
+        assert found[name]["accuracy"]["value"] == pytest.approx(0.5, abs=0.1), name
 
 
 @settings(deadline=None, max_examples=60)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import datetime
 import gzip
+import hashlib
 import io
 import json
 import lzma
@@ -20,6 +21,8 @@ import fsspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -432,6 +435,46 @@ def test_an_output_in_the_input_or_over_something_is_refused(tmp_path: Path, out
     assert (tmp_path / "there.jsonl").read_text() == "mine"
 
 
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+@pytest.mark.parametrize(
+    "what", ["a file", "an empty file", "a folder", "an empty folder", "a link to nowhere"]
+)
+@pytest.mark.parametrize("given", ["in", "in/a.jsonl"])
+def test_what_has_the_outputs_name_is_never_overwritten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, what: str, given: str
+) -> None:
+    out = tmp_path / "out"
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in/a.jsonl").write_text('{"text": "x"}')
+
+    def put() -> None:
+        if "file" in what:
+            out.write_text("" if "empty" in what else "mine")
+        elif "folder" in what:
+            out.mkdir()
+            if "empty" not in what:
+                (out / "mine").write_text("mine")
+        else:
+            out.symlink_to(tmp_path / "nowhere")
+
+    def contents() -> Any:
+        inside = [(path.name, path.read_text()) for path in out.rglob("*")] if out.is_dir() else None
+        return os.lstat(out).st_ino, inside, out.read_text() if out.is_file() else None
+
+    put()
+    mine = contents()
+    if when == "meanwhile":
+        out.rename(tmp_path / "aside")
+        publish = Unfinished.publish
+        monkeypatch.setattr(
+            Unfinished, "publish", lambda work, to: ((tmp_path / "aside").rename(out), publish(work, to))
+        )
+    with pytest.raises(ConfigurationError, match="out is there already: remove it"):
+        redact(tmp_path / given, out, config=PATTERNS)
+    assert contents() == mine
+    assert not (tmp_path / "nowhere").exists()
+
+
 def test_a_key_that_few_rows_have_is_not_named(copy: Callable[..., bytes]) -> None:
     """It may be somebody's name."""
     rows = [{"text": "t", "n": {"id": "7"}} for _ in range(30)]
@@ -670,6 +713,23 @@ def test_what_was_found_in_one_text_is_never_applied_to_another(
     assert out.read_text() == source.read_text().replace(SECRET, "<MASK>")
 
 
+def test_the_digest_of_a_text_is_known_to_its_own_copy_alone(tmp_path: Path) -> None:
+    """Whoever guesses a text could tell by a digest without a secret that it is there."""
+
+    def digests(name: str) -> list[str]:
+        begun = Unfinished.begun(tmp_path / name, "", {"of": "the same"})
+        return [begun.chunk(*place, ["a text"]).digest for place in ((0, 0), (0, 1), (1, 0))]
+
+    found = {name: digests(name) for name in ("a", "b", "c", "d")}
+    assert len(set.union(*map(set, found.values()))) == len(found)
+    # neither the cut between two texts nor their number is lost
+    cuts = (["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["", "abc"], ["a", "b", "c"], [])
+    begun = Unfinished.begun(tmp_path / "cuts", "", {})
+    assert len({begun.chunk(0, 0, texts).digest for texts in cuts}) == len(cuts)
+    # the same copy goes on
+    assert all(digests(name) == before for name, before in found.items())
+
+
 def test_what_lies_where_a_copy_is_begun_is_never_lost(tmp_path: Path) -> None:
     source, work = tmp_path / "a.jsonl", tmp_path / "out.jsonl.unfinished"
     source.write_text('{"text": "x"}')
@@ -724,6 +784,12 @@ def test_a_pseudonym_comes_back_by_vault_and_key_alone(
     unmask(copy.out, tmp_path / "b.jsonl.xz", vault)  # type: ignore[attr-defined]
     assert lzma.decompress((tmp_path / "b.jsonl.xz").read_bytes()) == (tmp_path / "b.jsonl").read_bytes()
     assert summary["rows"] == 1
+    assert (tmp_path / "back.jsonl").stat().st_mode & 0o077 == 0, "values are private again"
+    sealed = vault.read_bytes()
+    for key in (b"e" * 32, hashlib.sha256(b"e" * 32).digest()):
+        # the key of the environment opens nothing by itself: each use has a key of its own
+        with pytest.raises(InvalidTag):
+            AESGCM(key).decrypt(sealed[:12], sealed[12:], b"redactory vault")
     log = (tmp_path / "v.vault.log.jsonl").read_text()
     assert log.count("\n") == 4
     assert "Ozols" not in log
@@ -774,6 +840,25 @@ def test_a_value_in_several_spellings_is_one_and_each_comes_back(
     unmask(moved, tmp_path / f"again.{format_}", tmp_path / "v")
     assert "415-555-2671" in (tmp_path / f"again.{format_}").read_text()
     assert "4111 1111 1111 1111 is 4111111111111111" in (tmp_path / f"again.{format_}").read_text()
+
+
+def test_the_spellings_of_one_copy_do_not_oust_those_of_another(
+    copy: Callable[..., bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Texts that are masked to the same, each in a row of its own of another file of one vault."""
+    monkeypatch.setenv("REDACTORY_KEY", "k" * 32)
+    monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "e" * 32)
+    redaction = Redaction(replace="pseudonym", vault=str(tmp_path / "v"))
+    made, ways = {}, ("(415) 555-2671", "415-555-2671", "415 555 2671")
+    for row, way in enumerate(ways):
+        lines = ["nothing"] * row + [f"Call +1 415 555 2671, or {way}."]
+        data = "".join(json.dumps({"text": line}) + "\n" for line in lines)
+        written = copy(f"{row}.jsonl", data.encode(), redaction)
+        made[copy.out] = (data, written.splitlines()[-1])  # type: ignore[attr-defined]
+    assert len({last for _, last in made.values()}) == 1
+    for number, (out, (data, _)) in enumerate(made.items()):
+        unmask(out, tmp_path / f"back-{number}.jsonl", tmp_path / "v")
+        assert (tmp_path / f"back-{number}.jsonl").read_text() == data
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import redactory
 from redactory.dedup.index import IndexFolder
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import only_one, read_json
 from redactory.foundation.keys import load_digest_key, new_key
 from redactory.pipelines import reissue as reissue_steps
@@ -301,6 +301,22 @@ def test_rejected_rows_are_searched_where_they_can_be(no_report: None, tmp_path:
     assert not failed(run) - {"report"}
 
 
+def test_rejected_rows_are_theirs_in_every_spelling_of_their_id(no_report: None, tmp_path: Path) -> None:
+    """Rows that can be read and rows that cannot, each in both forms that Unicode calls the same."""
+    composed, apart = "Jos\u00e9", "Jose\u0301"
+    path = tmp_path / "rows.jsonl"
+    with path.open("w", encoding="utf-8") as file:
+        for number, user in enumerate((composed, apart, f"{composed}x", "Jose")):
+            row = {"id": f"d{number}", "user_id": user, "text": 5}
+            file.write(json.dumps(row, ensure_ascii=bool(number % 2)) + "\n")
+            file.write(f'{{"id": "t{number}", "user_id": "{user}", "text": "torn\n')
+        file.write(json.dumps({"id": "whole", "user_id": "else", "text": "hello"}))
+    redactory.curate({**CONFIG, "input": str(path)}, output=tmp_path / "run", detector=DigitDetector())
+    for asked in (composed, apart):
+        told = _one(redactory.takedown([tmp_path / "run"], user_ids=[asked], dry_run=True))
+        assert (told["rejected"], told["unsearched"]) == (4, 2)
+
+
 def test_samples_with_their_text_go_and_others_stay(run: Path) -> None:
     redactory.audit_sample(run, n=20, name="all", seed=1)
     assert _one(redactory.takedown([run], user_ids=["u"]))["samples"] == ["all"]
@@ -370,6 +386,71 @@ def test_a_signed_run_is_signed_again_or_not_touched(
     signature = run / "releases" / "1" / "manifest.json.sig"
     signature.write_bytes(bytes([signature.read_bytes()[0] ^ 1]) + signature.read_bytes()[1:])
     assert "earlier releases" in failed(run)
+
+
+def test_another_manifest_than_the_superseded_one_ends_the_takedown(run: Path) -> None:
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reissue_steps, "_keep_old", dies)
+        with pytest.raises(KeyboardInterrupt):
+            redactory.takedown([run], user_ids=["u"])
+    manifest = run / "manifest.json"
+    body = read_json(manifest)
+    body["counts"]["public"] += 1
+    manifest.write_text(json.dumps(body))
+    with pytest.raises(CheckFailed, match="is not the superseded one: restore it"):
+        finish_reissue(RunFolder(run))
+    assert not (run / "_SUCCESS").exists()
+
+
+@pytest.mark.parametrize("held", [[], ["broken 9"]])
+def test_without_originals_a_duplicate_repeats_who_took_the_place(
+    no_report: None, tmp_path: Path, held: list[str]
+) -> None:
+    """Whether the quarantine held nothing, or nothing but theirs."""
+    said = {"a": ("u", ["so be it", *held]), **{name: (name, ["so be it"]) for name in ("b", "c", "d")}}
+    run = _curate(tmp_path / "run", said, dedup={"mode": "exact"})
+    redactory.purge(run, ["vault", "state"])
+    assert _one(redactory.takedown([run], user_ids=["u"]))["points"] == 1 + len(held)
+    rest = {name: own for name, own in said.items() if name != "a"}
+    without = _curate(tmp_path / "without", rest, dedup={"mode": "exact"})
+    assert _pointed(run) == _pointed(without)
+    rows = _rows(RunFolder(run).points)
+    assert sum(row["dup_of"] is not None for row in rows) == 2
+    assert {row["dup_of"] for row in rows} - {None} <= {row["point_id"] for row in rows}
+
+
+@pytest.mark.parametrize("how", ["is gone", "was changed", "is another"])
+def test_a_part_that_is_not_what_was_staged_ends_no_takedown(run: Path, how: str) -> None:
+    def dies(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    folder, swap = RunFolder(run), reissue_steps._swap
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reissue_steps, "_swap", dies)
+        with pytest.raises(KeyboardInterrupt):
+            redactory.takedown([run], user_ids=["u"])
+    plan = read_json(folder.reissue.plan)
+    names = plan["body"]["changes"][-1]["files"]["replaced"]
+    assert len(names) > 3
+    for name in names:
+        staged, kept = folder.reissue.files / name, (folder.reissue.files / name).read_bytes()
+        old = (run / name).read_bytes()
+        if how == "is gone":
+            staged.unlink()
+        else:
+            staged.write_bytes(old if how == "is another" else kept[:-1] + bytes([kept[-1] ^ 1]))
+        with pytest.raises(CheckFailed, match=f"{name} is not what was staged"):
+            swap(folder, {**plan, "body": {"changes": [{"files": {"replaced": [name], "removed": []}}]}})
+        staged.parent.mkdir(exist_ok=True)
+        staged.write_bytes(kept)
+        (run / name).write_bytes(old)
+    (folder.reissue.files / names[-1]).write_bytes(b"another")
+    with pytest.raises(CheckFailed, match="restore the run from a backup"):
+        finish_reissue(folder)
+    assert not (run / "_SUCCESS").exists()
 
 
 def test_a_release_that_lost_the_signature_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -418,6 +418,16 @@ def test_two_trainings_at_once_do_not_spend_the_same_room(tmp_path: Path) -> Non
     assert len(Budget(settings(path, 1.0), UNIT).spent()) == 1
 
 
+def test_what_is_spent_is_never_rounded_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    budget = Budget(settings(tmp_path / "spent.jsonl", 50.0), UNIT)
+    for number, exact in enumerate((0.00001, 1.00001, 1.00004, 2.34561, 7.0)):
+        monkeypatch.setattr(Budget, "epsilon", lambda _budget, _spent, own=exact: own)
+        budget.reserve(f"id {number}", f"model {number}", own())
+        told = budget.summary()
+        for stated in (told["spent"], told["trainings"][-1]["epsilon_after"]):
+            assert exact <= stated < exact + 1.0001e-4
+
+
 def test_the_command_says_what_is_spent_and_by_whom(tmp_path: Path) -> None:
     path = tmp_path / "spent.jsonl"
     named = {"path": str(path), "epsilon": 50.0}

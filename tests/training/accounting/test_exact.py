@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
 from pathlib import Path
@@ -12,7 +13,14 @@ import numpy as np
 import pytest
 from scipy import optimize, special
 
-from redactory.training.accounting import Spending, calibrate_noise, epsilon, losses
+from redactory.training.accounting import (
+    Spending,
+    calibrate_noise,
+    epsilon,
+    epsilon_of,
+    losses,
+    removal_epsilon_of,
+)
 from redactory.training.accounting.pairs import exchange
 from redactory.training.accounting.second import Bracket, bracket, one_exchanged, stated
 from redactory.training.guarantee.figures import Claim, figures_of
@@ -142,6 +150,26 @@ def test_a_noise_that_is_found_reaches_its_target_exactly() -> None:
     """It was found where epsilon is 8.079."""
     noise = calibrate_noise(8.0, 1e-12, 1.0, 100_000)
     assert 7.99 < gaussian(2 * math.sqrt(1e5) / noise, 1e-12) <= 8.0
+
+
+@pytest.mark.parametrize("steps", [(1,), (7, 100), (3, 50, 1_000)])
+def test_full_batches_are_one_gaussian_whatever_they_are_made_of(steps: tuple[int, ...]) -> None:
+    """Trainings of all points: the squares of what each step moves, in deviations, are added."""
+    noises = (9.0, 20.0, 80.0)
+    for delta, rows in itertools.product((1e-3, 1e-9), (1, 2)):
+        own = [
+            Spending(PoissonGaussian(1.0, noise, 1.0, 1.0), count, rows)
+            for noise, count in zip(noises, steps, strict=False)
+        ]
+        shift = rows * math.sqrt(sum(count / noise**2 for noise, count in zip(noises, steps, strict=False)))
+        found = [(points, removal_epsilon_of(own, delta, points)) for points in (1, 2)]
+        if rows == 1:
+            sides = (2, Relation.SUBSTITUTION), (1, Relation.ADD_OR_REMOVE)
+            found += [(clips, epsilon_of(own, delta, relation)) for clips, relation in sides]
+        for clips, value in found:
+            exact = gaussian(clips * shift, delta)
+            assert value is not None
+            assert exact * (1 - 1e-11) <= value <= exact * (1 + 1e-8)
 
 
 @pytest.mark.parametrize(

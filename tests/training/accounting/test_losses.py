@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ from dp_accounting import NeighboringRelation
 from dp_accounting.pld import privacy_loss_distribution
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import special, stats
 
 from redactory.training.accounting import (
     Spending,
@@ -21,7 +22,13 @@ from redactory.training.accounting import (
     pairs,
     removal_epsilon_of,
 )
-from redactory.training.accounting.bounds import FINE_SPLITS, chain, gaussian_delta, revealed
+from redactory.training.accounting.bounds import (
+    FINE_SPLITS,
+    chain,
+    gaussian_delta,
+    gaussian_epsilon,
+    revealed,
+)
 from redactory.training.accounting.losses import branches_curve, composed_deltas, group_curve
 from redactory.training.accounting.pairs import (
     NOTHING,
@@ -29,8 +36,10 @@ from redactory.training.accounting.pairs import (
     Pair,
     Parts,
     branches_of,
+    exchange,
     group_law,
     mixture_of,
+    removal,
 )
 from redactory.training.accounting.second import one_exchanged
 from redactory.training.mechanism import PoissonGaussian, Relation
@@ -177,6 +186,46 @@ def test_a_larger_group_diverges_more(points: int, rate: float, sigma: float) ->
         composed_deltas(one_step(group_law(rate, size), sigma), 1e-2, at) for size in (points, points + 1)
     )
     assert np.all(few <= many + 1e-6)
+
+
+@pytest.mark.parametrize("tail", [1e-2, 1e-4, 1e-9])
+def test_what_is_cut_off_a_step_is_lost_and_nothing_else_is(tail: float) -> None:
+    steps, delta, epsilons = 3, 0.05, np.linspace(0.0, 4.0, 9)
+    for pair in (exchange(1.0, 4.0), exchange(0.2, 1.0), removal(0.1, 1.0, 3)):
+        for law in losses.step_laws(((1.0, pair),), 1e-3, tail):
+            assert 1.0 - 1e-13 <= float(law.mass.sum()) + law.infinite <= 1.0 + 1e-9
+            assert law.infinite <= 5.0 * tail
+    # of full batches the truth is known: cutting more off never states less
+    laws = [(losses.step_laws(((1.0, exchange(1.0, 4.0)),), 1e-3, tail)[0], steps)]
+    mu = 2.0 * math.sqrt(steps) / 4.0
+    exact = special.ndtr(mu / 2 - epsilons / mu) - np.exp(epsilons) * special.ndtr(-mu / 2 - epsilons / mu)
+    found = losses.deltas_of_laws(laws, epsilons)
+    assert np.all(found >= exact * (1.0 - 1e-9))
+    assert losses.epsilon_of_laws(laws, delta) >= gaussian_epsilon(mu, delta) - 1e-9
+    lost = steps * laws[0][0].infinite
+    assert losses.epsilon_of_laws(laws, lost * (1.0 - 1e-6)) == math.inf
+
+
+@pytest.mark.parametrize("where", ["everywhere", "in one cell"])
+def test_what_a_transform_may_get_wrong_is_part_of_every_figure(
+    monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """An error as large as its bound, to the worse side: a tenth of the law, or all of its fullest cell."""
+    real = losses._composed
+
+    def wrong(laws: Any) -> Any:
+        law, most, every = real(laws)
+        off = 0.1 * law if where == "everywhere" else np.where(law == law.max(), law, 0.0)
+        return law - off, most + float(np.abs(off).max()), every + float(np.linalg.norm(off))
+
+    monkeypatch.setattr(losses, "_composed", wrong)
+    steps, epsilons = 30, np.linspace(0.5, 8.0, 16)
+    laws = [(losses.step_laws(((1.0, exchange(1.0, 5.0)),), 1e-2, 1e-30)[0], steps)]
+    mu = 2.0 * math.sqrt(steps) / 5.0
+    exact = special.ndtr(mu / 2 - epsilons / mu) - np.exp(epsilons) * special.ndtr(-mu / 2 - epsilons / mu)
+    assert np.all(losses.deltas_of_laws(laws, epsilons) >= exact)
+    for delta in (1e-2, 1e-5, 1e-9):
+        assert losses.epsilon_of_laws(laws, delta) >= gaussian_epsilon(mu, delta)
 
 
 def test_no_points_and_no_steps_cost_nothing_and_hopeless_noise_has_a_sound_figure() -> None:

@@ -73,6 +73,27 @@ def test_buckets_are_no_wider_than_is_allowed_for(rate: float, noise: float, cel
             assert np.diff(second._loss(pair, edges)).max() <= second._WIDER * cell
 
 
+def test_bounds_lie_as_far_apart_as_the_theorem_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However well they agree: Azuma and Hoeffding allow T steps of an interval h to wander so far."""
+    seen: list[tuple[float, int, Bracket]] = []
+    real = second._Sum.bracket
+
+    def noted(own: Any, *given: Any) -> Bracket:
+        seen.append((own.cell, sum(own.counts), real(own, *given)))
+        return seen[-1][2]
+
+    monkeypatch.setattr(second._Sum, "bracket", noted)
+    for rate, noise, steps, delta in ((0.01, 1.0, 1_000, 1e-5), (0.3, 2.0, 20, 1e-9), (1.0, 9.0, 1, 1e-3)):
+        second.bracket_of.cache_clear()
+        found = bracket(spent(rate, noise, steps), delta, SUBSTITUTION)
+        assert found == seen[-1][2]
+        h, count, _ = seen[-1]
+        assert count == steps
+        wander = h * math.sqrt(steps / 2 * math.log(1 / (1e-4 * delta)))
+        assert found.upper - found.lower >= 3 * wander + steps * h**2 / 8
+        assert found.lower > 0
+
+
 @pytest.mark.parametrize("factor", [0.9, 0.98, 1.02, 1.1])
 def test_a_figure_that_is_off_is_refused(factor: float) -> None:
     own = spent(0.02, 1.5, 200)
