@@ -46,9 +46,9 @@ def _reasons(entries: list[Document | Rejection]) -> list[str]:
     return [entry.reason for entry in entries if isinstance(entry, Rejection)]
 
 
-def _all(path: Path, **changes: Any) -> list[Document | Rejection]:
+def _all(*paths: Path, **changes: Any) -> list[Document | Rejection]:
     """The entries of all files, as a run counts them: a damaged file is one rejection."""
-    settings = InputSettings.model_validate({"path": str(path), **changes})
+    settings = InputSettings.model_validate({"path": [str(path) for path in paths], **changes})
     counts = RowCounts(settings)
     sources = find_sources(settings.path, settings.format)
     return [entry for source in sources for entry in counts.read(source)]
@@ -404,7 +404,7 @@ def test_no_link_leads_out_of_an_input_folder_in_any_command(tmp_path: Path) -> 
     assert "elsewhere" not in "".join(path.read_text() for path in (tmp_path / "out").rglob("*.jsonl"))
     # what somebody names is read, link or not, also beside the folder that it lies in
     assert _texts(_all(inside / "file.jsonl")) == _texts(_all(inside / "more")) == ["elsewhere"]
-    both = _all(inside, path=[str(inside), str(inside / "file.jsonl")])
+    both = _all(inside, inside / "file.jsonl")
     assert sorted(_texts(both)) == ["elsewhere", "in", "in"]
     # a pattern stands for a folder
     assert _reasons(_all(inside / "*.jsonl")) == ["link_outside"] * 2
