@@ -523,7 +523,7 @@ class _Asked:
     def classes(self) -> tuple[str, ...]:
         return self.server.settings.classes
 
-    def log_probs(self, texts: Sequence[Any], batch_size: int = 0) -> NDArray[np.float64]:
+    def log_probs(self, texts: Sequence[Any]) -> NDArray[np.float64]:
         """Natural log probability of every class for every text: float64 [texts, classes]."""
         even = dict.fromkeys(self.classes, 1.0 / len(self.classes))
         answers = self.answers(self.server, self.source, texts)
