@@ -359,16 +359,15 @@ class Parquet(Batches):
         wanted = columns.among(schema.names, name)
 
         def batches() -> Iterator[tuple[int, Any]]:
-            for group in range(about.num_row_groups):
+            sizes = [about.row_group(group).num_rows for group in range(about.num_row_groups)]
+            for group, size in enumerate(sizes):
                 number, chosen = 0, None if columns.mapped is None else wanted
                 for batch in table.iter_batches(self._at_once, row_groups=[group], columns=chosen):
                     number += batch.num_rows
                     yield group, batch
-                if number != about.row_group(group).num_rows:
+                if number != size:
                     raise EOFError
-            if about.num_rows != sum(
-                about.row_group(group).num_rows for group in range(about.num_row_groups)
-            ):
+            if about.num_rows != sum(sizes):
                 raise EOFError
 
         def writer(target: BinaryIO, schema: Any) -> Any:
