@@ -219,7 +219,7 @@ def model_report(folder: ModelFolder) -> ModelReport:
     curve = read_json(folder.held_out)["rows"] if folder.held_out.exists() else []
     utility, attacks = (said(part, {**results, "held_out": curve}) for part in ("utility", "attacks"))
     words = promises(card), figures(card), utility, attacks
-    return ModelReport(folder.root.name, card, results, _named_epsilon(card), *words)
+    return ModelReport(folder.root.name, card, results, card["epsilon"], *words)
 
 
 def said(part: str, *facts: Any) -> list[Finding]:
@@ -236,14 +236,8 @@ def said(part: str, *facts: Any) -> list[Finding]:
 
 def promises(card: Mapping[str, Any]) -> list[str]:
     """What the card promises, a few sentences each; empty where it promises nothing."""
-    epsilon = _named_epsilon(card)
+    epsilon = card["epsilon"]
     return [] if epsilon is None else [one.sentence for one in said("promises", card, epsilon)]
-
-
-def _named_epsilon(card: Mapping[str, Any]) -> float | None:
-    """The figure for one named secret; what an earlier version called ``epsilon_substitution`` only."""
-    value: float | None = card["epsilon"] if "epsilon" in card else card["epsilon_substitution"]
-    return value
 
 
 def figures(card: Mapping[str, Any]) -> list[Figure]:

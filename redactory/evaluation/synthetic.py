@@ -143,6 +143,8 @@ def worth(
     ``labels`` that were written.  ``real`` is the most that can be hoped for; null where nothing is known.
     ``features`` [n, d] are those of a model of public text (``public_features``).
     """
+    from scipy.stats import wasserstein_distance
+
     order = RandomStream.from_seed(seed).permutation("real", 0, len(real))[: len(written)]
     sides = {"written": list(written), "real": [real[i] for i in order.tolist()]}
     test = [text for text, _ in held_out]
@@ -150,14 +152,14 @@ def worth(
 
     def of(rows: Sequence[Row]) -> dict[str, float | None]:
         texts = [text for text, _ in rows]
-        words = Words(texts)
+        words, lengths = Words(texts), ([len(text.split()) for text in own] for own in (texts, test))
         right = np.array([words.right(text) for text in test]).sum(0)
         return {
             "next_word_accuracy": float(right[0] / right[1]),
             "classifier_error": classifier_error(rows, held_out),
             "unigram_distance": _distance(texts, test, 1),
             "bigram_distance": _distance(texts, test, 2),
-            "length_distance": _length_distance(texts, test),
+            "length_distance": float(wasserstein_distance(*lengths)),
             "distinct_2": _distinct(texts),
             "mauve": None if features is None or theirs is None else mauve(features(texts), theirs, seed),
         }
@@ -192,12 +194,6 @@ def _distance(ours: Iterable[str], theirs: Iterable[str], size: int) -> float | 
 def _kl(p: NDArray[Any], q: NDArray[Any]) -> float:
     there = p > 0
     return float((p[there] * np.log(p[there] / q[there])).sum())
-
-
-def _length_distance(ours: Sequence[str], theirs: Sequence[str]) -> float:
-    from scipy.stats import wasserstein_distance
-
-    return float(wasserstein_distance(*([len(text.split()) for text in texts] for texts in (ours, theirs))))
 
 
 def _distinct(texts: Sequence[str]) -> float | None:

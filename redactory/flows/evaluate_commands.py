@@ -152,8 +152,9 @@ def _reveal(hit: Any, line: str) -> None:
 
 def _is_unread(file: Any) -> bool:
     """Whether all rows of a file were rejected, for more than being empty; an empty cell of a table is."""
-    empty = {"empty_text"} if file["format"] == "jsonl" else {"empty_text", "missing_text"}
-    return not file["texts"] and bool(file["rejected"].keys() - empty)
+    from redactory.pipelines.scan import is_empty
+
+    return not file["texts"] and not all(is_empty(reason, file["format"]) for reason in file["rejected"])
 
 
 # ``redactory scan --explain``: the one page that shows text, and only on the terminal.

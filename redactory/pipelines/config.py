@@ -8,7 +8,6 @@ Each section stands, with its defaults, with what it configures: ``input`` in ``
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from functools import partial
@@ -22,8 +21,10 @@ from redactory.detectors import DetectSettings, Kind
 from redactory.evaluation.drift import DriftSettings
 from redactory.foundation.canonical import hash_of
 from redactory.foundation.errors import ConfigurationError, shorten
+from redactory.foundation.files import read_json
 from redactory.foundation.settings import Settings
 from redactory.pipelines.readers import InputSettings
+from redactory.pipelines.readers.documents import Paths
 from redactory.pipelines.store import is_url
 from redactory.redaction.replacements import REPLACEMENTS
 from redactory.training.settings import TrainSettings
@@ -187,7 +188,7 @@ class RouteSettings(Settings):
 class EvaluateSettings(Settings):
     """What a trained model is measured on."""
 
-    test: tuple[str, ...] = Field((), description="Held-out corpus in the input's columns, for perplexity.")
+    test: Paths = Field((), description="Held-out corpus in the input's columns, for perplexity.")
     canaries: str | None = Field(None, description="FILE.canaries.json of a simulated corpus.")
     labelled: str | None = Field(
         None, description="JSONL with the true spans (id, text, spans): measures what the policies miss."
@@ -195,11 +196,6 @@ class EvaluateSettings(Settings):
     labelled_secrets: int = Field(
         2_000, ge=1, description="Secrets of the labelled file, drawn at random, that recall is measured on."
     )
-
-    @field_validator("test", mode="before")
-    @classmethod
-    def _one_path_is_a_list_of_one(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
 
     @field_validator("test", "canaries", "labelled")
     @classmethod
@@ -371,7 +367,7 @@ def _schemas() -> dict[str, Callable[[], dict[str, Any]]]:
 
     ending, folder = ".schema.json", Path(__file__).resolve().parents[1] / "schemas"
     made: dict[str, Callable[[], dict[str, Any]]] = {
-        path.name.removesuffix(ending): partial(_read, path) for path in folder.glob(f"*{ending}")
+        path.name.removesuffix(ending): partial(read_json, path) for path in folder.glob(f"*{ending}")
     }
     message = {
         "title": "redactory-ldp/1: one message of a user",
@@ -381,7 +377,3 @@ def _schemas() -> dict[str, Callable[[], dict[str, Any]]]:
     made["configuration"] = lambda: Config.model_json_schema() | {"title": "A configuration of Redactory"}
     made["ldp-message"] = lambda: message_schema() | message
     return made
-
-
-def _read(path: Path) -> dict[str, Any]:
-    return dict(json.loads(path.read_text(encoding="utf-8")))

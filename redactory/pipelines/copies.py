@@ -41,6 +41,7 @@ from redactory.foundation.files import (
 )
 from redactory.pipelines.readers import Source, find_by_path
 from redactory.pipelines.readers.files import (
+    ARCHIVES,
     format_named,
     format_of,
     is_hidden,
@@ -54,7 +55,6 @@ from redactory.pipelines.store import Store, is_url
 PIPE = "-"
 _PACKED = (".gz", ".zst", ".bz2", ".xz")
 """Endings by which a copy is compressed."""
-_ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
 QUARANTINE = ".quarantine.jsonl"
 UNKNOWN_FORMAT = "unknown_format"
 """Why a file in a folder is not copied."""
@@ -90,6 +90,11 @@ class Pipe(Source):
         with open(os.dup(self.kept[0].fileno()), "rb") as file:
             file.seek(0)
             yield file
+
+    def size(self) -> int:
+        """Its bytes, once all of it is read."""
+        with self.open() as file:
+            return file.seek(0, io.SEEK_END)
 
 
 def located(given: str) -> str:
@@ -157,7 +162,7 @@ def require_named_as_written(out: str, sources: Sequence[Source], inside: bool) 
     path = PurePosixPath(out.rstrip("/"))
     ending = path.suffix.lower()
     plain = path.with_suffix("") if ending in _PACKED else path
-    if ending in _ARCHIVES:
+    if ending in ARCHIVES:
         raise ConfigurationError(f"--out: no archive is written: give {path.stem}, or {path.stem}.gz")
     told = format_of(plain.name)
     if inside:

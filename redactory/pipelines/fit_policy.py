@@ -210,7 +210,10 @@ def fit_policy(
     ``InputError`` where the file has too few secrets to show the bound even without a miss.
     """
     labelled, out = Path(labelled), Path(out)
-    _require_sound(out, miss_rate, confidence)
+    if not (0 < miss_rate < 1 and 0 < confidence < 1):
+        raise ConfigurationError("miss_rate and confidence must lie between 0 and 1, both ends excluded")
+    if out.exists():
+        raise ConfigurationError(f"{out} exists; give another name")
     given = None if config is None else load_config(config)
     detect, segment = (given.detect, given.segment) if given else (DetectSettings(), SegmentSettings())
     labels = read_labels(labelled, segment, detect.public_labels)
@@ -249,13 +252,6 @@ def fit_policy(
     check({"input": "any", **whole})
     write_text(out, _HEADER + yaml.safe_dump(whole, sort_keys=False, allow_unicode=True))
     return result | {"out": str(out), "rows_file": str(side), "key_fresh": key.fresh}
-
-
-def _require_sound(out: Path, miss_rate: float, confidence: float) -> None:
-    if not (0 < miss_rate < 1 and 0 < confidence < 1):
-        raise ConfigurationError("miss_rate and confidence must lie between 0 and 1, both ends excluded")
-    if out.exists():
-        raise ConfigurationError(f"{out} exists; give another name")
 
 
 def _require_enough(labels: Labels, name: str, miss_rate: float, confidence: float) -> None:

@@ -8,7 +8,6 @@ takes answers of the agreed classes alone.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from redactory.foundation.keys import forms_of
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.loading import settings_of
 from redactory.pipelines.models import require_training_packages
+from redactory.pipelines.readers.formats import parsed_object
 
 if TYPE_CHECKING:
     from redactory.training.ldp.encoder import SentenceEncoder
@@ -219,18 +219,15 @@ def _read_examples(path: Path, pairs: bool) -> list[Example]:
     """
     found = []
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
-    except (OSError, UnicodeDecodeError) as error:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
         raise InputError(f"{path.name} cannot be read as JSON lines: {type(error).__name__}") from None
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError):
-            row = None
-        if not isinstance(row, dict):
-            raise InputError(f"{path.name}, row {number}: a JSON object is needed")
+        row, reason = parsed_object(line)
+        if row is None:
+            raise InputError(f"{path.name}, row {number}: a JSON object is needed ({reason})")
         for key in ("text", "text_b") if pairs else ("text",):
             if not isinstance(row.get(key), str) or not row[key].strip():
                 raise InputError(f"{path.name}, row {number}: {key}: text is needed")
@@ -526,7 +523,7 @@ class _Asked:
     def classes(self) -> tuple[str, ...]:
         return self.server.settings.classes
 
-    def log_probs(self, texts: Sequence[Any], batch_size: int = 0) -> NDArray[np.float64]:
+    def log_probs(self, texts: Sequence[Any]) -> NDArray[np.float64]:
         """Natural log probability of every class for every text: float64 [texts, classes]."""
         even = dict.fromkeys(self.classes, 1.0 / len(self.classes))
         answers = self.answers(self.server, self.source, texts)

@@ -161,10 +161,9 @@ class Policy:
 
     def side(self, text: str) -> Side:
         """``quarantined`` where a point of ``text`` is, else ``private`` where one is, else ``public``."""
-        sides: set[Side] = {point.side for point in self.split(text)}
-        if "quarantined" in sides:
-            return "quarantined"
-        return "private" if "private" in sides else "public"
+        sides = {point.side for point in self.split(text)}
+        of: tuple[Side, ...] = ("quarantined", "private")
+        return next((side for side in of if side in sides), "public")
 
     def scan_many(self, texts: Iterable[str]) -> Iterator[list[Hit]]:
         """:meth:`scan` of each text, in order, as they are asked for; the engines see many at once."""

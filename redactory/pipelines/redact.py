@@ -323,7 +323,7 @@ class _Copy:
 
     def _file(self, source: Source, fields: Fields, target: BinaryIO, find: Find, notes: TextIO) -> None:
         limits = self.settings.input
-        with source.open(expansion=self.settings.input.max_expansion) as file:
+        with source.open(expansion=limits.max_expansion) as file:
             shape = shape_of(source.format, file)(
                 file,
                 source.name,

@@ -80,7 +80,7 @@ def scan(
         own = {"texts": done - before, "found": found.total(), "rejected": dict(rejected)}
         files.append({"file": name, "format": form, **own, "quarantined": dict(quarantined)})
         by_label += found
-        unread += quarantined.total() + sum(n for why, n in rejected.items() if not _is_empty(why, form))
+        unread += quarantined.total() + sum(n for why, n in rejected.items() if not is_empty(why, form))
     progress("scan", done, done, "texts")
     return {
         "policy": policy,
@@ -187,7 +187,7 @@ def _require_column(source: Source, settings: Config) -> None:
         )
 
 
-def _is_empty(reason: str, format_: str) -> bool:
+def is_empty(reason: str, format_: str) -> bool:
     """Whether such a row holds no text that could have been looked at.
 
     In JSON lines a missing text may stand under another name; a table has its column, or is refused.

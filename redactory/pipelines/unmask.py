@@ -162,19 +162,15 @@ def _put_back(sources: list[Source], inside: bool, out: str, known: Vault, vault
             make_folder(own.parent)
             one = _unmask(source, own, source.name if inside else Path(out).name, known, vault)
             rows, counts = rows + one["rows"], counts + Counter(one["unmasked"])
-        summary = _summary(rows, counts)
+        unknown = counts.pop("unknown", 0)
+        summary = {
+            "rows": rows,
+            "unmasked": dict(counts.most_common()),
+            "put_back": counts.total(),
+            "unknown": unknown,
+        }
         work.finish(out, summary)
     return summary
-
-
-def _summary(rows: int, counts: Counter[str]) -> dict[str, Any]:
-    unknown = counts.pop("unknown", 0)
-    return {
-        "rows": rows,
-        "unmasked": dict(counts.most_common()),
-        "put_back": counts.total(),
-        "unknown": unknown,
-    }
 
 
 def _unmask(source: Source, target: Path, name: str, vault: Vault, place: Path) -> dict[str, Any]:

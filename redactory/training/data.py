@@ -322,10 +322,7 @@ def public_text_of(
 
 
 def _may_be(path: Path, entry: Mapping[str, Any], manifest: Mapping[str, Any]) -> bool:
-    """Whether the file is that input: by its digest in ``entry``, or by its size where the key is another."""
-    if "sha256" in entry:
-        # of a version that keyed no digest of an input
-        return bool(file_sha256(path) == entry["sha256"])
+    """Whether the file is the input ``entry``: by its digest, or by its size where the key is another."""
     if path.stat().st_size != entry["bytes"]:
         return False
     key = load_digest_key()

@@ -332,21 +332,6 @@ class Checkpoint:
         return int(state["steps"])
 
 
-def training_loop(
-    schedule: Schedule,
-    checkpoint: Checkpoint,
-    every: int,
-    recorded: int,
-    progress: Progress,
-    remark: Callable[[int], str] = lambda steps: "",
-    curve: Curve | None = None,
-    clock: Callable[[], float] = time.monotonic,
-) -> None:
-    """Carry out the steps that are not done (:func:`steps_left`)."""
-    for _, step in steps_left(schedule, checkpoint, every, recorded, progress, remark, curve, clock):
-        step.phase.step(step.number)
-
-
 def steps_left(
     schedule: Schedule,
     checkpoint: Checkpoint,

@@ -197,8 +197,7 @@ def require_clippable(model: LanguageModel | TextClassifier, max_tokens: int) ->
 
 def is_classifier(config: dict[str, Any]) -> bool:
     """Whether a saved ``config.json`` is that of a classifier."""
-    # an earlier version named no class of the library, and knew one kind that predicts classes
-    named = config.get("architectures") or [_SEQUENCE] * (config.get("model_type") == "bert")
+    named = config.get("architectures") or ()
     return config.get("format") == PooledClassifier.FORMAT or any(name.endswith(_SEQUENCE) for name in named)
 
 

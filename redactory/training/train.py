@@ -41,7 +41,7 @@ from redactory.training.ledger import (
     head_body,
     require_same_head,
 )
-from redactory.training.loop import Checkpoint, Ingredients, Phases, Schedule, training_loop
+from redactory.training.loop import Checkpoint, Ingredients, Phases, Schedule, steps_left
 from redactory.training.mechanism import AnyMechanism
 from redactory.training.model import (
     LanguageModel,
@@ -169,7 +169,7 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
         schedule = Schedule.of(settings, phases, stream)
         first = len(schedule) - round(settings.average * len(schedule)) + 1
         average = Average(model.network, first) if settings.average else None
-        training_loop(
+        for _, step in steps_left(
             schedule,
             Checkpoint(run.checkpoint(name), binding, model.network, optimizers, phases.correlated, average),
             settings.checkpoint_steps,
@@ -177,7 +177,8 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
             progress,
             no_remark if progress is silent or spec.broken else live_epsilon(spec),
             curve,
-        )
+        ):
+            step.phase.step(step.number)
     require_same_text(public_text, head)
     before, folder = fresh_model(settings, stream, vocabulary), run.model(name)
     files = [path.relative_to(folder.root).as_posix() for path in save_model(folder, model)]

@@ -126,6 +126,7 @@ def card(trainer: str, seeded: bool = False, **figures: float | str) -> dict[str
         "holds": holds,
         "holds_reason": None if holds else nothing,
         "delta": 1e-5,
+        "epsilon": told.get("epsilon_substitution"),
         **told,
         "reasons": {
             **{key: given for key, given in figures.items() if isinstance(given, str)},

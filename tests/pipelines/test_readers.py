@@ -165,9 +165,15 @@ def test_an_open_quotation_merges_no_rows_where_a_later_one_closes_it(tmp_path: 
 def test_lines_that_may_stand_inside_a_quotation_are_rejected(
     tmp_path: Path, rows: str, rejected: int
 ) -> None:
-    entries = _table(tmp_path, rows + '5,e,"more\nlines"\n6,f,g\n')
-    assert _told(entries) == ["broken_row"] * rejected + [("5", "e", "more\nlines"), ("6", "f", "g")]
+    entries = _table(tmp_path, rows + "5,e,more\n6,f,g\n")
+    assert _told(entries) == ["broken_row"] * rejected + [("5", "e", "more"), ("6", "f", "g")]
     assert [e.row for e in entries] == list(range(2, rejected + 4))
+
+
+def test_a_broken_row_may_take_a_row_of_several_lines_with_it(tmp_path: Path) -> None:
+    """Its first line ends the open quotation and may begin another: all are counted, and the next is read."""
+    entries = _table(tmp_path, '1,a,"open\nx\n2,b,"more\nlines"\n3,c,"even\nmore"\n4,d,e\n')
+    assert _told(entries) == ["broken_row"] * 4 + [("3", "c", "even\nmore"), ("4", "d", "e")]
 
 
 def test_a_mark_in_a_field_that_is_not_quoted_is_a_letter(tmp_path: Path) -> None:

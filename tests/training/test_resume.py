@@ -23,7 +23,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.training import loop, steps, train_model
 from redactory.training.ledger import NOISY_STEP, StepLedger
-from redactory.training.loop import Checkpoint, Step, training_loop
+from redactory.training.loop import Checkpoint, Step, steps_left
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.settings import TrainSettings
 from tests.training.conftest import small
@@ -125,7 +125,8 @@ def test_a_state_is_due_by_the_clock_unless_writing_takes_long() -> None:
 
     schedule: Any = [Step(Phase(), number, "", 1, 1, False, False) for number in range(40)]
     slow: Any = Slow()
-    training_loop(schedule, slow, 1000, 0, lambda *_: None, clock=lambda: now[0])
+    for _, step in steps_left(schedule, slow, 1000, 0, lambda *_: None, clock=lambda: now[0]):
+        step.phase.step(step.number)
     assert written == [5, 20, 35]
 
 

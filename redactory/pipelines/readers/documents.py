@@ -9,9 +9,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticKnownError
 
 from redactory.detectors.blind import MOST_CHARS
@@ -41,10 +41,18 @@ _FIRST, _EVERY = 100, 10
 """So many rows, and then one of so many, are looked at for their language."""
 
 
+def _one_is_a_list(value: Any) -> Any:
+    return (value,) if isinstance(value, str) else value
+
+
+Paths = Annotated[tuple[str, ...], BeforeValidator(_one_is_a_list)]
+"""Paths, or a single one."""
+
+
 class InputSettings(Settings):
     """Where the corpus is and which columns hold what."""
 
-    path: tuple[str, ...] = Field(
+    path: Paths = Field(
         description="A file, a folder, a glob or a URL, or a list of them: JSONL, Parquet, Arrow, CSV, "
         "TSV or text files, plain or .gz or .zst. Relative to the configuration file."
     )
@@ -62,12 +70,12 @@ class InputSettings(Settings):
         description="Column of the row's class, for a model that tells classes (train.task classify); each "
         "of its points has it. Private, as the text is: it goes to vault/ alone.",
     )
-    keep: tuple[str, ...] = Field(
+    keep: Paths = Field(
         (),
         description="Columns, or paths as in text, that go with each example into the shards of both sides, "
         "as they are: strings, numbers, true and false. One that looks personal is refused.",
     )
-    accept_personal: tuple[str, ...] = Field(
+    accept_personal: Paths = Field(
         (),
         description="Columns of keep that may look personal; role: of a conversation, roles that are names "
         "nobody knows.",
@@ -98,11 +106,6 @@ class InputSettings(Settings):
         le=1,
         description="The run fails if a larger share of all rows is rejected, or of all files unreadable.",
     )
-
-    @field_validator("path", "keep", "accept_personal", mode="before")
-    @classmethod
-    def _one_path_is_a_list_of_one(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
 
     @field_validator("path")
     @classmethod

@@ -33,7 +33,7 @@ from redactory.pipelines.readers.formats import (
 from redactory.pipelines.store import cause_of, filesystem_of, is_url, kind_of, names_below, without_secrets
 
 _LOCAL = "file://"
-_ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar", ".xz")
+ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
 _BEFORE_A_FORMAT = (".gz", ".zst")
 """The endings that a file's format is looked for behind."""
@@ -511,7 +511,7 @@ def _why_nothing(path: str) -> str:
 
 
 def _source(url: str, name: str, format_: str) -> Source:
-    if PurePosixPath(name).suffix.lower() in _ARCHIVES:
+    if PurePosixPath(name).suffix.lower() in (*ARCHIVES, ".xz"):
         raise ConfigurationError(f"input.path: '{name}' is an archive of files; unpack it first")
     kind = format_of(url) if format_ == "auto" else format_named(format_)
     if kind is None:

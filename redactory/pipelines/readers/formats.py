@@ -143,17 +143,12 @@ class JsonLines(Format):
 
     def records(self, file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
         """One a line that is not blank."""
-        number = 0
-        while line := file.readline(limit + 1):
-            number += 1
-            kept = line[:KEPT_BYTES]
+        for number, line in lines_of(file, limit):
             if len(line) > limit:
-                while line and not line.endswith(b"\n"):
-                    line = file.readline(CHUNK)
-                yield number, None, ROW_TOO_LONG, kept
+                yield number, None, ROW_TOO_LONG, line[:KEPT_BYTES]
             elif line.strip():
                 value, reason = parsed_object(line, "utf-8-sig" if number == 1 else "utf-8")
-                yield number, value, reason, kept
+                yield number, value, reason, line[:KEPT_BYTES]
 
     def rows_in(self, file: BinaryIO, start: int, header: int, limit: int) -> Rows:
         """A last row is whole once it is an object, line end or not."""
@@ -172,6 +167,17 @@ class JsonLines(Format):
         if len(tail) <= limit and parsed_object(tail, "utf-8-sig")[0] is not None:
             return Rows(at, whole + 1, whole + 1, False)
         return Rows(end, whole, whole + 1, blank)
+
+
+def lines_of(file: BinaryIO, limit: int) -> Iterator[tuple[int, bytes]]:
+    """The lines, numbered from 1; of one over ``limit`` bytes one byte more, and the rest is passed over."""
+    number = 0
+    while line := file.readline(limit + 1):
+        number += 1
+        yield number, line
+        is_cut = len(line) > limit
+        while is_cut and line and not line.endswith(b"\n"):
+            line = file.readline(CHUNK)
 
 
 _STRICT = json.JSONDecoder(object_pairs_hook=once_each)
@@ -313,16 +319,11 @@ def _lengths(column: Any) -> Any:
         # a view begins with its length; many may look at the same bytes
         views = np.frombuffer(column.buffers()[1], np.int32)[::4]
         lengths = pa.array(views[column.offset : column.offset + len(column)])
-    elif (
-        types.is_string(kind)
-        or types.is_binary(kind)
-        or types.is_large_string(kind)
-        or types.is_large_binary(kind)
-        or types.is_fixed_size_binary(kind)
-    ):
-        lengths = pc.binary_length(column)
     else:
-        return pa.array(np.zeros(len(column), np.int64))
+        try:
+            lengths = pc.binary_length(column)
+        except pa.ArrowNotImplementedError:
+            return pa.array(np.zeros(len(column), np.int64))
     return pc.fill_null(lengths.cast(pa.int64()), 0)
 
 
@@ -358,16 +359,15 @@ class Parquet(Batches):
         wanted = columns.among(schema.names, name)
 
         def batches() -> Iterator[tuple[int, Any]]:
-            for group in range(about.num_row_groups):
+            sizes = [about.row_group(group).num_rows for group in range(about.num_row_groups)]
+            for group, size in enumerate(sizes):
                 number, chosen = 0, None if columns.mapped is None else wanted
                 for batch in table.iter_batches(self._at_once, row_groups=[group], columns=chosen):
                     number += batch.num_rows
                     yield group, batch
-                if number != about.row_group(group).num_rows:
+                if number != size:
                     raise EOFError
-            if about.num_rows != sum(
-                about.row_group(group).num_rows for group in range(about.num_row_groups)
-            ):
+            if about.num_rows != sum(sizes):
                 raise EOFError
 
         def writer(target: BinaryIO, schema: Any) -> Any:

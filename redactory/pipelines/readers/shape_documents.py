@@ -285,36 +285,12 @@ class _Document(Format):
             yield row.number, None if row.reason else {"text": text, "id": name + number}, row.reason, b""
 
 
-class HtmlFormat(_Document):
-    """A page."""
-
-    name = "html"
-    endings = (".html", ".htm")
-
-
-class MailFormat(_Document):
-    """A message."""
-
-    name = "mail"
-    endings = (".eml",)
-
-
-class MailboxFormat(_Document):
-    """Messages."""
-
-    name = "mbox"
-    endings = (".mbox",)
-
-
-class WordFormat(_Document):
-    """A Word file."""
-
-    name = "docx"
-    endings = (".docx",)
-
-
-class PdfFormat(_Document):
-    """The text of a PDF file."""
-
-    name = "pdf"
-    endings = (".pdf",)
+_ENDINGS = {
+    "html": (".html", ".htm"),
+    "mail": (".eml",),
+    "mbox": (".mbox",),
+    "docx": (".docx",),
+    "pdf": (".pdf",),
+}
+for _name, _known_by in _ENDINGS.items():
+    type(_name, (_Document,), {"name": _name, "endings": _known_by})

@@ -8,7 +8,6 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, BinaryIO, Literal, cast
 
 from redactory.pipelines.fields import changed_object
@@ -22,6 +21,7 @@ from redactory.pipelines.readers.formats import (
     BinaryTable,
     DamagedFile,
     cells_of,
+    lines_of,
     parsed_object,
 )
 from redactory.pipelines.readers.formats import Columns as AllColumns
@@ -53,12 +53,8 @@ class JsonLines(Shape):
 
     def rows(self) -> Iterator[Row | bytes]:
         """A line that is not blank is a row."""
-        number = 0
-        while line := self.file.readline(self.limit + 1):
-            number += 1
+        for number, line in lines_of(self.file, self.limit):
             if len(line) > self.limit:
-                while line and not line.endswith(b"\n"):
-                    line = self.file.readline(CHUNK)
                 yield Row(number, reason=ROW_TOO_LONG)
                 continue
             if number == 1 and line.startswith(BYTE_ORDER_MARK):
@@ -207,7 +203,8 @@ class Table(Shape):
             line.encode()
         except UnicodeEncodeError:
             raise DamagedFile(f"{self.name}: its first line is not UTF-8; convert the file") from None
-        yield Row(0, render=partial(self._header_row, header, line))
+        first = line
+        yield Row(0, render=lambda _, whole: self._rendered(header, header, first, whole))
         for number, (cells, reason, line) in enumerate(rows, 2 if declared is None else 3):
             if cells == []:
                 yield line.encode("utf-8", "surrogateescape")
@@ -215,9 +212,6 @@ class Table(Shape):
                 yield Row(number, reason=reason or BROKEN_ROW)
             else:
                 yield self._cells(number, cells, line)
-
-    def _header_row(self, header: list[str], line: str, _: Edits, whole: Whole) -> bytes:
-        return self._rendered(header, header, line, whole)
 
     def _separator(self) -> str:
         """The sign that the header is full of, where it is not a comma."""
@@ -315,16 +309,14 @@ class Columns(Shape):
         reader = cast(Batches, FORMATS[self.format])
         for number, group, batch, place in reader.rows(self.file, AllColumns(), self.name, self._begin):
             if held is not batch:
-                held = batch
-                told = batch.select([name for name in batch.schema.names if self._is_told(name)])
+                named = {*self.fields.columns, *self.fields.paths}
+                names = [name for name in batch.schema.names if name not in self.hidden or name in named]
+                held, told = batch, batch.select(names)
             yield self._of_batch(number, group, batch, told, place)
 
     def _begin(self, table: BinaryTable) -> None:
         self._table = table
         _require_distinct(table.schema.names, self.name)
-
-    def _is_told(self, name: str) -> bool:
-        return name not in self.hidden or name in {*self.fields.columns, *self.fields.paths}
 
     def _of_batch(self, number: int, group: int, batch: Any, told: Any, place: int) -> Row:
         named, reason = cells_of(told, place, self.limit)

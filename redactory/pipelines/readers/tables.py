@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections import deque
 from collections.abc import Iterator
-from functools import cache
 from typing import BinaryIO, ClassVar
 
 from redactory.pipelines.readers.formats import (
@@ -130,16 +128,12 @@ class _Table:
 
     def rows(self) -> Iterator[Row]:
         """Each row; of a broken one its lines by themselves."""
-        reader, width = self._reader(self._lines()), None
+        width = None
         while not self._ended or self._given_back:
             self._row, self._row_bytes = [], 0
             cells, reason = None, None
-            if self._lost:
-                # as if a quotation were open before the first line
-                quoted = (MARK + line if len(self._row) == 1 else line for line in self._lines())
-                reader = self._reader(quoted)
             try:
-                cells = next(reader)
+                cells = next(csv.reader(self._lines(), delimiter=self._separator, strict=True))
             except (StopIteration, csv.Error):
                 reason = BROKEN_ROW
             except _TooLong:
@@ -148,14 +142,10 @@ class _Table:
                 return
             if width is None:
                 width = len(cells or ())
-            elif self._lost or reason is not None or not self._is_good(cells or [], width):
+            elif self._lost or cells is None or (MARK in "".join(self._row) and len(cells) not in (0, width)):
                 yield from self._rejected(cells is not None, reason or BROKEN_ROW, width)
-                reader = self._reader(self._lines())
                 continue
             yield cells, reason, "".join(self._row)
-
-    def _reader(self, lines: Iterator[str]) -> Iterator[list[str]]:
-        return csv.reader(lines, delimiter=self._separator, strict=True)
 
     def _lines(self) -> Iterator[str]:
         """The lines of the row at hand, each as it is asked for."""
@@ -164,7 +154,8 @@ class _Table:
             self._row_bytes += _size(line)
             if self._row_bytes > self._limit:
                 raise _TooLong
-            yield self._row[-1]
+            # of a lost place it is read on as if a quotation were open before the first line
+            yield MARK + self._row[-1] if self._lost and len(self._row) == 1 else self._row[-1]
         self._ended = True
 
     def _next(self, most: int) -> str:
@@ -174,101 +165,47 @@ class _Table:
         self._last = line or self._last
         return line
 
-    def _is_good(self, cells: list[str], width: int) -> bool:
-        """Whether nothing says that a quotation of this row is not what it looks like."""
-        text = "".join(self._row)
-        if MARK not in text or not cells:
-            return True
-        # a mark amid a field that is not quoted is a letter, but not in a row that goes on over lines
-        return len(cells) == width and (len(self._row) == 1 or _is_balanced(text, self._separator))
-
     def _rejected(self, was_read: bool, reason: str, width: int) -> Iterator[Row]:
         """The first line of a broken row, and those below it up to where all are rows by themselves.
 
         Where the row begins inside a quotation that may be open, its first line is one of those.
         """
-        was_lost, (first, *below) = self._lost, self._row
-        marks, was_cut = 1, False
+        lines, was_lost, was_cut = self._row, self._lost, False
+        marks = 1
         if reason == ROW_TOO_LONG:
             # pass over what is left of the last line
-            line = self._row[-1]
+            line = lines[-1]
             marks = line.count(MARK)
             while line and not line.endswith(("\n", "\r")):
                 line = self._next(_PIECE)
                 marks += line.count(MARK)
                 was_cut = was_cut or bool(line)
-        if was_lost:
-            below = [first, *below]
-        unclear = len(below) if was_cut else _last_rows(below, self._separator, width)
+        kept = len(lines)
+        while not was_cut and kept > (not was_lost) and self._is_row(lines[kept - 1], width):
+            kept -= 1
         if was_read:
             # the mark that closes it may as well open a field of a row: then it cannot be told yet
-            kept, self._lost = len(below), not was_lost or unclear < len(below)
+            self._lost = not was_lost or kept < len(lines)
+            kept = len(lines)
         else:
             # one line that is too long says by its marks whether a quotation is open behind it
-            kept = unclear
-            self._lost = kept == len(below) and (was_lost or bool(below) or marks % 2 == 1)
-        if below[kept:]:
-            self._given_back.extendleft(reversed(below[kept:]))
-            self.bytes_read -= sum(map(_size, below[kept:]))
+            self._lost = kept == len(lines) and (was_lost or kept > 1 or marks % 2 == 1)
+        if back := lines[kept:]:
+            self._given_back.extendleft(reversed(back))
+            self.bytes_read -= sum(map(_size, back))
             self._last = "\n"
-        if not was_lost:
-            yield None, reason, first
-        for line in below[:kept]:
+        for number, line in enumerate(lines[:kept]):
             if not line.strip("\r\n"):
                 yield [], None, line
+            elif number == 0 and not was_lost:
+                yield None, reason, line
             else:
                 yield None, ROW_TOO_LONG if _size(line) > self._limit else BROKEN_ROW, line
 
-
-def _last_rows(lines: list[str], separator: str, width: int) -> int:
-    """The index from which on all ``lines`` are rows of ``width`` fields; how many there are if it is none.
-
-    The last may begin a row that goes on below: the mark that breaks a quotation is then one that opens
-    another.
-    """
-    first, at = 0, 0
-    while at < len(lines):
-        # a row of many lines ends with the next line that has an odd number of marks
-        end = at + 1
-        if lines[at].count(MARK) % 2:
-            end = next((n + 1 for n in range(at + 1, len(lines)) if lines[n].count(MARK) % 2), 0)
-        if end and _is_row(lines[at:end], separator, width):
-            at = end
-        else:
-            at += 1
-            if at < len(lines) or not _begins_row(lines[-1], separator, width):
-                first = at
-    return first
-
-
-def _is_row(lines: list[str], separator: str, width: int) -> bool:
-    """Whether these lines are one row, or one blank line."""
-    if len(lines) > 1 and not _is_balanced("".join(lines), separator):
-        return False
-    try:
-        rows = list(csv.reader(lines, delimiter=separator, strict=True))
-    except csv.Error:
-        return False
-    return len(rows) == 1 and len(rows[0]) in (0, width)
-
-
-def _begins_row(line: str, separator: str, width: int) -> bool:
-    """Whether a field of a row is open at the line's end; a first one would say nothing of the others."""
-    if not _expression(separator, "open").fullmatch(line):
-        return False
-    fields = len(next(csv.reader([line], delimiter=separator)))
-    return min(2, width) <= fields <= width
-
-
-def _is_balanced(text: str, separator: str) -> bool:
-    """Whether every mark of a row opens a field, closes one, or is doubled in one."""
-    return _expression(separator, "whole").fullmatch(text) is not None
-
-
-@cache
-def _expression(separator: str, kind: str) -> re.Pattern[str]:
-    """Fields up to a line end, or up to one that is open; each character is looked at once."""
-    quoted, plain = '"(?:[^"]|"")*+"', rf'[^"\r\n{separator}]*+'
-    row = rf"(?:(?:{quoted}|{plain}){separator})*+"
-    last = rf"(?:{quoted}|{plain})[\r\n]*+" if kind == "whole" else '"(?:[^"]|"")*+'
-    return re.compile(row + last)
+    def _is_row(self, line: str, width: int) -> bool:
+        """Whether this line is one row by itself, or blank; one with an odd mark may end or begin another."""
+        try:
+            cells = next(csv.reader([line], delimiter=self._separator, strict=True))
+            return line.count(MARK) % 2 == 0 and len(cells) in (0, width)
+        except csv.Error:
+            return False

@@ -183,7 +183,9 @@ def detector_of(job: Job) -> TextDetector:
 def detect_part(job: Job, partitions: int, partition: int) -> StageReport:
     """Detect the texts that no earlier point has; what is found is written by hash range, then by point."""
     points = read_part(job.part("points", partition), columns=["point_id", "text"])
-    _judge_kept(job, partition)
+    if asked := job.config.input.keep:
+        columns = read_part(job.part("points", partition), columns=list(asked)).select(asked)
+        refuse_personal(job.config, zip(*(one.to_pylist() for one in columns), strict=True), detector_of(job))
     ids = numbers(points, "point_id")
     own = first_of(job.ranges("repeated-texts"), ids) == ids
     texts = kept(points, own)["text"].to_pylist()
@@ -202,12 +204,6 @@ def detect_part(job: Job, partitions: int, partition: int) -> StageReport:
     order = np.argsort(numbers(found, "range"), kind="stable")
     write_part(job.part("found", partition), found.take(column(order, pa.int64())), group_rows=GROUP_ROWS)
     return StageReport("detect", Counter({"texts": len(texts), "characters": sum(map(len, texts))}))
-
-
-def _judge_kept(job: Job, partition: int) -> None:
-    if asked := job.config.input.keep:
-        columns = read_part(job.part("points", partition), columns=list(asked)).select(asked)
-        refuse_personal(job.config, zip(*(one.to_pylist() for one in columns), strict=True), detector_of(job))
 
 
 def rows_of(number: int, point: int, detection: Detection) -> Iterator[tuple[Any, ...]]:
