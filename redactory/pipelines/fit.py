@@ -56,8 +56,8 @@ def fit(
 
     A share of the distinct texts, chosen by their digest, is kept out of training: one half calibrates (CRT,
     appendix A.4, takes a threshold on scores, which means something on calibrated ones only), the other is
-    what the card's figures are measured on, what calibrating did among them. With ``base``, the folder of a Hugging Face model, that model is
-    trained further with a new last layer, by ``ClassifierSettings``.
+    what the card's figures are measured on, and what calibrating did. With ``base``, the folder of a Hugging
+    Face model, that model is trained further with a new last layer, by ``ClassifierSettings``.
     """
     chosen = settings_of(FitSettings if base is None else ClassifierSettings, settings)
     folder = Path(out)

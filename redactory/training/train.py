@@ -15,6 +15,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
+from redactory.foundation.bounds import format_upper
 from redactory.foundation.canonical import file_sha256, hash_of, version_of
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import make_private_folder, remove_leftovers, write_json, write_text
@@ -384,11 +385,10 @@ def summary_of(
 
 
 def _named(budget: Mapping[str, Any] | None) -> str:
-    return (
-        f"{budget['path']} with limit {budget['epsilon']:g} at delta {budget['delta']:g}"
-        if budget
-        else "none"
-    )
+    if not budget:
+        return "none"
+    limit, delta = format_upper(budget["epsilon"], 6), format_upper(budget["delta"], 6)
+    return f"{budget['path']} with limit {limit} at delta {delta}"
 
 
 def _versions() -> dict[str, str]:
