@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from jinja2 import Environment, nodes
 from scipy.optimize import brentq
-from scipy.stats import norm
+from scipy.stats import beta, norm
 
 from redactory.dedup.settings import summary
 from redactory.evaluation.report import figures, promises, template
@@ -355,6 +355,42 @@ def test_the_tutorial_and_the_proofs_state_the_numbers_that_follow() -> None:
     stated = re.search(r"σ = 200 and δ = 10⁻⁵ that has probability (\d\.\d+)", _proofs())
     assert stated is not None
     assert float(stated[1]) == pytest.approx(norm.sf(epsilon / shift - shift / 2), rel=0.02)
+
+
+def test_what_labels_show_is_rounded_up() -> None:
+    page = (ROOT / "docs/explanation/confidentiality.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ([\d,]+) \| ([\d.]+)% \| ([\d.]+)% \| ([\d.]+)% \|$", page, re.MULTILINE)
+    assert len(rows) == 4
+    for labels, *stated in rows:
+        n = int(labels.replace(",", ""))
+        for misses, percent in zip((0, 1, 3), stated, strict=True):
+            exact = 100 * float(beta.ppf(0.95, misses + 1, n - misses))
+            assert exact <= float(percent) < 1.1 * exact, (n, misses)
+
+
+def test_what_one_message_costs_is_rounded_up() -> None:
+    page = (ROOT / "docs/how-to/ldp.md").read_text(encoding="utf-8")
+    stated = re.search(r"ε = ([\d.]+) for z = 2, ([\d.]+) for z = 4, ([\d.]+) for z = 8", page)
+    assert stated is not None
+    for noise, epsilon in zip((2, 4, 8), map(float, stated.groups()), strict=True):
+        shift = 2 / noise
+        sides = [norm.cdf(sign * shift / 2 - epsilon / shift) for sign in (1, -1)]
+        assert 0.9e-5 < sides[0] - np.exp(epsilon) * sides[1] <= 1e-5, noise
+
+
+def test_what_chance_gives_a_canary_is_stated() -> None:
+    page = (ROOT / "docs/explanation/measurements.md").read_text(encoding="utf-8")
+    stated = re.search(
+        r"Chance gives ([\d.]+) bits on average.*?is ([\d.]+) bits on average and stays below ([\d.]+) bits",
+        page,
+        re.DOTALL,
+    )
+    assert stated is not None
+    one, ten, quantile = map(float, stated.groups())
+    # an exposure of a number that the model never saw is exponential, with mean 1 / ln 2
+    assert one == round(1 / np.log(2), 1)
+    assert ten == round(sum(1 / k for k in range(1, 11)) / np.log(2), 1)
+    assert 0.95 <= (1 - 2.0**-quantile) ** 10 < 0.96
 
 
 def _proofs() -> str:
