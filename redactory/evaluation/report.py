@@ -253,7 +253,7 @@ def _figures_of_secrets(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str
     for key, title in (
         ("epsilon_substitution", "one private sentence, whatever secret it holds"),
         ("epsilon_bayesian", "a secret that at least one policy catches, nobody knows which"),
-        ("epsilon_confidentiality", "every secret alike, also those that both policies miss"),
+        ("epsilon_confidentiality", "every secret in one point alike, also those that both policies miss"),
     ):
         yield title, key, _epsilons(card[key])
     if groups := card["epsilon_group"]:

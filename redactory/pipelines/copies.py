@@ -91,11 +91,6 @@ class Pipe(Source):
             file.seek(0)
             yield file
 
-    def size(self) -> int:
-        """Its bytes, once all of it is read."""
-        with self.open() as file:
-            return file.seek(0, io.SEEK_END)
-
 
 def located(given: str) -> str:
     """The input's path with each ``..`` taken as the system takes it: behind a link, where that leads."""

@@ -56,8 +56,8 @@ def fit(
 
     A share of the distinct texts, chosen by their digest, is kept out of training: one half calibrates (CRT,
     appendix A.4, takes a threshold on scores, which means something on calibrated ones only), the other is
-    what the card's figures are measured on. With ``base``, the folder of a Hugging Face model, that model is
-    trained further with a new last layer, by ``ClassifierSettings``.
+    what the card's figures are measured on, and what calibrating did. With ``base``, the folder of a Hugging
+    Face model, that model is trained further with a new last layer, by ``ClassifierSettings``.
     """
     chosen = settings_of(FitSettings if base is None else ClassifierSettings, settings)
     folder = Path(out)
@@ -67,16 +67,14 @@ def fit(
     # an unkeyed digest in what is handed on would let anybody try out guesses of a small file
     files, key = [Path(path) for path in labelled], load_digest_key()
     rows = {text.text: text for path in files for text in _texts(path)}
-    training, fitted_on, tested_on = _parts(list(rows.values()), chosen)
+    parts = training, fitted_on, tested_on = _parts(list(rows.values()), chosen)
     part = folder.with_name(f"{TEMPORARY_PREFIX}{folder.name}")
     shutil.rmtree(part, ignore_errors=True)
     try:
         if base is None:
-            engine, about, result = _tagger(part, folder.name, training, fitted_on, chosen, progress)
+            engine, about, result = _tagger(part, folder.name, parts, chosen, progress)
         else:
-            engine, about, result = _classifier(
-                part, folder.name, Path(base), training, fitted_on, chosen, progress
-            )
+            engine, about, result = _classifier(part, folder.name, Path(base), parts, chosen, progress)
         result = {
             "rows": len(training),
             "held_out_rows": len(fitted_on) + len(tested_on),
@@ -105,12 +103,13 @@ def fit(
 
 
 def _tagger(
-    part: Path, name: str, training: Rows, fitted_on: Rows, settings: FitSettings, progress: Progress
+    part: Path, name: str, rows: tuple[Rows, Rows, Rows], settings: FitSettings, progress: Progress
 ) -> tuple[Engine, str, dict[str, Any]]:
     """Our own small tagger, written to ``part``; its engine, what its card says of it, and its facts."""
     settings, start = _started(settings)
+    training, *held_out = rows
     nlp = train_tagger(training, settings, progress, start)
-    reliability = calibrate(nlp, fitted_on)
+    reliability = calibrate(nlp, *held_out)
     nlp.to_disk(part)
     about = (
         f"A convolutional token classifier that Redactory trained; `detect.tagger.models: [{name}]` uses it."
@@ -150,14 +149,14 @@ def _classifier(
     part: Path,
     name: str,
     base: Path,
-    training: Rows,
-    fitted_on: Rows,
+    rows: tuple[Rows, Rows, Rows],
     settings: FitSettings,
     progress: Progress,
 ) -> tuple[Engine, str, dict[str, Any]]:
     """The same for a Hugging Face model that is trained further."""
+    training, *held_out = rows
     classifier = train_classifier(base, training, settings, progress)
-    reliability = calibrate_classifier(classifier, fitted_on)
+    reliability = calibrate_classifier(classifier, *held_out)
     classifier.to_disk(part)
     origin = {"folder": base.resolve().name, "sha256": folder_sha256(base)}
     used = TransformersSettings(folder=name)

@@ -192,7 +192,7 @@ def words_written(folder: Path, texts: list[str]) -> set[str]:
     rows = [LabelledText(text, ((text.index(RARE[0]), len(text), "PERSON"),)) for text in texts]
     training = [*labelled_texts(20, seed=4), *rows]
     nlp = train_tagger(training, SMALL_FIT.model_copy(update={"epochs": 1, "lower": 0.5}))
-    calibrate(nlp, [*rows, *labelled_texts(20, seed=5)])
+    calibrate(nlp, *[[*rows, *labelled_texts(20, seed=5)]] * 2)
     nlp.to_disk(folder)
     written = b"\n".join(path.read_bytes() for path in folder.rglob("*") if path.is_file()).lower()
     assert b'"strings.json"' not in written
@@ -277,12 +277,12 @@ def softmax_of(nlp: Any) -> Any:
 
 def test_a_tagger_that_is_made_over_confident_is_mended(tagger_folder: Path) -> None:
     nlp = loaded(tagger_folder)
-    once = calibrate(nlp, ROWS)
+    once = calibrate(nlp, ROWS, ROWS)
     softmax = softmax_of(nlp)
     assert softmax.attrs["softmax_temperature"] == pytest.approx(once.temperature, abs=1e-4)
     for name in ("W", "b"):
         softmax.set_param(name, softmax.get_param(name) * 4)
-    again = calibrate(nlp, ROWS)
+    again = calibrate(nlp, ROWS, ROWS)
     assert again.temperature == pytest.approx(4 * once.temperature, rel=1e-3)
     assert again.error == pytest.approx(once.error, abs=1e-5)
     assert softmax.attrs["softmax_normalize"] is True
@@ -290,17 +290,18 @@ def test_a_tagger_that_is_made_over_confident_is_mended(tagger_folder: Path) -> 
 
 def test_a_label_that_was_never_trained_on_is_not_plain(tagger_folder: Path) -> None:
     """Tokens of an unknown label that the tagger takes for plain are errors of its confidence."""
-    known = calibrate(loaded(tagger_folder), ROWS)
+    known = calibrate(loaded(tagger_folder), ROWS, ROWS)
     held = [row for row in ROWS if not row.spans]
     strange = [LabelledText(row.text, ((0, len(row.text), "UNHEARD"),)) for row in held]
-    with_strange = calibrate(loaded(tagger_folder), [*(row for row in ROWS if row.spans), *strange])
+    mixed = [*(row for row in ROWS if row.spans), *strange]
+    with_strange = calibrate(loaded(tagger_folder), mixed, mixed)
     assert known.tokens == with_strange.tokens
     assert known.error < 0.05 < with_strange.error
 
 
 def test_the_temperature_is_kept_on_disk_and_used(tagger_folder: Path, tmp_path: Path) -> None:
     nlp = loaded(tagger_folder)
-    calibrate(nlp, ROWS)
+    calibrate(nlp, ROWS, ROWS)
     softmax_of(nlp).attrs["softmax_temperature"] = 3.0
     nlp.to_disk(tmp_path / "hot")
     assert softmax_of(loaded(tmp_path / "hot")).attrs["softmax_temperature"] == 3.0

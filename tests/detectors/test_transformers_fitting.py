@@ -27,7 +27,7 @@ from redactory.detectors.settings import TransformersSettings
 from redactory.detectors.tagger import LabelledText, Reliability
 from redactory.detectors.tagger.fitting import BINS, UNKNOWN
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.pipelines.fit import fit
+from redactory.pipelines.fit import _parts, fit
 from tests.detectors.support import labelled_texts
 from tests.detectors.tiny_models import bert_folder
 
@@ -64,7 +64,7 @@ class Trained:
         chosen = ClassifierSettings(epochs=7, learning_rate=3e-3, batch_words=400)
         self.classifier: Classifier = train_classifier(base, TRAINING, chosen)
         self.before: Any = copy.deepcopy(self.classifier.model)
-        self.reliability: Reliability = calibrate_classifier(self.classifier, FITTED_ON)
+        self.reliability: Reliability = calibrate_classifier(self.classifier, FITTED_ON, UNSEEN)
         self.folder = folder
         self.classifier.to_disk(folder)
         self.engine = engine_of(folder)
@@ -120,7 +120,7 @@ def test_the_temperature_divides_the_logits_and_nothing_else_changes(trained: Tr
 
 def test_the_reliability_is_that_of_what_the_engine_says(trained: Trained) -> None:
     said, true = [], []
-    for row, reading in zip(FITTED_ON, trained.engine.read([r.text for r in FITTED_ON]), strict=True):
+    for row, reading in zip(UNSEEN, trained.engine.read([r.text for r in UNSEEN]), strict=True):
         said += [word.probability for word in reading.plain]
         true += [label == "O" for label in labels_of([w[:2] for w in reading.plain], row)]
     error = 0.0
@@ -211,7 +211,7 @@ def test_the_folder_holds_no_word_of_the_rows_and_no_path(
     rows = [*TRAINING[:40], LabelledText("ask Xylophila Quenzibar", ((4, 23, "PERSON"),))]
     capfd.readouterr()
     classifier = train_classifier(base, rows, QUICK)
-    calibrate_classifier(classifier, rows)
+    calibrate_classifier(classifier, rows, rows)
     classifier.to_disk(tmp_path / "out")
     assert "".join(capfd.readouterr()) == ""
     written = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
@@ -293,7 +293,9 @@ def test_fit_writes_a_folder_with_its_card_that_the_engine_takes(base: Path, tmp
     assert result["settings"]["base"]["sha256"] in card
     assert (tmp_path / "mine" / "reliability.svg").is_file()
     assert not list(tmp_path.glob(".tmp-*"))
-    engine_of(tmp_path / "mine")
+    kept = [row.text for row in _parts(ROWS, ClassifierSettings.model_validate(chosen))[2]]
+    read = engine_of(tmp_path / "mine").read(kept)
+    assert result["reliability"]["tokens"] == sum(len(reading.plain) for reading in read)
 
 
 def _headless(folder: Path) -> None:

@@ -13,6 +13,8 @@ from scipy.stats import beta, binom
 from redactory.evaluation import measure_misses
 from redactory.foundation.intervals import lower_bound, upper_bound
 
+RATES = ("gamma", "delta_2")
+
 
 @pytest.mark.parametrize(
     ("misses", "n", "bound"),
@@ -86,6 +88,23 @@ def test_each_kind_of_miss() -> None:
     assert result["labels"]["ID"]["gamma"] == {"misses": 2, "rate": 1.0, "upper": 1.0}
     assert result["highest_gamma"] == {"label": "ID", "upper": 1.0}
     assert result["joint_confidence"] == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.8, 0.9, 0.95, 0.99, 0.9999])
+def test_every_bound_holds_at_the_confidence_that_is_asked_for(confidence: float) -> None:
+    texts = ["call Ann", "call ann", "ask Dr Lee", "ask Dr Who", "id 12", "id 7", "id x"]
+    spans = [[{"start": text.rindex(" ") + 1, "end": len(text), "label": text[:2]}] for text in texts]
+    result = measure_misses(_fate, texts, spans, confidence=confidence)
+    strata = [result, *result["labels"].values()]
+    strata += [one for of_kind in result["strata"].values() for one in of_kind.values()]
+    bounds = [(one[rate]["misses"], one["n"], one[rate]["upper"]) for one in strata for rate in RATES]
+    assert {(4, 7), (2, 7), (0, 2), (1, 3)} <= {(misses, n) for misses, n, _ in bounds}
+    for misses, n, upper in bounds:
+        exact = 1.0 if misses == n else beta.ppf(confidence, misses + 1, n - misses)
+        assert upper == pytest.approx(exact, rel=1e-9), (misses, n)
+    assert result["confidence"] == confidence
+    assert result["joint_confidence"] == pytest.approx(max(0.0, 2 * confidence - 1))
+    assert result["highest_gamma"]["upper"] == max(one["gamma"]["upper"] for one in result["labels"].values())
 
 
 def test_each_secret_of_a_text_is_taken_out_alone() -> None:

@@ -405,7 +405,7 @@ def test_the_guarantee_takes_the_samples_bounds_and_names_it(tmp_path: Path) -> 
         assert fact in said
     assert card["miss_rates"]["measured"]["sample"] == SAMPLE
     assert "Recall was not measured" in " ".join(plain["assumptions"])
-    assert "no figure holds for every secret" in " ".join(plain["assumptions"])
+    assert "no figure holds for all secrets" in " ".join(plain["assumptions"])
     whole = RecallMeasurement.model_validate(
         {**MEASURED, "missed_by_both": 0, "sample": {**SAMPLE, "delta_2_upper": 0.0}}
     )

@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from redactory.detectors import Detector, DetectSettings
 from redactory.detectors.settings import FitSettings, TaggerSettings
 from redactory.detectors.tagger import LabelledText, TaggerEngine
+from redactory.detectors.tagger.fitting import BINS
+from redactory.flows.show import _templates as show_templates
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines import fit as module
@@ -76,6 +78,32 @@ def test_the_folder_holds_the_tagger_its_card_and_its_figures(
     assert str(reliability["temperature"]) in card
     assert all(file["digest"] in card for file in result["files"])
     assert (folder / "reliability.svg").read_text().startswith("<svg")
+
+
+@pytest.mark.parametrize("wrong", [True, False])
+def test_calibration_is_judged_on_rows_that_decided_nothing(tmp_path: Path, wrong: bool) -> None:
+    """Right labels where the temperature is fitted; with wrong ones on the last rows it fits those worse."""
+    chosen = SMALL_FIT.model_copy(update={"epochs": 3, "held_out": 0.3})
+    training, fitted_on, tested_on = _parts(labelled_texts(150, seed=6), chosen)
+    if wrong:
+        tested_on = [LabelledText(row.text, ((0, len(row.text), "PERSON"),)) for row in tested_on]
+    rows = written(tmp_path / "rows.jsonl", [*training, *fitted_on, *tested_on])
+    out = tmp_path / "tagger"
+    result = fit([rows], out, chosen)
+    found, card = result["reliability"], (out / "README.md").read_text()
+    engine, said = TaggerEngine(TaggerSettings(models=(str(out),)), "en"), []
+    for row, reading in zip(tested_on, engine.read([row.text for row in tested_on]), strict=True):
+        for word in reading.plain:
+            inside = any(start < word.end and word.start < end for start, end, _ in row.spans)
+            said.append((word.probability, not inside))
+    bins = [[(p, t) for p, t in said if min(int(p * BINS), BINS - 1) == number] for number in range(BINS)]
+    error = sum(abs(sum(p - t for p, t in own)) for own in bins) / len(said)
+    assert (found["tokens"], found["error"]) == (len(said), pytest.approx(error, abs=1e-4))
+    assert (found["error"] > found["error_before"]) is wrong
+    shown = show_templates().get_template("tagger_fitted").render(r=result)
+    for text, warning in ((shown, "Warning: calibrating made the confidence worse"), (card, "made it worse")):
+        assert (warning in text) is wrong
+        assert ("label more rows" in text) is wrong
 
 
 def test_no_text_is_in_the_folder(fitted: tuple[Path, dict[str, Any], list[Path]]) -> None:

@@ -28,6 +28,7 @@ from redactory.detectors.tagger.fitting import (
     UNKNOWN,
     LabelledText,
     Reliability,
+    Scored,
     recase,
     slant,
     temperature_of,
@@ -222,29 +223,37 @@ def train_classifier(
     return classifier
 
 
-def calibrate_classifier(classifier: Classifier, rows: Sequence[LabelledText]) -> Reliability:
+def calibrate_classifier(
+    classifier: Classifier, rows: Sequence[LabelledText], kept: Sequence[LabelledText]
+) -> Reliability:
     """Set the temperature that makes ``rows`` most likely (Guo et al. 2017), in the weights themselves.
 
     The last layer is linear, so that dividing it by the temperature divides the logits.  A word counts
-    once, with its most suspicious piece, as the engine reads it.
+    once, with its most suspicious piece, as the engine reads it.  What it does is measured on the rows
+    ``kept`` back from weights and temperature.
     """
     import torch
 
-    logits: list[NDArray[np.float64]] = []
-    truth: list[int] = []
     with closed_reading():
-        for row in map(classifier.reader.read, rows):
-            worst = _most_suspicious(classifier.model, row)
-            logits += worst.values()
-            truth += [row.truth[word] for word in worst]
-    if not logits:
-        raise InputError("the rows kept for calibration have no word that the base's tokenizer sees")
-    plain = classifier.reader.labels.index(PLAIN)
-    temperature, reliability = temperature_of(np.stack(logits), np.array(truth), plain)
+        seen, unseen = _scored(classifier, rows), _scored(classifier, kept)
+    temperature, reliability = temperature_of(seen, unseen, classifier.reader.labels.index(PLAIN))
     with torch.no_grad():
         for weights in classifier.head.parameters():
             weights.div_(temperature)
     return reliability
+
+
+def _scored(classifier: Classifier, rows: Sequence[LabelledText]) -> Scored:
+    """The words of ``rows``; ``InputError`` without any."""
+    logits: list[NDArray[np.float64]] = []
+    truth: list[int] = []
+    for row in map(classifier.reader.read, rows):
+        worst = _most_suspicious(classifier.model, row)
+        logits += worst.values()
+        truth += [row.truth[word] for word in worst]
+    if not logits:
+        raise InputError("the rows kept for calibration have no word that the base's tokenizer sees")
+    return np.stack(logits), np.array(truth)
 
 
 def _most_suspicious(model: Any, row: ReadRow) -> dict[int, NDArray[np.float64]]:

@@ -222,14 +222,17 @@ BINS = 15
 _BETWEEN = 0.05, 20.0
 UNKNOWN = -1
 """A label that no training row has: the temperature cannot be fitted on it, but it is not plain."""
+Scored = tuple[NDArray[np.float64], NDArray[np.int64]]
+"""Logits (tokens, labels), and each token's true column, or ``UNKNOWN``."""
 
 
 @dataclass(frozen=True)
 class Reliability:
-    """P(plain) against how often a token of that confidence is plain, on rows never trained on.
+    """P(plain) against how often a token of that confidence is plain, on rows that decided nothing.
 
     ``bins`` holds (mean confidence, share that is plain, tokens) of each of the bins that hold a token;
-    ``error`` is the expected calibration error, before and after.
+    ``error`` is the expected calibration error, before and after.  Neither the weights nor the
+    ``temperature`` saw the rows: on those that it was fitted on a bad one would look good.
     """
 
     temperature: float
@@ -239,43 +242,43 @@ class Reliability:
     tokens: int
 
 
-def calibrate(nlp: Language, rows: Sequence[LabelledText]) -> Reliability:
-    """Set the temperature that makes ``rows`` most likely (Guo et al. 2017), in the pipeline itself."""
+def calibrate(nlp: Language, rows: Sequence[LabelledText], kept: Sequence[LabelledText]) -> Reliability:
+    """Set the temperature that makes ``rows`` most likely (Guo et al. 2017), in the pipeline itself.
+
+    What it does is measured on the rows ``kept`` back from both.
+    """
     pipe: Any = nlp.get_pipe("tagger")
     softmax = pipe.model.get_ref("softmax")
     softmax.attrs["softmax_normalize"] = False
     try:
-        logits, truth = _scored(nlp, pipe, rows)
+        seen, unseen = _scored(nlp, pipe, rows), _scored(nlp, pipe, kept)
     finally:
         softmax.attrs["softmax_normalize"] = True
-    temperature, reliability = temperature_of(logits, truth, pipe.labels.index(PLAIN))
+    temperature, reliability = temperature_of(seen, unseen, pipe.labels.index(PLAIN))
     softmax.attrs["softmax_temperature"] = temperature
     return reliability
 
 
-def temperature_of(
-    logits: NDArray[np.float64], truth: NDArray[np.int64], plain: int
-) -> tuple[float, Reliability]:
-    """The temperature that makes ``truth`` most likely, and what it does to the confidence in ``plain``.
+def temperature_of(seen: Scored, unseen: Scored, plain: int) -> tuple[float, Reliability]:
+    """The temperature that makes ``seen`` most likely, and what it does to P(plain) on ``unseen``.
 
-    ``logits`` is (tokens, labels); ``truth`` holds each token's column, or ``UNKNOWN``; ``plain`` is the
-    column of the tokens outside every span.  ``InputError`` where no token has a known label.
+    ``plain`` is the column of the tokens outside every span.  ``InputError`` where no token of ``seen``
+    has a known label.
     """
     from scipy.special import softmax
 
-    known = truth != UNKNOWN
+    known = seen[1] != UNKNOWN
     if not known.any():
         raise InputError("the rows kept for calibration have no token with a label that was trained on")
-    temperature = _most_likely(logits[known], truth[known])
+    temperature = _most_likely(seen[0][known], seen[1][known])
+    logits, truth = unseen
     (before, _), (after, bins) = (
         _reliability(softmax(logits / by, axis=1)[:, plain], truth == plain) for by in (1.0, temperature)
     )
     return temperature, Reliability(round(temperature, 4), before, after, bins, len(truth))
 
 
-def _scored(
-    nlp: Language, pipe: Any, rows: Sequence[LabelledText]
-) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+def _scored(nlp: Language, pipe: Any, rows: Sequence[LabelledText]) -> Scored:
     number = {label: i for i, label in enumerate(pipe.labels)}
     logits, truth = [], []
     full = [row for row in rows if row.text]
