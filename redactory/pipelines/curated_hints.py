@@ -35,7 +35,8 @@ MENDS = {
     "text_not_string": "What stands in a field of the text is no text; name others (input.text, --text).",
     "too_long": "The text is longer than input.max_chars; split it, or raise the limit.",
     "unreadable_file": "The file is cut off, damaged or not what its ending says; copy it again, or fix it.",
-    "undecodable": "This is not UTF-8; convert the file (iconv -t UTF-8).",
+    "undecodable": "The text is not in the character set that it names, or else in UTF-8: convert the file "
+    "(iconv -t UTF-8).",
 }
 """Why a row is rejected, in words, by its reason code; the codes that are not here speak for themselves."""
 

@@ -28,8 +28,8 @@ from redactory.training.accounting.pairs import Spendings
 from redactory.training.mechanism import PoissonGaussian, Relation
 
 NOTE = "as published, not a guarantee"
-_LEAST_NOISE = 1e-150
-"""With less, a square is 0: computed as with this."""
+_LEAST_NOISE, _MOST_NOISE = 1e-150, 1e150
+"""Beyond them a square is 0 or infinite: less is computed as the one, more as the other."""
 
 
 # CRT, by Rényi accounting: an upper bound where it is valid, refused where it is not.
@@ -44,7 +44,8 @@ def renyi_epsilon(
     """An upper bound of epsilon; ``GuaranteeError`` for any relation but ``ADD_OR_REMOVE``."""
     if relation is not Relation.ADD_OR_REMOVE:
         raise GuaranteeError("Rényi accounting is valid for one point there or not, never for substitution")
-    found = float(_composed(spent, tuple(orders)).get_epsilon(delta))
+    with _without_warnings():
+        found = float(_composed(spent, tuple(orders)).get_epsilon(delta))
     return found if math.isfinite(found) else None
 
 
@@ -57,7 +58,7 @@ def _composed(spent: Spendings, orders: tuple[float, ...]) -> RdpAccountant:
                 raise GuaranteeError("Rényi accounting knows Poisson sampling of single points only")
             event = PoissonSampledDpEvent(
                 one.mechanism.sampling_rate,
-                GaussianDpEvent(max(one.mechanism.noise_multiplier, _LEAST_NOISE)),
+                GaussianDpEvent(min(max(one.mechanism.noise_multiplier, _LEAST_NOISE), _MOST_NOISE)),
             )
             accountant.compose(event, one.steps)
     return accountant
