@@ -20,6 +20,7 @@ from redactory.pipelines.readers.formats import (
     UNDECODABLE,
     Batches,
     BinaryTable,
+    Blanks,
     DamagedFile,
     cells_of,
     parsed_object,
@@ -53,7 +54,7 @@ class JsonLines(Shape):
 
     def rows(self) -> Iterator[Row | bytes]:
         """A line that is not blank is a row."""
-        number = 0
+        number, blanks = 0, Blanks(self.name)
         while line := self.file.readline(self.limit + 1):
             number += 1
             if len(line) > self.limit:
@@ -65,6 +66,8 @@ class JsonLines(Shape):
                 yield BYTE_ORDER_MARK
                 line = line.removeprefix(BYTE_ORDER_MARK)
             body = line.rstrip(b"\r\n")
+            if not body.strip():
+                blanks.add()
             yield self._object(number, body, line[len(body) :]) if body.strip() else line
 
     def _object(self, number: int, body: bytes, end: bytes = b"") -> Row:
@@ -208,8 +211,10 @@ class Table(Shape):
         except UnicodeEncodeError:
             raise DamagedFile(f"{self.name}: its first line is not UTF-8; convert the file") from None
         yield Row(0, render=partial(self._header_row, header, line))
+        blanks = Blanks(self.name)
         for number, (cells, reason, line) in enumerate(rows, 2 if declared is None else 3):
             if cells == []:
+                blanks.add()
                 yield line.encode("utf-8", "surrogateescape")
             elif cells is None or len(cells) != len(header):
                 yield Row(number, reason=reason or BROKEN_ROW)
