@@ -25,8 +25,8 @@ MENDS = {
     "missing_id": "Nothing stands in the column of the id (input.id).",
     "missing_text": "Nothing stands in the column of the text; name the right one (input.text).",
     "new_field": "A field that none of the first 1,000 rows had, so nobody judged it; give --keep-columns.",
-    "expanding_file": "A file holds far more data for its size, or blank lines, than files do; if you trust it, "
-    "raise input.max_expansion, or take the blank lines out.",
+    "expanding_file": "A file holds far more data for its size, or blank lines, than files do; if you trust "
+    "it, raise input.max_expansion, or take the blank lines out.",
     "not_a_file": "An entry of the folder is a pipe, a device or a broken link; take it out.",
     "not_an_object": 'This is JSON, but no object; write one a line, like {"text": "…"}.',
     "repeated_key": "A JSON object has a key twice, and readers differ in which they take; keep one.",
