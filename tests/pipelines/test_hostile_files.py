@@ -39,6 +39,7 @@ from redactory.pipelines.readers.documents import RowCounts
 from redactory.pipelines.readers.formats import DEEPEST, Blanks, ExpandingFile
 from redactory.pipelines.readers.shape import SHAPES, Row
 from redactory.pipelines.readers.shape_documents import shape_of
+from redactory.redaction.replacements import Edit
 from tests.pipelines.faults import curated
 from tests.pipelines.oracles import json_lines, usable
 from tests.pipelines.support import BARE
@@ -618,3 +619,31 @@ def test_blank_lines_are_counted(folder: Path, name: str, monkeypatch: pytest.Mo
             shape = shape_of(path.suffix[1:], file)(file, name, path.suffix[1:], MIB, Fields(("text",)))
             with pytest.raises(ExpandingFile) if reasons else nullcontext():
                 list(shape.rows())
+
+
+def test_what_a_form_draws_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library that reads PDF files goes on after an error inside of a form, without its text."""
+    form = b"<< /Type /XObject /Subtype /Form /BBox [0 0 1 1] /Resources << /Font << /F1 5 0 R >> >> "
+    data = _drawn(b"/A Do").replace(b"/F1 5 0 R >> >>", b"/F1 5 0 R >> /XObject << /A 6 0 R >> >>")
+    drawn = form + b"/Length 1600 >>\nstream\n" + b"q Q " * 400 + b"\nendstream"
+    data = data.replace(b"xref\n0 6", b"6 0 obj\n" + drawn + b"\nendobj\nxref\n0 6", 1)
+    assert _reason_and_texts("pdf", data) == (None, 1)
+    monkeypatch.setattr(shape_documents._Operators, "_MOST", 600)
+    assert _reason_and_texts("pdf", data) == ("too_many_elements", 0)
+
+
+def test_escapes_of_several_letters_move_no_later_change() -> None:
+    written = "&nvlt; &amp; &nvlt; Anna &amp; b"
+    view = shape_html.View.of(written, shape_html.IN_TEXT)
+    start = view.text.index("Anna")
+    change = view.written(Edit(start, start + 4, "X"))
+    assert written[change.start : change.end] == "Anna"
+
+
+def test_what_is_put_into_a_mailbox_begins_no_message() -> None:
+    data = b"From x\nSubject: a\n\nbody\n"
+    (row,) = SHAPES["mbox"](io.BytesIO(data), "a", "mbox", MIB).rows()
+    assert isinstance(row, Row)
+    assert row.render is not None
+    changes = [[Edit(0, 4, "a\n\nFrom b")] if text.startswith("body") else [] for text in row.texts]
+    assert b"a\n\n>From b" in row.render(changes, {})
