@@ -422,7 +422,7 @@ REASONS = {
             "that does not end or is followed by text, or a line that may stand inside of one; a Parquet or "
             "Arrow row with a value that cannot be read, such as a date after the year 9999.",
             "expanding_file": "A compressed, Parquet or Arrow file holds more than `input.max_expansion` times "
-            "its size: the rows from here on are not read. Counted once.",
+            "its size, or any more than a million blank lines: the rows from here on are not read. Counted once.",
             "link_outside": "A link in the input's folder leads out of it, and is not followed. A file that is "
             "named itself may be a link.",
             "linked_folder": "A link to a folder in the input's folder, which is not followed.",
@@ -449,6 +449,8 @@ REASONS = {
             "embedded_data": "A text is a `data:` address, or a turn of a conversation holds bytes or base64 "
             "(images, sound).",
             "separator_in_text": "With several fields: a text holds U+001E or U+001F, which stand between them.",
+            "too_many_elements": "A document has more elements, attributes, header fields, parts or texts than "
+            "can be read in a bounded time.",
             "broken_document": "A mail, Word or PDF file that cannot be read, or that readers could take otherwise.",
             "encrypted_document": "A Word or PDF file with a password.",
             "document_without_text": "A PDF file whose pages are images.",

@@ -25,14 +25,15 @@ MENDS = {
     "missing_id": "Nothing stands in the column of the id (input.id).",
     "missing_text": "Nothing stands in the column of the text; name the right one (input.text).",
     "new_field": "A field that none of the first 1,000 rows had, so nobody judged it; give --keep-columns.",
-    "expanding_file": "A small file holds far more data than files do; if you trust it, raise "
-    "input.max_expansion.",
+    "expanding_file": "A file holds far more data for its size, or blank lines, than files do; if you trust "
+    "it, raise input.max_expansion, or take the blank lines out.",
     "not_a_file": "An entry of the folder is a pipe, a device or a broken link; take it out.",
     "not_an_object": 'This is JSON, but no object; write one a line, like {"text": "…"}.',
     "repeated_key": "A JSON object has a key twice, and readers differ in which they take; keep one.",
     "row_too_long": "The row is longer than input.max_row_bytes; split it, or raise the limit.",
     "separator_in_text": "A field holds U+001E or U+001F, which stand between texts; take it out.",
     "text_not_string": "What stands in a field of the text is no text; name others (input.text, --text).",
+    "too_many_elements": "The document has far more elements than documents do; split it.",
     "too_long": "The text is longer than input.max_chars; split it, or raise the limit.",
     "unreadable_file": "The file is cut off, damaged or not what its ending says; copy it again, or fix it.",
     "undecodable": "The text is not in the character set that it names, or else in UTF-8: convert the file "

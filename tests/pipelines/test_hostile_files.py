@@ -10,6 +10,7 @@ import os
 import re
 import tracemalloc
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,22 @@ from hypothesis import strategies as st
 import redactory
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError
 from redactory.pipelines.fields import Fields
-from redactory.pipelines.readers import Document, InputSettings, Rejection, find_sources, read_documents
+from redactory.pipelines.readers import (
+    Document,
+    InputSettings,
+    Rejection,
+    find_sources,
+    read_documents,
+    shape_documents,
+    shape_html,
+    shape_mail,
+    shape_word,
+)
 from redactory.pipelines.readers.documents import RowCounts
-from redactory.pipelines.readers.formats import DEEPEST
-from redactory.pipelines.readers.shape import Row
+from redactory.pipelines.readers.formats import DEEPEST, Blanks, ExpandingFile
+from redactory.pipelines.readers.shape import SHAPES, Row
 from redactory.pipelines.readers.shape_documents import shape_of
+from redactory.redaction.replacements import Edit
 from tests.pipelines.faults import curated
 from tests.pipelines.oracles import json_lines, usable
 from tests.pipelines.support import BARE
@@ -492,3 +504,146 @@ def _is_whole_too(name: str, data: bytes, cut: int) -> bool:
         "b.pdf": cut in range(len(pdf("page one")) - 1, len(pdf("page one")) + 1),
         "b.eml": data[:cut].endswith((b"\n\n", b"=41")),
     }.get(name, False)
+
+
+# -- work that is bounded ------------------------------------------------------------------------------------
+
+_FEW = 500
+_MIXED = b"Content-Type: multipart/mixed; boundary=%s\n\n"
+
+
+def _reason_and_texts(kind: str, data: bytes, limit: int = MIB) -> tuple[str | None, int]:
+    (row,) = SHAPES[kind](io.BytesIO(data), "a", kind, limit).rows()
+    assert isinstance(row, Row)
+    return row.reason, len(row.texts)
+
+
+def _nested_parts() -> bytes:
+    inner = _MIXED % b"c" + b"--c\n\nx\n" * 20 + b"--c--\n"
+    return _MIXED % b"b" + (b"--b\n" + inner) * 20 + b"--b--"
+
+
+OF_MANY: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "attributes": ("html", lambda: b"<p " + b" ".join(b"a%d=x" % n for n in range(999)) + b">x"),
+    "elements": ("html", lambda: b"<p>x</p>" * 999),
+    "words of a sentence": ("html", lambda: b"<b>x</b>" * 999),
+    "unknown tags": ("html", lambda: b"<x-a>" * 999),
+    "levels": ("html", lambda: b"<div>" * 999 + b"x"),
+    "open comments": ("html", lambda: b"<!--x" * 999),
+    "escapes": ("html", lambda: b"&amp;" * 2_999),
+    "header fields": ("mail", lambda: b"a: b\n" * 999 + b"\nx"),
+    "parts": ("mail", lambda: _MIXED % b"b" + b"--b\n\nx\n" * 999 + b"--b--"),
+    "parts of parts": ("mail", _nested_parts),
+    "attributes of a page in a mail": ("mail", lambda: b"Content-Type: text/html\n\n" + b"<p>x</p>" * 999),
+    "paragraphs": ("docx", lambda: word("<w:p><w:r><w:t>x</w:t></w:r></w:p>" * 999)),
+    "empty elements": ("docx", lambda: word("<w:a/>" * 9_999)),
+    "attributes of Word": (
+        "docx",
+        lambda: word("<w:p " + " ".join(f"a{n}='x'" for n in range(9_999)) + "/>"),
+    ),
+}
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The limits, a five hundredth of what they are."""
+    for module in (shape_documents, shape_html, shape_mail, shape_word):
+        monkeypatch.setattr(module, "MOST", _FEW)
+    monkeypatch.setattr(shape_documents.bounded, "__defaults__", (_FEW,))
+    monkeypatch.setattr(shape_word, "_MARKUP", 8 * _FEW)
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize("what", OF_MANY)
+def test_a_document_of_too_many_elements_is_refused_with_a_reason(what: str) -> None:
+    kind, made = OF_MANY[what]
+    assert _reason_and_texts(kind, made()) == ("too_many_elements", 0)
+
+
+def test_the_limits_are_far_above_large_documents() -> None:
+    entry = b'<li class="row a"><a href="https://example.org/%d" title="see it">text</a> and more</li>\n'
+    assert shape_documents.MOST >= 60_000 * 4
+    reason, texts = _reason_and_texts("html", b"".join(entry % n for n in range(2_000)))
+    assert reason is None
+    assert texts * 30 < shape_documents.MOST, "60,000 such entries would be read"
+    assert _reason_and_texts("mail", _MIXED % b"b" + b"--b\n\nx\n" * 300 + b"--b--")[0] is None
+
+
+def _drawn(stream: bytes) -> bytes:
+    """A PDF file whose page draws ``stream``."""
+    return pdf(f"x) Tj ET {stream.decode()} BT /F1 12 Tf (y")
+
+
+def test_forms_and_operators_of_a_pdf_file_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _reason_and_texts("pdf", _drawn(b"q Q " * 200)) == (None, 1)
+    monkeypatch.setattr(shape_documents._Operators, "_MOST", 600)
+    assert _reason_and_texts("pdf", _drawn(b"q Q " * 50)) == (None, 1)
+    assert _reason_and_texts("pdf", _drawn(b"q Q " * 250)) == ("too_many_elements", 0)
+    monkeypatch.setattr(shape_documents._Operators, "_FORMS", 3)
+    assert _reason_and_texts("pdf", _drawn(b"/No Do " * 9)) == ("too_many_elements", 0)
+
+
+def test_images_of_a_word_file_are_not_unpacked() -> None:
+    image = {"word/media/image1.png": b"\0" * 6 * MIB}
+    assert _reason_and_texts("docx", word(**image)) == (None, 1)
+    text = {"word/footer1.xml": b"<a>" + b" " * 6 * MIB + b"</a>"}
+    assert _reason_and_texts("docx", word(**text)) == ("row_too_long", 0)
+
+
+@pytest.mark.parametrize("packed", ["gz", "zst", "bz2"])
+def test_by_default_a_file_may_hold_two_hundred_times_its_size(folder: Path, packed: str) -> None:
+    path = folder / f"default.jsonl.{packed}"
+    pack = {"gz": gzip.compress, "zst": zstandard.compress, "bz2": bz2.compress}[packed]
+    path.write_bytes(pack(b'{"text": "first"}\n' + (b" " * 999 + b"\n") * 20_000))
+    assert _reasons(_all(path, format="jsonl")) == ["expanding_file"]
+    assert _reasons(_all(path, format="jsonl", max_expansion=1e6)) == []
+
+
+def test_by_default_a_dictionary_may_not_repeat_one_text_for_ever(folder: Path) -> None:
+    path = folder / "default.parquet"
+    text = pa.array(["x" * 900_000])
+    pq.write_table(pa.table({"text": pa.DictionaryArray.from_arrays(pa.array([0] * 9_999), text)}), path)
+    entries = _all(path)
+    assert _reasons(entries) == ["expanding_file"]
+    assert len(_texts(entries)) < 20
+
+
+@pytest.mark.parametrize("name", ["blank.jsonl", "blank.csv", "blank.tsv"])
+def test_blank_lines_are_counted(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Blanks, "MOST", 50)
+    path, head = folder / name, b'{"text": "a"}\n' if "jsonl" in name else b"text\na\n"
+    for count, reasons in ((50, []), (51, ["expanding_file"])):
+        path.write_bytes(head + b"\n" * count)
+        assert (_texts(_all(path)), _reasons(_all(path))) == (["a"], reasons)
+        with path.open("rb") as file:
+            shape = shape_of(path.suffix[1:], file)(file, name, path.suffix[1:], MIB, Fields(("text",)))
+            with pytest.raises(ExpandingFile) if reasons else nullcontext():
+                list(shape.rows())
+
+
+def test_what_a_form_draws_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The library that reads PDF files goes on after an error inside of a form, without its text."""
+    form = b"<< /Type /XObject /Subtype /Form /BBox [0 0 1 1] /Resources << /Font << /F1 5 0 R >> >> "
+    data = _drawn(b"/A Do").replace(b"/F1 5 0 R >> >>", b"/F1 5 0 R >> /XObject << /A 6 0 R >> >>")
+    drawn = form + b"/Length 1600 >>\nstream\n" + b"q Q " * 400 + b"\nendstream"
+    data = data.replace(b"xref\n0 6", b"6 0 obj\n" + drawn + b"\nendobj\nxref\n0 6", 1)
+    assert _reason_and_texts("pdf", data) == (None, 1)
+    monkeypatch.setattr(shape_documents._Operators, "_MOST", 600)
+    assert _reason_and_texts("pdf", data) == ("too_many_elements", 0)
+
+
+def test_escapes_of_several_letters_move_no_later_change() -> None:
+    written = "&nvlt; &amp; &nvlt; Anna &amp; b"
+    view = shape_html.View.of(written, shape_html.IN_TEXT)
+    start = view.text.index("Anna")
+    change = view.written(Edit(start, start + 4, "X"))
+    assert written[change.start : change.end] == "Anna"
+
+
+def test_what_is_put_into_a_mailbox_begins_no_message() -> None:
+    data = b"From x\nSubject: a\n\nbody\n"
+    (row,) = SHAPES["mbox"](io.BytesIO(data), "a", "mbox", MIB).rows()
+    assert isinstance(row, Row)
+    assert row.render is not None
+    changes = [[Edit(0, 4, "a\n\nFrom b")] if text.startswith("body") else [] for text in row.texts]
+    assert b"a\n\n>From b" in row.render(changes, {})

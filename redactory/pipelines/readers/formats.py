@@ -47,6 +47,21 @@ EXPANSION, SMALL = 200, 1 << 24
 """Decoded bytes for each byte of a file, and decoded bytes that any file may hold."""
 
 
+class Blanks:
+    """Counts the blank lines of a file: there is no row in them, and each is looked at."""
+
+    MOST = 1 << 20
+
+    def __init__(self, name: str) -> None:
+        self.name, self.count = name, 0
+
+    def add(self) -> None:
+        """One more; ``ExpandingFile`` where there are too many."""
+        self.count += 1
+        if self.count > self.MOST:
+            raise ExpandingFile(f"{self.name} has more than {self.MOST:,} blank lines: take them out")
+
+
 class OpenFile(io.BufferedReader):
     """A file to read, which may hold ``most`` decoded bytes; None: the default, by its size."""
 
@@ -143,12 +158,15 @@ class JsonLines(Format):
 
     def records(self, file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
         """One a line that is not blank."""
+        blanks = Blanks(name)
         for number, line in lines_of(file, limit):
             if len(line) > limit:
                 yield number, None, ROW_TOO_LONG, line[:KEPT_BYTES]
             elif line.strip():
                 value, reason = parsed_object(line, "utf-8-sig" if number == 1 else "utf-8")
                 yield number, value, reason, line[:KEPT_BYTES]
+            else:
+                blanks.add()
 
     def rows_in(self, file: BinaryIO, start: int, header: int, limit: int) -> Rows:
         """A last row is whole once it is an object, line end or not."""

@@ -11,10 +11,10 @@ import base64
 import io
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, cast
+from typing import Any, BinaryIO, TypeVar, cast
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.readers.formats import CHUNK, ROW_TOO_LONG, UNDECODABLE, Columns, Format, Record
@@ -23,10 +23,22 @@ from redactory.pipelines.readers.shape_rows import JsonArray
 from redactory.redaction.replacements import Edit, Found, edited
 
 BROKEN, ENCRYPTED, NO_TEXT = "broken_document", "encrypted_document", "document_without_text"
+TOO_MANY = "too_many_elements"
+MOST = 1 << 18
+"""Texts, tags, header fields or parts of one document: each costs far more than its few bytes."""
+_T = TypeVar("_T")
 
 
 class Unreadable(Exception):
     """A document cannot be read; the argument is the reason code."""
+
+
+def bounded(many: Iterable[_T], most: int = MOST) -> Iterator[_T]:
+    """``many``, one by one; ``Unreadable`` where there are more than ``most``."""
+    for n, one in enumerate(many):
+        if n >= most:
+            raise Unreadable(TOO_MANY)
+        yield one
 
 
 @dataclass(frozen=True)
@@ -51,8 +63,9 @@ class DocumentRow(Row):
 
 
 def document_row(number: int, told: Told) -> DocumentRow:
-    """The row that a document is; what hides a text is a hit for sure."""
-    sure = [[*own, *encoded(text)] for text, own in zip(told.texts, told.sure, strict=True)]
+    """The row that a document is; what hides a text is a hit for sure.  ``Unreadable`` of too many texts."""
+    texts = bounded(told.texts)
+    sure = [[*own, *encoded(text)] for text, own in zip(texts, told.sure, strict=True)]
 
     def render(changes: Edits, _: Whole) -> bytes:
         return told.render(changes)
@@ -218,7 +231,8 @@ class Pdf(OneRow):
                 reader = pypdf.PdfReader(io.BytesIO(data))
                 if reader.is_encrypted:
                     raise Unreadable(ENCRYPTED)
-                pages = [page.extract_text() or "" for page in reader.pages]
+                budget = _Operators()
+                pages = [budget.text_of(page) for page in reader.pages]
         except Unreadable:
             raise
         except Exception:
@@ -234,6 +248,33 @@ class Pdf(OneRow):
             return "\n\f".join(edited(page, own) for page, own in zip(pages, changes, strict=True)).encode()
 
         return Told(pages, [[] for _ in pages], render, frozenset(range(len(pages))), empty)
+
+
+class _Operators:
+    """Counts what the pages of a file draw; forms that draw forms may be drawn any number of times."""
+
+    _MOST, _PAGE, _FORMS = 4 * MOST, 200, 5_000
+    """What a file may draw, what a page counts for, and the forms of a page: pypdf leaves out others."""
+
+    def __init__(self) -> None:
+        self.count = self.forms = 0
+
+    def text_of(self, page: Any) -> str:
+        """The text of a page."""
+        self.count, self.forms = self.count + self._PAGE, 0
+        text = page.extract_text(visitor_operand_before=self._add) or ""
+        # pypdf passes over what is raised inside of a form
+        self._check()
+        return text
+
+    def _add(self, operator: bytes, operands: Any, *_: Any) -> None:
+        self.count += 1 + sum(len(one) for one in operands if isinstance(one, list))
+        self.forms += operator == b"Do"
+        self._check()
+
+    def _check(self) -> None:
+        if self.count > self._MOST or self.forms > self._FORMS:
+            raise Unreadable(TOO_MANY)
 
 
 @contextmanager

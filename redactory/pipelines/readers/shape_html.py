@@ -18,9 +18,11 @@ from urllib.parse import unquote
 
 from redactory.pipelines.readers.shape import Edits
 from redactory.pipelines.readers.shape_documents import (
+    MOST,
     Node,
     OneRow,
     Told,
+    bounded,
     decoded,
     gathered,
     joined,
@@ -60,7 +62,7 @@ class View:
     def of(cls, written: str, escapes: re.Pattern[str]) -> View:
         """``written`` with escapes resolved; invisible characters are not read."""
         pieces, found, position, at = list[str](), list[tuple[int, int, int, int]](), 0, 0
-        for match in escapes.finditer(written):
+        for match in bounded(escapes.finditer(written), 4 * MOST):
             said = INVISIBLE.sub("", _resolved(match[0]))
             if said != match[0]:
                 at += match.start() - position
@@ -236,13 +238,11 @@ class _Groups:
 
     def all(self) -> Iterator[tuple[list[Node], bool]]:
         """Each group that holds a text, and whether it is shown."""
-        for nodes, is_shown in self._all():
-            if any(node.text.strip() for node in nodes):
-                yield nodes, is_shown
+        yield from bounded(one for one in self._all() if any(node.text.strip() for node in one[0]))
 
     def _all(self) -> Iterator[tuple[list[Node], bool]]:
         position = 0
-        for tag in _TAG.finditer(self.text):
+        for tag in bounded(_TAG.finditer(self.text)):
             name = (tag["name"] or "").lower()
             if name and name not in _TAGS and name.isalnum():
                 # nobody knows whether this is one

@@ -22,9 +22,12 @@ from redactory.pipelines.readers.formats import ROW_TOO_LONG
 from redactory.pipelines.readers.shape import Edits, Row, Shape
 from redactory.pipelines.readers.shape_documents import (
     BROKEN,
+    MOST,
+    TOO_MANY,
     OneRow,
     Told,
     Unreadable,
+    bounded,
     decoded,
     document_row,
     merged,
@@ -149,6 +152,8 @@ _FIELD = re.compile(
 )
 _BLANK = re.compile(rb"\r?\n")
 _DEEPEST = 30
+_PART = 20
+"""Texts that a part costs as much as."""
 _NOTE = b"An attachment was taken out."
 _OF_PARTS = ("content-", "x-attachment-id")
 _DROPPED = (
@@ -205,6 +210,8 @@ def _fields(data: bytes) -> tuple[list[bytes | Told], list[re.Match[bytes]], int
     if line := re.match(rb">?From [^\r\n]*(?:\r?\n|\Z)", data):
         head, position = [_envelope(line[0])], line.end()
     while position < len(data) and not _BLANK.match(data, position):
+        if len(found) == MOST:
+            raise Unreadable(TOO_MANY)
         field = _FIELD.match(data, position)
         if field is None:
             raise Unreadable(BROKEN)
@@ -512,7 +519,8 @@ def _lines(kind: _ContentType, data: bytes) -> Told:
 def _parts(kind: _ContentType, data: bytes, depth: int) -> Told:
     """What parts tell, and what stands before and behind them."""
     old = kind.boundary.encode()
-    delimiters = list(re.finditer(rb"^--" + re.escape(old) + rb"(--)?[ \t]*(?:\r?\n|\Z)", data, re.MULTILINE))
+    line = rb"^--" + re.escape(old) + rb"(--)?[ \t]*(?:\r?\n|\Z)"
+    delimiters = list(bounded(re.finditer(line, data, re.MULTILINE), MOST // _PART))
     if len(delimiters) < 2 or [n for n, one in enumerate(delimiters) if one[1]] != [len(delimiters) - 1]:
         raise Unreadable(BROKEN)
     if not _PLAIN_BOUNDARY.fullmatch(kind.boundary):
@@ -522,7 +530,7 @@ def _parts(kind: _ContentType, data: bytes, depth: int) -> Told:
     new = kind.written_boundary.encode()
     usual = "message/rfc822" if kind.sub == "digest" else "text/plain"
     pieces: list[bytes | Told] = []
-    position = 0
+    position = count = 0
     for n, one in enumerate(delimiters):
         inner = data[position : one.start()]
         if n == 0:
@@ -531,7 +539,11 @@ def _parts(kind: _ContentType, data: bytes, depth: int) -> Told:
             # the line's end before a delimiter is the delimiter's
             last = re.search(rb"\r?\n\Z|\Z", inner)
             cut = last.start() if last else len(inner)
-            pieces += [message_told(inner[:cut], depth + 1, usual), inner[cut:]]
+            told = message_told(inner[:cut], depth + 1, usual)
+            pieces += [told, inner[cut:]]
+            count += _PART + len(told.texts)
+            if count > MOST:
+                raise Unreadable(TOO_MANY)
         pieces.append(one[0].replace(old, new, 1))
         position = one.end()
     rest = data[position:]

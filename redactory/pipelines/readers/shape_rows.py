@@ -19,6 +19,7 @@ from redactory.pipelines.readers.formats import (
     UNDECODABLE,
     Batches,
     BinaryTable,
+    Blanks,
     DamagedFile,
     cells_of,
     lines_of,
@@ -53,6 +54,7 @@ class JsonLines(Shape):
 
     def rows(self) -> Iterator[Row | bytes]:
         """A line that is not blank is a row."""
+        blanks = Blanks(self.name)
         for number, line in lines_of(self.file, self.limit):
             if len(line) > self.limit:
                 yield Row(number, reason=ROW_TOO_LONG)
@@ -61,6 +63,8 @@ class JsonLines(Shape):
                 yield BYTE_ORDER_MARK
                 line = line.removeprefix(BYTE_ORDER_MARK)
             body = line.rstrip(b"\r\n")
+            if not body.strip():
+                blanks.add()
             yield self._object(number, body, line[len(body) :]) if body.strip() else line
 
     def _object(self, number: int, body: bytes, end: bytes = b"") -> Row:
@@ -203,10 +207,11 @@ class Table(Shape):
             line.encode()
         except UnicodeEncodeError:
             raise DamagedFile(f"{self.name}: its first line is not UTF-8; convert the file") from None
-        first = line
+        first, blanks = line, Blanks(self.name)
         yield Row(0, render=lambda _, whole: self._rendered(header, header, first, whole))
         for number, (cells, reason, line) in enumerate(rows, 2 if declared is None else 3):
             if cells == []:
+                blanks.add()
                 yield line.encode("utf-8", "surrogateescape")
             elif cells is None or len(cells) != len(header):
                 yield Row(number, reason=reason or BROKEN_ROW)

@@ -22,10 +22,13 @@ from redactory.pipelines.readers.shape import Edits
 from redactory.pipelines.readers.shape_documents import (
     BROKEN,
     ENCRYPTED,
+    MOST,
+    TOO_MANY,
     Node,
     OneRow,
     Told,
     Unreadable,
+    bounded,
     gathered,
     joined,
     library,
@@ -39,8 +42,10 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_UNPACKED = 16
-"""Times the limit of a row that a file's parts may have together."""
+_UNPACKED = 4
+"""Times the limit of a row that the parts that are read may have together."""
+_MARKUP = 8 * MOST
+"""Tags and attributes of a part: Word needs many for a text."""
 _OLD_OFFICE = b"\xd0\xcf\x11\xe0"
 """How a Word file begins that is encrypted, or of before 2007."""
 _XML = (".xml", ".rels", ".vml")
@@ -66,7 +71,7 @@ class Word(OneRow):
         names = _plain_names(taken_out)
         for part in parts.values() if names else ():
             part.rename(names)
-        groups = [group for part in parts.values() for group in part.groups()]
+        groups = list(bounded(group for part in parts.values() for group in part.groups()))
 
         def render(changes: Edits) -> bytes:
             for node, edits in gathered([group.nodes for group in groups], changes):
@@ -90,7 +95,10 @@ class Word(OneRow):
         return Told(texts, sure, render, shown, len(taken_out))
 
     def _parts(self, data: bytes) -> dict[str, bytes]:
-        """Each part by its name; ``Unreadable`` where there are two of a name, or more than can be held."""
+        """Each part by its name, of others than XML nothing; ``Unreadable`` where two have one name.
+
+        Or where there is more than can be held.
+        """
         if data.startswith(_OLD_OFFICE):
             raise Unreadable(ENCRYPTED)
         try:
@@ -98,11 +106,12 @@ class Word(OneRow):
                 infos = [info for info in packed.infolist() if not info.is_dir()]
                 if any(info.flag_bits & 1 for info in infos):
                     raise Unreadable(ENCRYPTED)
-                if sum(info.file_size for info in infos) > _UNPACKED * self.limit:
+                read = {info.filename for info in infos if info.filename.lower().endswith(_XML)}
+                if sum(info.file_size for info in infos if info.filename in read) > _UNPACKED * self.limit:
                     raise Unreadable(ROW_TOO_LONG)
                 if len({info.filename.lower() for info in infos}) < len(infos):
                     raise Unreadable(BROKEN)
-                return {info.filename: packed.read(info) for info in infos}
+                return {info.filename: packed.read(info) if info.filename in read else b"" for info in infos}
         except Unreadable:
             raise
         except Exception:
@@ -189,6 +198,8 @@ class _Part:
     @classmethod
     def of(cls, name: str, data: bytes) -> _Part:
         """The part without comments and instructions, which nobody sees; ``Unreadable`` of one with a DTD."""
+        if data.count(b"<") + data.count(b"=") > _MARKUP:
+            raise Unreadable(TOO_MANY)
         etree = library("lxml.etree", "documents")
         parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
         try:

@@ -17,6 +17,7 @@ from redactory.pipelines.readers.formats import (
     KEPT_BYTES,
     ROW_TOO_LONG,
     UNDECODABLE,
+    Blanks,
     Columns,
     DamagedFile,
     Format,
@@ -55,7 +56,7 @@ class Csv(Format):
                 f"{name} has no column '{lacking}'; its first line was read as one column, for it has "
                 "semicolons and no commas: save the file with commas, or with tabs as .tsv"
             )
-        wanted = columns.among(header, name)
+        wanted, blanks = columns.among(header, name), Blanks(name)
         for number, (cells, reason, line) in enumerate(rows, 2):
             raw = line[:KEPT_BYTES].encode("utf-8", "surrogateescape")[:KEPT_BYTES]
             if cells is None:
@@ -67,6 +68,8 @@ class Csv(Format):
             elif cells:
                 record = dict(zip(header, cells, strict=True))
                 yield number, {column: record[column] for column in wanted}, None, raw
+            else:
+                blanks.add()
 
     def header(self, file: BinaryIO, limit: int) -> int:
         """The length of the first row, once it is whole."""
