@@ -32,6 +32,9 @@ MENDS = {
     "repeated_key": "A JSON object has a key twice, and readers differ in which they take; keep one.",
     "row_too_long": "The row is longer than input.max_row_bytes; split it, or raise the limit.",
     "separator_in_text": "A field holds U+001E or U+001F, which stand between texts; take it out.",
+    "text_is_bytes": "The column of the text holds bytes that are not UTF-8; cast it to strings.",
+    "text_is_list": "The column of the text holds lists; cast each to one string, or name what is in them, as "
+    "in notes[*] (input.text, --text).",
     "text_not_string": "What stands in a field of the text is no text; name others (input.text, --text).",
     "too_long": "The text is longer than input.max_chars; split it, or raise the limit.",
     "unreadable_file": "The file is cut off, damaged or not what its ending says; copy it again, or fix it.",

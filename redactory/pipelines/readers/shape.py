@@ -13,7 +13,6 @@ from typing import Any, BinaryIO, ClassVar
 from redactory.pipelines.fields import Fields, NoText
 from redactory.redaction.replacements import Edit, Found
 
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 Whole = Mapping[str, str | None]
 """Columns that are replaced whole, by what stands in their place; None takes a column out."""
 Edits = Sequence[Sequence[Edit]]

@@ -14,6 +14,7 @@ from typing import Any, BinaryIO, Literal, cast
 from redactory.pipelines.fields import changed_object
 from redactory.pipelines.readers.formats import (
     BROKEN_ROW,
+    BYTE_ORDER_MARK,
     CHUNK,
     FORMATS,
     ROW_TOO_LONG,
@@ -22,10 +23,11 @@ from redactory.pipelines.readers.formats import (
     BinaryTable,
     DamagedFile,
     cells_of,
+    json_lines,
     parsed_object,
 )
 from redactory.pipelines.readers.formats import Columns as AllColumns
-from redactory.pipelines.readers.shape import BYTE_ORDER_MARK, Edits, Render, Row, Shape, Whole
+from redactory.pipelines.readers.shape import Edits, Render, Row, Shape, Whole
 from redactory.pipelines.readers.tables import _Table
 from redactory.redaction.replacements import edited
 
@@ -47,18 +49,14 @@ def _require_distinct(names: Sequence[str], file: str) -> None:
 
 
 class JsonLines(Shape):
-    """One object a line; only literals that change are written anew."""
+    """One object a line, or one over several lines; only literals that change are written anew."""
 
     names = ("jsonl",)
 
     def rows(self) -> Iterator[Row | bytes]:
         """A line that is not blank is a row."""
-        number = 0
-        while line := self.file.readline(self.limit + 1):
-            number += 1
+        for number, line in json_lines(self.file, self.limit):
             if len(line) > self.limit:
-                while line and not line.endswith(b"\n"):
-                    line = self.file.readline(CHUNK)
                 yield Row(number, reason=ROW_TOO_LONG)
                 continue
             if number == 1 and line.startswith(BYTE_ORDER_MARK):
