@@ -119,7 +119,7 @@ def configuration() -> str:
         "keys are refused, with the nearest known key named. Paths in the file are relative to the file.",
         "",
         "`redactory init` writes a commented example, `redactory curate CONFIG --dry-run` says what a run of "
-        'it would do. `redactory.schema("configuration")` is the JSON Schema, for editors.',
+        "it would do. `redactory.schema(\"configuration\")` is the JSON Schema, for editors.",
         "",
     ]
     for path, model in sections(Config, ""):
@@ -181,14 +181,7 @@ def _kind(annotation: Any) -> str:
         return "section"
     if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
         return ", ".join(f"`{choice.value}`" for choice in annotation)
-    names = {
-        str: "text",
-        int: "integer",
-        float: "number",
-        bool: "true or false",
-        Path: "path",
-        JsonValue: "any value",
-    }
+    names = {str: "text", int: "integer", float: "number", bool: "true or false", Path: "path", JsonValue: "any value"}
     return names.get(annotation, getattr(annotation, "__name__", str(annotation)))
 
 
@@ -250,9 +243,7 @@ def command_line() -> str:
         "",
     ]
     for name, command in commands():
-        rows = (
-            _parameter(parameter) for parameter in command.params if not getattr(parameter, "hidden", False)
-        )
+        rows = (_parameter(parameter) for parameter in command.params if not getattr(parameter, "hidden", False))
         heads = ("parameter", "values", "default", "meaning")
         lines += [f"## `redactory {name}`", "", first_line(command.help or ""), "", table(heads, rows), ""]
     return "\n".join(lines).rstrip() + "\n"
@@ -277,13 +268,7 @@ def _parameter(parameter: Any) -> tuple[str, str, str, str]:
     return (
         f"`{shown.strip('[]')}`",
         values if parameter.min is None else f"{values}, ≥ {parameter.min}",
-        "needed"
-        if parameter.required
-        else "on"
-        if default is True
-        else ""
-        if hidden
-        else f"`{_yaml(default)}`",
+        "needed" if parameter.required else "on" if default is True else "" if hidden else f"`{_yaml(default)}`",
         parameter.help or "",
     )
 
@@ -291,12 +276,9 @@ def _parameter(parameter: Any) -> tuple[str, str, str, str]:
 # ----------------------------------------------------------------------------------------- tables
 
 FOLDERS = {
-    "public/": (
-        "PUBLIC",
-        "Points in which neither policy found anything, as they were written. "
+    "public/": ("PUBLIC", "Points in which neither policy found anything, as they were written. "
         "Both sides, and `audit/points`, also have `role`, `document_id`, `position`, `turn` and columns of the "
-        "input where [they were asked for](../how-to/input.md#what-goes-with-each-example).",
-    ),
+        "input where [they were asked for](../how-to/input.md#what-goes-with-each-example)."),
     "private/": ("PRIVATE", "All other points that are kept, masked by the strict policy."),
     "vault/": (
         "LABELLED_VAULT",
@@ -387,9 +369,7 @@ def tables() -> str:
 
 def manifest() -> str:
     """The keys of a run's manifest, as its schema describes them."""
-    schema = json.loads(
-        (ROOT / "redactory" / "schemas" / "run-manifest.schema.json").read_text(encoding="utf-8")
-    )
+    schema = json.loads((ROOT / "redactory" / "schemas" / "run-manifest.schema.json").read_text(encoding="utf-8"))
     rows = ((f"`{key}`", _described(value, schema["$defs"])) for key, value in schema["properties"].items())
     return table(("key", "content"), rows)
 
@@ -404,10 +384,7 @@ def _described(schema: dict[str, Any], shared: dict[str, Any]) -> str:
     if "properties" not in schema:
         return "Of each: " + _described(below, shared)
     told = {name: value.get("description", "") for name, value in below.items()}
-    return (
-        "; ".join(f"`{name}`" + (f": {says.rstrip('.')}" if says else "") for name, says in told.items())
-        + "."
-    )
+    return "; ".join(f"`{name}`" + (f": {says.rstrip('.')}" if says else "") for name, says in told.items()) + "."
 
 
 # ----------------------------------------------------------------------------------- reason codes
@@ -454,8 +431,8 @@ REASONS = {
             "on are missing. Counted once.",
             "missing_text": "No text column, or null.",
             "text_not_string": "The text is a number, an object, …",
-            "text_is_bytes": "The text is bytes that are not UTF-8 (Parquet, Arrow): cast the column to strings.",
-            "text_is_list": "The text is a list: cast it to one string, or name what is in it (`notes[*]`).",
+            "text_is_bytes": "The text is bytes that are not UTF-8 (Parquet, Arrow): cast it to strings.",
+            "text_is_list": "The text is a list: cast it to a string, or name what is in it (`notes[*]`).",
             "empty_text": "Empty, or white space alone.",
             "too_long": "More code points than `input.max_chars`.",
             "nul": "The text holds a NUL character.",

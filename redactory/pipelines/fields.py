@@ -149,6 +149,16 @@ def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
+def keys_of(value: Any) -> Iterator[str]:
+    """Every key in ``value``, at any depth; those of a table's map, which is a list of pairs, too."""
+    below = value.items() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    for entry in below:
+        if isinstance(entry, tuple):
+            yield str(entry[0])
+            entry = entry[1]
+        yield from keys_of(entry)
+
+
 def joined(said: list[tuple[str | None, str]]) -> str:
     """Texts with their roles as one document; ``NoText`` where one holds a sign that stands between them."""
     if any(PART in one or ROLE in one for role, text in said for one in (role or "", text)):

@@ -200,7 +200,7 @@ class Table(Shape):
         if header is None:
             raise DamagedFile(f"{self.name}: its first line is no header ({reason})")
         _require_distinct(header, self.name)
-        self._header, self._dialect = header, separator
+        self.header, self._dialect = header, separator
         try:
             line.encode()
         except UnicodeEncodeError:
@@ -223,7 +223,7 @@ class Table(Shape):
         return max(",;|\t", key=lambda sign: (first.count(sign), sign == ","))
 
     def _cells(self, number: int, cells: list[str], line: str) -> Row:
-        named = dict(zip(self._header, cells, strict=True))
+        named = dict(zip(self.header, cells, strict=True))
         try:
             line.encode()
         except UnicodeEncodeError:
@@ -231,7 +231,7 @@ class Table(Shape):
 
         def render(changes: Edits, whole: Whole) -> bytes:
             changed = self.fields.changed(named, _in_order(changes))
-            new = [changed[column] if column not in whole else whole[column] or "" for column in self._header]
+            new = [changed[column] if column not in whole else whole[column] or "" for column in self.header]
             return self._rendered(cells, new, line, whole)
 
         return self._row(number, named, render)
@@ -240,7 +240,7 @@ class Table(Shape):
         dropped = {column for column, value in whole.items() if value is None}
         if old == new and not dropped:
             return line.encode()
-        kept = [cell for column, cell in zip(self._header, new, strict=True) if column not in dropped]
+        kept = [cell for column, cell in zip(self.header, new, strict=True) if column not in dropped]
         end = "\r\n" if line.endswith("\r\n") else "\n" if line.endswith("\n") else ""
         quoted = line.count('"') >= 2 * len(old) and line.startswith('"')
         text = io.StringIO()
@@ -319,7 +319,8 @@ class Columns(Shape):
 
     def _begin(self, table: BinaryTable) -> None:
         self._table = table
-        _require_distinct(table.schema.names, self.name)
+        self.header = table.schema.names
+        _require_distinct(self.header, self.name)
 
     def _is_told(self, name: str) -> bool:
         return name not in self.hidden or name in {*self.fields.columns, *self.fields.paths}
