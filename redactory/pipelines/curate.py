@@ -97,7 +97,7 @@ def curate(
 
 
 def choose_text(config: Config, sources: list[Source]) -> tuple[Config, str | None]:
-    """Read a conversation where ``input.text`` is not set and no row has the column ``text``, as ``redact`` does.
+    """Choose a conversation where ``input.text`` is not set and no row has ``text``, as ``redact`` does.
 
     Returns the configuration with the column that was chosen by the first rows, and its name or None.
     """

@@ -154,7 +154,8 @@ def test_a_chat_is_read_where_no_row_has_a_text(
     if not has_text:
         with pytest.raises(CheckFailed):
             redactory.curate(config)
-        assert CliRunner().invoke(app, ["curate", path, "--dry-run"]).exit_code == 1
+        (tmp_path / "job.yaml").write_text(json.dumps(config))
+        assert CliRunner().invoke(app, ["curate", str(tmp_path / "job.yaml"), "--dry-run"]).exit_code == 1
         return
     for resume in (False, True):
         done = redactory.curate(config, resume=resume)

@@ -466,7 +466,7 @@ def test_a_key_that_looks_personal_is_not_copied_unasked(
     assert redact(source, tmp_path / "late.jsonl")["quarantined"] == {"personal_key": 1}
 
 
-HEADERS = (
+HEADERS = (  # noqa: SIM905
     "Q1: How old are you?|Q2: What is your gender?|Q3. Where do you live?|Q4 Which country were you born in?|"
     "How satisfied are you with our service?|Would you recommend us to a friend?|Start Date|End Date|"
     "What is your highest level of education?|Response ID|External Data Reference|Location Latitude|"
@@ -476,7 +476,7 @@ HEADERS = (
     "Do you use Google or Facebook?|Did you visit Paris in 2023?|New York|United States|January 2024|"
     "2024-01-01 00:00|Wie alt sind Sie?|Name des Kunden|Höhe (m)|Std. Dev.|Blood pressure (mmHg)|Unnamed: 0|"
     "% change|price ($)|@timestamp|@type|http://schema.org/name|created_at|feature_000001x|# of items"
-).split("|")  # noqa: SIM905
+).split("|")
 
 
 def test_ordinary_headers_are_no_personal_keys(tmp_path: Path) -> None:
