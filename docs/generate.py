@@ -430,7 +430,9 @@ REASONS = {
             "unreadable_file": "The file is cut off, damaged, or lacks a column that is named: the rows from here "
             "on are missing. Counted once.",
             "missing_text": "No text column, or null.",
-            "text_not_string": "The text is a number, a list, …",
+            "text_not_string": "The text is a number, an object, …",
+            "text_is_bytes": "The text is bytes that are not UTF-8 (Parquet, Arrow): cast it to strings.",
+            "text_is_list": "The text is a list: cast it to a string, or name what is in it (`notes[*]`).",
             "empty_text": "Empty, or white space alone.",
             "too_long": "More code points than `input.max_chars`.",
             "nul": "The text holds a NUL character.",

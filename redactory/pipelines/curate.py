@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
@@ -26,7 +26,7 @@ from redactory.foundation.records import RecordLog
 from redactory.pipelines import index as indexing
 from redactory.pipelines.config import Config
 from redactory.pipelines.journal import Journal, check_made_of, difference
-from redactory.pipelines.loading import Given, load_config
+from redactory.pipelines.loading import Given, check, load_config, nested
 from redactory.pipelines.output_folder import (
     check_apart,
     check_keys,
@@ -37,8 +37,9 @@ from redactory.pipelines.output_folder import (
     occupied,
 )
 from redactory.pipelines.readers import Document, Source, find_sources
-from redactory.pipelines.readers.documents import RowCounts
+from redactory.pipelines.readers.documents import CHATS, RowCounts
 from redactory.pipelines.readers.files import expansion
+from redactory.pipelines.readers.formats import Columns, DamagedFile
 from redactory.pipelines.release import finish, summary, versions
 from redactory.pipelines.sealed import sealed, wordless
 from redactory.pipelines.segment import segmenter
@@ -70,6 +71,10 @@ def curate(
     was done.
     """
     settings = load_config(config, output=output, workers=workers)
+    if sources is None:
+        settings, chosen = choose_text(settings, find_sources(settings.input.path, settings.input.format))
+    else:
+        chosen = None
     run = RunFolder(Path(settings.output))
     check_keys()
     check_store(settings.store, run)
@@ -86,7 +91,32 @@ def curate(
         indexing.check_index(settings, load_digest_key())
         check_sources(settings, found)
         done = sealed(run.state, _alone, run, settings, resume, found, stage_map, detector, progress)
+    if chosen is not None:
+        done["text_chosen"] = chosen
     return publish_configured(settings.store, done, progress)
+
+
+def choose_text(config: Config, sources: list[Source]) -> tuple[Config, str | None]:
+    """Choose a conversation where ``input.text`` is not set and no row has ``text``, as ``redact`` does.
+
+    Returns the configuration with the column that was chosen by the first rows, and its name or None.
+    """
+    asked, names = config.input, set[str]()
+    if "text" in asked.model_fields_set:
+        return config, None
+    for source in sources:
+        if source.reader.is_text:
+            continue
+        with suppress(DamagedFile), source.open(expansion=asked.max_expansion) as file:
+            records = source.reader.records(file, asked.max_row_bytes, Columns(), source.name)
+            for _, record, _, _ in islice(records, LOOKED_AT):
+                names.update(record or ())
+        if asked.text in names:
+            return config, None
+    chosen = next((name for name in CHATS if name in names), None)
+    if chosen is None:
+        return config, None
+    return check(nested({"input.text": chosen}, config.model_dump(exclude_unset=True))), chosen
 
 
 def check_before_reading(config: Config, progress: Progress = silent) -> None:

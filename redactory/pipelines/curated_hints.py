@@ -29,9 +29,13 @@ MENDS = {
     "it, raise input.max_expansion, or take the blank lines out.",
     "not_a_file": "An entry of the folder is a pipe, a device or a broken link; take it out.",
     "not_an_object": 'This is JSON, but no object; write one a line, like {"text": "…"}.',
+    "personal_key": "A key behind the first 1,000 rows looks personal; rename it, or give --keep-columns.",
     "repeated_key": "A JSON object has a key twice, and readers differ in which they take; keep one.",
     "row_too_long": "The row is longer than input.max_row_bytes; split it, or raise the limit.",
     "separator_in_text": "A field holds U+001E or U+001F, which stand between texts; take it out.",
+    "text_is_bytes": "The column of the text holds bytes that are not UTF-8; cast it to strings.",
+    "text_is_list": "The column of the text holds lists; cast each to one string, or name what is in "
+    "them, as in notes[*] (input.text, --text).",
     "text_not_string": "What stands in a field of the text is no text; name others (input.text, --text).",
     "too_many_elements": "The document has far more elements than documents do; split it.",
     "too_long": "The text is longer than input.max_chars; split it, or raise the limit.",
@@ -47,9 +51,16 @@ def rejected_as(reason: str, count: int) -> str:
     return f"Rejected as {reason}: {count:,}. {MENDS.get(reason, '')}".rstrip()
 
 
+def text_chosen(column: str) -> str:
+    """Say which column is read because there is no text."""
+    return f"The text is read from '{column}', since no row has the column 'text' (input.text)."
+
+
 def curated_hints(result: dict[str, Any]) -> Iterator[str]:
     """Sentences, none where nothing strikes; ``result`` is what ``redactory curate`` prints."""
     commonest = sorted(result["rejected_by_reason"].items(), key=lambda entry: -entry[1])[:_SHOWN]
+    if "text_chosen" in result:
+        yield text_chosen(result["text_chosen"])
     for reason, count in commonest:
         yield rejected_as(reason, count)
     if names := result.get("roles_left_out"):

@@ -22,7 +22,8 @@ from redactory.detectors import (
 from redactory.foundation.errors import RedactoryError, some
 from redactory.foundation.progress import Progress, silent, waiting
 from redactory.pipelines.config import Config
-from redactory.pipelines.curate import check_before_reading, check_kept
+from redactory.pipelines.curate import check_before_reading, check_kept, choose_text
+from redactory.pipelines.curated_hints import text_chosen
 from redactory.pipelines.loading import Given, load_config, load_for_texts
 from redactory.pipelines.policy import Policy
 from redactory.pipelines.readers import find_sources
@@ -48,6 +49,7 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
     """
     settings = load_config(config, **changes)
     found = find_sources(settings.input.path, settings.input.format)
+    settings, chosen = choose_text(settings, found)
     check_before_reading(settings, progress)
     check_kept(settings, found)
     counts = RowCounts(settings.input)
@@ -91,7 +93,7 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
         "trial": _trial(settings, [text for seen in first.values() for text in seen.documents], progress),
         "languages": dict(languages.most_common()),
         "vocabulary": vocabulary,
-        "remarks": remarks,
+        "remarks": [*([text_chosen(chosen)] if chosen else []), *remarks],
         "configuration_hash": settings.curation_hash(),
     }
 

@@ -32,6 +32,8 @@ Visit = Callable[[str, Kind, str | None], str]
 _STEPS = re.compile(r"""\[(?:\*)?\]|\["((?:[^"\\]|\\.)*)"\]|\.?([^.\[\]"]+)""")
 PART, ROLE = TURN_MARK, ROLE_MARK
 NOT_TEXT, NOT_UNICODE, EMBEDDED = "text_not_string", "lone_surrogate", "embedded_data"
+_NOT_TEXT_OF = {bytes: "text_is_bytes", list: "text_is_list"}
+"""Reason codes for values that a cast would make texts of."""
 UNREAD = b"\xff"
 """What stands for bytes that are no text."""
 _DATA = re.compile(r"\s*data:[^\s,]*,", re.IGNORECASE)
@@ -147,6 +149,16 @@ def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
         yield path, value
 
 
+def keys_of(value: Any) -> Iterator[str]:
+    """Every key in ``value``, at any depth; those of a table's map, which is a list of pairs, too."""
+    below = value.items() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
+    for entry in below:
+        if isinstance(entry, tuple):
+            yield str(entry[0])
+            entry = entry[1]
+        yield from keys_of(entry)
+
+
 def joined(said: list[tuple[str | None, str]]) -> str:
     """Texts with their roles as one document; ``NoText`` where one holds a sign that stands between them."""
     if any(PART in one or ROLE in one for role, text in said for one in (role or "", text)):
@@ -225,7 +237,12 @@ def _said(value: Any, visit: Visit) -> Any:
         return visit(_text(value), "said", None)
     if isinstance(value, list) and all(isinstance(entry, Mapping) for entry in value):
         return [_turn(entry, visit, None) for entry in value]
-    raise NoText(NOT_TEXT)
+    raise NoText(code_of_value(value))
+
+
+def code_of_value(value: Any) -> str:
+    """The reason code for a value in a field of the text that is no text."""
+    return _NOT_TEXT_OF.get(type(value), NOT_TEXT)
 
 
 def _text(value: str) -> str:

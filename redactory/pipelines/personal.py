@@ -10,9 +10,9 @@ from typing import Any
 
 from redactory.detectors.rules import words_if_any
 from redactory.detectors.settings import kind_of
-from redactory.pipelines.fields import UNREAD, Fields, NoText, leaves
+from redactory.foundation.errors import listed
+from redactory.pipelines.fields import UNREAD, Fields, NoText, keys_of, leaves
 from redactory.pipelines.segment import is_role
-from redactory.redaction.replacements import Found
 from redactory.redaction.values import tells
 
 _NAMED = re.compile(
@@ -35,14 +35,28 @@ _AT_ONCE, _CLEAR = 50, 3
 _HARMLESS = 1_000
 """Values of a field that are remembered to be no hits."""
 
-Search = Callable[[list[str]], Sequence[Sequence[Found] | str]]
+_LANGUAGES = (
+    "aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da "
+    "de dv dz ee el en eo es et eu fa ff fi fj fo fr fy ga gd gl gn gu gv ha he hi ho hr ht hu hy hz "
+    "ia id ie ig ii ik io is it iu ja jv ka kg ki kj kk kl km kn ko kr ks ku kv kw ky la lb lg li ln "
+    "lo lt lu lv mg mh mi mk ml mn mr ms mt my na nb nd ne ng nl nn no nr nv ny oc oj om or os pa pi "
+    "pl ps pt qu rm rn ro ru rw sa sc sd se sg si sk sl sm sn so sq sr ss st su sv sw ta te tg th ti "
+    "tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu "
+)
+"""The codes of ISO 639-1."""
+_CODE = re.compile(
+    r"(?P<first>[a-z]{2}|[A-Z]{2})(?:[-_][A-Z][a-z]{3})?(?:[-_](?P<region>[A-Z]{2}|[a-z]{2}))?"
+)
+_UNUSUAL = re.compile(r"@|\s|^#|(?:\d\D{0,2}){7}")
+_LINKED_DATA = re.compile(r"@[A-Za-z]+|[A-Za-z][\w+.-]*://\S+")
+"""Keys of linked data (``@type``), and addresses that are names of properties."""
+
+Search = Callable[[list[str]], Sequence[Sequence[Any] | str]]
 """What the strict policy finds in each text, or why it could not look."""
 
 
-def personal(
-    values: Mapping[str, Set[Any]], hits: Callable[[list[str]], Sequence[object]], language: str
-) -> Iterator[str]:
-    """The paths, of those that ``values`` are given of, that look personal.
+def personal(values: Mapping[str, Set[Any]], hits: Search, language: str) -> Iterator[tuple[str, str]]:
+    """The paths, of those that ``values`` are given of, that look personal, each with the reason.
 
     By their names, or where a fifth of their texts are hits that tell something by themselves.
     """
@@ -50,16 +64,67 @@ def personal(
     for path, found in values.items():
         kept = sorted(value for value in found - {""} if isinstance(value, str))
         telling = _telling(path, kept, words)
-        hit = sum(map(bool, hits(telling))) if telling else 0
+        found_in = [one for one in hits(telling) if one] if telling else []
         # a tool's name is nobody's
         named = found - {""} and _NAMED.search(path.rpartition(".")[2]) and not path.endswith(_TOOLS)
-        if named or (telling and hit * 5 >= len(kept)):
-            yield path
+        if named:
+            yield path, "by its name"
+        elif telling and len(found_in) * 5 >= len(kept):
+            yield path, _share(found_in, len(kept))
+
+
+def _share(found: Sequence[Sequence[Any] | str], values: int) -> str:
+    """How many of so many values look like what."""
+    return f"{len(found)} of {values:,} values look like {_kinds(found)}"
+
+
+def _kinds(found: Sequence[Sequence[Any] | str]) -> str:
+    """The kinds of hits, the most frequent first; a text that was not looked at has its reason code."""
+    kinds = [{one} if isinstance(one, str) else {kind_of(hit.label) for hit in one} for one in found]
+    counts = Counter(kind for own in kinds for kind in sorted(own))
+    return listed([kind for kind, _ in counts.most_common(2)])
+
+
+def _is_code(value: str) -> bool:
+    """Whether ``value`` is the code of a language or a country, as en, GB, pt-BR and zh_Hans are."""
+    from phonenumbers import SUPPORTED_REGIONS
+
+    match = _CODE.fullmatch(value.strip())
+    if match is None:
+        return False
+    first, region = match["first"], match["region"]
+    if region is not None:
+        return f"{first.lower()} " in _LANGUAGES and region.upper() in SUPPORTED_REGIONS
+    return f"{first.lower()} " in _LANGUAGES or first.upper() in SUPPORTED_REGIONS
+
+
+def _personal_kinds(key: str, found: Sequence[Any] | str) -> str:
+    """The kinds of what a key tells about somebody; empty for the name of a field.
+
+    Headers hold single names, places and dates ("Q3. Where do you live?"): only two names, a long number or
+    an address make one personal.
+    """
+    if isinstance(found, str):
+        return found
+    places = {(hit.start, hit.end) for hit in found if kind_of(hit.label) == "PERSON"}
+    names = [part for start, end in places for part in re.findall(r"[^\W\d_]{2,}", key[start:end])]
+    is_named = len(names) > 1 and all(name[0].isupper() for name in names)
+    dates = {(hit.start, hit.end) for hit in found if kind_of(hit.label) == "DATE"}
+    telling = [
+        hit
+        for hit in found
+        if (is_named and kind_of(hit.label) == "PERSON")
+        or "@" in key[hit.start : hit.end]
+        or (sum(map(str.isdigit, key[hit.start : hit.end])) >= 7 and (hit.start, hit.end) not in dates)
+    ]
+    return _kinds([telling]) if telling else ""
 
 
 def _telling(path: str, values: Sequence[str], words: Set[str]) -> list[str]:
     """Of a field's values those that can point at somebody; no known role, no id a machine made."""
     key = path.rpartition(".")[2]
+    if all(map(_is_code, values)):
+        return []
     return [
         value
         for value in values
@@ -107,11 +172,18 @@ class Judge:
     """Those of them that had a text."""
     unread: list[str] = field(default_factory=list)
     """The fields with bytes that are no text, as far as they may be named."""
+    reasons: dict[str, str] = field(default_factory=dict)
+    """Why a field that was judged last looks personal, by what it is called."""
     _seen: Counter[str] = field(default_factory=Counter)
+    _keys: dict[str, str] = field(default_factory=dict)
+    """What keys that are no plain identifiers tell about somebody."""
     _harmless: dict[str, set[str]] = field(default_factory=dict)
 
-    def first(self, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-        """The fields that look personal in the first rows of a file, as far as they may be named."""
+    def first(self, rows: Sequence[Mapping[str, Any]], header: Sequence[str] = ()) -> list[str]:
+        """The fields that look personal in the first rows of a file, as far as they may be named.
+
+        The names of a ``header`` are judged even if no row could be read.
+        """
         values: dict[str, set[Any]] = {}
         for row in rows:
             own = self.left(row)
@@ -123,7 +195,10 @@ class Judge:
         self.judged = {path for path, found in values.items() if found - {""}}
         self.of_text = {path for path in self.judged if any(isinstance(one, str) for one in values[path])}
         self.unread = self._shown(path for path in values if UNREAD in values[path])
-        return self._shown(personal(values, self.hits, self.language))
+        looks = dict(personal(values, self.hits, self.language))
+        rows = [dict.fromkeys(header), *rows]
+        self._seen.update({name for row in rows for name in row} - self._seen.keys())
+        return self._explained(looks | self.personal_keys(rows))
 
     def later(self, rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[str]]:
         """The fields that turned personal in later rows, and those that turned to bytes that are no text."""
@@ -137,8 +212,29 @@ class Judge:
                     kept = values.setdefault(path, [])
                     if len(kept) < _AT_ONCE and value not in kept:
                         kept.append(value)
-        turned = [path for path, kept in values.items() if self._turned(path, kept)]
-        return self._shown(turned), self._shown(unread)
+        turned = {path: why for path, kept in values.items() if (why := self._turned(path, kept))}
+        return self._explained(turned), self._shown(unread)
+
+    def personal_keys(self, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+        """The columns whose names, or keys in them, are copied and look personal, each with the reason."""
+        chosen = {*self.fields.paths, *(step for steps in self.fields.steps for step in steps)}
+        places: dict[str, set[str]] = {}
+        for row in rows:
+            for name in row.keys() - set(self.columns):
+                for key in (name, *keys_of(row[name])):
+                    if _UNUSUAL.search(key) and not _LINKED_DATA.fullmatch(key) and key not in chosen:
+                        places.setdefault(key, set()).add(name)
+        new = [key for key in places if key not in self._keys]
+        if len(self._keys) > _HARMLESS:
+            self._keys = {key: kinds for key, kinds in self._keys.items() if key in places}
+        found = self.hits(new) if new else ()
+        self._keys.update({key: _personal_kinds(key, one) for key, one in zip(new, found, strict=True)})
+        return {
+            name: f"{'its name looks' if name == key else 'a key in it looks'} like {kinds}"
+            for key, names in places.items()
+            for name in names
+            if (kinds := self._keys[key])
+        }
 
     def is_new(self, cells: Mapping[str, Any]) -> bool:
         """Whether a row has a field, read by nobody, that no row had by which fields were judged."""
@@ -161,18 +257,24 @@ class Judge:
     def _shown(self, paths: Collection[str] | Iterator[str]) -> list[str]:
         return [*dict.fromkeys(shown(path, self._seen, self.rows) for path in paths)]
 
-    def _turned(self, path: str, kept: list[str]) -> bool:
-        """Whether two fifths of some values are hits: more than chance makes of a field that has fewer."""
+    def _explained(self, looks: Mapping[str, str]) -> list[str]:
+        """The fields of ``looks`` as they may be named; their reasons are in ``reasons``."""
+        self.reasons = {shown(path, self._seen, self.rows): why for path, why in looks.items()}
+        return [*self.reasons]
+
+    def _turned(self, path: str, kept: list[str]) -> str:
+        """Why a field turned personal: two fifths of its values are hits, more than by chance."""
         harmless = self._harmless.setdefault(path, set())
         telling = [
             value for value in _telling(path, kept, words_if_any(self.language)) if value not in harmless
         ]
         if len(telling) < _CLEAR:
-            return False
-        found = [bool(one) for one in self.hits(telling)]
+            return ""
+        found = self.hits(telling)
         if len(harmless) < _HARMLESS:
             harmless.update(value for value, hit in zip(telling, found, strict=True) if not hit)
-        return sum(found) >= _CLEAR and sum(found) * 5 >= 2 * len(kept)
+        clear = [one for one in found if one]
+        return _share(clear, len(kept)) if len(clear) >= _CLEAR and len(clear) * 5 >= 2 * len(kept) else ""
 
 
 def label_of(column: str, values: Sequence[str], hits: Search) -> str:

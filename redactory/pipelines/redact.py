@@ -67,8 +67,8 @@ _LOOKED_AT = 1_000
 """Rows that columns are judged by."""
 _DEEP = 6
 """Parts of a path for which it is tried whether lists stand there."""
-NEW_FIELD = "new_field"
-"""Why a row is left out that has a field which none of these rows had."""
+NEW_FIELD, PERSONAL_KEY = "new_field", "personal_key"
+"""Why a row is left out that has a field which none of these rows had, or a key that looks personal."""
 
 
 def redact(
@@ -241,7 +241,7 @@ class _Copy:
         """The text fields of a file; ``ConfigurationError`` where they or the columns cannot be as said."""
         if source.reader.is_text:
             return Fields(())
-        rows = list(islice(self._cells(source), _LOOKED_AT))
+        rows, header = self._first_rows(source)
         seen = Counter(name for row in rows for name in row)
         self.hidden[source.name] = seen.keys() - self.redaction.secret.keys()
         asked = "text" in self.settings.input.model_fields_set
@@ -270,8 +270,8 @@ class _Copy:
         if not self.redaction.keep_columns:
             judge = Judge(fields, self.redaction.columns.keys(), self._hits, self.settings.detect.language)
             self.judges[source.name] = judge
-            looks = judge.first(rows)
-            self._refuse(source.name, looks, judge.unread, rows)
+            looks = judge.first(rows, header)
+            self._refuse(source.name, looks, judge, rows or [dict.fromkeys(header)])
             # whoever finds a text in a column looks at all of it
             self.hidden[source.name] &= judge.judged - judge.of_text | self.redaction.columns.keys()
         return fields
@@ -282,19 +282,23 @@ class _Copy:
     def _is_nameable(self, path: str) -> bool:
         return is_nameable(path, self._hits, self.settings.detect.language)
 
-    def _refuse(self, where: str, looks: list[str], unread: list[str], rows: list[Mapping[str, Any]]) -> None:
+    def _refuse(self, where: str, looks: list[str], judge: Judge, rows: list[Mapping[str, Any]]) -> None:
         """``ConfigurationError`` where fields look personal, or are bytes that nobody can look at."""
-        if not looks and not unread:
+        paths = looks or judge.unread
+        if not paths:
             return
         what = "fields that look personal would stay as they are" if looks else "nobody can look at bytes"
-        named = [path for path in looks or unread if self._is_nameable(path)]
+        named = [path for path in paths if self._is_nameable(path)]
         # what is not named may be data; where it stands is told
-        told = [path if path in named else _place(path, rows) for path in looks or unread]
-        mends = [_mend(path, rows) for path in named] + [f"--column NAME={DROP}"] * (len(named) < len(told))
+        told = [
+            (path if path in named else _place(path, rows)) + (f" ({judge.reasons[path]})" if looks else "")
+            for path in paths
+        ]
+        mends = [_mend(path, rows) for path in named] + ["--column NAME=WHAT"] * (len(named) < len(told))
         raise ConfigurationError(
             f"{where}: {what}: {listed([*dict.fromkeys(told)])}. Say what becomes of each "
-            f"({' '.join(dict.fromkeys(filter(None, mends)))}; a label or {KEEP} may stand for {DROP}), "
-            "or give --keep-columns"
+            f"({' '.join(dict.fromkeys(filter(None, mends)))}; WHAT is {KEEP}, a label like PERSON, or "
+            f"{DROP}), or give --keep-columns"
         )
 
     def _require_as_judged(self, source: Source, rows: Rows) -> None:
@@ -305,19 +309,25 @@ class _Copy:
             return
         where = f"{source.name}, rows {later[0].number:,} to {later[-1].number:,}"
         cells = [row.cells for row in later]
-        self._refuse(where, *judge.later(cells), cells)
+        looks, judge.unread = judge.later(cells)
+        self._refuse(where, looks, judge, cells)
 
-    def _cells(self, source: Source) -> Iterator[Mapping[str, Any]]:
+    def _first_rows(self, source: Source) -> tuple[list[Mapping[str, Any]], Sequence[str]]:
+        """The rows that columns are judged by, and the names in the file's header or schema."""
         with source.open(expansion=self.settings.input.max_expansion) as file:
-            shape = shape_of(source.format, file)
-            for row in shape(file, source.name, source.format, self.settings.input.max_row_bytes).rows():
-                if isinstance(row, Row) and row.cells:
-                    yield row.cells
+            kind, limit = shape_of(source.format, file), self.settings.input.max_row_bytes
+            shape = kind(file, source.name, source.format, limit)
+            cells = (row.cells for row in shape.rows() if isinstance(row, Row) and row.cells)
+            return list(islice(cells, _LOOKED_AT)), shape.header
 
-    def _is_new(self, source: Source, row: Row) -> bool:
-        """Whether a row has a field that none of the rows had by which fields were judged."""
+    def _unjudged(self, source: Source, row: Row) -> str | None:
+        """The reason code of a row with a field, or a key, by which none of the first rows was judged."""
         judge = self.judges.get(source.name)
-        return judge is not None and row.number > _LOOKED_AT and judge.is_new(row.cells)
+        if judge is None or row.number <= _LOOKED_AT:
+            return None
+        if judge.personal_keys([row.cells]):
+            return PERSONAL_KEY
+        return NEW_FIELD if judge.is_new(row.cells) else None
 
     # Row by row.
 
@@ -344,8 +354,7 @@ class _Copy:
                         own = [next(coming) for _ in row.texts]
                         self.rows += row.number > 0
                         reason = row.reason or next((one for one in own if isinstance(one, str)), None)
-                        if reason is None and self._is_new(source, row):
-                            reason = NEW_FIELD
+                        reason = reason or self._unjudged(source, row)
                         if reason is None and row.render is not None:
                             yield self._piece(source, row, row.render, cast(list[list[Found]], own))
                             continue
@@ -413,14 +422,14 @@ def _mend(path: str, rows: list[Mapping[str, Any]]) -> str:
     """The option that says what becomes of a field; nothing where it may not be named."""
     column = path.partition(".")[0] if path.endswith(REST) else path
     if column != path or any(path in row for row in rows):
-        return "" if column == REST else f"--column {column}={DROP}"
+        return "" if column == REST else f"--column {column}=WHAT"
     fields = Fields((path,))
     try:
         for row in rows:
             fields.texts(row)
     except NoText:
         # each row in which it is a number, say, would be left out
-        return f"--column {fields.columns[0]}={DROP}"
+        return f"--column {fields.columns[0]}=WHAT"
     return f"--text {path!r}"
 
 

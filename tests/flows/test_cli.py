@@ -73,7 +73,7 @@ def test_init_describe_simulate(machine: Machine, tmp_path: Path) -> None:
     described = machine.redactory("curate", "redactory.yaml", "--dry-run", "--json", cwd=tmp_path)
     assert described.returncode == 0, described.stderr
     told = _json(described)
-    assert told["bad_rows"] == [{"source": "corpus.jsonl", "row": 21, "reason": "text_not_string"}]
+    assert told["bad_rows"] == [{"source": "corpus.jsonl", "row": 21, "reason": "text_is_list"}]
     assert "text" in told["sources"][0]["columns"]
     assert len(told["policies"]["strict"]["hash"]) == 64
     assert sorted(p.name for p in tmp_path.iterdir()) == before

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 import redactory
 from redactory.flows.cli import app
-from redactory.foundation.errors import ConfigurationError, RunStateError
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.pipelines.config import SegmentSettings
 from redactory.pipelines.curated_hints import curated_hints
 from redactory.pipelines.fields import PART, ROLE, joined, without_roles
@@ -121,6 +121,49 @@ def test_several_fields_are_one_document(tmp_path: Path) -> None:
 def test_a_path_that_is_none_is_refused_before_anything_is_read() -> None:
     with pytest.raises(ConfigurationError, match=r"'a\.\.b' is not a path"):
         redactory.describe({"input": {"path": "nothing.jsonl", "text": ["a..b"]}, "output": "run"})
+
+
+CHAT = [{"messages": [{"role": "user", "content": f"hello {n}"}]} for n in range(3)]
+SHARE_GPT = [{"conversations": [{"from": "human", "value": f"hello {n}"}]} for n in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "asked", "chosen"),
+    [
+        (CHAT, {}, "messages"),
+        (SHARE_GPT, {}, "conversations"),
+        ([*SHARE_GPT, *CHAT], {}, "messages"),
+        ([{"id": "x"}, *CHAT], {}, "messages"),
+        ([{"text": "hello"}, *CHAT], {}, None),
+        ([*CHAT, {"text": "hello"}], {}, None),
+        ([row | {"text": "hello"} for row in CHAT], {}, None),
+        ([{"body": "hello"}], {}, None),
+        (CHAT, {"text": "text"}, None),
+        (CHAT, {"text": "messages"}, None),
+    ],
+)
+def test_a_chat_is_read_where_no_row_has_a_text(
+    tmp_path: Path, rows: list[dict[str, Any]], asked: dict[str, str], chosen: str | None
+) -> None:
+    path, sentence = str(write_rows(tmp_path / "chat.jsonl", rows)), f"The text is read from '{chosen}'"
+    config = {"input": {"path": path, **asked}, "output": str(tmp_path / "run"), "detect": {"tagger": None}}
+    described = redactory.describe(config)
+    assert any(sentence in remark for remark in described["remarks"]) == (chosen is not None)
+    has_text = chosen or asked.get("text") == "messages" or any("text" in row for row in rows)
+    assert (described["refused"] is None) == bool(has_text)
+    if not has_text:
+        with pytest.raises(CheckFailed):
+            redactory.curate(config)
+        (tmp_path / "job.yaml").write_text(json.dumps(config))
+        assert CliRunner().invoke(app, ["curate", str(tmp_path / "job.yaml"), "--dry-run"]).exit_code == 1
+        return
+    for resume in (False, True):
+        done = redactory.curate(config, resume=resume)
+        assert done["documents"]
+        assert done.get("text_chosen") == chosen
+        assert any(sentence in hint for hint in curated_hints(done)) == (chosen is not None)
+    manifest = json.loads(RunFolder(tmp_path / "run").manifest.read_text())
+    assert manifest["configuration"]["input"]["text"] == (chosen or asked.get("text", "text"))
 
 
 def test_a_document_of_parts_reads_as_lines() -> None:

@@ -254,8 +254,10 @@ def test_what_is_proposed_for_a_field_loses_no_row(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": "x", "fields": fields, SECRET: SECRET}))
     with pytest.raises(ConfigurationError) as refused:
         redact(tmp_path / "a.jsonl", tmp_path / "b.jsonl", config=PATTERNS)
-    proposed = "--column fields=drop --column NAME=drop; a label or keep may stand for drop"
-    assert f"field 3. Say what becomes of each ({proposed})" in str(refused.value)
+    proposed = "--column fields=WHAT --column NAME=WHAT; WHAT is keep, a label like PERSON, or drop"
+    assert f"field 3 (its name looks like EMAIL_ADDRESS). Say what becomes of each ({proposed})" in str(
+        refused.value
+    )
     redact(tmp_path / "a.jsonl", tmp_path / "b.jsonl", {"columns": {"fields": "drop", SECRET: "drop"}})
     assert json.loads((tmp_path / "b.jsonl").read_text()) == {"text": "x"}
 

@@ -214,7 +214,7 @@ def test_a_folder_is_looked_through_and_every_place_is_told(files: Path) -> None
     assert [line[h["column"] - 1] for h in result["hits"][-2:]] == ["5", "6"]
     told = {Path(file["file"]).name: (file["texts"], file["found"]) for file in result["files"]}
     assert told == {"a.jsonl": (2, 1), "b.csv": (1, 1), "c.parquet": (2, 1), "d.txt": (1, 2)}
-    assert result["files"][0]["rejected"] == {"text_not_string": 1, "empty_text": 1}
+    assert result["files"][0]["rejected"] == {"text_is_list": 1, "empty_text": 1}
     assert result["files"][0]["quarantined"] == {"engine_error": 1}
     # the list in place of a text, the broken row and the point; an empty cell and a null hold nothing
     assert (result["found"], result["unread"], result["clean"]) == (5, 3, False)

@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 import redactory
 from redactory.flows.show import print_page
 from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.pipelines.curated_hints import MENDS
 from redactory.pipelines.readers import Document, Rejection
 from tests.pipelines.support import read_entries as _read
 
@@ -67,6 +69,7 @@ BAD = {
     "not_an_object": b'["a"]',
     "missing_text": b'{"id": "x"}',
     "text_not_string": b'{"text": 3}',
+    "text_is_list": b'{"text": ["a"]}',
     "lone_surrogate": b'{"text": "a \\ud800 b"}',
     "nul": b'{"text": "a \\u0000 b"}',
     "empty_text": b'{"text": "  \\n"}',
@@ -86,6 +89,88 @@ def test_each_kind_of_bad_row_has_its_reason_and_reading_goes_on(tmp_path: Path)
     assert [r.reason for r in rejections] == list(BAD)
     assert [r.row for r in rejections] == list(range(1, 2 * len(BAD), 2))
     assert len(entries) == 2 * len(BAD)
+
+
+ONE_OBJECT = [
+    b'{\n  "text": "I am Mary Smith.",\n  "n": 1\n}\n',
+    b'{\r\n\t"text": "I am Mary Smith.",\r\n\t"n": 1\r\n}\r\n',
+    b'\xef\xbb\xbf{\n"text": "I am Mary Smith."\n}',
+    b'\n\n  {\n"text": "I am Mary Smith."}\n\n',
+    b'{"text": "I am Mary Smith.",\n "n": [\n1,\n2]}',
+    b'{"text":\n"I am Mary Smith."}',
+    b'{"n": {\n"a": {}\n},\n"text": "I am Mary Smith."}',
+    b'{\n"text": "I am Mary Smith.", "n": [{"x": 1}\n,\n{"x": 2}]\n}',
+    b'{"text"\n:\n"I am Mary Smith."\n}\n   \n',
+    b'{\n\n"n": "}",\n"text": "I am Mary Smith."}',
+]
+
+
+@pytest.mark.parametrize("data", ONE_OBJECT)
+def test_one_object_over_several_lines_is_one_row(tmp_path: Path, data: bytes) -> None:
+    path, copy = tmp_path / "one.json", tmp_path / "copy.json"
+    path.write_bytes(data)
+    assert [(e.row, getattr(e, "text", None)) for e in _read(path)] == [(1, "I am Mary Smith.")]
+    redactory.redact(path, copy)
+    assert copy.read_bytes() == data.replace(b"Mary Smith", b"<MASK>")
+
+
+def test_what_is_not_one_object_stays_lines(tmp_path: Path) -> None:
+    path = tmp_path / "lines.json"
+
+    def reasons(data: bytes, **settings: Any) -> list[str | None]:
+        path.write_bytes(data)
+        return [getattr(entry, "reason", None) for entry in _read(path, **settings)]
+
+    broken, good = "broken_json", b'{"text": "a"}\n'
+    assert reasons(b'{\n"text": "a"\n}\n' + good) == [broken] * 3 + [None]
+    assert reasons(b"{\n" + good * 2) == [broken, None, None]
+    assert reasons(b'{\n"text": "a", "text": "b"\n}') == ["repeated_key"]
+    assert reasons(b'{\n"text": "\xff"\n}') == ["undecodable"]
+    assert reasons(b'{\n"text": "' + b"x" * 90 + b'"\n}', max_row_bytes=80) == [
+        broken,
+        "row_too_long",
+        broken,
+    ]
+    assert reasons(b"{\n" + good * 9, max_row_bytes=20) == [broken] + [None] * 9
+
+
+BYTES = [
+    (pa.binary(), b"I am Mary Smith.", None),
+    (pa.large_binary(), b"I am Mary Smith.", None),
+    (pa.dictionary(pa.int32(), pa.binary()), b"I am Mary Smith.", None),
+    (pa.string(), b"I am Mary Smith.", None),
+    (pa.binary(), b"\xff I am Mary Smith.", "text_is_bytes"),
+    (pa.binary(), "I am M\xfcller".encode("latin-1"), "text_is_bytes"),
+    (pa.binary(), "I am".encode("utf-16"), "text_is_bytes"),
+    (pa.binary(), b"I am\0", "text_is_bytes"),
+    (pa.list_(pa.string()), ["I am Mary Smith."], "text_is_list"),
+    (pa.list_(pa.binary()), [b"I am Mary Smith."], "text_is_list"),
+    (pa.list_(pa.int64()), [1, 2], "text_is_list"),
+    (pa.struct({"a": pa.binary()}), {"a": b"I am"}, "text_not_string"),
+]
+
+
+@pytest.mark.parametrize(("type_", "value", "reason"), BYTES)
+def test_bytes_that_are_utf8_are_text(tmp_path: Path, type_: Any, value: Any, reason: str | None) -> None:
+    path, copy = tmp_path / "a.parquet", tmp_path / "b.parquet"
+    plain = pa.types.is_string(type_)
+    values = pa.array(
+        [value.decode() if plain else value, None],
+        type_.value_type if pa.types.is_dictionary(type_) else type_,
+    )
+    pq.write_table(pa.table({"text": values.cast(type_), "id": pa.array([b"x", b"y"])}), path)
+    entries = _read(path)
+    assert [getattr(entry, "reason", None) for entry in entries] == [reason, "missing_text"]
+    if reason is None:
+        assert isinstance(entries[0], Document)
+        assert entries[0].doc_id == "x"
+        redactory.redact(path, copy)
+        told = pq.read_table(copy).to_pylist()
+        assert told[0]["text"] in (b"I am <MASK>.", "I am <MASK>.")
+        assert told[0]["id"] == b"x"
+    else:
+        assert redactory.redact(path, copy, text=("text",))["quarantined"] == {reason: 1}
+        assert ("cast" in MENDS[reason]) == (reason != "text_not_string")
 
 
 def test_a_named_id_column_must_be_filled(tmp_path: Path) -> None:

@@ -475,12 +475,101 @@ def test_what_has_the_outputs_name_is_never_overwritten(
     assert not (tmp_path / "nowhere").exists()
 
 
+PERSONAL_KEYS = [
+    {"mary.smith@example.com": 3},
+    {"scores": {"Quirin Ozols": 4}},
+    {"scores": {"Smith, Mary": None}},
+    {"+49 30 1234567": True},
+    {"cards": [{"4111 1111 1111 1111": 1}]},
+    {"a": [[{"b": {"123-45-6789": 1}}]]},
+    {"Dr. Hans Müller": 1},
+    {"exported by mary.smith@example.com": 1},
+    {"# exported by Mary Smith on 2024-01-01": 1},
+    {"DE89370400440532013000": 0},
+    {"@mary_smith": 1},
+]
+
+
+@pytest.mark.parametrize("row", PERSONAL_KEYS)
+def test_a_key_that_looks_personal_is_not_copied_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]
+) -> None:
+    """With the shipped tagger, which finds names."""
+    source, key = tmp_path / "in.jsonl", next(iter(row))
+    kept = write_rows(source, [row | {"text": "ok"}]).read_text()
+    with pytest.raises(ConfigurationError, match=r"\((its name|a key in it) looks like") as refused:
+        redact(source, tmp_path / "out.jsonl")
+    assert not any(word in str(refused.value) for word in ("Mary", "mary", "Quirin", "4111", "Hans", "DE89"))
+    for number, asked in enumerate(({"keep_columns": True}, {"columns": {key: "keep"}})):
+        redact(source, tmp_path / f"{number}.jsonl", asked)
+        assert json.loads((tmp_path / f"{number}.jsonl").read_text()) == json.loads(kept)
+    # a later row is left out
+    monkeypatch.setattr("redactory.pipelines.redact._LOOKED_AT", 2)
+    write_rows(source, [{"text": "ok", "scores": {"a": 1}}] * 2 + [row | {"text": "ok"}])
+    assert redact(source, tmp_path / "late.jsonl")["quarantined"] == {"personal_key": 1}
+
+
+HEADERS = (  # noqa: SIM905
+    "Q1: How old are you?|Q2: What is your gender?|Q3. Where do you live?|Q4 Which country were you born in?|"
+    "How satisfied are you with our service?|Would you recommend us to a friend?|Start Date|End Date|"
+    "What is your highest level of education?|Response ID|External Data Reference|Location Latitude|"
+    "Duration (in seconds)|Which of these apply? - Selected Choice|Other (please specify)|Units Sold|"
+    "In the last 12 months, how often did you travel?|Do you own a car?|Marital status|Number of children|"
+    "Favourite colour|Rate the product from 1 to 5|Any other comments?|Submitted at|Last Page|Ship Mode|"
+    "Do you use Google or Facebook?|Did you visit Paris in 2023?|New York|United States|January 2024|"
+    "2024-01-01 00:00|Wie alt sind Sie?|Name des Kunden|Höhe (m)|Std. Dev.|Blood pressure (mmHg)|Unnamed: 0|"
+    "% change|price ($)|@timestamp|@type|http://schema.org/name|created_at|feature_000001x|# of items"
+).split("|")
+
+
+def test_ordinary_headers_are_no_personal_keys(tmp_path: Path) -> None:
+    (tmp_path / "in.csv").write_text(",".join(f'"{name}"' for name in [*HEADERS, "text"]) + "\n")
+    with (tmp_path / "in.csv").open("a") as file:
+        file.write("," * len(HEADERS) + "ok\n")
+    assert redact(tmp_path / "in.csv", tmp_path / "out.csv")["written"] == 1
+
+
+def test_a_header_is_judged_even_if_no_row_can_be_read(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("# exported by Mary Smith on 2024-01-01\nid,text\n1,I am Quirin Ozols\n")
+    pq.write_table(
+        pa.table({"text": pa.array([], pa.string()), SECRET: pa.array([], pa.int8())}), tmp_path / "b.parquet"
+    )
+    for name in ("a.csv", "b.parquet"):
+        with pytest.raises(ConfigurationError, match=r"field [12] \(its name looks like"):
+            redact(tmp_path / name, tmp_path / f"out-{name}")
+        assert not (tmp_path / f"out-{name}").exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        (("en", "de", "fr", "es"), None),
+        (("EN", "DE"), None),
+        (("GB", "US", "AT"), None),
+        (("en-US", "pt_BR", "zh-Hans", "zh-Hans-CN"), None),
+        (("de", ""), None),
+        (("Jo", "Al"), "looks|values"),
+        (("Mary Smith", "blue", "red"), r"1 of 3 values look like PERSON"),
+        ((SECRET, "it"), "1 of 2 values look like "),
+    ],
+)
+def test_a_column_that_looks_personal_says_why(
+    tmp_path: Path, values: tuple[str, ...], why: str | None
+) -> None:
+    source = write_rows(tmp_path / "in.jsonl", [{"text": "ok", "tongue": one} for one in values])
+    if why is None:
+        assert redact(source, tmp_path / "out.jsonl")["written"] == len(values)
+        return
+    with pytest.raises(ConfigurationError, match=why):
+        redact(source, tmp_path / "out.jsonl")
+
+
 def test_a_key_that_few_rows_have_is_not_named(copy: Callable[..., bytes]) -> None:
     """It may be somebody's name."""
     rows = [{"text": "t", "n": {"id": "7"}} for _ in range(30)]
     lines = [*rows, {"text": "t", "Ann Kovacs": 1, "n": {"Ann Kovacs": {"phone": "7"}}}]
     data = "\n".join(map(json.dumps, lines)).encode()
-    personal, fields = r"personal.*: n\.…\. Say .*\(--column n=drop;", "are text and n$"
+    personal, fields = r"personal.*: n\.… \(by its name\).* \(--column n=WHAT", "are text and n$"
     for asked, told in (({}, personal), ({"text": ["txt"]}, fields)):
         with pytest.raises(ConfigurationError, match=told) as refused:
             copy("a.jsonl", data, **asked)
@@ -498,7 +587,7 @@ def test_names_of_fields_that_may_be_data_are_not_printed(copy: Callable[..., by
         ("b.jsonl", json.dumps(row), {"text": ["z"]}),
     ):
         # of what is not named the place is told
-        told = ": field 2[.] Say" if asked else "not named here: they may be data"
+        told = r": field 1 .*field 2 \(.*\)[.] Say" if asked else "not named here: they may be data"
         with pytest.raises(ConfigurationError, match=told) as refused:
             copy(name, data.encode(), **asked)
         assert not any(said in str(refused.value) for said in ("Ozols", "ann", "hello"))
@@ -516,7 +605,7 @@ def test_names_of_fields_that_may_be_data_are_not_printed(copy: Callable[..., by
         ("contact", pa.binary(), SECRET.encode(), "personal.*: contact"),
         ("birth_date", pa.date32(), datetime.date(1980, 5, 1), "personal.*: birth_date"),
         ("born", pa.timestamp("us"), datetime.datetime(1980, 5, 1), "personal.*: born"),
-        ("photo", pa.binary(), b"\xff\xd8\x00", "nobody can look at bytes: photo.*--column photo=drop"),
+        ("photo", pa.binary(), b"\xff\xd8\x00", "nobody can look at bytes: photo.*--column photo=WHAT"),
     ],
 )
 def test_columns_of_every_type_are_judged(
@@ -555,7 +644,10 @@ def test_a_column_that_turns_personal_stops_the_copy(
         pq.write_table(pa.Table.from_pylist(rows), source)
     else:
         write_rows(source, rows)
-    with pytest.raises(ConfigurationError, match=r"rows 11 to 15: .*: note\. Say .*--column note=drop"):
+    with pytest.raises(
+        ConfigurationError,
+        match=r"rows 11 to 15: .*: note \([35] of 5 values look like \w+.*\)\. Say .*--column note=WHAT",
+    ):
         redact(source, out, config=PATTERNS)
     assert not out.exists()
     assert (tmp_path / f"out-{name}.unfinished").exists(), "what is done is kept"

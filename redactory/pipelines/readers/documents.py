@@ -19,7 +19,7 @@ from redactory.foundation.errors import CheckFailed, shorten, some
 from redactory.foundation.keys import forms_of
 from redactory.foundation.settings import Settings
 from redactory.pipelines.curated_hints import rejected_as
-from redactory.pipelines.fields import EACH, Fields, NoText, joined, steps_of, without_roles
+from redactory.pipelines.fields import EACH, Fields, NoText, code_of_value, joined, steps_of, without_roles
 from redactory.pipelines.readers.files import Source
 from redactory.pipelines.readers.formats import EXPANSION, FORMATS, KEPT_BYTES, Columns, DamagedFile
 from redactory.redaction import shards
@@ -357,7 +357,7 @@ def _text(text: Any, max_chars: int) -> str:
     if text is None:
         raise _Unusable(MISSING_TEXT)
     if not isinstance(text, str):
-        raise _Unusable("text_not_string")
+        raise _Unusable(code_of_value(text))
     if len(text) > max_chars:
         raise _Unusable("too_long")
     if "\x00" in text:

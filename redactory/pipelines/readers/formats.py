@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import io
 import json
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, BinaryIO, ClassVar
 
 import numpy as np
@@ -23,6 +25,7 @@ UNDECODABLE, BROKEN_JSON, NOT_AN_OBJECT = "undecodable", "broken_json", "not_an_
 REPEATED_KEY = "repeated_key"
 ROW_TOO_LONG, BROKEN_ROW = "row_too_long", "broken_row"
 KEPT_BYTES = 1 << 16
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 DEEPEST = 100
 """Levels of a JSON line.  Python's own limit depends on its version and on who calls; no document may."""
 CHUNK = 1 << 20
@@ -150,7 +153,7 @@ FORMATS: dict[str, Format] = {}
 
 
 class JsonLines(Format):
-    """One JSON object a line; a line over the limit is passed over without being held."""
+    """One JSON object a line, or one over several lines."""
 
     name = "jsonl"
     endings = (".jsonl", ".ndjson", ".json")
@@ -159,7 +162,7 @@ class JsonLines(Format):
     def records(self, file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
         """One a line that is not blank."""
         blanks = Blanks(name)
-        for number, line in lines_of(file, limit):
+        for number, line in json_lines(file, limit):
             if len(line) > limit:
                 yield number, None, ROW_TOO_LONG, line[:KEPT_BYTES]
             elif line.strip():
@@ -171,7 +174,10 @@ class JsonLines(Format):
     def rows_in(self, file: BinaryIO, start: int, header: int, limit: int) -> Rows:
         """A last row is whole once it is an object, line end or not."""
         whole, at, end, blank, tail = 0, start, start, True, b""
-        while block := file.read(CHUNK):
+        first = _read_first_lines(file, limit)
+        if len(first) == 1 and b"\n" in first[0].strip():
+            return Rows(start + len(first[0]), 1, 1, False)
+        for block in chain(first, iter(lambda: file.read(CHUNK), b"")):
             blank = blank and not block.strip()
             cut = block.rfind(b"\n") + 1
             whole += block.count(b"\n")
@@ -187,15 +193,45 @@ class JsonLines(Format):
         return Rows(end, whole, whole + 1, blank)
 
 
-def lines_of(file: BinaryIO, limit: int) -> Iterator[tuple[int, bytes]]:
-    """The lines, numbered from 1; of one over ``limit`` bytes one byte more, and the rest is passed over."""
-    number = 0
-    while line := file.readline(limit + 1):
+_OBJECT_LINES = 100_000
+"""Lines, at most, of an object that is a whole file."""
+
+
+def json_lines(file: BinaryIO, limit: int) -> Iterator[tuple[int, bytes]]:
+    """Read the lines that are rows, with their numbers; a file that is one object over many lines is one.
+
+    Of a line over the ``limit`` only ``limit + 1`` bytes are read, and the others passed over.
+    """
+    number, ahead = 0, deque(_read_first_lines(file, limit))
+    while line := ahead.popleft() if ahead else file.readline(limit + 1):
         number += 1
         yield number, line
         is_cut = len(line) > limit
         while is_cut and line and not line.endswith(b"\n"):
             line = file.readline(CHUNK)
+
+
+def _read_first_lines(file: BinaryIO, limit: int) -> list[bytes]:
+    """Read as many lines as tell whether the file is one object over several lines, then joined to one."""
+    lines, size, begun = list[bytes](), 0, False
+    while size <= limit and len(lines) < _OBJECT_LINES and (line := file.readline(limit + 1)):
+        lines.append(line)
+        size += len(line)
+        if not begun and (begun := bool(line.strip())):
+            # most files: the first row is a line by itself
+            start = line.removeprefix(BYTE_ORDER_MARK).lstrip()[:1]
+            if start != b"{" or _is_object(line):
+                return lines
+    whole = b"".join(lines)
+    return [whole] if size <= limit and _is_object(whole) else lines
+
+
+def _is_object(data: bytes) -> bool:
+    """Whether ``data`` is one JSON object, a usable one or not."""
+    try:
+        return isinstance(json.loads(data.decode("utf-8-sig", "replace")), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 _STRICT = json.JSONDecoder(object_pairs_hook=once_each)
@@ -350,12 +386,30 @@ def cells_of(batch: Any, place: int, limit: int) -> tuple[dict[str, Any] | None,
     if batch.nbytes > limit and sum(_decoded_size(one) for one in batch.slice(place, 1).columns) > limit:
         return None, ROW_TOO_LONG
     try:
-        return {name: batch.column(i)[place].as_py() for i, name in enumerate(batch.schema.names)}, None
+        cells = {}
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            value = column[place].as_py()
+            cells[name] = _decode_bytes(value) if "binary" in str(column.type) else value
+        return cells, None
     except UnicodeDecodeError:
         return None, UNDECODABLE
     except (ValueError, ArithmeticError, LookupError):
         # a date after the year 9999, a time zone that nobody knows
         return None, BROKEN_ROW
+
+
+def _decode_bytes(value: Any) -> Any:
+    """``value`` with the bytes in it that are UTF-8 as text, as Hive, Impala and old Spark mean them."""
+    if isinstance(value, bytes):
+        try:
+            return value if b"\0" in value else value.decode()
+        except UnicodeDecodeError:
+            return value
+    if isinstance(value, dict):
+        return {key: _decode_bytes(below) for key, below in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_decode_bytes, value))
+    return value
 
 
 class Parquet(Batches):

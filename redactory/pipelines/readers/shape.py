@@ -13,7 +13,6 @@ from typing import Any, BinaryIO, ClassVar
 from redactory.pipelines.fields import Fields, NoText
 from redactory.redaction.replacements import Edit, Found
 
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 Whole = Mapping[str, str | None]
 """Columns that are replaced whole, by what stands in their place; None takes a column out."""
 Edits = Sequence[Sequence[Edit]]
@@ -65,6 +64,8 @@ class Shape:
         """A file of a format, whose rows have at most ``limit`` bytes; no cell of ``hidden`` is told."""
         self.file, self.name, self.format, self.limit = file, name, format_, limit
         self.fields, self.hidden = fields, hidden
+        self.header: Sequence[str] = ()
+        """The names in the header or the schema, once rows are read."""
 
     def rows(self) -> Iterator[Row | bytes]:
         """The rows, and the bytes between them, in the order of the file."""

@@ -17,8 +17,16 @@ from dataclasses import dataclass, field
 from typing import Any, BinaryIO, TypeVar, cast
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.pipelines.readers.formats import CHUNK, ROW_TOO_LONG, UNDECODABLE, Columns, Format, Record
-from redactory.pipelines.readers.shape import BYTE_ORDER_MARK, SHAPES, Edits, Row, Shape, Whole
+from redactory.pipelines.readers.formats import (
+    BYTE_ORDER_MARK,
+    CHUNK,
+    ROW_TOO_LONG,
+    UNDECODABLE,
+    Columns,
+    Format,
+    Record,
+)
+from redactory.pipelines.readers.shape import SHAPES, Edits, Row, Shape, Whole
 from redactory.pipelines.readers.shape_rows import JsonArray
 from redactory.redaction.replacements import Edit, Found, edited
 

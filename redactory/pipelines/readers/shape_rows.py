@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, Literal, cast
 from redactory.pipelines.fields import changed_object
 from redactory.pipelines.readers.formats import (
     BROKEN_ROW,
+    BYTE_ORDER_MARK,
     CHUNK,
     FORMATS,
     ROW_TOO_LONG,
@@ -22,11 +23,11 @@ from redactory.pipelines.readers.formats import (
     Blanks,
     DamagedFile,
     cells_of,
-    lines_of,
+    json_lines,
     parsed_object,
 )
 from redactory.pipelines.readers.formats import Columns as AllColumns
-from redactory.pipelines.readers.shape import BYTE_ORDER_MARK, Edits, Render, Row, Shape, Whole
+from redactory.pipelines.readers.shape import Edits, Render, Row, Shape, Whole
 from redactory.pipelines.readers.tables import _Table
 from redactory.redaction.replacements import edited
 
@@ -48,14 +49,14 @@ def _require_distinct(names: Sequence[str], file: str) -> None:
 
 
 class JsonLines(Shape):
-    """One object a line; only literals that change are written anew."""
+    """One object a line, or one over several lines; only literals that change are written anew."""
 
     names = ("jsonl",)
 
     def rows(self) -> Iterator[Row | bytes]:
         """A line that is not blank is a row."""
         blanks = Blanks(self.name)
-        for number, line in lines_of(self.file, self.limit):
+        for number, line in json_lines(self.file, self.limit):
             if len(line) > self.limit:
                 yield Row(number, reason=ROW_TOO_LONG)
                 continue
@@ -202,7 +203,7 @@ class Table(Shape):
         if header is None:
             raise DamagedFile(f"{self.name}: its first line is no header ({reason})")
         _require_distinct(header, self.name)
-        self._header, self._dialect = header, separator
+        self.header, self._dialect = header, separator
         try:
             line.encode()
         except UnicodeEncodeError:
@@ -224,7 +225,7 @@ class Table(Shape):
         return max(",;|\t", key=lambda sign: (first.count(sign), sign == ","))
 
     def _cells(self, number: int, cells: list[str], line: str) -> Row:
-        named = dict(zip(self._header, cells, strict=True))
+        named = dict(zip(self.header, cells, strict=True))
         try:
             line.encode()
         except UnicodeEncodeError:
@@ -232,7 +233,7 @@ class Table(Shape):
 
         def render(changes: Edits, whole: Whole) -> bytes:
             changed = self.fields.changed(named, _in_order(changes))
-            new = [changed[column] if column not in whole else whole[column] or "" for column in self._header]
+            new = [changed[column] if column not in whole else whole[column] or "" for column in self.header]
             return self._rendered(cells, new, line, whole)
 
         return self._row(number, named, render)
@@ -241,7 +242,7 @@ class Table(Shape):
         dropped = {column for column, value in whole.items() if value is None}
         if old == new and not dropped:
             return line.encode()
-        kept = [cell for column, cell in zip(self._header, new, strict=True) if column not in dropped]
+        kept = [cell for column, cell in zip(self.header, new, strict=True) if column not in dropped]
         end = "\r\n" if line.endswith("\r\n") else "\n" if line.endswith("\n") else ""
         quoted = line.count('"') >= 2 * len(old) and line.startswith('"')
         text = io.StringIO()
@@ -321,7 +322,8 @@ class Columns(Shape):
 
     def _begin(self, table: BinaryTable) -> None:
         self._table = table
-        _require_distinct(table.schema.names, self.name)
+        self.header = table.schema.names
+        _require_distinct(self.header, self.name)
 
     def _of_batch(self, number: int, group: int, batch: Any, told: Any, place: int) -> Row:
         named, reason = cells_of(told, place, self.limit)

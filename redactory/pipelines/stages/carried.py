@@ -98,12 +98,12 @@ def refuse_personal(config: Config, rows: Iterable[Sequence[Any]], detector: Tex
             if name in values and value is not None and not isinstance(value, bool):
                 values[name].add(str(value))
 
-    def hits(texts: list[str]) -> list[bool]:
-        return [bool(one.strict or one.failure) for one in detector.detect(texts)]
+    def hits(texts: list[str]) -> list[Sequence[Any] | str]:
+        return [one.failure or one.strict for one in detector.detect(texts)]
 
-    if found := list(personal(values, hits, config.detect.language)):
+    if found := dict(personal(values, hits, config.detect.language)):
+        told = listed([f"{name} ({why})" for name, why in found.items()])
         raise ConfigurationError(
-            "input.keep: what looks personal, by its name or because a fifth of its values are hits of the "
-            f"strict policy, would stand in the shards as it is: {listed(found)}. Take it out, or accept it "
-            f"(input.accept_personal: [{', '.join(found)}])"
+            f"input.keep: what looks personal would stand in the shards as it is: {told}. Take it out, or "
+            f"accept it (input.accept_personal: [{', '.join(found)}])"
         )
