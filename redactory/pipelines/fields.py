@@ -32,7 +32,7 @@ Visit = Callable[[str, Kind, str | None], str]
 _STEPS = re.compile(r"""\[(?:\*)?\]|\["((?:[^"\\]|\\.)*)"\]|\.?([^.\[\]"]+)""")
 PART, ROLE = TURN_MARK, ROLE_MARK
 NOT_TEXT, NOT_UNICODE, EMBEDDED = "text_not_string", "lone_surrogate", "embedded_data"
-_NOT_TEXT_OF = {bytes: "text_is_bytes", list: "text_is_list"}
+_NOT_TEXT_OF: dict[type[Any], str] = {bytes: "text_is_bytes", list: "text_is_list"}
 """Reason codes for values that a cast would make texts of."""
 UNREAD = b"\xff"
 """What stands for bytes that are no text."""

@@ -51,7 +51,9 @@ _UNUSUAL = re.compile(r"@|\s|^#|(?:\d\D{0,2}){7}")
 _LINKED_DATA = re.compile(r"@[A-Za-z]+|[A-Za-z][\w+.-]*://\S+")
 """Keys of linked data (``@type``), and addresses that are names of properties."""
 
-Search = Callable[[list[str]], Sequence[Sequence[Any] | str]]
+Hits = list[Any] | tuple[Any, ...] | str
+"""What was found in a text, or the reason code why it was not looked at."""
+Search = Callable[[list[str]], Sequence[Hits]]
 """What the strict policy finds in each text, or why it could not look."""
 
 
@@ -73,12 +75,12 @@ def personal(values: Mapping[str, Set[Any]], hits: Search, language: str) -> Ite
             yield path, _share(found_in, len(kept))
 
 
-def _share(found: Sequence[Sequence[Any] | str], values: int) -> str:
+def _share(found: Sequence[Hits], values: int) -> str:
     """How many of so many values look like what."""
     return f"{len(found)} of {values:,} values look like {_kinds(found)}"
 
 
-def _kinds(found: Sequence[Sequence[Any] | str]) -> str:
+def _kinds(found: Sequence[Hits]) -> str:
     """The kinds of hits, the most frequent first; a text that was not looked at has its reason code."""
     kinds = [{one} if isinstance(one, str) else {kind_of(hit.label) for hit in one} for one in found]
     counts = Counter(kind for own in kinds for kind in sorted(own))
@@ -98,7 +100,7 @@ def _is_code(value: str) -> bool:
     return f"{first.lower()} " in _LANGUAGES or first.upper() in SUPPORTED_REGIONS
 
 
-def _personal_kinds(key: str, found: Sequence[Any] | str) -> str:
+def _personal_kinds(key: str, found: Hits) -> str:
     """The kinds of what a key tells about somebody; empty for the name of a field.
 
     Headers hold single names, places and dates ("Q3. Where do you live?"): only two names, a long number or

@@ -18,7 +18,7 @@ from redactory.detectors import TextDetector
 from redactory.foundation.errors import CheckFailed, ConfigurationError, listed
 from redactory.pipelines.config import Config
 from redactory.pipelines.fields import ROLE as ROLE_MARK
-from redactory.pipelines.personal import personal
+from redactory.pipelines.personal import Hits, personal
 from redactory.pipelines.readers import Document, InputSettings
 from redactory.pipelines.segment import Segment, is_role, turns_of
 from redactory.redaction.shards import ORDER, ROLE
@@ -98,7 +98,7 @@ def refuse_personal(config: Config, rows: Iterable[Sequence[Any]], detector: Tex
             if name in values and value is not None and not isinstance(value, bool):
                 values[name].add(str(value))
 
-    def hits(texts: list[str]) -> list[Sequence[Any] | str]:
+    def hits(texts: list[str]) -> list[Hits]:
         return [one.failure or one.strict for one in detector.detect(texts)]
 
     if found := dict(personal(values, hits, config.detect.language)):
