@@ -14,6 +14,8 @@ import pytest
 _CODE = """
 import pathlib, signal, subprocess, sys, time
 from tests.tied import tied, tied_process
+# a shell starts what it does not wait for with Ctrl-C ignored
+signal.signal(signal.SIGINT, signal.default_int_handler)
 folder = pathlib.Path(sys.argv[1])
 code = "import subprocess, sys; c = subprocess.Popen(['sleep', '600']); print(c.pid, flush=True); c.wait()"
 with tied(folder), tied_process([sys.executable, '-c', code], stdout=subprocess.PIPE) as server:
