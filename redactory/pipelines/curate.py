@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from redactory.detectors import TextDetector, policy_records
 from redactory.detectors.recognizers import check_patterns
-from redactory.foundation.errors import RunStateError
+from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import make_private_folder
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress, StageReport, merge_reports, silent, waiting
@@ -71,10 +71,13 @@ def curate(
     was done.
     """
     settings = load_config(config, output=output, workers=workers)
+    chosen = None
     if sources is None:
-        settings, chosen = choose_text(settings, find_sources(settings.input.path, settings.input.format))
-    else:
-        chosen = None
+        there = list[Source]()
+        # a finished run needs its input no more
+        with suppress(ConfigurationError):
+            there = find_sources(settings.input.path, settings.input.format)
+        settings, chosen = choose_text(settings, there)
     run = RunFolder(Path(settings.output))
     check_keys()
     check_store(settings.store, run)

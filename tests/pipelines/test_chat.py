@@ -123,23 +123,23 @@ def test_a_path_that_is_none_is_refused_before_anything_is_read() -> None:
         redactory.describe({"input": {"path": "nothing.jsonl", "text": ["a..b"]}, "output": "run"})
 
 
-CHAT = [{"messages": [{"role": "user", "content": f"hello {n}"}]} for n in range(3)]
+WITHOUT_IDS = [{"messages": [{"role": "user", "content": f"hello {n}"}]} for n in range(3)]
 SHARE_GPT = [{"conversations": [{"from": "human", "value": f"hello {n}"}]} for n in range(3)]
 
 
 @pytest.mark.parametrize(
     ("rows", "asked", "chosen"),
     [
-        (CHAT, {}, "messages"),
+        (WITHOUT_IDS, {}, "messages"),
         (SHARE_GPT, {}, "conversations"),
-        ([*SHARE_GPT, *CHAT], {}, "messages"),
-        ([{"id": "x"}, *CHAT], {}, "messages"),
-        ([{"text": "hello"}, *CHAT], {}, None),
-        ([*CHAT, {"text": "hello"}], {}, None),
-        ([row | {"text": "hello"} for row in CHAT], {}, None),
+        ([*SHARE_GPT, *WITHOUT_IDS], {}, "messages"),
+        ([{"id": "x"}, *WITHOUT_IDS], {}, "messages"),
+        ([{"text": "hello"}, *WITHOUT_IDS], {}, None),
+        ([*WITHOUT_IDS, {"text": "hello"}], {}, None),
+        ([row | {"text": "hello"} for row in WITHOUT_IDS], {}, None),
         ([{"body": "hello"}], {}, None),
-        (CHAT, {"text": "text"}, None),
-        (CHAT, {"text": "messages"}, None),
+        (WITHOUT_IDS, {"text": "text"}, None),
+        (WITHOUT_IDS, {"text": "messages"}, None),
     ],
 )
 def test_a_chat_is_read_where_no_row_has_a_text(
@@ -318,6 +318,9 @@ def test_a_dry_run_says_where_the_text_may_be(tmp_path: Path) -> None:
         tmp_path / "chat.jsonl", [{"id": "a", "messages": [{"role": "user", "content": "hi"}]}]
     )
     told = CliRunner().invoke(app, ["curate", str(corpus), "--dry-run"])
-    assert "no row looked at has the column 'text' (input.text): no row can be used" in told.stdout
-    assert "as in input: {text: messages}." in told.stdout
+    assert "columns messages (text)" in told.stdout
+    config = tmp_path / "job.yaml"
+    config.write_text(f"input: {{path: {corpus}, text: body}}")
+    told = CliRunner().invoke(app, ["curate", str(config), "--dry-run"])
+    assert "no row looked at has the column 'body' (input.text): no row can be used" in told.stdout
     assert "the policies were not tried" in told.stdout

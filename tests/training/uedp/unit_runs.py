@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from redactory.foundation.canonical import file_sha256
 from redactory.foundation.keys import DigestKey
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import seal
@@ -114,7 +113,8 @@ def write_unit_run(
         "format": "redactory-run/1",
         "blind": {"kinds": {}, "languages": {}},
         "configuration": {"input": {"text": "words", "label": "kind"}},
-        "inputs": [{"path": path.name, "sha256": file_sha256(path)} for path in inputs],
+        "inputs": [{"path": path.name, "bytes": path.stat().st_size} for path in inputs],
+        "key": {"fingerprint": "another"},
         "policies": {"strict": {}, "conservative": {}},
         "dedup": {"mode": "exact", "scope": "user", "rule": rule, "group_size": 1},
         **({"route": dict(route)} if route else {}),
