@@ -73,7 +73,7 @@ def checked_kind(value: str) -> str | None:
         digits = [int(sign) for sign in reversed(value) if sign.isdigit()]
         doubled = sum(sum(divmod(2 * d, 10)) if n % 2 else d for n, d in enumerate(digits))
         return None if doubled % 10 else "CREDIT_CARD"
-    plain = re.sub("[ -]", "", value).upper()
+    plain = _compact(value)
     if not _IBAN.fullmatch(plain) or _LENGTHS.get(plain[:2]) != len(plain):
         return None
     return "IBAN_CODE" if int("".join(str(int(c, 36)) for c in plain[4:] + plain[:4])) % 97 == 1 else None
@@ -102,11 +102,18 @@ def with_check_digits(kind: str, value: str, draw: random.Random) -> str:
         digits[0] = 9
     for place, digit in zip(places, digits, strict=True):
         letters[place] = str(digit)
-    return _iban("".join(letters)) if kind == "IBAN_CODE" else "".join(letters)
+    new = "".join(letters)
+    # a list or a column may call anything an account, also what has letters that no IBAN has
+    return _iban(new) if kind == "IBAN_CODE" and _IBAN.fullmatch(_compact(new)) else new
+
+
+def _compact(value: str) -> str:
+    """An IBAN without its spaces and hyphens, in capitals."""
+    return re.sub("[ -]", "", value).upper()
 
 
 def _iban(value: str) -> str:
-    plain = "".join(letter for letter in value if letter.isalnum()).upper()
+    plain = _compact(value)
     turned = "".join(str(int(letter, 36)) for letter in plain[4:] + plain[:2] + "00")
     check = iter(f"{98 - int(turned) % 97:02d}")
     seen = 0

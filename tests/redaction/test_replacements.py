@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from redactory.foundation.keys import DigestKey
 from redactory.redaction.dates import DateMover, draw_days
+from redactory.redaction.letters import letter_by_letter, with_check_digits
 from redactory.redaction.replacements import REPLACEMENTS, Edit, Found, Put, edited, edits, locale_of
 
 KEY, OTHER = DigestKey(b"a" * 32), DigestKey(b"b" * 32)
@@ -648,3 +649,10 @@ def test_the_script_tells_the_locale(value: str, locale: str) -> None:
 def test_every_replacement_but_the_mask_says_what_it_gives_away() -> None:
     assert [name for name, kind in REPLACEMENTS.items() if not kind.gives_away] == ["mask"]
     assert edited("ab", [Edit(0, 1, "x")]) == "xb"
+
+
+@pytest.mark.parametrize("value", ["Calle Ñandú 12", "账号 12", "DE12 ß", "₅₅₅", "Ä"])
+def test_what_a_list_calls_an_account_need_not_be_one(value: str) -> None:
+    replaced = with_check_digits("IBAN_CODE", letter_by_letter(value, random.Random(1)), random.Random(1))
+    assert len(replaced) == len(value)
+    assert not any(word in replaced for word in value.split() if word.isalpha() and len(word) > 1)
