@@ -123,7 +123,7 @@ def test_nothing_that_is_said_opens_or_ends_a_turn_and_what_is_learnt_is_the_ass
 def test_only_the_learnt_targets_have_a_gradient() -> None:
     """Against autograd over the assistant's tokens alone; without an answer it is exactly zero."""
     own = ChatCodec.of(OURS, "plain", "assistant")
-    network = network_of(Gpt2Settings(kind="gpt2", layers=1, width=8, heads=2, context=64), own)
+    network = network_of(Gpt2Settings(kind="gpt2", layers=1, width=8, heads=2, context=64), own).double()
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.copy_(torch.linspace(-0.3, 0.4, parameter.numel()).view_as(parameter))
@@ -140,7 +140,7 @@ def test_only_the_learnt_targets_have_a_gradient() -> None:
     expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)])
     for row, wanted in ((0, expected), (1, torch.zeros_like(expected))):
         total = clipped_sum(network, points, points_rows(row), 1e6, 4096)
-        torch.testing.assert_close(total.to(wanted), wanted, rtol=1e-4, atol=5e-6)
+        torch.testing.assert_close(total.to(wanted), wanted, rtol=1e-9, atol=1e-12)
     assert not clipped_sum(network, points, points_rows(1), 1e6, 4096).any()
 
 
