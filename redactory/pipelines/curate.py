@@ -77,7 +77,7 @@ def curate(
         # a finished run needs its input no more
         with suppress(ConfigurationError):
             there = find_sources(settings.input.path, settings.input.format)
-        settings, chosen = choose_text(settings, there)
+        settings, chosen = wordless("looking for the column of the text", choose_text, settings, there)
     run = RunFolder(Path(settings.output))
     check_keys()
     check_store(settings.store, run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 from collections import Counter
+from collections.abc import Sequence
 from importlib.resources import files
 from itertools import accumulate
 from pathlib import Path
@@ -25,6 +26,7 @@ from redactory.pipelines.config import Config
 from redactory.pipelines.curate import check_before_reading, check_kept, choose_text
 from redactory.pipelines.curated_hints import text_chosen
 from redactory.pipelines.loading import Given, load_config, load_for_texts
+from redactory.pipelines.personal import Hits, Judge
 from redactory.pipelines.policy import Policy
 from redactory.pipelines.readers import find_sources
 from redactory.pipelines.readers.documents import RowCounts, first_rows
@@ -52,7 +54,7 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
     settings, chosen = choose_text(settings, found)
     check_before_reading(settings, progress)
     check_kept(settings, found)
-    counts = RowCounts(settings.input)
+    counts, policy = RowCounts(settings.input), Policy(settings)
     first = {source: first_rows(source, counts, ROWS) for source in found}
     bad = [
         {"source": one.source, "row": one.row, "reason": one.reason}
@@ -64,10 +66,14 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
     trains = settings.train.vocabulary_sources != TrainSettings().vocabulary_sources
     vocabulary, remarks = vocabulary_seen(settings) if trains else (None, list[str]())
     return {
-        "blind": blind_words(blindness(settings.detect, languages, Policy(settings).masks_nothing())),
+        "blind": blind_words(blindness(settings.detect, languages, policy.masks_nothing())),
         "output": str(settings.output),
         "sources": [
-            {"path": source.name, "format": source.format, "columns": seen.columns}
+            {
+                "path": source.name,
+                "format": source.format,
+                "columns": _name_columns(seen.columns, settings, policy),
+            }
             for source, seen in first.items()
         ],
         "bad_rows": bad[:SHOWN],
@@ -90,7 +96,7 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
         "stages": _stages(settings),
         "policies": policy_records(settings.detect),
         "labels": who_finds(settings.detect),
-        "trial": _trial(settings, [text for seen in first.values() for text in seen.documents], progress),
+        "trial": _trial(policy, [text for seen in first.values() for text in seen.documents], progress),
         "languages": dict(languages.most_common()),
         "vocabulary": vocabulary,
         "remarks": [*([text_chosen(chosen)] if chosen else []), *remarks],
@@ -107,7 +113,23 @@ def _verdict(counts: RowCounts) -> str | None:
     return None
 
 
-def _trial(settings: Config, documents: list[str], progress: Progress) -> dict[str, Any]:
+def _name_columns(columns: Sequence[str], settings: Config, policy: Policy) -> list[str]:
+    """The columns' names; of one that looks personal only what it looks like, since it may be data."""
+
+    def search(names: list[str]) -> list[Hits]:
+        found: list[Hits] = []
+        for examples in policy.split_many(names):
+            failed = [example.failure for example in examples if example.failure is not None]
+            hits = [hit for example in examples for hit in example.hits if hit.policy == "strict"]
+            found.append(failed[0] if failed else hits)
+        return found
+
+    judge = Judge(settings.input.fields, (), search, settings.detect.language)
+    looks = judge.personal_keys([dict.fromkeys(columns)])
+    return [f"({looks[name]})" if name in looks else name for name in columns]
+
+
+def _trial(policy: Policy, documents: list[str], progress: Progress) -> dict[str, Any]:
     """What would become of the examples of some documents, and why: counts alone.
 
     Of the first :data:`SAMPLED`, and of fewer once they are long.
@@ -116,7 +138,7 @@ def _trial(settings: Config, documents: list[str], progress: Progress) -> dict[s
     texts = [text for text, before in zip(documents, sizes, strict=False) if before < TRIED_CHARS][:SAMPLED]
     sides, reasons, masked, public = Counter[str](), Counter[str](), Counter[str](), Counter[str]()
     with waiting(progress, "try the policies"):
-        for points in Policy(settings).split_many(texts):
+        for points in policy.split_many(texts):
             for point in points:
                 sides[point.side] += 1
                 reasons.update(point.reasons)

@@ -324,3 +324,14 @@ def test_a_dry_run_says_where_the_text_may_be(tmp_path: Path) -> None:
     told = CliRunner().invoke(app, ["curate", str(config), "--dry-run"])
     assert "no row looked at has the column 'body' (input.text): no row can be used" in told.stdout
     assert "the policies were not tried" in told.stdout
+
+
+def test_a_dry_run_prints_no_column_that_is_named_after_somebody(tmp_path: Path) -> None:
+    row = {"text": "hello", "mary.smith@example.com": 1, "Your age?": 2, "tier": 3}
+    corpus = write_rows(tmp_path / "rows.jsonl", [row])
+    for asked in (("--dry-run",), ("--dry-run", "--json")):
+        told = CliRunner().invoke(app, ["curate", str(corpus), *asked]).output
+        assert "mary" not in told
+        assert "(its name looks like EMAIL_ADDRESS)" in told
+        assert "Your age?" in told
+        assert "tier" in told
