@@ -51,13 +51,10 @@ def scan(
     listed, all are counted.
 
     ``ConfigurationError`` where a path names nothing, ``InputError`` for JSON lines of which the first rows
-    lack the column of the text.  A damaged file raises ``InputError`` if it is the only one; among others
-    it counts as unread.
+    lack the column of the text, and for a single file that is damaged; among others it counts as unread.
     """
     settings = _settings(config, paths, column, allow)
     judge, sources = Policy(settings, detector), list(_sources(paths, settings))
-    for source in sources:
-        _require_column(source, settings)
     with waiting(progress, "load engines"):
         judge.load_engines()
     files, hits, by_label = list[dict[str, Any]](), list[dict[str, Any]](), Counter[str]()
@@ -153,7 +150,7 @@ def _settings(
 
 
 def _sources(paths: Sequence[str | Path], settings: Config) -> Iterator[Source]:
-    """The files, each once; one that is named itself, with an ending that tells no format, is text."""
+    """The files, each once, checked; one that is named itself, whose ending tells no format, is text."""
     known: set[str] = set()
     for path in map(str, paths):
         asked = settings.input.format
@@ -162,6 +159,7 @@ def _sources(paths: Sequence[str | Path], settings: Config) -> Iterator[Source]:
         for source in find_by_path((path,), asked):
             if source.url not in known:
                 known.add(source.url)
+                _require_column(source, settings)
                 yield source
 
 

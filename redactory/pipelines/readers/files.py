@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import PurePosixPath
 from typing import Any, BinaryIO
 
-from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.errors import ConfigurationError, InputError, shorten
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.readers.formats import (
     CHUNK,
@@ -316,7 +316,7 @@ def format_named(name: str, key: str = "--format") -> str:
         return name
     found = next((f.name for f in FORMATS.values() if f".{name.lower().lstrip('.')}" in f.endings), None)
     if found is None:
-        raise ConfigurationError(f"{key}: '{name[:40]}' is none of auto, {', '.join(FORMATS)}")
+        raise ConfigurationError(f"{key}: '{shorten(name)}' is none of auto, {', '.join(FORMATS)}")
     return found
 
 

@@ -369,15 +369,18 @@ def _lengths(column: Any) -> Any:
     import pyarrow.compute as pc
 
     types, kind = pa.types, column.type
+    has_lengths = (
+        *(types.is_string, types.is_large_string),
+        *(types.is_binary, types.is_large_binary, types.is_fixed_size_binary),
+    )
     if types.is_string_view(kind) or types.is_binary_view(kind):
         # a view begins with its length; many may look at the same bytes
         views = np.frombuffer(column.buffers()[1], np.int32)[::4]
         lengths = pa.array(views[column.offset : column.offset + len(column)])
+    elif any(holds(kind) for holds in has_lengths):
+        lengths = pc.binary_length(column)
     else:
-        try:
-            lengths = pc.binary_length(column)
-        except pa.ArrowNotImplementedError:
-            return pa.array(np.zeros(len(column), np.int64))
+        return pa.array(np.zeros(len(column), np.int64))
     return pc.fill_null(lengths.cast(pa.int64()), 0)
 
 
