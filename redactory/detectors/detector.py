@@ -148,7 +148,7 @@ def masks_nothing(settings: DetectSettings, load: Callable[[], TextDetector]) ->
         for key in ("strict", "patterns", "lists", "public_labels")
     ):
         return False
-    return not any(found.strict or found.failure for found in load().detect(PROBE))
+    return not any(detection.strict or detection.failure for detection in load().detect(PROBE))
 
 
 def windows(text: str, chars: int, overlap: int) -> Iterator[tuple[int, int]]:

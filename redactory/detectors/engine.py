@@ -211,31 +211,31 @@ def check_labels(settings: DetectSettings) -> None:
             f"detect.strict.engines: no engine's hits are named '{shorten(name)}'; their names are "
             f"{listed(sorted(engines))}{meant}"
         )
-    found = labels_found(settings, _ENGINES.keys() - {"lists"}) if public else frozenset[str]()
-    if unknown := [label for label in public if kind_of(label) not in kinds_of(found)]:
+    known_labels = labels_found(settings, _ENGINES.keys() - {"lists"}) if public else frozenset[str]()
+    if unknown := [label for label in public if kind_of(label) not in kinds_of(known_labels)]:
         raise ConfigurationError(
             "detect.public_labels: no engine of this configuration finds "
-            f"{listed(map(shorten, unknown), 'or')}; they find {listed(sorted(found))}"
-            f"{did_you_mean(unknown[0].upper(), found)}"
+            f"{listed(map(shorten, unknown), 'or')}; they find {listed(sorted(known_labels))}"
+            f"{did_you_mean(unknown[0].upper(), known_labels)}"
         )
-    given = strict.labels.keys() | strict.more_labels.keys()
-    if given == DEFAULT_LABELS.keys():
+    named = strict.labels.keys() | strict.more_labels.keys()
+    if named == DEFAULT_LABELS.keys():
         return
-    found = labels_found(settings)
-    for label in sorted(given):
+    known_labels = labels_found(settings)
+    for label in sorted(named):
         key = f"detect.strict.{'labels' if label in strict.labels else 'more_labels'}"
-        require_label(key, label, found)
-        called = {other for other in found if kind_of(other) == kind_of(label)}
-        if called and not called & given:
+        require_label(key, label, known_labels)
+        called = {other for other in known_labels if kind_of(other) == kind_of(label)}
+        if called and not called & named:
             raise ConfigurationError(
                 f"{key}: in this configuration what {label} means is found as {listed(sorted(called), 'or')} "
                 f"and would not be masked: name {listed(sorted(called))}"
             )
 
 
-def require_label(key: str, label: str, found: Collection[str]) -> None:
+def require_label(key: str, label: str, known_labels: Collection[str]) -> None:
     """``ConfigurationError`` for a ``label`` that is not among those ``found`` nor those usually found."""
-    known = {*found, *KNOWN_LABELS, str(WordList.model_fields["label"].default)}
+    known = {*known_labels, *KNOWN_LABELS, str(WordList.model_fields["label"].default)}
     if label not in known:
         raise ConfigurationError(
             f"{key}: nothing in this configuration finds the label '{shorten(label)}'"

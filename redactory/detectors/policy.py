@@ -197,13 +197,13 @@ def _to_its_end(text: str, span: Span, language: str) -> Span:
         return span
     end = span.end
     for _ in range(_MOST_NAMES):
-        found = _FAMILY_NAME.match(text, end)
-        if not found:
+        family_name = _FAMILY_NAME.match(text, end)
+        if not family_name:
             break
         words = words_if_any((language_of(text) or "") if language == AUTO else language)
-        if not words or not any(outside(found[1], words)):
+        if not words or not any(outside(family_name[1], words)):
             break
-        end = found.end()
+        end = family_name.end()
     return span._replace(end=end)
 
 

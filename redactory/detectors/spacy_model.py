@@ -73,9 +73,9 @@ def with_quick_suffixes(nlp: Language) -> Language:
 
     def found_at_end(word: str) -> Any:
         if len(word) > 2 * _TAIL:
-            found = search(word[-_TAIL:])
-            if found is None or found.start() >= _CONTEXT:
-                return found
+            suffix = search(word[-_TAIL:])
+            if suffix is None or suffix.start() >= _CONTEXT:
+                return suffix
         return search(word)
 
     if search is not None:

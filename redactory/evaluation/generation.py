@@ -73,9 +73,9 @@ def generate(
     while len(texts) < count:
         # within the texts whose draws have one name
         ends = min(len(texts) + at_once, (len(texts) // _BATCH + 1) * _BATCH, count)
-        own = [heads[i % len(heads)] for i in range(len(texts), ends)]
+        batch_heads = [heads[i % len(heads)] for i in range(len(texts), ends)]
         # what a word looks like can depend on what stands before it
-        for head, ids in zip(own, _written(model, own, max_tokens, draw), strict=True):
+        for head, ids in zip(batch_heads, _written(model, batch_heads, max_tokens, draw), strict=True):
             texts.append(tokenizer.decode([*head, *ids])[len(tokenizer.decode(head)) :])
         progress("generation", len(texts), count, "texts")
     return texts

@@ -278,8 +278,8 @@ def demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect:
         },
     }
     verified = redactory.verify(out, progress=progress)
-    said = {name: _numbers_said(out, name, Path(made["canaries_file"])) for name in ("crt", "sgd")}
-    beside = {"baseline": baseline, "said": said, "verify": verified, "configuration": config}
+    numbers = {name: _numbers_said(out, name, Path(made["canaries_file"])) for name in ("crt", "sgd")}
+    beside = {"baseline": baseline, "said": numbers, "verify": verified, "configuration": config}
     return Shown("demonstrated", {**result, **beside})
 
 
@@ -289,8 +289,8 @@ def _numbers_said(run: Path, model: str, canaries: Path) -> dict[str, Any]:
     words = planted["template"].partition("{digits}")[0].rstrip()
     folder = run / "models" / model
     answers = redactory.predict(folder, (words,), write=_ANSWERS, tokens=8, temperature=0.5)["texts"][0]
-    said = {number for number in planted["inserted"] if any(number in answer for answer in answers)}
-    return {"words": words, "answers": len(answers), "first": answers[0].strip(), "planted": sorted(said)}
+    printed = {number for number in planted["inserted"] if any(number in answer for answer in answers)}
+    return {"words": words, "answers": len(answers), "first": answers[0].strip(), "planted": sorted(printed)}
 
 
 @command(

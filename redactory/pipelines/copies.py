@@ -114,9 +114,9 @@ def sources_of(given: str, format_: str) -> tuple[list[Source], bool]:
     return [replace(one, name=name) for one, name in zip(found, below, strict=True)], True
 
 
-def not_copied(given: str) -> dict[str, str]:
+def not_copied(folder: str) -> dict[str, str]:
     """The files in the folder ``given`` that no copy is made of, by name, each with the reason."""
-    return dict.fromkeys(passed_over(given), UNKNOWN_FORMAT)
+    return dict.fromkeys(passed_over(folder), UNKNOWN_FORMAT)
 
 
 # What is written.
@@ -159,17 +159,17 @@ def require_named_as_written(out: str, sources: Sequence[Source], inside: bool) 
     plain = path.with_suffix("") if ending in _PACKED else path
     if ending in ARCHIVES:
         raise ConfigurationError(f"--out: no archive is written: give {path.stem}, or {path.stem}.gz")
-    told = format_of(plain.name)
+    named_format = format_of(plain.name)
     if inside:
-        if told or plain != path:
+        if named_format or plain != path:
             raise ConfigurationError(f"--out: {path.name} names a file; the copy of a folder is a folder")
         return
     # of a PDF file its text is written
     written = "text" if sources[0].format == "pdf" else sources[0].format
-    if told not in (None, written):
+    if named_format not in (None, written):
         mend = plain.with_suffix(FORMATS[written].endings[0]).name + path.name[len(plain.name) :]
         raise ConfigurationError(
-            f"--out: {path.name} names a {told} file, but a copy of {sources[0].name} is written as "
+            f"--out: {path.name} names a {named_format} file, but a copy of {sources[0].name} is written as "
             f"{written}: give {mend}"
         )
 
@@ -189,7 +189,7 @@ class Unfinished:
     salt: bytes = b""
 
     @classmethod
-    def begun(cls, folder: Path, of: str, made: Mapping[str, Any]) -> Unfinished:
+    def resume(cls, folder: Path, of: str, made: Mapping[str, Any]) -> Unfinished:
         """Go on in ``folder`` where it was ``made`` with the same; begin anew where it was not."""
         header, made = folder / _HEADER, {"format": _FORMAT, **made}
         before = read_json(header) if header.exists() else {}
@@ -197,12 +197,12 @@ class Unfinished:
             remove(folder / "found")
             before = made | {"salt": secrets.token_hex(16)}
             write_json(header, before)
-        begun = cls(folder, of, bytes.fromhex(before["salt"]))
+        copy = cls(folder, of, bytes.fromhex(before["salt"]))
         remove_leftovers(folder, deep=True)
-        for left in (begun.staged, folder / _DONE):
+        for left in (copy.staged, folder / _DONE):
             remove(left)
-        begun.quarantine.write_bytes(b"")
-        return begun
+        copy.quarantine.write_bytes(b"")
+        return copy
 
     @property
     def staged(self) -> Path:
@@ -304,7 +304,7 @@ def unfinished(
     """
     if out == PIPE or is_url(out):
         with tempfile.TemporaryDirectory(prefix="redactory-") as folder:
-            yield Unfinished.begun(Path(folder), "", made)
+            yield Unfinished.resume(Path(folder), "", made)
         return
     # what a pipe said is gone, and another may say something else
     known = [secrets.token_hex() if one.url == PIPE else one.size() for one in sources]
@@ -318,7 +318,7 @@ def unfinished(
         left = Unfinished(work, of)
         if left.finished(out) is None:
             _require_free(out)
-            left = Unfinished.begun(work, of, made)
+            left = Unfinished.resume(work, of, made)
         yield left
         for path in (work / "found", left.quarantine, work):
             remove(path)

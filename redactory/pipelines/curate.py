@@ -104,17 +104,17 @@ def choose_text(config: Config, sources: list[Source]) -> tuple[Config, str | No
 
     Returns the configuration with the column that was chosen by the first rows, and its name or None.
     """
-    asked, names = config.input, set[str]()
-    if "text" in asked.model_fields_set:
+    settings, names = config.input, set[str]()
+    if "text" in settings.model_fields_set:
         return config, None
     for source in sources:
         if source.reader.is_text:
             continue
-        with suppress(DamagedFile), source.open(expansion=asked.max_expansion) as file:
-            records = source.reader.records(file, asked.max_row_bytes, Columns(), source.name)
+        with suppress(DamagedFile), source.open(expansion=settings.max_expansion) as file:
+            records = source.reader.records(file, settings.max_row_bytes, Columns(), source.name)
             for _, record, _, _ in islice(records, LOOKED_AT):
                 names.update(record or ())
-        if asked.text in names:
+        if settings.text in names:
             return config, None
     chosen = next((name for name in CHATS if name in names), None)
     if chosen is None:

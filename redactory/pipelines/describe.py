@@ -117,12 +117,12 @@ def _name_columns(columns: Sequence[str], settings: Config, policy: Policy) -> l
     """The columns' names; of one that looks personal only what it looks like, since it may be data."""
 
     def search(names: list[str]) -> list[Hits]:
-        found: list[Hits] = []
+        results: list[Hits] = []
         for examples in policy.split_many(names):
             failed = [example.failure for example in examples if example.failure is not None]
             hits = [hit for example in examples for hit in example.hits if hit.policy == "strict"]
-            found.append(failed[0] if failed else hits)
-        return found
+            results.append(failed[0] if failed else hits)
+        return results
 
     judge = Judge(settings.input.fields, (), search, settings.detect.language)
     looks = judge.personal_keys([dict.fromkeys(columns)])

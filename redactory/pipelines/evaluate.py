@@ -262,7 +262,7 @@ def evaluate_model(
 
     def measured(trained: Any, both: Mapping[str, Any], *codec: Any) -> Result:
         known = TRAINERS[own.trained["settings"]["trainer"]]
-        results = {name: perplexity(trained, given, progress, *codec) for name, given in both.items()}
+        results = {name: perplexity(trained, texts, progress, *codec) for name, texts in both.items()}
         return {**results, "learnt_masked": "vault" not in (known.noised, *known.plain)}
 
     def of_classes() -> Result:

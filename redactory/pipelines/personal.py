@@ -75,14 +75,14 @@ def personal(values: Mapping[str, Set[Any]], hits: Search, language: str) -> Ite
             yield path, _share(found_in, len(kept))
 
 
-def _share(found: Sequence[Hits], values: int) -> str:
+def _share(results: Sequence[Hits], values: int) -> str:
     """How many of so many values look like what."""
-    return f"{len(found)} of {values:,} values look like {_kinds(found)}"
+    return f"{len(results)} of {values:,} values look like {_kinds(results)}"
 
 
-def _kinds(found: Sequence[Hits]) -> str:
+def _kinds(results: Sequence[Hits]) -> str:
     """The kinds of hits, the most frequent first; a text that was not looked at has its reason code."""
-    kinds = [{one} if isinstance(one, str) else {kind_of(hit.label) for hit in one} for one in found]
+    kinds = [{one} if isinstance(one, str) else {kind_of(hit.label) for hit in one} for one in results]
     counts = Counter(kind for own in kinds for kind in sorted(own))
     return listed([kind for kind, _ in counts.most_common(2)])
 
@@ -100,21 +100,21 @@ def _is_code(value: str) -> bool:
     return f"{first.lower()} " in _LANGUAGES or first.upper() in SUPPORTED_REGIONS
 
 
-def _personal_kinds(key: str, found: Hits) -> str:
+def _personal_kinds(key: str, hits: Hits) -> str:
     """The kinds of what a key tells about somebody; empty for the name of a field.
 
     Headers hold single names, places and dates ("Q3. Where do you live?"): only two names, a long number or
     an address make one personal.
     """
-    if isinstance(found, str):
-        return found
-    places = {(hit.start, hit.end) for hit in found if kind_of(hit.label) == "PERSON"}
+    if isinstance(hits, str):
+        return hits
+    places = {(hit.start, hit.end) for hit in hits if kind_of(hit.label) == "PERSON"}
     names = [part for start, end in places for part in re.findall(r"[^\W\d_]{2,}", key[start:end])]
     is_named = len(names) > 1 and all(name[0].isupper() for name in names)
-    dates = {(hit.start, hit.end) for hit in found if kind_of(hit.label) == "DATE"}
+    dates = {(hit.start, hit.end) for hit in hits if kind_of(hit.label) == "DATE"}
     telling = [
         hit
-        for hit in found
+        for hit in hits
         if (is_named and kind_of(hit.label) == "PERSON")
         or "@" in key[hit.start : hit.end]
         or (sum(map(str.isdigit, key[hit.start : hit.end])) >= 7 and (hit.start, hit.end) not in dates)
@@ -229,8 +229,8 @@ class Judge:
         new = [key for key in places if key not in self._keys]
         if len(self._keys) > _HARMLESS:
             self._keys = {key: kinds for key, kinds in self._keys.items() if key in places}
-        found = self.hits(new) if new else ()
-        self._keys.update({key: _personal_kinds(key, one) for key, one in zip(new, found, strict=True)})
+        results = self.hits(new) if new else ()
+        self._keys.update({key: _personal_kinds(key, one) for key, one in zip(new, results, strict=True)})
         return {
             name: f"{'its name looks' if name == key else 'a key in it looks'} like {kinds}"
             for key, names in places.items()

@@ -74,8 +74,8 @@ def scan(
             progress("scan", done, None, "texts")
         if counts.damage and len(sources) == 1:
             raise counts.damage[0]
-        own = {"texts": done - before, "found": found.total(), "rejected": dict(rejected)}
-        files.append({"file": name, "format": form, **own, "quarantined": dict(quarantined)})
+        texts_counts = {"texts": done - before, "found": found.total(), "rejected": dict(rejected)}
+        files.append({"file": name, "format": form, **texts_counts, "quarantined": dict(quarantined)})
         by_label += found
         unread += quarantined.total() + sum(n for why, n in rejected.items() if not is_empty(why, form))
     progress("scan", done, done, "texts")

@@ -158,9 +158,9 @@ def _put_back(sources: list[Source], inside: bool, out: str, known: Vault, vault
         if (done := work.finished(out)) is not None:
             return done
         for source in sources:
-            own = work.staged / source.name if inside else work.staged
-            make_folder(own.parent)
-            one = _unmask(source, own, source.name if inside else Path(out).name, known, vault)
+            place = work.staged / source.name if inside else work.staged
+            make_folder(place.parent)
+            one = _unmask(source, place, source.name if inside else Path(out).name, known, vault)
             rows, counts = rows + one["rows"], counts + Counter(one["unmasked"])
         unknown = counts.pop("unknown", 0)
         summary = {

@@ -272,8 +272,8 @@ class DateMover:
     def _read_month(self, word: str) -> tuple[str, int, bool] | None:
         """The language, the number (from 0) and whether the name of a month is short."""
         word = _fold(word)
-        found = ((language, _NAMES[language][0].read.get(word)) for language in self._languages)
-        return next(((language, *read) for language, read in found if read), None)
+        months = ((language, _NAMES[language][0].read.get(word)) for language in self._languages)
+        return next(((language, *read) for language, read in months if read), None)
 
     def _other_time(self, match: re.Match[str]) -> str:
         """Another time of day in the form of this one, the same for the same time, at no offset from UTC."""
@@ -328,14 +328,14 @@ class DateMover:
         A date with a part above 12 tells, and one that the document also writes in another form.  Where none
         does, English is read with the month first.
         """
-        told = 0
+        votes = 0
         for text in self._texts:
             for one, _, two, year in _IN_ORDER.findall(text):
                 one, two = int(one), int(two)
-                told += (one > 12 >= two) - (two > 12 >= one)
+                votes += (one > 12 >= two) - (two > 12 >= one)
                 known = {(day.month, day.day) for day in self._known if day.year == _century(year)}
-                told += ((two, one) in known) - ((one, two) in known)
-        return told > 0 if told else self._languages[0] != "en"
+                votes += ((two, one) in known) - ((one, two) in known)
+        return votes > 0 if votes else self._languages[0] != "en"
 
 
 def _century(year: str) -> int:

@@ -252,11 +252,11 @@ class LanguageModel:
         for rows in physical_batches(np.arange(len(points)), points.lengths, tokens):
             batch = points.batch(rows).to(self.network.device)
             states, targets = self.network.hidden(batch)[batch.real], batch.targets[batch.real][:, None]
-            found = np.empty(len(states))
+            scores = np.empty(len(states))
             for start in range(0, len(states), places):
                 few = slice(start, start + places)
-                found[few] = self._log_probs(states[few]).gather(1, targets[few])[:, 0].cpu().numpy()
-            for row, own in zip(rows, np.split(found, np.cumsum(points.lengths[rows])[:-1]), strict=True):
+                scores[few] = self._log_probs(states[few]).gather(1, targets[few])[:, 0].cpu().numpy()
+            for row, own in zip(rows, np.split(scores, np.cumsum(points.lengths[rows])[:-1]), strict=True):
                 scored[int(row)] = own[known[int(row)] :]
         by_text: list[list[NDArray[np.float64]]] = [[] for _ in texts]
         for owner, own in zip(owners, scored, strict=True):

@@ -809,14 +809,14 @@ def test_the_digest_of_a_text_is_known_to_its_own_copy_alone(tmp_path: Path) -> 
     """Whoever guesses a text could tell by a digest without a secret that it is there."""
 
     def digests(name: str) -> list[str]:
-        begun = Unfinished.begun(tmp_path / name, "", {"of": "the same"})
+        begun = Unfinished.resume(tmp_path / name, "", {"of": "the same"})
         return [begun.chunk(*place, ["a text"]).digest for place in ((0, 0), (0, 1), (1, 0))]
 
     found = {name: digests(name) for name in ("a", "b", "c", "d")}
     assert len(set.union(*map(set, found.values()))) == len(found)
     # neither the cut between two texts nor their number is lost
     cuts = (["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["", "abc"], ["a", "b", "c"], [])
-    begun = Unfinished.begun(tmp_path / "cuts", "", {})
+    begun = Unfinished.resume(tmp_path / "cuts", "", {})
     assert len({begun.chunk(0, 0, texts).digest for texts in cuts}) == len(cuts)
     # the same copy goes on
     assert all(digests(name) == before for name, before in found.items())

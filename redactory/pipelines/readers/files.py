@@ -314,10 +314,12 @@ def format_named(name: str, key: str = "--format") -> str:
     """The format of a name, or of an ending used as a name (txt, json, eml)."""
     if name in FORMATS or name == "auto":
         return name
-    found = next((f.name for f in FORMATS.values() if f".{name.lower().lstrip('.')}" in f.endings), None)
-    if found is None:
+    format_name = next(
+        (f.name for f in FORMATS.values() if f".{name.lower().lstrip('.')}" in f.endings), None
+    )
+    if format_name is None:
         raise ConfigurationError(f"{key}: '{shorten(name)}' is none of auto, {', '.join(FORMATS)}")
-    return found
+    return format_name
 
 
 def endings() -> str:

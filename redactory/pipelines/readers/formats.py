@@ -213,11 +213,11 @@ def json_lines(file: BinaryIO, limit: int) -> Iterator[tuple[int, bytes]]:
 
 def _read_first_lines(file: BinaryIO, limit: int) -> list[bytes]:
     """Read as many lines as tell whether the file is one object over several lines, then joined to one."""
-    lines, size, begun = list[bytes](), 0, False
+    lines, size, has_row = list[bytes](), 0, False
     while size <= limit and len(lines) < _OBJECT_LINES and (line := file.readline(limit + 1)):
         lines.append(line)
         size += len(line)
-        if not begun and (begun := bool(line.strip())):
+        if not has_row and (has_row := bool(line.strip())):
             # most files: the first row is a line by itself
             start = line.removeprefix(BYTE_ORDER_MARK).lstrip()[:1]
             if start != b"{" or _is_object(line):

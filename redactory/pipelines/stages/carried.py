@@ -101,9 +101,9 @@ def refuse_personal(config: Config, rows: Iterable[Sequence[Any]], detector: Tex
     def hits(texts: list[str]) -> list[Hits]:
         return [one.failure or one.strict for one in detector.detect(texts)]
 
-    if found := dict(personal(values, hits, config.detect.language)):
-        told = listed([f"{name} ({why})" for name, why in found.items()])
+    if looks := dict(personal(values, hits, config.detect.language)):
+        reasons = listed([f"{name} ({why})" for name, why in looks.items()])
         raise ConfigurationError(
-            f"input.keep: what looks personal would stand in the shards as it is: {told}. Take it out, or "
-            f"accept it (input.accept_personal: [{', '.join(found)}])"
+            f"input.keep: what looks personal would stand in the shards as it is: {reasons}. Take it out, or "
+            f"accept it (input.accept_personal: [{', '.join(looks)}])"
         )

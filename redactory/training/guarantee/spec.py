@@ -408,8 +408,8 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     _require(planned == len(steps), "has a matrix of another number of steps")
     event: dict[str, Any] = mechanism.event() if mechanism else {}
     for number, record in enumerate(steps):
-        found = (record.type, record.body.get("event"), record.body.get("step"))
-        _require(found == (NOISY_STEP, event, number), f"has no such event at step {number}")
+        step = (record.type, record.body.get("event"), record.body.get("step"))
+        _require(step == (NOISY_STEP, event, number), f"has no such event at step {number}")
     _require(end["weights"] == file_sha256(folder.weights), "belongs to other weights")
     vocabulary = head.get("vocabulary")
     if vocabulary is not None:

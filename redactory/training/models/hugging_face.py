@@ -126,8 +126,8 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
 
     def _states(self, ids: Tensor) -> Tensor:
         reads = self._plain.base_model if self._ends_in_its_head else self.model
-        found = reads(input_ids=ids, use_cache=False)
-        states: Tensor = found.last_hidden_state if self._ends_in_its_head else found.logits
+        output = reads(input_ids=ids, use_cache=False)
+        states: Tensor = output.last_hidden_state if self._ends_in_its_head else output.logits
         return states
 
     def initial_state(self, batch: int) -> State:
@@ -423,18 +423,18 @@ def _read_config(folder: Path) -> dict[str, Any]:
     """The folder's ``config.json``; ``ConfigurationError`` where it says that the weights are quantized."""
     key = "quantization_config"
     try:
-        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        found = None
-    if not isinstance(found, dict):
+        config = None
+    if not isinstance(config, dict):
         raise ConfigurationError(f"model.folder: {folder.name}/config.json cannot be read")
-    inner = found.get("text_config")
-    if any(part.get(key) is not None for part in (found, inner) if isinstance(part, dict)):
+    inner = config.get("text_config")
+    if any(part.get(key) is not None for part in (config, inner) if isinstance(part, dict)):
         raise ConfigurationError(
             f"model.folder: {folder.name}/config.json has the key {key}: its weights are quantized, and only "
             "whole ones are read; give the folder of the model before, or one saved dequantized"
         )
-    return found
+    return config
 
 
 def require_task(folder: Path, task: str) -> None:
