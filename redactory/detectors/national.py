@@ -76,7 +76,7 @@ def _codice_fiscale(number: str) -> bool:
     return (sum(_ODD[one] for one in values[:-1:2]) + sum(values[1::2]) - values[-1]) % 26 == values[-1]
 
 
-def _luhn(number: str) -> bool:
+def luhn(number: str) -> bool:
     """ISO 7812, for a letter its number in base 36."""
     values = (int(sign, 36) * (1 + place % 2) for place, sign in enumerate(reversed(number)))
     return sum(one - 9 if one > 9 and place % 2 else one for place, one in enumerate(values)) % 10 == 0
@@ -117,7 +117,7 @@ _OFFICES: dict[str, Callable[[str], bool]] = {
     "nir": _nir,
     "numero_fiscal": _numero_fiscal,
     "codice_fiscale": _codice_fiscale,
-    "luhn": _luhn,
+    "luhn": luhn,
     "nif_of_portugal": _nif_of_portugal,
     "niss": _niss,
     "cpf": _cpf,

@@ -10,7 +10,7 @@ import random
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import date, timedelta
 from functools import cached_property
@@ -197,15 +197,10 @@ class DateMover:
 
     def _move(self, match: re.Match[str]) -> str | None:
         """The date of ``match``, moved; None where it is none."""
-        parts = {name: text for name, text in match.groupdict().items() if text}
-        spans = {name: match.span(name) for name in parts}
-        if "a" in parts:
-            order = self._order(parts)
-            parts |= {to: parts.get(at, "") for at, to in zip("aby", order, strict=True)}
-            spans |= {to: spans[at] for at, to in zip("aby", order, strict=True) if at in spans}
-            parts = {name: text for name, text in parts.items() if text}
-        if "yy" in parts:
-            parts["y"], spans["y"] = parts["yy"], spans["yy"]
+        parts = {at: text for at, text in match.groupdict().items() if text}
+        named = dict(zip("aby", self._order(parts), strict=True)) if "a" in parts else {"yy": "y"}
+        spans = {named.get(at, at): match.span(at) for at in parts}
+        parts = {named.get(at, at): text for at, text in parts.items()}
         name = self._read_month(parts["n"]) if "n" in parts else None
         if "n" in parts and name is None:
             return None
@@ -213,11 +208,9 @@ class DateMover:
         then = self._day(parts, month)
         if then is None:
             return None
-        news = [(spans[at], new) for at, new in self._written(parts, then, name).items() if at in spans]
-        text, start = match[0], match.start()
-        for (first, last), new in sorted(news, reverse=True):
-            text = text[: first - start] + new + text[last - start :]
-        return text
+        return _with(
+            match, {spans[at]: new for at, new in self._written(parts, then, name).items() if at in spans}
+        )
 
     def _day(self, parts: dict[str, str], month: int) -> date | None:
         """The day that is meant, moved; of what lies in one month or year, its middle."""
@@ -289,11 +282,7 @@ class DateMover:
             "p": _cased("p" if hour >= 12 else "a", match["p"] or "a"),
             "z": re.sub(r"\d", "0", match["z"] or ""),
         }
-        text, start = match[0], match.start()
-        for (first, last), new in sorted(((match.span(at), new) for at, new in news.items()), reverse=True):
-            if first >= 0:
-                text = text[: first - start] + new + text[last - start :]
-        return text
+        return _with(match, {match.span(at): new for at, new in news.items() if match[at] is not None})
 
     # What the document says elsewhere.
 
@@ -307,19 +296,17 @@ class DateMover:
     @cached_property
     def _known(self) -> list[date]:
         """The days of the document that are written so that they can be read in one way alone."""
-        return list(self._days_of(self._texts))
-
-    def _days_of(self, texts: Sequence[str]) -> Iterator[date]:
-        for match in (match for text in texts for form in _PLAIN for match in form.finditer(text)):
+        days = []
+        for match in (match for text in self._texts for form in _PLAIN for match in form.finditer(text)):
             if match.start() and match.string[match.start() - 1].isalnum():
                 continue
             written = match.groupdict()
             name = self._read_month(written["n"]) if "n" in written else None
             if name or "n" not in written:
                 with suppress(ValueError):
-                    yield date(
-                        _century(match["y"]), name[1] + 1 if name else int(match["m"]), int(match["d"])
-                    )
+                    month = name[1] + 1 if name else int(match["m"])
+                    days.append(date(_century(match["y"]), month, int(match["d"])))
+        return days
 
     @cached_property
     def _is_day_first(self) -> bool:
@@ -336,6 +323,14 @@ class DateMover:
                 known = {(day.month, day.day) for day in self._known if day.year == _century(year)}
                 votes += ((two, one) in known) - ((one, two) in known)
         return votes > 0 if votes else self._languages[0] != "en"
+
+
+def _with(match: re.Match[str], news: Mapping[tuple[int, int], str]) -> str:
+    """What ``match`` found, with other text at the places of ``news``."""
+    text, start = match[0], match.start()
+    for (first, last), new in sorted(news.items(), reverse=True):
+        text = text[: first - start] + new + text[last - start :]
+    return text
 
 
 def _century(year: str) -> int:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import random
 import re
+from operator import mul
+
+from redactory.detectors.national import luhn
 
 
 def cased(new: str, old: str) -> str:
@@ -69,56 +72,37 @@ _FIRST = {13: ("4",), 14: ("36",), 15: ("34", "37"), 16: ("4", "51", "52", "53",
 def checked_kind(value: str) -> str | None:
     """The kind that its check digits prove ``value`` to be: a card (Luhn) or an IBAN (mod 97)."""
     value = value.strip()
+    plain = re.sub("[ -]", "", value).upper()
     if _CARD.fullmatch(value):
-        digits = [int(sign) for sign in reversed(value) if sign.isdigit()]
-        doubled = sum(sum(divmod(2 * d, 10)) if n % 2 else d for n, d in enumerate(digits))
-        return None if doubled % 10 else "CREDIT_CARD"
-    plain = _compact(value)
-    if not _IBAN.fullmatch(plain) or _LENGTHS.get(plain[:2]) != len(plain):
-        return None
-    return "IBAN_CODE" if int("".join(str(int(c, 36)) for c in plain[4:] + plain[:4])) % 97 == 1 else None
+        return "CREDIT_CARD" if luhn(plain) else None
+    is_iban = _IBAN.fullmatch(plain) and _LENGTHS.get(plain[:2]) == len(plain) and _rest(plain) == 1
+    return "IBAN_CODE" if is_iban else None
 
 
 def with_check_digits(kind: str, value: str, draw: random.Random) -> str:
     """``value`` with its check digits made right, for kinds that have some."""
-    places = [place for place, letter in enumerate(value) if letter.isdigit()]
-    letters = list(value)
-    digits = [int(value[place]) for place in places]
+    plain = "".join(filter(str.isalnum, value)).upper()
+    if kind == "IBAN_CODE" and plain.isascii():
+        check = iter(f"{98 - _rest(f'{plain[:2]}00{plain[4:]}'):02d}")
+        places = [place for place, letter in enumerate(value) if letter.isalnum()][2:4]
+        return "".join(next(check) if place in places else letter for place, letter in enumerate(value))
+    digits = "".join(filter(str.isdigit, value))
     if kind == "CREDIT_CARD" and len(digits) > 1:
-        first = [int(digit) for digit in draw.choice(_FIRST.get(len(digits), ("6",)))]
-        digits[: len(first)] = first
-        doubled = sum(
-            sum(divmod(2 * d, 10)) if n % 2 == 0 else d for n, d in enumerate(reversed(digits[:-1]))
-        )
-        digits[-1] = -doubled % 10
+        first = draw.choice(_FIRST.get(len(digits), ("6",)))
+        body = f"{first}{digits[len(first) : -1]}"
+        digits = next(whole for check in range(10) if luhn(whole := f"{body}{check}"))
     elif kind == "UK_NHS" and len(digits) == 10:
-        rest = -sum(d * (10 - n) for n, d in enumerate(digits[:9])) % 11
-        while rest == 10:
-            digits[8] = (digits[8] + 1) % 10
-            rest = -sum(d * (10 - n) for n, d in enumerate(digits[:9])) % 11
-        digits[9] = rest
+        # weighted from 10 to 1 they are a multiple of 11; for some nine digits no tenth makes them one
+        ninths = [digits[8], str((int(digits[8]) + 1) % 10)]
+        wholes = (f"{digits[:8]}{ninth}{tenth}" for ninth in ninths for tenth in range(10))
+        digits = next(whole for whole in wholes if sum(map(mul, map(int, whole), range(10, 0, -1))) % 11 == 0)
     elif kind == "US_SSN" and len(digits) == 9:
         # an area that is none, so that it is nobody's
-        digits[0] = 9
-    for place, digit in zip(places, digits, strict=True):
-        letters[place] = str(digit)
-    new = "".join(letters)
-    # a list or a column may call anything an account, also what has letters that no IBAN has
-    return _iban(new) if kind == "IBAN_CODE" and _IBAN.fullmatch(_compact(new)) else new
+        digits = f"9{digits[1:]}"
+    rest = iter(digits)
+    return "".join(next(rest) if letter.isdigit() else letter for letter in value)
 
 
-def _compact(value: str) -> str:
-    """An IBAN without its spaces and hyphens, in capitals."""
-    return re.sub("[ -]", "", value).upper()
-
-
-def _iban(value: str) -> str:
-    plain = _compact(value)
-    turned = "".join(str(int(letter, 36)) for letter in plain[4:] + plain[:2] + "00")
-    check = iter(f"{98 - int(turned) % 97:02d}")
-    seen = 0
-    result = []
-    for letter in value:
-        seen += letter.isalnum()
-        result.append(next(check) if letter.isalnum() and seen in (3, 4) else letter)
-    return "".join(result)
+def _rest(iban: str) -> int:
+    """The rest by 97 of an IBAN with its first four signs last and letters as numbers (ISO 7064)."""
+    return int("".join(str(int(sign, 36)) for sign in iban[4:] + iban[:4])) % 97

@@ -18,18 +18,21 @@ MASK = "<MASK>"
 """
 
 
-def merge_intervals(text: str, intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def merge_intervals(
+    text: str, intervals: Iterable[tuple[int, int]], near: bool = True
+) -> list[tuple[int, int]]:
     """The union of ``intervals`` (code points, end exclusive), sorted and disjoint.
 
-    Intervals that overlap, touch, or have only white space between them become one.  n log n in
-    their number.  ``ValueError`` for an interval that is empty or outside the text.
+    Intervals that overlap become one, and those that are ``near``: that touch, or have only white space
+    between them.  n log n in their number.  ``ValueError`` for one that is empty or outside the text.
     """
     merged: list[tuple[int, int]] = []
     for start, end in sorted(intervals):
         if not 0 <= start < end <= len(text):
             raise ValueError(f"interval [{start}, {end}) does not lie in a text of {len(text)} code points")
-        if merged and (start <= merged[-1][1] or text[merged[-1][1] : start].isspace()):
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        reached = merged[-1][1] if merged else 0
+        if merged and (start < reached or (near and not text[reached:start].strip())):
+            merged[-1] = (merged[-1][0], max(reached, end))
         else:
             merged.append((start, end))
     return merged

@@ -46,6 +46,8 @@ class Edit(NamedTuple):
 
 Put = Callable[[str, str], str]
 """What stands in place of a value, by its kind and its text."""
+Values = Iterable[tuple[str, str]]
+"""Values by their kind and their text."""
 
 
 def edits(text: str, found: Sequence[Found], put: Put | None = None) -> list[Edit]:
@@ -54,9 +56,8 @@ def edits(text: str, found: Sequence[Found], put: Put | None = None) -> list[Edi
     Stretches that overlap are one, with the label of the longest, then of the highest score.  Without ``put``
     each becomes :data:`MASK`, where also those are one that touch or have only white space between them.
     """
-    intervals = [(one.start, one.end) for one in found]
     result = []
-    for start, end in merge_intervals(text, intervals) if put is None else _overlapping(intervals):
+    for start, end in merge_intervals(text, ((one.start, one.end) for one in found), near=put is None):
         inside = [one for one in found if start <= one.start and one.end <= end]
         longest = max(inside, key=lambda one: (one.end - one.start, one.score, one.label))
         kind = kind_of(longest.label)
@@ -73,27 +74,13 @@ def edited(text: str, changes: Sequence[Edit]) -> str:
     return "".join(pieces) + text[position:]
 
 
-def _overlapping(intervals: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    merged: list[tuple[int, int]] = []
-    for start, end in sorted(intervals):
-        if merged and start < merged[-1][1]:
-            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-        else:
-            merged.append((start, end))
-    return merged
-
-
 def values_of(texts: Sequence[str], found: Sequence[Sequence[Found]]) -> list[tuple[str, str]]:
     """The kind and the text of everything in ``texts`` that :func:`edits` replaces."""
-    values: list[tuple[str, str]] = []
-
-    def note(kind: str, value: str) -> str:
-        values.append((kind, value))
-        return value
-
-    for text, spans in zip(texts, found, strict=True):
-        edits(text, spans, note)
-    return values
+    return [
+        (edit.kind, edit.new)
+        for text, spans in zip(texts, found, strict=True)
+        for edit in edits(text, spans, lambda _, value: value)
+    ]
 
 
 class Replacement:
@@ -113,9 +100,7 @@ class Replacement:
         self._key = key
         self._language = language
 
-    def of_document(
-        self, document: str, texts: Sequence[str] = (), values: Iterable[tuple[str, str]] = ()
-    ) -> Put | None:
+    def of_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Put | None:
         """What replaces a value of a kind in one document, by its name, its texts and the values in them.
 
         None is the mask.
@@ -136,9 +121,7 @@ class Mask(Replacement):
 
     name = "mask"
 
-    def of_document(
-        self, document: str, texts: Sequence[str] = (), values: Iterable[tuple[str, str]] = ()
-    ) -> None:
+    def of_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> None:
         """The mask."""
 
 
@@ -148,9 +131,7 @@ class Label(Replacement):
     name = "label"
     gives_away = "The kind of what stood there."
 
-    def of_document(
-        self, document: str, texts: Sequence[str] = (), values: Iterable[tuple[str, str]] = ()
-    ) -> Put:
+    def of_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Put:
         """The kind by itself."""
         return lambda kind, _: f"<{kind}>"
 
@@ -161,9 +142,7 @@ class Number(Replacement):
     name = "number"
     gives_away = "The kind, and which values of one document are equal or parts of one name."
 
-    def of_document(
-        self, document: str, texts: Sequence[str] = (), values: Iterable[tuple[str, str]] = ()
-    ) -> Put:
+    def of_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Put:
         """Numbers in the order in which values are met."""
         spellings = Spellings(values, self._language)
         numbers: dict[str, int] = {}
@@ -188,9 +167,7 @@ class Pseudonym(Replacement):
     )
     needs_key = True
 
-    def of_document(
-        self, document: str, texts: Sequence[str] = (), values: Iterable[tuple[str, str]] = ()
-    ) -> Put:
+    def of_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Put:
         """80 bits of a keyed digest of the document's first spelling."""
         spellings = Spellings(values, self._language)
 
@@ -219,9 +196,7 @@ class Surrogate(Replacement):
     )
     needs_key = True
 
-    def of_document(
-        self, document: str, texts: Sequence[str] = (), values: Iterable[tuple[str, str]] = ()
-    ) -> Put:
+    def of_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Put:
         """Names by token, so that a surname by itself fits the full name."""
         spellings = Spellings(values, self._language)
         days = draw_days(random.Random(self._seed("days", document)))
@@ -279,12 +254,10 @@ class Surrogate(Replacement):
         draw = random.Random(self._seed("name", same(part)))
         if len(part) == 1:
             return scrambled(part, draw)
-        locale = locale_of(part, self._language)
-        names = _names(locale)
+        names = _names(locale_of(part, self._language))
         last, comma, _ = whole.partition(",")
         is_last = word.end() <= len(last) if comma else word.end() == len(whole) and word.start() > 0
-        is_alone = word[0] == whole.strip()
-        is_last = is_last or (is_alone and same(part) in surnames)
+        is_last = is_last or (part == whole.strip() and same(part) in surnames)
         given = [kind for kind in ("female", "male") if same(part) in names[kind]]
         kinds = ["last"] if is_last or not given else given
         pool = names["as written"][draw.choice(kinds)]

@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from itertools import groupby
 from typing import Any
 
-from redactory.redaction.letters import checked_kind, scrambled
+from redactory.redaction.letters import cased, checked_kind, scrambled
 
 _MAC = re.compile(r"[0-9A-F]{2}([:-])(?:[0-9A-F]{2}\1){4}[0-9A-F]{2}|[0-9A-F]{4}(?:\.[0-9A-F]{4}){2}", re.I)
 _IP = re.compile(r"(\[?)(\d+(?:\.\d+){3}|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)(?:%\w+)?(\]?)(/\d{1,3})?(:\d{1,5})?")
@@ -103,12 +103,8 @@ def _axis(value: str, most: int, draw: random.Random) -> str:
         return str(draw.randrange(next(limits, 60))).zfill(len(match[0]) if match[0].startswith("0") else 1)
 
     new = re.sub(r"\.\d+|\d+", number, value)
-    return re.sub("[NSEWOnsewo]", lambda letter: _cased_sign(letter[0], draw), new)
-
-
-def _cased_sign(letter: str, draw: random.Random) -> str:
-    new = draw.choice("NS" if letter in "NSns" else "EW")
-    return new if letter.isupper() else new.lower()
+    signs = {**dict.fromkeys("NSns", "NS"), **dict.fromkeys("EWOewo", "EW")}
+    return re.sub("[NSEWOnsewo]", lambda sign: cased(draw.choice(signs[sign[0]]), sign[0]), new)
 
 
 def _email(value: str, draw: random.Random) -> str:
