@@ -20,16 +20,17 @@ MENDS = {
     "encrypted_document": "The document is encrypted; save it without a password.",
     "kept_not_plain": "A column of input.keep holds no string, number, true or false; name one below it.",
     "kept_too_long": "A column of input.keep holds more than 1,024 characters; texts belong into input.text.",
-    "link_outside": "A link leads out of the input's folder; name the file itself, or take the link out.",
+    "link_outside": "A link leads out of the input's folder; name the file itself, or remove the link.",
     "linked_folder": "A link to a folder is not followed; name that folder in input.path too.",
     "missing_id": "Nothing stands in the column of the id (input.id).",
     "missing_text": "Nothing stands in the column of the text; name the right one (input.text).",
     "new_field": "A field that none of the first 1,000 rows had, so nobody judged it; give --keep-columns.",
-    "expanding_file": "A file holds far more data for its size, or blank lines, than files do; if you trust "
-    "it, raise input.max_expansion, or take the blank lines out.",
-    "not_a_file": "An entry of the folder is a pipe, a device or a broken link; take it out.",
+    "expanding_file": "The file expands to far more data than its size suggests, or has too many blank "
+    "lines; if you trust it, raise input.max_expansion or remove the blank lines.",
+    "not_a_file": "An entry of the folder is a pipe, a device or a broken link; remove it.",
     "not_an_object": 'This is JSON, but no object; write one a line, like {"text": "…"}.',
-    "personal_key": "A key behind the first 1,000 rows looks personal; rename it, or give --keep-columns.",
+    "personal_key": "A key that first appears after row 1,000 looks personal; rename it, or give "
+    "--keep-columns.",
     "repeated_key": "A JSON object has a key twice, and readers differ in which they take; keep one.",
     "row_too_long": "The row is longer than input.max_row_bytes; split it, or raise the limit.",
     "separator_in_text": "A field holds U+001E or U+001F, which stand between texts; take it out.",
@@ -37,11 +38,12 @@ MENDS = {
     "text_is_list": "The column of the text holds lists; cast each to one string, or name what is in "
     "them, as in notes[*] (input.text, --text).",
     "text_not_string": "What stands in a field of the text is no text; name others (input.text, --text).",
-    "too_many_elements": "The document has far more elements than documents do; split it.",
+    "too_many_elements": "The document has too many elements (tags, parts, header fields, drawing "
+    "operators); split it.",
     "too_long": "The text is longer than input.max_chars; split it, or raise the limit.",
     "unreadable_file": "The file is cut off, damaged or not what its ending says; copy it again, or fix it.",
-    "undecodable": "The text is not in the character set that it names, or else in UTF-8: convert the file "
-    "(iconv -t UTF-8).",
+    "undecodable": "The text does not match its declared character set (UTF-8 if none is declared); convert "
+    "the file (iconv -t UTF-8).",
 }
 """Why a row is rejected, in words, by its reason code; the codes that are not here speak for themselves."""
 

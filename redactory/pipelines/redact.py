@@ -257,7 +257,7 @@ class _Copy:
             # a schema was written on purpose; a first line, or keys, may be rows of data
             if len(named) < len(told) and source.format not in ("parquet", "arrow"):
                 raise ConfigurationError(
-                    f"{source.name}: {what}; its {some(len(told), 'field')} are not named here: they may be "
+                    f"{source.name}: {what}; its fields ({len(told):,}) are not named here: they may be "
                     "data; is the first line a header?"
                 )
             others = [f"{some(len(told) - len(named), 'other')} that may be data"] * (len(named) < len(told))

@@ -403,9 +403,9 @@ def find_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path") 
 LINK_OUTSIDE, LINKED_FOLDER, NOT_A_FILE = "link_outside", "linked_folder", "not_a_file"
 _REFUSED = {
     LINK_OUTSIDE: "is a link that leads out of the input's folder: name the file itself in input.path, or "
-    "take the link out",
+    "remove the link",
     LINKED_FOLDER: "is a link to a folder, which is not followed: name that folder in input.path too, or "
-    "take the link out",
+    "remove the link",
     NOT_A_FILE: "is no file (a pipe, a device, a broken link): take it out",
 }
 
