@@ -111,9 +111,9 @@ def choose_text(config: Config, sources: list[Source]) -> tuple[Config, str | No
         if source.reader.is_text:
             continue
         with suppress(DamagedFile), source.open(expansion=settings.max_expansion) as file:
-            records = source.reader.records(file, settings.max_row_bytes, Columns(), source.name)
-            for _, record, _, _ in islice(records, LOOKED_AT):
-                names.update(record or ())
+            reader = source.reader(file, source.name, settings.max_row_bytes, columns=Columns())
+            for row in islice(reader.records(), LOOKED_AT):
+                names.update(row.cells)
         if settings.text in names:
             return config, None
     chosen = next((name for name in CHATS if name in names), None)

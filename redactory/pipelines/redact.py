@@ -48,9 +48,7 @@ from redactory.pipelines.personal import REST, Judge, is_nameable, label_of, sho
 from redactory.pipelines.policy import Policy
 from redactory.pipelines.readers import Source
 from redactory.pipelines.readers.documents import RowCounts
-from redactory.pipelines.readers.formats import DamagedFile
-from redactory.pipelines.readers.shape import Render, Row, Shape
-from redactory.pipelines.readers.shape_documents import shape_of
+from redactory.pipelines.readers.formats import DamagedFile, Format, Render, Row, reader_of
 from redactory.pipelines.sealed import wordless
 from redactory.pipelines.store import is_url
 from redactory.pipelines.unmask import Vault
@@ -315,10 +313,9 @@ class _Copy:
     def _first_rows(self, source: Source) -> tuple[list[Mapping[str, Any]], Sequence[str]]:
         """The rows that columns are judged by, and the names in the file's header or schema."""
         with source.open(expansion=self.settings.input.max_expansion) as file:
-            kind, limit = shape_of(source.format, file), self.settings.input.max_row_bytes
-            shape = kind(file, source.name, source.format, limit)
-            cells = (row.cells for row in shape.rows() if isinstance(row, Row) and row.cells)
-            return list(islice(cells, _LOOKED_AT)), shape.header
+            reader = reader_of(source.format, file)(file, source.name, self.settings.input.max_row_bytes)
+            cells = (row.cells for row in reader.records() if row.cells)
+            return list(islice(cells, _LOOKED_AT)), reader.header
 
     def _unjudged(self, source: Source, row: Row) -> str | None:
         """The reason code of a row with a field, or a key, by which none of the first rows was judged."""
@@ -334,17 +331,11 @@ class _Copy:
     def _file(self, source: Source, fields: Fields, target: BinaryIO, find: Find, notes: TextIO) -> None:
         limits = self.settings.input
         with source.open(expansion=limits.max_expansion) as file:
-            shape = shape_of(source.format, file)(
-                file,
-                source.name,
-                source.format,
-                limits.max_row_bytes,
-                fields,
-                self.hidden.get(source.name, ()),
-            )
+            hidden = self.hidden.get(source.name, ())
+            reader = reader_of(source.format, file)(file, source.name, limits.max_row_bytes, fields, hidden)
 
             def pieces() -> Iterator[Any]:
-                for rows, found in find(_chunks(shape, limits.max_chars)):
+                for rows, found in find(_chunks(reader, limits.max_chars)):
                     self._require_as_judged(source, rows)
                     coming = iter(found)
                     for row in rows:
@@ -362,7 +353,7 @@ class _Copy:
                         notes.write(noted(source.name, row.number, str(reason)))
                     self.progress("redact", self.rows, None, "rows")
 
-            shape.write(target, pieces())
+            reader.write(target, pieces())
 
     def _piece(self, source: Source, row: Row, render: Render, found: Sequence[Sequence[Found]]) -> Any:
         """What stands for a row in the output."""
@@ -450,11 +441,11 @@ Find = Callable[[Iterator[Rows]], Ready]
 Kept = Callable[[int, list[str]], Chunk]
 
 
-def _chunks(shape: Shape, max_chars: int) -> Iterator[Rows]:
+def _chunks(reader: Format, max_chars: int) -> Iterator[Rows]:
     """The rows of a file in chunks that depend on the file alone."""
     chunk: Rows = []
     size = 0
-    for row in shape.rows():
+    for row in reader.rows():
         if isinstance(row, Row) and any(len(text) > max_chars for text in row.texts):
             row = Row(row.number, reason="too_long")
         chunk.append(row)

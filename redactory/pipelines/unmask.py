@@ -34,8 +34,7 @@ from redactory.pipelines.copies import (
 )
 from redactory.pipelines.fields import Fields
 from redactory.pipelines.readers import Source
-from redactory.pipelines.readers.shape import Row
-from redactory.pipelines.readers.shape_documents import shape_of
+from redactory.pipelines.readers.formats import Row, reader_of
 from redactory.pipelines.sealed import wordless
 from redactory.pipelines.store import is_url
 from redactory.redaction.replacements import Edit
@@ -197,13 +196,12 @@ def _unmask(source: Source, target: Path, name: str, vault: Vault, place: Path) 
         log.append("unmask", use)
         with source.open() as file, packed(target, name) as written:
             target.chmod(PRIVATE_FILE)
-            shape = shape_of(source.format, file)(
-                file, source.name, source.format, _ROW_BYTES, Fields(tuple(vault.fields))
-            )
+            fields = Fields(tuple(vault.fields))
+            reader = reader_of(source.format, file)(file, source.name, _ROW_BYTES, fields)
 
             def pieces() -> Iterator[Any]:
                 nonlocal rows
-                for row in shape.rows():
+                for row in reader.rows():
                     if isinstance(row, bytes):
                         yield row
                     elif row.render is None:
@@ -212,6 +210,6 @@ def _unmask(source: Source, target: Path, name: str, vault: Vault, place: Path) 
                         rows += isinstance(row, Row) and row.number > 0
                         yield row.render([changes(row.number, text) for text in row.texts], {})
 
-            shape.write(written, pieces())
+            reader.write(written, pieces())
         log.append("unmasked", {"rows": rows, "tokens": dict(counts)})
     return {"rows": rows, "unmasked": dict(counts)}

@@ -19,9 +19,7 @@ import pytest
 from pypdf.annotations import FreeText
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
-from redactory.pipelines.fields import Fields
-from redactory.pipelines.readers.shape import Row
-from redactory.pipelines.readers.shape_documents import shape_of
+from redactory.pipelines.readers.formats import Row, reader_of
 from redactory.pipelines.redact import redact
 
 SECRET = "ann.kovacs@example.org"
@@ -321,7 +319,7 @@ def test_of_a_pdf_file_nothing_but_the_text_is_written(
 def test_the_number_of_a_link_is_not_read() -> None:
     link = '<w:p><w:hyperlink r:id="rId11" xmlns:r="r"><w:r><w:t>here</w:t></w:r></w:hyperlink></w:p>'
     data = io.BufferedReader(io.BytesIO(word(link)))  # type: ignore[arg-type]
-    rows = shape_of("docx", data)(data, "a.docx", "docx", 1 << 20, Fields(())).rows()
+    rows = reader_of("docx", data)(data, "a.docx", 1 << 20).rows()
     texts = [text for row in rows if isinstance(row, Row) for text in row.texts]
     assert "here" in "".join(texts)
     assert "rId11" not in "".join(texts)

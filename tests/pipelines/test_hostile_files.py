@@ -36,9 +36,7 @@ from redactory.pipelines.readers import (
     shape_word,
 )
 from redactory.pipelines.readers.documents import RowCounts
-from redactory.pipelines.readers.formats import DEEPEST, Blanks, ExpandingFile
-from redactory.pipelines.readers.shape import SHAPES, Row
-from redactory.pipelines.readers.shape_documents import shape_of
+from redactory.pipelines.readers.formats import DEEPEST, FORMATS, Blanks, ExpandingFile, Row, reader_of
 from redactory.redaction.replacements import Edit
 from tests.pipelines.faults import curated
 from tests.pipelines.oracles import json_lines, usable
@@ -489,8 +487,8 @@ def test_what_is_cut_off_is_never_copied_short(folder: Path, name: str) -> None:
         (source,) = find_sources((str(path),), "auto")
         try:
             with source.open() as file:
-                shape = shape_of(source.format, file)(file, name, source.format, MIB, Fields(("text",)))
-                left_out = [row.reason for row in shape.rows() if isinstance(row, Row) and row.reason]
+                reader = reader_of(source.format, file)(file, name, MIB, Fields(("text",)))
+                left_out = [row.reason for row in reader.rows() if isinstance(row, Row) and row.reason]
         except InputError:
             continue
         assert left_out or _is_whole_too(name, data, cut), cut
@@ -513,7 +511,7 @@ _MIXED = b"Content-Type: multipart/mixed; boundary=%s\n\n"
 
 
 def _reason_and_texts(kind: str, data: bytes, limit: int = MIB) -> tuple[str | None, int]:
-    (row,) = SHAPES[kind](io.BytesIO(data), "a", kind, limit).rows()
+    (row,) = FORMATS[kind](io.BytesIO(data), "a", limit).rows()
     assert isinstance(row, Row)
     return row.reason, len(row.texts)
 
@@ -616,9 +614,9 @@ def test_blank_lines_are_counted(folder: Path, name: str, monkeypatch: pytest.Mo
         path.write_bytes(head + b"\n" * count)
         assert (_texts(_all(path)), _reasons(_all(path))) == (["a"], reasons)
         with path.open("rb") as file:
-            shape = shape_of(path.suffix[1:], file)(file, name, path.suffix[1:], MIB, Fields(("text",)))
+            reader = reader_of(path.suffix[1:], file)(file, name, MIB, Fields(("text",)))
             with pytest.raises(ExpandingFile) if reasons else nullcontext():
-                list(shape.rows())
+                list(reader.rows())
 
 
 def test_what_a_form_draws_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -642,7 +640,7 @@ def test_escapes_of_several_letters_move_no_later_change() -> None:
 
 def test_what_is_put_into_a_mailbox_begins_no_message() -> None:
     data = b"From x\nSubject: a\n\nbody\n"
-    (row,) = SHAPES["mbox"](io.BytesIO(data), "a", "mbox", MIB).rows()
+    (row,) = FORMATS["mbox"](io.BytesIO(data), "a", MIB).rows()
     assert isinstance(row, Row)
     assert row.render is not None
     changes = [[Edit(0, 4, "a\n\nFrom b")] if text.startswith("body") else [] for text in row.texts]

@@ -256,9 +256,10 @@ def test_lines_that_may_stand_inside_a_quotation_are_rejected(
 
 
 def test_a_broken_row_may_take_a_row_of_several_lines_with_it(tmp_path: Path) -> None:
-    """Its first line ends the open quotation and may begin another: all are counted, and the next is read."""
-    entries = _table(tmp_path, '1,a,"open\nx\n2,b,"more\nlines"\n3,c,"even\nmore"\n4,d,e\n')
-    assert _told(entries) == ["broken_row"] * 4 + [("3", "c", "even\nmore"), ("4", "d", "e")]
+    """Its first line ends the open quotation and may begin another: all are counted, up to a whole row."""
+    rows = '1,a,"open\nx\n2,b,"more\nlines"\n3,c,"even\nmore"\n4,d,e\n5,e,"f"\n6,f,"even\nmore"\n'
+    entries = _table(tmp_path, rows)
+    assert _told(entries) == ["broken_row"] * 6 + [("4", "d", "e"), ("5", "e", "f"), ("6", "f", "even\nmore")]
 
 
 def test_a_mark_in_a_field_that_is_not_quoted_is_a_letter(tmp_path: Path) -> None:
@@ -321,11 +322,12 @@ def test_one_mark_too_many_forges_no_id_and_no_user(
     assert len({e.row for e in entries}) == len(entries)
 
 
-def test_a_file_with_semicolons_is_told_to_be_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("above", ["", "sep=;\n", "\ufeff", "\ufeffsep=;\r\n"])
+def test_a_table_may_have_semicolons(tmp_path: Path, above: str) -> None:
     path = tmp_path / "rows.csv"
-    path.write_text("id;user;body\n1;a;fine\n")
-    with pytest.raises(InputError, match=r"rows\.csv has no column 'body'; .*semicolons.*\.tsv"):
-        _read(path, text="body")
+    path.write_text(f"{above}id;body\n1;so, fine\n2;a;b\n", encoding="utf-8", newline="")
+    entries = _read(path, text="body")
+    assert [(e.row, getattr(e, "text", None)) for e in entries] == [(2, "so, fine"), (3, None)]
 
 
 def test_describe_tells_a_column_that_no_row_has(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

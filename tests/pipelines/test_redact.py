@@ -30,7 +30,7 @@ from redactory.foundation.errors import ConfigurationError, InputError, RunState
 from redactory.pipelines.config import Redaction
 from redactory.pipelines.copies import Unfinished, unfinished
 from redactory.pipelines.fields import Fields, changed_object, steps_of
-from redactory.pipelines.readers.shape_documents import shape_of
+from redactory.pipelines.readers.formats import reader_of
 from redactory.pipelines.redact import _found, redact
 from redactory.pipelines.unmask import unmask
 from redactory.redaction.replacements import Edit, Found
@@ -299,11 +299,11 @@ def test_columns_of_binary_tables_stay_as_they_were(copy: Callable[..., bytes]) 
 
 @pytest.mark.parametrize("format_", ["jsonl", "csv"])
 @given(data=st.binary(max_size=300))
-def test_no_byte_breaks_a_shape(format_: str, data: bytes) -> None:
+def test_no_byte_breaks_a_reader(format_: str, data: bytes) -> None:
     file = io.BufferedReader(io.BytesIO(data))  # type: ignore[arg-type]
-    shape = shape_of(format_, file)(file, "a", format_, 1_000, Fields(("text",)))
+    reader = reader_of(format_, file)(file, "a", 1_000, Fields(("text",)))
     try:
-        for row in shape.rows():
+        for row in reader.rows():
             if not isinstance(row, bytes) and row.render is not None:
                 row.render([[Edit(0, len(text), "x")] if text else [] for text in row.texts], {})
     except InputError:

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redactory.pipelines.readers.formats import FORMATS, Columns
-from redactory.pipelines.readers.shape_documents import Node, gathered, joined, shape_of
+from redactory.pipelines.readers.formats import FORMATS, reader_of
+from redactory.pipelines.readers.shape_documents import Node, gathered, joined
 from redactory.pipelines.readers.shape_html import Page
 from redactory.pipelines.redact import redact
 from redactory.redaction.replacements import Edit, edited
@@ -212,11 +212,7 @@ def test_of_a_pdf_file_the_text_is_written(tmp_path: Path) -> None:
 
 def test_of_a_document_as_an_input_is_read_what_is_shown() -> None:
     made = {
-        name: [
-            record["text"]
-            for _, record, _, _ in FORMATS[name].records(io.BytesIO(data), 10_000, Columns(), "a")
-            if record
-        ]
+        name: [row.cells["text"] for row in FORMATS[name](io.BytesIO(data), "a", 10_000).records()]
         for name, data in (("html", PAGE.encode()), ("mail", MAIL.encode()), ("docx", word()))
     }
     assert made == {
@@ -252,6 +248,6 @@ def test_a_document_that_cannot_be_read_is_left_out_with_its_reason(
 @given(data=st.binary(max_size=200), format_=st.sampled_from(["html", "mail", "mbox", "docx", "pdf"]))
 def test_no_byte_breaks_a_document(data: bytes, format_: str) -> None:
     file = io.BufferedReader(io.BytesIO(data))  # type: ignore[arg-type]
-    for row in shape_of(format_, file)(file, "a", format_, 1_000).rows():
+    for row in reader_of(format_, file)(file, "a", 1_000).rows():
         if not isinstance(row, bytes) and row.render is not None:
             row.render([[Edit(0, len(text), "x")] if text else [] for text in row.texts], {})

@@ -5,7 +5,15 @@ a file and a row number; that reading goes on after a bad row; and that no messa
 """
 
 # each of these registers its formats
-from redactory.pipelines.readers import formats, shape_documents, shape_html, shape_mail, shape_word, tables
+from redactory.pipelines.readers import (
+    batches,
+    formats,
+    shape_documents,
+    shape_html,
+    shape_mail,
+    shape_word,
+    tables,
+)
 from redactory.pipelines.readers.documents import Document, InputSettings, Rejection, read_documents
 from redactory.pipelines.readers.files import Slice, Source, find_by_path, find_sources, format_of
 
@@ -15,6 +23,7 @@ __all__ = [
     "Rejection",
     "Slice",
     "Source",
+    "batches",
     "find_by_path",
     "find_sources",
     "format_of",

@@ -230,17 +230,16 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
     columns = Columns(tuple(asked.required_columns()), tuple(names))
     for part in source.slices or (None,):
         with source.open(part=part, expansion=asked.max_expansion) as file:
-            records = source.reader.records(file, asked.max_row_bytes, columns, source.name)
-            for counted, record, reason, raw in records:
-                number = counted if part is None else part.row(counted)
-                if record is None:
-                    yield Rejection(reason or MISSING_TEXT, source.name, number, raw)
+            for row in source.reader(file, source.name, asked.max_row_bytes, columns=columns).records():
+                number = row.number if part is None else part.row(row.number)
+                if row.reason is not None:
+                    yield Rejection(row.reason, source.name, number, row.raw)
                     continue
                 try:
-                    yield _document(record, asked, source.name, number)
+                    yield _document(row.cells, asked, source.name, number)
                 except _Unusable as unusable:
-                    held = "\n".join(str(record.get(name) or "") for name in asked.fields.columns)
-                    content = raw or held.encode("utf-8", "surrogatepass")
+                    held = "\n".join(str(row.cells.get(name) or "") for name in asked.fields.columns)
+                    content = row.raw or held.encode("utf-8", "surrogatepass")
                     yield Rejection(str(unusable), source.name, number, content[:KEPT_BYTES])
 
 
@@ -307,7 +306,7 @@ class _Unusable(Exception):
     """A row holds no usable document; the argument is the reason code."""
 
 
-def _document(record: dict[str, Any], asked: InputSettings, name: str, number: int) -> Document:
+def _document(record: Mapping[str, Any], asked: InputSettings, name: str, number: int) -> Document:
     said = _parts(record, asked.fields) if asked.has_parts else record.get(str(asked.text))
     text = _text(said, asked.max_chars)
     doc_id = _name(record.get(asked.id), "id")
@@ -344,7 +343,7 @@ def _kept(record: Mapping[str, Any], path: str) -> str | int | float | None:
     return plain
 
 
-def _parts(record: dict[str, Any], fields: Fields) -> str | None:
+def _parts(record: Mapping[str, Any], fields: Fields) -> str | None:
     """All texts of a row, with their roles, as one; None where it has none."""
     try:
         said = fields.said(record)
@@ -402,10 +401,10 @@ def first_rows(source: Source, counts: RowCounts, rows: int) -> FirstRows:
     records, bad, texts, documents = 0, list[Rejection](), list[str](), list[str]()
     # a damaged file is rejected below
     with suppress(DamagedFile), source.open(expansion=settings.max_expansion) as file:
-        found = source.reader.records(file, settings.max_row_bytes, Columns(), source.name)
-        for _, record, _, _ in islice(found, rows):
-            records += record is not None
-            keys.update((record or {}).keys())
+        reader = source.reader(file, source.name, settings.max_row_bytes, columns=Columns())
+        for row in islice(reader.records(), rows):
+            records += row.reason is None
+            keys.update(row.cells.keys())
     # where the keys are data (a mapping by name), they differ from row to row: those are nobody's business
     columns = [key for key, count in keys.items() if 2 * count > records]
     for number, result in enumerate(islice(counts.read(source), rows)):

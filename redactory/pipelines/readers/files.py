@@ -85,7 +85,7 @@ class Source:
     refused: str | None = None
 
     @property
-    def reader(self) -> Format:
+    def reader(self) -> type[Format]:
         """What reads it."""
         return FORMATS[self.format]
 
@@ -155,18 +155,18 @@ class Source:
     def header(self, limit: int, size: int) -> int:
         """The length in bytes of its header line; 0 for a format without one, or where it is not whole."""
         with self.open(part=Slice(0, size)) as file:
-            return self.reader.header(file, limit)
+            return self.reader(file, self.name, limit).measure_header()
 
     def rows_in(self, part: Slice, limit: int) -> Rows:
         """The rows of ``part`` of a file that grows, counted as its reader counts them."""
         with self.open(part=part) as file:
-            return self.reader.rows_in(file, part.from_byte, part.header, limit)
+            return self.reader(file, self.name, limit).count_rows(part.from_byte, part.header)
 
     def is_whole(self) -> bool:
         """Whether the file can be read to its end."""
         try:
             with self.open() as file:
-                deque(self.reader.records(file, CHUNK, Columns(), self.name), maxlen=0)
+                deque(self.reader(file, self.name, CHUNK, columns=Columns()).records(), maxlen=0)
         except DamagedFile:
             return False
         return True

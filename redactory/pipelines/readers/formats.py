@@ -1,25 +1,24 @@
-"""Formats: what a file of each kind holds, record by record.
+"""Formats: what a file of each kind holds, row by row, and how it is written again with other texts.
 
 A format is one class: it is registered under its name, and known by its endings, wherever files are read.
+Tables are in :mod:`tables` and :mod:`batches`, documents in the modules ``shape_*``.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import re
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Any, BinaryIO, ClassVar
-
-import numpy as np
+from typing import Any, BinaryIO, ClassVar, cast
 
 from redactory.foundation.canonical import RepeatedKey, once_each
 from redactory.foundation.errors import InputError, shorten
-
-Record = tuple[int, dict[str, Any] | None, str | None, bytes]
-"""(row number from 1, the record or None, a reason code or None, the raw bytes for the quarantine)"""
+from redactory.pipelines.fields import Fields, NoText, changed_object
+from redactory.redaction.replacements import Edit, Found, edited
 
 UNDECODABLE, BROKEN_JSON, NOT_AN_OBJECT = "undecodable", "broken_json", "not_an_object"
 REPEATED_KEY = "repeated_key"
@@ -80,6 +79,9 @@ def check_expansion(name: str, decoded: int, most: int) -> None:
         )
 
 
+NO_FIELDS = Fields(())
+
+
 @dataclass(frozen=True)
 class Columns:
     """Columns of a table: those that it must have, and those that are read where it has them.
@@ -119,78 +121,298 @@ class Rows:
     blank: bool
 
 
+Whole = Mapping[str, str | None]
+"""Columns that are replaced whole, by what stands in their place; None takes a column out."""
+Edits = Sequence[Sequence[Edit]]
+"""The changes to each text of a row, in order."""
+Render = Callable[[Edits, Whole], Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row: its number from 1, its texts in order, its cells, and how it is written with changes to them.
+
+    A header has the number 0.
+
+    ``reason`` says why it has none; such a row is left out.  ``render`` is given the changes to each text,
+    and the columns that are replaced whole.
+    """
+
+    number: int
+    texts: list[str] = field(default_factory=list)
+    cells: Mapping[str, Any] = field(default_factory=dict)
+    render: Render | None = None
+    reason: str | None = None
+    raw: bytes = b""
+    """Its first bytes for the quarantine, where the format has them."""
+    sure: Sequence[Sequence[Found]] = ()
+    """Hits that follow from where a text stands, of each text; empty where there are none."""
+    taken_out: int = 0
+    """Images and attachments that nobody can look at, and that are not written."""
+    shown: frozenset[int] = frozenset()
+    """Of a document the places, among its texts, of those that somebody reads who opens it."""
+
+
 class Format:
-    """A file format.  A subclass with a ``name`` is registered by being defined."""
+    """A file of one format, taken apart into texts and put together again, all else as it stood.
+
+    A subclass with a ``name`` is registered by being defined.  It gives the rows of a file in order; each row
+    tells its texts and is written anew with changes to them.  What lies between the rows (blank lines,
+    headers) is handed on.
+    """
 
     name: ClassVar[str] = ""
     endings: ClassVar[tuple[str, ...]] = ()
     packed: ClassVar[float] = 1.0
     """Bytes in the open that a byte of such a file is taken to stand for."""
     grows: ClassVar[bool] = False
-    """Whether rows can be added to the end of such a file, so that :meth:`rows_in` can count them."""
+    """Whether rows can be added to the end of such a file, so that :meth:`count_rows` can count them."""
     is_text: ClassVar[bool] = False
     """Whether a file is one text: the configured columns do not count."""
 
     def __init_subclass__(cls) -> None:
         if cls.name:
-            FORMATS[cls.name] = cls()
+            FORMATS[cls.name] = cls
 
-    def records(self, file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
-        """Each record of the file called ``name``, or why it cannot be read; rows have ``limit`` bytes."""
+    def __init__(
+        self,
+        file: BinaryIO,
+        path: str,
+        limit: int,
+        fields: Fields = NO_FIELDS,
+        hidden: Collection[str] = (),
+        columns: Columns | None = None,
+    ) -> None:
+        """The open ``file`` that users know as ``path``, whose rows have at most ``limit`` bytes.
+
+        ``fields`` are its texts.  No cell of ``hidden`` is told.  ``columns`` are those that are read; None
+        reads all of them, to be written again.
+        """
+        self.file, self.path, self.limit = file, path, limit
+        self.fields, self.hidden, self.columns = fields, hidden, columns
+        self.header: Sequence[str] = ()
+        """The names in the header or the schema, once rows are read."""
+
+    def rows(self) -> Iterator[Row | bytes]:
+        """Read the rows, and the bytes between them, in the order of the file."""
         raise NotImplementedError
 
-    def header(self, file: BinaryIO, limit: int) -> int:
-        """The length in bytes of the header line; 0 without one, or where it is not whole."""
+    def records(self) -> Iterator[Row]:
+        """Read the rows alone; of a document the cells are its text and its id."""
+        for row in self.rows():
+            if isinstance(row, bytes) or row.number == 0:
+                continue
+            if self.is_text and row.reason is None:
+                text = "\n\n".join(row.texts[place] for place in sorted(row.shown))
+                row = replace(row, cells={"text": text, "id": self._document_id(row)})
+            yield row
+
+    def _document_id(self, row: Row) -> str:
+        return self.path
+
+    def write(self, target: BinaryIO, pieces: Iterator[Any]) -> None:
+        """Write what the rows rendered, and the bytes between them."""
+        for piece in pieces:
+            target.write(piece)
+
+    def measure_header(self) -> int:
+        """Measure what stands before the first row, in bytes; 0 for nothing, or where it is not whole."""
         return 0
 
-    def rows_in(self, file: BinaryIO, start: int, header: int, limit: int) -> Rows:
-        """The rows of ``file``, whose first byte behind the ``header`` is byte ``start`` of a larger one."""
+    def count_rows(self, start: int, header: int) -> Rows:
+        """Count the rows of a part of a file, whose first byte behind the ``header`` is byte ``start``."""
         raise NotImplementedError
 
+    def _choose(self, names: Sequence[str]) -> Sequence[str]:
+        """Choose the columns to read; ``DamagedFile`` where one that is needed is missing or ambiguous."""
+        if self.columns is not None:
+            return self.columns.among(names, self.path)
+        for number, name in enumerate(names):
+            if name in names[:number]:
+                # by their numbers: where a header is missing, names are values of a row
+                raise DamagedFile(
+                    f"{self.path}: columns {names.index(name) + 1} and {number + 1} have the same name; "
+                    "rename one"
+                )
+        return names
 
-FORMATS: dict[str, Format] = {}
+    def _row(self, number: int, cells: Mapping[str, Any], render: Render, raw: bytes = b"") -> Row:
+        try:
+            return Row(number, self.fields.texts(cells), cells, render, raw=raw)
+        except NoText as error:
+            return Row(number, reason=str(error), raw=raw)
+
+
+FORMATS: dict[str, type[Format]] = {}
 """Every format by its name."""
 
 
+def reader_of(format_: str, file: BinaryIO) -> type[Format]:
+    """Choose what copies a file of a format; JSON is an array where it begins as one."""
+    start = cast(io.BufferedReader, file).peek(CHUNK).removeprefix(BYTE_ORDER_MARK).lstrip()
+    return JsonArray if format_ == "jsonl" and start.startswith(b"[") else FORMATS[format_]
+
+
+def in_order(changes: Edits) -> Callable[[str], str]:
+    """Apply the changes of a row's texts, to one text after the other."""
+    coming = iter(changes)
+    return lambda text: edited(text, next(coming))
+
+
 class JsonLines(Format):
-    """One JSON object a line, or one over several lines."""
+    """One JSON object a line, or one over several lines; only literals that change are written anew."""
 
     name = "jsonl"
     endings = (".jsonl", ".ndjson", ".json")
     grows = True
 
-    def records(self, file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
-        """One a line that is not blank."""
-        blanks = Blanks(name)
-        for number, line in json_lines(file, limit):
-            if len(line) > limit:
-                yield number, None, ROW_TOO_LONG, line[:KEPT_BYTES]
-            elif line.strip():
-                value, reason = parsed_object(line, "utf-8-sig" if number == 1 else "utf-8")
-                yield number, value, reason, line[:KEPT_BYTES]
-            else:
+    def rows(self) -> Iterator[Row | bytes]:
+        """A line that is not blank is a row."""
+        blanks = Blanks(self.path)
+        for number, line in json_lines(self.file, self.limit):
+            raw = line[:KEPT_BYTES]
+            if len(line) > self.limit:
+                yield Row(number, reason=ROW_TOO_LONG, raw=raw)
+                continue
+            if number == 1 and line.startswith(BYTE_ORDER_MARK):
+                yield BYTE_ORDER_MARK
+                line = line.removeprefix(BYTE_ORDER_MARK)
+            body = line.rstrip(b"\r\n")
+            if not body.strip():
                 blanks.add()
+            yield self._object(number, body, line[len(body) :], raw) if body.strip() else line
 
-    def rows_in(self, file: BinaryIO, start: int, header: int, limit: int) -> Rows:
+    def _object(self, number: int, body: bytes, end: bytes, raw: bytes) -> Row:
+        cells, reason = parsed_object(body)
+        if cells is None:
+            return Row(number, reason=reason, raw=raw)
+
+        def render(changes: Edits, whole: Whole) -> bytes:
+            # a row in which nothing was found needs no second look
+            new = (
+                changed_object(body.decode(), self.fields, in_order(changes)).encode()
+                if any(changes)
+                else body
+            )
+            return (with_members(new.decode(), whole).encode() if whole else new) + end
+
+        return self._row(number, cells, render, raw)
+
+    def count_rows(self, start: int, header: int) -> Rows:
         """A last row is whole once it is an object, line end or not."""
         whole, at, end, blank, tail = 0, start, start, True, b""
-        first = _read_first_lines(file, limit)
+        first = _read_first_lines(self.file, self.limit)
         if len(first) == 1 and b"\n" in first[0].strip():
             return Rows(start + len(first[0]), 1, 1, False)
-        for block in chain(first, iter(lambda: file.read(CHUNK), b"")):
+        for block in chain(first, iter(lambda: self.file.read(CHUNK), b"")):
             blank = blank and not block.strip()
             cut = block.rfind(b"\n") + 1
             whole += block.count(b"\n")
             # of a last row that is too long to be read it is enough to know that it is there
-            tail = block[cut:] if cut else (tail + block)[: limit + 1]
+            tail = block[cut:] if cut else (tail + block)[: self.limit + 1]
             end = at + cut if cut else end
             at += len(block)
         if not tail.strip():
             return Rows(end, whole, whole, blank)
         # nothing that is added to an object leaves one that goes on
-        if len(tail) <= limit and parsed_object(tail, "utf-8-sig")[0] is not None:
+        if len(tail) <= self.limit and parsed_object(tail.removeprefix(BYTE_ORDER_MARK))[0] is not None:
             return Rows(at, whole + 1, whole + 1, False)
         return Rows(end, whole, whole + 1, blank)
+
+
+class JsonArray(JsonLines):
+    """One array of objects, which are held one at a time; a comma goes with the entry behind it."""
+
+    name = ""
+
+    def rows(self) -> Iterator[Row | bytes]:
+        """An entry is a row."""
+        # bytes that are not UTF-8 become lone surrogates, which the entry's own check then finds
+        text = io.TextIOWrapper(self.file, "utf-8", errors="surrogateescape", newline="")
+        decoder, number = json.JSONDecoder(), 0
+        held = text.read(CHUNK)
+        place = held.index("[") + 1
+        yield held[:place].encode()
+        while True:
+            between = _BETWEEN.match(held, place)
+            at = between.end() if between is not None else place
+            if held[at : at + 1] == "]":
+                yield held[place : at + 1].encode()
+                yield from self._behind_all(held[at + 1 :], text)
+                return
+            try:
+                end = decoder.raw_decode(held, at)[1]
+            except RecursionError:
+                raise DamagedFile(
+                    f"{self.path}: entry {number + 1} of the array is nested too deep"
+                ) from None
+            except ValueError:
+                # what is held may end inside an entry
+                held, place = held[place:], 0
+                more = text.read(max(CHUNK, len(held)))
+                held += more
+                if not more or len(held) > 2 * max(self.limit, CHUNK):
+                    raise DamagedFile(
+                        f"{self.path}: the array cannot be read behind entry {number}"
+                    ) from None
+                continue
+            number += 1
+            entry = held[at:end].encode("utf-8", "surrogateescape")
+            row = self._object(number, entry, b"", entry[:KEPT_BYTES])
+            yield replace(row, render=self._behind(held[place:at], row.render))
+            place = end
+
+    def _behind_all(self, held: str, text: io.TextIOWrapper) -> Iterator[bytes]:
+        """What stands behind the array: white space, or else it would pass unread."""
+        while held:
+            if held.strip(" \t\r\n"):
+                raise DamagedFile(
+                    f"{self.path}: something stands behind the array's closing bracket; take it out, or "
+                    "write one object a line"
+                )
+            yield held.encode()
+            held = text.read(CHUNK)
+
+    @staticmethod
+    def _behind(before: str, render: Render | None) -> Render | None:
+        return None if render is None else lambda changes, whole: (before, render(changes, whole))
+
+    def write(self, target: BinaryIO, pieces: Iterator[Any]) -> None:
+        """The first entry that is written has no comma before it."""
+        is_first = True
+        for piece in pieces:
+            if isinstance(piece, tuple):
+                before, body = piece
+                piece = (before.replace(",", "", 1) if is_first else before).encode() + body
+                is_first = False
+            target.write(piece)
+
+
+_BETWEEN = re.compile(r"\s*,?\s*")
+
+
+def with_members(text: str, whole: Whole) -> str:
+    """The JSON object ``text`` with members replaced whole or, where ``whole`` says None, taken out."""
+    decoder = json.JSONDecoder()
+    place = text.index("{") + 1
+    pieces: list[str] = []
+    while (match := _MEMBER.match(text, place)) is not None:
+        name = json.loads(match["name"])
+        _, end = decoder.raw_decode(text, match.end())
+        comma = _COMMA.match(text, end)
+        assert comma is not None
+        if name not in whole:
+            pieces.append(text[match.start() : end])
+        elif (new := whole[name]) is not None:
+            literal = text[match.end() : end]
+            kept = literal if literal == "null" else json.dumps(new, ensure_ascii=False)
+            pieces.append(text[match.start() : match.end()] + kept)
+        place = comma.end()
+    return text[: text.index("{") + 1] + ",".join(pieces) + text[place:]
+
+
+_MEMBER = re.compile(r'\s*(?P<name>"(?:[^"\\]|\\.)*")\s*:\s*')
+_COMMA = re.compile(r"(?:\s*,)?")
 
 
 _OBJECT_LINES = 100_000
@@ -237,10 +459,10 @@ def _is_object(data: bytes) -> bool:
 _STRICT = json.JSONDecoder(object_pairs_hook=once_each)
 
 
-def parsed_object(line: bytes, encoding: str = "utf-8") -> tuple[dict[str, Any] | None, str | None]:
+def parsed_object(line: bytes) -> tuple[dict[str, Any] | None, str | None]:
     """The object that stands in a line, or the reason why there is none; no key comes twice at any depth."""
     try:
-        value = _STRICT.decode(line.decode(encoding))
+        value = _STRICT.decode(line.decode())
     except UnicodeDecodeError:
         return None, UNDECODABLE
     except RepeatedKey:
@@ -261,245 +483,27 @@ def _is_too_deep(value: Any) -> bool:
 
 
 class Text(Format):
-    """A file is one record, whose id is the file's name."""
+    """A file is one text, whose id is the file's name."""
 
     name = "text"
     endings = (".txt", ".text", ".md")
     is_text = True
 
-    def records(self, file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
-        """The whole file."""
-        data = file.read(limit + 1)
+    def rows(self) -> Iterator[Row | bytes]:
+        """The one row."""
+        data = self.file.read(self.limit + 1)
+        mark = BYTE_ORDER_MARK if data.startswith(BYTE_ORDER_MARK) else b""
         try:
-            record = None if len(data) > limit else {"text": data.decode("utf-8-sig"), "id": name}
-            yield 1, record, None if record else ROW_TOO_LONG, data[:KEPT_BYTES]
+            text = data[len(mark) :].decode()
         except UnicodeDecodeError:
-            yield 1, None, UNDECODABLE, data[:KEPT_BYTES]
-
-
-@dataclass(frozen=True)
-class BinaryTable:
-    """An open Parquet or Arrow file: its schema, its batches, and what begins another file of this kind."""
-
-    schema: Any
-    batches: Iterator[tuple[int, Any]]
-    """Each with the number of the row group that it belongs to."""
-    writer: Callable[[BinaryIO, Any], Any]
-
-
-class Batches(Format):
-    """A binary table of record batches; only the columns that are mapped are read."""
-
-    def open_table(self, file: BinaryIO, columns: Columns, name: str) -> BinaryTable:
-        """The table, whose batches are safe to be read; ``EOFError`` where the file is not whole."""
-        raise NotImplementedError
-
-    def rows(
-        self,
-        file: BinaryIO,
-        columns: Columns,
-        name: str,
-        begin: Callable[[BinaryTable], object] = lambda table: None,
-    ) -> Iterator[tuple[int, int, Any, int]]:
-        """Each row: its number, its row group, its batch and its place there; ``begin`` is given the table.
-
-        ``DamagedFile`` names the file, and the last row before the place where it breaks off.
-        """
-        import pyarrow as pa
-
-        kind, number = type(self).__name__, 0
-        if not file.seekable():
-            raise DamagedFile(f"{name} is {kind} inside of another compression: decompress it first")
-        size, decoded = file.seek(0, io.SEEK_END), 0
-        most = getattr(file, "most", None) or max(SMALL, EXPANSION * size)
-        file.seek(0)
-        try:
-            table = self.open_table(file, columns, name)
-            begin(table)
-            for group, batch in table.batches:
-                decoded += sum(map(_decoded_size, batch.columns))
-                check_expansion(name, decoded, most)
-                for place in range(batch.num_rows):
-                    number += 1
-                    yield number, group, batch, place
+            text = "\0"
+        if len(data) > self.limit or "\0" in text:
+            # letters of two bytes have NUL between them: what they say would not be found
+            reason = ROW_TOO_LONG if len(data) > self.limit else UNDECODABLE
+            yield Row(1, reason=reason, raw=data[:KEPT_BYTES])
             return
-        except InputError:
-            raise
-        except OSError as error:
-            if error.errno is not None:
-                # the disk's or the net's, not Arrow's
-                raise
-        except (pa.ArrowException, ValueError, MemoryError, OverflowError, EOFError):
-            pass
-        raise DamagedFile(
-            f"{name} is no whole {kind} file: it cannot be read after row {number}; copy it anew, or set "
-            "input.format to what it is"
-        )
 
-    def records(self, file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
-        """One a row."""
-        for number, _, batch, place in self.rows(file, columns, name):
-            cells, reason = cells_of(batch, place, limit)
-            yield number, cells, reason, b""
+        def render(changes: Edits, _: Whole) -> bytes:
+            return mark + edited(text, changes[0]).encode()
 
-
-def _decoded_size(column: Any) -> int:
-    """The bytes that a column's values have as Python's objects; each may point at the same few bytes."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    types, kind = pa.types, column.type
-    if types.is_dictionary(kind):
-        lengths = _lengths(column.dictionary)
-        return pc.sum(lengths.take(column.indices)).as_py() or 0
-    if types.is_run_end_encoded(kind):
-        return int(np.diff(np.asarray(column.run_ends), prepend=0) @ np.asarray(_lengths(column.values)))
-    if types.is_struct(kind):
-        return sum(map(_decoded_size, column.flatten()))
-    if types.is_map(kind):
-        return _decoded_size(column.keys) + _decoded_size(column.items)
-    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return 8 * len(column) + _decoded_size(column.flatten())
-    return 8 * len(column) + (pc.sum(_lengths(column)).as_py() or 0)
-
-
-def _lengths(column: Any) -> Any:
-    """The length of each value that is text or bytes; 0 of others and of null."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    types, kind = pa.types, column.type
-    has_lengths = (
-        *(types.is_string, types.is_large_string),
-        *(types.is_binary, types.is_large_binary, types.is_fixed_size_binary),
-    )
-    if types.is_string_view(kind) or types.is_binary_view(kind):
-        # a view begins with its length; many may look at the same bytes
-        views = np.frombuffer(column.buffers()[1], np.int32)[::4]
-        lengths = pa.array(views[column.offset : column.offset + len(column)])
-    elif any(holds(kind) for holds in has_lengths):
-        lengths = pc.binary_length(column)
-    else:
-        return pa.array(np.zeros(len(column), np.int64))
-    return pc.fill_null(lengths.cast(pa.int64()), 0)
-
-
-def cells_of(batch: Any, place: int, limit: int) -> tuple[dict[str, Any] | None, str | None]:
-    """The values of a row by their columns, or the reason why it cannot be read."""
-    if batch.nbytes > limit and sum(_decoded_size(one) for one in batch.slice(place, 1).columns) > limit:
-        return None, ROW_TOO_LONG
-    try:
-        cells = {}
-        for name, column in zip(batch.schema.names, batch.columns, strict=True):
-            value = column[place].as_py()
-            cells[name] = _decode_bytes(value) if "binary" in str(column.type) else value
-        return cells, None
-    except UnicodeDecodeError:
-        return None, UNDECODABLE
-    except (ValueError, ArithmeticError, LookupError):
-        # a date after the year 9999, a time zone that nobody knows
-        return None, BROKEN_ROW
-
-
-def _decode_bytes(value: Any) -> Any:
-    """``value`` with the bytes in it that are UTF-8 as text, as Hive, Impala and old Spark mean them."""
-    if isinstance(value, bytes):
-        try:
-            return value if b"\0" in value else value.decode()
-        except UnicodeDecodeError:
-            return value
-    if isinstance(value, dict):
-        return {key: _decode_bytes(below) for key, below in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(map(_decode_bytes, value))
-    return value
-
-
-class Parquet(Batches):
-    """A few rows at a time; as many as the footer promises."""
-
-    name = "parquet"
-    endings = (".parquet",)
-    packed = 4.0
-    _at_once = 16
-    """Few: one long text that a small file holds once and repeats in every row is repeated in memory too."""
-
-    def open_table(self, file: BinaryIO, columns: Columns, name: str) -> BinaryTable:
-        """A few rows each."""
-        import pyarrow.parquet as pq
-
-        # read as it is needed: a column of a row group is held in whole otherwise
-        table = pq.ParquetFile(file, buffer_size=CHUNK, pre_buffer=False)
-        about, schema = table.metadata, table.schema_arrow
-        wanted = columns.among(schema.names, name)
-
-        def batches() -> Iterator[tuple[int, Any]]:
-            sizes = [about.row_group(group).num_rows for group in range(about.num_row_groups)]
-            for group, size in enumerate(sizes):
-                number, chosen = 0, None if columns.mapped is None else wanted
-                for batch in table.iter_batches(self._at_once, row_groups=[group], columns=chosen):
-                    number += batch.num_rows
-                    yield group, batch
-                if number != size:
-                    raise EOFError
-            if about.num_rows != sum(sizes):
-                raise EOFError
-
-        def writer(target: BinaryIO, schema: Any) -> Any:
-            first = about.row_group(0).column(0) if about.num_row_groups and about.num_columns else None
-            used = "snappy" if first is None else first.compression.lower()
-            return pq.ParquetWriter(target, schema, compression="none" if used == "uncompressed" else used)
-
-        return BinaryTable(schema, batches(), writer)
-
-
-class Arrow(Batches):
-    """Arrow IPC: streams, as ``datasets`` saves them, and files with a footer.
-
-    A record batch is held whole, as large as its writer made it.  Its offsets point into memory, so they are
-    checked before anything is read through them.
-    """
-
-    name = "arrow"
-    endings = (".arrow",)
-    _FILE, _STREAM_IN_FILE = b"ARROW1", 8
-    _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
-
-    def open_table(self, file: BinaryIO, columns: Columns, name: str) -> BinaryTable:
-        """As they were written."""
-        import pyarrow as pa
-
-        size = file.seek(0, io.SEEK_END)
-        file.seek(max(0, size - len(self._END_OF_STREAM)))
-        ended = file.read() == self._END_OF_STREAM
-        file.seek(0)
-        promised = None
-        if file.read(len(self._FILE)) == self._FILE:
-            # its footer names the batches; the stream in it comes next
-            promised = int(pa.ipc.open_file(file).num_record_batches)
-            file.seek(self._STREAM_IN_FILE)
-        else:
-            file.seek(0)
-        reader = pa.ipc.open_stream(pa.PythonFile(file))
-        wanted = columns.among(reader.schema.names, name)
-
-        def batches() -> Iterator[tuple[int, Any]]:
-            found = 0
-            for batch in reader:
-                batch.validate()
-                chosen = [i for i, column in enumerate(reader.schema.names) if column in wanted]
-                for column in map(batch.column, chosen):
-                    # as bytes: one row's text may be no UTF-8, and is then rejected by itself
-                    as_bytes = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(
-                        column.type
-                    )
-                    (column if as_bytes is None else column.view(as_bytes)).validate(full=True)
-                yield found, batch.select(chosen)
-                found += 1
-            # what is cut off between two batches, or goes on with something else, looks finished
-            whole = ended and file.tell() == size if promised is None else promised == found
-            if not whole:
-                raise EOFError
-
-        writer = pa.ipc.new_stream if promised is None else pa.ipc.new_file
-        return BinaryTable(reader.schema, batches(), writer)
+        yield Row(1, [text], {}, render, raw=data[:KEPT_BYTES], shown=frozenset({0}))

@@ -13,21 +13,11 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from typing import Any, BinaryIO, TypeVar, cast
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.pipelines.readers.formats import (
-    BYTE_ORDER_MARK,
-    CHUNK,
-    ROW_TOO_LONG,
-    UNDECODABLE,
-    Columns,
-    Format,
-    Record,
-)
-from redactory.pipelines.readers.shape import SHAPES, Edits, Row, Shape, Whole
-from redactory.pipelines.readers.shape_rows import JsonArray
+from redactory.pipelines.readers.formats import ROW_TOO_LONG, UNDECODABLE, Edits, Format, Row, Whole
 from redactory.redaction.replacements import Edit, Found, edited
 
 BROKEN, ENCRYPTED, NO_TEXT = "broken_document", "encrypted_document", "document_without_text"
@@ -63,14 +53,7 @@ class Told:
     taken_out: int = 0
 
 
-@dataclass(frozen=True)
-class DocumentRow(Row):
-    """A document, of which the texts at the places ``shown`` are what somebody reads who opens it."""
-
-    shown: frozenset[int] = field(default=frozenset())
-
-
-def document_row(number: int, told: Told) -> DocumentRow:
+def document_row(number: int, told: Told) -> Row:
     """The row that a document is; what hides a text is a hit for sure.  ``Unreadable`` of too many texts."""
     texts = bounded(told.texts)
     sure = [[*own, *encoded(text)] for text, own in zip(texts, told.sure, strict=True)]
@@ -78,11 +61,13 @@ def document_row(number: int, told: Told) -> DocumentRow:
     def render(changes: Edits, _: Whole) -> bytes:
         return told.render(changes)
 
-    return DocumentRow(number, told.texts, {}, render, sure=sure, taken_out=told.taken_out, shown=told.shown)
+    return Row(number, told.texts, {}, render, sure=sure, taken_out=told.taken_out, shown=told.shown)
 
 
-class OneRow(Shape):
+class OneRow(Format):
     """A file that is one row, held in whole."""
+
+    is_text = True
 
     def rows(self) -> Iterator[Row | bytes]:
         """The one row, or why it cannot be read."""
@@ -225,7 +210,8 @@ _LINEARIZED = re.compile(rb"/Linearized\b.{0,200}?/L\s+(\d{1,18})\b", re.DOTALL)
 class Pdf(OneRow):
     """The text of the pages; what is written is text."""
 
-    names = ("pdf",)
+    name = "pdf"
+    endings = (".pdf",)
 
     def told(self, data: bytes) -> Told:
         """One text a page; a page without text is one that is taken out."""
@@ -307,39 +293,3 @@ def library(name: str, extra: str) -> Any:
         raise ConfigurationError(
             f"this format needs {name.partition('.')[0]}: pip install 'redactory[{extra}]'"
         ) from None
-
-
-def shape_of(format_: str, file: BinaryIO) -> type[Shape]:
-    """The shape of a file of a format; JSON is an array where it begins as one."""
-    start = cast(io.BufferedReader, file).peek(CHUNK).removeprefix(BYTE_ORDER_MARK).lstrip()
-    return JsonArray if format_ == "jsonl" and start.startswith(b"[") else SHAPES[format_]
-
-
-# As formats of an input.
-
-
-class _Document(Format):
-    """A document is a record: what somebody reads who opens it; a mailbox has one a message."""
-
-    is_text = True
-
-    def records(self, file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
-        """The texts of a document, a blank line between two."""
-        for row in SHAPES[self.name](file, name, self.name, limit).rows():
-            if isinstance(row, bytes):
-                continue
-            number = f"#{row.number}" if self.name == "mbox" else ""
-            shown = row.shown if isinstance(row, DocumentRow) else ()
-            text = "\n\n".join(row.texts[n] for n in sorted(shown))
-            yield row.number, None if row.reason else {"text": text, "id": name + number}, row.reason, b""
-
-
-_ENDINGS = {
-    "html": (".html", ".htm"),
-    "mail": (".eml",),
-    "mbox": (".mbox",),
-    "docx": (".docx",),
-    "pdf": (".pdf",),
-}
-for _name, _known_by in _ENDINGS.items():
-    type(_name, (_Document,), {"name": _name, "endings": _known_by})

@@ -16,7 +16,7 @@ from itertools import pairwise
 from operator import itemgetter
 from urllib.parse import unquote
 
-from redactory.pipelines.readers.shape import Edits
+from redactory.pipelines.readers.formats import Edits
 from redactory.pipelines.readers.shape_documents import (
     MOST,
     Node,
@@ -171,7 +171,8 @@ _DATA = re.compile(
 class Html(OneRow):
     """A page, in the charset that it says, or in UTF-8."""
 
-    names = ("html",)
+    name = "html"
+    endings = (".html", ".htm")
 
     def told(self, data: bytes) -> Told:
         """Its texts; nodes of one sentence are one, each attribute is one."""

@@ -18,8 +18,7 @@ from email.utils import encode_rfc2231
 from functools import partial
 from urllib.parse import unquote_to_bytes
 
-from redactory.pipelines.readers.formats import ROW_TOO_LONG
-from redactory.pipelines.readers.shape import Edits, Row, Shape
+from redactory.pipelines.readers.formats import ROW_TOO_LONG, Edits, Format, Row
 from redactory.pipelines.readers.shape_documents import (
     BROKEN,
     MOST,
@@ -43,17 +42,20 @@ def _words(text: str) -> frozenset[str]:
 class Mail(OneRow):
     """One message."""
 
-    names = ("mail",)
+    name = "mail"
+    endings = (".eml",)
 
     def told(self, data: bytes) -> Told:
         """All that a message tells."""
         return message_told(data)
 
 
-class Mailbox(Shape):
+class Mailbox(Format):
     """Messages one after the other, each with its line ``From …``."""
 
-    names = ("mbox",)
+    name = "mbox"
+    endings = (".mbox",)
+    is_text = True
 
     def rows(self) -> Iterator[Row | bytes]:
         """A message is a row."""
@@ -70,6 +72,9 @@ class Mailbox(Shape):
             blank = line in (b"\n", b"\r\n")
         if held or size:
             yield self._message(number + 1, held, size)
+
+    def _document_id(self, row: Row) -> str:
+        return f"{self.path}#{row.number}"
 
     def _message(self, number: int, lines: list[bytes], size: int) -> Row:
         if size > self.limit:

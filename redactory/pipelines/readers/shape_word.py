@@ -17,8 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from redactory.pipelines.readers.formats import ROW_TOO_LONG
-from redactory.pipelines.readers.shape import Edits
+from redactory.pipelines.readers.formats import ROW_TOO_LONG, Edits
 from redactory.pipelines.readers.shape_documents import (
     BROKEN,
     ENCRYPTED,
@@ -59,7 +58,8 @@ _BLANK_DRAWING = b'<svg xmlns="http://www.w3.org/2000/svg"/>'
 class Word(OneRow):
     """The package; authors are names for sure."""
 
-    names = ("docx",)
+    name = "docx"
+    endings = (".docx",)
 
     def told(self, data: bytes) -> Told:
         """The texts of all its parts."""

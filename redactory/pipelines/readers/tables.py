@@ -1,34 +1,41 @@
 """CSV and TSV: the standard reader in strict mode, row by row in bounded memory.
 
-A stretch of lines in which a quotation is broken can be read in two ways: as lines of one quoted text, or as
-rows.  Rows are read from where on every line is one by itself; what may stand inside a quotation is rejected.
+A row in which nothing changes is written as it stood, another one in the same dialect.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-from collections import deque
+import re
 from collections.abc import Iterator
-from typing import BinaryIO, ClassVar
+from itertools import chain
+from typing import Literal, cast
 
 from redactory.pipelines.readers.formats import (
     BROKEN_ROW,
+    BYTE_ORDER_MARK,
+    CHUNK,
     KEPT_BYTES,
     ROW_TOO_LONG,
     UNDECODABLE,
     Blanks,
-    Columns,
     DamagedFile,
+    Edits,
     Format,
-    Record,
+    Row,
     Rows,
+    Whole,
+    in_order,
 )
 
 MARK = '"'
 _PIECE = 1 << 16
-_BYTE_ORDER_MARK = "\ufeff"
-Row = tuple[list[str] | None, str | None, str]
+_SURROGATE = re.compile("[\udc80-\udcff]")
+"""A byte that is not UTF-8, as it is read."""
+_DECLARED = re.compile(rb"(?:\xef\xbb\xbf)?sep=([,;|\t])\r?\n", re.IGNORECASE)
+"""The line with which Excel says what separates the cells below."""
+Read = tuple[list[str] | None, str | None, str]
 """(the cells or None, a reason code or None, the row as it stands in the file)"""
 
 
@@ -38,55 +45,186 @@ class Csv(Format):
     name = "csv"
     endings = (".csv",)
     grows = True
-    separator: ClassVar[str] = ","
 
-    def records(self, file: BinaryIO, limit: int, columns: Columns, name: str) -> Iterator[Record]:
-        """One a row that is not blank, numbered with the header line as 1."""
-        rows = _Table(file, self.separator, limit).rows()
-        header, reason, _ = next(rows, ([], None, ""))
+    def rows(self) -> Iterator[Row | bytes]:
+        """The header line, which counts as row 1, then the rows."""
+        if before := self._open():
+            yield before
+        coming = self._read()
+        header, reason, first = next(coming, ([], None, ""))
         if header is None:
-            raise DamagedFile(f"{name}: its first line is no header ({reason})")
-        if not header:
+            raise DamagedFile(f"{self.path}: its first line is no header ({reason})")
+        if not first:
             return
-        lacking = next((column for column in columns.needed if column not in header), None)
-        if lacking is not None and _undecodable(header):
-            raise DamagedFile(f"{name}: its first line is not UTF-8; convert the file (iconv -t UTF-8)")
-        if lacking is not None and self.separator == "," and len(header) == 1 and ";" in header[0]:
-            raise DamagedFile(
-                f"{name} has no column '{lacking}'; its first line was read as one column, for it has "
-                "semicolons and no commas: save the file with commas, or with tabs as .tsv"
-            )
-        wanted, blanks = columns.among(header, name), Blanks(name)
-        for number, (cells, reason, line) in enumerate(rows, 2):
+        if _SURROGATE.search(first):
+            raise DamagedFile(f"{self.path}: its first line is not UTF-8; convert the file (iconv -t UTF-8)")
+        self._choose(header)
+        self.header, blanks = header, Blanks(self.path)
+        yield Row(0, render=lambda _, whole: self._rendered(header, header, first, whole))
+        for number, (cells, reason, line) in enumerate(coming, 2):
             raw = line[:KEPT_BYTES].encode("utf-8", "surrogateescape")[:KEPT_BYTES]
-            if cells is None:
-                yield number, None, reason, raw
-            elif cells and len(cells) != len(header):
-                yield number, None, BROKEN_ROW, raw
-            elif _undecodable(cells):
-                yield number, None, UNDECODABLE, raw
-            elif cells:
-                record = dict(zip(header, cells, strict=True))
-                yield number, {column: record[column] for column in wanted}, None, raw
-            else:
+            if cells == []:
                 blanks.add()
+                yield line.encode("utf-8", "surrogateescape")
+            elif cells is None or len(cells) != len(header):
+                yield Row(number, reason=reason or BROKEN_ROW, raw=raw)
+            elif _SURROGATE.search(line):
+                yield Row(number, reason=UNDECODABLE, raw=raw)
+            else:
+                yield self._cells(number, cells, line, raw)
 
-    def header(self, file: BinaryIO, limit: int) -> int:
-        """The length of the first row, once it is whole."""
-        table = _Table(file, self.separator, limit)
-        return table.bytes_read if next(table.rows(), None) and table.is_whole() else 0
+    def _cells(self, number: int, cells: list[str], line: str, raw: bytes) -> Row:
+        named = dict(zip(self.header, cells, strict=True))
 
-    def rows_in(self, file: BinaryIO, start: int, header: int, limit: int) -> Rows:
+        def render(changes: Edits, whole: Whole) -> bytes:
+            changed = self.fields.changed(named, in_order(changes))
+            new = [changed[column] if column not in whole else whole[column] or "" for column in self.header]
+            return self._rendered(cells, new, line, whole)
+
+        return self._row(number, named, render, raw)
+
+    def _rendered(self, old: list[str], new: list[str], line: str, whole: Whole) -> bytes:
+        dropped = {column for column, value in whole.items() if value is None}
+        if old == new and not dropped:
+            return line.encode()
+        kept = [cell for column, cell in zip(self.header, new, strict=True) if column not in dropped]
+        end = "\r\n" if line.endswith("\r\n") else "\n" if line.endswith("\n") else ""
+        quoted = line.count(MARK) >= 2 * len(old) and line.startswith(MARK)
+        text = io.StringIO()
+        quoting: Literal[0, 1] = csv.QUOTE_ALL if quoted else csv.QUOTE_MINIMAL
+        csv.writer(text, delimiter=self._separator, lineterminator=end, quoting=quoting).writerow(kept)
+        return text.getvalue().encode()
+
+    def measure_header(self) -> int:
+        """Measure what stands before the second row, once the first is whole."""
+        self._open()
+        return self._position if next(self._read(), None) and self._is_whole() else 0
+
+    def count_rows(self, start: int, header: int) -> Rows:
         """A row is not whole that ends without a line end, or that what comes below may change."""
         # the header is read in front of a later part, and counts as a row of the first one
         before, whole, count, end, blank = bool(header), 0, 0, 0, True
-        table = _Table(file, self.separator, limit)
-        for count, (_, _, line) in enumerate(table.rows(), 1):
-            whole, end = (count, table.bytes_read) if table.is_whole() else (whole, end)
+        self._open()
+        for count, (_, _, line) in enumerate(self._read(), 1):
+            whole, end = (count, self._position) if self._is_whole() else (whole, end)
             blank = blank and (not line.strip() or count == 1)
         if not whole:
             return Rows(start, 0, count, blank)
         return Rows(end + start - header, whole - before, count - before, blank)
+
+    def _is_whole(self) -> bool:
+        """Whether no line that may come below can change how the rows so far are read."""
+        return self._ends_in_line_end and not self._is_at_end and not self._is_lost
+
+    # Lines, and what the standard reader makes of them.
+
+    def _open(self) -> bytes:
+        """Find out what separates the cells; return what stands before the header."""
+        start = cast(io.BufferedReader, self.file).peek(CHUNK)
+        declared = _DECLARED.match(start)
+        before = declared[0] if declared else BYTE_ORDER_MARK * start.startswith(BYTE_ORDER_MARK)
+        first = start[len(before) :].split(b"\n", 1)[0].decode("utf-8", "replace")
+        self._separator = self._separator_of(first) if declared is None else declared[1].decode()
+        self._position = len(self.file.read(len(before)))
+        """The byte at which the row at hand ends."""
+        self._is_at_end = self._is_lost = self._ends_in_line_end = False
+        csv.field_size_limit(self.limit)
+        self._lines = self._read_lines()
+        return before
+
+    def _separator_of(self, first: str) -> str:
+        """The sign that the header is full of, where it is not a comma."""
+        return max(",;|\t", key=lambda sign: (first.count(sign), sign == ","))
+
+    def _read_lines(self) -> Iterator[str]:
+        """Read each line; of one over the limit only a part, and the others are passed over."""
+        # bytes that are no UTF-8 become lone surrogates, which the row's check then finds
+        text = io.TextIOWrapper(self.file, "utf-8", errors="surrogateescape", newline="")
+        while line := text.readline(self.limit + 1):
+            self._position += _size(line)
+            rest = line
+            while len(line) > self.limit and not rest.endswith(("\n", "\r")):
+                if not (rest := text.readline(_PIECE)):
+                    break
+                self._position += _size(rest)
+            self._ends_in_line_end = rest.endswith("\n")
+            yield line
+        self._is_at_end = True
+
+    def _read(self) -> Iterator[Read]:
+        """Read each row; of a broken one its lines by themselves."""
+        width = None
+        while True:
+            lines: list[str] = []
+            cells = reason = None
+            try:
+                cells = next(csv.reader(self._lines_of_row(lines), delimiter=self._separator, strict=True))
+            except (StopIteration, csv.Error):
+                reason = BROKEN_ROW
+            except _TooLong:
+                reason = ROW_TOO_LONG
+            if not lines:
+                return
+            line = "".join(lines)
+            if width is None:
+                width = len(cells or ())
+            elif cells is None or (MARK in line and len(cells) not in (0, width)):
+                yield from self._recover(lines, reason or BROKEN_ROW, width)
+                continue
+            yield cells, reason, line
+
+    def _lines_of_row(self, lines: list[str]) -> Iterator[str]:
+        """Read the lines of a row, each as it is asked for, and note them in ``lines``."""
+        size = 0
+        for line in self._lines:
+            lines.append(line)
+            size += _size(line)
+            if size > self.limit:
+                raise _TooLong
+            yield line
+
+    def _recover(self, lines: list[str], reason: str, width: int) -> Iterator[Read]:
+        """Reject the first of the ``lines`` of a broken row, and what follows up to where all fit.
+
+        A line that fits may still stand inside of a quotation, and become a row that nobody wrote.  So lines
+        without a mark wait for one with a mark that fits, and that no quotation can end at: they are rows.
+        They are as well once a quotation over them would never end, or be longer than a row may be.
+        """
+        self._is_lost = True
+        yield None, reason, lines[0]
+        waiting, size = list[Read](), 0
+        for line in chain(lines[1:], self._lines):
+            cells = self._fitting(line, width)
+            waiting.append((cells, None, line))
+            size += _size(line)
+            if cells is None or (MARK in line and self._may_end_quotation(line)):
+                for _, _, one in waiting:
+                    is_blank, is_long = not one.strip("\r\n"), _size(one) > self.limit
+                    yield [] if is_blank else None, ROW_TOO_LONG if is_long else BROKEN_ROW, one
+                waiting, size = [], 0
+            elif MARK in line or size > self.limit:
+                break
+        yield from waiting[:-1]
+        self._is_lost = False
+        yield from waiting[-1:]
+
+    def _fitting(self, line: str, width: int) -> list[str] | None:
+        """The cells of a line that is a row by itself, or blank; None where it is not."""
+        if _size(line) > self.limit or line.count(MARK) % 2:
+            return None
+        try:
+            cells = next(csv.reader([line], delimiter=self._separator, strict=True))
+        except csv.Error:
+            return None
+        return cells if len(cells) in (0, width) else None
+
+    def _may_end_quotation(self, line: str) -> bool:
+        """Whether a quotation that is open before ``line`` may end in it, or behind it."""
+        try:
+            next(csv.reader([MARK + line, MARK], delimiter=self._separator, strict=True))
+        except csv.Error:
+            return False
+        return True
 
 
 class Tsv(Csv):
@@ -94,121 +232,14 @@ class Tsv(Csv):
 
     name = "tsv"
     endings = (".tsv",)
-    separator = "\t"
 
-
-def _undecodable(cells: list[str]) -> bool:
-    """Whether a row has bytes that are no UTF-8."""
-    return any("\udc80" <= letter <= "\udcff" for cell in cells for letter in cell)
-
-
-def _size(line: str) -> int:
-    return len(line) if line.isascii() else len(line.encode("utf-8", "surrogateescape"))
+    def _separator_of(self, first: str) -> str:
+        return "\t"
 
 
 class _TooLong(Exception):
     """A row has passed the longest that is allowed."""
 
 
-class _Table:
-    """The rows of a table, the header first; ``bytes_read`` is where the row at hand ends in the file."""
-
-    def __init__(self, file: BinaryIO, separator: str, limit: int) -> None:
-        csv.field_size_limit(limit)
-        # bytes that are no UTF-8 become lone surrogates, which the row's check then finds
-        self._text = io.TextIOWrapper(file, "utf-8", errors="surrogateescape", newline="")
-        self._separator, self._limit = separator, limit
-        self._given_back = deque[str]()
-        self._row, self._row_bytes = list[str](), 0
-        self._lost = False
-        """Whether the next line may stand inside a quotation."""
-        self._ended, self._last = False, ""
-        self.bytes_read = 0
-
-    def is_whole(self) -> bool:
-        """Whether no line that may come below can change how the rows so far are read."""
-        return self._last.endswith("\n") and not self._ended and not self._lost
-
-    def rows(self) -> Iterator[Row]:
-        """Each row; of a broken one its lines by themselves."""
-        width = None
-        while not self._ended or self._given_back:
-            self._row, self._row_bytes = [], 0
-            cells, reason = None, None
-            try:
-                cells = next(csv.reader(self._lines(), delimiter=self._separator, strict=True))
-            except (StopIteration, csv.Error):
-                reason = BROKEN_ROW
-            except _TooLong:
-                reason = ROW_TOO_LONG
-            if not self._row:
-                return
-            if width is None:
-                width = len(cells or ())
-            elif self._lost or cells is None or (MARK in "".join(self._row) and len(cells) not in (0, width)):
-                yield from self._rejected(cells is not None, reason or BROKEN_ROW, width)
-                continue
-            yield cells, reason, "".join(self._row)
-
-    def _lines(self) -> Iterator[str]:
-        """The lines of the row at hand, each as it is asked for."""
-        while line := self._next(self._limit + 1):
-            self._row.append(line if self.bytes_read > _size(line) else line.removeprefix(_BYTE_ORDER_MARK))
-            self._row_bytes += _size(line)
-            if self._row_bytes > self._limit:
-                raise _TooLong
-            # of a lost place it is read on as if a quotation were open before the first line
-            yield MARK + self._row[-1] if self._lost and len(self._row) == 1 else self._row[-1]
-        self._ended = True
-
-    def _next(self, most: int) -> str:
-        """At most so many characters of the next line."""
-        line = self._given_back.popleft() if self._given_back else self._text.readline(most)
-        self.bytes_read += _size(line)
-        self._last = line or self._last
-        return line
-
-    def _rejected(self, was_read: bool, reason: str, width: int) -> Iterator[Row]:
-        """The first line of a broken row, and those below it up to where all are rows by themselves.
-
-        Where the row begins inside a quotation that may be open, its first line is one of those.
-        """
-        lines, was_lost, was_cut = self._row, self._lost, False
-        marks = 1
-        if reason == ROW_TOO_LONG:
-            # pass over what is left of the last line
-            line = lines[-1]
-            marks = line.count(MARK)
-            while line and not line.endswith(("\n", "\r")):
-                line = self._next(_PIECE)
-                marks += line.count(MARK)
-                was_cut = was_cut or bool(line)
-        kept = len(lines)
-        while not was_cut and kept > (not was_lost) and self._is_row(lines[kept - 1], width):
-            kept -= 1
-        if was_read:
-            # the mark that closes it may as well open a field of a row: then it cannot be told yet
-            self._lost = not was_lost or kept < len(lines)
-            kept = len(lines)
-        else:
-            # one line that is too long says by its marks whether a quotation is open behind it
-            self._lost = kept == len(lines) and (was_lost or kept > 1 or marks % 2 == 1)
-        if back := lines[kept:]:
-            self._given_back.extendleft(reversed(back))
-            self.bytes_read -= sum(map(_size, back))
-            self._last = "\n"
-        for number, line in enumerate(lines[:kept]):
-            if not line.strip("\r\n"):
-                yield [], None, line
-            elif number == 0 and not was_lost:
-                yield None, reason, line
-            else:
-                yield None, ROW_TOO_LONG if _size(line) > self._limit else BROKEN_ROW, line
-
-    def _is_row(self, line: str, width: int) -> bool:
-        """Whether this line is one row by itself, or blank; one with an odd mark may end or begin another."""
-        try:
-            cells = next(csv.reader([line], delimiter=self._separator, strict=True))
-            return line.count(MARK) % 2 == 0 and len(cells) in (0, width)
-        except csv.Error:
-            return False
+def _size(line: str) -> int:
+    return len(line) if line.isascii() else len(line.encode("utf-8", "surrogateescape"))
