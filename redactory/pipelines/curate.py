@@ -39,7 +39,7 @@ from redactory.pipelines.output_folder import (
 from redactory.pipelines.readers import Document, Source, find_sources
 from redactory.pipelines.readers.documents import CHATS, RowCounts
 from redactory.pipelines.readers.files import expansion
-from redactory.pipelines.readers.formats import Columns, DamagedFile
+from redactory.pipelines.readers.formats import DamagedFile
 from redactory.pipelines.release import finish, summary, versions
 from redactory.pipelines.sealed import sealed, wordless
 from redactory.pipelines.segment import segmenter
@@ -111,7 +111,7 @@ def choose_text(config: Config, sources: list[Source]) -> tuple[Config, str | No
         if source.reader.is_text:
             continue
         with suppress(DamagedFile), source.open(expansion=settings.max_expansion) as file:
-            reader = source.reader(file, source.name, settings.max_row_bytes, columns=Columns())
+            reader = source.reader(file, source.name, settings.max_row_bytes)
             for row in islice(reader.records(), LOOKED_AT):
                 names.update(row.cells)
         if settings.text in names:

@@ -17,7 +17,7 @@ import shutil
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
-from itertools import dropwhile
+from itertools import chain, dropwhile
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,7 @@ from redactory.pipelines.index import index_of
 from redactory.pipelines.journal import INDEX
 from redactory.pipelines.readers import InputSettings
 from redactory.pipelines.readers.documents import DUPLICATE_ID
+from redactory.pipelines.readers.tables import SEPARATORS
 from redactory.pipelines.reissue import counts_without
 from redactory.pipelines.release import counted
 from redactory.pipelines.stages.dedup import SIDES
@@ -168,11 +169,12 @@ def _ids_in(text: str, source: str, columns: InputSettings) -> tuple[set[str], s
         return {str(value.get(columns.id))}, {str(value.get(columns.user))}
     name = source.rsplit("/", 1)[-1].lower()
     # a compressed table is a table as well
-    delimiter = "," if ".csv" in name else "\t" if ".tsv" in name else None
-    if delimiter is None:
+    if ".csv" not in name and ".tsv" not in name:
         return None
     try:
-        cells = {cell for line in csv.reader(io.StringIO(text), delimiter=delimiter) for cell in line}
+        # the header that says what separates cells is not at hand
+        rows = (csv.reader(io.StringIO(text), delimiter=sign) for sign in SEPARATORS)
+        cells = {cell for line in chain.from_iterable(rows) for cell in line}
     except csv.Error:
         return None
     return cells, cells

@@ -36,7 +36,7 @@ from redactory.pipelines.readers import (
     shape_word,
 )
 from redactory.pipelines.readers.documents import RowCounts
-from redactory.pipelines.readers.formats import DEEPEST, FORMATS, Blanks, ExpandingFile, Row, reader_of
+from redactory.pipelines.readers.formats import DEEPEST, FORMATS, ExpandingFile, Format, Row, reader_of
 from redactory.redaction.replacements import Edit
 from tests.pipelines.faults import curated
 from tests.pipelines.oracles import json_lines, usable
@@ -608,7 +608,7 @@ def test_by_default_a_dictionary_may_not_repeat_one_text_for_ever(folder: Path) 
 
 @pytest.mark.parametrize("name", ["blank.jsonl", "blank.csv", "blank.tsv"])
 def test_blank_lines_are_counted(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Blanks, "MOST", 50)
+    monkeypatch.setattr(Format, "most_blanks", 50)
     path, head = folder / name, b'{"text": "a"}\n' if "jsonl" in name else b"text\na\n"
     for count, reasons in ((50, []), (51, ["expanding_file"])):
         path.write_bytes(head + b"\n" * count)

@@ -48,7 +48,7 @@ class Batches(Format):
     def _open(self, schema: Any) -> list[str]:
         """Note the schema, and choose the columns to read."""
         self.schema, self.header = schema, schema.names
-        return list(self._choose(schema.names))
+        return self.columns.among(schema.names, self.path)
 
     def rows(self) -> Iterator[Row | bytes]:
         """A row of a batch is a row; ``DamagedFile`` names the last one before the table breaks off."""
@@ -255,7 +255,7 @@ class Parquet(Batches):
         table = pq.ParquetFile(self.file, buffer_size=CHUNK, pre_buffer=False)
         self._about = about = table.metadata
         wanted = self._open(table.schema_arrow)
-        chosen = None if self.columns is None or self.columns.mapped is None else wanted
+        chosen = None if self.columns.mapped is None else wanted
         sizes = [about.row_group(group).num_rows for group in range(about.num_row_groups)]
         for group, size in enumerate(sizes):
             number = 0

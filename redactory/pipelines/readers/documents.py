@@ -401,7 +401,7 @@ def first_rows(source: Source, counts: RowCounts, rows: int) -> FirstRows:
     records, bad, texts, documents = 0, list[Rejection](), list[str](), list[str]()
     # a damaged file is rejected below
     with suppress(DamagedFile), source.open(expansion=settings.max_expansion) as file:
-        reader = source.reader(file, source.name, settings.max_row_bytes, columns=Columns())
+        reader = source.reader(file, source.name, settings.max_row_bytes)
         for row in islice(reader.records(), rows):
             records += row.reason is None
             keys.update(row.cells.keys())

@@ -23,7 +23,6 @@ from redactory.pipelines.readers.formats import (
     EXPANSION,
     FORMATS,
     SMALL,
-    Columns,
     DamagedFile,
     Format,
     OpenFile,
@@ -166,7 +165,7 @@ class Source:
         """Whether the file can be read to its end."""
         try:
             with self.open() as file:
-                deque(self.reader(file, self.name, CHUNK, columns=Columns()).records(), maxlen=0)
+                deque(self.reader(file, self.name, CHUNK).records(), maxlen=0)
         except DamagedFile:
             return False
         return True

@@ -49,21 +49,6 @@ EXPANSION, SMALL = 200, 1 << 24
 """Decoded bytes for each byte of a file, and decoded bytes that any file may hold."""
 
 
-class Blanks:
-    """Counts the blank lines of a file: there is no row in them, and each is looked at."""
-
-    MOST = 1 << 20
-
-    def __init__(self, name: str) -> None:
-        self.name, self.count = name, 0
-
-    def add(self) -> None:
-        """One more; ``ExpandingFile`` where there are too many."""
-        self.count += 1
-        if self.count > self.MOST:
-            raise ExpandingFile(f"{self.name} has more than {self.MOST:,} blank lines: take them out")
-
-
 class OpenFile(io.BufferedReader):
     """A file to read, which may hold ``most`` decoded bytes; None: the default, by its size."""
 
@@ -102,10 +87,18 @@ class Columns:
                     "between them"
                 )
         wanted = [name for name in names if self.mapped is None or name in self.mapped]
-        for name in wanted:
-            if self.mapped is not None and wanted.count(name) > 1:
-                raise DamagedFile(f"{file} has two columns '{name}': rename one of them")
+        for number, name in enumerate(names):
+            if name in wanted and name in names[:number]:
+                if self.mapped is not None:
+                    raise DamagedFile(f"{file} has two columns '{name}': rename one of them")
+                # by their numbers: where a header is missing, names are values of a row
+                raise DamagedFile(
+                    f"{file}: columns {names.index(name) + 1} and {number + 1} have the same name; rename one"
+                )
         return wanted
+
+
+ALL = Columns()
 
 
 @dataclass(frozen=True)
@@ -169,6 +162,8 @@ class Format:
     """Whether rows can be added to the end of such a file, so that :meth:`count_rows` can count them."""
     is_text: ClassVar[bool] = False
     """Whether a file is one text: the configured columns do not count."""
+    most_blanks: ClassVar[int] = 1 << 20
+    """Blank lines that a file may have: each is looked at."""
 
     def __init_subclass__(cls) -> None:
         if cls.name:
@@ -181,15 +176,16 @@ class Format:
         limit: int,
         fields: Fields = NO_FIELDS,
         hidden: Collection[str] = (),
-        columns: Columns | None = None,
+        columns: Columns = ALL,
     ) -> None:
         """The open ``file`` that users know as ``path``, whose rows have at most ``limit`` bytes.
 
-        ``fields`` are its texts.  No cell of ``hidden`` is told.  ``columns`` are those that are read; None
-        reads all of them, to be written again.
+        ``fields`` are its texts.  No cell of ``hidden`` is told.  A file is written again with the
+        ``columns`` that are read.
         """
         self.file, self.path, self.limit = file, path, limit
         self.fields, self.hidden, self.columns = fields, hidden, columns
+        self._blanks = 0
         self.header: Sequence[str] = ()
         """The names in the header or the schema, once rows are read."""
 
@@ -223,18 +219,11 @@ class Format:
         """Count the rows of a part of a file, whose first byte behind the ``header`` is byte ``start``."""
         raise NotImplementedError
 
-    def _choose(self, names: Sequence[str]) -> Sequence[str]:
-        """Choose the columns to read; ``DamagedFile`` where one that is needed is missing or ambiguous."""
-        if self.columns is not None:
-            return self.columns.among(names, self.path)
-        for number, name in enumerate(names):
-            if name in names[:number]:
-                # by their numbers: where a header is missing, names are values of a row
-                raise DamagedFile(
-                    f"{self.path}: columns {names.index(name) + 1} and {number + 1} have the same name; "
-                    "rename one"
-                )
-        return names
+    def _pass_blank(self) -> None:
+        """Count a blank line: there is no row in it; ``ExpandingFile`` where there are too many."""
+        self._blanks += 1
+        if self._blanks > self.most_blanks:
+            raise ExpandingFile(f"{self.path} has more than {self.most_blanks:,} blank lines: take them out")
 
     def _row(self, number: int, cells: Mapping[str, Any], render: Render, raw: bytes = b"") -> Row:
         try:
@@ -268,7 +257,6 @@ class JsonLines(Format):
 
     def rows(self) -> Iterator[Row | bytes]:
         """A line that is not blank is a row."""
-        blanks = Blanks(self.path)
         for number, line in json_lines(self.file, self.limit):
             raw = line[:KEPT_BYTES]
             if len(line) > self.limit:
@@ -279,7 +267,7 @@ class JsonLines(Format):
                 line = line.removeprefix(BYTE_ORDER_MARK)
             body = line.rstrip(b"\r\n")
             if not body.strip():
-                blanks.add()
+                self._pass_blank()
             yield self._object(number, body, line[len(body) :], raw) if body.strip() else line
 
     def _object(self, number: int, body: bytes, end: bytes, raw: bytes) -> Row:

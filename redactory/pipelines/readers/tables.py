@@ -19,7 +19,6 @@ from redactory.pipelines.readers.formats import (
     KEPT_BYTES,
     ROW_TOO_LONG,
     UNDECODABLE,
-    Blanks,
     DamagedFile,
     Edits,
     Format,
@@ -29,7 +28,7 @@ from redactory.pipelines.readers.formats import (
     in_order,
 )
 
-MARK = '"'
+MARK, SEPARATORS = '"', ",;|\t"
 _PIECE = 1 << 16
 _SURROGATE = re.compile("[\udc80-\udcff]")
 """A byte that is not UTF-8, as it is read."""
@@ -58,13 +57,13 @@ class Csv(Format):
             return
         if _SURROGATE.search(first):
             raise DamagedFile(f"{self.path}: its first line is not UTF-8; convert the file (iconv -t UTF-8)")
-        self._choose(header)
-        self.header, blanks = header, Blanks(self.path)
+        self.columns.among(header, self.path)
+        self.header = header
         yield Row(0, render=lambda _, whole: self._rendered(header, header, first, whole))
         for number, (cells, reason, line) in enumerate(coming, 2):
             raw = line[:KEPT_BYTES].encode("utf-8", "surrogateescape")[:KEPT_BYTES]
             if cells == []:
-                blanks.add()
+                self._pass_blank()
                 yield line.encode("utf-8", "surrogateescape")
             elif cells is None or len(cells) != len(header):
                 yield Row(number, reason=reason or BROKEN_ROW, raw=raw)
@@ -134,7 +133,7 @@ class Csv(Format):
 
     def _separator_of(self, first: str) -> str:
         """The sign that the header is full of, where it is not a comma."""
-        return max(",;|\t", key=lambda sign: (first.count(sign), sign == ","))
+        return max(SEPARATORS, key=lambda sign: (first.count(sign), sign == ","))
 
     def _read_lines(self) -> Iterator[str]:
         """Read each line; of one over the limit only a part, and the others are passed over."""
