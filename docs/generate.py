@@ -413,7 +413,7 @@ REASONS = {
     "Rejected rows": (
         "Why a row of the input was not used, in `quarantine/` with `kind` = `row`.",
         {
-            "undecodable": "Not UTF-8.",
+            "undecodable": "Not UTF-8, or a text file with a NUL character (as UTF-16 has).",
             "broken_json": "A line is not JSON.",
             "not_an_object": "A line is JSON, but not an object.",
             "repeated_key": "A JSON object has a key twice, at any depth.",

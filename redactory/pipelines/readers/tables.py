@@ -128,7 +128,7 @@ class Csv(Format):
         """The byte at which the row at hand ends."""
         self._is_at_end = self._is_lost = self._ends_in_line_end = False
         csv.field_size_limit(self.limit)
-        self._lines = self._read_lines()
+        self._lines: Iterator[str] = self._read_lines()
         return before
 
     def _separator_of(self, first: str) -> str:
@@ -183,47 +183,44 @@ class Csv(Format):
             yield line
 
     def _recover(self, lines: list[str], reason: str, width: int) -> Iterator[Read]:
-        """Reject the first of the ``lines`` of a broken row, and what follows up to where all fit.
+        """Reject the first of a broken row's ``lines``, and those behind it that a quotation may go over.
 
         A line that fits may still stand inside of a quotation, and become a row that nobody wrote.  So lines
-        without a mark wait for one with a mark that fits, and that no quotation can end at: they are rows.
+        without a mark wait for one with a mark that fits, and that no quotation can end in: they are rows.
         They are as well once a quotation over them would never end, or be longer than a row may be.
         """
         self._is_lost = True
         yield None, reason, lines[0]
         waiting, size = list[Read](), 0
-        for line in chain(lines[1:], self._lines):
-            cells = self._fitting(line, width)
+        for number, line in enumerate(chain(lines[1:], self._lines), 1):
+            is_long, has_mark = _size(line) > self.limit, MARK in line
+            cells = None if is_long else self._parse(line)
+            fits = cells is not None and len(cells) in (0, width) and line.count(MARK) % 2 == 0
+            is_outside = has_mark and self._parse(MARK + line, MARK) is None
+            # behind the broken row, one of several lines begins
+            begins = number >= len(lines) and is_outside and not is_long and cells is None
+            if begins and self._parse(line, MARK) is not None:
+                yield from _rejected(waiting, self.limit)
+                waiting = []
+                self._lines = chain([line], self._lines)
+                break
             waiting.append((cells, None, line))
             size += _size(line)
-            if cells is None or (MARK in line and self._may_end_quotation(line)):
-                for _, _, one in waiting:
-                    is_blank, is_long = not one.strip("\r\n"), _size(one) > self.limit
-                    yield [] if is_blank else None, ROW_TOO_LONG if is_long else BROKEN_ROW, one
+            if not fits or (has_mark and not is_outside):
+                yield from _rejected(waiting, self.limit)
                 waiting, size = [], 0
-            elif MARK in line or size > self.limit:
+            elif has_mark or size > self.limit:
                 break
         yield from waiting[:-1]
         self._is_lost = False
         yield from waiting[-1:]
 
-    def _fitting(self, line: str, width: int) -> list[str] | None:
-        """The cells of a line that is a row by itself, or blank; None where it is not."""
-        if _size(line) > self.limit or line.count(MARK) % 2:
-            return None
+    def _parse(self, *lines: str) -> list[str] | None:
+        """The cells of a row; None where it is broken, or does not end in these lines."""
         try:
-            cells = next(csv.reader([line], delimiter=self._separator, strict=True))
+            return next(csv.reader(lines, delimiter=self._separator, strict=True))
         except csv.Error:
             return None
-        return cells if len(cells) in (0, width) else None
-
-    def _may_end_quotation(self, line: str) -> bool:
-        """Whether a quotation that is open before ``line`` may end in it, or behind it."""
-        try:
-            next(csv.reader([MARK + line, MARK], delimiter=self._separator, strict=True))
-        except csv.Error:
-            return False
-        return True
 
 
 class Tsv(Csv):
@@ -238,6 +235,13 @@ class Tsv(Csv):
 
 class _TooLong(Exception):
     """A row has passed the longest that is allowed."""
+
+
+def _rejected(waiting: list[Read], limit: int) -> Iterator[Read]:
+    """Reject lines, of which blank ones stay what they are."""
+    for _, _, line in waiting:
+        is_blank, is_long = not line.strip("\r\n"), _size(line) > limit
+        yield [] if is_blank else None, ROW_TOO_LONG if is_long else BROKEN_ROW, line
 
 
 def _size(line: str) -> int:
