@@ -42,6 +42,7 @@ from redactory.foundation.files import (
 from redactory.pipelines.readers import Source, find_by_path
 from redactory.pipelines.readers.files import (
     ARCHIVES,
+    NOTES,
     format_named,
     format_of,
     is_hidden,
@@ -422,8 +423,6 @@ def _give_up_output() -> None:
 
 # What a data set's folder says of itself.
 
-_NOTES = ("dataset_info.json", "state.json", "dataset_dict.json")
-
 
 def copy_notes(given: Path, out: Path, sources: Sequence[Source], columns: Mapping[str, str | None]) -> None:
     """The notes of data sets of Hugging Face in the folder ``given`` beside the copies of ``sources``.
@@ -434,7 +433,7 @@ def copy_notes(given: Path, out: Path, sources: Sequence[Source], columns: Mappi
     for note in sorted(given.rglob("*.json")):
         name = note.relative_to(given).as_posix()
         # a file of rows may have such a name
-        if note.name not in _NOTES or name in rows or is_hidden(name) or leads_outside(str(note), str(given)):
+        if note.name not in NOTES or name in rows or is_hidden(name) or leads_outside(str(note), str(given)):
             continue
         value = read_json(note)
         if note.name == "dataset_info.json":

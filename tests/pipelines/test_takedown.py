@@ -317,6 +317,19 @@ def test_rejected_rows_are_theirs_in_every_spelling_of_their_id(no_report: None,
         assert (told["rejected"], told["unsearched"]) == (4, 2)
 
 
+@pytest.mark.parametrize("separator", ",;|")
+def test_rejected_rows_of_a_table_are_searched_whatever_separates_cells(
+    no_report: None, tmp_path: Path, separator: str
+) -> None:
+    rows = [["id", "user_id", "text"], ["a", "u", ""], ["b", "you", ""], ["c", "v", "hello"]]
+    (tmp_path / "rows.csv").write_text("".join(separator.join(row) + "\n" for row in rows))
+    redactory.curate(
+        {**CONFIG, "input": str(tmp_path / "rows.csv")}, output=tmp_path / "run", detector=DigitDetector()
+    )
+    told = _one(redactory.takedown([tmp_path / "run"], user_ids=["u"], dry_run=True))
+    assert (told["rejected"], told["unsearched"]) == (1, 0)
+
+
 def test_samples_with_their_text_go_and_others_stay(run: Path) -> None:
     redactory.audit_sample(run, n=20, name="all", seed=1)
     assert _one(redactory.takedown([run], user_ids=["u"]))["samples"] == ["all"]

@@ -525,7 +525,7 @@ def _source(url: str, name: str, format_: str) -> Source:
 
 # Folders that ``save_to_disk`` of Hugging Face's ``datasets`` wrote: Arrow files, and notes beside them.
 
-_NOTES = ("state.json", "dataset_info.json", "dataset_dict.json")
+NOTES = ("state.json", "dataset_info.json", "dataset_dict.json")
 _MADE_OF_IT = re.compile(r"cache-\w+\.arrow")
 """What ``map``, ``filter`` and ``shuffle`` leave there: the rows once more, changed, or their numbers."""
 
@@ -538,7 +538,7 @@ def _without_notes(names: Sequence[str], open_: Callable[[str], Any]) -> list[st
     there, notes, made = set(names), set[str](), set[str]()
     for name in names:
         folder, _, kind = name.rpartition("/")
-        listed = _listed(kind, name, open_) if kind in _NOTES else None
+        listed = _listed(kind, name, open_) if kind in NOTES else None
         if listed is None:
             continue
         notes.add(name)
@@ -549,7 +549,7 @@ def _without_notes(names: Sequence[str], open_: Callable[[str], Any]) -> list[st
                 f"'{PurePosixPath(folder).name}': copy the whole folder that save_to_disk wrote, or name the "
                 ".arrow files themselves"
             )
-        if kind == _NOTES[0]:
+        if kind == NOTES[0]:
             own = (PurePosixPath(other) for other in there)
             made |= {str(o) for o in own if str(o.parent) == folder and _MADE_OF_IT.fullmatch(o.name)}
             made -= set(due)
@@ -558,7 +558,7 @@ def _without_notes(names: Sequence[str], open_: Callable[[str], Any]) -> list[st
 
 def _listed(kind: str, name: str, open_: Callable[[str], Any]) -> list[str] | None:
     """The files that a note says there are; None where it is somebody else's file of that name."""
-    state, info, _ = _NOTES
+    state, info, _ = NOTES
     try:
         with open_(name) as file:
             note = json.loads(file.read(16 * CHUNK))
