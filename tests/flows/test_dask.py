@@ -17,6 +17,7 @@ from distributed import Client, LocalCluster, Security
 
 from redactory.flows import dask_map as module
 from redactory.flows.dask_map import (
+    Fact,
     Workers,
     check_dask,
     dask_map,
@@ -212,8 +213,8 @@ def _refused(address: str, config: Any, folder: Path, match: str) -> None:
 
 
 def test_other_versions_are_refused(somebodys: Any, config: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    newer = {**module._versions(), "spacy": "99.0"}
-    monkeypatch.setattr(module, "_versions", lambda: newer)
+    newer = {"packages": {"spacy": "99.0"}}
+    monkeypatch.setattr(module, "versions", lambda: newer)
     _refused(somebodys.scheduler_address, config, tmp_path, r"the worker on .* has spacy 3.*begun with 99\.0")
 
 
@@ -232,9 +233,9 @@ def test_a_command_that_ends_leaves_another_one_its_files(
 def test_a_worker_that_joined_later_is_looked_at_before_its_first_part(
     workers: Workers, config: Any, tmp_path: Path
 ) -> None:
-    terms = dataclasses.replace(workers.terms, policies={"strict": "of other models"})
+    terms = dataclasses.replace(workers.terms, facts=(Fact("the strict policy", "of other models", "fix"),))
     stage_map = dask_map(Workers(workers.client, terms))
-    with pytest.raises(ConfigurationError, match="other models or lists"):
+    with pytest.raises(ConfigurationError, match=r"has the strict policy .* begun with of other models: fix"):
         curate(config, output=tmp_path / "run", detector=DigitDetector(), stage_map=stage_map)
 
 
@@ -268,10 +269,12 @@ def test_from_a_store_to_a_store_by_workers_that_have_the_encryption_key_and_no_
     monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", ENCRYPTION_KEY)
     monkeypatch.setenv("REDACTORY_WORK", str(tmp_path / "work"))
     address, folder = somebodys.scheduler_address, tmp_path / "dask"
-    _refused(address, config, folder, "has no encryption key: its environment must hold the same")
+    _refused(address, config, folder, "has encryption key none, .*: its environment must hold the same")
     with s3_server() as server, Client(somebodys, set_as_default=False) as client:
         client.run(_set_key, ENCRYPTION_KEY[::-1])
-        _refused(address, config, folder, "has another encryption key than this process")
+        _refused(
+            address, config, folder, "has encryption key .*, and the run is begun with .*: its environment"
+        )
         boto3.client("s3", endpoint_url=server).upload_file(config["input"], BUCKET, "corpus/rows.jsonl")
         stored = {
             **config,
