@@ -18,7 +18,6 @@ from redactory.flows.options import (
     given_ones,
     on_terminal,
     option,
-    readable_configuration,
     standard_input,
     switch,
 )
@@ -181,7 +180,7 @@ def explained(result: dict[str, Any], every: bool) -> None:
         return
     out.print(f"Side: {result['side']}. What stands there: ", end="")
     out.print(Text(result["masked"]), soft_wrap=True)
-    groups = [[mark] for mark in marks] if every else _deciding(marks)
+    groups = [[mark] for mark in marks] if every else _deciding(text, marks)
     rows = [_mark_row(text, group) for group in sorted(groups, key=lambda group: group[0]["start"])]
     if rows:
         header = ["place ¦ text ¦ label ¦ score ¦ by ¦ ", "---"]
@@ -192,11 +191,13 @@ def explained(result: dict[str, Any], every: bool) -> None:
         out.print(f"{left} more {'mark changes' if left == 1 else 'marks change'} nothing; --all shows them.")
 
 
-def _deciding(marks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def _deciding(text: str, marks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """The marks that decide something, and those that may not for their labels; in groups that overlap.
 
     What stands in a masked place adds nothing to what becomes of it.
     """
+    from redactory.redaction.mask import merge_intervals
+
     masked = [mark for mark in marks if mark["masks"]]
     flagged = [
         mark
@@ -204,16 +205,11 @@ def _deciding(marks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
         if mark["makes_private"]
         and not any(mark["start"] < one["end"] and one["start"] < mark["end"] for one in masked)
     ]
-    groups: list[list[dict[str, Any]]] = []
-    for kind in (masked, flagged, [mark for mark in marks if mark["public"]]):
-        end = -1
-        for mark in sorted(kind, key=lambda one: (one["start"], one["end"])):
-            if mark["start"] < end:
-                groups[-1].append(mark)
-            else:
-                groups.append([mark])
-            end = max(end, mark["end"])
-    return groups
+    return [
+        [mark for mark in kind if start <= mark["start"] < end]
+        for kind in (masked, flagged, [mark for mark in marks if mark["public"]])
+        for start, end in merge_intervals(text, [(mark["start"], mark["end"]) for mark in kind], near=False)
+    ]
 
 
 def _mark_row(text: str, marks: list[dict[str, Any]]) -> str:
@@ -300,11 +296,10 @@ def evaluate_detection(
     if against is not None:
         if labelled is None:
             raise ConfigurationError("--against: engines are compared on labelled rows: give --labelled")
-        names, config = against.split(","), readable_configuration(what)
-        return Shown("beside", redactory.evaluate_against(labelled, names, config, progress=progress))
+        names = against.split(",")
+        return Shown("beside", redactory.evaluate_against(labelled, names, what, progress=progress))
     if labelled is not None:
-        config = readable_configuration(what)
-        return Shown("detection", redactory.evaluate_detect(labelled, config, progress=progress))
+        return Shown("detection", redactory.evaluate_detect(labelled, what, progress=progress))
     if what is None:
         raise ConfigurationError("give --labelled with a file of labelled rows, a configuration, or a run")
     if os.path.isdir(what):

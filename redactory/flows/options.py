@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import inspect
@@ -52,29 +51,14 @@ def argument(metavar: str, meaning: str, kind: Any, default: Any = NEEDED, **mor
     return Option(kind, default, typer.Argument(metavar=metavar, help=meaning, **more))
 
 
-def readable_configuration(given: str | None) -> str | None:
-    """``given``; ``ConfigurationError`` for a YAML file that is not there or is not YAML.
-
-    Called while options are read: the settings it would be checked against take a second to import.
-    """
-    if given is not None and given.endswith((".yaml", ".yml")):
-        from redactory.pipelines.loading import read_yaml
-
-        read_yaml(Path(given))
-    return given
-
-
-READ: dict[str, Any] = {"callback": readable_configuration}
-"""Of what names a configuration."""
 RUN = argument("RUN", "A run folder.", Path)
 SHARED = {
-    "config": argument("CONFIG", "A configuration (.yaml), or an input file, folder or URL.", str, **READ),
+    "config": argument("CONFIG", "A configuration (.yaml), or an input file, folder or URL.", str),
     "own_config": option(
         "A configuration (.yaml), instead of the default or the run's.",
         str,
         flag="--config",
         metavar="CONFIG",
-        **READ,
     ),
     "run": RUN,
     "job": argument("JOB|RUN", "A job's folder of runs, or a run.", Path),
@@ -185,11 +169,10 @@ def command(name: str, /, **own: Option) -> Callable[[Body], Body]:
 
 def _parameter(name: str, own: Option) -> inspect.Parameter:
     """What Typer reads of an option; a switch has no --no- beside it."""
-    known = copy.copy(own.known)
-    if isinstance(known, OptionInfo) and not known.param_decls:
-        known.param_decls = (f"--{name.replace('_', '-')}",)
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=own.default, annotation=Annotated[own.kind, known])
+    if isinstance(own.known, OptionInfo) and not own.known.param_decls:
+        own.known.param_decls = (f"--{name.replace('_', '-')}",)
+    kind, annotation = inspect.Parameter.KEYWORD_ONLY, Annotated[own.kind, own.known]
+    return inspect.Parameter(name, kind, default=own.default, annotation=annotation)
 
 
 _NUMBER = re.compile(r"[+-]?(\d+/\d+|\d*\.?\d+[eE][+-]?\d+)")

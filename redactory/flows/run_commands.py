@@ -12,7 +12,6 @@ from typing import Any
 import redactory
 from redactory.flows.options import (
     NEEDED,
-    READ,
     argument,
     command,
     given_ones,
@@ -322,7 +321,7 @@ def simulate(canary_template: list[str] | None, progress: Progress, **given: Any
 
 @command(
     "plan: set_ output",
-    config=argument("[CONFIG]", "A configuration (.yaml).", str, None, **READ),
+    config=argument("[CONFIG]", "A configuration (.yaml).", str, None),
     plot=option("SVG file: epsilon against steps.", Path),
 )
 def plan(config: str | None, set_: list[str] | None, progress: Progress, **given: Any) -> Shown:
@@ -342,7 +341,6 @@ def plan(config: str | None, set_: list[str] | None, progress: Progress, **given
         "What has been spent of this configuration's train.budget, and by which trainings.",
         str,
         metavar="CONFIG",
-        **READ,
     ),
 )
 def guarantee(
