@@ -15,7 +15,6 @@ from redactory.flows.options import (
     RUN,
     argument,
     command,
-    given_ones,
     on_terminal,
     option,
     standard_input,
@@ -63,7 +62,6 @@ def scan(
     text: list[str] | None,
     explain: bool,
     every: bool,
-    allow: list[str] | None,
     check: bool,
     reveal: bool,
     **given: Any,
@@ -82,7 +80,7 @@ def scan(
         # a bar would stand between the lines that are shown
         err.print("The engines are loaded, which takes some seconds.")
         given |= {"look": _reveal, "progress": silent}
-    given = {"progress": progress, "config": own_config, "allow": allow or (), **given}
+    given = {"progress": progress, "config": own_config, **given}
     result = redactory.scan(paths, texts=texts, **given)
     unread = [file["file"] for file in result["files"] if _is_unread(file)]
     code = 2 if unread else 1 if check and not result["clean"] else 0
@@ -250,8 +248,7 @@ def fit(
     if not policy:
         if out is None:
             raise ConfigurationError("--out: name the folder of the tagger")
-        given = given_ones(**settings)
-        return Shown("tagger_fitted", redactory.fit(labelled, out, given, progress=progress, base=base))
+        return Shown("tagger_fitted", redactory.fit(labelled, out, settings, progress=progress, base=base))
     if len(labelled) > 1:
         raise ConfigurationError("--policy: a policy is fitted to one file of labelled rows")
     asked: dict[str, Any] = {"config": own_config, "miss_rate": miss_rate, "confidence": confidence}
@@ -311,9 +308,9 @@ def evaluate_detection(
     "evaluate model: run model",
     test=option("Held-out corpus instead of the configured one.", list[str]),
 )
-def evaluate_model(run: Path, model: str | None, test: list[str] | None, progress: Progress) -> Shown:
+def evaluate_model(progress: Progress, **given: Any) -> Shown:
     """Perplexity on held-out text, as it is and masked; of a classifier its test error rate."""
-    found = redactory.evaluate_model(run, model, tuple(test or ()), progress)
+    found = redactory.evaluate_model(progress=progress, **given)
     return Shown("perplexity" if "as_is" in found else "accuracy", found)
 
 
@@ -324,11 +321,9 @@ def evaluate_model(run: Path, model: str | None, test: list[str] | None, progres
     test=option("Held-out corpus instead of the configured one.", list[str]),
     canaries=option("FILE.canaries.json instead of the configured one.", Path),
 )
-def evaluate_synthetic(
-    run: Path, corpus: Path, test: list[str] | None, progress: Progress, **given: Any
-) -> Shown:
+def evaluate_synthetic(progress: Progress, **given: Any) -> Shown:
     """What text that a model wrote is worth beside real text, and what it shows of its training text."""
-    found = redactory.evaluate_synthetic(run, corpus, test=tuple(test or ()), progress=progress, **given)
+    found = redactory.evaluate_synthetic(progress=progress, **given)
     return Shown("synthetic", found, 0 if found["holds"] else 1)
 
 
@@ -365,15 +360,14 @@ Attack = Literal["canary", "extraction", "membership"]
     group_size=option("membership: sentences in a group (20).", int, min=1),
     confidence=option("membership: of each interval; 1 - 0.05 / k for k comparisons (0.95).", float),
 )
-def evaluate_attack(kind: Attack, run: Path, model: str | None, progress: Progress, **asked: Any) -> Shown:
+def evaluate_attack(kind: Attack, run: Path, progress: Progress, **given: Any) -> Shown:
     """Attack a model: exposure of canaries, extraction of secrets, or membership inference."""
-    given = given_ones(**asked)
     attack = getattr(redactory, f"evaluate_{kind}")
     for name in given.keys() - inspect.signature(attack).parameters.keys():
         raise ConfigurationError(f"--{name.replace('_', '-')} is not an option of the attack {kind}")
     if kind == "canary" and given.get("samples", 2_000) < 2_000:
         raise ConfigurationError("--samples: at least 2,000 candidates are needed")
-    return Shown(kind, attack(run, model, progress=progress, **given))
+    return Shown(kind, attack(run, progress=progress, **given))
 
 
 @command(
@@ -433,30 +427,27 @@ def evaluate_audit(
     labelled=option("Rows that are labelled already; repeatable.", list[Path]),
     seed=option("Another seed looks at other documents.", int, 0),
 )
-def label_choose(
-    config: str, out: Path, labelled: list[Path] | None, progress: Progress, **given: Any
-) -> Shown:
+def label_choose(config: str, progress: Progress, **given: Any) -> Shown:
     """Choose the documents that teach a tagger most, where the policies doubt. They measure nothing."""
-    chosen = redactory.label_choose(config, out, labelled=labelled or (), progress=progress, **given)
+    chosen = redactory.label_choose(config, progress=progress, **given)
     return Shown("chosen", chosen, 0, {"config": config})
 
 
 @command(
-    "label sample: run seed sample",
+    "label sample: run seed name",
     n=option("At most so many texts to label.", int, 400, flag="-n", min=1),
     public_share=option("Share of them that is public.", float, 0.6),
 )
-def label_sample(run: Path, sample: str, **given: Any) -> Shown:
+def label_sample(**given: Any) -> Shown:
     """Draw points of a finished run for people to label: JSON lines, Label Studio's tasks, a table."""
-    return Shown("sampled", redactory.audit_sample(run, name=sample, **given))
+    return Shown("sampled", redactory.audit_sample(**given))
 
 
 @command(
-    "label score: run confidence sample",
+    "label score: run confidence name",
     labelled=argument("LABELLED", "The labelled JSON lines, or Label Studio's JSON export.", Path),
     unchanged=switch("Score the labels even though none differs from what was filled in."),
 )
-def label_score(run: Path, labelled: Path, sample: str, progress: Progress, **given: Any) -> Shown:
+def label_score(progress: Progress, **given: Any) -> Shown:
     """What the policies miss of the labelled secrets; a guarantee takes its figures from here."""
-    scored = redactory.audit_score(run, labelled, name=sample, progress=progress, **given)
-    return Shown("scored", scored)
+    return Shown("scored", redactory.audit_score(progress=progress, **given))

@@ -77,7 +77,7 @@ SHARED = {
     ),
     "seed": option("The same seed gives the same draws.", int),
     "confidence": option("Confidence of each bound.", float, 0.95),
-    "sample": option("Name of the sample.", str, "sample", flag="--name"),
+    "name": option("Name of the sample.", str, "sample"),
     "by": option("Who answers for it; goes into the release log.", str),
     "reason": option("Why, for the log.", str, NEEDED),
     "encoder": option("The users' encoder: a folder that is public, or RUN/models/NAME.", Path, NEEDED),
@@ -134,8 +134,9 @@ def command(name: str, /, **own: Option) -> Callable[[Body], Body]:
     """Make a function the command ``name``: what it returns is shown, or printed as JSON (``--json``).
 
     Behind a colon stand the names of its shared options, which it takes before its own; ``progress`` is a
-    listener and ``as_json`` whether JSON was asked for, where it takes them.  What returns None has shown its
-    result itself.
+    listener and ``as_json`` whether JSON was asked for, where it takes them.  Options that it does not name
+    (``**given``) are left out where they are None: the library's own default holds.  What returns None has
+    shown its result itself.
     """
     names, _, shared = name.partition(":")
     *above, last = names.split()
@@ -147,6 +148,7 @@ def command(name: str, /, **own: Option) -> Callable[[Body], Body]:
 
         @functools.wraps(body)
         def carried_out(*, as_json: bool, **given: Any) -> None:
+            given = {key: value for key, value in given.items() if key in known or value is not None}
             if "as_json" in known:
                 given["as_json"] = as_json
             with shown_progress() if "progress" in known else nullcontext() as progress:
@@ -194,11 +196,6 @@ def settings_of(given: list[str] | None) -> dict[str, Any]:
         except yaml.YAMLError:
             raise ConfigurationError(f"--set: the value of {shorten(key)} is not YAML") from None
     return found
-
-
-def given_ones(**options: Any) -> dict[str, Any]:
-    """The options that were given."""
-    return {name: value for name, value in options.items() if value is not None and value is not False}
 
 
 def on_terminal() -> bool:

@@ -108,14 +108,14 @@ def parse_cron(cron: str) -> str:
 
 def plan_schedule(
     config: str,
-    cron: str | None,
-    timezone: str,
     *,
-    out: Path | None,
-    work: Work,
-    name: str | None,
-    workers: int | None,
-    verify: bool,
+    cron: str | None = None,
+    timezone: str = "UTC",
+    out: Path | None = None,
+    work: Work = "curate",
+    name: str | None = None,
+    workers: int | None = None,
+    verify: bool = True,
     dask: str | None = None,
 ) -> Schedule:
     """The job as asked for; ``ConfigurationError`` for what would only fail at two in the morning.
