@@ -16,7 +16,7 @@ import pickle
 import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -70,10 +70,8 @@ def over_dask(plain: Callable[..., Mapping[str, Any]], dask: str) -> Callable[..
         check_dask(dask)
         check_keys()
         check_output(run, resume)
-        if is_finished(run):
-            return plain(loaded, resume=resume, **settings)
-        with on_dask(dask, loaded, run) as own:
-            return plain(loaded, resume=resume, stage_map=dask_map(own), **settings)
+        with nullcontext() if is_finished(run) else on_dask(dask, loaded, run) as stage_map:
+            return plain(loaded, resume=resume, stage_map=stage_map, **settings)
 
     return spread
 
@@ -126,10 +124,47 @@ _SHARED = "all workers must share the run folder's file system, at the same path
 
 @dataclass(frozen=True)
 class Workers:
-    """A cluster whose every worker was looked at: its client, and what a worker that joins must have, too."""
+    """A map (``StageMap``) over workers that were all looked at, and what one that joins must have.
+
+    It serves any number of runs, one after the other.
+    """
 
     client: Any
     terms: Terms
+
+    def __call__(self, task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
+        from distributed import as_completed
+
+        with self.sending(task) as send:
+            sent = {send(number): number for number in numbers}
+            completed: Any = as_completed
+            try:
+                for future in completed(sent, loop=self.client.loop):
+                    yield sent[future], report_of(future)
+            finally:
+                # a scheduler that is gone has dropped them itself
+                with suppress(Exception):
+                    self.client.cancel([future for future in sent if not future.done()], force=True)
+
+    @contextmanager
+    def sending(self, task: Task) -> Iterator[Callable[[int], Any]]:
+        """What sends a part of ``task`` to some worker and gives Dask's future of it.
+
+        Once the context ends, no worker can commit anything of it any more.
+        """
+        job, anywhere = _anywhere(task)
+        make_private_folder(job.run.staging)
+        staging = make_private_folder(job.run.staging / secrets.token_hex(8))
+        parcel = Parcel(job.run, staging, self.terms, pickle.dumps(anywhere))
+
+        def send(number: int) -> Any:
+            key = f"{name_of(task)}-{secrets.token_hex(4)}-{number}"
+            return self.client.submit(carry_out, number, parcel, key=key, pure=False)
+
+        try:
+            yield send
+        finally:
+            remove(staging)
 
 
 @contextmanager
@@ -220,29 +255,6 @@ def _client_of(dask: str, workers: int, folder: Path, stack: ExitStack) -> Any:
     return client
 
 
-# The map: all parts at once, or each as a Prefect task, which tries again one that failed.
-
-
-def dask_map(workers: Workers) -> StageMap:
-    """A map over workers; it serves any number of runs, one after the other."""
-
-    def spread(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
-        from distributed import as_completed
-
-        with sending(workers, task) as send:
-            sent = {send(number): number for number in numbers}
-            completed: Any = as_completed
-            try:
-                for future in completed(sent, loop=workers.client.loop):
-                    yield sent[future], report_of(future)
-            finally:
-                # a scheduler that is gone has dropped them itself
-                with suppress(Exception):
-                    workers.client.cancel([future for future in sent if not future.done()], force=True)
-
-    return spread
-
-
 @contextmanager
 def tasks_on_dask(dask: str, config: Config, run: RunFolder) -> Iterator[StageMap]:
     """A map whose every part is a Prefect task that waits for one of the workers."""
@@ -251,33 +263,11 @@ def tasks_on_dask(dask: str, config: Config, run: RunFolder) -> Iterator[StageMa
     with on_dask(dask, config, run) as workers:
 
         def spread(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
-            with sending(workers, task) as send:
+            with workers.sending(task) as send:
                 at_once = len(workers.client.nthreads())
                 yield from as_tasks(at_once, name_of(task), lambda number: report_of(send(number)), numbers)
 
         yield spread
-
-
-@contextmanager
-def sending(workers: Workers, task: Task) -> Iterator[Callable[[int], Any]]:
-    """What sends a part of ``task`` to some worker and gives Dask's future of it.
-
-    Once the context ends, no worker can commit anything of it any more.
-    """
-    job, anywhere = _anywhere(task)
-    staging = job.run.staging / secrets.token_hex(8)
-    make_private_folder(job.run.staging)
-    make_private_folder(staging)
-    parcel = Parcel(job.run, staging, workers.terms, pickle.dumps(anywhere))
-
-    def send(number: int) -> Any:
-        key = f"{name_of(task)}-{secrets.token_hex(4)}-{number}"
-        return workers.client.submit(carry_out, number, parcel, key=key, pure=False)
-
-    try:
-        yield send
-    finally:
-        remove(staging)
 
 
 def _anywhere(task: Task) -> tuple[Job, Task]:

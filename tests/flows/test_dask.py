@@ -20,11 +20,9 @@ from redactory.flows.dask_map import (
     Fact,
     Workers,
     check_dask,
-    dask_map,
     on_dask,
     over_dask,
     report_of,
-    sending,
 )
 from redactory.foundation.errors import ConfigurationError, RunStateError, SealedError
 from redactory.foundation.progress import StageReport
@@ -95,7 +93,7 @@ def test_two_workers_write_the_bytes_of_one_process(
 ) -> None:
     # workers are at work elsewhere, and get what this process means by a relative path
     monkeypatch.chdir(tmp_path)
-    curate(config, output="run", detector=DigitDetector(), stage_map=dask_map(workers))
+    curate(config, output="run", detector=DigitDetector(), stage_map=workers)
     assert data_bytes(tmp_path / "run") == plain
     assert not RunFolder(tmp_path / "run").staging.exists()
     assert verify("run")["ok"]
@@ -106,7 +104,7 @@ def test_neither_order_nor_a_worker_that_is_killed_changes_a_byte(
 ) -> None:
     (tmp_path / "marks").mkdir()
     killer = Killer(tmp_path / "marks", 1)
-    curate(config, output=tmp_path / "run", detector=killer, stage_map=_backwards(dask_map(workers)))
+    curate(config, output=tmp_path / "run", detector=killer, stage_map=_backwards(workers))
     assert len(list(killer.marks.iterdir())) == 1
     assert data_bytes(tmp_path / "run") == plain
 
@@ -117,7 +115,7 @@ def test_a_part_that_kills_every_worker_ends_the_run_which_resumes(
     (tmp_path / "marks").mkdir()
     detector = Killer(tmp_path / "marks", 2**30)
     with pytest.raises(SealedError, match=r"detect_part.*worker.* was lost .killed, or out of memory"):
-        curate(config, output=tmp_path / "run", detector=detector, stage_map=dask_map(workers))
+        curate(config, output=tmp_path / "run", detector=detector, stage_map=workers)
     workers.client.wait_for_workers(2)
     curate(config, output=tmp_path / "run", resume=True, detector=DigitDetector())
     assert data_bytes(tmp_path / "run") == plain
@@ -140,7 +138,7 @@ def test_partitions_are_tasks_on_workers(server: Server, somebodys: LocalCluster
 
 def test_an_error_is_sealed_where_it_happened(workers: Workers, config: Any, tmp_path: Path) -> None:
     with pytest.raises(SealedError) as told:
-        curate(config, output=tmp_path / "run", detector=Quoting(), stage_map=dask_map(workers))
+        curate(config, output=tmp_path / "run", detector=Quoting(), stage_map=workers)
     assert "unexpected ValueError; the traceback is sealed in state/traceback-" in str(told.value)
     assert "number" not in str(told.value)
     assert [p for p in (tmp_path / "run" / "state").glob("traceback-*") if "number is" in p.read_text()]
@@ -165,7 +163,7 @@ def _late(workers: Workers, fenced: bool, config: Any, folder: Path) -> tuple[An
                 dataclasses.replace(job, detector=waiter),
                 *fixed,
             )
-            with sending(workers, slow) as send:
+            with workers.sending(slow) as send:
                 late.append(send(0) if fenced else workers.client.submit(timed, slow, 0, pure=False))
                 _until(waiter.here.exists)
         return serial(task, numbers)
@@ -234,7 +232,7 @@ def test_a_worker_that_joined_later_is_looked_at_before_its_first_part(
     workers: Workers, config: Any, tmp_path: Path
 ) -> None:
     terms = dataclasses.replace(workers.terms, facts=(Fact("the strict policy", "of other models", "fix"),))
-    stage_map = dask_map(Workers(workers.client, terms))
+    stage_map = Workers(workers.client, terms)
     with pytest.raises(ConfigurationError, match=r"has the strict policy .* begun with of other models: fix"):
         curate(config, output=tmp_path / "run", detector=DigitDetector(), stage_map=stage_map)
 
