@@ -325,8 +325,9 @@ def carry_out(number: int, parcel: Parcel) -> Outcome:
         return sealed(parcel.run.state, _part, parcel, number)
     except RedactoryError as error:
         # without its frames, and of a class that can be pickled: one of those that all rooms know
-        kind = next(known for known in type(error).__mro__ if known.__module__ == RedactoryError.__module__)
-        return kind(str(error))
+        nearest: Any = next(k for k in type(error).__mro__ if k.__module__ == RedactoryError.__module__)
+        outcome: RedactoryError = nearest(str(error))
+        return outcome
 
 
 def _part(parcel: Parcel, number: int) -> StageReport:

@@ -173,7 +173,9 @@ def _carried_out(
     if prefect:
         from redactory.flows.schedule import start_flow
 
-        return start_flow(work, config, **given, **({"dask": dask} if dask else {}))
+        # the flow of a training has no such parameter
+        cluster: dict[str, Any] = {} if dask is None else {"dask": dask}
+        return start_flow(work, config, **given, **cluster)
     plain = getattr(redactory, work)
     if dask is not None:
         from redactory.flows.dask_map import over_dask

@@ -222,7 +222,12 @@ def shown_progress() -> Iterator[Any]:
     """A listener for long work: bars on a terminal, else a line every few seconds; JSON where asked for."""
     if log.is_on():
         listeners = [Paced(log.progress)] if log.on_terminal() else [Paced(log.progress), Paced(_line, 1.0)]
-        yield lambda *heard: [listener(*heard) for listener in listeners]
+
+        def tell(*told: Any) -> None:
+            for listener in listeners:
+                listener(*told)
+
+        yield tell
     elif not err.is_terminal:
         yield Paced(_line, 1.0)
     else:
