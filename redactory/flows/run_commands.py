@@ -82,7 +82,7 @@ def curate(
         str,
         flag="--replace",
     ),
-    vault=option("With pseudonyms: the encrypted file from which 'redactory unmask' restores them.", str),
+    vault=option("With pseudonyms: the encrypted file from which 'redactory unmask' restores them.", Path),
     format_=option("The format, where the ending does not tell it.", str, "auto", flag="--format"),
 )
 def redact(
@@ -93,7 +93,7 @@ def redact(
     column: list[str] | None,
     keep_columns: bool,
     replace: str | None,
-    vault: str | None,
+    vault: Path | None,
     format_: str,
     **asked: Any,
 ) -> Shown | None:
@@ -104,12 +104,18 @@ def redact(
     pairs = [entry.partition("=") for entry in column or ()]
     if not all(name and what for name, _, what in pairs):
         raise ConfigurationError("--column: a name, '=', and a label, drop or keep, like name=PERSON")
-    columns = {name: what for name, _, what in pairs}
-    settings = {"columns": columns, "keep_columns": keep_columns, "replace": replace, "vault": vault}
+    columns = {name: what for name, _, what in pairs} or None
+    kept_in = None if vault is None else str(vault)
+    settings = {
+        "columns": columns,
+        "keep_columns": keep_columns or None,
+        "replace": replace,
+        "vault": kept_in,
+    }
     result = redactory.redact(
         given,
         out,
-        {key: value for key, value in settings.items() if value},
+        {key: value for key, value in settings.items() if value is not None},
         config=own_config,
         format_=format_,
         progress=progress,
