@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import redactory
-from redactory.flows.dask_map import dask_map, on_dask
+from redactory.flows.dask_map import on_dask
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import load_config
 from redactory.pipelines.work import StageMap, peak_memory_mb, processes
@@ -134,7 +134,7 @@ def _map(kind: str, config: Config, place: Path) -> Iterator[tuple[StageMap, Any
                 found = workers.client.run(_used)
                 return [found[address] for address in sorted(found)]
 
-            yield dask_map(workers), used
+            yield workers, used
         return
     with processes(config.workers) as stage_map:
         # processes of a pool cannot be asked one by one

@@ -14,25 +14,16 @@ from typing import Any as _Any
 
 if _sys.version_info < (3, 11):  # noqa: UP036 (a source tree can be run by any Python)
     _sys.stderr.write(
-        "redactory: Python 3.11 or newer is needed, and this is "
-        + _sys.version.split()[0]
-        + ": install it there "
+        f"redactory: Python 3.11 or newer is needed, and this is {_sys.version.split()[0]}: install it there "
         "(python3.11 -m pip install redactory)\n"
     )
     raise SystemExit(2)
 
 
-def _public() -> dict[str, str]:
-    """Every public name, and where it is defined, as the stub has them."""
-    stub = _Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
-    imported = _re.findall(r"^from (\S+) import (\w+)(?: as (\w+))?$", stub, _re.MULTILINE)
-    places = {name: f"{module}.{name}" for module, name, _ in imported}
-    renamed = {public: places[name] for public, name in _re.findall(r"^(\w+) = (\w+)$", stub, _re.MULTILINE)}
-    return {public: places[public] for _, _, public in imported if public} | renamed
-
-
-_PUBLIC = _public()
-__all__ = sorted(_PUBLIC)
+_STUB = _Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
+_MODULES = {name: module for module, name in _re.findall(r"^from (\S+) import (\w+)", _STUB, _re.MULTILINE)}
+"""Where each public name is defined."""
+__all__ = sorted(_MODULES)
 
 
 def __getattr__(name: str) -> _Any:
@@ -41,11 +32,10 @@ def __getattr__(name: str) -> _Any:
         from importlib.metadata import version
 
         return version(__name__)
-    if name not in _PUBLIC:
+    if name not in _MODULES:
         raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
     # imported on first use: spaCy and torch take seconds, a version number should not
-    module, _, attribute = _PUBLIC[name].rpartition(".")
-    return getattr(_import_module(module), attribute)
+    return getattr(_import_module(_MODULES[name]), name)
 
 
 def __dir__() -> list[str]:

@@ -4,7 +4,7 @@ A name is added by one line, ``from module import name as name``: the package fi
 """
 
 from redactory.evaluation.one_run_audit import audit_plant as audit_plant
-from redactory.evaluation.simulator import write_simulation
+from redactory.evaluation.simulator import simulate as simulate
 from redactory.foundation.errors import CheckFailed as CheckFailed
 from redactory.foundation.errors import ConfigurationError as ConfigurationError
 from redactory.foundation.errors import GuaranteeError as GuaranteeError
@@ -31,7 +31,7 @@ from redactory.pipelines.evaluate_detection import evaluate_against as evaluate_
 from redactory.pipelines.evaluate_detection import evaluate_detect as evaluate_detect
 from redactory.pipelines.evaluate_detection import evaluate_recall as evaluate_recall
 from redactory.pipelines.evaluate_detection import evaluate_redaction as evaluate_redaction
-from redactory.pipelines.export import export_run
+from redactory.pipelines.export import export as export
 from redactory.pipelines.fit import fit as fit
 from redactory.pipelines.fit_policy import fit_policy as fit_policy
 from redactory.pipelines.gate import approve_release as approve_release
@@ -72,6 +72,3 @@ from redactory.pipelines.unmask import unmask as unmask
 from redactory.pipelines.verify import verify as verify
 
 __version__: str
-
-export = export_run
-simulate = write_simulation

@@ -11,8 +11,8 @@ from redactory.evaluation.report import render_report, write_report
 from redactory.evaluation.simulator import (
     Simulation,
     canary_file,
+    simulate,
     simulate_customersim,
-    write_simulation,
 )
 from redactory.evaluation.utility import perplexity
 
@@ -27,5 +27,5 @@ __all__ = [
     "secrets_left",
     "simulate_customersim",
     "write_report",
-    "write_simulation",
+    "simulate",
 ]

@@ -69,7 +69,7 @@ def canary_exposure(
 ) -> dict[str, Any]:
     """Exposure (bits) of every inserted and every control canary among all 10^digits candidates.
 
-    ``canaries`` is what ``write_simulation`` put beside the corpus: {template, inserted, control, copies,
+    ``canaries`` is what ``simulate`` put beside the corpus: {template, inserted, control, copies,
     missed?}, or {"sets": [such]}; ``copies_left`` (:func:`canary_copies_left`) and ``missed`` have an entry
     for each inserted canary of all sets.  A candidate's score is the log probability of its digits after the
     template's words; ties count as the middle of their ranks.  Exact up to 10^6 candidates; of more,

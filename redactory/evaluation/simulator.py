@@ -125,7 +125,7 @@ def _template_parts(template: str) -> tuple[str, int]:
     return match["before"], digits
 
 
-def write_simulation(
+def simulate(
     out: str | os.PathLike[str],
     rows: int,
     seed: int,

@@ -16,15 +16,14 @@ import pickle
 import secrets
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from redactory.dedup.index import IndexFolder
 from redactory.detectors import policy_hashes
 from redactory.detectors.settings import DetectSettings
-from redactory.foundation import errors
 from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError, SealedError
 from redactory.foundation.files import make_private_folder, remove, staged, write_text
 from redactory.foundation.keys import SECURE, check_wire
@@ -71,10 +70,8 @@ def over_dask(plain: Callable[..., Mapping[str, Any]], dask: str) -> Callable[..
         check_dask(dask)
         check_keys()
         check_output(run, resume)
-        if is_finished(run):
-            return plain(loaded, resume=resume, **settings)
-        with on_dask(dask, loaded, run) as own:
-            return plain(loaded, resume=resume, stage_map=dask_map(own), **settings)
+        with nullcontext() if is_finished(run) else on_dask(dask, loaded, run) as stage_map:
+            return plain(loaded, resume=resume, stage_map=stage_map, **settings)
 
     return spread
 
@@ -85,27 +82,89 @@ def check_dask(dask: str) -> None:
         check_wire(dask, "--dask")
 
 
+class Fact(NamedTuple):
+    """Something that a shard follows from, and what to do about a worker where it is different."""
+
+    name: str
+    value: str
+    fix: str
+
+
 @dataclass(frozen=True)
 class Terms:
-    """What a worker must have and see: the probe in a shared folder, these versions, models and keys.
-
-    ``policies`` are the hashes of both policies; ``service`` names the key service, None where there is none.
-    """
+    """What a worker must see and have: the probe in a shared folder, and the ``facts`` of the command."""
 
     probe: Path
     token: str = field(repr=False)
-    versions: dict[str, str]
-    policies: dict[str, str]
-    service: str | None
     detect: str = field(repr=False)
+    facts: tuple[Fact, ...]
+
+
+def _facts(detect: str) -> tuple[Fact, ...]:
+    """The versions, the encryption key and the policies of this process for the settings ``detect``."""
+    numbers, service, policies = versions(), configured_service(), dict[str, str]()
+    packages = {**numbers.pop("packages"), **numbers}
+    # models that are not there are refused before the input is read, and on a worker they are different
+    with suppress(Exception):
+        policies = policy_hashes(DetectSettings.model_validate_json(detect))
+    return (
+        *(Fact(name, version, "install the same version") for name, version in sorted(packages.items())),
+        Fact("encryption key", "none" if service is None else service.name, _SAME_KEY),
+        *(Fact(f"the {name} policy", digest, _SAME_MODELS) for name, digest in policies.items()),
+    )
+
+
+_SAME_KEY = (
+    "its environment must hold the same REDACTORY_ENCRYPTION_KEY_FILE (or REDACTORY_KEY_SERVICE), or neither "
+    "where the run is not encrypted"
+)
+_SAME_MODELS = "give it the same models and lists, at the same paths"
+_SHARED = "all workers must share the run folder's file system, at the same path, and its user"
 
 
 @dataclass(frozen=True)
 class Workers:
-    """A cluster whose every worker was looked at: its client, and what a worker that joins must have, too."""
+    """A map (``StageMap``) over workers that were all looked at, and what one that joins must have.
+
+    It serves any number of runs, one after the other.
+    """
 
     client: Any
     terms: Terms
+
+    def __call__(self, task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
+        from distributed import as_completed
+
+        with self.sending(task) as send:
+            sent = {send(number): number for number in numbers}
+            completed: Any = as_completed
+            try:
+                for future in completed(sent, loop=self.client.loop):
+                    yield sent[future], report_of(future)
+            finally:
+                # a scheduler that is gone has dropped them itself
+                with suppress(Exception):
+                    self.client.cancel([future for future in sent if not future.done()], force=True)
+
+    @contextmanager
+    def sending(self, task: Task) -> Iterator[Callable[[int], Any]]:
+        """What sends a part of ``task`` to some worker and gives Dask's future of it.
+
+        Once the context ends, no worker can commit anything of it any more.
+        """
+        job, anywhere = _anywhere(task)
+        make_private_folder(job.run.staging)
+        staging = make_private_folder(job.run.staging / secrets.token_hex(8))
+        parcel = Parcel(job.run, staging, self.terms, pickle.dumps(anywhere))
+
+        def send(number: int) -> Any:
+            key = f"{name_of(task)}-{secrets.token_hex(4)}-{number}"
+            return self.client.submit(carry_out, number, parcel, key=key, pure=False)
+
+        try:
+            yield send
+        finally:
+            remove(staging)
 
 
 @contextmanager
@@ -124,9 +183,8 @@ def on_dask(dask: str, config: Config, run: RunFolder) -> Iterator[Workers]:
     try:
         with ExitStack() as stack:
             client = _client_of(dask, config.workers, own, stack)
-            service = _service()
-            policies, detect = policy_hashes(config.detect), config.detect.model_dump_json()
-            terms = Terms(own / "probe", secrets.token_hex(32), _versions(), policies, service, detect)
+            detect = config.detect.model_dump_json()
+            terms = Terms(own / "probe", secrets.token_hex(32), detect, _facts(detect))
             write_text(terms.probe, terms.token)
             # the first that lacks something is named; by address, so always the same
             for address, lacks in sorted(client.run(look, terms, on_error="return").items()):
@@ -197,29 +255,6 @@ def _client_of(dask: str, workers: int, folder: Path, stack: ExitStack) -> Any:
     return client
 
 
-# The map: all parts at once, or each as a Prefect task, which tries again one that failed.
-
-
-def dask_map(workers: Workers) -> StageMap:
-    """A map over workers; it serves any number of runs, one after the other."""
-
-    def spread(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
-        from distributed import as_completed
-
-        with sending(workers, task) as send:
-            sent = {send(number): number for number in numbers}
-            completed: Any = as_completed
-            try:
-                for future in completed(sent, loop=workers.client.loop):
-                    yield sent[future], report_of(future)
-            finally:
-                # a scheduler that is gone has dropped them itself
-                with suppress(Exception):
-                    workers.client.cancel([future for future in sent if not future.done()], force=True)
-
-    return spread
-
-
 @contextmanager
 def tasks_on_dask(dask: str, config: Config, run: RunFolder) -> Iterator[StageMap]:
     """A map whose every part is a Prefect task that waits for one of the workers."""
@@ -228,33 +263,11 @@ def tasks_on_dask(dask: str, config: Config, run: RunFolder) -> Iterator[StageMa
     with on_dask(dask, config, run) as workers:
 
         def spread(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
-            with sending(workers, task) as send:
+            with workers.sending(task) as send:
                 at_once = len(workers.client.nthreads())
                 yield from as_tasks(at_once, name_of(task), lambda number: report_of(send(number)), numbers)
 
         yield spread
-
-
-@contextmanager
-def sending(workers: Workers, task: Task) -> Iterator[Callable[[int], Any]]:
-    """What sends a part of ``task`` to some worker and gives Dask's future of it.
-
-    Once the context ends, no worker can commit anything of it any more.
-    """
-    job, anywhere = _anywhere(task)
-    staging = job.run.staging / secrets.token_hex(8)
-    make_private_folder(job.run.staging)
-    make_private_folder(staging)
-    parcel = Parcel(job.run, staging, workers.terms, pickle.dumps(anywhere))
-
-    def send(number: int) -> Any:
-        key = f"{name_of(task)}-{secrets.token_hex(4)}-{number}"
-        return workers.client.submit(carry_out, number, parcel, key=key, pure=False)
-
-    try:
-        yield send
-    finally:
-        remove(staging)
 
 
 def _anywhere(task: Task) -> tuple[Job, Task]:
@@ -283,9 +296,9 @@ def report_of(future: Any) -> StageReport:
         ) from None
     except (Exception, asyncio.CancelledError) as error:
         raise SealedError(f"{future.key}: Dask gave it up ({type(error).__name__})") from None
-    if "report" in outcome:
-        return StageReport.from_json(outcome["report"])
-    raise getattr(errors, outcome["error"])(outcome["message"])
+    if isinstance(outcome, RedactoryError):
+        raise outcome
+    return outcome
 
 
 # A part at a worker.
@@ -301,24 +314,25 @@ class Parcel:
     content: bytes = field(repr=False)
 
 
-Outcome = dict[str, Any]
-"""``{"report": …}``, or ``{"error": kind, "message": words}``: numbers and words of ours."""
+Outcome = StageReport | RedactoryError
+"""What Dask carries of a part: numbers, or an error whose words are ours."""
 
 
 def carry_out(number: int, parcel: Parcel) -> Outcome:
     """Part ``number`` of the parcel's stage, committed, on a worker; its outcome."""
     forbid_core_dumps()
     try:
-        return {"report": sealed(parcel.run.state, _part, parcel, number).to_json()}
+        return sealed(parcel.run.state, _part, parcel, number)
     except RedactoryError as error:
-        # of a class that only its own room knows, the nearest that all know
-        kind = next(known.__name__ for known in type(error).__mro__ if hasattr(errors, known.__name__))
-        return {"error": kind, "message": str(error)}
+        # without its frames, and of a class that can be pickled: one of those that all rooms know
+        nearest: Any = next(k for k in type(error).__mro__ if k.__module__ == RedactoryError.__module__)
+        outcome: RedactoryError = nearest(str(error))
+        return outcome
 
 
 def _part(parcel: Parcel, number: int) -> StageReport:
     # a worker that joined after the begin is looked at when it is given its first part
-    if (lacks := _looked_at(pickle.dumps(parcel.terms))) is not None:
+    if (lacks := _lacks(parcel.terms)) is not None:
         raise ConfigurationError(lacks)
     task: Task = pickle.loads(parcel.content)
     try:
@@ -332,65 +346,30 @@ def _part(parcel: Parcel, number: int) -> StageReport:
 
 
 @functools.lru_cache(maxsize=4)
-def _looked_at(terms: bytes) -> str | None:
+def _lacks(terms: Terms) -> str | None:
     from distributed import get_worker
 
-    return look(pickle.loads(terms), get_worker())
+    return look(terms, get_worker())
 
 
 def look(terms: Terms, dask_worker: Any = None) -> str | None:
     """Why this worker, which Dask hands in, cannot take part; None where it can."""
     forbid_core_dumps()
     here = f"--dask: the worker on {socket.gethostname()} (process {os.getpid()})"
+    folder, threads = terms.probe.parent, dask_worker.state.nthreads
     try:
         check_wire(dask_worker.address, here)
-        return _lacking(terms, dask_worker.state.nthreads, here)
+        if threads != 1:
+            return f"{here} computes in {threads} threads: start workers with --nthreads 1, and more of them"
+        if terms.probe.read_text(encoding="utf-8") != terms.token:
+            return f"{here} sees another {folder} than this process: {_SHARED}"
+        facts = _facts(terms.detect)
     except RedactoryError as error:
         return str(error)
-
-
-def _lacking(terms: Terms, threads: int, here: str) -> str | None:
-    folder, ours, service = terms.probe.parent, _versions(), _service()
-    if threads != 1:
-        return f"{here} computes in {threads} threads: start workers with --nthreads 1, and more of them"
-    for name, theirs in sorted(terms.versions.items()):
-        if theirs != ours.get(name):
-            return (
-                f"{here} has {name} {ours.get(name)}, and the run is begun with {theirs}: install the same "
-                "versions"
-            )
-    shared = "the run folder must lie on a file system that all workers share, at the same path"
-    try:
-        if terms.probe.read_text(encoding="utf-8") != terms.token:
-            return f"{here} sees another {folder} than this process: {shared}"
     except OSError as error:
-        return (
-            f"{here} does not see {folder} ({error.strerror}): {shared}, and belong to the user who runs them"
-        )
-    if service != terms.service:
-        has = "no encryption key" if service is None else "another encryption key than this process"
-        return (
-            f"{here} has {has}: its environment must hold the same REDACTORY_ENCRYPTION_KEY_FILE (or "
-            "REDACTORY_KEY_SERVICE), or neither of them where the run is not encrypted"
-        )
-    try:
-        found = policy_hashes(DetectSettings.model_validate_json(terms.detect))
-    except Exception:
-        found = {}
-    if found != terms.policies:
-        return (
-            f"{here} has other models or lists than the run is begun with: give it the same ones, at the "
-            "same paths"
-        )
+        return f"{here} does not see {folder} ({error.strerror}): {_SHARED}"
+    values = {fact.name: fact.value for fact in facts}
+    for name, value, fix in terms.facts:
+        if values.get(name) != value:
+            return f"{here} has {name} {values.get(name)}, and the run is begun with {value}: {fix}"
     return None
-
-
-def _service() -> str | None:
-    service = configured_service()
-    return None if service is None else service.name
-
-
-def _versions() -> dict[str, str]:
-    """Versions of Redactory, Python and the packages that the shards follow from."""
-    found = versions()
-    return {**found.pop("packages"), **found}

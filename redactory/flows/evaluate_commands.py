@@ -15,10 +15,8 @@ from redactory.flows.options import (
     RUN,
     argument,
     command,
-    given_ones,
     on_terminal,
     option,
-    readable_configuration,
     standard_input,
     switch,
 )
@@ -64,7 +62,6 @@ def scan(
     text: list[str] | None,
     explain: bool,
     every: bool,
-    allow: list[str] | None,
     check: bool,
     reveal: bool,
     **given: Any,
@@ -83,7 +80,7 @@ def scan(
         # a bar would stand between the lines that are shown
         err.print("The engines are loaded, which takes some seconds.")
         given |= {"look": _reveal, "progress": silent}
-    given = {"progress": progress, "config": own_config, "allow": allow or (), **given}
+    given = {"progress": progress, "config": own_config, **given}
     result = redactory.scan(paths, texts=texts, **given)
     unread = [file["file"] for file in result["files"] if _is_unread(file)]
     code = 2 if unread else 1 if check and not result["clean"] else 0
@@ -181,7 +178,7 @@ def explained(result: dict[str, Any], every: bool) -> None:
         return
     out.print(f"Side: {result['side']}. What stands there: ", end="")
     out.print(Text(result["masked"]), soft_wrap=True)
-    groups = [[mark] for mark in marks] if every else _deciding(marks)
+    groups = [[mark] for mark in marks] if every else _deciding(text, marks)
     rows = [_mark_row(text, group) for group in sorted(groups, key=lambda group: group[0]["start"])]
     if rows:
         header = ["place ¦ text ¦ label ¦ score ¦ by ¦ ", "---"]
@@ -192,11 +189,13 @@ def explained(result: dict[str, Any], every: bool) -> None:
         out.print(f"{left} more {'mark changes' if left == 1 else 'marks change'} nothing; --all shows them.")
 
 
-def _deciding(marks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def _deciding(text: str, marks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """The marks that decide something, and those that may not for their labels; in groups that overlap.
 
     What stands in a masked place adds nothing to what becomes of it.
     """
+    from redactory.redaction.mask import merge_intervals
+
     masked = [mark for mark in marks if mark["masks"]]
     flagged = [
         mark
@@ -204,16 +203,11 @@ def _deciding(marks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
         if mark["makes_private"]
         and not any(mark["start"] < one["end"] and one["start"] < mark["end"] for one in masked)
     ]
-    groups: list[list[dict[str, Any]]] = []
-    for kind in (masked, flagged, [mark for mark in marks if mark["public"]]):
-        end = -1
-        for mark in sorted(kind, key=lambda one: (one["start"], one["end"])):
-            if mark["start"] < end:
-                groups[-1].append(mark)
-            else:
-                groups.append([mark])
-            end = max(end, mark["end"])
-    return groups
+    return [
+        [mark for mark in kind if start <= mark["start"] < end]
+        for kind in (masked, flagged, [mark for mark in marks if mark["public"]])
+        for start, end in merge_intervals(text, [(mark["start"], mark["end"]) for mark in kind], near=False)
+    ]
 
 
 def _mark_row(text: str, marks: list[dict[str, Any]]) -> str:
@@ -254,8 +248,7 @@ def fit(
     if not policy:
         if out is None:
             raise ConfigurationError("--out: name the folder of the tagger")
-        given = given_ones(**settings)
-        return Shown("tagger_fitted", redactory.fit(labelled, out, given, progress=progress, base=base))
+        return Shown("tagger_fitted", redactory.fit(labelled, out, settings, progress=progress, base=base))
     if len(labelled) > 1:
         raise ConfigurationError("--policy: a policy is fitted to one file of labelled rows")
     asked: dict[str, Any] = {"config": own_config, "miss_rate": miss_rate, "confidence": confidence}
@@ -300,11 +293,10 @@ def evaluate_detection(
     if against is not None:
         if labelled is None:
             raise ConfigurationError("--against: engines are compared on labelled rows: give --labelled")
-        names, config = against.split(","), readable_configuration(what)
-        return Shown("beside", redactory.evaluate_against(labelled, names, config, progress=progress))
+        names = against.split(",")
+        return Shown("beside", redactory.evaluate_against(labelled, names, what, progress=progress))
     if labelled is not None:
-        config = readable_configuration(what)
-        return Shown("detection", redactory.evaluate_detect(labelled, config, progress=progress))
+        return Shown("detection", redactory.evaluate_detect(labelled, what, progress=progress))
     if what is None:
         raise ConfigurationError("give --labelled with a file of labelled rows, a configuration, or a run")
     if os.path.isdir(what):
@@ -316,9 +308,9 @@ def evaluate_detection(
     "evaluate model: run model",
     test=option("Held-out corpus instead of the configured one.", list[str]),
 )
-def evaluate_model(run: Path, model: str | None, test: list[str] | None, progress: Progress) -> Shown:
+def evaluate_model(progress: Progress, **given: Any) -> Shown:
     """Perplexity on held-out text, as it is and masked; of a classifier its test error rate."""
-    found = redactory.evaluate_model(run, model, tuple(test or ()), progress)
+    found = redactory.evaluate_model(progress=progress, **given)
     return Shown("perplexity" if "as_is" in found else "accuracy", found)
 
 
@@ -329,11 +321,9 @@ def evaluate_model(run: Path, model: str | None, test: list[str] | None, progres
     test=option("Held-out corpus instead of the configured one.", list[str]),
     canaries=option("FILE.canaries.json instead of the configured one.", Path),
 )
-def evaluate_synthetic(
-    run: Path, corpus: Path, test: list[str] | None, progress: Progress, **given: Any
-) -> Shown:
+def evaluate_synthetic(progress: Progress, **given: Any) -> Shown:
     """What text that a model wrote is worth beside real text, and what it shows of its training text."""
-    found = redactory.evaluate_synthetic(run, corpus, test=tuple(test or ()), progress=progress, **given)
+    found = redactory.evaluate_synthetic(progress=progress, **given)
     return Shown("synthetic", found, 0 if found["holds"] else 1)
 
 
@@ -370,15 +360,14 @@ Attack = Literal["canary", "extraction", "membership"]
     group_size=option("membership: sentences in a group (20).", int, min=1),
     confidence=option("membership: of each interval; 1 - 0.05 / k for k comparisons (0.95).", float),
 )
-def evaluate_attack(kind: Attack, run: Path, model: str | None, progress: Progress, **asked: Any) -> Shown:
+def evaluate_attack(kind: Attack, run: Path, progress: Progress, **given: Any) -> Shown:
     """Attack a model: exposure of canaries, extraction of secrets, or membership inference."""
-    given = given_ones(**asked)
     attack = getattr(redactory, f"evaluate_{kind}")
     for name in given.keys() - inspect.signature(attack).parameters.keys():
         raise ConfigurationError(f"--{name.replace('_', '-')} is not an option of the attack {kind}")
     if kind == "canary" and given.get("samples", 2_000) < 2_000:
         raise ConfigurationError("--samples: at least 2,000 candidates are needed")
-    return Shown(kind, attack(run, model, progress=progress, **given))
+    return Shown(kind, attack(run, progress=progress, **given))
 
 
 @command(
@@ -438,30 +427,27 @@ def evaluate_audit(
     labelled=option("Rows that are labelled already; repeatable.", list[Path]),
     seed=option("Another seed looks at other documents.", int, 0),
 )
-def label_choose(
-    config: str, out: Path, labelled: list[Path] | None, progress: Progress, **given: Any
-) -> Shown:
+def label_choose(config: str, progress: Progress, **given: Any) -> Shown:
     """Choose the documents that teach a tagger most, where the policies doubt. They measure nothing."""
-    chosen = redactory.label_choose(config, out, labelled=labelled or (), progress=progress, **given)
+    chosen = redactory.label_choose(config, progress=progress, **given)
     return Shown("chosen", chosen, 0, {"config": config})
 
 
 @command(
-    "label sample: run seed sample",
+    "label sample: run seed name",
     n=option("At most so many texts to label.", int, 400, flag="-n", min=1),
     public_share=option("Share of them that is public.", float, 0.6),
 )
-def label_sample(run: Path, sample: str, **given: Any) -> Shown:
+def label_sample(**given: Any) -> Shown:
     """Draw points of a finished run for people to label: JSON lines, Label Studio's tasks, a table."""
-    return Shown("sampled", redactory.audit_sample(run, name=sample, **given))
+    return Shown("sampled", redactory.audit_sample(**given))
 
 
 @command(
-    "label score: run confidence sample",
+    "label score: run confidence name",
     labelled=argument("LABELLED", "The labelled JSON lines, or Label Studio's JSON export.", Path),
     unchanged=switch("Score the labels even though none differs from what was filled in."),
 )
-def label_score(run: Path, labelled: Path, sample: str, progress: Progress, **given: Any) -> Shown:
+def label_score(progress: Progress, **given: Any) -> Shown:
     """What the policies miss of the labelled secrets; a guarantee takes its figures from here."""
-    scored = redactory.audit_score(run, labelled, name=sample, progress=progress, **given)
-    return Shown("scored", scored)
+    return Shown("scored", redactory.audit_score(progress=progress, **given))

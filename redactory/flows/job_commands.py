@@ -25,15 +25,13 @@ from redactory.foundation.progress import Progress
     last=option("Backfill: the last day.", str, flag="--to"),
     again=option("A changed file to read again from its start, as new; repeatable.", list[str]),
 )
-def nightly(
-    config: str, progress: Progress, dask: str | None, again: list[str] | None, **given: Any
-) -> Shown:
+def nightly(config: str, progress: Progress, dask: str | None, **given: Any) -> Shown:
     """Curate what is new since the last scheduled run, and release it unless it drifted."""
     if dask is not None:
         from redactory.flows.dask_map import over_dask
 
         given["curating"] = over_dask(redactory.curate, dask)
-    result = redactory.nightly(config, again=again or (), progress=progress, **given)
+    result = redactory.nightly(config, progress=progress, **given)
     failed = any(night["state"] == "held" or night.get("hooks_failed") for night in result["nights"])
     return Shown("nights", result, 1 if failed else 0)
 
@@ -202,24 +200,14 @@ def purge(run: Path, by: str | None, **asked: Any) -> Shown:
     "export: run by",
     to=option("A new folder, or a URL (s3://BUCKET/FOLDER).", str, NEEDED, metavar="PLACE"),
     whole=switch("Mirror the whole, encrypted run at a URL; run it again to update the copy."),
-    model=option("A trained model to bring along; repeatable.", list[str]),
+    models=option("A trained model to bring along; repeatable.", list[str], flag="--model"),
     synthetic=option("Instead of the public side: what redactory synthesize wrote in this folder.", Path),
 )
-def export(
-    run: Path,
-    to: str,
-    progress: Progress,
-    whole: bool,
-    model: list[str] | None,
-    synthetic: Path | None,
-    by: str | None,
-) -> Shown:
+def export(run: Path, to: str, progress: Progress, whole: bool, **given: Any) -> Shown:
     """Copy what may leave a run: its public side, a card, a manifest, SHA256SUMS; models where asked for."""
     if whole:
         return Shown("published", redactory.publish(run, to, progress=progress))
-    given: dict[str, Any] = {"models": tuple(model or ()), "synthetic": synthetic, "by": by}
-    left = redactory.export(run, to, **given, progress=progress)
-    return Shown("exported", left)
+    return Shown("exported", redactory.export(run, to, progress=progress, **given))
 
 
 @command(

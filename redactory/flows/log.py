@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime
 import json
-import logging
 import os
 import sys
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +16,12 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import PRIVATE_FILE
 
 VARIABLE, STANDARD_ERROR = "REDACTORY_LOG", "-"
-_LOGGER = logging.getLogger("redactory.events")
-_FIELDS = "redactory_fields"
 _NAMED = ("run", "job", "state", "ok", "seconds", "resumed")
 _COUNTS = ("rows", "documents", "rejected", "points", "public", "private", "duplicate", "quarantined")
+_target: Path | None = None
+"""The file that is added to; ``-`` is standard error, None is no log."""
 _start = time.monotonic()
 _command: str | None = None
-
-
-class _OneLine(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        when = datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(
-            timespec="milliseconds"
-        )
-        line = {"time": when, "level": record.levelname.lower(), "event": record.getMessage()}
-        return json.dumps({**line, **getattr(record, _FIELDS, {})}, default=str)
 
 
 def begin(target: str | None, command: str | None) -> None:
@@ -38,33 +29,24 @@ def begin(target: str | None, command: str | None) -> None:
 
     ``ConfigurationError`` where the file cannot be written, or the variable has an unknown value.
     """
-    global _start, _command
-    end()
-    _command = command
+    global _target, _start, _command
+    _target, _start, _command = None, time.monotonic(), command
     asked = os.environ.get(VARIABLE, "")
     if asked not in ("", "json"):
         raise ConfigurationError(f"{VARIABLE}: the one form of log is 'json'; set it to that, or to nothing")
-    target = target or (STANDARD_ERROR if asked else None)
-    if target is None:
+    if target is None and not asked:
         return
-    handler: logging.Handler
-    if target == STANDARD_ERROR:
-        handler = logging.StreamHandler(sys.stderr)
-    else:
+    _target = Path(STANDARD_ERROR)
+    if target is not None and target != STANDARD_ERROR:
+        _target = Path(target).absolute()
         try:
-            Path(target).touch(mode=PRIVATE_FILE)
-            handler = logging.FileHandler(target, encoding="utf-8")
+            _target.touch(mode=PRIVATE_FILE)
+            _target.open("a").close()
         except OSError as error:
             raise ConfigurationError(
                 f"--log-json: {target} cannot be written: {error.strerror}; give a place in a "
                 "folder that you may write"
             ) from None
-    handler.setFormatter(_OneLine())
-    _LOGGER.addHandler(handler)
-    _LOGGER.setLevel(logging.INFO)
-    # Prefect's own handlers would print it too
-    _LOGGER.propagate = False
-    _start = time.monotonic()
     event("begin", command=command, process=os.getpid())
 
 
@@ -75,25 +57,31 @@ def command() -> str | None:
 
 def end() -> None:
     """Log no more."""
-    for handler in list(_LOGGER.handlers):
-        _LOGGER.removeHandler(handler)
-        handler.close()
+    global _target
+    _target = None
 
 
 def is_on() -> bool:
     """Whether anybody asked for it."""
-    return bool(_LOGGER.handlers)
+    return _target is not None
 
 
 def on_terminal() -> bool:
     """Whether the log goes where progress would be shown."""
-    return any(not isinstance(handler, logging.FileHandler) for handler in _LOGGER.handlers)
+    return _target == Path(STANDARD_ERROR)
 
 
-def event(name: str, level: int = logging.INFO, /, **fields: Any) -> None:
+def event(name: str, level: str = "info", /, **fields: Any) -> None:
     """Log one line; nothing where it is off.  ``fields`` must be free of text."""
-    if is_on():
-        _LOGGER.log(level, name, extra={_FIELDS: {k: v for k, v in fields.items() if v is not None}})
+    if _target is None:
+        return
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
+    given = {key: value for key, value in fields.items() if value is not None}
+    line = json.dumps({"time": now, "level": level, "event": name, **given}, default=str) + "\n"
+    # a command goes on where its log cannot be written any more
+    with suppress(OSError), nullcontext(sys.stderr) if on_terminal() else _target.open("a") as stream:
+        stream.write(line)
+        stream.flush()
 
 
 def result(value: Mapping[str, Any], name: str = "result") -> None:
@@ -116,6 +104,6 @@ def progress(work: str, done: int, total: int | None, unit: str, seconds: float)
 
 def ended(code: int, error: str | None = None) -> None:
     """Log how the command ended, and close the log."""
-    level = logging.INFO if code == 0 else logging.ERROR
+    level = "info" if code == 0 else "error"
     event("end", level, exit_code=code, error=error, seconds=round(time.monotonic() - _start, 3))
     end()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import inspect
@@ -52,29 +51,14 @@ def argument(metavar: str, meaning: str, kind: Any, default: Any = NEEDED, **mor
     return Option(kind, default, typer.Argument(metavar=metavar, help=meaning, **more))
 
 
-def readable_configuration(given: str | None) -> str | None:
-    """``given``; ``ConfigurationError`` for a YAML file that is not there or is not YAML.
-
-    Called while options are read: the settings it would be checked against take a second to import.
-    """
-    if given is not None and given.endswith((".yaml", ".yml")):
-        from redactory.pipelines.loading import read_yaml
-
-        read_yaml(Path(given))
-    return given
-
-
-READ: dict[str, Any] = {"callback": readable_configuration}
-"""Of what names a configuration."""
 RUN = argument("RUN", "A run folder.", Path)
 SHARED = {
-    "config": argument("CONFIG", "A configuration (.yaml), or an input file, folder or URL.", str, **READ),
+    "config": argument("CONFIG", "A configuration (.yaml), or an input file, folder or URL.", str),
     "own_config": option(
         "A configuration (.yaml), instead of the default or the run's.",
         str,
         flag="--config",
         metavar="CONFIG",
-        **READ,
     ),
     "run": RUN,
     "job": argument("JOB|RUN", "A job's folder of runs, or a run.", Path),
@@ -93,7 +77,7 @@ SHARED = {
     ),
     "seed": option("The same seed gives the same draws.", int),
     "confidence": option("Confidence of each bound.", float, 0.95),
-    "sample": option("Name of the sample.", str, "sample", flag="--name"),
+    "name": option("Name of the sample.", str, "sample"),
     "by": option("Who answers for it; goes into the release log.", str),
     "reason": option("Why, for the log.", str, NEEDED),
     "encoder": option("The users' encoder: a folder that is public, or RUN/models/NAME.", Path, NEEDED),
@@ -150,8 +134,9 @@ def command(name: str, /, **own: Option) -> Callable[[Body], Body]:
     """Make a function the command ``name``: what it returns is shown, or printed as JSON (``--json``).
 
     Behind a colon stand the names of its shared options, which it takes before its own; ``progress`` is a
-    listener and ``as_json`` whether JSON was asked for, where it takes them.  What returns None has shown its
-    result itself.
+    listener and ``as_json`` whether JSON was asked for, where it takes them.  Options that it does not name
+    (``**given``) are left out where they are None: the library's own default holds.  What returns None has
+    shown its result itself.
     """
     names, _, shared = name.partition(":")
     *above, last = names.split()
@@ -163,6 +148,7 @@ def command(name: str, /, **own: Option) -> Callable[[Body], Body]:
 
         @functools.wraps(body)
         def carried_out(*, as_json: bool, **given: Any) -> None:
+            given = {key: value for key, value in given.items() if key in known or value is not None}
             if "as_json" in known:
                 given["as_json"] = as_json
             with shown_progress() if "progress" in known else nullcontext() as progress:
@@ -185,11 +171,10 @@ def command(name: str, /, **own: Option) -> Callable[[Body], Body]:
 
 def _parameter(name: str, own: Option) -> inspect.Parameter:
     """What Typer reads of an option; a switch has no --no- beside it."""
-    known = copy.copy(own.known)
-    if isinstance(known, OptionInfo) and not known.param_decls:
-        known.param_decls = (f"--{name.replace('_', '-')}",)
-    kind = inspect.Parameter.KEYWORD_ONLY
-    return inspect.Parameter(name, kind, default=own.default, annotation=Annotated[own.kind, known])
+    if isinstance(own.known, OptionInfo) and not own.known.param_decls:
+        own.known.param_decls = (f"--{name.replace('_', '-')}",)
+    kind, annotation = inspect.Parameter.KEYWORD_ONLY, Annotated[own.kind, own.known]
+    return inspect.Parameter(name, kind, default=own.default, annotation=annotation)
 
 
 _NUMBER = re.compile(r"[+-]?(\d+/\d+|\d*\.?\d+[eE][+-]?\d+)")
@@ -211,11 +196,6 @@ def settings_of(given: list[str] | None) -> dict[str, Any]:
         except yaml.YAMLError:
             raise ConfigurationError(f"--set: the value of {shorten(key)} is not YAML") from None
     return found
-
-
-def given_ones(**options: Any) -> dict[str, Any]:
-    """The options that were given."""
-    return {name: value for name, value in options.items() if value is not None and value is not False}
 
 
 def on_terminal() -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
@@ -286,20 +286,8 @@ def kept_run(settings: Config, template: str) -> RunFolder | None:
     """
     if settings.dedup.index or not has_place(template):
         return None
-    content = content_of(settings)
-    for run in map(RunFolder, runs_of(template)):
-        try:
-            if is_finished(run) and _made_of(read_manifest(run)) == content and not broken_files(run):
-                return run
-        except (RedactoryError, OSError):
-            continue
-    return None
-
-
-def content_of(settings: Config) -> dict[str, Any]:
-    """What the shards of a curation follow from, as it is now, in the manifest's words."""
     service = configured_service()
-    return {
+    content = {
         "version": redactory.__version__,
         "configuration": settings.curation_hash(),
         "policies": policy_hashes(settings.detect),
@@ -308,10 +296,15 @@ def content_of(settings: Config) -> dict[str, Any]:
         "encrypted_by": None if service is None else service.name,
         "signed_by": configured_signer(),
     }
+    for run in map(RunFolder, runs_of(template)):
+        with suppress(RedactoryError, OSError):
+            if is_finished(run) and _made_of(read_manifest(run)) == content and not broken_files(run):
+                return run
+    return None
 
 
 def _made_of(manifest: dict[str, Any]) -> dict[str, Any]:
-    """The content that a finished run was made of."""
+    """What the shards of a finished run follow from."""
     return {
         "version": manifest["versions"]["redactory"],
         "configuration": manifest["configuration_hash"],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -86,21 +85,18 @@ def worker_processes(count: int) -> Iterator[Call]:
 
     A process that dies takes all others with it: whoever comes next gets new ones.
     """
-    pools: list[ProcessPoolExecutor] = []
     lock = threading.Lock()
     with ExitStack() as stack:
+        pools = [stack.enter_context(process_pool(count))]
 
         def call(task: Task, number: int) -> StageReport:
-            with lock:
-                if not pools:
-                    pools.append(stack.enter_context(process_pool(count)))
-                pool = pools[0]
+            pool = pools[-1]
             try:
                 return pool.submit(timed, task, number).result()
             except BrokenProcessPool:
                 with lock:
-                    if pool in pools:
-                        pools.clear()
+                    if pool is pools[-1]:
+                        pools.append(stack.enter_context(process_pool(count)))
                 raise
 
         yield call

@@ -12,10 +12,8 @@ from typing import Any
 import redactory
 from redactory.flows.options import (
     NEEDED,
-    READ,
     argument,
     command,
-    given_ones,
     option,
     settings_of,
     standard_input,
@@ -90,11 +88,11 @@ def curate(
 def redact(
     given: str,
     out: str,
-    own_config: str | None,
-    workers: int | None,
     progress: Progress,
-    text: list[str] | None,
+    own_config: str | None,
     column: list[str] | None,
+    keep_columns: bool,
+    replace: str | None,
     vault: Path | None,
     format_: str,
     **asked: Any,
@@ -107,15 +105,21 @@ def redact(
     if not all(name and what for name, _, what in pairs):
         raise ConfigurationError("--column: a name, '=', and a label, drop or keep, like name=PERSON")
     columns = {name: what for name, _, what in pairs} or None
+    kept_in = None if vault is None else str(vault)
+    settings = {
+        "columns": columns,
+        "keep_columns": keep_columns or None,
+        "replace": replace,
+        "vault": kept_in,
+    }
     result = redactory.redact(
         given,
         out,
-        given_ones(**asked, columns=columns, vault=None if vault is None else str(vault)),
-        text=text or (),
+        {key: value for key, value in settings.items() if value is not None},
         config=own_config,
         format_=format_,
-        workers=workers or 1,
         progress=progress,
+        **asked,
     )
     hints = [rejected_as(reason, count) for reason, count in result["quarantined"].items()]
     if result["masks_nothing"]:
@@ -153,9 +157,8 @@ def unmask(given: Path, out: Path, vault: Path) -> Shown:
 )
 def train(config: str, output: str | None, progress: Progress, prefect: bool, **given: Any) -> Shown:
     """Train a model on the configuration's finished run, as its section train says: network, trainer, ε."""
-    changes = given_ones(**given)
-    _warn_odd(config, output, **changes)
-    trained = _carried_out("train", config, prefect, output=output, progress=progress, **changes)
+    _warn_odd(config, output, **given)
+    trained = _carried_out("train", config, prefect, output=output, progress=progress, **given)
     return Shown("trained", trained)
 
 
@@ -176,7 +179,9 @@ def _carried_out(
     if prefect:
         from redactory.flows.schedule import start_flow
 
-        return start_flow(work, config, **given, **given_ones(dask=dask))
+        # the flow of a training has no such parameter
+        cluster: dict[str, Any] = {} if dask is None else {"dask": dask}
+        return start_flow(work, config, **given, **cluster)
     plain = getattr(redactory, work)
     if dask is not None:
         from redactory.flows.dask_map import over_dask
@@ -308,12 +313,14 @@ def _numbers_said(run: Path, model: str, canaries: Path) -> dict[str, Any]:
         min=0,
         max=1,
     ),
-    canary_template=option("Words before a canary, and its digits: 'My PIN is {4}'; repeatable.", list[str]),
+    templates=option(
+        "Words before a canary, and its digits: 'My PIN is {4}'; repeatable.",
+        list[str],
+        flag="--canary-template",
+    ),
 )
-def simulate(canary_template: list[str] | None, progress: Progress, **given: Any) -> Shown:
+def simulate(progress: Progress, **given: Any) -> Shown:
     """Write support dialogues of invented people, with the place of every secret."""
-    if canary_template:
-        given["templates"] = canary_template
     return Shown("simulated", redactory.simulate(progress=progress, **given))
 
 
@@ -322,7 +329,7 @@ def simulate(canary_template: list[str] | None, progress: Progress, **given: Any
 
 @command(
     "plan: set_ output",
-    config=argument("[CONFIG]", "A configuration (.yaml).", str, None, **READ),
+    config=argument("[CONFIG]", "A configuration (.yaml).", str, None),
     plot=option("SVG file: epsilon against steps.", Path),
 )
 def plan(config: str | None, set_: list[str] | None, progress: Progress, **given: Any) -> Shown:
@@ -342,7 +349,6 @@ def plan(config: str | None, set_: list[str] | None, progress: Progress, **given
         "What has been spent of this configuration's train.budget, and by which trainings.",
         str,
         metavar="CONFIG",
-        **READ,
     ),
 )
 def guarantee(
@@ -413,8 +419,10 @@ def predict(
     "synthesize: run model seed",
     rows=option("Texts to write.", int, NEEDED, min=1),
     out=option("A new folder.", Path, NEEDED, metavar="FOLDER"),
-    label=option(
-        "A class or role that texts were read with (train.roles), a public name; repeatable.", list[str]
+    labels=option(
+        "A class or role that texts were read with (train.roles), a public name; repeatable.",
+        list[str],
+        flag="--label",
     ),
     histogram=option(
         "Draw classes and lengths from counts with noise of this standard deviation; it adds to epsilon. By "
@@ -428,12 +436,9 @@ def predict(
     drop_suspected=switch("Leave out texts in which the conservative policy suspects more than π finds."),
     no_guarantee=switch("Write even where nothing is guaranteed of the model; it cannot be exported."),
 )
-def synthesize(
-    run: Path, label: list[str] | None, stop: list[str] | None, progress: Progress, **given: Any
-) -> Shown:
+def synthesize(progress: Progress, **given: Any) -> Shown:
     """Have a model with a guarantee write a corpus that may leave, with a card."""
-    result = redactory.synthesize(run, labels=label or (), stop=stop or (), progress=progress, **given)
-    return Shown("synthesized", result)
+    return Shown("synthesized", redactory.synthesize(progress=progress, **given))
 
 
 def _texts(file: str) -> list[str]:

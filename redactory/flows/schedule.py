@@ -23,9 +23,7 @@ from redactory.flows.server import (
     own_server,
     prepare,
     server_address,
-    settle_own_server,
     settle_prefect,
-    unset_empty,
     zone_of,
 )
 from redactory.foundation.errors import ConfigurationError, RunStateError, shorten, some
@@ -36,17 +34,7 @@ from redactory.pipelines.loading import load_config
 from redactory.pipelines.output_folder import check_output
 from redactory.redaction import RunFolder
 
-_FIELDS = "five fields: minute, hour, day, month and weekday, like '0 2 * * *'"
-_NAMED = {
-    "@hourly": "0 * * * *",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@weekly": "0 0 * * 0",
-    "@monthly": "0 0 1 * *",
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-}
-"""The names that cron(8) has for schedules.  Prefect's parser reads a sixth field, as seconds."""
+_FIELDS = "five fields (minute, hour, day, month, weekday) like '0 2 * * *', or a name like @daily"
 Work = Literal["curate", "run", "nightly"]
 """What a scheduled job does at each time: the flow of that name in :mod:`redactory.flows.prefect_flows`."""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -84,11 +72,6 @@ class Schedule:
             "output": self.parameters["output"],
         }
 
-    @property
-    def unscheduled(self) -> str | None:
-        """Its name where it runs on request alone."""
-        return self.full_name if self.cron is None else None
-
     def asked(self) -> dict[str, Any]:
         """The job as Prefect's deployments take it; it is imported for that."""
         from prefect.schedules import Cron
@@ -116,25 +99,23 @@ class Schedule:
 
 
 def parse_cron(cron: str) -> str:
-    """``cron`` in five fields; ``ConfigurationError`` for another number, and for an unknown @name."""
-    fields = _NAMED.get(cron.strip().lower(), cron).split()
-    if len(fields) != 5 or not cron.isascii():
-        raise ConfigurationError(
-            f"--cron: expected {_FIELDS}, or one of {', '.join(_NAMED)}; got {some(len(fields), 'field')}"
-        )
+    """Return ``cron``, which must have five fields or be an @name: Prefect would read a sixth, as seconds."""
+    fields = cron.split()
+    if not cron.isascii() or (len(fields) != 5 and not cron.strip().startswith("@")):
+        raise ConfigurationError(f"--cron: expected {_FIELDS}; got {some(len(fields), 'field')}")
     return " ".join(fields)
 
 
 def plan_schedule(
     config: str,
-    cron: str | None,
-    timezone: str,
     *,
-    out: Path | None,
-    work: Work,
-    name: str | None,
-    workers: int | None,
-    verify: bool,
+    cron: str | None = None,
+    timezone: str = "UTC",
+    out: Path | None = None,
+    work: Work = "curate",
+    name: str | None = None,
+    workers: int | None = None,
+    verify: bool = True,
     dask: str | None = None,
 ) -> Schedule:
     """The job as asked for; ``ConfigurationError`` for what would only fail at two in the morning.
@@ -185,18 +166,18 @@ def deploy(schedule: Schedule, pool: str, limit: int | None) -> dict[str, Any]:
 
     ``limit`` bounds the tasks of ours that the server lets run at once, over all runs.
     """
-    server = server_address()
+    flow = getattr(prefect_flows(), schedule.work)
     schedule.check_cron()
+    server = server_address()
     if server is None:
         raise ConfigurationError(
             f"--deploy: name your Prefect server in {ADDRESS}, or leave --deploy out to run the job here"
         )
-    flow = getattr(prefect_flows(), schedule.work)
-    prepare(limit, schedule.unscheduled, pool)
+    prepare(limit, None if schedule.cron else schedule.full_name, pool)
     deployment = flow.to_deployment(
         schedule.name,
         **schedule.asked(),
-        concurrency_limit=_one_at_a_time(),
+        concurrency_limit=1,
         description=f"redactory {schedule.work} of {Path(schedule.parameters['config']).name}",
         work_pool_name=pool,
         job_variables={"env": dict(QUIET)},
@@ -244,34 +225,20 @@ def serve(schedule: Schedule, port: int, limit: int | None, say: Callable[[dict[
     Ends with an interrupt or SIGTERM; the schedule is paused then, and a run that is under way is cancelled.
     It goes on where it stopped when it is tried again.  Without ``PREFECT_API_URL`` a server is started.
     """
-    home, password = make_private_folder(schedule.folder / _HOME), None
-    unset_empty()
-    if ADDRESS not in os.environ:
-        password = settle_own_server(home, port)
-    settle_prefect(home)
+    home = make_private_folder(schedule.folder / _HOME)
+    password = settle_prefect(home, port)
     flow = getattr(prefect_flows(), schedule.work)
+    from prefect.runner import Runner
+
     schedule.check_cron()
     server = os.environ[ADDRESS]
     with own_server(port) if password else contextlib.nullcontext():
-        prepare(limit, schedule.unscheduled)
+        prepare(limit, None if schedule.cron else schedule.full_name)
         kept = None if password is None else str(password)
         places = {"server": server, "interface": server.removesuffix("/api"), "password_file": kept}
         say({**schedule.facts(), **places, "keyed": not load_digest_key().fresh})
-        _serve(flow, schedule)
-
-
-def _serve(flow: Any, schedule: Schedule) -> None:
-    from prefect.runner import Runner
-
-    # ended by SIGTERM as by an interrupt, which a shell may have had ignored: the runner's own way out drops
-    # what it awaits, with a traceback
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    Runner.handle_sigterm = lambda *_, **__: signal.raise_signal(signal.SIGINT)  # type: ignore[method-assign]
-    one = _one_at_a_time()
-    flow.serve(schedule.name, **schedule.asked(), global_limit=one, limit=1, print_starting_message=False)
-
-
-def _one_at_a_time() -> Any:
-    from prefect.client.schemas.objects import ConcurrencyLimitConfig, ConcurrencyLimitStrategy
-
-    return ConcurrencyLimitConfig(limit=1, collision_strategy=ConcurrencyLimitStrategy.ENQUEUE)
+        # ended by SIGTERM as by an interrupt, which a shell may have had ignored: the runner's own way out
+        # drops what it awaits, with a traceback
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        Runner.handle_sigterm = lambda *_, **__: signal.raise_signal(signal.SIGINT)  # type: ignore[method-assign]
+        flow.serve(schedule.name, **schedule.asked(), global_limit=1, limit=1, print_starting_message=False)

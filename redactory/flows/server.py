@@ -45,42 +45,27 @@ START, DATE = "{start}", "{date}"
 """What stands in a template of run folders for when a run was due: the second in UTC, the day."""
 
 
-def settle_prefect(home: Path) -> None:
+def settle_prefect(home: Path, port: int | None = None) -> Path | None:
     """Set what is not set already; Prefect's database and storage then lie in ``home``, mode 0700.
 
     A server that Prefect starts for this process listens on the loopback address, where every user of
     the machine could talk to it: it is given a password that only this process and its children know.
+    With ``port`` that is :func:`own_server`, unless the environment names another one; the file that holds
+    its password is returned.  ``ConfigurationError`` where the port is taken.
     """
     make_private_folder(home)
-    unset_empty()
+    # set to nothing, one would be an address, a home or a password
+    for name in [name for name, value in os.environ.items() if name.startswith("PREFECT_") and not value]:
+        del os.environ[name]
     own = {"PREFECT_HOME": str(home.resolve()), "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "90"}
     for name, value in {**QUIET, **own}.items():
         os.environ.setdefault(name, value)
-    if ADDRESS not in os.environ and CLIENT_PASSWORD not in os.environ:
-        _set_password()
-
-
-def unset_empty() -> None:
-    """Unset each variable of Prefect that is set to nothing: it would be an address, a home or a password."""
-    for name in [name for name, value in os.environ.items() if name.startswith("PREFECT_") and not value]:
-        del os.environ[name]
-
-
-def _set_password() -> str:
-    """Have a server that is started here, and its clients, go by one password; user and password."""
+    if ADDRESS in os.environ or (port is None and CLIENT_PASSWORD in os.environ):
+        return None
     password = os.environ.setdefault(SERVER_PASSWORD, f"redactory:{secrets.token_urlsafe(18)}")
     os.environ[CLIENT_PASSWORD] = password
-    return password
-
-
-# A server of our own, on the loopback address.
-
-
-def settle_own_server(home: Path, port: int) -> Path:
-    """Tell this process and its children where the server will be; the file that holds its password.
-
-    ``ConfigurationError`` where the port is taken.
-    """
+    if port is None:
+        return None
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -91,7 +76,7 @@ def settle_own_server(home: Path, port: int) -> Path:
             ) from None
     os.environ[ADDRESS] = f"http://{HOST}:{port}/api"
     kept = home / "password"
-    write_text(kept, _set_password() + "\n")
+    write_text(kept, password + "\n")
     return kept
 
 
@@ -127,10 +112,8 @@ def own_server(port: int) -> Iterator[None]:
 
 def server_address() -> str | None:
     """The API that Prefect's settings name (``PREFECT_API_URL`` or a profile), or None."""
-    try:
-        from prefect.settings import PREFECT_API_URL
-    except ImportError:
-        raise ConfigurationError("this needs Prefect: pip install 'redactory[flows]'") from None
+    from prefect.settings import PREFECT_API_URL
+
     address: str | None = PREFECT_API_URL.value()
     return address or None
 

@@ -197,20 +197,21 @@ def _number(value: float | None, form: str = ",", otherwise: str = "none") -> st
 
 
 def _interval(figure: Mapping[str, float | None], places: int = 1, unit: str = "%") -> str:
-    value, low, high = (figure[key] for key in ("value", "low", "high"))
-    if value is None or low is None or high is None:
-        return "none"
-    ends = format_lower(low, places=places, unit=unit), format_upper(high, places=places, unit=unit)
-    return f"{value:.{places}{unit or 'f'}} ({' to '.join(ends)})"
+    ends = _ends(figure, places, unit)
+    return f"{figure['value']:.{places}{unit or 'f'}} ({' to '.join(ends)})" if ends else "none"
 
 
 def _between(figure: Mapping[str, float | None], places: int = 1, unit: str = "%") -> str:
     """The interval of a figure, for a line of its own below it, whose header names the unit."""
+    return "–".join(end.removesuffix(unit) for end in _ends(figure, places, unit)) or "–"
+
+
+def _ends(figure: Mapping[str, float | None], places: int, unit: str) -> list[str]:
+    """Both ends of the interval of a figure; none where there is no figure."""
     low, high = figure["low"], figure["high"]
     if low is None or high is None:
-        return "–"
-    ends = format_lower(low, places=places, unit=unit), format_upper(high, places=places, unit=unit)
-    return "–".join(end.removesuffix(unit) for end in ends)
+        return []
+    return [format_lower(low, places=places, unit=unit), format_upper(high, places=places, unit=unit)]
 
 
 # Progress.
@@ -220,13 +221,13 @@ def _between(figure: Mapping[str, float | None], places: int = 1, unit: str = "%
 def shown_progress() -> Iterator[Any]:
     """A listener for long work: bars on a terminal, else a line every few seconds; JSON where asked for."""
     if log.is_on():
-        logged, shown = Paced(log.progress), None if log.on_terminal() else Paced(_line, 1.0)
+        listeners = [Paced(log.progress)] if log.on_terminal() else [Paced(log.progress), Paced(_line, 1.0)]
 
-        def both(work: str, done: int, total: int | None, unit: str = "") -> None:
-            for listener in filter(None, (logged, shown)):
-                listener(work, done, total, unit)
+        def tell(*told: Any) -> None:
+            for listener in listeners:
+                listener(*told)
 
-        yield both
+        yield tell
     elif not err.is_terminal:
         yield Paced(_line, 1.0)
     else:

@@ -41,7 +41,7 @@ from redactory.redaction.folder import FORMAT, SYNTHETIC, ExportFolder, Syntheti
 from redactory.redaction.sealing import result_of, sign
 
 
-def export_run(
+def export(
     run: str | Path,
     to: str | Path,
     *,

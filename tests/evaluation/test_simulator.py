@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redactory.evaluation
-from redactory.evaluation import canary_file, simulate_customersim, write_simulation
+from redactory.evaluation import canary_file, simulate, simulate_customersim
 from redactory.foundation.errors import ConfigurationError
 
 _SAID = yaml.safe_load((Path(redactory.evaluation.__file__).parent / "dialogues.yaml").read_text("utf-8"))
@@ -58,12 +58,12 @@ def test_spans_are_exact_and_nothing_else_is_secret(seed: int, rows: int, canari
 
 
 def test_a_seed_gives_the_same_bytes_whatever_other_randomness_did(tmp_path: Path) -> None:
-    first = write_simulation(tmp_path / "a.jsonl", 150, 7, canaries=3, copies=2)
+    first = simulate(tmp_path / "a.jsonl", 150, 7, canaries=3, copies=2)
     Faker.seed(99)
     Faker("en_US").name()
     random.seed(3)
-    second = write_simulation(str(tmp_path / "b.jsonl"), 150, 7, canaries=3, copies=2)
-    other = write_simulation(tmp_path / "c.jsonl", 150, 8, canaries=3, copies=2)
+    second = simulate(str(tmp_path / "b.jsonl"), 150, 7, canaries=3, copies=2)
+    other = simulate(tmp_path / "c.jsonl", 150, 8, canaries=3, copies=2)
     a, b, c = ((tmp_path / name).read_bytes() for name in ("a.jsonl", "b.jsonl", "c.jsonl"))
     assert a == b != c
     assert first["secrets"] == second["secrets"] != other["secrets"]
@@ -80,7 +80,7 @@ def test_canaries_leave_the_dialogues_around_them_as_they_were() -> None:
 
 def test_summary_and_rows_agree(tmp_path: Path) -> None:
     seen: list[int] = []
-    summary = write_simulation(
+    summary = simulate(
         tmp_path / "x.jsonl", 1200, 1, 2, 3, progress=lambda work, done, total, unit="": seen.append(done)
     )
     rows = [json.loads(line) for line in (tmp_path / "x.jsonl").read_text(encoding="utf-8").splitlines()]

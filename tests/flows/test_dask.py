@@ -17,13 +17,12 @@ from distributed import Client, LocalCluster, Security
 
 from redactory.flows import dask_map as module
 from redactory.flows.dask_map import (
+    Fact,
     Workers,
     check_dask,
-    dask_map,
     on_dask,
     over_dask,
     report_of,
-    sending,
 )
 from redactory.foundation.errors import ConfigurationError, RunStateError, SealedError
 from redactory.foundation.progress import StageReport
@@ -94,7 +93,7 @@ def test_two_workers_write_the_bytes_of_one_process(
 ) -> None:
     # workers are at work elsewhere, and get what this process means by a relative path
     monkeypatch.chdir(tmp_path)
-    curate(config, output="run", detector=DigitDetector(), stage_map=dask_map(workers))
+    curate(config, output="run", detector=DigitDetector(), stage_map=workers)
     assert data_bytes(tmp_path / "run") == plain
     assert not RunFolder(tmp_path / "run").staging.exists()
     assert verify("run")["ok"]
@@ -105,7 +104,7 @@ def test_neither_order_nor_a_worker_that_is_killed_changes_a_byte(
 ) -> None:
     (tmp_path / "marks").mkdir()
     killer = Killer(tmp_path / "marks", 1)
-    curate(config, output=tmp_path / "run", detector=killer, stage_map=_backwards(dask_map(workers)))
+    curate(config, output=tmp_path / "run", detector=killer, stage_map=_backwards(workers))
     assert len(list(killer.marks.iterdir())) == 1
     assert data_bytes(tmp_path / "run") == plain
 
@@ -116,7 +115,7 @@ def test_a_part_that_kills_every_worker_ends_the_run_which_resumes(
     (tmp_path / "marks").mkdir()
     detector = Killer(tmp_path / "marks", 2**30)
     with pytest.raises(SealedError, match=r"detect_part.*worker.* was lost .killed, or out of memory"):
-        curate(config, output=tmp_path / "run", detector=detector, stage_map=dask_map(workers))
+        curate(config, output=tmp_path / "run", detector=detector, stage_map=workers)
     workers.client.wait_for_workers(2)
     curate(config, output=tmp_path / "run", resume=True, detector=DigitDetector())
     assert data_bytes(tmp_path / "run") == plain
@@ -139,7 +138,7 @@ def test_partitions_are_tasks_on_workers(server: Server, somebodys: LocalCluster
 
 def test_an_error_is_sealed_where_it_happened(workers: Workers, config: Any, tmp_path: Path) -> None:
     with pytest.raises(SealedError) as told:
-        curate(config, output=tmp_path / "run", detector=Quoting(), stage_map=dask_map(workers))
+        curate(config, output=tmp_path / "run", detector=Quoting(), stage_map=workers)
     assert "unexpected ValueError; the traceback is sealed in state/traceback-" in str(told.value)
     assert "number" not in str(told.value)
     assert [p for p in (tmp_path / "run" / "state").glob("traceback-*") if "number is" in p.read_text()]
@@ -164,7 +163,7 @@ def _late(workers: Workers, fenced: bool, config: Any, folder: Path) -> tuple[An
                 dataclasses.replace(job, detector=waiter),
                 *fixed,
             )
-            with sending(workers, slow) as send:
+            with workers.sending(slow) as send:
                 late.append(send(0) if fenced else workers.client.submit(timed, slow, 0, pure=False))
                 _until(waiter.here.exists)
         return serial(task, numbers)
@@ -212,8 +211,8 @@ def _refused(address: str, config: Any, folder: Path, match: str) -> None:
 
 
 def test_other_versions_are_refused(somebodys: Any, config: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    newer = {**module._versions(), "spacy": "99.0"}
-    monkeypatch.setattr(module, "_versions", lambda: newer)
+    newer = {"packages": {"spacy": "99.0"}}
+    monkeypatch.setattr(module, "versions", lambda: newer)
     _refused(somebodys.scheduler_address, config, tmp_path, r"the worker on .* has spacy 3.*begun with 99\.0")
 
 
@@ -232,9 +231,9 @@ def test_a_command_that_ends_leaves_another_one_its_files(
 def test_a_worker_that_joined_later_is_looked_at_before_its_first_part(
     workers: Workers, config: Any, tmp_path: Path
 ) -> None:
-    terms = dataclasses.replace(workers.terms, policies={"strict": "of other models"})
-    stage_map = dask_map(Workers(workers.client, terms))
-    with pytest.raises(ConfigurationError, match="other models or lists"):
+    terms = dataclasses.replace(workers.terms, facts=(Fact("the strict policy", "of other models", "fix"),))
+    stage_map = Workers(workers.client, terms)
+    with pytest.raises(ConfigurationError, match=r"has the strict policy .* begun with of other models: fix"):
         curate(config, output=tmp_path / "run", detector=DigitDetector(), stage_map=stage_map)
 
 
@@ -268,10 +267,12 @@ def test_from_a_store_to_a_store_by_workers_that_have_the_encryption_key_and_no_
     monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", ENCRYPTION_KEY)
     monkeypatch.setenv("REDACTORY_WORK", str(tmp_path / "work"))
     address, folder = somebodys.scheduler_address, tmp_path / "dask"
-    _refused(address, config, folder, "has no encryption key: its environment must hold the same")
+    _refused(address, config, folder, "has encryption key none, .*: its environment must hold the same")
     with s3_server() as server, Client(somebodys, set_as_default=False) as client:
         client.run(_set_key, ENCRYPTION_KEY[::-1])
-        _refused(address, config, folder, "has another encryption key than this process")
+        _refused(
+            address, config, folder, "has encryption key .*, and the run is begun with .*: its environment"
+        )
         boto3.client("s3", endpoint_url=server).upload_file(config["input"], BUCKET, "corpus/rows.jsonl")
         stored = {
             **config,
