@@ -188,9 +188,8 @@ def _carry_out(run: RunFolder) -> None:
     _require_signer(run, read_json(run.manifest))
     body = plan["body"]
     if read_json(run.manifest).get("release", 1) < body["release"]:
-        # from here on it is no run, nor what was fetched
-        for path in (run.success, run.sums):
-            path.unlink(missing_ok=True)
+        # from here on it is no run
+        run.success.unlink(missing_ok=True)
         sync(run.root)
         _keep_old(run, body)
         _swap(run, plan)

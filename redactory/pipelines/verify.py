@@ -43,6 +43,7 @@ from redactory.pipelines.checks import (
     require,
     signature,
     superseded,
+    unsealed,
 )
 from redactory.pipelines.release import (
     check_conservation,
@@ -70,7 +71,7 @@ from redactory.redaction import (
     route,
 )
 from redactory.redaction.folder import SYNTHETIC, ExportFolder, SyntheticFolder, is_export_folder
-from redactory.redaction.sealing import check_signature, release_with
+from redactory.redaction.sealing import release_with
 from redactory.redaction.shards import schema_of
 from redactory.redaction.values import find_open_values
 
@@ -310,12 +311,8 @@ def open_values(seen: Seen) -> str:
 def model(seen: Seen, name: str) -> str:
     """A model and its evaluations are as sealed, and its guarantee follows from its ledger."""
     run, own = seen.run, seen.run.model(name)
-    results = [own.result(path.parent.name) for path in own.root.glob("*/_SUCCESS")]
-    folders = [own, *results]
-    problems = [f"{folder.root.name}/{problem}" for folder in folders for problem in broken_files(folder)]
-    signatures = [(f, check_signature(f, seen.known)) for f in folders if f.manifest.is_file()]
-    problems += [f"{folder.root.name}: {found.detail}" for folder, found in signatures if not found.good]
-    require(problems)
+    results = own.results()
+    require(problem for folder in (own, *results) for problem in unsealed(folder, seen.known))
     others = [result for result in results if not measured_on(own, result)]
     require(f"{other.root.name}/ is of another model, or of another evaluation" for other in others)
     parent = release_with(run, str(read_manifest(own).get("parent")))
@@ -325,7 +322,7 @@ def model(seen: Seen, name: str) -> str:
         return "its files hold; its guarantee was not derived again: the extra 'train' is not installed"
     except RunStateError as error:
         raise CheckFailed(str(error)) from None
-    audit = card.pop("audit", None)
+    audit, problems = card.pop("audit", None), list[str]()
     if parent is None:
         problems.append("its manifest names another run as its parent")
     if card != read_json(own.guarantee):
