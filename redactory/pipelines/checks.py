@@ -235,7 +235,7 @@ def _undeclared(run: RunFolder, manifest: Mapping[str, Any], begun: set[str]) ->
     """
     folders = (*run.data_folders, run.spans.parent, run.models, run.state)
     pages = (run.manifest, run.signature, run.success, run.card, run.report)
-    state = (run.lock, run.journal, run.data_key, run.release_log, *run.tracebacks())
+    state = (run.lock, run.journal, run.data_key, run.release_log, run.exported, *run.tracebacks())
     listed = [run.root / name for name in manifest["files"]]
     own = (path for path in listed if path.parent in run.data_folders and path.match("part-*.parquet"))
     due = {*folders, *pages, *state, *own}
@@ -284,6 +284,7 @@ def _uncovered(run: RunFolder) -> list[str]:
     tracebacks = len(run.tracebacks())
     held = [f"{some(samples, 'sample')} with original text"] if samples else []
     held += [f"{some(tracebacks, 'traceback')} that can quote it"] if tracebacks else []
+    held += ["rows exported from the quarantine"] if run.exported.exists() else []
     held += ["the records of Prefect"] if run.orchestrator.exists() else []
     return [f"state/ holds {', '.join(held)}, which no digest covers"] if held else []
 

@@ -138,12 +138,19 @@ def lock_job(job: JobFolder) -> Iterator[None]:
 
 
 @contextmanager
-def alone(run: RunFolder) -> Iterator[None]:
-    """Nobody else writes in the run, nor in the job that it belongs to; ``RunStateError`` where one does."""
-    with ExitStack() as held:
-        if (job := job_of(run)) is not None:
-            held.enter_context(lock_job(job))
-        held.enter_context(only_one(run.lock, str(run.root)))
+def lock_jobs(runs: Iterable[RunFolder]) -> Iterator[None]:
+    """Hold the jobs that ``runs`` belong to."""
+    with ExitStack() as locks:
+        for job in dict.fromkeys(map(job_of, runs)):
+            if job is not None:
+                locks.enter_context(lock_job(job))
+        yield
+
+
+@contextmanager
+def lock_run(run: RunFolder) -> Iterator[None]:
+    """Hold a run and the job that it belongs to; ``RunStateError`` where another process writes in one."""
+    with lock_jobs([run]), only_one(run.lock, str(run.root)):
         yield
 
 

@@ -24,7 +24,7 @@ from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.models import audited, named_model, require_training_packages, seal_result
-from redactory.pipelines.output_folder import alone, new_folder, open_to_read
+from redactory.pipelines.output_folder import lock_run, new_folder, open_to_read
 from redactory.pipelines.release import synthetic_card
 from redactory.pipelines.release_log import check_released
 from redactory.pipelines.sealed import sealed
@@ -177,7 +177,7 @@ class _Corpus:
                 "synthesize: --histogram counts classes (train.roles: class); leave it out for this model"
             )
         require_countable(self.trainer, self.trainer.relation)
-        with alone(self.run):  # two at a time would each draw one
+        with lock_run(self.run):  # two at a time would each draw one
             return self._drawn_once(deviation)
 
     def _drawn_once(self, deviation: float) -> Histogram:
