@@ -15,8 +15,9 @@ from typing import Any
 
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import write_bytes
-from redactory.foundation.keys import KEY_VARIABLE, DigestKey, load_digest_key
+from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.pipelines.config import Config
+from redactory.pipelines.erase_points import require_key
 from redactory.pipelines.output_folder import lock_run
 from redactory.pipelines.readers import InputSettings
 from redactory.pipelines.readers.documents import DUPLICATE_ID
@@ -33,7 +34,7 @@ from redactory.redaction import (
     read_part,
 )
 from redactory.redaction.folder import JobFolder
-from redactory.redaction.shards import CLASS, ROLE, require_there
+from redactory.redaction.shards import CLASS, ROLE, read_values, require_there
 
 LISTED = 100
 MOST_BYTES = 1 << 30
@@ -128,14 +129,17 @@ def quarantine_export(run: str | Path) -> dict[str, Any]:
     The rows are JSON lines of original text in the columns of the run's configuration: rejected rows of JSON
     lines and text files, and each document of quarantined points with its id and user.  ``left`` counts the
     entries that are not written, by reason.  A takedown and ``purge --quarantine`` remove the file.
-    ``RunStateError`` for a run that is held or rejected, or was made with another key.
+    ``RunStateError`` for a run that is held or rejected, ``ConfigurationError`` where its key is not set.
     """
     folder = RunFolder(Path(run).resolve())
     manifest = read_manifest(folder)
     check_released(folder)
-    key, config = _key_of(folder, manifest), Config.read_back(manifest["configuration"])
+    # a key that the run drew for itself is gone, and fewer users are then known
+    key, config = load_digest_key(), Config.read_back(manifest["configuration"])
+    if not manifest["key"]["fresh"]:
+        require_key(manifest, key)
     with lock_run(folder):
-        return sealed(folder.state, _export, folder, config, key)
+        return sealed(folder.state, _export, folder, config, None if manifest["key"]["fresh"] else key)
 
 
 def _export(run: RunFolder, config: Config, key: DigestKey | None) -> dict[str, Any]:
@@ -181,20 +185,6 @@ def _export(run: RunFolder, config: Config, key: DigestKey | None) -> dict[str, 
     return {"run": str(run.root), "out": str(run.exported) if lines else None, **counts}
 
 
-def _key_of(run: RunFolder, manifest: dict[str, Any]) -> DigestKey | None:
-    """The run's own digest key; None where it drew one and forgot it."""
-    key = load_digest_key()
-    if key.fingerprint == manifest["key"]["fingerprint"]:
-        return key
-    if manifest["key"]["fresh"]:
-        return None
-    made = "a key, and none is set" if key.fresh else "another key"
-    raise RunStateError(
-        f"{run.root.name} was made with {made}: set {KEY_VARIABLE} to it, or its people would be others "
-        "in the new run"
-    )
-
-
 def _line_of(reason: str, source: str, content: bytes, columns: InputSettings) -> bytes | str:
     """A rejected row as a JSON line, or why it cannot be one."""
     kind = format_of(source) if columns.format == "auto" else columns.format
@@ -236,22 +226,20 @@ def _users_of(
     seen: set[str] = set()
     if documents and "vault" not in manifest.get("purged", ()):
         labelled = [CLASS] if manifest["configuration"]["input"].get("label") is not None else []
-        for batch in read_batches(run.vault, ["doc_id", "user_id", *labelled]):
-            for doc_id, user, *label in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                seen |= {user} if user is not None else set()
-                if doc_id in documents:
-                    found[doc_id] = (user, label[0] if label else None)
+        for doc_id, user, *label in read_values(run.vault, "doc_id", "user_id", *labelled):
+            seen |= {user} if user is not None else set()
+            if doc_id in documents:
+                found[doc_id] = (user, label[0] if label else None)
     if key is None or not documents:
         return found
     by_user: dict[str, str] = {key.pseudonym("user", user): user for user in seen}
     of_points = {point: doc_id for doc_id, point in documents.items()}
-    for batch in read_batches(run.points, ["point_id", "user"]):
-        for point, keyed in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            if (doc_id := of_points.get(point)) is None or doc_id in found:
-                continue
-            if keyed in by_user:
-                found[doc_id] = (by_user[keyed], None)
-            elif keyed == key.pseudonym("lone-user", doc_id):
-                # a document that names nobody has an id of its own
-                found[doc_id] = (None, None)
+    for point, keyed in read_values(run.points, "point_id", "user"):
+        if (doc_id := of_points.get(point)) is None or doc_id in found:
+            continue
+        if keyed in by_user:
+            found[doc_id] = (by_user[keyed], None)
+        elif keyed == key.pseudonym("lone-user", doc_id):
+            # a document that names nobody has an id of its own
+            found[doc_id] = (None, None)
     return found

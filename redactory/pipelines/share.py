@@ -24,6 +24,7 @@ from redactory.foundation.files import (
     make_private_folder,
     only_one,
     sync,
+    write_text,
 )
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.output_folder import new_folder, open_to_read
@@ -35,12 +36,15 @@ from redactory.redaction import (
     SealedFolder,
     broken_files,
     is_finished,
+    list_files,
     read_manifest,
     require_regular,
+    succeed,
+    write_manifest,
 )
 from redactory.redaction.encryption import configured_service
 from redactory.redaction.folder import ExportFolder, is_export
-from redactory.redaction.sealing import releases
+from redactory.redaction.sealing import releases, sign
 
 PATIENCE = 60.0
 """Seconds that what leaves waits for another export, or for a takedown at its end."""
@@ -120,6 +124,16 @@ def read_sums(text: str) -> dict[str, str]:
             raise CheckFailed(f"{SUMS}: line {number} names {match[2]} a second time")
         found[match[2]] = match[1]
     return found
+
+
+def finish_export(made: ExportFolder, body: dict[str, Any]) -> dict[str, Path]:
+    """Seal what was made, and let everybody read it; its files by name."""
+    write_manifest(made, body, list_files(made, names_in(made.root).values()))
+    sign(made)
+    write_text(made.sums, sums_text({name: file_sha256(path) for name, path in names_in(made.root).items()}))
+    succeed(made)
+    open_to_read(made.root)
+    return names_in(made.root)
 
 
 # One protocol for every finished folder that is written to a store.

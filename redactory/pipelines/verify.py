@@ -72,7 +72,7 @@ from redactory.redaction import (
 )
 from redactory.redaction.folder import SYNTHETIC, ExportFolder, SyntheticFolder, is_export_folder
 from redactory.redaction.sealing import release_with
-from redactory.redaction.shards import schema_of
+from redactory.redaction.shards import read_column, read_values, schema_of
 from redactory.redaction.values import find_open_values
 
 
@@ -200,10 +200,6 @@ def no_mask_in_public(seen: Seen) -> str | None:
     return words
 
 
-def _ids(folder: Path) -> list[str]:
-    return [i for batch in read_batches(folder, ["point_id"]) for i in batch["point_id"].to_pylist()]
-
-
 def _columns(seen: Seen, folder: Path) -> list[str]:
     """What of a side's parts has other columns, or types, than the manifest says."""
     more, wrong = seen.manifest.get("columns", {}), set[str]()
@@ -222,10 +218,9 @@ def ids(seen: Seen) -> str:
     problems = []
     for folder in (seen.run.public, seen.run.private):
         problems += _columns(seen, folder)
-        released, due = _ids(folder), set[str]()
-        for batch in read_batches(seen.run.points, ["released_id", "fate"]):
-            pairs = zip(batch["released_id"].to_pylist(), batch["fate"].to_pylist(), strict=True)
-            due |= {i for i, fate in pairs if fate == folder.name}
+        released = read_column(folder, "point_id")
+        fates = read_values(seen.run.points, "released_id", "fate")
+        due = {i for i, fate in fates if fate == folder.name}
         if len(released) != len(set(released)):
             problems.append(f"{folder.name}: an id occurs twice")
         if set(released) != due:
@@ -241,10 +236,8 @@ def whole_documents(seen: Seen) -> str | None:
     """
     if seen.manifest["configuration"]["release"].get("by") != "document":
         return None
-    batches = read_batches(seen.run.points, ["document", "side"])
-    rows = (row for batch in batches for row in batch.to_pylist())
-    of_documents = ({row["side"] for row in own} for _, own in groupby(rows, itemgetter("document")))
-    whole = Counter(len(sides) == 1 for sides in of_documents)
+    rows = groupby(read_values(seen.run.points, "document", "side"), itemgetter(0))
+    whole = Counter(len({side for _, side in own}) == 1 for _, own in rows)
     require([some(whole[False], "document is", "documents are") + " divided"] if whole[False] else [])
     return f"{some(whole[True], 'document')}, none divided"
 
@@ -399,7 +392,7 @@ def _says(seen: Seen, path: Path, due: str) -> str:
 def exported_ids(seen: Seen) -> str:
     """Ids are unique, and there are as many points as counted, with their columns and no other."""
     folder, due = ExportFolder(seen.root).public, seen.manifest["counts"]["public"]
-    found, problems = _ids(folder), list[str]()
+    found, problems = read_column(folder, "point_id"), list[str]()
     problems += _columns(seen, folder)
     if len(found) != len(set(found)):
         problems.append("an id occurs twice")

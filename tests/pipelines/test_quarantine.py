@@ -174,10 +174,10 @@ def test_another_key_and_an_unfinished_run_are_refused(run: Path, monkeypatch: p
     with pytest.raises(RunStateError, match="not a finished folder"):
         redactory.quarantine_export(run.parent)
     monkeypatch.setenv("REDACTORY_KEY", "another key of the tests")
-    with pytest.raises(RunStateError, match="another key"):
+    with pytest.raises(ConfigurationError, match="another key"):
         redactory.quarantine_export(run)
     monkeypatch.delenv("REDACTORY_KEY")
-    with pytest.raises(RunStateError, match="made with a key, and none is set: set REDACTORY_KEY"):
+    with pytest.raises(ConfigurationError, match="no key is set: set REDACTORY_KEY"):
         redactory.quarantine_export(run)
 
 
