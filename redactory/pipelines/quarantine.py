@@ -7,7 +7,6 @@ document become one row with its id and user, joined by line ends.
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
@@ -27,7 +26,6 @@ from redactory.pipelines.release_log import check_released
 from redactory.pipelines.sealed import sealed
 from redactory.redaction import (
     RunFolder,
-    part_name,
     parts,
     read_batches,
     read_manifest,
@@ -95,19 +93,13 @@ def content_of_entry(run: str | Path, entry: str) -> bytes:
     """
     folder = RunFolder(Path(run))
     read_manifest(folder)
-    require_there(folder.quarantine)
-    return sealed(folder.state, _content, folder, entry)
-
-
-def _content(run: RunFolder, entry: str) -> bytes:
-    named = re.fullmatch(r"(\d{1,9})-(\d{1,9})", entry)
-    if named and (path := run.quarantine / part_name(int(named[1]))).is_file():
-        column = read_part(path, ["content"])["content"]
-        if int(named[2]) < len(column):
-            return column[int(named[2])].as_py() or b""
-    raise ConfigurationError(
-        f"{run.root.name} has no entry of that id in quarantine: see redactory quarantine list {run.root}"
-    )
+    rows = sealed(folder.state, list, (row for row in entries(folder, ["content"]) if row["id"] == entry))
+    if not rows:
+        raise ConfigurationError(
+            f"{folder.root.name} has no entry of that id in quarantine: see redactory quarantine list "
+            f"{folder.root}"
+        )
+    return rows[0]["content"] or b""
 
 
 def harmless(content: bytes) -> str:
@@ -119,7 +111,7 @@ def harmless(content: bytes) -> str:
     return "".join(shown)
 
 
-# Export: what lies in a quarantine as rows that people can mend and curate again.
+# Export: what lies in a quarantine as rows that people can fix and curate again.
 
 
 def quarantine_export(run: str | Path) -> dict[str, Any]:

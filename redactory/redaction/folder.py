@@ -139,7 +139,7 @@ class RunFolder(SealedFolder):
     samples = at(
         "state/samples", "One folder a sample of points for people to label, with their original text."
     )
-    exported = at("state/quarantine.jsonl", "Rows of the quarantine to mend and curate again: original text.")
+    exported = at("state/quarantine.jsonl", "Rows of the quarantine to fix and curate again: original text.")
     orchestrator = at("state/prefect", "Prefect's home of this run, where it is given no other.")
     recall = Inside(SealedFolder, "state/recall", "What the policies were measured to miss: ``result.json``.")
     redaction = Inside(
