@@ -20,7 +20,6 @@ from redactory.foundation.files import (
 )
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.config import Config
-from redactory.pipelines.readers import Source
 from redactory.pipelines.readers.files import expansion, is_hidden
 from redactory.redaction import RunFolder, is_finished, part_name
 from redactory.redaction.encryption import configured_service
@@ -222,11 +221,6 @@ def check_keys() -> None:
 
 DISK_FACTOR, RESERVED_BYTES = 12, 500_000_000
 """Bytes on the disk, at the peak, for each byte of the input in the open; bytes that stay free besides."""
-
-
-def check_sources(config: Config, sources: Iterable[Source]) -> None:
-    """:func:`check_room` for a run over ``sources``; one of unknown size counts as nothing."""
-    check_room(config, ((source.url, source.size() or 0) for source in sources))
 
 
 def check_room(config: Config, inputs: Iterable[tuple[str, int]]) -> None:
