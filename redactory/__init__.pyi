@@ -56,8 +56,8 @@ from redactory.pipelines.policy import policy_diff as policy_diff
 from redactory.pipelines.policy import read as read
 from redactory.pipelines.policy import redact_frame as redact_frame
 from redactory.pipelines.predict import predict as predict
+from redactory.pipelines.quarantine import quarantine_export as quarantine_export
 from redactory.pipelines.quarantine import quarantine_list as quarantine_list
-from redactory.pipelines.quarantine import quarantine_retry as quarantine_retry
 from redactory.pipelines.redact import redact as redact
 from redactory.pipelines.release_log import list_releases as list_releases
 from redactory.pipelines.release_log import release_log as release_log

@@ -24,7 +24,7 @@ from redactory.foundation.errors import InputError
 from redactory.foundation.intervals import lower_bound, upper_bound
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
-from redactory.redaction.shards import read_batches
+from redactory.redaction.shards import read_values
 
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
@@ -175,9 +175,8 @@ def canary_copies_left(folders: Iterable[Path], canaries: Mapping[str, Any]) -> 
     inserted = [number for one in canary_sets(canaries) for number in one.inserted]
     wanted, found = set(inserted), Counter[str]()
     for folder in folders:
-        for batch in read_batches(folder, ["text"]):
-            for text in batch.column(0).to_pylist():
-                found.update(wanted.intersection(_NUMBER.findall(str(text))))
+        for (text,) in read_values(folder, "text"):
+            found.update(wanted.intersection(_NUMBER.findall(text)))
     return [found[number] for number in inserted]
 
 

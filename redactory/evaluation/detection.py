@@ -28,6 +28,7 @@ from redactory.evaluation.statistics import (
 )
 from redactory.foundation.progress import Progress, silent
 from redactory.redaction import PUBLIC, route
+from redactory.redaction.mask import merge_intervals
 
 Interval = tuple[int, int]
 Counts = Counter[tuple[str, str]]
@@ -265,7 +266,7 @@ def count_matches(text: str, labelled: Sequence[tuple[int, int, str]], marks: It
     that overlap count as one; outer white space, and a span of nothing else, counts nowhere.
     """
     solid = np.fromiter((not letter.isspace() for letter in text), np.bool_, len(text))
-    found = _united(_bare(text, marks))
+    found = merge_intervals(text, _bare(text, marks), near=False)
     wanted = [(bounds, label) for start, end, label in labelled for bounds in _bare(text, [(start, end)])]
     masked, true = np.zeros_like(solid), np.zeros_like(solid)
     for flags, places in ((masked, found), (true, [bounds for bounds, _ in wanted])):
@@ -356,16 +357,6 @@ def _bare(text: str, intervals: Iterable[Interval]) -> list[Interval]:
         if first < last:
             bare.append((first, last))
     return bare
-
-
-def _united(intervals: list[Interval]) -> list[Interval]:
-    united: list[Interval] = []
-    for start, end in sorted(intervals):
-        if united and start < united[-1][1]:
-            united[-1] = (united[-1][0], max(united[-1][1], end))
-        else:
-            united.append((start, end))
-    return united
 
 
 def _f(precision: Sums, recall: Sums, beta: int) -> Sums:

@@ -7,9 +7,9 @@ p̄ ± L·σ_i·σ_z.  σ_i is the standard deviation that the counts alone woul
 not one by one, so that plain binomial limits would call every run unusual.
 
 Three things are ours.  The limits are for a new run, so L follows from Student's t and √(1 + 1/k) of k runs.
-Where counts are small, a figure must be unlikely by the exact conditional test of two Poisson counts as well,
-and one that vanished, which no lower limit may exclude, is judged by that test alone, of counts over σ_z².
-And a change under a floor does not count, however sure it is.
+A figure that vanished, which no lower limit may exclude, is judged by the Poisson probability of finding none
+where the expected count over σ_z² was due.  A change under a floor, or to fewer than five, does not count,
+however sure it is.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from redactory.foundation.intervals import lower_bound, upper_bound
 from redactory.foundation.settings import Settings
 
 Kind = Literal["share", "rate"]
@@ -43,10 +42,10 @@ METRICS = {
 """Each metric in words."""
 PER = 1_000
 """Rates are per so many units."""
+LEAST = 5
+"""Fewer hits, rows or points than this are never too many."""
 _MEAN_RANGE = 2 / math.sqrt(math.pi)
 """The mean of \\|a - b\\| for two standard normal values, 1.128."""
-_SMALL = 10_000
-"""Counts up to here are judged by the exact test too; above, it never says anything else than the limits."""
 
 
 class Floor(NamedTuple):
@@ -175,8 +174,8 @@ def _judged(key: Key, before: Sequence[Count], now: Count, sigmas: float) -> Fin
     room = max(width(tail, runs) * sigma * varied * scale, least)
     low, high = max(0.0, expected - room), expected + room
     high = min(1.0, high) if now.kind == "share" else high
-    outside = not low <= now.value <= high and _unlikely(before, now, tail)
-    if not now.count and expected > least and _unlikely(before, now, tail, varied**2):
+    outside = now.value < low or (now.value > high and now.count >= LEAST)
+    if not now.count and expected > least and math.exp(-centre * now.of / varied**2) < tail:
         outside, low = True, max(low, scale / now.of)
     history = tuple(count.value for count in before)
     return Finding(*key, now.kind, now.count, now.of, now.value, expected, low, high, runs, outside, history)
@@ -184,13 +183,14 @@ def _judged(key: Key, before: Sequence[Count], now: Count, sigmas: float) -> Fin
 
 def laney(before: Sequence[Count], n: int) -> tuple[float, float, float]:
     """p̄, and σ_i and σ_z for a run of ``n`` units, as parts of one: Laney's chart without its L."""
-    centre = sum(c.count for c in before) / sum(c.of for c in before)
-    spread = math.sqrt(centre * (1 - centre) if before[0].kind == "share" else centre)
-    if spread == 0:
-        return centre, 0.0, 1.0
-    z = [(c.count / c.of - centre) / (spread / math.sqrt(c.of)) for c in before]
+    count, whole = sum(c.count for c in before), sum(c.of for c in before)
+    share, centre = before[0].kind == "share", count / whole
+    # one more of each kind is imagined: of what never varied nobody knows that it never does
+    near = (count + 1) / (whole + 2) if share else (count + 1) / whole
+    sigma = math.sqrt(near * (1 - near) if share else near)
+    z = [(c.count / c.of - centre) / (sigma / math.sqrt(c.of)) for c in before]
     moving = sum(abs(b - a) for a, b in pairwise(z)) / (len(z) - 1)
-    return centre, spread / math.sqrt(n), max(1.0, moving / _MEAN_RANGE)
+    return centre, sigma / math.sqrt(n), max(1.0, moving / _MEAN_RANGE)
 
 
 def width(tail: float, runs: int) -> float:
@@ -198,22 +198,3 @@ def width(tail: float, runs: int) -> float:
     from scipy.special import stdtrit
 
     return float(-stdtrit(runs - 1, tail)) * math.sqrt(1 + 1 / runs)
-
-
-def _unlikely(before: Sequence[Count], now: Count, tail: float, over: float = 1.0) -> bool:
-    """Whether chance alone gives two Poisson counts as far apart with probability under ``tail``.
-
-    Of both counts together, those of today are binomial with today's part of the units (Przyborowski and
-    Wilenski 1940); for shares, whose counts vary less, the test is on the safe side.  ``over`` divides the
-    counts: rows that come in bundles are fewer independent ones.
-    """
-    count, earlier = now.count, sum(c.count for c in before)
-    units = sum(c.of for c in before)
-    if now.kind == "share" and 2 * earlier > units:
-        count, earlier = now.of - count, units - earlier
-    count, earlier = int(count / over), int(earlier / over)
-    both, part = count + earlier, now.of / (now.of + units)
-    if both > _SMALL:
-        # zero of so many needs no test, and for others the limits are narrow enough
-        return True
-    return lower_bound(count, both, 1 - tail) > part or upper_bound(count, both, 1 - tail) < part

@@ -6,7 +6,7 @@ import functools
 import random
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -16,7 +16,7 @@ from redactory.evaluation.linkage import ValueSearch
 from redactory.evaluation.statistics import figure, proportion
 from redactory.foundation.progress import Progress, silent
 from redactory.redaction.folder import RunFolder
-from redactory.redaction.shards import read_batches
+from redactory.redaction.shards import read_values
 
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
@@ -187,14 +187,12 @@ def _counts(own: Sequence[Trial]) -> dict[str, int]:
 
 
 def _p_value(paired: Sequence[Trial]) -> float | None:
-    """Of a table of two arms with as many in each: P(at least so many of those found are secrets)."""
-    from scipy.stats import hypergeom
+    """P(at least so many of those found are secrets), of as many secrets as controls."""
+    from scipy.stats import fisher_exact
 
-    if not paired:
-        return None
-    found = sum(t.found for t in paired)
-    both = found + sum(t.control_found for t in paired)
-    return min(1.0, float(hypergeom.sf(found - 1, 2 * len(paired), len(paired), both)))
+    found = [sum(t.found for t in paired), sum(t.control_found for t in paired)]
+    table = [(count, len(paired) - count) for count in found]
+    return float(fisher_exact(table, alternative="greater").pvalue) if paired else None
 
 
 # The secrets of a run as values, cut out of its vault where the span ledger says: in memory only.
@@ -216,14 +214,14 @@ def vault_secrets(run: RunFolder, seen: Iterable[Path], least_chars: int = LEAST
     any text.  ``seen`` are the data folders that the model was trained on.
     """
     spans: dict[int, list[tuple[int, int, str, bool]]] = defaultdict(list)
-    for point_id, start, end, label, policy in _rows(
-        [run.spans], "point_id", "start", "end", "label", "policy"
+    for point_id, start, end, label, policy in read_values(
+        run.spans, "point_id", "start", "end", "label", "policy"
     ):
         if label not in _NO_VALUES and policy != OPEN:
             spans[point_id].append((start, end, label, policy == STRICT))
     first: dict[str, tuple[str, str]] = {}
     labels: dict[str, tuple[bool, str]] = {}
-    for point_id, text in _rows([run.vault], "point_id", "text"):
+    for point_id, text in read_values(run.vault, "point_id", "text"):
         # π's hits first
         hits = sorted(spans.pop(point_id, ()), key=lambda hit: (not hit[3], hit[2] in SURE_RULES, hit[:2]))
         for start, end, label, strict in hits:
@@ -236,18 +234,13 @@ def vault_secrets(run: RunFolder, seen: Iterable[Path], least_chars: int = LEAST
                 labels[key] = strict, label
     search = ValueSearch(list(first))
     copies, times_seen = (
-        search.count(str(text) for (text,) in _rows(folders, "text")) for folders in ([run.vault], seen)
+        search.count(text for folder in folders for (text,) in read_values(folder, "text"))
+        for folders in ([run.vault], seen)
     )
     return [
         Secret(value, labels[key][1], copies[index], times_seen[index], prefix)
         for index, (key, (value, prefix)) in enumerate(first.items())
     ]
-
-
-def _rows(folders: Iterable[Path], *columns: str) -> Iterator[tuple[Any, ...]]:
-    for folder in folders:
-        for batch in read_batches(folder, list(columns)):
-            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 # Values of the same form as given ones that stand nowhere in a corpus: what finding one by chance is worth.

@@ -10,7 +10,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from redactory.evaluation.labelled import TEMPLATE
@@ -19,7 +18,7 @@ from redactory.foundation.intervals import upper_bound
 from redactory.foundation.progress import Progress, silent
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import PRIVATE, mask, merge_intervals
-from redactory.redaction.shards import read_batches, read_column
+from redactory.redaction.shards import read_column, read_values
 
 Fate = tuple[str, str]
 DetectFate = Callable[[Sequence[str]], Sequence[Fate]]
@@ -167,7 +166,7 @@ def secrets_left(run: RunFolder, rows: Iterable[Mapping[str, Any]]) -> dict[str,
     """
     labelled = {str(row["id"]): row for row in rows}
     points: dict[str, list[PlacedPoint]] = {}
-    vault = _rows_of(run.vault, "doc_id", "point_id", "prefix", "text", "suffix")
+    vault = read_values(run.vault, "doc_id", "point_id", "prefix", "text", "suffix")
     for doc_id, group in groupby(vault, key=lambda entry: entry[0]):
         if doc_id in labelled:
             points[doc_id] = place_points(doc_id, labelled[doc_id]["text"], (entry[1:] for entry in group))
@@ -223,7 +222,7 @@ def _fates(run: RunFolder) -> dict[int, tuple[str, list[tuple[int, int]]]]:
     shard_of.update((released, "private") for released in read_column(run.private, "point_id"))
     own: dict[int, str] = {}
     copies: dict[int, int] = {}
-    for point_id, released, dup_of in _rows_of(run.points, "point_id", "released_id", "dup_of"):
+    for point_id, released, dup_of in read_values(run.points, "point_id", "released_id", "dup_of"):
         if dup_of is not None:
             copies[point_id] = dup_of
         elif released in shard_of:
@@ -232,12 +231,7 @@ def _fates(run: RunFolder) -> dict[int, tuple[str, list[tuple[int, int]]]]:
     fates: dict[int, tuple[str, list[tuple[int, int]]]] = {
         point_id: (side, []) for point_id, side in own.items()
     }
-    for point_id, start, end, policy in _rows_of(run.spans, "point_id", "start", "end", "policy"):
+    for point_id, start, end, policy in read_values(run.spans, "point_id", "start", "end", "policy"):
         if policy == "strict" and point_id in fates:
             fates[point_id][1].append((start, end))
     return fates
-
-
-def _rows_of(folder: Path, *columns: str) -> Iterator[tuple[Any, ...]]:
-    for batch in read_batches(folder, list(columns)):
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)

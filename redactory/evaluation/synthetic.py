@@ -154,13 +154,14 @@ def worth(
         texts = [text for text, _ in rows]
         words, lengths = Words(texts), ([len(text.split()) for text in own] for own in (texts, test))
         right = np.array([words.right(text) for text in test]).sum(0)
+        pairs = _grams(texts, 2)
         return {
             "next_word_accuracy": float(right[0] / right[1]),
             "classifier_error": classifier_error(rows, held_out),
             "unigram_distance": _distance(texts, test, 1),
             "bigram_distance": _distance(texts, test, 2),
             "length_distance": float(wasserstein_distance(*lengths)),
-            "distinct_2": _distinct(texts),
+            "distinct_2": len(pairs) / pairs.total() if pairs else None,
             "mauve": None if features is None or theirs is None else mauve(features(texts), theirs, seed),
         }
 
@@ -183,23 +184,14 @@ def _grams(texts: Iterable[str], size: int) -> Counter[tuple[str, ...]]:
 
 def _distance(ours: Iterable[str], theirs: Iterable[str], size: int) -> float | None:
     """Jensen-Shannon divergence of the n-grams, in bits: 0 for equal ones, 1 where none is shared."""
+    from scipy.spatial.distance import jensenshannon
+
     first, second = _grams(ours, size), _grams(theirs, size)
     if not first or not second:
         return None
     keys = list(first | second)
     p, q = (np.array([one[key] for key in keys]) / one.total() for one in (first, second))
-    return float((_kl(p, (p + q) / 2) + _kl(q, (p + q) / 2)) / 2 / math.log(2))
-
-
-def _kl(p: NDArray[Any], q: NDArray[Any]) -> float:
-    there = p > 0
-    return float((p[there] * np.log(p[there] / q[there])).sum())
-
-
-def _distinct(texts: Sequence[str]) -> float | None:
-    """How many of the pairs of words are different ones."""
-    found = _grams(texts, 2)
-    return len(found) / found.total() if found else None
+    return float(jensenshannon(p, q, base=2) ** 2)
 
 
 def mauve(ours: Features, theirs: Features, seed: int = 0, scale: float = 5.0) -> float:
@@ -208,6 +200,7 @@ def mauve(ours: Features, theirs: Features, seed: int = 0, scale: float = 5.0) -
     Both are cut into clusters together, a tenth as many as points (Pillutla et al. 2021, section 2).
     """
     from scipy.cluster.vq import kmeans2, whiten
+    from scipy.stats import entropy
 
     both = whiten(np.concatenate([ours, theirs]), check_finite=False)
     clusters = max(2, min(len(ours), len(theirs)) // 10)
@@ -216,7 +209,7 @@ def mauve(ours: Features, theirs: Features, seed: int = 0, scale: float = 5.0) -
     # smoothed by a half: an empty cluster is no proof of anything
     p, q = ((np.bincount(own, minlength=clusters) + 0.5) / (len(own) + clusters / 2) for own in cut)
     mixed = [share * p + (1.0 - share) * q for share in np.linspace(0.01, 0.99, 99)]
-    points = sorted([(math.exp(-scale * _kl(q, r)), math.exp(-scale * _kl(p, r))) for r in mixed])
+    points = sorted([(math.exp(-scale * entropy(q, r)), math.exp(-scale * entropy(p, r))) for r in mixed])
     x, y = np.array([(0.0, 1.0), *points, (1.0, 0.0)]).T
     return float(np.trapezoid(y, x))
 
@@ -340,19 +333,19 @@ def _cosines(ours: Sequence[str], theirs: Sequence[str], size: int = 5) -> NDArr
 
 
 def _canaries(written: Sequence[str], canaries: Mapping[str, Any]) -> dict[str, Any]:
-    from scipy.stats import hypergeom
+    from scipy.stats import fisher_exact
 
     sets = canary_sets(canaries)
     inserted = [number for one in sets for number in one.inserted]
     control = [number for one in sets for number in one.control]
     hits = ValueSearch([*inserted, *control]).count(written)
     found = sum(index < len(inserted) for index in hits)
-    every = len(inserted) + len(control)
-    p_value = float(hypergeom.sf(found - 1, every, len(inserted), len(hits)))
+    chance = len(hits) - found
+    table = ((found, len(inserted) - found), (chance, len(control) - chance))
     return {
         "inserted": len(inserted),
         "inserted_found": found,
         "control": len(control),
-        "control_found": len(hits) - found,
-        "p_value": min(1.0, p_value),
+        "control_found": chance,
+        "p_value": float(fisher_exact(table, alternative="greater").pvalue),
     }

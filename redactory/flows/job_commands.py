@@ -103,7 +103,7 @@ def _decided(result: dict[str, Any]) -> Shown:
 
 
 def finding_line(finding: dict[str, Any]) -> str:
-    """One figure outside of its limits; a retried run has none."""
+    """One figure outside of its limits, or why a run is held without one."""
     name = " ".join(part for part in (finding["metric"], finding.get("label")) if part)
     if "low" not in finding:
         return ": ".join((name, finding["why"])) if "why" in finding else str(name)
@@ -135,10 +135,10 @@ def quarantine_list(job: Path, entry: str | None, limit: int) -> Shown | None:
     return None
 
 
-@command("quarantine retry: run own_config workers")
-def quarantine_retry(run: Path, own_config: str | None, workers: int | None, progress: Progress) -> Shown:
-    """Curate what lies in a run's quarantine again, into a new run beside it."""
-    return Shown("retried", redactory.quarantine_retry(run, own_config, workers=workers, progress=progress))
+@command("quarantine export: run")
+def quarantine_export(run: Path) -> Shown:
+    """Write what lies in a run's quarantine as rows that can be mended and curated again."""
+    return Shown("quarantine_exported", redactory.quarantine_export(run))
 
 
 _FROM_FILE = "{}, from a file with one id a line: what is typed stays in the shell's history."

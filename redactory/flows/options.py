@@ -121,7 +121,7 @@ _GROUPS = {
     "evaluate": "Measure detection, a trained model, or attacks on it.",
     "label": "Have people label a sample, and score what they labelled.",
     "release": "A job's runs and log; release a held run, or give it up.",
-    "quarantine": "Look into a quarantine, and try what lies there again.",
+    "quarantine": "Look into a quarantine, and export what lies there.",
     "keys": "Make, rotate and shred keys, and read encrypted runs elsewhere.",
     "ldp": "Local privacy: clip and noise sentences before they leave.",
 }

@@ -16,7 +16,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import (
     CheckFailed,
     ConfigurationError,
@@ -25,7 +24,7 @@ from redactory.foundation.errors import (
     SealedError,
     some,
 )
-from redactory.foundation.files import is_held, leaves, why_not_in
+from redactory.foundation.files import is_held, leaves
 from redactory.foundation.keys import ENCRYPTION_VARIABLE, KEY_VARIABLE, load_digest_key
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import Record, chain_head, read_records
@@ -34,7 +33,6 @@ from redactory.pipelines.keys import shredded, shredded_when
 from redactory.pipelines.reissue import counts_without, pending
 from redactory.pipelines.release_log import ANCHOR, MOVED, Event, cut_off, history, put_back
 from redactory.pipelines.sealed import wordless
-from redactory.pipelines.share import read_sums
 from redactory.redaction import (
     ModelFolder,
     RunFolder,
@@ -162,6 +160,13 @@ def _made(seen: Seen, name: str, work: Work, arguments: tuple[str, ...]) -> Chec
     return None if detail is None else Check(name, True, detail)
 
 
+def unsealed(folder: SealedFolder, known: Ed25519PublicKey | None) -> list[str]:
+    """What of a finished folder is not as it was sealed, or not signed as it must be."""
+    found = check_signature(folder, known)
+    signature = [] if found.good or not folder.manifest.is_file() else [found.detail]
+    return [f"{folder.root.name}: {problem}" for problem in (*broken_files(folder), *signature)]
+
+
 def require(problems: Iterable[str]) -> None:
     """``CheckFailed`` that names the problems, where there are any."""
     if text := "; ".join(problems):
@@ -213,8 +218,6 @@ def no_strays(seen: Seen) -> str:
     run = seen.run
     begun = {path.parent.name for path in run.models.glob("*/ledger.jsonl")} - {*run.model_names()}
     strays, unknown = _undeclared(run, seen.manifest, begun)
-    if run.sums.is_file() and (wrong := _other_sums(run)):
-        strays.add(f"{run.sums.name} ({wrong})")
     require(strays and [f"{', '.join(sorted(strays))}: not of this run; look at it, and remove it"])
     left_open = [f"models/{name} is not finished" for name in sorted(begun)]
     if unknown:
@@ -231,12 +234,12 @@ def _undeclared(run: RunFolder, manifest: Mapping[str, Any], begun: set[str]) ->
     ``begun`` are models that are not finished.
     """
     folders = (*run.data_folders, run.spans.parent, run.models, run.state)
-    pages = (run.manifest, run.signature, run.success, run.card, run.report, run.sums)
-    state = (run.lock, run.journal, run.data_key, run.release_log, *run.tracebacks())
+    pages = (run.manifest, run.signature, run.success, run.card, run.report)
+    state = (run.lock, run.journal, run.data_key, run.release_log, run.exported, *run.tracebacks())
     listed = [run.root / name for name in manifest["files"]]
     own = (path for path in listed if path.parent in run.data_folders and path.match("part-*.parquet"))
     due = {*folders, *pages, *state, *own}
-    sealed, results = _sealed_files(run), {folder.root for folder in _measured(run)}
+    sealed, results = _sealed_files(run), {folder.root for folder in run.measured}
     at_work = {of(name) for of in (run.root_key, run.checkpoint) for name in begun}
     if is_held(run.lock):
         at_work |= {run.work, run.cluster, run.staging, run.reissue.root, *run.state.glob("train-*")}
@@ -262,39 +265,17 @@ def _undeclared(run: RunFolder, manifest: Mapping[str, Any], begun: set[str]) ->
     return strays, unknown
 
 
-def _measured(run: RunFolder) -> tuple[SealedFolder, ...]:
-    return (run.recall, run.redaction, run.gate)
-
-
 def _sealed_files(run: RunFolder) -> dict[Path, set[str]]:
     """Of each finished folder inside of the run what its manifest lists, and what seals it."""
-    models = [run.model(name) for name in run.model_names()]
-    results = [model.result(path.parent.name) for model in models for path in model.root.glob("*/_SUCCESS")]
     found = {}
-    for folder in (*models, *results, *_measured(run)):
-        if is_finished(folder):
-            found[folder.root] = {path.name for path in (folder.manifest, folder.signature, folder.success)}
-            # what cannot be read is named by the check of the model
-            with suppress(RedactoryError, KeyError):
-                found[folder.root] |= set(read_manifest(folder)["files"])
-    for model in models:
-        found[model.root] |= {model.report.name, model.measured.name}
+    for folder in run.sealed_folders():
+        found[folder.root] = {path.name for path in (folder.manifest, folder.signature, folder.success)}
+        # what cannot be read is named by the check of the model
+        with suppress(RedactoryError, KeyError):
+            found[folder.root] |= set(read_manifest(folder)["files"])
+        if isinstance(folder, ModelFolder):
+            found[folder.root] |= {folder.report.name, folder.measured.name}
     return found
-
-
-def _other_sums(run: RunFolder) -> str | None:
-    """What ``SHA256SUMS`` says otherwise than the manifest; what goes on being written is left out."""
-    try:
-        said = read_sums(run.sums.read_text(encoding="utf-8"))
-    except (RedactoryError, ValueError):
-        return "it cannot be read"
-    due = {name: entry["sha256"] for name, entry in read_manifest(run)["files"].items()}
-    due[run.manifest.name] = file_sha256(run.manifest)
-    if wrong := sorted(name for name, digest in due.items() if said.get(name) != digest):
-        return f"it says another sha256 of {wrong[0]}"
-    # the data key was there, and may have been shredded since
-    lacking = sorted(n for n in said if why_not_in(run.root, n) and run.root / n != run.data_key)
-    return f"it has a line for {lacking[0]}, which is not there" if lacking else None
 
 
 def _uncovered(run: RunFolder) -> list[str]:
@@ -303,6 +284,7 @@ def _uncovered(run: RunFolder) -> list[str]:
     tracebacks = len(run.tracebacks())
     held = [f"{some(samples, 'sample')} with original text"] if samples else []
     held += [f"{some(tracebacks, 'traceback')} that can quote it"] if tracebacks else []
+    held += ["rows exported from the quarantine"] if run.exported.exists() else []
     held += ["the records of Prefect"] if run.orchestrator.exists() else []
     return [f"state/ holds {', '.join(held)}, which no digest covers"] if held else []
 
@@ -487,13 +469,9 @@ def logged(seen: Seen) -> str | None:
 
 def measured(seen: Seen) -> str | None:
     """What was measured of the shards is as it was sealed, and of this run; nothing where nothing was."""
-    there = [folder for folder in _measured(seen.run) if is_finished(folder)]
-    problems = []
-    for folder in there:
-        found = check_signature(folder, seen.known)
-        wrong = broken_files(folder) or ([] if found.good else [found.detail])
-        if not wrong and release_with(seen.run, str(read_manifest(folder).get("parent"))) is None:
-            wrong = ["it was measured of another run"]
-        problems += [f"state/{folder.root.name}: {problem}" for problem in wrong]
-    require(problems)
+    there = [folder for folder in seen.run.measured if is_finished(folder)]
+    require(f"state/{problem}" for folder in there for problem in unsealed(folder, seen.known))
+    of = [release_with(seen.run, str(read_manifest(folder).get("parent"))) for folder in there]
+    strange = [folder.root.name for folder, release in zip(there, of, strict=True) if release is None]
+    require(f"state/{name} was measured of another run" for name in strange)
     return f"{', '.join(folder.root.name for folder in there)}: as it was sealed" if there else None

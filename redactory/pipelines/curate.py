@@ -31,7 +31,7 @@ from redactory.pipelines.output_folder import (
     check_apart,
     check_keys,
     check_output,
-    check_sources,
+    check_room,
     close,
     forget_holder,
     occupied,
@@ -92,7 +92,8 @@ def curate(
         wordless("checking the engines", check_before_reading, settings, progress)
         wordless("looking at input.keep", check_kept, settings, found, detector)
         indexing.check_index(settings, load_digest_key())
-        check_sources(settings, found)
+        # one of unknown size counts as nothing
+        check_room(settings, ((source.url, source.size() or 0) for source in found))
         done = sealed(run.state, _alone, run, settings, resume, found, stage_map, detector, progress)
     if chosen is not None:
         done["text_chosen"] = chosen

@@ -35,7 +35,8 @@ from redactory.pipelines.erase_points import (
     require_key,
 )
 from redactory.pipelines.index import discard_drafts, index_of
-from redactory.pipelines.reissue import Change, alone, alone_in_jobs, begin, pending, reissue
+from redactory.pipelines.output_folder import lock_jobs
+from redactory.pipelines.reissue import Change, alone, begin, pending, reissue
 from redactory.pipelines.release_log import Event, check_newest, history, read_log, standings
 from redactory.pipelines.sealed import sealed
 from redactory.redaction import RunFolder, is_finished, parts, read_manifest, require_regular
@@ -73,7 +74,7 @@ def takedown(
         )
     runs = list(dict.fromkeys(run for place in places for run in runs_in(place)))
     done, problems, key = [], [], load_digest_key()
-    with alone_in_jobs(runs):
+    with lock_jobs(runs):
         for run in runs:
             try:
                 if not _was_cut_off(run):
@@ -198,7 +199,12 @@ def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) ->
         noted={**counted, "lost": len(rest.lost)},
         entered={"persons": asked, **counted, "models": result["models"]},
         # what attacks on the shards found was found on shards that are no more, and no training goes on
-        forget=(*(run.sample(name).root for name in result["samples"]), run.redaction.root, *run.begun()),
+        forget=(
+            *(run.sample(name).root for name in result["samples"]),
+            run.redaction.root,
+            run.exported,
+            *run.begun(),
+        ),
         index=rest.index,
     )
     return result | {"release": reissue(run, change, key)}
@@ -263,7 +269,7 @@ _DECIDED = (Event.RELEASED, Event.APPROVED, Event.REJECTED)
 def purge(run: str | Path, what: Collection[What], *, by: str | None = None) -> dict[str, Any]:
     """:func:`purge_run` for a person (``by``), alone in the run's job."""
     folder = RunFolder(Path(run))
-    with alone_in_jobs([folder]):
+    with lock_jobs([folder]):
         return purge_run(folder, what, by=by)
 
 
@@ -299,7 +305,7 @@ def _purge(run: RunFolder, what: list[What], by: str | None) -> dict[str, Any]:
         # what lies there besides parts; of state/ what can hold original text, or quote it
         left = {
             "vault": _besides_parts(run.vault),
-            "quarantine": _besides_parts(run.quarantine),
+            "quarantine": [*_besides_parts(run.quarantine), *(p for p in (run.exported,) if p.exists())],
             "state": [p for p in (run.samples, run.orchestrator, *run.tracebacks(), *begun) if p.exists()],
         }
         # state/ fills again: each sample that is drawn is another one

@@ -201,7 +201,9 @@ def curated_without(
     """Write every part of ``run`` without the points ``gone`` and the rejected rows."""
     config, anew = Config.read_back(manifest["configuration"]), RunFolder(run.reissue.files)
     size, partitions = sum(entry["bytes"] for entry in manifest["inputs"]), len(parts(run.points))
-    index, carried = _own_index(run, manifest), _carried(run)
+    index = _own_index(run, manifest)
+    audit = next((part_schema(path) for path in parts(run.points)), POINTS)
+    carried = pa.schema([field for field in audit if field.name not in POINTS.names])
     job = Job(anew, config, key, index=index, hash_ranges=ranges_for(size), carried=carried)
     ids, earlier = pa.array(sorted(gone), pa.int64()), list[tuple[int, int]]()
     for number in range(partitions):
@@ -245,12 +247,6 @@ def curated_without(
         return Rest(counts, {})
     sides = {side: counts[f"index/{side}"] for side in SIDES}
     return Rest(counts, {}, {"counts": sides})
-
-
-def _carried(run: RunFolder) -> pa.Schema:
-    """The columns that every point of the run carries."""
-    audit = next((part_schema(path) for path in parts(run.points)[:1]), POINTS)
-    return pa.schema([field for field in audit if field.name not in POINTS.names])
 
 
 def _own_index(run: RunFolder, manifest: Mapping[str, Any]) -> OpenIndex | None:

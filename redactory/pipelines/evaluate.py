@@ -31,7 +31,7 @@ from redactory.pipelines.sealed import sealed
 from redactory.pipelines.segment import Cutter, Segment, is_role, of_parts, segmenter, turns_of
 from redactory.redaction import RunFolder, part_rows, parts, read_manifest
 from redactory.redaction.folder import SyntheticFolder
-from redactory.redaction.shards import CLASS, ROLE, read_batches, read_column
+from redactory.redaction.shards import CLASS, ROLE, read_batches, read_column, read_values
 from redactory.training.settings import TRAINERS
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def _conversation(points: Sequence[tuple[int, str | None, str]]) -> str:
 
 def texts_in(folder: Path) -> Iterator[str]:
     """The texts of a data folder of a run, in order, a row group at a time."""
-    return (text for batch in read_batches(folder, ["text"]) for text in batch.column(0).to_pylist())
+    return (text for (text,) in read_values(folder, "text"))
 
 
 def evaluate_model(

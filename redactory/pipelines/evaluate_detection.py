@@ -29,7 +29,8 @@ from redactory.pipelines.models import seal_result
 from redactory.pipelines.policy import detect_fates
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.segment import segmenter
-from redactory.redaction import RunFolder, parts, read_batches, read_manifest
+from redactory.redaction import RunFolder, parts, read_manifest
+from redactory.redaction.shards import read_values
 
 
 def evaluate_detect(
@@ -215,7 +216,8 @@ def evaluate_redaction(
 
     def measure() -> dict[str, Any]:
         texts = {
-            side: list(_rows_of(getattr(folder, side), "point_id", "text")) for side in ("public", "private")
+            side: list(read_values(getattr(folder, side), "point_id", "text"))
+            for side in ("public", "private")
         }
         authors, several = _authors(folder)
         linked: dict[str, Any] = dict.fromkeys(authors)
@@ -278,18 +280,13 @@ def independent_engine(detect: DetectSettings, wanted: str | None = None) -> tup
     return wanted, ""
 
 
-def _rows_of(folder: Path, *columns: str) -> Any:
-    for batch in read_batches(folder, list(columns)):
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
-
-
 def _authors(run: RunFolder) -> tuple[dict[str, dict[str, set[str]]], bool]:
     """Keyed documents and users of every released point, those of its duplicates included.
 
     And whether any user wrote more than one document.
     """
     columns = ("point_id", "released_id", "dup_of", "document", "user")
-    points = list(_rows_of(run.points, *columns))
+    points = list(read_values(run.points, *columns))
     released = {point: own for point, own, *_ in points if own is not None}
     found: dict[str, dict[str, set[str]]] = {"document": defaultdict(set), "user": defaultdict(set)}
     for point, _, first, document, user in points:
@@ -305,7 +302,7 @@ def _across(run: RunFolder) -> dict[str, Any] | None:
     """How many public points nearly duplicate a private one, and how near they are."""
     if not parts(run.across):
         return None
-    near = list(_rows_of(run.across, "released_id", "similarity"))
+    near = list(read_values(run.across, "released_id", "similarity"))
     public = Counter(released for released, _ in near)
     return {
         "pairs": len(near),

@@ -22,7 +22,7 @@ from redactory.pipelines.output_folder import new_folder, open_to_read
 from redactory.pipelines.release import croissant_text, export_card
 from redactory.pipelines.release_log import Event, enter
 from redactory.pipelines.sealed import sealed
-from redactory.pipelines.share import leaving, mirror, names_in, sums_text
+from redactory.pipelines.share import finish_export, leaving, mirror, names_in
 from redactory.pipelines.store import Store, is_url, without_secrets
 from redactory.pipelines.synthesize import promise_of
 from redactory.pipelines.verify import check_export
@@ -31,14 +31,11 @@ from redactory.redaction import (
     RunFolder,
     broken_files,
     is_finished,
-    list_files,
     read_manifest,
     seal,
-    succeed,
-    write_manifest,
 )
 from redactory.redaction.folder import FORMAT, SYNTHETIC, ExportFolder, SyntheticFolder
-from redactory.redaction.sealing import result_of, sign
+from redactory.redaction.sealing import result_of
 
 
 def export(
@@ -106,11 +103,7 @@ def _filled(
     said["models"] = {name: _copy_model(run, name, made.model(name)) for name in models}
     write_text(made.card, export_card(said))
     write_text(made.croissant, croissant_text(said, manifest["files"]))
-    write_manifest(made, said, list_files(made, names_in(made.root).values()))
-    sign(made)
-    write_text(made.sums, sums_text({n: file_sha256(path) for n, path in names_in(made.root).items()}))
-    succeed(made)
-    open_to_read(made.root)
+    finish_export(made, said)
     facts = {"release": said["release"], "models": list(models)}
     return _entered(run, made, to, facts, by) | {"public_labels": public_words(said["public_labels"])}
 

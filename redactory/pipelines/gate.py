@@ -38,7 +38,7 @@ from redactory.pipelines.config import NightlySettings
 from redactory.pipelines.index import index_of, promote_finished
 from redactory.pipelines.journal import INDEX as PINNED
 from redactory.pipelines.loading import load_config
-from redactory.pipelines.output_folder import alone
+from redactory.pipelines.output_folder import lock_run
 from redactory.pipelines.release import FATES
 from redactory.pipelines.release_log import (
     FOLLOWS,
@@ -65,8 +65,7 @@ def judge(job: JobFolder, run: RunFolder, settings: DriftSettings) -> list[Findi
     """What of the finished ``run`` lies outside of the limits that the job's earlier runs give.
 
     All that was compared is sealed in the run (``run.gate``), and its report shows it.  Earlier runs are
-    those before it in the log that are released now; what was tried again from a quarantine is not like a
-    scheduled run, and is left out.
+    those before it in the log that are released now.
     """
     earlier = earlier_runs(job, run)[-settings.runs :]
     manifest, before = read_manifest(run), [read_manifest(one) for one in earlier]
@@ -101,9 +100,8 @@ def earlier_runs(job: JobFolder, run: RunFolder) -> list[RunFolder]:
     records, own = read_log(job), run.root.resolve().name
     # a run that is judged again was begun, and perhaps held, before runs that came after it
     seen = next((n for n, r in enumerate(records) if r.body["run"] == own), len(records))
-    retried = {record.body["into"] for record in records if record.type == Event.RETRIED}
     then, now = standings(records[:seen]), standings(records)
-    released = [n for n, one in then.items() if one.state == now[n].state == "released" and n not in retried]
+    released = [n for n, one in then.items() if one.state == now[n].state == "released"]
     return [one for name in released if is_finished(one := job.run(name))]
 
 
@@ -314,7 +312,7 @@ def _deciding(place: str | Path, by: str, reason: str) -> Iterator[tuple[RunFold
     run, job = RunFolder(Path(place).resolve()), job_of(RunFolder(Path(place)))
     if job is None:
         raise RunStateError(f"{run.root} belongs to no job: it was never held or released")
-    with alone(run):
+    with lock_run(run):
         carry_out(job)
         own = standings(read_log(job)).get(run.root.name)
         if own is None:

@@ -12,7 +12,7 @@ from redactory.foundation.files import TEMPORARY_PREFIX, open_own, read_json, wr
 from redactory.foundation.keys import read_encryption_key
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import Record, read_records
-from redactory.pipelines.output_folder import alone
+from redactory.pipelines.output_folder import lock_run
 from redactory.pipelines.release_log import Event, enter, history, log_of
 from redactory.pipelines.sealed import sealed
 from redactory.redaction import RunFolder
@@ -74,7 +74,7 @@ def _identity(run: RunFolder) -> str | None:
 
 
 def _shred(run: RunFolder, by: str) -> dict[str, Any]:
-    with alone(run):
+    with lock_run(run):
         keys = [run.data_key, *run.state.glob(f"{TEMPORARY_PREFIX}*-{run.data_key.name}"), *run.root_keys()]
         there = [path for path in keys if os.path.lexists(path)]
         for path in there:
@@ -103,7 +103,7 @@ def _shred(run: RunFolder, by: str) -> dict[str, Any]:
         "time": record.body["time"],
         "by": record.body["by"],
         "destroyed": [path.relative_to(run.root).as_posix() for path in there],
-        "left": [run.samples.relative_to(run.root).as_posix()] if run.samples.is_dir() else [],
+        "left": [p.relative_to(run.root).as_posix() for p in (run.samples, run.exported) if p.exists()],
     }
 
 
@@ -146,7 +146,7 @@ def rotate_key(
 
 def _rotated(run: RunFolder, new: KeyService) -> str:
     """What became of ``run``, in a word."""
-    with alone(run):
+    with lock_run(run):
         if run.data_key.is_file():
             record = rewrapped(run, new)
             if record is None:

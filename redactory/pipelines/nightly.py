@@ -123,14 +123,9 @@ def _check(job: JobFolder, config: Config) -> None:
 
 
 def unfinished(records: Iterable[Record]) -> list[Standing]:
-    """The scheduled runs to be finished before anything new is read, oldest first.
-
-    What was begun without a plan is another try of a quarantine: whoever asks for that again finishes it.
-    """
+    """The scheduled runs to be finished before anything new is read, oldest first."""
     known = standings(records).values()
-    return [
-        own for own in known if own.state in ("unfinished", "failed") and own.begun and planned(own.begun)
-    ]
+    return [own for own in known if own.state in ("unfinished", "failed") and own.begun]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,6 @@ from redactory.foundation.files import (
 )
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.config import Config
-from redactory.pipelines.readers import Source
 from redactory.pipelines.readers.files import expansion, is_hidden
 from redactory.redaction import RunFolder, is_finished, part_name
 from redactory.redaction.encryption import configured_service
@@ -138,12 +137,19 @@ def lock_job(job: JobFolder) -> Iterator[None]:
 
 
 @contextmanager
-def alone(run: RunFolder) -> Iterator[None]:
-    """Nobody else writes in the run, nor in the job that it belongs to; ``RunStateError`` where one does."""
-    with ExitStack() as held:
-        if (job := job_of(run)) is not None:
-            held.enter_context(lock_job(job))
-        held.enter_context(only_one(run.lock, str(run.root)))
+def lock_jobs(runs: Iterable[RunFolder]) -> Iterator[None]:
+    """Hold the jobs that ``runs`` belong to."""
+    with ExitStack() as locks:
+        for job in dict.fromkeys(map(job_of, runs)):
+            if job is not None:
+                locks.enter_context(lock_job(job))
+        yield
+
+
+@contextmanager
+def lock_run(run: RunFolder) -> Iterator[None]:
+    """Hold a run and the job that it belongs to; ``RunStateError`` where another process writes in one."""
+    with lock_jobs([run]), only_one(run.lock, str(run.root)):
         yield
 
 
@@ -215,11 +221,6 @@ def check_keys() -> None:
 
 DISK_FACTOR, RESERVED_BYTES = 12, 500_000_000
 """Bytes on the disk, at the peak, for each byte of the input in the open; bytes that stay free besides."""
-
-
-def check_sources(config: Config, sources: Iterable[Source]) -> None:
-    """:func:`check_room` for a run over ``sources``; one of unknown size counts as nothing."""
-    check_room(config, ((source.url, source.size() or 0) for source in sources))
 
 
 def check_room(config: Config, inputs: Iterable[tuple[str, int]]) -> None:

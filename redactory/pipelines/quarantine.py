@@ -1,53 +1,42 @@
-"""The quarantine of a finished run: what lies there, by reason and id, and another try at it.
+"""The quarantine of a finished run: what lies there, by reason and id, and its export as input rows.
 
-A try is a run of its own, whose input is JSON lines in memory alone: a rejected row of JSON lines or a text
-file as it stood there; a quarantined point becomes a document with the id and the user of the one that it
-was cut from, several of one document joined by line ends.
+A rejected row of JSON lines or of a text file is exported as it stood there.  The quarantined points of a
+document become one row with its id and user, joined by line ends.
 """
 
 from __future__ import annotations
 
 import json
-import re
-import secrets
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Set
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from redactory.detectors import TextDetector
-from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, RunStateError
-from redactory.foundation.keys import KEY_VARIABLE, DigestKey, load_digest_key
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.files import write_bytes
+from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.pipelines.config import Config
-from redactory.pipelines.curate import curate
-from redactory.pipelines.loading import Given, check, load_config
-from redactory.pipelines.output_folder import check_keys, lock_job
-from redactory.pipelines.readers import InputSettings, Source
-from redactory.pipelines.readers.documents import DUPLICATE_ID, MISSING_ID
+from redactory.pipelines.erase_points import require_key
+from redactory.pipelines.output_folder import lock_run
+from redactory.pipelines.readers import InputSettings
+from redactory.pipelines.readers.documents import DUPLICATE_ID
 from redactory.pipelines.readers.files import format_of
 from redactory.pipelines.readers.formats import FORMATS, KEPT_BYTES
-from redactory.pipelines.release import COUNTS
-from redactory.pipelines.release_log import Event, check_released, enter, history, read_log, standings
+from redactory.pipelines.release_log import check_released
 from redactory.pipelines.sealed import sealed
-from redactory.pipelines.work import StageMap
 from redactory.redaction import (
     RunFolder,
-    is_finished,
-    part_name,
     parts,
     read_batches,
     read_manifest,
     read_part,
 )
-from redactory.redaction.folder import JobFolder, job_of
-from redactory.redaction.shards import CLASS, ROLE, require_there
+from redactory.redaction.folder import JobFolder
+from redactory.redaction.shards import CLASS, ROLE, read_values, require_there
 
 LISTED = 100
 MOST_BYTES = 1 << 30
-"""What is tried again lies in memory; a run that failed as a whole is curated again instead."""
+"""Exported rows lie in memory; a run that failed as a whole is curated again instead."""
 
 
 def quarantine_list(place: str | Path, limit: int = LISTED) -> dict[str, Any]:
@@ -104,19 +93,13 @@ def content_of_entry(run: str | Path, entry: str) -> bytes:
     """
     folder = RunFolder(Path(run))
     read_manifest(folder)
-    require_there(folder.quarantine)
-    return sealed(folder.state, _content, folder, entry)
-
-
-def _content(run: RunFolder, entry: str) -> bytes:
-    named = re.fullmatch(r"(\d{1,9})-(\d{1,9})", entry)
-    if named and (path := run.quarantine / part_name(int(named[1]))).is_file():
-        column = read_part(path, ["content"])["content"]
-        if int(named[2]) < len(column):
-            return column[int(named[2])].as_py() or b""
-    raise ConfigurationError(
-        f"{run.root.name} has no entry of that id in quarantine: see redactory quarantine list {run.root}"
-    )
+    rows = sealed(folder.state, list, (row for row in entries(folder, ["content"]) if row["id"] == entry))
+    if not rows:
+        raise ConfigurationError(
+            f"{folder.root.name} has no entry of that id in quarantine: see redactory quarantine list "
+            f"{folder.root}"
+        )
+    return rows[0]["content"] or b""
 
 
 def harmless(content: bytes) -> str:
@@ -128,178 +111,79 @@ def harmless(content: bytes) -> str:
     return "".join(shown)
 
 
-# Retry: what lies in a run's quarantine, curated again into a run of its own beside it.
+# Export: what lies in a quarantine as rows that people can fix and curate again.
 
 
-def quarantine_retry(
-    run: str | Path,
-    config: Given | None = None,
-    *,
-    workers: int | None = None,
-    stage_map: StageMap | None = None,
-    detector: TextDetector | None = None,
-    progress: Progress = silent,
-) -> dict[str, Any]:
-    """Curate the quarantine of a finished ``run`` again: ``{"run", "of", "entries", "retried", "left"}``.
+def quarantine_export(run: str | Path) -> dict[str, Any]:
+    """Write what can be curated again of a run's quarantine to ``state/quarantine.jsonl`` (mode 0600).
 
-    ``config`` is today's configuration, of which ``input`` names the columns alone; by default the run's own.
-    The new run is ``<run>-retry`` (``-retry-2``, of that one) beside it; ``run`` is None where nothing could
-    be tried.  ``left`` says of how many entries nothing was made, and why; they stay where they are.  Asked
-    again after a crash it goes on.  ``stage_map`` and ``detector`` are those of :func:`curate`.
-
-    ``RunStateError`` for a run that is held or rejected, was made with another key, or was retried before.
+    Returns ``{"run", "out", "entries", "exported", "left"}``; ``out`` is None where nothing can be written.
+    The rows are JSON lines of original text in the columns of the run's configuration: rejected rows of JSON
+    lines and text files, and each document of quarantined points with its id and user.  ``left`` counts the
+    entries that are not written, by reason.  A takedown and ``purge --quarantine`` remove the file.
+    ``RunStateError`` for a run that is held or rejected, ``ConfigurationError`` where its key is not set.
     """
-    check_keys()
     folder = RunFolder(Path(run).resolve())
     manifest = read_manifest(folder)
     check_released(folder)
-    key, job = _key_of(folder, manifest), job_of(folder)
-    with nullcontext() if job is None else lock_job(job):
-        target, before = _target(folder, job), _settings_of(folder, manifest)
-        given = (before if config is None else load_config(config)).model_dump(exclude_unset=True)
-        # the corpus has its own form; a row without an id keeps being one where none was named
-        given["input"] = {**given["input"], "path": (f"{target.root.name}.jsonl",), "format": "jsonl"}
-        given |= {"output": target.root, "store": None, **({} if workers is None else {"workers": workers})}
-        now = check(given)
-        whole = before.release.by == "document"
-        lines, retried, left = sealed(folder.state, _corpus_of, folder, before.input, now.input, key, whole)
-        stays = left.total()
-        result = {"entries": retried + stays, "retried": retried, "left": dict(left.most_common())}
-        if not retried:
-            return {"run": None, "of": str(folder.root), **result, "state": None}
-        if job is not None and target.root.name not in standings(read_log(job)):
-            # at no moment is it taken for a run of no job
-            enter(target, Event.BEGUN, date=None, plan={"slices": [], "waiting": []}, config=None)
-        with _in_memory(f"{target.root.name}.jsonl", lines) as source:
-            how: dict[str, Any] = {"stage_map": stage_map, "detector": detector, "progress": progress}
-            summary = dict(curate(now, resume=True, sources=[source], **how))
-        counts = {name: summary[name] for name in COUNTS}
-        if job is not None and standings(read_log(job))[target.root.name].state == "unfinished":
-            findings = [{"metric": "retried", "label": folder.root.name, "count": retried}]
-            digest = file_sha256(target.manifest)
-            enter(target, Event.HELD, manifest=digest, counts=counts, findings=findings)
-        enter(folder, Event.RETRIED, into=target.root.name, retried=retried, left=stays)
-    ended = {"counts": counts, "state": None if job is None else "held", "report": summary["report"]}
-    return {"run": str(target.root), "of": str(folder.root), **result, **ended}
+    # a key that the run drew for itself is gone, and fewer users are then known
+    key, config = load_digest_key(), Config.read_back(manifest["configuration"])
+    if not manifest["key"]["fresh"]:
+        require_key(manifest, key)
+    with lock_run(folder):
+        return sealed(folder.state, _export, folder, config, None if manifest["key"]["fresh"] else key)
 
 
-def _key_of(run: RunFolder, manifest: dict[str, Any]) -> DigestKey | None:
-    """The run's own digest key; None where it drew one and forgot it."""
-    key = load_digest_key()
-    if key.fingerprint == manifest["key"]["fingerprint"]:
-        return key
-    if manifest["key"]["fresh"]:
-        return None
-    made = "a key, and none is set" if key.fresh else "another key"
-    raise RunStateError(
-        f"{run.root.name} was made with {made}: set {KEY_VARIABLE} to it, or its people would be others "
-        "in the new run"
-    )
-
-
-def _target(run: RunFolder, job: JobFolder | None) -> RunFolder:
-    """Where to: the first name beside the run that no retry was entered with; one may be begun there."""
-    into = {record.body["into"] for record in history(run) if record.type == Event.RETRIED}
-    states = standings(read_log(job)) if job is not None else {}
-    rejected = {name for name, own in states.items() if own.state == "rejected"}
-    for name in into - rejected:
-        if is_finished(RunFolder(run.root.parent / name)):
-            raise RunStateError(
-                f"{run.root.name} was tried again in {name}: what failed once more lies in the quarantine of "
-                f"that one (redactory quarantine retry {run.root.parent / name})"
-            )
-    found = re.fullmatch(r"(?P<of>.+?)-retry(-(?P<number>\d+))?", run.root.name)
-    of, number = (found["of"], int(found["number"] or 1) + 1) if found else (run.root.name, 1)
-    while (name := f"{of}-retry" if number == 1 else f"{of}-retry-{number}") in into | rejected:
-        number += 1
-    return RunFolder(run.root.parent / name)
-
-
-def _settings_of(run: RunFolder, manifest: dict[str, Any]) -> Config:
-    """The configuration that the run was made by."""
-    made, default = manifest["configuration"], InputSettings.model_fields["id"].default
-    if MISSING_ID not in manifest["rejected"]:
-        # a manifest names every column: whether a row needs an id follows from whether one was rejected
-        made = {**made, "input": {k: v for k, v in made["input"].items() if k != "id" or v != default}}
-    return Config.read_back(made)
-
-
-@contextmanager
-def _in_memory(name: str, lines: list[bytes]) -> Iterator[Source]:
-    """These lines as a file that no disk ever holds."""
-    import fsspec
-
-    memory: Any = fsspec.filesystem("memory")
-    folder = f"/redactory-{secrets.token_hex(8)}"
-    memory.pipe_file(f"{folder}/{name}", b"".join(lines))
-    try:
-        yield Source(f"memory:/{folder}/{name}", name, "jsonl", may_be_unusable=True)
-    finally:
-        memory.rm(folder, recursive=True)
-
-
-# What lies in a quarantine as an input of its own.
-
-
-def _corpus_of(
-    run: RunFolder, before: InputSettings, now: InputSettings, key: DigestKey | None, whole: bool = False
-) -> tuple[list[bytes], int, Counter[str]]:
-    """The lines to curate again, how many entries are in them, and how many are not, by why.
-
-    ``run`` was read by the settings ``before``, and they are to be read by ``now``.  ``key`` is the run's
-    digest key, None where it is not to be had: fewer users are then known.  With ``whole`` documents decide
-    as a whole, and no point is tried without the rest of its own.
-    """
+def _export(run: RunFolder, config: Config, key: DigestKey | None) -> dict[str, Any]:
+    columns, whole = config.input, config.release.by == "document"
     lines: list[bytes] = []
-    size, retried, left = 0, 0, Counter[str]()
+    size, exported, left = 0, 0, Counter[str]()
     texts: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    points: dict[str, int] = {}
     for entry in entries(run, ["kind", "reason", "source", "point_id", "content"]):
         content = entry["content"] or b""
         size += len(content)
         if size > MOST_BYTES:
             raise RunStateError(
-                "the quarantine holds more than a gigabyte: mend what failed, and curate the input again as "
+                "the quarantine holds more than a gigabyte: fix the cause, and curate the input again as "
                 "a new run"
             )
         if entry["kind"] == "point" and whole:
             left["their documents decide as a whole: give these to a new run"] += 1
-            continue
-        if entry["kind"] == "point":
-            points.setdefault(entry["source"], entry["point_id"])
+        elif entry["kind"] == "point":
             texts[entry["source"]].append((entry["point_id"], content.decode()))
-            continue
-        line = _line_of(entry["reason"], entry["source"], content, before, now)
-        if isinstance(line, str):
+        elif isinstance(line := _line_of(entry["reason"], entry["source"], content, columns), str):
             left[line] += 1
         else:
             lines.append(line)
-            retried += 1
-    users = _users_of(run, points, key)
-    carried = _carried_of(run, {point for own in texts.values() for point, _ in own})
+            exported += 1
+    users = _users_of(run, {doc_id: own[0][0] for doc_id, own in texts.items()}, key)
+    wanted = {point for own in texts.values() for point, _ in own}
+    rows = (row for batch in read_batches(run.points) for row in batch.to_pylist() if wanted)
+    carried = {row["point_id"]: row for row in rows if row["point_id"] in wanted}
     for doc_id, own in texts.items():
         if doc_id not in users:
             left["their user is not known any more"] += len(own)
             continue
         user, label = users[doc_id]
-        row = {now.fields.paths[0]: _text_of(own, carried), now.id: doc_id}
-        row |= {name: value for name, value in carried[own[0][0]].items() if name in now.keep}
-        row |= {} if user is None else {now.user: user}
-        row |= {} if now.label is None or label is None else {now.label: label}
+        row = {columns.fields.paths[0]: _text_of(own, carried), columns.id: doc_id}
+        row |= {name: value for name, value in carried[own[0][0]].items() if name in columns.keep}
+        row |= {} if user is None else {columns.user: user}
+        row |= {} if columns.label is None or label is None else {columns.label: label}
         lines.append(json.dumps(row).encode() + b"\n")
-        retried += len(own)
-    return lines, retried, left
+        exported += len(own)
+    if lines:
+        write_bytes(run.exported, b"".join(lines))
+    counts = {"entries": exported + left.total(), "exported": exported, "left": dict(left.most_common())}
+    return {"run": str(run.root), "out": str(run.exported) if lines else None, **counts}
 
 
-def _line_of(
-    reason: str, source: str, content: bytes, before: InputSettings, now: InputSettings
-) -> bytes | str:
+def _line_of(reason: str, source: str, content: bytes, columns: InputSettings) -> bytes | str:
     """A rejected row as a JSON line, or why it cannot be one."""
-    kind = format_of(source) if before.format == "auto" else before.format
+    kind = format_of(source) if columns.format == "auto" else columns.format
     if reason == DUPLICATE_ID:
         return "their document's id occurs twice"
     if kind is None or not (kind == "jsonl" or FORMATS[kind].is_text):
-        return "they are rows of a table: mend the file, and give it to a new run"
+        return "they are rows of a table: fix the file, and give it to a new run"
     if len(content) >= KEPT_BYTES:
         return "only their first 64 KiB were kept"
     if kind == "jsonl":
@@ -308,13 +192,9 @@ def _line_of(
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         return "they are not UTF-8"
-    return json.dumps({now.fields.paths[0]: text, now.id: PurePosixPath(source).name}).encode() + b"\n"
-
-
-def _carried_of(run: RunFolder, points: Set[int]) -> dict[int, dict[str, Any]]:
-    """What each of these points carries beside its text (``audit/points``)."""
-    rows = (row for batch in read_batches(run.points) for row in batch.to_pylist() if points)
-    return {row["point_id"]: row for row in rows if row["point_id"] in points}
+    return (
+        json.dumps({columns.fields.paths[0]: text, columns.id: PurePosixPath(source).name}).encode() + b"\n"
+    )
 
 
 def _text_of(own: list[tuple[int, str]], carried: Mapping[int, dict[str, Any]]) -> Any:
@@ -338,22 +218,20 @@ def _users_of(
     seen: set[str] = set()
     if documents and "vault" not in manifest.get("purged", ()):
         labelled = [CLASS] if manifest["configuration"]["input"].get("label") is not None else []
-        for batch in read_batches(run.vault, ["doc_id", "user_id", *labelled]):
-            for doc_id, user, *label in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-                seen |= {user} if user is not None else set()
-                if doc_id in documents:
-                    found[doc_id] = (user, label[0] if label else None)
+        for doc_id, user, *label in read_values(run.vault, "doc_id", "user_id", *labelled):
+            seen |= {user} if user is not None else set()
+            if doc_id in documents:
+                found[doc_id] = (user, label[0] if label else None)
     if key is None or not documents:
         return found
     by_user: dict[str, str] = {key.pseudonym("user", user): user for user in seen}
     of_points = {point: doc_id for doc_id, point in documents.items()}
-    for batch in read_batches(run.points, ["point_id", "user"]):
-        for point, keyed in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            if (doc_id := of_points.get(point)) is None or doc_id in found:
-                continue
-            if keyed in by_user:
-                found[doc_id] = (by_user[keyed], None)
-            elif keyed == key.pseudonym("lone-user", doc_id):
-                # a document that names nobody has an id of its own
-                found[doc_id] = (None, None)
+    for point, keyed in read_values(run.points, "point_id", "user"):
+        if (doc_id := of_points.get(point)) is None or doc_id in found:
+            continue
+        if keyed in by_user:
+            found[doc_id] = (by_user[keyed], None)
+        elif keyed == key.pseudonym("lone-user", doc_id):
+            # a document that names nobody has an id of its own
+            found[doc_id] = (None, None)
     return found

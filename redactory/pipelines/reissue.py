@@ -10,7 +10,7 @@ import datetime
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from redactory.foundation.keys import SIGNING_VARIABLE, DigestKey
 from redactory.foundation.records import RecordLog, chain_head, read_records
 from redactory.pipelines.index import index_of, promote_finished
 from redactory.pipelines.journal import INDEX, REISSUE, Journal
-from redactory.pipelines.output_folder import clear_run, lock_job
+from redactory.pipelines.output_folder import clear_run
 from redactory.pipelines.release import dataset_card
 from redactory.pipelines.release_log import ANCHOR, Event, anchor_of, enter, history
 from redactory.redaction import (
@@ -46,7 +46,6 @@ from redactory.redaction import (
     succeed,
     write_manifest,
 )
-from redactory.redaction.folder import JobFolder, job_of
 from redactory.redaction.sealing import SIGNED_BY, configured_signer, present_release
 
 FORMAT = "redactory-reissue/1"
@@ -73,16 +72,6 @@ class Change:
 def pending(run: RunFolder) -> bool:
     """Whether a takedown or a purge of ``run`` was begun and is not finished."""
     return run.reissue.plan.is_file()
-
-
-@contextmanager
-def alone_in_jobs(runs: list[RunFolder]) -> Iterator[None]:
-    """Hold the jobs that ``runs`` belong to."""
-    with ExitStack() as locks:
-        jobs: dict[JobFolder, None] = dict.fromkeys(job for run in runs if (job := job_of(run)) is not None)
-        for job in jobs:
-            locks.enter_context(lock_job(job))
-        yield
 
 
 @contextmanager
@@ -188,9 +177,8 @@ def _carry_out(run: RunFolder) -> None:
     _require_signer(run, read_json(run.manifest))
     body = plan["body"]
     if read_json(run.manifest).get("release", 1) < body["release"]:
-        # from here on it is no run, nor what was fetched
-        for path in (run.success, run.sums):
-            path.unlink(missing_ok=True)
+        # from here on it is no run
+        run.success.unlink(missing_ok=True)
         sync(run.root)
         _keep_old(run, body)
         _swap(run, plan)

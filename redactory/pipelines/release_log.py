@@ -40,7 +40,6 @@ class Event(StrEnum):
     APPROVED = "approved"  # a held run was released all the same, `by` whom, for what `reason`
     REJECTED = "rejected"  # it will not be released (`by`, `reason`); its material counts as not seen
     REISSUED = "reissued"  # written anew without something (`why`): `manifest`, what it `supersedes`
-    RETRIED = "retried"  # what lay in its quarantine was curated again, `into` another run
     ROTATED = "rotated"  # its data key is wrapped by another `service` now
     SHREDDED = "shredded"  # its data key was destroyed: nobody can read its private part any more
     EXPORTED = "exported"  # what may leave was copied (the export's `manifest`), or it was `published`
@@ -162,8 +161,8 @@ def latest_run(records: Iterable[Record]) -> str | None:
 
 
 _NOT_RELEASED = {
-    "unfinished": "{name} was cut off before it was released or held: give the command that made it again "
-    "(redactory nightly, redactory quarantine retry), it goes on there",
+    "unfinished": "{name} was cut off before it was released or held: run redactory nightly again, it "
+    "goes on there",
     "held": "{name} is held: look at {report}, and release it with redactory release approve {root}",
     "rejected": "{name} was rejected: its material was given back, take a run that is released",
 }
@@ -360,5 +359,5 @@ def in_words(record: Record) -> str:
     words += ["no point in it"] if body.get("empty") else []
     words += [str(body["unjudged"])] if body.get("unjudged") else []
     words += [name for key in ("what", "models", "failed") for name in body.get(key) or ()]
-    words += [f"{key} {body[key]}" for key in ("into", "to", "of", "by") if body.get(key) is not None]
+    words += [f"{key} {body[key]}" for key in ("to", "of", "by") if body.get(key) is not None]
     return f"{record.type}: {', '.join(words)}" if words else record.type

@@ -24,6 +24,7 @@ from redactory.foundation.files import (
     make_private_folder,
     only_one,
     sync,
+    write_text,
 )
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.output_folder import new_folder, open_to_read
@@ -35,12 +36,15 @@ from redactory.redaction import (
     SealedFolder,
     broken_files,
     is_finished,
+    list_files,
     read_manifest,
     require_regular,
+    succeed,
+    write_manifest,
 )
 from redactory.redaction.encryption import configured_service
 from redactory.redaction.folder import ExportFolder, is_export
-from redactory.redaction.sealing import releases
+from redactory.redaction.sealing import releases, sign
 
 PATIENCE = 60.0
 """Seconds that what leaves waits for another export, or for a takedown at its end."""
@@ -120,6 +124,16 @@ def read_sums(text: str) -> dict[str, str]:
             raise CheckFailed(f"{SUMS}: line {number} names {match[2]} a second time")
         found[match[2]] = match[1]
     return found
+
+
+def finish_export(made: ExportFolder, body: dict[str, Any]) -> dict[str, Path]:
+    """Seal what was made, and let everybody read it; its files by name."""
+    write_manifest(made, body, list_files(made, names_in(made.root).values()))
+    sign(made)
+    write_text(made.sums, sums_text({name: file_sha256(path) for name, path in names_in(made.root).items()}))
+    succeed(made)
+    open_to_read(made.root)
+    return names_in(made.root)
 
 
 # One protocol for every finished folder that is written to a store.
@@ -262,19 +276,18 @@ def _files_of(run: RunFolder) -> tuple[dict[str, Path], set[str]]:
     ``CheckFailed`` where the run, a model or what was measured is not as it was sealed.
     """
     models = [run.model(name) for name in run.model_names()]
-    results = [model.result(path.parent.name) for model in models for path in model.root.glob("*/_SUCCESS")]
-    measured = [run.recall, run.redaction, run.gate]
     beside = [run.report, run.journal, run.data_key, log_of(run)]
     found = [*beside, *(page for model in models for page in (model.report, model.measured))]
     for manifest in _manifests(run)[:-1]:
         found += [manifest, SealedFolder(manifest.parent).signature]
-    folders: list[SealedFolder] = [run, *models, *results, *(f for f in measured if f.success.exists())]
-    for folder in folders:
+    for folder in (run, *run.sealed_folders()):
         if broken := broken_files(folder):
             raise CheckFailed(f"{folder.root.name} is not as it was sealed, and stays here: {broken[0]}")
         found += [folder.root / name for name in read_manifest(folder)["files"]]
         found += [folder.manifest, folder.signature, folder.success]
-    seals = [path for f in measured for path in (f.manifest, f.signature, f.success, f.root / "result.json")]
+    seals = [
+        path for f in run.measured for path in (f.manifest, f.signature, f.success, f.root / "result.json")
+    ]
     former = {name for release in releases(run) for name in release.manifest["files"]}
 
     def named(paths: Iterable[Path]) -> dict[str, Path]:
@@ -344,7 +357,7 @@ def fetch(url: str, to: str | Path, progress: Progress = silent) -> dict[str, An
         if problems := broken_files(folder):
             raise CheckFailed(f"{store.url}: {'; '.join(problems)}")
         if is_export(read_manifest(folder)):
-            run.sums.write_bytes(sums)
+            ExportFolder(staging).sums.write_bytes(sums)
             open_to_read(staging)
         else:
             for below in (*run.data_folders, *(path for path in staging.rglob("*") if path.is_dir())):

@@ -24,20 +24,17 @@ from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.models import audited, named_model, require_training_packages, seal_result
-from redactory.pipelines.output_folder import alone, new_folder, open_to_read
+from redactory.pipelines.output_folder import lock_run, new_folder
 from redactory.pipelines.release import synthetic_card
 from redactory.pipelines.release_log import check_released
 from redactory.pipelines.sealed import sealed
-from redactory.pipelines.share import names_in, sums_text
+from redactory.pipelines.share import finish_export
 from redactory.pipelines.train import guarantee
 from redactory.redaction import (
     MASK,
     RunFolder,
-    list_files,
     part_name,
     read_manifest,
-    succeed,
-    write_manifest,
     write_part,
 )
 from redactory.redaction.folder import SYNTHETIC, SyntheticFolder
@@ -177,7 +174,7 @@ class _Corpus:
                 "synthesize: --histogram counts classes (train.roles: class); leave it out for this model"
             )
         require_countable(self.trainer, self.trainer.relation)
-        with alone(self.run):  # two at a time would each draw one
+        with lock_run(self.run):  # two at a time would each draw one
             return self._drawn_once(deviation)
 
     def _drawn_once(self, deviation: float) -> Histogram:
@@ -249,17 +246,11 @@ class _Corpus:
             write_part(made.public / part_name(part), shard, PUBLIC_FILE)
         write_json(made.guarantee, card)
         write_text(made.card, synthetic_card(manifest, card))
-        write_manifest(made, manifest, list_files(made, names_in(made.root).values()))
-        files = names_in(made.root)
-        digest = succeed(made)
-        if made.signature.exists():
-            files[made.signature.name] = made.signature
-        write_text(made.sums, sums_text({name: file_sha256(path) for name, path in files.items()}))
-        open_to_read(made.root)
+        files = finish_export(made, manifest)
         told = {key: card.get(key) for key in ("holds", "holds_reason", "epsilon", "delta", "unit")}
         noise = self.histogram and self.histogram.deviation
         counted = {"rows": len(texts), "histogram": noise, "surrogates": surrogates, "lengths_met": met}
-        return {**told, **counted, "manifest": digest, "files": len(names_in(made.root))}
+        return {**told, **counted, "manifest": file_sha256(made.manifest), "files": len(files)}
 
     def _manifest(
         self, card: Mapping[str, Any], rows: int, columns: dict[str, str], seed: int

@@ -43,6 +43,7 @@ from redactory.pipelines.checks import (
     require,
     signature,
     superseded,
+    unsealed,
 )
 from redactory.pipelines.release import (
     check_conservation,
@@ -70,8 +71,8 @@ from redactory.redaction import (
     route,
 )
 from redactory.redaction.folder import SYNTHETIC, ExportFolder, SyntheticFolder, is_export_folder
-from redactory.redaction.sealing import check_signature, release_with
-from redactory.redaction.shards import schema_of
+from redactory.redaction.sealing import release_with
+from redactory.redaction.shards import read_column, read_values, schema_of
 from redactory.redaction.values import find_open_values
 
 
@@ -199,10 +200,6 @@ def no_mask_in_public(seen: Seen) -> str | None:
     return words
 
 
-def _ids(folder: Path) -> list[str]:
-    return [i for batch in read_batches(folder, ["point_id"]) for i in batch["point_id"].to_pylist()]
-
-
 def _columns(seen: Seen, folder: Path) -> list[str]:
     """What of a side's parts has other columns, or types, than the manifest says."""
     more, wrong = seen.manifest.get("columns", {}), set[str]()
@@ -221,10 +218,9 @@ def ids(seen: Seen) -> str:
     problems = []
     for folder in (seen.run.public, seen.run.private):
         problems += _columns(seen, folder)
-        released, due = _ids(folder), set[str]()
-        for batch in read_batches(seen.run.points, ["released_id", "fate"]):
-            pairs = zip(batch["released_id"].to_pylist(), batch["fate"].to_pylist(), strict=True)
-            due |= {i for i, fate in pairs if fate == folder.name}
+        released = read_column(folder, "point_id")
+        fates = read_values(seen.run.points, "released_id", "fate")
+        due = {i for i, fate in fates if fate == folder.name}
         if len(released) != len(set(released)):
             problems.append(f"{folder.name}: an id occurs twice")
         if set(released) != due:
@@ -240,10 +236,8 @@ def whole_documents(seen: Seen) -> str | None:
     """
     if seen.manifest["configuration"]["release"].get("by") != "document":
         return None
-    batches = read_batches(seen.run.points, ["document", "side"])
-    rows = (row for batch in batches for row in batch.to_pylist())
-    of_documents = ({row["side"] for row in own} for _, own in groupby(rows, itemgetter("document")))
-    whole = Counter(len(sides) == 1 for sides in of_documents)
+    rows = groupby(read_values(seen.run.points, "document", "side"), itemgetter(0))
+    whole = Counter(len({side for _, side in own}) == 1 for _, own in rows)
     require([some(whole[False], "document is", "documents are") + " divided"] if whole[False] else [])
     return f"{some(whole[True], 'document')}, none divided"
 
@@ -310,12 +304,8 @@ def open_values(seen: Seen) -> str:
 def model(seen: Seen, name: str) -> str:
     """A model and its evaluations are as sealed, and its guarantee follows from its ledger."""
     run, own = seen.run, seen.run.model(name)
-    results = [own.result(path.parent.name) for path in own.root.glob("*/_SUCCESS")]
-    folders = [own, *results]
-    problems = [f"{folder.root.name}/{problem}" for folder in folders for problem in broken_files(folder)]
-    signatures = [(f, check_signature(f, seen.known)) for f in folders if f.manifest.is_file()]
-    problems += [f"{folder.root.name}: {found.detail}" for folder, found in signatures if not found.good]
-    require(problems)
+    results = own.results()
+    require(problem for folder in (own, *results) for problem in unsealed(folder, seen.known))
     others = [result for result in results if not measured_on(own, result)]
     require(f"{other.root.name}/ is of another model, or of another evaluation" for other in others)
     parent = release_with(run, str(read_manifest(own).get("parent")))
@@ -325,7 +315,7 @@ def model(seen: Seen, name: str) -> str:
         return "its files hold; its guarantee was not derived again: the extra 'train' is not installed"
     except RunStateError as error:
         raise CheckFailed(str(error)) from None
-    audit = card.pop("audit", None)
+    audit, problems = card.pop("audit", None), list[str]()
     if parent is None:
         problems.append("its manifest names another run as its parent")
     if card != read_json(own.guarantee):
@@ -402,7 +392,7 @@ def _says(seen: Seen, path: Path, due: str) -> str:
 def exported_ids(seen: Seen) -> str:
     """Ids are unique, and there are as many points as counted, with their columns and no other."""
     folder, due = ExportFolder(seen.root).public, seen.manifest["counts"]["public"]
-    found, problems = _ids(folder), list[str]()
+    found, problems = read_column(folder, "point_id"), list[str]()
     problems += _columns(seen, folder)
     if len(found) != len(set(found)):
         problems.append("an id occurs twice")

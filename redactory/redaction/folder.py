@@ -87,6 +87,10 @@ class ModelFolder(SealedFolder):
         """The sealed folder of one evaluation of this model; it holds ``result.json``."""
         return SealedFolder(self.root / evaluation)
 
+    def results(self) -> list[SealedFolder]:
+        """The finished evaluations of this model, by name."""
+        return [SealedFolder(path.parent) for path in sorted(self.root.glob(f"*/{SUCCESS}"))]
+
 
 @dataclass(frozen=True)
 class ReissueFolder:
@@ -113,7 +117,6 @@ class RunFolder(SealedFolder):
     )
     card = at("README.md", "The dataset card (Markdown with YAML front matter).")
     report = at("report.html", "The report for people: a view, rendered again by every later command.")
-    sums = at("SHA256SUMS", "The sha256 of every file at the URL that the run was fetched from; else absent.")
     models = at(MODELS, "One folder a trained model.")
     releases = at(
         "releases", "What this run was sealed with before it was reissued; absent where it never was."
@@ -136,6 +139,7 @@ class RunFolder(SealedFolder):
     samples = at(
         "state/samples", "One folder a sample of points for people to label, with their original text."
     )
+    exported = at("state/quarantine.jsonl", "Rows of the quarantine to fix and curate again: original text.")
     orchestrator = at("state/prefect", "Prefect's home of this run, where it is given no other.")
     recall = Inside(SealedFolder, "state/recall", "What the policies were measured to miss: ``result.json``.")
     redaction = Inside(
@@ -152,6 +156,17 @@ class RunFolder(SealedFolder):
     def data_folders(self) -> tuple[Path, ...]:
         """Every folder that holds parts."""
         return (self.public, self.private, self.quarantine, self.vault, self.spans, self.points, self.across)
+
+    def sealed_folders(self) -> list[SealedFolder]:
+        """Every finished folder inside of the run: its models, their evaluations, what was measured of it."""
+        models = [self.model(name) for name in self.model_names()]
+        measured = [folder for folder in self.measured if folder.success.exists()]
+        return [*models, *(result for model in models for result in model.results()), *measured]
+
+    @property
+    def measured(self) -> tuple[SealedFolder, ...]:
+        """Where measurements of the shards are sealed."""
+        return (self.recall, self.redaction, self.gate)
 
     def root_key(self, model: str) -> Path:
         """The root key of the training of ``model``, while it lasts."""

@@ -236,9 +236,15 @@ def parts(folder: Path) -> list[Path]:
     return sorted(folder.glob("part-*.parquet"))
 
 
+def read_values(folder: Path, *columns: str) -> Iterator[tuple[Any, ...]]:
+    """The values of ``columns`` of each row of a data folder, in order."""
+    for batch in read_batches(folder, list(columns)):
+        yield from zip(*(batch[name].to_pylist() for name in columns), strict=True)
+
+
 def read_column(folder: Path, column: str) -> list[str]:
     """One text column of a data folder, whole, in order."""
-    return [value for batch in read_batches(folder, [column]) for value in batch.column(0).to_pylist()]
+    return [value for (value,) in read_values(folder, column)]
 
 
 def part_schema(path: Path) -> pa.Schema:

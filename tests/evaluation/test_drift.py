@@ -54,14 +54,15 @@ def _outside(
 def test_laneys_limits_worked_out_by_hand() -> None:
     before = [Count("share", count, 100) for count in (10, 20, 10, 20)]
     centre, sigma, varied = laney(before, 400)
-    # p̄ = 60/400 = 0.15; σ_i of 100 = √(0.15·0.85/100) = 0.035707; z = -1.40028, 1.40028, ...
-    # three moving ranges of 2.80056, over 1.128: σ_z = 2.4819; σ of 400 = 0.0178536
+    # p̄ = 60/400 = 0.15; with one more of each kind 61/402 = 0.151741, so that σ_i of 100 is
+    # √(0.151741·0.848259/100) = 0.0358769; z = -1.39365, 1.39365, ...
+    # three moving ranges of 2.78731, over 1.12838: σ_z = 2.47019; σ_i of 400 = 0.0179385
     assert centre == pytest.approx(0.15)
-    assert sigma == pytest.approx(0.0178536, rel=1e-4)
-    assert varied == pytest.approx(2.4819, rel=1e-4)
+    assert sigma == pytest.approx(0.0179385, rel=1e-4)
+    assert varied == pytest.approx(2.47019, rel=1e-4)
     rates = [Count("rate", count, 50) for count in (100, 100, 100)]
-    # no run differs from the next: the counts' own spread is left, √(2/50)
-    assert laney(rates, 50) == (2.0, pytest.approx(0.2), 1.0)
+    # no run differs from the next: the counts' own spread is left, √(301/150/50)
+    assert laney(rates, 50) == (2.0, pytest.approx(0.200333, rel=1e-5), 1.0)
 
 
 def _nights(draw: np.random.Generator, runs: int, spread: float, size: int = 2_000) -> list[Figures]:

@@ -65,7 +65,7 @@ LATER = {
     "score": ("redactory.evaluation.sample:measure_sample",),
     "describe": ("redactory.pipelines.readers.documents:first_rows",),
     "quarantine": ("redactory.redaction.shards:read_part",),
-    "retry": ("redactory.pipelines.quarantine:_corpus_of", "redactory.redaction.mask:route"),
+    "quarantine-export": ("redactory.pipelines.quarantine:_export",),
     "explain": ("redactory.redaction.mask:route",),
     "scan": ("redactory.pipelines.policy:Policy.split_many", "redactory.redaction.mask:route"),
     "takedown": (
@@ -128,7 +128,7 @@ score: label score {run} {run}/state/samples/sample/sample.jsonl --unchanged
 quarantine: quarantine list {run}
 quarantine-json: quarantine list {run} --json
 show=2: quarantine list {run} 0-0
-retry: quarantine retry {run}
+quarantine-export: quarantine export {run}
 explain!: scan - --explain --config {config}
 scan: scan {input}/corpus.jsonl --config {config} --json
 again=2: curate {config} --out {run}

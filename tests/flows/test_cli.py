@@ -153,7 +153,7 @@ COMMANDS = {
         "release approve",
         "release reject",
         "quarantine list",
-        "quarantine retry",
+        "quarantine export",
         "synthesize",
         "takedown",
         "purge",

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -23,6 +22,7 @@ from redactory.pipelines.train import train_remarks
 from redactory.pipelines.verify import OF_A_RUN
 from redactory.redaction import PRIVATE, Fate, RunFolder, parts, read_batches, read_manifest, together
 from redactory.redaction.known import KNOWN, known_hits
+from redactory.redaction.shards import read_values
 from tests.pipelines.support import LINES, DigitDetector, checks, failed, write_rows
 
 BY_DOCUMENT: dict[str, Any] = {**LINES["release"], "by": "document", "known_values": True}
@@ -115,11 +115,10 @@ def test_a_policy_and_a_run_say_the_same(run: Path) -> None:
 def test_verify_finds_a_divided_document(run: Path) -> None:
     assert checks(run)["whole documents"]["detail"] == "5 documents, none divided"
     assert failed(run) == {"report"}  # none was written here
-    records = [row for batch in read_batches(RunFolder(run).points) for row in batch.to_pylist()]
-    records[0]["side"] = "public"
+    first, *rows = read_values(RunFolder(run).points, "document", "side")
+    rows = [(first[0], "public"), *rows]
     with pytest.MonkeyPatch.context() as patch:
-        rows = [pa.Table.from_pylist(records)]
-        patch.setattr("redactory.pipelines.verify.read_batches", lambda *_: rows)
+        patch.setattr("redactory.pipelines.verify.read_values", lambda *_: iter(rows))
         with pytest.raises(CheckFailed, match="1 document is divided"):
             OF_A_RUN["whole documents"](Seen(run))
 
@@ -193,8 +192,8 @@ def test_a_document_that_is_taken_down_leaves_the_others_as_they_were(tmp_path: 
 
 
 def test_no_point_is_tried_again_without_its_document(run: Path) -> None:
-    result = redactory.quarantine_retry(run, detector=NameDetector())
-    assert (result["run"], result["retried"]) == (None, 0)
+    result = redactory.quarantine_export(run)
+    assert (result["out"], result["exported"]) == (None, 0)
     assert result["left"] == {"their documents decide as a whole: give these to a new run": 2}
 
 

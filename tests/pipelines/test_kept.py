@@ -164,7 +164,7 @@ def test_what_cannot_be_kept_is_told_before_anything_is_read(section: dict[str, 
         redactory.describe({"input": {"path": "nothing.jsonl", **section}})
 
 
-def test_a_quarantine_that_is_tried_again_keeps_them(tmp_path: Path) -> None:
+def test_an_exported_quarantine_keeps_them(tmp_path: Path) -> None:
     chat = [{"role": "user", "content": "all broken"}, {"role": "assistant", "content": "broken too"}]
     rows = [
         {"id": "a", "user_id": "u", "messages": [*chat, {"role": "user", "content": "fine"}], "lang": "en"}
@@ -176,8 +176,11 @@ def test_a_quarantine_that_is_tried_again_keeps_them(tmp_path: Path) -> None:
         def detect(self, texts: Any) -> Any:
             return super().detect(text.replace("broken", "mended") for text in texts)
 
-    done = redactory.quarantine_retry(run, detector=Mended())
-    found = [{**row, "point_id": ""} for row in _rows(Path(done["run"]) / "public")]
+    out = redactory.quarantine_export(run)["out"]
+    columns = {"text": "messages", "keep": ["lang"], "keep_order": True}
+    config = {**LINES, "input": {"path": out, **columns}}
+    redactory.curate(config, output=tmp_path / "again", detector=Mended())
+    found = [{**row, "point_id": ""} for row in _rows(tmp_path / "again" / "public")]
     same = {"point_id": "", "document_id": document, "lang": "en"}
     assert found == [
         {**same, "text": "all broken", "position": 0, "turn": 0, "role": "user"},

@@ -1,4 +1,4 @@
-"""Quarantine triage: what is listed, what a terminal is shown, and another try at what failed."""
+"""Quarantine triage: what is listed, what a terminal is shown, and the export of what failed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,12 @@ from typing import Any
 import pytest
 
 import redactory
-from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
-from redactory.pipelines import quarantine as retrying
-from redactory.pipelines import release
-from redactory.pipelines.nightly import unfinished
+from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.pipelines.quarantine import content_of_entry, entries, harmless
-from redactory.pipelines.release_log import Event, enter, history, read_log
-from redactory.redaction import RunFolder, read_batches, read_column, read_manifest
+from redactory.pipelines.release_log import Event, enter
+from redactory.redaction import RunFolder, read_batches, read_column
 from redactory.redaction.folder import JobFolder
-from tests.pipelines.support import LINES, DigitDetector, release_state, write_rows
+from tests.pipelines.support import LINES, DigitDetector, write_rows
 
 STEER = "broken \x1b]0;owned\x07\x1b[2J \u202egnp.exe"
 SECRET = "zelda.quibble@example.com"
@@ -120,21 +117,23 @@ def test_an_entry_is_shown_on_a_terminal_and_nowhere_else(run: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def again(run: Path) -> dict[str, Any]:
-    return redactory.quarantine_retry(run, detector=Mended())
+def exported(run: Path) -> dict[str, Any]:
+    return redactory.quarantine_export(run)
 
 
-def test_points_and_rows_that_can_be_processed_today_are(run: Path, again: dict[str, Any]) -> None:
-    assert again["run"] == str(run.parent / "run-retry")
-    assert again["left"] == {
+def test_points_and_rows_that_can_be_processed_today_are(run: Path, exported: dict[str, Any]) -> None:
+    assert exported["out"] == str(run / "state" / "quarantine.jsonl")
+    assert exported["left"] == {
         "their document's id occurs twice": 1,
         "only their first 64 KiB were kept": 1,
         "their user is not known any more": 1,
-        "they are rows of a table: mend the file, and give it to a new run": 2,
+        "they are rows of a table: fix the file, and give it to a new run": 2,
         "they are not UTF-8": 1,
     }
-    assert again["entries"] == again["retried"] + sum(again["left"].values())
-    new = RunFolder(Path(again["run"]))
+    assert exported["entries"] == exported["exported"] + sum(exported["left"].values())
+    config = {**LINES, "input": {"path": exported["out"], "max_chars": 60_000, "max_rejected_share": 1.0}}
+    redactory.curate(config, output=run.parent / "again", detector=Mended())
+    new = RunFolder(run.parent / "again")
     rows = [
         row for batch in read_batches(new.vault, ["doc_id", "user_id", "text"]) for row in batch.to_pylist()
     ]
@@ -153,123 +152,54 @@ def test_points_and_rows_that_can_be_processed_today_are(run: Path, again: dict[
         assert set(read_column(new.points, column)) <= set(read_column(RunFolder(run).points, column))
 
 
-def test_nothing_of_it_lies_outside_of_the_new_run_and_the_log_says_so(
-    run: Path, again: dict[str, Any]
-) -> None:
-    import fsspec
-
-    new = RunFolder(Path(again["run"]))
-    [record] = [r for r in history(RunFolder(run)) if r.type == Event.RETRIED]
-    assert (record.body["into"], record.body["retried"]) == ("run-retry", again["retried"])
-    assert not [p for p in new.state.rglob("*") if p.is_file() and SECRET.encode() in p.read_bytes()]
-    assert [entry["path"] for entry in read_manifest(new)["inputs"]] == ["run-retry.jsonl"]
-    assert not [name for name in fsspec.filesystem("memory").find("/") if "redactory-" in name]
+def test_what_was_exported_is_private_and_goes_with_the_quarantine(tmp_path: Path) -> None:
+    run = _run(tmp_path, [{"id": "a", "text": "broken"}, {"id": "b", "text": "fine"}])
+    out = Path(redactory.quarantine_export(run.root)["out"])
+    assert out.stat().st_mode & 0o777 == 0o600
+    [strays] = [c for c in redactory.verify(run.root)["checks"] if c["name"] == "no stray files"]
+    assert strays["made"]
+    assert "rows exported from the quarantine" in strays["detail"]
+    redactory.purge(run.root, ["quarantine"])
+    assert not out.exists()
 
 
-def test_what_was_tried_is_not_tried_again_but_what_failed_once_more_is(
-    run: Path, again: dict[str, Any]
-) -> None:
-    with pytest.raises(RunStateError, match="tried again in run-retry"):
-        redactory.quarantine_retry(run, detector=Mended())
-    config = {**LINES, "input": str(run.parent / "in"), "segment": {"mode": "document"}}
-    second = redactory.quarantine_retry(again["run"], config)
-    assert second["run"] == str(run.parent / "run-retry-2")
-    assert second["counts"]["rejected"] == second["retried"] == 3
-    assert redactory.quarantine_retry(second["run"])["run"] == str(run.parent / "run-retry-3")
+def test_a_takedown_removes_what_was_exported(tmp_path: Path) -> None:
+    run = _run(tmp_path, [{"id": "a", "text": "it is broken"}, {"id": "b", "text": "fine"}])
+    out = Path(redactory.quarantine_export(run.root)["out"])
+    redactory.takedown([run.root], doc_ids=["a"])
+    assert not out.exists()
 
 
 def test_another_key_and_an_unfinished_run_are_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(RunStateError, match="not a finished folder"):
-        redactory.quarantine_retry(run.parent)
+        redactory.quarantine_export(run.parent)
     monkeypatch.setenv("REDACTORY_KEY", "another key of the tests")
-    with pytest.raises(RunStateError, match="another key"):
-        redactory.quarantine_retry(run)
+    with pytest.raises(ConfigurationError, match="another key"):
+        redactory.quarantine_export(run)
     monkeypatch.delenv("REDACTORY_KEY")
-    with pytest.raises(RunStateError, match="made with a key, and none is set: set REDACTORY_KEY"):
-        redactory.quarantine_retry(run)
+    with pytest.raises(ConfigurationError, match="no key is set: set REDACTORY_KEY"):
+        redactory.quarantine_export(run)
 
 
-def test_an_encrypted_run_is_tried_again_into_an_encrypted_one(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_an_encrypted_run_and_a_compressed_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "an encryption key of the tests, long enough")
     path = tmp_path / "rows.jsonl.gz"
     path.write_bytes(gzip.compress(json.dumps({"id": "a", "text": f"broken {SECRET}"}).encode()))
     redactory.curate({**LINES, "input": str(path)}, output=tmp_path / "run", detector=DigitDetector())
-    again = redactory.quarantine_retry(tmp_path / "run", detector=DigitDetector())
-    assert again["counts"]["quarantined"] == 1
-    new = RunFolder(Path(again["run"]))
-    assert read_manifest(new)["encrypted"]
-    assert not [p for p in new.root.rglob("*") if p.is_file() and SECRET.encode() in p.read_bytes()]
-    # opened with the key, it is there
-    assert SECRET.encode() in content_of_entry(new.root, "0-0")
+    out = redactory.quarantine_export(tmp_path / "run")["out"]
+    assert json.loads(Path(out).read_text()) == {"id": "a", "text": f"broken {SECRET}"}
 
 
-@pytest.fixture
-def own(tmp_path: Path) -> RunFolder:
-    """The released run of a job, with a point in quarantine."""
+def test_a_held_run_is_decided_about_first(tmp_path: Path) -> None:
     JobFolder(tmp_path / "job").own.mkdir(parents=True)
     run = _run(tmp_path, [{"id": "a", "text": "it is broken"}])
-    enter(run, Event.RELEASED, manifest="0" * 64, counts={})
-    return run
-
-
-def test_in_a_job_it_is_held_until_somebody_approves_it(own: RunFolder) -> None:
-    again = redactory.quarantine_retry(own.root, detector=Mended())
-    new, job = RunFolder(Path(again["run"])), JobFolder(own.root.parent)
-    assert (again["state"], release_state(new)) == ("held", "held")
-    assert [r.type for r in read_log(job)][-2:] == [Event.HELD, Event.RETRIED]
-    # held material is triaged once it is decided about
+    enter(run, Event.HELD, manifest="0" * 64, counts={})
     with pytest.raises(RunStateError, match="is held"):
-        redactory.quarantine_retry(new.root)
-    listed = redactory.quarantine_list(job.root)["runs"]
-    assert [(Path(r["run"]).name, r["entries"]) for r in listed] == [("run", 1), ("run-retry", 0)]
-    enter(new, Event.REJECTED, by="me", reason="not mended")
-    assert redactory.quarantine_retry(own.root, detector=Mended())["run"].endswith("-retry-2")
+        redactory.quarantine_export(run.root)
 
 
-def test_a_retry_that_dies_anywhere_goes_on_when_it_is_asked_again(
-    own: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    new, job = RunFolder(own.root.with_name("run-retry")), JobFolder(own.root.parent)
-
-    def stopped(*_: object) -> None:
-        raise CheckFailed("stopped")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(release, "check_conservation", stopped)
-        with pytest.raises(CheckFailed, match="stopped"):
-            redactory.quarantine_retry(own.root, detector=Mended())
-    assert not new.success.exists()
-    for stopped_before in (Event.HELD, Event.RETRIED):
-
-        def stop(run: RunFolder, event: Event, /, _at: Event = stopped_before, **body: Any) -> Any:
-            return stopped() if event is _at else enter(run, event, **body)
-
-        with monkeypatch.context() as patch:
-            patch.setattr(retrying, "enter", stop)
-            with pytest.raises(CheckFailed, match="stopped"):
-                redactory.quarantine_retry(own.root, detector=Mended())
-        # finished, and at no moment free to leave; no scheduled run takes it for one of its own
-        assert new.success.exists()
-        with pytest.raises(RunStateError, match=r"was cut off|is held"):
-            redactory.export(new.root, tmp_path / "export")
-        assert unfinished(read_log(job)) == []
-    assert redactory.quarantine_retry(own.root, detector=Mended())["run"] == str(new.root)
-    assert [r.type for r in read_log(job)] == [Event.RELEASED, Event.BEGUN, Event.HELD, Event.RETRIED]
-
-
-def test_nothing_to_try_leaves_nothing_behind(tmp_path: Path) -> None:
+def test_nothing_to_export_leaves_nothing_behind(tmp_path: Path) -> None:
     run = _run(tmp_path, [{"id": "a", "text": "fine"}, {"id": "a", "text": "the same id"}])
-    again = redactory.quarantine_retry(run.root)
-    assert (again["run"], again["entries"], again["retried"]) == (None, 1, 0)
-    assert not (tmp_path / "run-retry").exists()
-
-
-@pytest.mark.parametrize("named", [True, False])
-def test_a_row_without_an_id_needs_one_only_where_it_did(tmp_path: Path, named: bool) -> None:
-    rows = [{"text": "so long that it is rejected"}, {"text": "fine"}, {"id": 1, "text": "good"}]
-    run = _run(tmp_path, rows, max_chars=10, **({"id": "id"} if named else {}))
-    again = redactory.quarantine_retry(run.root, detector=DigitDetector())
-    reasons = {r["reason"] for r in redactory.quarantine_list(again["run"])["runs"][0]["reasons"]}
-    assert reasons == ({"too_long", "missing_id"} if named else {"too_long"})
+    result = redactory.quarantine_export(run.root)
+    assert (result["out"], result["entries"], result["exported"]) == (None, 1, 0)
+    assert not run.exported.exists()

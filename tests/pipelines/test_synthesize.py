@@ -269,7 +269,11 @@ def test_the_figure_is_that_of_two_gaussians_by_both_accountants(made: Any) -> N
 
 
 @pytest.mark.parametrize(
-    "cut_off_in", ["write_part", "synthetic_card", "write_manifest", "succeed", "open_to_read"]
+    "cut_off_in",
+    [
+        *("synthesize.write_part", "synthesize.synthetic_card"),
+        *("share.write_manifest", "share.succeed", "share.open_to_read"),
+    ],
 )
 def test_what_a_killed_attempt_left_is_in_no_corpus(
     made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut_off_in: str
@@ -284,8 +288,8 @@ def test_what_a_killed_attempt_left_is_in_no_corpus(
         raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(f"redactory.pipelines.synthesize.{cut_off_in}", kill)
-        if cut_off_in != "write_part":
+        patch.setattr(f"redactory.pipelines.{cut_off_in}", kill)
+        if cut_off_in != "synthesize.write_part":
             patch.setattr("redactory.pipelines.synthesize._PART_ROWS", 2)  # more parts than the next one has
         with pytest.raises(Killed):
             redactory.synthesize(run, "dpsgd", rows=6, **asked)

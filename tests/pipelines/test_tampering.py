@@ -23,7 +23,7 @@ from redactory.foundation.files import read_json
 from redactory.foundation.keys import new_key
 from redactory.pipelines.label import keep_recall
 from redactory.pipelines.share import sums_text
-from redactory.redaction import RunFolder, list_files, read_manifest, seal, succeed, write_manifest
+from redactory.redaction import RunFolder, list_files, seal, succeed, write_manifest
 from tests.docs.pages import ROOT
 from tests.pipelines.leaving import small_run
 from tests.pipelines.nightly.made_job import Job
@@ -69,9 +69,6 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         body = {"parent": file_sha256(run.model("crt").manifest), "evaluation": "accuracy"}
         seal(result, body, [result.root / "result.json"])
         (result.root / "result.json").chmod(0o600)
-        digests = {name: entry["sha256"] for name, entry in read_manifest(run)["files"].items()}
-        run.sums.write_text(sums_text({**digests, "manifest.json": file_sha256(run.manifest)}))
-        run.sums.chmod(0o600)
         write_report(run)
         redactory.export(run.root, root / "out", models=["crt"])
         job = Job(root)
@@ -293,14 +290,14 @@ run | files | link | {public} {private} {vault} manifest.json _SUCCESS manifest.
 run | files | link | state/journal.jsonl state/recall releases/1/manifest.json {model}/ledger.jsonl
 run | files | link | report.html
 run | files | pipe | {public} manifest.json _SUCCESS state/journal.jsonl state/releases.jsonl public/more
-run | files | zero | {vault} report.html SHA256SUMS state/data-key.json
+run | files | zero | {vault} report.html state/data-key.json
 run | no stray files | add | notes.txt public/part-00009.parquet audit/x models/crt/notes models/x/card.json
 run | no stray files | add | .hidden GUARANTEE/card.json _SUCCESS.old {model}/accuracy/x private/a/b
 run | no stray files | add | .tmp-1-README.md .tmp-9-config.json public/.tmp-1-{part} state/gate/result.json
 run | no stray files | add | {model}/.tmp-9-config.json
+run | no stray files | add | SHA256SUMS
 run | no stray files | empty | more public/more models/more state/gate
 run | earlier releases | empty | releases/2
-run | no stray files | more | SHA256SUMS
 run | modes | wide | . public {public} {vault} README.md state state/journal.jsonl {model}
 run | journal | flip | state/journal.jsonl
 run | journal | cut | state/journal.jsonl
@@ -332,7 +329,7 @@ out | files | pipe | README.md SHA256SUMS
 out | files | grow | {public}
 out | sha256sums | grow | SHA256SUMS
 out | modes | wide | . {public}
-run | GONE | gone | {model}/accuracy SHA256SUMS
+run | GONE | gone | {model}/accuracy
 run | MOVED | gone | state/releases.jsonl
 run | PRIVATE | add | state/samples/s/labels.jsonl state/prefect/x state/traceback-1.txt
 run | OPEN | add | state/notes.txt state/train-x.key state/work/x
@@ -340,11 +337,6 @@ run | OPEN | add | state/notes.txt state/train-x.key state/work/x
 """What is verified, the check that fails (or what is documented), the change, and the files."""
 LOG = "state/releases.jsonl"
 CUNNING: dict[tuple[str, str], dict[str, Tampering]] = {
-    ("run", "no stray files"): {
-        "another digest in SHA256SUMS": lambda r: _edited(
-            r / "SHA256SUMS", (r / "SHA256SUMS").read_text()[:64], "0" * 64
-        ),
-    },
     ("run", "release log"): {
         "the log without the takedown": lambda r: _rewritten_log(r, lambda log: log[1:]),
         "the log tells of a later release": lambda r: _rewritten_log(

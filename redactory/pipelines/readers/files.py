@@ -72,7 +72,7 @@ class Source:
     """One file of the input: what fsspec opens, the name that users see, its format.
 
     ``slices`` are the parts of it that are read, in order; without any it is read whole.  ``may_be_unusable``
-    says that a run may find no usable row: of what a scheduled run adds, and of a retried quarantine.
+    says that a run may find no usable row: of what a scheduled run adds.
     ``refused`` is the reason code of an entry of a folder that is never opened.
     """
 

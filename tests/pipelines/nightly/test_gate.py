@@ -127,14 +127,13 @@ def test_the_report_of_a_held_run_says_what_was_decided(steady: MadeJob, decisio
     assert run.report.read_text("utf-8") == render_report(run)
 
 
-def test_held_rejected_retried_and_later_runs_are_not_compared_with(tmp_path: Path) -> None:
+def test_held_rejected_and_later_runs_are_not_compared_with(tmp_path: Path) -> None:
     made = MadeJob(tmp_path)
     made.add("a")
     made.add("b", Event.HELD)
     enter(made.add("c", Event.HELD), Event.APPROVED, by="me", reason="new source")
     enter(made.add("d", Event.HELD), Event.REJECTED, by="me", reason="broken")
-    enter(made.add("e"), Event.RETRIED, into="e-retry", entries=1)
-    made.add("e-retry")
+    made.add("e")
     run = made.add("f", Event.HELD)
     made.add("g")
     (made.job.root / "a" / "_SUCCESS").unlink()

@@ -14,7 +14,7 @@ import redactory
 from redactory.foundation.errors import RunStateError
 from redactory.pipelines import output_folder
 from redactory.pipelines.loading import load_config
-from redactory.pipelines.output_folder import DISK_FACTOR, check_room, check_sources
+from redactory.pipelines.output_folder import DISK_FACTOR, check_room
 from tests.pipelines.support import BARE, DigitDetector, write_rows
 
 GB = 10**9
@@ -76,7 +76,7 @@ def test_a_place_that_may_not_be_written_is_refused(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "access", lambda path, mode: path != closed and real(path, mode))
     config = load_config({"input": str(tmp_path), "output": str(closed / "run")})
     with pytest.raises(RunStateError, match="closed may not be written"):
-        check_sources(config, [])
+        check_room(config, [])
     assert list(closed.iterdir()) == []
 
 
