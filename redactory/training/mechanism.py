@@ -125,54 +125,6 @@ class PoissonGaussian(SampledGaussian):
 
 
 @dataclass(frozen=True)
-class TruncatedPoissonGaussian(SampledGaussian):
-    """As :class:`PoissonGaussian`, but of more than ``truncated_batch_size`` drawn a random subset is kept.
-
-    ``points`` is a public constant: coins are thrown for that many slots, of which those beyond the
-    real points are null (their gradient is exactly 0), so that the sample is a function of constants
-    and coins alone.
-
-    Formal guarantees: with E the event that at least ``truncated_batch_size`` of the *other* slots are
-    drawn, a step is dominated under substitution by the Poisson pair at rate q with probability
-    1 − P(E), and by the Poisson pair of half the noise at rate P(kept | E) with probability P(E)
-    (``docs/guarantees.md``, "Truncated batches").  That is dp_accounting's
-    ``TruncatedSubsampledGaussianDpEvent``.
-    """
-
-    truncated_batch_size: int = 0
-    points: int = 0
-
-    sampler: ClassVar[str] = "truncated_poisson"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.truncated_batch_size <= self.points:
-            raise GuaranteeError("a truncated sampler needs 0 < truncated_batch_size <= points")
-
-    @property
-    def crowded(self) -> tuple[float, float]:
-        """P(E), and the probability that a slot is kept given E."""
-        from scipy import stats
-
-        kept = self.truncated_batch_size
-        cut = float(stats.binom.sf(kept - 1, self.points - 1, self.sampling_rate))
-        if cut <= 0.0:
-            return 0.0, 0.0
-        over = float(stats.binom.sf(kept, self.points, self.sampling_rate))
-        return cut, min(1.0, over * kept / (cut * self.points))
-
-    def event(self) -> dict[str, Any]:
-        """``TruncatedSubsampledGaussianDpEvent``."""
-        return {
-            "class": "TruncatedSubsampledGaussianDpEvent",
-            "dataset_size": self.points,
-            "sampling_probability": self.sampling_rate,
-            "truncated_batch_size": self.truncated_batch_size,
-            "noise_multiplier": self.noise_multiplier,
-        }
-
-
-@dataclass(frozen=True)
 class BandedGaussian(SampledGaussian):
     """Correlated noise: sums mixed by a ``matrix`` C of b bands, each drawn from one of b secret groups.
 
@@ -296,7 +248,7 @@ class HiddenClassGaussian(SampledGaussian):
         }
 
 
-Mechanism = PoissonGaussian | TruncatedPoissonGaussian | BandedGaussian | HiddenClassGaussian
+Mechanism = PoissonGaussian | BandedGaussian | HiddenClassGaussian
 """A mechanism that samples points."""
 
 
@@ -377,10 +329,9 @@ def mechanism_from_json(value: Any) -> AnyMechanism:
     found: AnyMechanism | None = None
     try:
         event = value["event"]
-        inner = event.get("event", event)
         shared: dict[str, Any] = {
             "sampling_rate": event["sampling_probability"],
-            "noise_multiplier": inner["noise_multiplier"],
+            "noise_multiplier": event["event"]["noise_multiplier"],
             "clip_norm": value["clip_norm"],
             "normaliser": value["normaliser"]["value"],
             "noise": value["noise"],
@@ -388,9 +339,6 @@ def mechanism_from_json(value: Any) -> AnyMechanism:
         match event["class"]:
             case "PoissonSampledDpEvent":
                 found = PoissonGaussian(**shared)
-            case "TruncatedSubsampledGaussianDpEvent":
-                cut = {"truncated_batch_size": event["truncated_batch_size"], "points": event["dataset_size"]}
-                found = TruncatedPoissonGaussian(**shared, **cut)
             case "BandedPoissonSampledEvent":
                 own = value["matrix"]
                 matrix = BandedMatrix(tuple(own["coefficients"]), own["steps"])

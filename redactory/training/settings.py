@@ -251,15 +251,6 @@ class TrainSettings(Settings):
         0.01,
         description="Probability q of each point in each noisy step: chosen, never a count of private text.",
     )
-    truncated_batch_size: PositiveInt | None = Field(
-        None,
-        description="Truncated Poisson sampling: of a larger sample this many points, drawn at random, take "
-        "part. Accounted as what it is; needs dataset_size.",
-    )
-    dataset_size: PositiveInt | None = Field(
-        None,
-        description="A public bound on the number of noised points; needed for truncation, and enforced.",
-    )
     bands: PositiveInt | Literal["auto"] = Field(
         1,
         description="Correlated noise: how many steps it partly cancels over (1: independent). auto: the "
@@ -369,12 +360,6 @@ class TrainSettings(Settings):
     )
 
     @model_validator(mode="after")
-    def _truncation_has_its_bound(self) -> Self:
-        if self.truncated_batch_size is not None and self.dataset_size is None:
-            raise ValueError("truncated_batch_size needs dataset_size, a public bound on the noised points")
-        return self
-
-    @model_validator(mode="after")
     def _processes_share_out_what_a_processor_does(self) -> Self:
         if self.workers > 1 and self.device != "cpu":
             raise ValueError("workers: several processes train on device cpu alone; remove one of the two")
@@ -468,8 +453,6 @@ class TrainSettings(Settings):
                 f"train.tokenizer: {self.trainer} hides users and entities, so not even the vocabulary may "
                 "come from the corpus: leave it out, or give text that is no part of it (train.public_text)"
             )
-        if trainer.hides_units and self.truncated_batch_size is not None:
-            return "train.truncated_batch_size: no epsilon is proved for users and entities under truncation"
         return None
 
     def _held_out(self) -> str | None:
@@ -498,10 +481,6 @@ class TrainSettings(Settings):
         if trainer.noised is None or trainer.of_units:
             able = ", ".join(n for n, one in TRAINERS.items() if one.noised and not one.of_units)
             return f"train.bands: correlated noise is proved for {able}; leave it out"
-        if self.truncated_batch_size is not None:
-            return (
-                "train.bands: no epsilon is proved for correlated noise under truncation; remove one of them"
-            )
         if self.bands == "auto":
             fixed = "train.bands: auto compares at the target epsilon; give a number beside noise_multiplier"
             return fixed if self.noise_multiplier else None

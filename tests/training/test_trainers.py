@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 import torch
 
-from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
@@ -120,19 +119,6 @@ def test_a_falling_step_size_is_a_function_of_the_steps_number(curated: Path) ->
         assert plain is not None
         assert noisy is not None
         assert (plain.descent.steps, noisy.descent.steps) == (expected, expected and 8)
-
-
-def test_a_truncated_training_says_so_and_refuses_more_points_than_its_bound(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "RUN")
-    summary = train_model(run, small(truncated_batch_size=10, dataset_size=60, epochs=1))
-    assert summary["guarantee"]["sampler_run"] == "truncated_poisson"
-    assert summary["guarantee"]["epsilon_substitution"] > 0
-    head = read_records(run.model("crt").ledger)[0].body
-    assert head["sampler"] == "truncated_poisson"
-    with pytest.raises(ConfigurationError, match="dataset_size"):
-        train_model(run, small(truncated_batch_size=10, dataset_size=40, name="few"))
-    with pytest.raises(ValueError, match="dataset_size"):
-        TrainSettings(truncated_batch_size=10)
 
 
 # ------------------------------------------------------------------------------------ selective DP-SGD

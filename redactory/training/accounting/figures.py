@@ -11,19 +11,17 @@ from functools import cache, lru_cache
 import numpy as np
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting.bounds import CHAIN_SPLITS, chain, gaussian_epsilon, revealed
+from redactory.training.accounting.bounds import CHAIN_SPLITS, chain, gaussian_epsilon
 from redactory.training.accounting.losses import composed_deltas, composed_epsilon, grid_of
 from redactory.training.accounting.pairs import (
-    Mixture,
     Spending,
     Spendings,
-    group_law,
     in_clips,
     nulled_parts,
     parts_of,
     threshold_loss,
 )
-from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
+from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation
 
 DISCRETIZATION, GROUP_DISCRETIZATION = 1e-4, 2e-3
 _CURVE_GRID = 1e-3
@@ -112,14 +110,6 @@ def _of_group(
         return 0.0
     if threshold_loss(spent) and (sides > 1 or points > 1):
         raise GuaranteeError("a selection by counts is accounted for one point, or one user")
-    if truncated(spent):
-        # truncation only takes points out: at most Bin(K, q) of the group stay, each moves ``sides`` clips
-        if len(spent) != 1:
-            raise GuaranteeError("groups under a truncated sampler are accounted for one training at a time")
-        (one,) = spent
-        law = group_law(one.mechanism.sampling_rate, points * one.rows)
-        shifts = Mixture(tuple(sides * mean for mean in law.means), law.weights)
-        return _finite(revealed(shifts, one.mechanism.noise_multiplier, one.steps, delta))
     ratio = max(points * one.rows / one.mechanism.noise_multiplier for one in spent)
     if ratio > _HOPELESS_RATIO:
         return None
@@ -159,11 +149,6 @@ def _shift(spent: Spendings, clips: float) -> float:
     return math.hypot(
         *(math.sqrt(one.steps) * clips * one.rows / one.mechanism.noise_multiplier for one in spent)
     )
-
-
-def truncated(spent: Spendings) -> bool:
-    """Whether a sampler cuts large batches: groups then have the revealed bound only."""
-    return any(isinstance(one.mechanism, TruncatedPoissonGaussian) for one in spent)
 
 
 def _finite(value: float) -> float | None:
@@ -307,24 +292,15 @@ def calibrate_noise(
     discretization: float = 1e-3,
     points: int = 1,
     relation: Relation = Relation.SUBSTITUTION,
-    truncation: tuple[int, int] | None = None,
     tolerance: float = 5e-5,
     beside: Spendings = (),
 ) -> float:
     """The noise multiplier σ, to four decimals upwards, whose epsilon is at most ``target``.
 
     A root of :func:`epsilon`, or, where one exchanged point exchanges ``points`` rows, of
-    :func:`group_epsilon_of`; ``truncation`` is (truncated_batch_size, slots) of a truncated sampler.  σ is
-    found to a share of ``tolerance``; ``beside`` is spent as well.  ``GuaranteeError`` where no σ below
-    10,000 reaches the target.
+    :func:`group_epsilon_of`.  σ is found to a share of ``tolerance``; ``beside`` is spent as well.
+    ``GuaranteeError`` where no σ below 10,000 reaches the target.
     """
-    mechanism: Mechanism = PoissonGaussian(sampling_rate, 1.0, 1.0, 1.0)
-    if truncation is not None:
-        batch, slots = truncation
-        mechanism = TruncatedPoissonGaussian(
-            sampling_rate, 1.0, 1.0, 1.0, truncated_batch_size=batch, points=slots
-        )
-
     delta, target = delta - threshold_loss(beside), target + math.log1p(-threshold_loss(beside))
     if delta <= 0.0:
         raise GuaranteeError(
@@ -332,7 +308,7 @@ def calibrate_noise(
         )
 
     def cost(coarser: float, noise_multiplier: float) -> float:
-        spent = (Spending(replace(mechanism, noise_multiplier=noise_multiplier), steps), *beside)
+        spent = (Spending(PoissonGaussian(sampling_rate, noise_multiplier, 1.0, 1.0), steps), *beside)
         if points > 1:
             found = group_epsilon_of(spent, delta, points, coarser)
         else:

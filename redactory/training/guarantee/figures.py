@@ -10,7 +10,7 @@ from typing import Any
 from redactory.foundation.bounds import format_upper, round_down, round_up
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting import Spending, Spendings, group_epsilon_of, removal_epsilon_of
-from redactory.training.accounting.figures import epsilon_curve, truncated
+from redactory.training.accounting.figures import epsilon_curve
 from redactory.training.accounting.losses import group_curve
 from redactory.training.accounting.pairs import threshold_loss
 from redactory.training.accounting.published import crt_published
@@ -40,7 +40,6 @@ NO_GROUP_FIGURE = "where a size has no figure, none below 4096 was found: the no
 NOT_MEASURED = "recall not measured"
 NO_GROUP_OF_BANDS = "no figure is proved for several points under correlated noise"
 NO_GROUP_COUNTED = "public by count is accounted for one exchanged point: of several none has a figure"
-NO_GROUP_OF_SEVERAL = "groups under a truncated sampler are accounted for one training at a time"
 POLICIES_UNUSED = (
     "the policies are not used by this trainer: epsilon_substitution is the figure for a secret in a "
     "point of the private side; a vocabulary that is taken from public/ is outside of it"
@@ -182,8 +181,6 @@ def figures_of(claim: Claim) -> Figures:
 
 def one_removed(spent: Spendings, delta: float, what: str, points: int = 1) -> Stated:
     """Epsilon of ``points`` units whose points are null in the other world, computed twice if known."""
-    if truncated(spent):
-        return Stated(removal_epsilon_of(spent, delta, points), None)
     return stated(
         lambda at: removal_epsilon_of(spent, at, points),
         lambda at: removal_bracket(spent, at, points),
@@ -198,8 +195,6 @@ def _group(claim: Claim, size: int) -> Stated:
         return Stated(None, None, NO_GROUP_OF_BANDS)
     if claim.missed is Relation.ADD_OR_REMOVE:
         return one_removed(claim.spent, claim.delta, f"a group of {size}", size)
-    if truncated(claim.spent):
-        return Stated(group_epsilon_of(claim.spent, claim.delta, size), None)
     return stated(
         lambda at: group_epsilon_of(claim.spent, at, size),
         lambda at: group_bracket(claim.spent, at, size),
@@ -215,19 +210,15 @@ def _groups(claim: Claim, found: Figures) -> None:
         found.reasons |= {name: NO_GROUP_COUNTED} if claim.group_sizes else {}
         return
     values, seconds, reasons = found.values.setdefault(name, {}), found.second.setdefault(name, {}), []
-    cut = truncated(claim.spent)
-    several = cut and len([one for one in claim.spent if one.steps]) > 1
     for size in claim.group_sizes:
-        one = Stated(None, None) if several else _group(claim, size)
+        one = _group(claim, size)
         values[str(size)] = one.value
         if one.value is not None and one.second is not None:
             seconds[str(size)] = outward(one.second)
         elif one.reason not in (None, NOT_FINITE):
             reasons.append(f"{size} points: {one.reason}")
-    if cut and values and not several:
-        found.alone.append(name)
     if None in values.values():
-        found.reasons[name] = "; ".join([NO_GROUP_OF_SEVERAL if several else NO_GROUP_FIGURE, *reasons])
+        found.reasons[name] = "; ".join([NO_GROUP_FIGURE, *reasons])
 
 
 def _by_policy(claim: Claim, found: Figures) -> None:

@@ -44,7 +44,7 @@ class Facts:
 
 def remarks(spec: TrainingSpec, facts: Facts) -> list[str]:
     """Every sentence, without a full stop."""
-    every = (_delta, _batch, _bounds, _plain_batch, _noise, _loss, _one_class)
+    every = (_delta, _batch, _plain_batch, _noise, _loss, _one_class)
     return [sentence for each in every for sentence in each(spec, facts)]
 
 
@@ -69,7 +69,7 @@ def declared_units(settings: TrainSettings, samples_users: bool) -> float:
     """How many points, or users, the public constants say there are."""
     if samples_users:
         return float(settings.federated.users or 1)
-    return float(settings.dataset_size or settings.expected_batch_size / settings.sampling_rate)
+    return settings.expected_batch_size / settings.sampling_rate
 
 
 def _delta(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
@@ -105,23 +105,6 @@ def _batch(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
             f"{least}{times:,.3g} times too {ratio}, and with optimizer sgd steps are as much too {steps} "
             "(adam is not affected); give it the rate times the points that you expect of such text, not "
             "this count"
-        )
-
-
-def _bounds(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
-    own, points = spec.settings, facts.points
-    if points is None or own.truncated_batch_size is None or facts.at_most:
-        return
-    draws = own.sampling_rate * points
-    if draws > own.truncated_batch_size:
-        yield (
-            f"train.truncated_batch_size is {own.truncated_batch_size:,}, and a noisy step would draw "
-            f"{_some(draws)}: most samples are cut; raise it, or lower train.sampling_rate"
-        )
-    if own.dataset_size is not None and points > own.dataset_size:
-        yield (
-            f"train.dataset_size is {own.dataset_size:,}, and there are {points:,} noised points: training "
-            "will be refused; raise it"
         )
 
 

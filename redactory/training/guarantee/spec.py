@@ -170,15 +170,7 @@ class TrainingSpec:
     def noise_beside(self, steps: int) -> float:
         """The noise with which ``steps`` and the selection together reach the target."""
         own = self.settings
-        batch, slots = own.truncated_batch_size, own.dataset_size
-        return calibrate_noise(
-            own.epsilon,
-            own.delta,
-            own.sampling_rate,
-            steps,
-            truncation=None if batch is None or slots is None else (batch, slots),
-            beside=self.beside,
-        )
+        return calibrate_noise(own.epsilon, own.delta, own.sampling_rate, steps, beside=self.beside)
 
     @property
     def beside(self) -> Spendings:

@@ -14,10 +14,8 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.training.bands import BandedMatrix, best_matrix
 from redactory.training.mechanism import (
     BandedGaussian,
-    Mechanism,
     PoissonGaussian,
     Relation,
-    TruncatedPoissonGaussian,
 )
 from redactory.training.units import Protect
 
@@ -118,7 +116,13 @@ class Trainer:
         if matrix is not None:
             return self.banded(settings, matrix)
         noise = settings.noise_multiplier or self.calibrated(settings, rows, steps)
-        return replace(self.quiet(settings), noise_multiplier=noise)
+        return PoissonGaussian(
+            settings.sampling_rate,
+            noise,
+            settings.clip_norm,
+            settings.expected_batch_size,
+            settings.noise,
+        )
 
     def matrix(self, settings: TrainSettings, rows: int, steps: int) -> BandedMatrix | None:
         """By which the noise of ``steps`` is correlated; None where it is not.
@@ -158,21 +162,10 @@ class Trainer:
         )
         return replace(quiet, noise_multiplier=noise)
 
-    def quiet(self, settings: TrainSettings) -> Mechanism:
-        """The mechanism with a noise of one clip."""
-        shared = (settings.sampling_rate, 1.0, settings.clip_norm, settings.expected_batch_size)
-        if settings.truncated_batch_size is None or settings.dataset_size is None:
-            return PoissonGaussian(*shared, noise=settings.noise)
-        batch, slots = settings.truncated_batch_size, settings.dataset_size
-        return TruncatedPoissonGaussian(
-            *shared, noise=settings.noise, truncated_batch_size=batch, points=slots
-        )
-
     def calibrated(self, settings: TrainSettings, rows: int, steps: int) -> float:
         """The noise multiplier that reaches the target epsilon under the trainer's relation."""
         from redactory.training.accounting import calibrate_noise
 
-        batch, slots = settings.truncated_batch_size, settings.dataset_size
         return calibrate_noise(
             settings.epsilon,
             settings.delta,
@@ -180,14 +173,13 @@ class Trainer:
             steps,
             points=rows,
             relation=self.relation,
-            truncation=None if batch is None or slots is None else (batch, slots),
         )
 
     def spending(self, mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:
         """What a training spends, as it is composed; None without noise, or where no pair is proved."""
         from redactory.training.accounting import Spending
 
-        if isinstance(mechanism, PoissonGaussian | TruncatedPoissonGaussian | BandedGaussian):
+        if isinstance(mechanism, PoissonGaussian | BandedGaussian):
             return Spending(mechanism, steps, rows)
         return None
 
