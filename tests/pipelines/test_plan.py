@@ -90,7 +90,7 @@ def test_the_sweep_keeps_epsilon_and_marks_the_least_error(found: dict[str, Any]
 
 
 def test_where_nothing_is_known_of_the_model_no_pair_is_best(tmp_path: Path) -> None:
-    model = {"kind": "gpt2", "folder": str(tmp_path)}
+    model = {"folder": str(tmp_path)}
     own = {**NUMBERS, "steps": 8, "sampling_rate": 0.4, "noise_multiplier": 2.0}
     rows = planned(**own, model=model)["sweep"]
     assert [row["sampling_rate"] for row in rows] == [0.1, 0.2, 0.4, 0.8] * 3
