@@ -55,9 +55,9 @@ def epsilon_of(
         return group_epsilon_of(spent, delta, 1)
     _require_single(spent)
     if _unsampled(spent):
-        return _finite(gaussian_epsilon(_shift(spent, 2 if relation is Relation.SUBSTITUTION else 1), delta))
+        return finite(gaussian_epsilon(_shift(spent, 2 if relation is Relation.SUBSTITUTION else 1), delta))
     parts = parts_of(spent, relation)
-    return _finite(composed_epsilon(parts, single_grid(spent, discretization), delta))
+    return finite(composed_epsilon(parts, single_grid(spent, discretization), delta))
 
 
 def group_epsilon_of(
@@ -122,7 +122,7 @@ def _of_group(
         # the range of losses grows with K/σ: as many cells
         return composed_epsilon(parts, coarser * GROUP_DISCRETIZATION * max(1.0, ratio), at)
 
-    return _finite(one_side(delta) if sides == 1 else chain(one_side, one_side, delta, splits))
+    return finite(one_side(delta) if sides == 1 else chain(one_side, one_side, delta, splits))
 
 
 def _require_single(spent: Spendings) -> None:
@@ -151,7 +151,8 @@ def _shift(spent: Spendings, clips: float) -> float:
     )
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
+    """``value``, None where it is not finite."""
     return float(value) if math.isfinite(value) else None
 
 

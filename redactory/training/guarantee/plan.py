@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.accounting.figures import epsilon_curve, some_steps
+from redactory.training.accounting.figures import epsilon_curve, finite, some_steps
 from redactory.training.accounting.published import Estimator
 from redactory.training.counted import Selection
 from redactory.training.guarantee import WORDS
@@ -188,15 +188,11 @@ def _curve(spec: TrainingSpec) -> list[dict[str, Any]]:
         caught = list(epsilon_curve(spent, inner, claim.missed, _CURVE_POINTS).values)
     rows = []
     for steps, value, missed in zip(named.steps, named.values, caught, strict=True):
-        row: dict[str, Any] = {"steps": steps, "epsilon": _finite(value)}
+        row: dict[str, Any] = {"steps": steps, "epsilon": finite(value)}
         if claim.by_policy:
-            row["epsilon_bayesian"] = bayesian_epsilon(lambda _, v=missed: _finite(v), delta, gamma, 0.0)  # type: ignore[misc]
+            row["epsilon_bayesian"] = bayesian_epsilon(lambda _, v=missed: finite(v), delta, gamma, 0.0)  # type: ignore[misc]
         rows.append(row)
     return rows
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 # Users and entities.
@@ -204,10 +200,7 @@ def _finite(value: float) -> float | None:
 
 def _units(spec: TrainingSpec, known: Known) -> dict[str, Any]:
     found = unit_figures(spec)
-    values, reasons = dict(found.figures.values), dict(found.figures.reasons)
-    values["epsilon"] = values["epsilon_sound"]
-    if "epsilon_sound" in reasons:
-        reasons["epsilon"] = reasons["epsilon_sound"]
+    values, reasons = dict(found.values), dict(found.reasons)
     published: dict[str, Any] = {}
     if isinstance(spec.mechanism, PoissonUsersGaussian):
         own = _of_users(spec, spec.mechanism)
@@ -216,7 +209,7 @@ def _units(spec: TrainingSpec, known: Known) -> dict[str, Any]:
         values["epsilon_as_published"] = main and main["epsilon"]
         for state in (values, reasons):
             state.pop("epsilon_user_removal")  # no user's points vanish here but by name
-        if not found.figures.second:
+        if not found.second:
             reasons["second"] = found.no_second or ""
     else:
         own = _of_caps(spec, known)
@@ -228,7 +221,7 @@ def _units(spec: TrainingSpec, known: Known) -> dict[str, Any]:
         **values,
         **published,
         "reasons": reasons,
-        "second": found.figures.second,
+        "second": found.second,
         "parameters": parameters,
         "remarks": remarks(
             spec, Facts(kept_at_most(spec.settings, known), users=known.users, parameters=parameters)
@@ -294,7 +287,7 @@ def _of_users(spec: TrainingSpec, own: PoissonUsersGaussian) -> dict[str, Any]:
 def _published(spec: TrainingSpec, own: PoissonUsersGaussian, main: dict[str, Any]) -> dict[str, Any]:
     """What the papers would print, under their label; in ``all``, of every estimator that can be computed."""
     estimators = [Estimator.USER_LEVEL, *([] if own.entities is None else [Estimator.F_E])]
-    every = {one.value: as_published(own, spec.steps, spec.delta, one).value for one in estimators}
+    every = {one.value: as_published(own, spec.steps, spec.delta, one) for one in estimators}
     return {
         **{key: value for key, value in main.items() if key != "delta"},
         "why_not": WORDS["published"]["why_not"][main["estimator"]],
@@ -309,7 +302,7 @@ def _by_steps(spec: TrainingSpec) -> list[dict[str, Any]]:
         published = None
         if isinstance(own, PoissonUsersGaussian):
             epsilon = figure_of(own, count, spec.delta, spec.protect).epsilon
-            published = (as_published(own, count, spec.delta).value or {}).get("epsilon")
+            published = (as_published(own, count, spec.delta) or {}).get("epsilon")
         else:
             epsilon = zero_out(replace(bounded_of(spec), steps=count), spec.delta).epsilon
         rows.append({"steps": count, "epsilon": epsilon, "epsilon_as_published": published})

@@ -15,7 +15,6 @@ from typing import Any
 from redactory.foundation.bounds import format_upper
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.guarantee.sweep import noise_to_signal
-from redactory.training.settings import TrainSettings
 
 _FAR = 2.0
 _HOPELESS = 10.0
@@ -65,19 +64,14 @@ def points_in_both_worlds(spec: TrainingSpec, counts: Mapping[str, int]) -> int 
     return counts["private"] + counts["private_duplicate"] + counts["quarantined"]
 
 
-def declared_units(settings: TrainSettings, samples_users: bool) -> float:
-    """How many points, or users, the public constants say there are."""
-    if samples_users:
-        return float(settings.federated.users or 1)
-    return settings.expected_batch_size / settings.sampling_rate
-
-
 def _delta(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
     if spec.mechanism is None:
         return
-    users = spec.trainer.samples_users
-    known = facts.users if users else facts.points
-    count = round(known or declared_units(spec.settings, users))
+    users, own = spec.trainer.samples_users, spec.settings
+    if users:
+        count = facts.users or own.federated.users or 1
+    else:
+        count = facts.points or round(own.expected_batch_size / own.sampling_rate)
     if spec.delta * count > 1.0:
         yield (
             f"train.delta is {format_upper(spec.delta)}, above one over the {count:,} "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from redactory.foundation.errors import CheckFailed
 from redactory.training.mechanism import EntitySampling, PoissonUsersGaussian, Relation
 from redactory.training.trainers.base import Trainer
 from redactory.training.units import Protect
@@ -107,22 +108,33 @@ class UserLevel(Trainer):
     def noisy_steps(
         self, made: Ingredients, descent: Descent, mechanism: AnyMechanism, ledger: Admission
     ) -> Phase:
-        """Sampled users, each training on their own points."""
-        from redactory.training.uedp.federated import federated_phase
+        """Sampled users, each training on their own points; the mean of their updates moves the model."""
+        from redactory.training.steps import Descent, make_optimizer
+        from redactory.training.uedp.federated import FederatedPhase, users_of, weights_of
+        from redactory.training.uedp.local_update import LocalRule
 
         assert isinstance(mechanism, PoissonUsersGaussian)
         assert made.originals is not None
-        assert made.originals.incidence is not None
-        return federated_phase(
-            made.settings.federated,
-            made.settings.physical_tokens,
-            made.network,
-            made.learnt().points,
-            made.originals.incidence,
-            mechanism,
-            made.stream,
-            ledger,
-            made.every,
+        incidence, points, own = made.originals.incidence, made.learnt().points, made.settings.federated
+        if incidence is None or len(incidence) != len(points):
+            raise CheckFailed("the hypergraph is not that of the points that are trained on")
+        return FederatedPhase(
+            network=made.network,
+            descent=Descent(make_optimizer(made.network, "sgd"), 1.0),
+            points=points,
+            users=users_of(incidence, mechanism),
+            mechanism=mechanism,
+            weights=weights_of(incidence, mechanism),
+            rule=LocalRule(
+                own.local_epochs,
+                own.local_batch_size,
+                own.local_learning_rate,
+                mechanism.clip_norm,
+                made.settings.physical_tokens,
+            ),
+            stream=made.stream,
+            ledger=ledger,
+            every=made.every,
         )
 
 
