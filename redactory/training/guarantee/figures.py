@@ -334,7 +334,18 @@ def _of_points(spec: TrainingSpec, found: Figures) -> None:
     own, words, training = spec.settings.bounding, WORDS["units"], bounded_of(spec)
     size = None if own.rule == NONE else affected(training).gone
     main = zero_out(training, spec.delta)
-    _confirmed(found, main, training, size or 0)
+    rate, sigma, points = training.sampling_rate, training.noise_multiplier, size or 0
+    if main.epsilon is None or main.epsilon >= LARGEST_SECOND or points / sigma > SECOND_WORTH:
+        # the figure is then a bound of the exact pair's, and protects nobody
+        found.put("epsilon_sound", main.epsilon, None, main.reason or "")
+        found.alone += ["epsilon_sound"] if main.epsilon is not None else []
+    else:
+        exact = group_curve(points, rate, sigma, training.steps)
+        spent = (Spending(PoissonGaussian(rate, sigma, 1.0, 1.0), training.steps),)
+        found.state(
+            "epsilon_sound",
+            stated(exact, lambda at: removal_bracket(spent, at, points), spec.delta, "epsilon_sound"),
+        )
     if own.rule == R_LOC and own.entities_per_point is not None:
         vanishing = local(training, spec.delta)
     else:
@@ -356,22 +367,6 @@ def _of_points(spec: TrainingSpec, found: Figures) -> None:
         "K": size,
         **own.model_dump(include={"rule", "k_user", "k_entity", "entities_per_point"}),
     }
-
-
-def _confirmed(found: Figures, figure: Figure, training: BoundedTraining, points: int) -> None:
-    """Take ``figure``, of ``points`` K, once the second accountant confirms it.
-
-    Where K/σ is over 24, or epsilon over 500, none is asked: the figure is then a bound of the exact pair's,
-    and protects nobody.
-    """
-    name, rate, sigma = "epsilon_sound", training.sampling_rate, training.noise_multiplier
-    if figure.epsilon is None or figure.epsilon >= LARGEST_SECOND or points / sigma > SECOND_WORTH:
-        found.put(name, figure.epsilon, None, figure.reason or "")
-        found.alone += [name] if figure.epsilon is not None else []
-        return
-    spent = (Spending(PoissonGaussian(rate, sigma, 1.0, 1.0), training.steps),)
-    main = group_curve(points, rate, sigma, training.steps)
-    found.state(name, stated(main, lambda delta: removal_bracket(spent, delta, points), figure.delta, name))
 
 
 def _of_users(spec: TrainingSpec, mechanism: PoissonUsersGaussian, found: Figures) -> None:

@@ -203,7 +203,20 @@ def _units(spec: TrainingSpec, known: Known) -> dict[str, Any]:
     values, reasons = dict(found.values), dict(found.reasons)
     published: dict[str, Any] = {}
     if isinstance(spec.mechanism, PoissonUsersGaussian):
-        own = _of_users(spec, spec.mechanism)
+        users, words = spec.mechanism, WORDS["units"]
+        expected = users.users * users.sampling_rate
+        own = {
+            "users": users.users,
+            "user_rate": users.sampling_rate,
+            "expected_users": expected,
+            "noise": noise_scale(users),
+            "noise_to_batch": users.noise_multiplier / expected,
+            **({"K": 1} if spec.protect is Protect.USERS else {}),
+            "assumes": [
+                *words["assumed_of_users"],
+                *([] if users.entities is None else words["assumed_of_entities"]),
+            ],
+        }
         main = values["epsilon_as_published"]
         published["as_published"] = main and _published(spec, spec.mechanism, main)
         values["epsilon_as_published"] = main and main["epsilon"]
@@ -212,7 +225,17 @@ def _units(spec: TrainingSpec, known: Known) -> dict[str, Any]:
         if not found.second:
             reasons["second"] = found.no_second or ""
     else:
-        own = _of_caps(spec, known)
+        assert spec.mechanism is not None
+        batch = spec.settings.expected_batch_size
+        own = {
+            "users": known.users,
+            "points": known.points,
+            "kept_at_most": kept_at_most(spec.settings, known),
+            "expected_batch": batch,
+            "noise_to_batch": spec.mechanism.noise_multiplier / batch,
+            "assumes": WORDS["units"]["assumed_of_points"],
+            "choices": _choices(spec, known, batch),
+        }
     require_reasons(values, reasons)
     parameters = parameters_at_most(spec.settings)
     return {
@@ -228,20 +251,6 @@ def _units(spec: TrainingSpec, known: Known) -> dict[str, Any]:
         ),
         "sweep": sweep(spec, values["epsilon"], parameters),
         **own,
-    }
-
-
-def _of_caps(spec: TrainingSpec, known: Known) -> dict[str, Any]:
-    assert spec.mechanism is not None
-    batch = spec.settings.expected_batch_size
-    return {
-        "users": known.users,
-        "points": known.points,
-        "kept_at_most": kept_at_most(spec.settings, known),
-        "expected_batch": batch,
-        "noise_to_batch": spec.mechanism.noise_multiplier / batch,
-        "assumes": WORDS["units"]["assumed_of_points"],
-        "choices": _choices(spec, known, batch),
     }
 
 
@@ -266,22 +275,6 @@ def _choices(spec: TrainingSpec, known: Known, batch: float) -> list[dict[str, A
         epsilon = zero_out(own, spec.delta).epsilon
         rows.append({**row, "sampling_rate": own.sampling_rate, "epsilon": epsilon})
     return rows
-
-
-def _of_users(spec: TrainingSpec, own: PoissonUsersGaussian) -> dict[str, Any]:
-    expected, words = own.users * own.sampling_rate, WORDS["units"]
-    return {
-        "users": own.users,
-        "user_rate": own.sampling_rate,
-        "expected_users": expected,
-        "noise": noise_scale(own),
-        "noise_to_batch": own.noise_multiplier / expected,
-        **({"K": 1} if spec.protect is Protect.USERS else {}),
-        "assumes": [
-            *words["assumed_of_users"],
-            *([] if own.entities is None else words["assumed_of_entities"]),
-        ],
-    }
 
 
 def _published(spec: TrainingSpec, own: PoissonUsersGaussian, main: dict[str, Any]) -> dict[str, Any]:

@@ -86,7 +86,8 @@ def _batch(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
         return
     rate, batch = spec.settings.sampling_rate, spec.settings.expected_batch_size
     draws, most = rate * facts.points, "at most " if facts.at_most else ""
-    drawn = f"draws {most}{_some(draws)} on average (train.sampling_rate {rate:g} of {most}{facts.points:,})"
+    count = f"{draws:,.2g}" if draws < 10.0 else f"{draws:,.0f}"
+    drawn = f"draws {most}{count} points on average (train.sampling_rate {rate:g} of {most}{facts.points:,})"
     # where there may be fewer, no batch is known to be too small
     small = batch < draws / _FAR and not facts.at_most
     if draws < 1.0:
@@ -148,7 +149,3 @@ def _loss(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
 def _one_class(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
     if facts.curve and facts.curve[-1].get("most_said") == 1.0:
         yield "the classifier says one class for every held-out public text: it has learnt nothing of them"
-
-
-def _some(points: float) -> str:
-    return f"{points:,.2g} points" if points < 10.0 else f"{points:,.0f} points"

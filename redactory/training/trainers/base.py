@@ -112,17 +112,14 @@ class Trainer:
             return None
         steps = self.steps(settings) if steps is None else steps
         rows = self.rows(settings, group_size)
-        matrix = self.matrix(settings, rows, steps)
+        matrix, rate, draws = self.matrix(settings, rows, steps), settings.sampling_rate, steps
+        shared = (rate, 1.0, settings.clip_norm, settings.expected_batch_size, settings.noise)
+        quiet: PoissonGaussian | BandedGaussian = PoissonGaussian(*shared)
         if matrix is not None:
-            return self.banded(settings, matrix)
-        noise = settings.noise_multiplier or self.calibrated(settings, rows, steps)
-        return PoissonGaussian(
-            settings.sampling_rate,
-            noise,
-            settings.clip_norm,
-            settings.expected_batch_size,
-            settings.noise,
-        )
+            quiet = BandedGaussian(*shared, matrix=matrix)
+            rate, draws = quiet.group_rate, math.ceil(steps / matrix.bands)
+        noise = settings.noise_multiplier or self.calibrated(settings, rate, draws, rows)
+        return replace(quiet, noise_multiplier=noise)
 
     def matrix(self, settings: TrainSettings, rows: int, steps: int) -> BandedMatrix | None:
         """By which the noise of ``steps`` is correlated; None where it is not.
@@ -141,38 +138,15 @@ class Trainer:
         bands = bands_of(settings, steps, self.relation)
         return None if bands == 1 else best_matrix(bands, steps, schedule_of(settings))
 
-    def banded(self, settings: TrainSettings, matrix: BandedMatrix) -> BandedGaussian:
-        """The mechanism with noise correlated by ``matrix``, calibrated where the settings give none."""
-        from redactory.training.accounting import calibrate_noise
+    def calibrated(self, settings: TrainSettings, rate: float, draws: int, rows: int) -> float:
+        """The noise multiplier that reaches the target epsilon under the trainer's relation.
 
-        quiet = BandedGaussian(
-            settings.sampling_rate,
-            1.0,
-            settings.clip_norm,
-            settings.expected_batch_size,
-            settings.noise,
-            matrix=matrix,
-        )
-        noise = settings.noise_multiplier or calibrate_noise(
-            settings.epsilon,
-            settings.delta,
-            quiet.group_rate,
-            math.ceil(matrix.steps / matrix.bands),
-            relation=self.relation,
-        )
-        return replace(quiet, noise_multiplier=noise)
-
-    def calibrated(self, settings: TrainSettings, rows: int, steps: int) -> float:
-        """The noise multiplier that reaches the target epsilon under the trainer's relation."""
+        A point is drawn at ``rate`` in ``draws`` steps; one exchanged point exchanges ``rows`` rows.
+        """
         from redactory.training.accounting import calibrate_noise
 
         return calibrate_noise(
-            settings.epsilon,
-            settings.delta,
-            settings.sampling_rate,
-            steps,
-            points=rows,
-            relation=self.relation,
+            settings.epsilon, settings.delta, rate, draws, points=rows, relation=self.relation
         )
 
     def spending(self, mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:

@@ -31,20 +31,16 @@ class UserLevel(Trainer):
     relation = Relation.ADD_OR_REMOVE
 
     def problem(self, settings: TrainSettings) -> str | None:
-        """|U|, and copies as points of their own."""
+        """|U|, copies as points of their own, a cap for entities alone, and a budget for users alone."""
         own = settings.federated
         if own.users is None:
             return f"train.federated.users: {self.name} needs |U|, a public bound on the number of users"
-        if (found := self.own_problem(settings)) is not None:
-            return found
+        if self.sampling(settings) is None and own.max_users_per_entity is not None:
+            return f"train.federated.max_users_per_entity: {self.name} protects no entities; remove it"
+        if self.sampling(settings) is not None and settings.budget is not None:
+            return f"train.budget: trainings with {self.name} cannot be composed with others: leave it out"
         if settings.units.copies == "merge":
             return f"train.units.copies: {self.name} is proved for points of one user each: keep the copies"
-        return None
-
-    def own_problem(self, settings: TrainSettings) -> str | None:
-        """What this one of the two refuses."""
-        if settings.federated.max_users_per_entity is not None:
-            return "train.federated.max_users_per_entity: user-level protects no entities; remove it"
         return None
 
     def rate(self, settings: TrainSettings) -> float:
@@ -144,12 +140,6 @@ class Algorithm1(UserLevel):
     name = "uedp-alg1"
     chats = False
     about = "users and entities hidden at once, by Algorithm 1 of the UeDP paper"
-
-    def own_problem(self, settings: TrainSettings) -> str | None:
-        """Its spending cannot be composed."""
-        if settings.budget is not None:
-            return "train.budget: trainings with uedp-alg1 cannot be composed with others: leave it out"
-        return None
 
     def protects(self, settings: TrainSettings) -> Protect:
         """As the settings say."""
