@@ -73,12 +73,7 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
     "none": (
         {"segment": {"mode": "line"}, "dedup": {"mode": "none"}},
         {
-            "truncated": {
-                "trainer": "dpsgd",
-                "truncated_batch_size": 24,
-                "dataset_size": 4000,
-                "noise_multiplier": 1.1,
-            },
+            "dpsgd": {"trainer": "dpsgd", "noise_multiplier": 1.1},
             "sdp": {"trainer": "sdp", "noise_multiplier": 0.5},
         },
     ),

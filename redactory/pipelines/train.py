@@ -158,9 +158,10 @@ def points_learnt(run: RunFolder, settings: TrainSettings) -> tuple[int | None, 
 def check_device(config: Config) -> None:
     """``ConfigurationError`` where the configured training asks for a device that is not here."""
     if config.train.device != "cpu":
-        from redactory.training.numerics import check_device as check_here
+        from redactory.training.numerics import require_device, settled
 
-        check_here(config.train, RunFolder(Path(config.output)).model(config.train.model_name))
+        folder = RunFolder(Path(config.output)).model(config.train.model_name)
+        require_device(settled(config.train, folder).device)
 
 
 def recall_of(run: RunFolder, name: str) -> RecallMeasurement | None:

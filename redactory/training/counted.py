@@ -43,7 +43,9 @@ class Selection:
         ``ConfigurationError`` where there is none.
         """
         best = (math.inf, 0.0)
-        least = math.sqrt(2.0 * texts * times) / _largest_shift(epsilon, delta)
+        # the shift that spends all of delta: nothing is left for a threshold
+        largest = float(brentq(lambda shift: _spent(epsilon, shift) - delta, 1e-9, 60.0, xtol=1e-12))
+        least = math.sqrt(2.0 * texts * times) / largest
         for step in range(1, _STEPS + 1):
             deviation = math.ceil(least * (1.0 + 0.005 * step) * _PLACES) / _PLACES
             best = min(best, (_threshold(epsilon, delta, texts, times, deviation), deviation))
@@ -114,11 +116,6 @@ def planned(epsilon: float, delta: float, texts: int) -> dict[str, Any]:
         "one text a user": Selection.calibrated(epsilon, delta, 1).threshold,
     }
     return {"threshold": own.threshold, "deviation": own.deviation, "others": others, "year": year}
-
-
-def _largest_shift(epsilon: float, delta: float) -> float:
-    """The Gaussian's shift that spends all of ``delta``: nothing is left for a threshold."""
-    return float(brentq(lambda shift: _spent(epsilon, shift) - delta, 1e-9, 60.0, xtol=1e-12))
 
 
 def _spent(epsilon: float, shift: float) -> float:

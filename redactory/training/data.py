@@ -77,7 +77,8 @@ def texts(run: RunFolder, folder: Path, reading: Reading = "texts") -> Iterator[
             yield from own
             continue
         _require_roles(batch.schema.names, role, folder, "chat" if reading == "turn" else "roles")
-        yield from map(one_turn if reading == "turn" else with_role, own, batch[role].to_pylist())
+        for text, said_by in zip(own, batch[role].to_pylist(), strict=True):
+            yield joined([(said_by, text)]) if reading == "turn" else with_role(text, said_by)
 
 
 def _require_roles(columns: Sequence[str], role: str, folder: Path, key: str) -> None:
@@ -105,11 +106,11 @@ def conversations(run: RunFolder, folder: Path) -> Iterator[str]:
             "a turn stays in one conversation alone; curate with it, or give train.chat.example turn"
         )
     sides = {PUBLIC: (run.public,), PRIVATE: (run.public, run.private)}[folder.name]
-    masked = dict(chain.from_iterable(_rows(side, ["point_id", "text"]) for side in sides))
+    masked = dict(chain.from_iterable(rows_of(side, ["point_id", "text"]) for side in sides))
     columns = ["document", "turn", ROLE, "released_id", "fate"]
     for batch in read_batches(run.points, columns):
         _require_roles(batch.schema.names, ROLE, run.points, "chat")
-    for _, found in groupby(_rows(run.points, columns), itemgetter(0)):
+    for _, found in groupby(rows_of(run.points, columns), itemgetter(0)):
         examples = list(found)
         fates = {fate for *_, fate in examples}
         if (fates == {PUBLIC}) != (folder == run.public):
@@ -129,7 +130,7 @@ def original_conversations(run: RunFolder) -> Iterator[tuple[int, str]]:
     Where the beginning of a turn was not processed, the rest stays with whoever said it.
     """
     names = ["doc_id", "point_id", "speaker", "prefix", "text", "suffix"]
-    for _, found in groupby(_rows(run.vault, names), itemgetter(0)):
+    for _, found in groupby(rows_of(run.vault, names), itemgetter(0)):
         rows, said = list(found), list[tuple[str | None, str]]()
         for _, _, speaker, prefix, text, suffix in rows:
             before = prefix.rpartition(TURN_MARK)[2].rpartition(ROLE_MARK)[2]
@@ -141,14 +142,10 @@ def original_conversations(run: RunFolder) -> Iterator[tuple[int, str]]:
         yield rows[0][1], joined(said)
 
 
-def _rows(folder: Path, columns: list[str]) -> Iterator[tuple[Any, ...]]:
+def rows_of(folder: Path, columns: list[str]) -> Iterator[tuple[Any, ...]]:
+    """The ``columns`` of each row of a data folder, in order."""
     for batch in read_batches(folder, columns):
         yield from zip(*(batch[name].to_pylist() for name in columns), strict=True)
-
-
-def one_turn(text: str, role: str | None) -> str:
-    """``text`` as a conversation of one turn."""
-    return joined([(role, text)])
 
 
 def with_role(text: str, role: str | None) -> str:
@@ -173,27 +170,22 @@ def public_occurrences(run: RunFolder) -> Ids:
     ``CheckFailed`` where a duplicate's original is not known.
     """
     if "route" in read_manifest(run):
-        numbers = (users for b in read_batches(run.public, [USERS]) for users in b[USERS].to_pylist())
-        return np.fromiter(numbers, np.int64)
+        return np.fromiter((users for (users,) in rows_of(run.public, [USERS])), np.int64)
     own: dict[int, str] = {}
     copies: Counter[int] = Counter()
     columns = ["point_id", "released_id", "side", "fate", "dup_of", "earlier_run"]
-    for batch in read_batches(run.points, columns):
-        for point, released, side, fate, original, earlier in zip(
-            *(c.to_pylist() for c in batch.columns), strict=True
-        ):
-            if fate == PUBLIC:
-                own[point] = released
-            elif fate == "duplicate" and side == PUBLIC and earlier is None:
-                if original is None:
-                    raise CheckFailed(
-                        "a Bloom filter does not say which point a duplicate repeats (dedup.mode bloom): "
-                        "train with public_epoch: distinct"
-                    )
-                copies[original] += 1
+    for point, released, side, fate, original, earlier in rows_of(run.points, columns):
+        if fate == PUBLIC:
+            own[point] = released
+        elif fate == "duplicate" and side == PUBLIC and earlier is None:
+            if original is None:
+                raise CheckFailed(
+                    "a Bloom filter does not say which point a duplicate repeats (dedup.mode bloom): "
+                    "train with public_epoch: distinct"
+                )
+            copies[original] += 1
     counts = {released: 1 + copies[point] for point, released in own.items()}
-    rows = (i for batch in read_batches(run.public, ["point_id"]) for i in batch.column(0).to_pylist())
-    return np.fromiter((counts[released] for released in rows), np.int64)
+    return np.fromiter((counts[released] for (released,) in rows_of(run.public, ["point_id"])), np.int64)
 
 
 def classes_in(folder: Path) -> Iterator[str | None]:
@@ -222,16 +214,10 @@ def classes_of(run: RunFolder, folder: Path) -> Iterator[str | None]:
             "dedup.mode none: where equal texts are merged, whose class stays depends on other points; "
             "curate with it, or train with dpsgd"
         )
-    every = (batch["point_id"].to_pylist() for batch in read_batches(run.vault, ["point_id"]))
-    given = dict(zip(chain.from_iterable(every), classes_in(run.vault), strict=True))
-    own: dict[str, str | None] = {}
-    for batch in read_batches(run.points, ["point_id", "released_id"]):
-        own |= {
-            released: given[point]
-            for point, released in zip(*(c.to_pylist() for c in batch.columns), strict=True)
-        }
-    for batch in read_batches(folder, ["point_id"]):
-        yield from (own[released] for released in batch["point_id"].to_pylist())
+    points = (point for (point,) in rows_of(run.vault, ["point_id"]))
+    given = dict(zip(points, classes_in(run.vault), strict=True))
+    own = {released: given[point] for point, released in rows_of(run.points, ["point_id", "released_id"])}
+    yield from (own[released] for (released,) in rows_of(folder, ["point_id"]))
 
 
 def class_numbers(found: Iterable[str | None], classes: Sequence[str]) -> Ids:

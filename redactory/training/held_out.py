@@ -20,7 +20,8 @@ import numpy as np
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import read_json, write_json
 from redactory.foundation.stream import RandomStream
-from redactory.redaction.folder import ModelFolder, RunFolder
+from redactory.redaction.folder import RunFolder
+from redactory.training.accounting.figures import finite
 from redactory.training.chat import ChatCodec
 from redactory.training.data import Ids, PublicText, public_text_of, public_texts
 from redactory.training.model import LanguageModel, TextClassifier
@@ -126,7 +127,7 @@ class Curve:
             marks = (np.array([*codec.encoded(text)[1], False], bool) for text in texts)
             scored = [one[learnt] for one, learnt in zip(scored, marks, strict=True)]
             words = list(map(codec.words, texts))
-        return {"loss": _finite(-sum(float(one.sum()) for one in scored) / max(1, sum(words)))}
+        return {"loss": finite(-sum(float(one.sum()) for one in scored) / max(1, sum(words)))}
 
     def _of_classes(self) -> dict[str, Any]:
         assert isinstance(self.model, TextClassifier)
@@ -134,7 +135,7 @@ class Curve:
         names: list[str | None] = list(self.model.classes)
         true, said = np.array([names.index(name) for name in self.held_out.classes]), scores.argmax(1)
         return {
-            "loss": _finite(float(-scores[np.arange(len(true)), true].mean())),
+            "loss": finite(float(-scores[np.arange(len(true)), true].mean())),
             "error_rate": float((said != true).mean()),
             # where every text has one class, to say it for all is right
             "most_said": None if len(set(true.tolist())) < 2 else float(np.bincount(said).max() / len(said)),
@@ -162,12 +163,3 @@ def curve_in(path: Path) -> list[dict[str, Any]]:
     """The rows of a curve that was kept; none where there is no file."""
     rows: list[dict[str, Any]] = read_json(path)["rows"] if path.exists() else []
     return rows
-
-
-def curve_of(folder: ModelFolder) -> list[dict[str, Any]]:
-    """The rows of a model's curve."""
-    return curve_in(folder.held_out)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None

@@ -14,10 +14,7 @@ from redactory.foundation.files import make_private_folder
 from redactory.foundation.records import RecordLog
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.encryption import read_secret, write_secret
-from redactory.training.mechanism import (
-    AnyMechanism,
-    Relation,
-)
+from redactory.training.mechanism import AnyMechanism
 
 FORMAT = "redactory-ledger/1"
 HEAD, NOISY_STEP, END = "head", "noisy_step", "end"
@@ -64,35 +61,6 @@ class StepLedger:
                 f"used "
                 "again. Remove the model's folder and train anew."
             )
-
-
-def head_body(
-    settings: dict[str, Any],
-    mechanism: AnyMechanism | None,
-    steps: int,
-    parent: str,
-    versions: dict[str, str],
-    relation: Relation = Relation.SUBSTITUTION,
-    base: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The body of the ``head`` record, without what depends on the key.
-
-    ``relation`` is what a secret and its mask are to the noised points, ``base`` the content hash of
-    pretrained weights, ``steps`` the number of noisy steps that are promised, ``parent``
-    the sha256 of the curated run's manifest, ``settings`` the resolved settings.
-    Without a ``mechanism`` nothing is noised.
-    """
-    return {
-        "format": FORMAT,
-        "relation": relation.value,
-        "mechanism": None if mechanism is None else mechanism.to_json(),
-        "sampler": None if mechanism is None else mechanism.sampler,
-        "steps": steps,
-        "settings": settings,
-        "base": base,
-        "parent": parent,
-        "versions": versions,
-    }
 
 
 # The root key of a training: drawn fresh, kept 0600 while it is needed, bound to one ledger, then gone.

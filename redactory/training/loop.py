@@ -52,7 +52,7 @@ from redactory.training.steps import (
 )
 from redactory.training.tokenizer import TextCodec
 from redactory.training.uedp.local_update import UpdateMap
-from redactory.training.uedp.units import Learnt, Originals, learnt, learnt_of, pretraining_of
+from redactory.training.uedp.units import Learnt, Originals, learnt, pretraining_of
 from redactory.training.widths import lengthened
 
 
@@ -117,8 +117,9 @@ class Ingredients:
 
     def learnt(self) -> Learnt:
         """The originals as the task reads them."""
-        assert self.originals is not None
-        return learnt_of(self.originals, self.settings, self.tokenizer)
+        own, found = self.settings, self.originals
+        assert found is not None
+        return learnt(found.texts(), own, self.tokenizer, lambda: found.classes(own.classes))
 
     def plain_phase(
         self, descent: Descent, points: EncodedPoints, rows: Ids | None = None, purpose: str = "plain"
@@ -235,14 +236,13 @@ class Schedule:
 
     def __iter__(self) -> Iterator[Step]:
         """Every step of the training, in order."""
-        for number in range(self.before):
-            assert self.phases.pretraining is not None
-            ends = number + 1 == self.before
-            yield Step(self.phases.pretraining, number, "pretraining", number + 1, self.before, False, ends)
-        for number in range(self.first):
-            assert self.phases.plain is not None
-            ends = number + 1 == self.first
-            yield Step(self.phases.plain, number, "public first", number + 1, self.first, False, ends)
+        for plain, steps, work in (
+            (self.phases.pretraining, self.before, "pretraining"),
+            (self.phases.plain, self.first, "public first"),
+        ):
+            for number in range(steps):
+                assert plain is not None
+                yield Step(plain, number, work, number + 1, steps, False, number + 1 == steps)
         for epoch in range(self.epochs):
             order, done = np.arange(self.plain + self.noisy) >= self.plain, [0, 0]
             if self.mixed:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
@@ -39,7 +38,7 @@ class Relation(Enum):
 
 
 @dataclass(frozen=True)
-class SampledGaussian(ABC):
+class SampledGaussian:
     """What both mechanisms share: a sampled sum of vectors of norm at most C with Gaussian noise.
 
     ``sampling_rate`` q in (0, 1], ``noise_multiplier`` σ > 0, ``clip_norm`` C from
@@ -55,6 +54,8 @@ class SampledGaussian(ABC):
     noise: NoiseKind = "float"
 
     sampler: ClassVar[str]
+    event_class: ClassVar[str]
+    """What a ledger calls a step: a class of dp_accounting, or one that it lacks, so that none is misread."""
 
     def __post_init__(self) -> None:
         require_clip_norm(self.clip_norm)
@@ -89,9 +90,14 @@ class SampledGaussian(ABC):
         noise = torch.from_numpy(stream.normal("noise", step, total.numel())).to(total.device)
         return total.double() + self.noise_deviation * noise.view_as(total)
 
-    @abstractmethod
     def event(self) -> dict[str, Any]:
-        """The privacy event of one step: dp_accounting's classes and fields, as JSON."""
+        """The privacy event of one step as JSON: dp_accounting's fields, and those of the mechanism alone."""
+        return {
+            "class": self.event_class,
+            "sampling_probability": self.sampling_rate,
+            **{name: value for name, value in asdict(self).items() if name not in SHARED},
+            "event": {"class": "GaussianDpEvent", "noise_multiplier": self.noise_multiplier},
+        }
 
     def to_json(self) -> dict[str, Any]:
         """What the head of a ledger says about the mechanism (read back: ``mechanism_record``)."""
@@ -104,6 +110,9 @@ class SampledGaussian(ABC):
         }
 
 
+SHARED = {field.name for field in fields(SampledGaussian)}
+
+
 @dataclass(frozen=True)
 class PoissonGaussian(SampledGaussian):
     """A Poisson-sampled sum of vectors of norm at most C with noise N(0, (σC)²) on every coordinate.
@@ -114,62 +123,7 @@ class PoissonGaussian(SampledGaussian):
     """
 
     sampler: ClassVar[str] = "poisson"
-
-    def event(self) -> dict[str, Any]:
-        """``PoissonSampledDpEvent`` of ``GaussianDpEvent``."""
-        return {
-            "class": "PoissonSampledDpEvent",
-            "sampling_probability": self.sampling_rate,
-            "event": {"class": "GaussianDpEvent", "noise_multiplier": self.noise_multiplier},
-        }
-
-
-@dataclass(frozen=True)
-class TruncatedPoissonGaussian(SampledGaussian):
-    """As :class:`PoissonGaussian`, but of more than ``truncated_batch_size`` drawn a random subset is kept.
-
-    ``points`` is a public constant: coins are thrown for that many slots, of which those beyond the
-    real points are null (their gradient is exactly 0), so that the sample is a function of constants
-    and coins alone.
-
-    Formal guarantees: with E the event that at least ``truncated_batch_size`` of the *other* slots are
-    drawn, a step is dominated under substitution by the Poisson pair at rate q with probability
-    1 − P(E), and by the Poisson pair of half the noise at rate P(kept | E) with probability P(E)
-    (``docs/guarantees.md``, "Truncated batches").  That is dp_accounting's
-    ``TruncatedSubsampledGaussianDpEvent``.
-    """
-
-    truncated_batch_size: int = 0
-    points: int = 0
-
-    sampler: ClassVar[str] = "truncated_poisson"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.truncated_batch_size <= self.points:
-            raise GuaranteeError("a truncated sampler needs 0 < truncated_batch_size <= points")
-
-    @property
-    def crowded(self) -> tuple[float, float]:
-        """P(E), and the probability that a slot is kept given E."""
-        from scipy import stats
-
-        kept = self.truncated_batch_size
-        cut = float(stats.binom.sf(kept - 1, self.points - 1, self.sampling_rate))
-        if cut <= 0.0:
-            return 0.0, 0.0
-        over = float(stats.binom.sf(kept, self.points, self.sampling_rate))
-        return cut, min(1.0, over * kept / (cut * self.points))
-
-    def event(self) -> dict[str, Any]:
-        """``TruncatedSubsampledGaussianDpEvent``."""
-        return {
-            "class": "TruncatedSubsampledGaussianDpEvent",
-            "dataset_size": self.points,
-            "sampling_probability": self.sampling_rate,
-            "truncated_batch_size": self.truncated_batch_size,
-            "noise_multiplier": self.noise_multiplier,
-        }
+    event_class: ClassVar[str] = "PoissonSampledDpEvent"
 
 
 @dataclass(frozen=True)
@@ -187,6 +141,7 @@ class BandedGaussian(SampledGaussian):
     matrix: BandedMatrix = field(kw_only=True)
 
     sampler: ClassVar[str] = "banded_poisson_with_secret_groups"
+    event_class: ClassVar[str] = "BandedPoissonSampledEvent"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -199,14 +154,8 @@ class BandedGaussian(SampledGaussian):
         return self.matrix.bands * self.sampling_rate
 
     def event(self) -> dict[str, Any]:
-        """A class that dp_accounting lacks: rates and steps are not those of the points of one group."""
-        return {
-            "class": "BandedPoissonSampledEvent",
-            "sampling_probability": self.sampling_rate,
-            "bands": self.matrix.bands,
-            "matrix": self.matrix.digest,
-            "event": {"class": "GaussianDpEvent", "noise_multiplier": self.noise_multiplier},
-        }
+        """With the matrix by its digest."""
+        return {**super().event(), "bands": self.matrix.bands, "matrix": self.matrix.digest}
 
     def to_json(self) -> dict[str, Any]:
         """With the matrix itself: whoever reads the ledger can measure its columns."""
@@ -247,22 +196,12 @@ class CountedTexts(PoissonGaussian):
     texts: int = 1
 
     sampler: ClassVar[str] = "none"
+    event_class: ClassVar[str] = "CountedTextsEvent"
 
     @property
     def lost(self) -> float:
         """d of one selection."""
         return lost(self.deviation, self.threshold, self.texts)
-
-    def event(self) -> dict[str, Any]:
-        """A class that dp_accounting lacks: its Gaussian alone would leave the threshold out."""
-        return {
-            "class": "CountedTextsEvent",
-            "sampling_probability": self.sampling_rate,
-            "deviation": self.deviation,
-            "threshold": self.threshold,
-            "texts": self.texts,
-            "event": {"class": "GaussianDpEvent", "noise_multiplier": self.noise_multiplier},
-        }
 
 
 @dataclass(frozen=True)
@@ -280,23 +219,15 @@ class HiddenClassGaussian(SampledGaussian):
     classes: int = field(kw_only=True)
 
     sampler: ClassVar[str] = "none"
+    event_class: ClassVar[str] = "HiddenClassEvent"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.classes < 2 or not 0.0 < self.sampling_rate < 1.0:
             raise GuaranteeError("a class is hidden among two at least, at a rate between 0 and 1")
 
-    def event(self) -> dict[str, Any]:
-        """A class that dp_accounting lacks: a message's class is seen."""
-        return {
-            "class": "HiddenClassEvent",
-            "sampling_probability": self.sampling_rate,
-            "classes": self.classes,
-            "event": {"class": "GaussianDpEvent", "noise_multiplier": self.noise_multiplier},
-        }
 
-
-Mechanism = PoissonGaussian | TruncatedPoissonGaussian | BandedGaussian | HiddenClassGaussian
+Mechanism = PoissonGaussian | BandedGaussian | HiddenClassGaussian
 """A mechanism that samples points."""
 
 
@@ -344,22 +275,13 @@ class PoissonUsersGaussian(SampledGaussian):
     entities: EntitySampling | None = None
 
     sampler: ClassVar[str] = "poisson_users"
+    event_class: ClassVar[str] = "PoissonSampledUsersEvent"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         cap = None if self.entities is None else self.entities.max_users_per_entity
         if not (self.users >= 1 and 0.0 < self.sampling_rate <= 1.0 and (cap or 0) <= self.users):
             raise GuaranteeError("a sample of users needs users >= 1, a rate in (0, 1], and M <= users")
-
-    def event(self) -> dict[str, Any]:
-        """A class that dp_accounting lacks, so that no reader takes a sample of users for one of points."""
-        return {
-            "class": "PoissonSampledUsersEvent",
-            "users": self.users,
-            "sampling_probability": self.sampling_rate,
-            "entities": None if self.entities is None else asdict(self.entities),
-            "event": {"class": "GaussianDpEvent", "noise_multiplier": self.noise_multiplier},
-        }
 
     def of_one_user(self) -> PoissonGaussian:
         """The same step with a user in the place of a point: what hides one user, and no entity."""
@@ -372,42 +294,34 @@ AnyMechanism = Mechanism | PoissonUsersGaussian
 """A mechanism that samples points, or one that samples users."""
 
 
+_BY_EVENT: dict[str, type[AnyMechanism]] = {
+    kind.event_class: kind
+    for kind in (PoissonGaussian, BandedGaussian, HiddenClassGaussian, CountedTexts, PoissonUsersGaussian)
+}
+
+
 def mechanism_from_json(value: Any) -> AnyMechanism:
     """The mechanism of a ledger's head; ``GuaranteeError`` for anything but what is proved somewhere."""
-    found: AnyMechanism | None = None
     try:
         event = value["event"]
-        inner = event.get("event", event)
-        shared: dict[str, Any] = {
-            "sampling_rate": event["sampling_probability"],
-            "noise_multiplier": inner["noise_multiplier"],
-            "clip_norm": value["clip_norm"],
-            "normaliser": value["normaliser"]["value"],
-            "noise": value["noise"],
-        }
-        match event["class"]:
-            case "PoissonSampledDpEvent":
-                found = PoissonGaussian(**shared)
-            case "TruncatedSubsampledGaussianDpEvent":
-                cut = {"truncated_batch_size": event["truncated_batch_size"], "points": event["dataset_size"]}
-                found = TruncatedPoissonGaussian(**shared, **cut)
-            case "BandedPoissonSampledEvent":
-                own = value["matrix"]
-                matrix = BandedMatrix(tuple(own["coefficients"]), own["steps"])
-                found = BandedGaussian(**shared, matrix=matrix)
-            case "HiddenClassEvent":
-                found = HiddenClassGaussian(**shared, classes=event["classes"])
-            case "CountedTextsEvent":
-                found = CountedTexts(
-                    **shared, **{key: event[key] for key in ("deviation", "threshold", "texts")}
-                )
-            case "PoissonSampledUsersEvent":
-                own = event["entities"]
-                entities = None if own is None else EntitySampling(**own)
-                found = PoissonUsersGaussian(**shared, users=event["users"], entities=entities)
-        known = found is not None and found.noise in ("float", "lattice") and found.to_json() == value
+        kind = _BY_EVENT[event["class"]]
+        own: dict[str, Any] = {one.name: event[one.name] for one in fields(kind) if one.name not in SHARED}
+        if own.get("entities") is not None:
+            own["entities"] = EntitySampling(**own["entities"])
+        if "matrix" in own:
+            matrix = value["matrix"]
+            own["matrix"] = BandedMatrix(tuple(matrix["coefficients"]), matrix["steps"])
+        found = kind(
+            sampling_rate=event["sampling_probability"],
+            noise_multiplier=event["event"]["noise_multiplier"],
+            clip_norm=value["clip_norm"],
+            normaliser=value["normaliser"]["value"],
+            noise=value["noise"],
+            **own,
+        )
+        known = found.noise in ("float", "lattice") and found.to_json() == value
     except (AttributeError, KeyError, TypeError, ConfigurationError):
         known = False
-    if found is None or not known:
+    if not known:
         raise GuaranteeError("the ledger describes a mechanism for which no guarantee is proved")
     return found

@@ -73,11 +73,6 @@ def require_device(device: str) -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 
 
-def check_device(settings: TrainSettings, folder: ModelFolder) -> None:
-    """:func:`require_device` of a training that is thought of, or was begun, in ``folder``."""
-    require_device(settled(settings, folder).device)
-
-
 def _has_gpu() -> bool:
     """Whether torch can use a GPU; what it has to say of a driver that is none is not passed on."""
     with warnings.catch_warnings():

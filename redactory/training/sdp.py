@@ -19,8 +19,7 @@ from torch import Tensor
 
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import merge_intervals
-from redactory.redaction.shards import read_batches
-from redactory.training.data import Batch, EncodedPoints, Ids
+from redactory.training.data import Batch, EncodedPoints, Ids, rows_of
 from redactory.training.loop import Ingredients
 from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.steps import Descent, PlainPhase, descend, trainable
@@ -51,15 +50,13 @@ class Marks:
 def read_marks(run: RunFolder, tokenizer: Tokenizer, max_tokens: int, points: EncodedPoints) -> Marks:
     """π's spans of the originals in the vault, as marks on the tokens that they touch."""
     spans: dict[int, list[tuple[int, int]]] = {}
-    for batch in read_batches(run.spans, ["point_id", "start", "end", "policy"]):
-        for point, start, end, policy in zip(*(c.to_pylist() for c in batch.columns), strict=True):
-            if policy == "strict":
-                spans.setdefault(point, []).append((start, end))
+    for point, start, end, policy in rows_of(run.spans, ["point_id", "start", "end", "policy"]):
+        if policy == "strict":
+            spans.setdefault(point, []).append((start, end))
     pieces = [np.empty(0, bool)]
-    for batch in read_batches(run.vault, ["point_id", "text"]):
-        for point, text in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            marked = mark_tokens(text, spans.get(point, ()), tokenizer)
-            pieces.append(np.asarray([*marked, False][:max_tokens], bool))
+    for point, text in rows_of(run.vault, ["point_id", "text"]):
+        marked = mark_tokens(text, spans.get(point, ()), tokenizer)
+        pieces.append(np.asarray([*marked, False][:max_tokens], bool))
     return Marks(points, np.concatenate(pieces))
 
 

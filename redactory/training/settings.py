@@ -6,7 +6,7 @@ import datetime
 import importlib
 import math
 from collections.abc import Iterable
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -18,6 +18,7 @@ from pydantic import (
     PositiveInt,
     model_validator,
 )
+from pydantic_core import to_jsonable_python
 
 from redactory.foundation.errors import ConfigurationError, listed
 from redactory.foundation.settings import Record, Settings
@@ -26,7 +27,6 @@ from redactory.training.models.settings import (
     OF_CLASSES,
     LstmSettings,
     ModelSettings,
-    of_folder,
 )
 from redactory.training.units import (
     BoundingSettings,
@@ -251,15 +251,6 @@ class TrainSettings(Settings):
         0.01,
         description="Probability q of each point in each noisy step: chosen, never a count of private text.",
     )
-    truncated_batch_size: PositiveInt | None = Field(
-        None,
-        description="Truncated Poisson sampling: of a larger sample this many points, drawn at random, take "
-        "part. Accounted as what it is; needs dataset_size.",
-    )
-    dataset_size: PositiveInt | None = Field(
-        None,
-        description="A public bound on the number of noised points; needed for truncation, and enforced.",
-    )
     bands: PositiveInt | Literal["auto"] = Field(
         1,
         description="Correlated noise: how many steps it partly cancels over (1: independent). auto: the "
@@ -369,12 +360,6 @@ class TrainSettings(Settings):
     )
 
     @model_validator(mode="after")
-    def _truncation_has_its_bound(self) -> Self:
-        if self.truncated_batch_size is not None and self.dataset_size is None:
-            raise ValueError("truncated_batch_size needs dataset_size, a public bound on the noised points")
-        return self
-
-    @model_validator(mode="after")
     def _processes_share_out_what_a_processor_does(self) -> Self:
         if self.workers > 1 and self.device != "cpu":
             raise ValueError("workers: several processes train on device cpu alone; remove one of the two")
@@ -468,8 +453,6 @@ class TrainSettings(Settings):
                 f"train.tokenizer: {self.trainer} hides users and entities, so not even the vocabulary may "
                 "come from the corpus: leave it out, or give text that is no part of it (train.public_text)"
             )
-        if trainer.hides_units and self.truncated_batch_size is not None:
-            return "train.truncated_batch_size: no epsilon is proved for users and entities under truncation"
         return None
 
     def _held_out(self) -> str | None:
@@ -498,10 +481,6 @@ class TrainSettings(Settings):
         if trainer.noised is None or trainer.of_units:
             able = ", ".join(n for n, one in TRAINERS.items() if one.noised and not one.of_units)
             return f"train.bands: correlated noise is proved for {able}; leave it out"
-        if self.truncated_batch_size is not None:
-            return (
-                "train.bands: no epsilon is proved for correlated noise under truncation; remove one of them"
-            )
         if self.bands == "auto":
             fixed = "train.bands: auto compares at the target epsilon; give a number beside noise_multiplier"
             return fixed if self.noise_multiplier else None
@@ -561,45 +540,19 @@ class TrainSettings(Settings):
 # The settings as a ledger and a manifest hold them: no folder of this machine, no budget.
 
 
-_OF_UNITS = {"task", "classes", "units", "bounding", "federated", "public_text", "pretraining_epochs"}
-_OF_CLASSES, _OF_TEXT = {"task", "classes"}, {"public_text", "pretraining_epochs"}
-_OPTIONAL = ("roles", "public_epochs_first", "warm_up", "weight_decay", "average")
-"""Keys that are written only where they change something, so that a record shows what was chosen."""
-
-
 def settings_json(settings: TrainSettings) -> dict[str, Any]:
     """``settings`` as JSON; files and folders by their names, their content is recorded elsewhere.
 
-    A key that changes nothing is left out.  Where something is computed (``workers``) changes no bit of it,
-    and may change after an interruption.
+    Where something is computed (``workers``) changes no bit of it, and may change after an interruption.
     """
-    never = {"budget", "workers", "tensorboard", *(key for key in _OPTIONAL if not getattr(settings, key))}
-    never |= {key for key in ("chat", "held_out") if getattr(settings, key) is None}
-    never |= {"bands"} if settings.bands == 1 else set()
-    never |= {"tokenizer"} if settings.tokenizer == "auto" else set()
-    never |= {"precision"} if settings.precision == "float32" else set()
-    of_units = TRAINERS[settings.trainer].of_units
-    if not of_units:
-        never |= _OF_UNITS - (_OF_CLASSES if settings.task == "classify" else set())
-        never -= _OF_TEXT if settings.public_text is not None else set()
-    found = by_name(settings.model_dump(mode="json", exclude=never))
-    for key in {"public_text", "tokenizer"} - never:
-        path = getattr(settings, key)
-        found[key] = path.name if isinstance(path, Path) else path
-    if not of_units:
-        return found
-    for key in ("entities", "aliases"):
-        path = getattr(settings.units, key)
-        found["units"][key] = path and path.name
-    found["units"]["hubs"] = [one.name if isinstance(one, Path) else one for one in settings.units.hubs]
+    found: dict[str, Any] = _by_name(settings.model_dump(exclude={"budget", "workers", "tensorboard"}))
     return found
 
 
-def by_name(found: dict[str, Any]) -> dict[str, Any]:
-    """Settings as JSON with the folder of pretrained weights by its name: they leave with the model."""
-    model, held_out = of_folder(found["model"]), found.get("held_out")
-    if isinstance(held_out, str):
-        found = {**found, "held_out": PurePath(held_out).name}
-    if model.get("folder") is None:
-        return {**found, "model": {k: part for k, part in model.items() if k not in ("folder", "lora")}}
-    return {**found, "model": {**model, "folder": PurePath(model["folder"]).name}}
+def _by_name(value: Any) -> Any:
+    """``value`` as JSON, each path in it by its name."""
+    if isinstance(value, dict):
+        return {key: _by_name(part) for key, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_by_name(part) for part in value]
+    return value.name if isinstance(value, Path) else to_jsonable_python(value)

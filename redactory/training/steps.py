@@ -13,12 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import check_parts, clipped_sum, passes_in
 from redactory.training.data import EncodedPoints, Ids
 from redactory.training.ledger import Admission
-from redactory.training.mechanism import BandedGaussian, Mechanism, TruncatedPoissonGaussian
+from redactory.training.mechanism import BandedGaussian, Mechanism
 from redactory.training.models.network import Network
 from redactory.training.schedule import step_size
 
@@ -109,15 +108,10 @@ class PlainPhase:
 def sampled_rows(mechanism: Mechanism, stream: RandomStream, step: int, points: int) -> Ids:
     """The rows in ``range(points)`` that take part in ``step``, ascending, as ``mechanism`` is accounted for.
 
-    Truncated: coins are thrown for as many slots as the mechanism has, of which points fill the first, and of
-    more than ``truncated_batch_size`` a random subset is kept.  ``ConfigurationError`` where there are more
-    points than slots.
-
     Formal guarantees: inclusions are independent over points and steps as long as the root of the
-    stream is secret; the probability of one is ``sampling_rate`` up to 2⁻⁵³.  A Poisson batch is never
-    cut, filled up or left out: an empty one is a step of noise alone.  A truncated sample of slots is that of
-    dp_accounting's ``TruncatedSubsampledGaussianDpEvent``: coins, then a uniform subset; it is a function of
-    constants and coins, never of the number of points (``docs/guarantees.md``, "Sampling and constants").
+    stream is secret; the probability of one is ``sampling_rate`` up to 2⁻⁵³.  A batch is never cut,
+    filled up or left out: an empty one is a step of noise alone (``docs/guarantees.md``, "Sampling and
+    constants").
     Of a banded sampler each point draws its group once, from the secret stream, and is drawn in the steps of
     that group alone.
     """
@@ -126,18 +120,7 @@ def sampled_rows(mechanism: Mechanism, stream: RandomStream, step: int, points: 
         groups = np.floor(stream.uniform("groups", 0, points) * bands)
         coins = stream.uniform("coins", step, points) < mechanism.group_rate
         return np.flatnonzero(coins & (groups == step % bands))
-    if not isinstance(mechanism, TruncatedPoissonGaussian):
-        return np.flatnonzero(stream.uniform("coins", step, points) < mechanism.sampling_rate)
-    if points > mechanism.points:
-        raise ConfigurationError(
-            "train.dataset_size: there are more noised points than this public bound; raise it, and "
-            "train anew"
-        )
-    drawn = np.flatnonzero(stream.uniform("coins", step, mechanism.points) < mechanism.sampling_rate)
-    size = mechanism.truncated_batch_size
-    if len(drawn) > size:
-        drawn = np.sort(drawn[stream.permutation("truncation", step, len(drawn))[:size]])
-    return drawn[drawn < points]
+    return np.flatnonzero(stream.uniform("coins", step, points) < mechanism.sampling_rate)
 
 
 @dataclass

@@ -38,9 +38,9 @@ from redactory.training.ledger import (
     NOISY_STEP,
     StepLedger,
     begin_or_resume,
-    head_body,
     require_same_head,
 )
+from redactory.training.ledger import FORMAT as LEDGER
 from redactory.training.loop import Checkpoint, Ingredients, Phases, Schedule, steps_left
 from redactory.training.mechanism import AnyMechanism
 from redactory.training.model import (
@@ -148,7 +148,8 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
         require_clippable(model, settings.max_tokens)
     events = event_writer(settings.tensorboard)
     originals, stream, binding = admitted(run, spec, log, head, progress)
-    _draw(model, settings, stream)
+    model.network.initialise(stream)
+    model.network.to(settings.device)
     shared_out = settings.workers if trainer.in_pieces(settings) else 1
     with (
         update_map(settings.workers if trainer.samples_users else 1) as every,
@@ -206,8 +207,18 @@ def promised(
         )
     if start is not None and spec.refusal and trainer.noised:
         raise ConfigurationError(f"train.model.folder: {spec.refusal}; give weights that are public")
-    written = settings_json(settings)
-    head = head_body(written, spec.mechanism, spec.steps, parent, _versions(), spec.relation, base)
+    own = spec.mechanism
+    head: dict[str, Any] = {
+        "format": LEDGER,
+        "relation": spec.relation.value,
+        "mechanism": own and own.to_json(),
+        "sampler": own and own.sampler,
+        "steps": spec.steps,
+        "settings": settings_json(settings),
+        "base": base,
+        "parent": parent,
+        "versions": _versions(),
+    }
     if trainer.of_units or public_text is not None:
         head["public_text"] = public_text and public_text.sha256
     with waiting(progress, "learn the vocabulary"):
@@ -411,7 +422,8 @@ def fresh_model(settings: TrainSettings, stream: RandomStream, vocabulary: Vocab
     ``ConfigurationError`` where ``max_tokens`` is more than the network reads.
     """
     model = _built(settings, vocabulary)
-    _draw(model, settings, stream)
+    model.network.initialise(stream)
+    model.network.to(settings.device)
     return model
 
 
@@ -435,12 +447,6 @@ def _built(settings: TrainSettings, vocabulary: Vocabulary) -> Model:
             "lower it, or raise train.model.context"
         )
     return found
-
-
-def _draw(model: Model, settings: TrainSettings, stream: RandomStream) -> None:
-    """Draw the weights from ``stream``, on the device of the training."""
-    model.network.initialise(stream)
-    model.network.to(settings.device)
 
 
 def update_norms(first: Mapping[str, Tensor], after: nn.Module) -> dict[str, float]:

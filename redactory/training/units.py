@@ -110,11 +110,6 @@ def relation(protect: Protect, adjacency: Adjacency) -> str:
     return f"{protect.unit} {adjacency.value}"
 
 
-def points_relation(count: int, adjacency: Adjacency) -> str:
-    """The name of the C0 relation: units with at most ``count`` points."""
-    return f"any units with at most {count} points, {adjacency.value}"
-
-
 @dataclass(frozen=True)
 class Figure:
     """Epsilon at ``delta`` under a named relation; None, with the reason, where there is no finite one."""

@@ -7,7 +7,6 @@ constants (``docs/guarantees.md``, "Correlated noise").
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -44,32 +43,21 @@ def schedule_of(settings: TrainSettings) -> Schedule:
     return settings.learning_rate_schedule, settings.warm_up
 
 
-def widths(settings: TrainSettings, steps: int, relation: Relation) -> list[Width]:
-    """Every number of bands that the sampling rate allows at the target epsilon, from public constants."""
-    rate, schedule = settings.sampling_rate, schedule_of(settings)
-    return list(_widths(settings.epsilon, settings.delta, rate, steps, schedule, relation))
-
-
 @lru_cache(maxsize=16)
-def _widths(
-    epsilon: float, delta: float, rate: float, steps: int, schedule: Schedule, relation: Relation
-) -> tuple[Width, ...]:
+def widths(settings: TrainSettings, steps: int, relation: Relation) -> tuple[Width, ...]:
+    """Every number of bands that the sampling rate allows at the target epsilon, from public constants."""
+    schedule, alone, found = schedule_of(settings), 0.0, list[Width]()
     rates = step_sizes(schedule, steps)
-
-    def found() -> Iterator[Width]:
-        alone = 0.0
-        for bands in WIDTHS:
-            if bands * rate > 1.0 or bands > steps:
-                return
-            own, count = bands * rate, math.ceil(steps / bands)
-            noise = calibrate_noise(
-                epsilon, delta, own, count, _ROUGHLY, relation=relation, tolerance=_ROUGHLY
-            )
-            error = noise * best_matrix(bands, steps, schedule).error(rates)
-            alone = alone or error
-            yield Width(bands, own, count, noise, error / alone)
-
-    return tuple(found())
+    for bands in WIDTHS:
+        rate, draws = bands * settings.sampling_rate, math.ceil(steps / bands)
+        if rate > 1.0 or bands > steps:
+            break
+        own = (settings.epsilon, settings.delta, rate, draws, _ROUGHLY)
+        noise = calibrate_noise(*own, relation=relation, tolerance=_ROUGHLY)
+        error = noise * best_matrix(bands, steps, schedule).error(rates)
+        alone = alone or error
+        found.append(Width(bands, rate, draws, noise, error / alone))
+    return tuple(found)
 
 
 def bands_of(settings: TrainSettings, steps: int, relation: Relation) -> int:

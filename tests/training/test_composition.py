@@ -263,7 +263,7 @@ def test_a_training_that_cannot_be_built_is_not_booked_and_may_be_mended(tmp_pat
     folder = causal_folder(tmp_path / "weights", "gpt2", n_positions=16)
     plan = {"budget": {"path": path, "epsilon": 50.0}, "max_tokens": 32}
     with pytest.raises(ConfigurationError, match="max_tokens: the model reads 16 tokens"):
-        train_model(run, unseeded(**plan, model={"kind": "gpt2", "folder": str(folder)}))
+        train_model(run, unseeded(**plan, model={"folder": str(folder)}))
     assert not path.exists()
     train_model(run, unseeded(**plan, model={**network, "context": 64}))
 

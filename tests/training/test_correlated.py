@@ -273,7 +273,6 @@ def test_auto_takes_the_least_error_at_the_same_epsilon_and_one_where_it_wins() 
     ("changes", "words"),
     [
         ({"trainer": "redact-only"}, "proved for crt, crt-drop, dpsgd"),
-        ({"truncated_batch_size": 4, "dataset_size": 60}, "truncation"),
         ({"bands": "auto"}, "noise_multiplier"),
         ({"bands": 5}, "at most 4"),
     ],

@@ -37,7 +37,7 @@ from redactory.training.models.hugging_face import (
 )
 from redactory.training.models.network import LanguageNetwork
 from redactory.training.models.settings import AwdLstmSettings, FolderSettings
-from redactory.training.settings import TrainSettings, by_name, settings_json
+from redactory.training.settings import TrainSettings
 from redactory.training.tokenizer import FolderTokenizer, Tokenizer
 from redactory.training.train import update_norms
 from tests.evaluation.small_model import CharacterTokenizer
@@ -69,7 +69,7 @@ def model(request: pytest.FixtureRequest, folders: dict[str, Path]) -> LanguageM
     if section is None:
         kind = request.param.split()[0]
         lora = {"lora": {"rank": 2}} if "adapters" in request.param else {}
-        section = {"kind": kind, "folder": folders[kind], **lora}
+        section = {"folder": folders[kind], **lora}
     settings = TrainSettings(model=section, max_tokens=64).model
     pretrained = section.get("folder")
     tokenizer = FolderTokenizer.from_folder(pretrained, True) if pretrained else _words()
@@ -186,10 +186,10 @@ def test_quantized_weights_are_refused_by_the_key_that_says_so(
 ) -> None:
     own = shutil.copytree(folders["llama"], tmp_path / "small")
     config = json.loads((own / "config.json").read_text())
-    ours = FolderSettings(kind="llama", folder=own)
+    ours = FolderSettings(folder=own)
     read = partial(read_model, own, library_class("next-word"))
     run = RunFolder(shutil.copytree(curated, tmp_path / "RUN"))
-    train = partial(train_model, run, small(model={"kind": "llama", "folder": own}, max_tokens=40))
+    train = partial(train_model, run, small(model={"folder": own}, max_tokens=40))
     for inner in ({"quantization_config": section}, {"text_config": {"quantization_config": section}}):
         (own / "config.json").write_text(json.dumps({**config, **inner}))
         for use in (partial(identity_of, ours), read, train):
@@ -262,7 +262,7 @@ def test_every_kind_trains_and_is_read_again(
 ) -> None:
     run = RunFolder(tmp_path / "RUN")
     shutil.copytree(curated, run.root)
-    section = FRESH.get(kind) or {"kind": kind.split()[0], "folder": folders[kind.split()[0]]}
+    section = FRESH.get(kind) or {"folder": folders[kind.split()[0]]}
     if "adapters" in kind:
         section = {**section, "lora": {"rank": 2}}
     settings = small(model=section, max_tokens=40, epochs=1, name="m", learning_rate=0.01)
@@ -290,7 +290,7 @@ def test_an_octet_that_is_no_text_is_spelled_as_what_it_is(folders: dict[str, Pa
 def test_adapters_move_and_all_else_stays(curated: Path, folders: dict[str, Path], tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "RUN")
     shutil.copytree(curated, run.root)
-    section = {"kind": "gpt2", "folder": folders["gpt2"], "lora": {"rank": 2}}
+    section = {"folder": folders["gpt2"], "lora": {"rank": 2}}
     summary = train_model(run, small(model=section, max_tokens=40, epochs=1))
     assert all("lora" in layer for layer in summary["update_norms"])
     before = load_file(folders["gpt2"] / "model.safetensors")
@@ -306,16 +306,13 @@ def test_the_folder_is_named_and_not_where_it_lies(
     run = RunFolder(tmp_path / "RUN")
     shutil.copytree(curated, run.root)
     own = shutil.copytree(folders["gpt2"], tmp_path / "a place of mine" / "gpt2")
-    settings = small(model={"kind": "gpt2", "folder": own}, max_tokens=40, epochs=1)
+    settings = small(model={"folder": own}, max_tokens=40, epochs=1)
     told = train_model(run, settings)
     model = run.model("crt")
     assert read_manifest(model)["settings"]["model"]["folder"] == "gpt2"
     assert not [p.name for p in model.root.iterdir() if b"a place of mine" in p.read_bytes()]
-    # an earlier version wrote the whole path
-    spelled = {"kind": "gpt2", "folder": str(own), "layers": 4, "width": 256, "heads": 4, "context": 128}
-    assert by_name({"model": {**spelled, "lora": None}})["model"] == settings_json(settings)["model"]
     elsewhere = shutil.copytree(own, tmp_path / "elsewhere" / "gpt2")
-    moved = small(model={"kind": "gpt2", "folder": elsewhere}, max_tokens=40, epochs=1)
+    moved = small(model={"folder": elsewhere}, max_tokens=40, epochs=1)
     assert train_model(run, moved) == told
     (elsewhere / "generation_config.json").write_text("{}")
     with pytest.raises(RunStateError, match=r"another gpt2 \(train.model.folder\)"):
@@ -340,7 +337,7 @@ def test_a_folder_is_named_by_its_content_and_one_fitted_to_labels_is_refused(
     folders: dict[str, Path], tmp_path: Path
 ) -> None:
     own = shutil.copytree(folders["gpt2"], tmp_path / "own")
-    settings = TrainSettings(model={"kind": "gpt2", "folder": own}).model
+    settings = TrainSettings(model={"folder": own}).model
     before = identity_of(settings)
     (own / "generation_config.json").write_text("{}")
     assert identity_of(settings) != before

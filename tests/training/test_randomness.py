@@ -25,7 +25,6 @@ from redactory.training.mechanism import (
     PoissonGaussian,
     PoissonUsersGaussian,
     SampledGaussian,
-    TruncatedPoissonGaussian,
     mechanism_from_json,
 )
 from redactory.training.steps import sampled_rows
@@ -106,7 +105,6 @@ def test_rate_one_takes_every_point_and_no_points_give_an_empty_batch() -> None:
 
 MADE: dict[type[SampledGaussian], dict[str, Any]] = {
     PoissonGaussian: {},
-    TruncatedPoissonGaussian: {"truncated_batch_size": 30, "points": 500},
     BandedGaussian: {"matrix": best_matrix(4, 10, ("constant", 0.0))},
     CountedTexts: {"deviation": 5.0, "threshold": 40, "texts": 2},
     HiddenClassGaussian: {"classes": 3},
@@ -177,7 +175,7 @@ def test_the_noise_of_every_mechanism_is_that_of_its_record(
 
 @pytest.mark.parametrize("noise", get_args(NoiseKind))
 @pytest.mark.parametrize("steps", [4, 10])
-@pytest.mark.parametrize("kind", [PoissonGaussian, TruncatedPoissonGaussian, BandedGaussian])
+@pytest.mark.parametrize("kind", [PoissonGaussian, BandedGaussian])
 def test_what_a_step_of_points_adds_is_that_of_the_record(
     kind: type[SampledGaussian], steps: int, noise: NoiseKind
 ) -> None:

@@ -730,10 +730,10 @@ coin_keys("extended coins keyed by a place", "uedp-alg1", "extended coins", lamb
 swap(
     check_reading,
     "users of a fixed number",
-    federated.PoissonUsers,
-    "drawn",
+    federated,
+    "drawn_users",
     lambda real: (
-        lambda own, stream, k, users: [
+        lambda stream, k, users, rate: [
             users[i] for i in sorted(stream.permutation("users", k, len(users))[:4])
         ]
     ),

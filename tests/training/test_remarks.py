@@ -14,7 +14,6 @@ from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.settings import TrainSettings
 
 FITTING: dict[str, Any] = {"sampling_rate": 0.1, "expected_batch_size": 10, "noise_multiplier": 1.0}
-CUT = {"truncated_batch_size": 20, "dataset_size": 100}
 USERS = {"trainer": "user-level", "public_text": "x.txt", "federated": {"users": 50, "user_rate": 0.5}}
 
 
@@ -58,13 +57,10 @@ def test_a_remark_stands_where_the_divisor_is_far_from_what_is_drawn(
             r"draws at most 6\.3 points .* of at most 63\): .* at least 40\.6 times too small",
         ),
         ({}, {"points": 9_000, "at_most": True}, None),
-        (CUT, {"points": 300}, "truncated_batch_size is 20, .* draw 30 points"),
-        (CUT, {"points": 300}, "dataset_size is 100, and there are 300 noised"),
         ({"public_batch_size": 8}, {"plain": 7}, "public_batch_size is 8, and 7 points"),
         ({"delta": 0.009}, {}, None),
         ({"delta": 0.011}, {}, "delta is 0.011, above one over the 100 points"),
         ({"delta": 0.009}, {"points": 120}, "above one over the 120 points"),
-        ({**CUT, "dataset_size": 200, "delta": 0.009}, {}, "above one over the 200 points"),
         ({**USERS, "delta": 0.03}, {}, "above one over the 50 users"),
         ({**USERS, "delta": 0.019}, {"points": 9_000}, None),
         ({}, {"parameters": 10**4}, None),

@@ -11,15 +11,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from torch import Tensor
 
-from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
 from redactory.training.clipping import clipped_sum
 from redactory.training.lattice import MARGIN
-from redactory.training.mechanism import PoissonGaussian, Relation, TruncatedPoissonGaussian
+from redactory.training.mechanism import Relation
 from redactory.training.models.network import Network
 from redactory.training.steps import sampled_rows
 from redactory.training.tokenizer import Tokenizer
@@ -92,7 +90,7 @@ def test_the_bound_is_met_by_points_that_pull_apart(kind: str) -> None:
     assert 0.0 in found  # steps whose coin left the point out do not differ at all
 
 
-# -------------------------------------------------------------------------------- dropped and truncated
+# ---------------------------------------------------------------------------------------- dropped points
 
 
 def test_a_dropped_point_is_one_that_is_not_there() -> None:
@@ -164,28 +162,6 @@ def test_a_longer_neighbour_takes_no_point_out_by_its_padding(kind: str) -> None
 def clip_once(trial: Trial, texts: list[str]) -> Tensor:
     points = trial.points(texts)
     return clipped_sum(trial.network(), points, np.arange(len(texts)), MECHANISM.clip_norm, 4096)
-
-
-def test_a_truncated_batch_is_a_function_of_constants_and_coins() -> None:
-    stream = RandomStream.from_seed(4)
-
-    def rows(step: int, points: int, size: int = 5) -> NDArray[np.int64]:
-        mechanism = TruncatedPoissonGaussian(0.5, 1.0, 1.0, 1.0, truncated_batch_size=size, points=16)
-        return sampled_rows(mechanism, stream, step, points)
-
-    for step in range(40):
-        everyone = rows(step, 16)
-        assert len(everyone) <= 5
-        assert (np.diff(everyone) > 0).all()
-        assert rows(step, 9).tolist() == [row for row in everyone if row < 9]
-    poisson = PoissonGaussian(0.5, 1.0, 1.0, 1.0)
-    assert rows(3, 16, size=16).tolist() == sampled_rows(poisson, stream, 3, 16).tolist()
-    kept = np.bincount(np.concatenate([rows(step, 16) for step in range(400)]), minlength=16)
-    assert kept.min() > 80
-    with pytest.raises(ConfigurationError, match="dataset_size"):
-        rows(0, 17)
-    truncated = TruncatedPoissonGaussian(0.4, 0.5, 0.2, 8.0, truncated_batch_size=3, points=20)
-    check_exchange(Trial(mechanism=truncated))
 
 
 # ------------------------------------------------------------------------------------------ noise steps

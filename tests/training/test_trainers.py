@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 import torch
 
-from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
@@ -24,7 +23,7 @@ from redactory.training.loop import Ingredients, Phases, Schedule
 from redactory.training.mechanism import Relation
 from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.sdp import mark_tokens, read_marks, selective_losses
-from redactory.training.settings import TRAINERS, TrainSettings, settings_json
+from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.steps import Average, Descent, flat, make_optimizer
 from redactory.training.tokenizer import Tokenizer
 from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, lstm, small, write_run
@@ -120,19 +119,6 @@ def test_a_falling_step_size_is_a_function_of_the_steps_number(curated: Path) ->
         assert plain is not None
         assert noisy is not None
         assert (plain.descent.steps, noisy.descent.steps) == (expected, expected and 8)
-
-
-def test_a_truncated_training_says_so_and_refuses_more_points_than_its_bound(tmp_path: Path) -> None:
-    run = write_run(tmp_path / "RUN")
-    summary = train_model(run, small(truncated_batch_size=10, dataset_size=60, epochs=1))
-    assert summary["guarantee"]["sampler_run"] == "truncated_poisson"
-    assert summary["guarantee"]["epsilon_substitution"] > 0
-    head = read_records(run.model("crt").ledger)[0].body
-    assert head["sampler"] == "truncated_poisson"
-    with pytest.raises(ConfigurationError, match="dataset_size"):
-        train_model(run, small(truncated_batch_size=10, dataset_size=40, name="few"))
-    with pytest.raises(ValueError, match="dataset_size"):
-        TrainSettings(truncated_batch_size=10)
 
 
 # ------------------------------------------------------------------------------------ selective DP-SGD
@@ -288,9 +274,3 @@ def test_the_saved_weights_are_the_mean_of_those_after_the_last_steps(
     last = torch.stack(seen[len(seen) - round(0.5 * len(seen)) :])
     torch.testing.assert_close(found, last.mean(0), rtol=1e-5, atol=1e-6)
     assert not torch.equal(found, seen[-1])
-
-
-def test_keys_that_change_nothing_are_not_on_record() -> None:
-    plain, changed = settings_json(small()), settings_json(small(average=0.5, warm_up=0.1, weight_decay=0.1))
-    assert set(changed) - set(plain) == {"average", "warm_up", "weight_decay"}
-    assert TrainSettings.model_validate(plain).average == 0.0

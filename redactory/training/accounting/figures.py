@@ -11,19 +11,17 @@ from functools import cache, lru_cache
 import numpy as np
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting.bounds import CHAIN_SPLITS, chain, gaussian_epsilon, revealed
+from redactory.training.accounting.bounds import CHAIN_SPLITS, chain, gaussian_epsilon
 from redactory.training.accounting.losses import composed_deltas, composed_epsilon, grid_of
 from redactory.training.accounting.pairs import (
-    Mixture,
     Spending,
     Spendings,
-    group_law,
     in_clips,
     nulled_parts,
     parts_of,
     threshold_loss,
 )
-from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, TruncatedPoissonGaussian
+from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation
 
 DISCRETIZATION, GROUP_DISCRETIZATION = 1e-4, 2e-3
 _CURVE_GRID = 1e-3
@@ -57,9 +55,9 @@ def epsilon_of(
         return group_epsilon_of(spent, delta, 1)
     _require_single(spent)
     if _unsampled(spent):
-        return _finite(gaussian_epsilon(_shift(spent, 2 if relation is Relation.SUBSTITUTION else 1), delta))
+        return finite(gaussian_epsilon(_shift(spent, 2 if relation is Relation.SUBSTITUTION else 1), delta))
     parts = parts_of(spent, relation)
-    return _finite(composed_epsilon(parts, single_grid(spent, discretization), delta))
+    return finite(composed_epsilon(parts, single_grid(spent, discretization), delta))
 
 
 def group_epsilon_of(
@@ -112,14 +110,6 @@ def _of_group(
         return 0.0
     if threshold_loss(spent) and (sides > 1 or points > 1):
         raise GuaranteeError("a selection by counts is accounted for one point, or one user")
-    if truncated(spent):
-        # truncation only takes points out: at most Bin(K, q) of the group stay, each moves ``sides`` clips
-        if len(spent) != 1:
-            raise GuaranteeError("groups under a truncated sampler are accounted for one training at a time")
-        (one,) = spent
-        law = group_law(one.mechanism.sampling_rate, points * one.rows)
-        shifts = Mixture(tuple(sides * mean for mean in law.means), law.weights)
-        return _finite(revealed(shifts, one.mechanism.noise_multiplier, one.steps, delta))
     ratio = max(points * one.rows / one.mechanism.noise_multiplier for one in spent)
     if ratio > _HOPELESS_RATIO:
         return None
@@ -132,7 +122,7 @@ def _of_group(
         # the range of losses grows with K/σ: as many cells
         return composed_epsilon(parts, coarser * GROUP_DISCRETIZATION * max(1.0, ratio), at)
 
-    return _finite(one_side(delta) if sides == 1 else chain(one_side, one_side, delta, splits))
+    return finite(one_side(delta) if sides == 1 else chain(one_side, one_side, delta, splits))
 
 
 def _require_single(spent: Spendings) -> None:
@@ -161,12 +151,8 @@ def _shift(spent: Spendings, clips: float) -> float:
     )
 
 
-def truncated(spent: Spendings) -> bool:
-    """Whether a sampler cuts large batches: groups then have the revealed bound only."""
-    return any(isinstance(one.mechanism, TruncatedPoissonGaussian) for one in spent)
-
-
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
+    """``value``, None where it is not finite."""
     return float(value) if math.isfinite(value) else None
 
 
@@ -307,24 +293,15 @@ def calibrate_noise(
     discretization: float = 1e-3,
     points: int = 1,
     relation: Relation = Relation.SUBSTITUTION,
-    truncation: tuple[int, int] | None = None,
     tolerance: float = 5e-5,
     beside: Spendings = (),
 ) -> float:
     """The noise multiplier σ, to four decimals upwards, whose epsilon is at most ``target``.
 
     A root of :func:`epsilon`, or, where one exchanged point exchanges ``points`` rows, of
-    :func:`group_epsilon_of`; ``truncation`` is (truncated_batch_size, slots) of a truncated sampler.  σ is
-    found to a share of ``tolerance``; ``beside`` is spent as well.  ``GuaranteeError`` where no σ below
-    10,000 reaches the target.
+    :func:`group_epsilon_of`.  σ is found to a share of ``tolerance``; ``beside`` is spent as well.
+    ``GuaranteeError`` where no σ below 10,000 reaches the target.
     """
-    mechanism: Mechanism = PoissonGaussian(sampling_rate, 1.0, 1.0, 1.0)
-    if truncation is not None:
-        batch, slots = truncation
-        mechanism = TruncatedPoissonGaussian(
-            sampling_rate, 1.0, 1.0, 1.0, truncated_batch_size=batch, points=slots
-        )
-
     delta, target = delta - threshold_loss(beside), target + math.log1p(-threshold_loss(beside))
     if delta <= 0.0:
         raise GuaranteeError(
@@ -332,7 +309,7 @@ def calibrate_noise(
         )
 
     def cost(coarser: float, noise_multiplier: float) -> float:
-        spent = (Spending(replace(mechanism, noise_multiplier=noise_multiplier), steps), *beside)
+        spent = (Spending(PoissonGaussian(sampling_rate, noise_multiplier, 1.0, 1.0), steps), *beside)
         if points > 1:
             found = group_epsilon_of(spent, delta, points, coarser)
         else:

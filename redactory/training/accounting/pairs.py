@@ -2,7 +2,7 @@
 
 A pair (P, Q) consists of two mixtures of Gaussians of one deviation; its privacy loss log dP/dQ rises along
 the line for every pair that is made here.  The second accountant states its pairs anew (``second``).
-Proofs: ``docs/guarantees.md``, "Substitution", "Groups of points" and "Truncated batches".
+Proofs: ``docs/guarantees.md``, "Substitution", "Groups of points" and "Correlated noise".
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from redactory.training.mechanism import (
     Mechanism,
     PoissonGaussian,
     Relation,
-    TruncatedPoissonGaussian,
 )
 
 _NEGLIGIBLE_MASS = 1e-30
@@ -168,9 +167,7 @@ def group_law(rate: float, points: int) -> Mixture:
 def branches_of(mechanism: Mechanism, relation: Relation) -> Branches:
     """The pairs that dominate one step of ``mechanism`` under ``relation``, for one point.
 
-    Under truncation, with the probability that so many others were drawn that a subset is kept, the kept
-    point takes another's place: an exchange at half the noise.  With correlated noise a "step" is a block of
-    rows, one draw from a point's group.
+    With correlated noise a "step" is a block of rows, one draw from a point's group.
     """
     rate, sigma = mechanism.sampling_rate, mechanism.noise_multiplier
     if isinstance(mechanism, BandedGaussian):
@@ -179,11 +176,6 @@ def branches_of(mechanism: Mechanism, relation: Relation) -> Branches:
     match mechanism:
         case PoissonGaussian() | BandedGaussian():
             return ((1.0, point),)
-        case TruncatedPoissonGaussian():
-            cut, within = mechanism.crowded
-            if cut <= 0.0:
-                return ((1.0, point),)
-            return ((1.0 - cut, point), (cut, exchange(within, sigma / 2.0)))
         case HiddenClassGaussian() if relation is Relation.SUBSTITUTION:
             return hidden_class(rate, sigma, mechanism.classes)
         case _:

@@ -79,11 +79,6 @@ def _without_warnings() -> Iterator[None]:
 _LARGEST_EXPONENT = 500.0
 
 
-def crt_confidentiality(spent: Spendings, delta: float) -> float | None:
-    """CRT, Theorem 8.1: the Rényi epsilon of one point there or not, for an exchange."""
-    return renyi_epsilon(spent, delta, Relation.ADD_OR_REMOVE)
-
-
 def crt_group(epsilon: float, delta: float, detected: float, secrets: int) -> tuple[float, float]:
     """CRT, Theorem 8.2: (γ̃mε, γ̃m·e^(γ̃mε)·δ) for m unique secrets of which π *detects* the share γ̃."""
     factor = detected * secrets
@@ -111,7 +106,8 @@ def crt_published(
     spent: Spendings, delta: float, gamma: float, delta_2: float | None, secrets: tuple[int, ...]
 ) -> dict[str, Any]:
     """Theorem 8.1 to 8.3 under their label; the group figures with π's recall as the detected share."""
-    single = crt_confidentiality(spent, delta)
+    # Theorem 8.1: that of one point there or not, for an exchange
+    single = renyi_epsilon(spent, delta, Relation.ADD_OR_REMOVE)
     groups = {
         str(count): None if single is None else crt_group(single, delta, 1.0 - gamma, count)[0]
         for count in secrets

@@ -48,7 +48,6 @@ from redactory.training.mechanism import (
     Mechanism,
     PoissonGaussian,
     Relation,
-    TruncatedPoissonGaussian,
 )
 
 _MOST_CELLS, _MOST_BUCKETS, _FEW_BUCKETS, _ROUGH_BUCKETS = 1 << 23, 1 << 21, 1 << 17, 1 << 15
@@ -429,24 +428,16 @@ def _mixture(law: dict[float, float] | dict[int, float]) -> Mixture:
 
 
 def _step(mechanism: Mechanism, relation: Relation) -> Branches:
-    """One step; where a sampler cuts, a point that is kept takes another's place.
-
-    Of noise in b bands, the b rows that one draw of a point reaches, which holds it b times as often.
-    """
+    """One step; of noise in b bands, the b rows that one draw of a point reaches, b times as likely."""
     pair = exchanged if relation is Relation.SUBSTITUTION else absent
     if isinstance(mechanism, BandedGaussian):
         often = len(mechanism.matrix.coefficients) * mechanism.sampling_rate
         return ((1.0, pair(often, mechanism.noise_multiplier)),)
     if isinstance(mechanism, HiddenClassGaussian) and relation is Relation.SUBSTITUTION:
         return unseen(mechanism.sampling_rate, mechanism.noise_multiplier, mechanism.classes)
-    own = pair(mechanism.sampling_rate, mechanism.noise_multiplier)
-    if isinstance(mechanism, TruncatedPoissonGaussian):
-        cut, within = mechanism.crowded
-        if cut > 0.0:
-            return ((1.0 - cut, own), (cut, exchanged(within, mechanism.noise_multiplier / 2.0)))
-    elif not isinstance(mechanism, PoissonGaussian):
+    if not isinstance(mechanism, PoissonGaussian):
         raise GuaranteeError("no dominating pair is proved for this mechanism")
-    return ((1.0, own),)
+    return ((1.0, pair(mechanism.sampling_rate, mechanism.noise_multiplier)),)
 
 
 def _other_order(pair: Pair) -> Pair:

@@ -22,10 +22,8 @@ from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.figures import (
     EPSILONS,
     UNIT_FIGURES,
-    WITH_PUBLIC,
     Claim,
     Figures,
-    UnitFigures,
     figures_of,
     refused,
     require_reasons,
@@ -42,7 +40,7 @@ from redactory.training.guarantee.spec import (
     parent_manifest,
     spec_in,
 )
-from redactory.training.held_out import curve_of
+from redactory.training.held_out import curve_in
 from redactory.training.mechanism import BandedGaussian, PoissonUsersGaussian
 from redactory.training.model import library_of, opened_with, parameters_in
 from redactory.training.settings import RecallMeasurement
@@ -73,7 +71,7 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
     folder = run.model(name)
     count = None if getattr(facts.settings.model, "lora", None) else parameters_in(folder)
     points = points_in_both_worlds(spec, manifest.get("counts", {}))
-    told = Facts(points, parameters=count, curve=curve_of(folder), at_most=True)
+    told = Facts(points, parameters=count, curve=curve_in(folder.held_out), at_most=True)
     return {**card, "remarks": remarks(spec, told)}
 
 
@@ -128,21 +126,16 @@ def units_card(
     """The card of users and entities, and of the baselines that learn from the same points."""
     spec, words = facts.spec(selection=Selection.of_run(manifest)), WORDS["units"]
     if spec.mechanism is None:
-        found = UnitFigures("none", refused(UNIT_FIGURES, spec.refusal or ""), {})
+        found = refused(UNIT_FIGURES, spec.refusal or "")
         meaning = "No two corpora are compared: nothing is guaranteed."
         said: dict[str, Any] = {"conditions": [], "assumptions": [], "not_covered": [NOTHING]}
     else:
         found = unit_figures(spec)
         if spec.refusal is not None:
             # nothing sound is left; what is published stays under its label
-            published = found.figures.values["epsilon_as_published"]
-            lacking = refused((*UNIT_FIGURES, *([WITH_PUBLIC] if spec.selection else [])), spec.refusal)
-            lacking.put(
-                "epsilon_as_published", published, None, found.figures.reasons.get("epsilon_as_published", "")
-            )
-            if published is not None:
-                del lacking.reasons["epsilon_as_published"]
-            found = UnitFigures(found.relation, lacking, found.facts, spec.refusal)
+            for name in found.values.keys() - {"epsilon_as_published"}:
+                found.put(name, None, None, spec.refusal)
+            found.second, found.alone, found.no_second = {}, [], spec.refusal
         fixed = found.relation.endswith(Adjacency.FIXED_GRAPH.value)
         meaning = words["fixed_graph" if fixed else "removal"].format(
             points=words["points"][spec.protect.value], relation=found.relation
@@ -150,16 +143,12 @@ def units_card(
         said = _units_words(facts, spec)
         if spec.selection:
             said["assumptions"].append(WORDS["counted"]["with_public"].format(**manifest["route"]))
-    figures = found.figures
-    figures.values = {"epsilon": figures.values["epsilon_sound"], **figures.values}
-    if "epsilon_sound" in figures.reasons:
-        figures.reasons["epsilon"] = figures.reasons["epsilon_sound"]
     return _card(
         FORMAT_OF_UNITS,
         name,
         facts,
         spec,
-        figures,
+        found,
         {
             "task": facts.settings.task,
             "protect": spec.protect.value if spec.mechanism else None,
@@ -175,7 +164,7 @@ def units_card(
             **said,
             "notes": {**words["notes"], "curve": found.facts.get("curve_meaning", words["notes"]["curve"])},
         },
-        WORDS["second_accountant_of_units"] if figures.second else found.no_second,
+        WORDS["second_accountant_of_units"] if found.second else found.no_second,
     )
 
 
@@ -214,7 +203,7 @@ def _card(
         **({"base": facts.base} if START in (facts.base or {}) else {}),
         "versions": facts.versions,
         **({} if facts.settings.device == "cpu" else {"device": facts.settings.device}),
-        **({} if facts.vocabulary is None else {"vocabulary": facts.vocabulary}),
+        "vocabulary": facts.vocabulary,
         **({} if facts.own_loop is None else {"own_loop": facts.own_loop}),
         "sampler_run": sampler,
         "sampler_accounted": sampler,
@@ -257,9 +246,7 @@ def _words(
     by_policy, found = spec.trainer.by_policy, index_of(spec, manifest)
     rule = WORDS["deduplication"].get(manifest["dedup"]["rule"])
     index = found and {"index": found["id"], "runs": some(len(found["runs"]), "earlier run")}
-    instead = {}
-    if facts.vocabulary is not None:
-        instead["vocabulary and initial weights"] = vocabulary_words(facts.vocabulary, bool(spec.beside))
+    instead = {"vocabulary and initial weights": vocabulary_words(facts.vocabulary, bool(spec.beside))}
     if tuned := side_channel(manifest["policies"]):
         instead["policies tuned on private text"] = tuned
     if index:
@@ -390,7 +377,7 @@ def _units_words(facts: LedgerFacts, spec: TrainingSpec) -> dict[str, Any]:
         "conditions": conditions,
         "assumptions": [
             *words["assumptions"],
-            *([] if facts.vocabulary is None else [vocabulary_words(facts.vocabulary)]),
+            vocabulary_words(facts.vocabulary),
             *assumed,
             *_resting_on(spec, facts),
         ],

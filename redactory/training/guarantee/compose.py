@@ -74,10 +74,6 @@ class _Member:
         return f"{self.run.root}: {self.name}"
 
     @property
-    def folder(self) -> Path:
-        return self.run.root.resolve()
-
-    @property
     def refusal(self) -> str | None:
         """Why there is no finite figure of it, and so of none together with it."""
         return self.card["reasons"].get("epsilon_sound") if self.card else self.spec.refusal
@@ -263,8 +259,8 @@ def _moved_by_others(member: _Member, members: Sequence[_Member]) -> int:
     index = member.index
     if index is None:
         return 0
-    others = {other.folder for other in members if (other.index or {}).get("id") == index["id"]}
-    return min(len(others - {member.folder}), len(index["runs"]))
+    others = {other.run.root.resolve() for other in members if (other.index or {}).get("id") == index["id"]}
+    return min(len(others - {member.run.root.resolve()}), len(index["runs"]))
 
 
 def _joined_rates(members: Sequence[_Member]) -> MissRates:
@@ -275,7 +271,7 @@ def _joined_rates(members: Sequence[_Member]) -> MissRates:
     """
     runs: dict[Path, list[MissRates]] = {}
     for member in members:
-        runs.setdefault(member.folder, []).append(member.spec.rates)
+        runs.setdefault(member.run.root.resolve(), []).append(member.spec.rates)
     gamma = min(1.0, sum(max(rates.gamma for rates in own) for own in runs.values()))
     failures = [[rates.delta_2 for rates in own if rates.delta_2 is not None] for own in runs.values()]
     known = all(len(found) == len(own) for found, own in zip(failures, runs.values(), strict=True))

@@ -10,7 +10,7 @@ from typing import Any
 from redactory.foundation.bounds import format_upper, round_down, round_up
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting import Spending, Spendings, group_epsilon_of, removal_epsilon_of
-from redactory.training.accounting.figures import epsilon_curve, truncated
+from redactory.training.accounting.figures import epsilon_curve
 from redactory.training.accounting.losses import group_curve
 from redactory.training.accounting.pairs import threshold_loss
 from redactory.training.accounting.published import crt_published
@@ -26,7 +26,13 @@ from redactory.training.accounting.second import (
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.spec import TrainingSpec, bayesian_epsilon
 from redactory.training.mechanism import BandedGaussian, PoissonGaussian, PoissonUsersGaussian, Relation
-from redactory.training.uedp.algorithm1 import as_published, confirmed_figure, spread_curve, spread_of
+from redactory.training.uedp.algorithm1 import (
+    NO_SHARE,
+    as_published,
+    confirmed_figure,
+    spread_curve,
+    spread_of,
+)
 from redactory.training.uedp.algorithm1 import figures_of as algorithm1_figures
 from redactory.training.uedp.bounded_accounting import BoundedTraining, affected, curve, local, zero_out
 from redactory.training.uedp.bounding import NONE, R_LOC
@@ -40,7 +46,6 @@ NO_GROUP_FIGURE = "where a size has no figure, none below 4096 was found: the no
 NOT_MEASURED = "recall not measured"
 NO_GROUP_OF_BANDS = "no figure is proved for several points under correlated noise"
 NO_GROUP_COUNTED = "public by count is accounted for one exchanged point: of several none has a figure"
-NO_GROUP_OF_SEVERAL = "groups under a truncated sampler are accounted for one training at a time"
 POLICIES_UNUSED = (
     "the policies are not used by this trainer: epsilon_substitution is the figure for a secret in a "
     "point of the private side; a vocabulary that is taken from public/ is outside of it"
@@ -53,13 +58,18 @@ LARGEST_SECOND, SECOND_WORTH = 500.0, 24.0
 class Figures:
     """``values`` by name, ``reasons`` for those that are null, ``second`` opinions as bounds.
 
-    ``alone`` are the names of figures that no second accountant computed.
+    ``alone`` are the names of figures that no second accountant computed.  Of users and entities there are
+    also the main figure's ``relation``, and the ``facts`` that it was computed from (adjacency, K or M, rule,
+    caps); ``no_second`` says why no second accountant was asked, where none was.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
     reasons: dict[str, str] = field(default_factory=dict)
     second: dict[str, Any] = field(default_factory=dict)
     alone: list[str] = field(default_factory=list)
+    relation: str = "none"
+    facts: dict[str, Any] = field(default_factory=dict)
+    no_second: str | None = None
 
     def state(self, name: str, found: Stated) -> None:
         """Take what may be stated for ``name``."""
@@ -182,8 +192,6 @@ def figures_of(claim: Claim) -> Figures:
 
 def one_removed(spent: Spendings, delta: float, what: str, points: int = 1) -> Stated:
     """Epsilon of ``points`` units whose points are null in the other world, computed twice if known."""
-    if truncated(spent):
-        return Stated(removal_epsilon_of(spent, delta, points), None)
     return stated(
         lambda at: removal_epsilon_of(spent, at, points),
         lambda at: removal_bracket(spent, at, points),
@@ -198,8 +206,6 @@ def _group(claim: Claim, size: int) -> Stated:
         return Stated(None, None, NO_GROUP_OF_BANDS)
     if claim.missed is Relation.ADD_OR_REMOVE:
         return one_removed(claim.spent, claim.delta, f"a group of {size}", size)
-    if truncated(claim.spent):
-        return Stated(group_epsilon_of(claim.spent, claim.delta, size), None)
     return stated(
         lambda at: group_epsilon_of(claim.spent, at, size),
         lambda at: group_bracket(claim.spent, at, size),
@@ -215,19 +221,15 @@ def _groups(claim: Claim, found: Figures) -> None:
         found.reasons |= {name: NO_GROUP_COUNTED} if claim.group_sizes else {}
         return
     values, seconds, reasons = found.values.setdefault(name, {}), found.second.setdefault(name, {}), []
-    cut = truncated(claim.spent)
-    several = cut and len([one for one in claim.spent if one.steps]) > 1
     for size in claim.group_sizes:
-        one = Stated(None, None) if several else _group(claim, size)
+        one = _group(claim, size)
         values[str(size)] = one.value
         if one.value is not None and one.second is not None:
             seconds[str(size)] = outward(one.second)
         elif one.reason not in (None, NOT_FINITE):
             reasons.append(f"{size} points: {one.reason}")
-    if cut and values and not several:
-        found.alone.append(name)
     if None in values.values():
-        found.reasons[name] = "; ".join([NO_GROUP_OF_SEVERAL if several else NO_GROUP_FIGURE, *reasons])
+        found.reasons[name] = "; ".join([NO_GROUP_FIGURE, *reasons])
 
 
 def _by_policy(claim: Claim, found: Figures) -> None:
@@ -280,29 +282,19 @@ def _amplified(claim: Claim, found: Figures, name: str, delta_2: float) -> None:
 # Users and entities: the same for a plan and for a card.
 
 
-UNIT_FIGURES = ("epsilon_sound", "epsilon_user_removal", "epsilon_as_published", "curve")
+UNIT_FIGURES = ("epsilon", "epsilon_sound", "epsilon_user_removal", "epsilon_as_published", "curve")
 
 
-@dataclass(frozen=True)
-class UnitFigures:
-    """``figures`` of :data:`UNIT_FIGURES`.
-
-    ``relation`` is the main figure's, ``facts`` what it was computed from (adjacency, K or M, rule, caps);
-    ``no_second`` says why no second accountant was asked, where none was.
-    """
-
-    relation: str
-    figures: Figures
-    facts: dict[str, Any]
-    no_second: str | None = None
-
-
-def unit_figures(spec: TrainingSpec) -> UnitFigures:
+def unit_figures(spec: TrainingSpec) -> Figures:
     """What a training that hides users or entities guarantees; ``GuaranteeError`` where they disagree."""
-    own = spec.mechanism
-    found = _of_users(spec, own) if isinstance(own, PoissonUsersGaussian) else _of_points(spec)
+    own, found = spec.mechanism, Figures()
+    if isinstance(own, PoissonUsersGaussian):
+        _of_users(spec, own, found)
+    else:
+        _of_points(spec, found)
+    found.put("epsilon", found.values["epsilon_sound"], None, found.reasons.get("epsilon_sound", ""))
     if spec.selection is not None:
-        with_public(found.figures, [spec], spec.delta)
+        with_public(found, [spec], spec.delta)
     return found
 
 
@@ -337,12 +329,23 @@ def bounded_of(spec: TrainingSpec) -> BoundedTraining:
     return replace(found, sampling_rate=spec.mechanism.sampling_rate)
 
 
-def _of_points(spec: TrainingSpec) -> UnitFigures:
+def _of_points(spec: TrainingSpec, found: Figures) -> None:
     """C1, C2 where it is stable, and the curve C0 (``docs/explanation/uedp.md``)."""
-    own, words, found, training = spec.settings.bounding, WORDS["units"], Figures(), bounded_of(spec)
+    own, words, training = spec.settings.bounding, WORDS["units"], bounded_of(spec)
     size = None if own.rule == NONE else affected(training).gone
     main = zero_out(training, spec.delta)
-    _confirmed(found, main, training, size or 0)
+    rate, sigma, points = training.sampling_rate, training.noise_multiplier, size or 0
+    if main.epsilon is None or main.epsilon >= LARGEST_SECOND or points / sigma > SECOND_WORTH:
+        # the figure is then a bound of the exact pair's, and protects nobody
+        found.put("epsilon_sound", main.epsilon, None, main.reason or "")
+        found.alone += ["epsilon_sound"] if main.epsilon is not None else []
+    else:
+        exact = group_curve(points, rate, sigma, training.steps)
+        spent = (Spending(PoissonGaussian(rate, sigma, 1.0, 1.0), training.steps),)
+        found.state(
+            "epsilon_sound",
+            stated(exact, lambda at: removal_bracket(spent, at, points), spec.delta, "epsilon_sound"),
+        )
     if own.rule == R_LOC and own.entities_per_point is not None:
         vanishing = local(training, spec.delta)
     else:
@@ -356,49 +359,36 @@ def _of_points(spec: TrainingSpec) -> UnitFigures:
     lacking = [one.reason for one in groups.values() if one.reason is not None]
     if lacking:
         found.reasons["curve"] = lacking[0]
-    facts = {
+    found.relation, found.no_second = main.relation, words["no_second"]
+    found.facts = {
         "adjacency": main.relation,
         "adjacency_user_removal": vanishing.relation,
         "adjacency_curve": groups[1].relation.replace("at most 1 points", "at most K points"),
         "K": size,
         **own.model_dump(include={"rule", "k_user", "k_entity", "entities_per_point"}),
     }
-    return UnitFigures(main.relation, found, facts, words["no_second"])
 
 
-def _confirmed(found: Figures, figure: Figure, training: BoundedTraining, points: int) -> None:
-    """Take ``figure``, of ``points`` K, once the second accountant confirms it.
-
-    Where K/σ is over 24, or epsilon over 500, none is asked: the figure is then a bound of the exact pair's,
-    and protects nobody.
-    """
-    name, rate, sigma = "epsilon_sound", training.sampling_rate, training.noise_multiplier
-    if figure.epsilon is None or figure.epsilon >= LARGEST_SECOND or points / sigma > SECOND_WORTH:
-        found.put(name, figure.epsilon, None, figure.reason or "")
-        found.alone += [name] if figure.epsilon is not None else []
-        return
-    spent = (Spending(PoissonGaussian(rate, sigma, 1.0, 1.0), training.steps),)
-    main = group_curve(points, rate, sigma, training.steps)
-    found.state(name, stated(main, lambda delta: removal_bracket(spent, delta, points), figure.delta, name))
-
-
-def _of_users(spec: TrainingSpec, mechanism: PoissonUsersGaussian) -> UnitFigures:
+def _of_users(spec: TrainingSpec, mechanism: PoissonUsersGaussian, found: Figures) -> None:
     """The least of the proved bounds, what the papers print, and the curve over users or their spread."""
-    terms, words, found = (mechanism, spec.steps, spec.delta, spec.protect), WORDS["units"], Figures()
+    terms, words = (mechanism, spec.steps, spec.delta, spec.protect), WORDS["units"]
     figure, second = confirmed_figure(*terms)
     found.put("epsilon_sound", figure.epsilon, second, figure.reason or "")
     published = as_published(mechanism, spec.steps, spec.delta)
-    found.put("epsilon_as_published", published.value, None, published.reason or "")
+    found.put("epsilon_as_published", published, None, NO_SHARE)
     found.values["curve"] = {str(size): epsilon for size, epsilon in spread_curve(*terms).items()}
     if None in found.values["curve"].values():
         found.reasons["curve"] = "where there is no figure, none was found for so little noise"
     found.put("epsilon_user_removal", None, None, words["only_bounded"])
     found.alone = ["curve"] if second or figure.epsilon is None else ["epsilon_sound", "curve"]
-    no_second = None
+    found.relation = figure.relation
     if second is None:
-        no_second = words["no_second_of_entities"] if figure.epsilon else "there is no figure to confirm"
+        found.no_second = (
+            words["no_second_of_entities"] if figure.epsilon else "there is no figure to confirm"
+        )
     own, bounds, of_users = mechanism.entities, algorithm1_figures(*terms), spec.protect.value == "users"
-    facts: dict[str, Any] = {"users": mechanism.users, "K": None, "M": None, "M_source": None}
+    facts = found.facts
+    facts |= {"adjacency": figure.relation, "users": mechanism.users, "K": None, "M": None, "M_source": None}
     if own is not None:
         facts |= {
             "entity_rate": own.entity_rate,
@@ -410,7 +400,6 @@ def _of_users(spec: TrainingSpec, mechanism: PoissonUsersGaussian) -> UnitFigure
         facts |= {"M": spread[0], "M_source": spread[1]}
     facts["bounds"] = {"revealed": bounds.revealed, "chain": bounds.chain, "all_rule": bounds.all_rule}
     facts["curve_meaning"] = words["group_curve" if of_users else "spread_curve"]
-    return UnitFigures(figure.relation, found, {"adjacency": figure.relation, **facts}, no_second)
 
 
 # Epsilon while a training runs: looked up on a curve that is composed before its steps are.

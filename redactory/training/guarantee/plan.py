@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.accounting.figures import epsilon_curve, some_steps
+from redactory.training.accounting.figures import epsilon_curve, finite, some_steps
 from redactory.training.accounting.published import Estimator
 from redactory.training.counted import Selection
 from redactory.training.guarantee import WORDS
@@ -188,15 +188,11 @@ def _curve(spec: TrainingSpec) -> list[dict[str, Any]]:
         caught = list(epsilon_curve(spent, inner, claim.missed, _CURVE_POINTS).values)
     rows = []
     for steps, value, missed in zip(named.steps, named.values, caught, strict=True):
-        row: dict[str, Any] = {"steps": steps, "epsilon": _finite(value)}
+        row: dict[str, Any] = {"steps": steps, "epsilon": finite(value)}
         if claim.by_policy:
-            row["epsilon_bayesian"] = bayesian_epsilon(lambda _, v=missed: _finite(v), delta, gamma, 0.0)  # type: ignore[misc]
+            row["epsilon_bayesian"] = bayesian_epsilon(lambda _, v=missed: finite(v), delta, gamma, 0.0)  # type: ignore[misc]
         rows.append(row)
     return rows
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
 
 
 # Users and entities.
@@ -204,22 +200,42 @@ def _finite(value: float) -> float | None:
 
 def _units(spec: TrainingSpec, known: Known) -> dict[str, Any]:
     found = unit_figures(spec)
-    values, reasons = dict(found.figures.values), dict(found.figures.reasons)
-    values["epsilon"] = values["epsilon_sound"]
-    if "epsilon_sound" in reasons:
-        reasons["epsilon"] = reasons["epsilon_sound"]
+    values, reasons = dict(found.values), dict(found.reasons)
     published: dict[str, Any] = {}
     if isinstance(spec.mechanism, PoissonUsersGaussian):
-        own = _of_users(spec, spec.mechanism)
+        users, words = spec.mechanism, WORDS["units"]
+        expected = users.users * users.sampling_rate
+        own = {
+            "users": users.users,
+            "user_rate": users.sampling_rate,
+            "expected_users": expected,
+            "noise": noise_scale(users),
+            "noise_to_batch": users.noise_multiplier / expected,
+            **({"K": 1} if spec.protect is Protect.USERS else {}),
+            "assumes": [
+                *words["assumed_of_users"],
+                *([] if users.entities is None else words["assumed_of_entities"]),
+            ],
+        }
         main = values["epsilon_as_published"]
         published["as_published"] = main and _published(spec, spec.mechanism, main)
         values["epsilon_as_published"] = main and main["epsilon"]
         for state in (values, reasons):
             state.pop("epsilon_user_removal")  # no user's points vanish here but by name
-        if not found.figures.second:
+        if not found.second:
             reasons["second"] = found.no_second or ""
     else:
-        own = _of_caps(spec, known)
+        assert spec.mechanism is not None
+        batch = spec.settings.expected_batch_size
+        own = {
+            "users": known.users,
+            "points": known.points,
+            "kept_at_most": kept_at_most(spec.settings, known),
+            "expected_batch": batch,
+            "noise_to_batch": spec.mechanism.noise_multiplier / batch,
+            "assumes": WORDS["units"]["assumed_of_points"],
+            "choices": _choices(spec, known, batch),
+        }
     require_reasons(values, reasons)
     parameters = parameters_at_most(spec.settings)
     return {
@@ -228,27 +244,13 @@ def _units(spec: TrainingSpec, known: Known) -> dict[str, Any]:
         **values,
         **published,
         "reasons": reasons,
-        "second": found.figures.second,
+        "second": found.second,
         "parameters": parameters,
         "remarks": remarks(
             spec, Facts(kept_at_most(spec.settings, known), users=known.users, parameters=parameters)
         ),
         "sweep": sweep(spec, values["epsilon"], parameters),
         **own,
-    }
-
-
-def _of_caps(spec: TrainingSpec, known: Known) -> dict[str, Any]:
-    assert spec.mechanism is not None
-    batch = spec.settings.expected_batch_size
-    return {
-        "users": known.users,
-        "points": known.points,
-        "kept_at_most": kept_at_most(spec.settings, known),
-        "expected_batch": batch,
-        "noise_to_batch": spec.mechanism.noise_multiplier / batch,
-        "assumes": WORDS["units"]["assumed_of_points"],
-        "choices": _choices(spec, known, batch),
     }
 
 
@@ -275,26 +277,10 @@ def _choices(spec: TrainingSpec, known: Known, batch: float) -> list[dict[str, A
     return rows
 
 
-def _of_users(spec: TrainingSpec, own: PoissonUsersGaussian) -> dict[str, Any]:
-    expected, words = own.users * own.sampling_rate, WORDS["units"]
-    return {
-        "users": own.users,
-        "user_rate": own.sampling_rate,
-        "expected_users": expected,
-        "noise": noise_scale(own),
-        "noise_to_batch": own.noise_multiplier / expected,
-        **({"K": 1} if spec.protect is Protect.USERS else {}),
-        "assumes": [
-            *words["assumed_of_users"],
-            *([] if own.entities is None else words["assumed_of_entities"]),
-        ],
-    }
-
-
 def _published(spec: TrainingSpec, own: PoissonUsersGaussian, main: dict[str, Any]) -> dict[str, Any]:
     """What the papers would print, under their label; in ``all``, of every estimator that can be computed."""
     estimators = [Estimator.USER_LEVEL, *([] if own.entities is None else [Estimator.F_E])]
-    every = {one.value: as_published(own, spec.steps, spec.delta, one).value for one in estimators}
+    every = {one.value: as_published(own, spec.steps, spec.delta, one) for one in estimators}
     return {
         **{key: value for key, value in main.items() if key != "delta"},
         "why_not": WORDS["published"]["why_not"][main["estimator"]],
@@ -309,7 +295,7 @@ def _by_steps(spec: TrainingSpec) -> list[dict[str, Any]]:
         published = None
         if isinstance(own, PoissonUsersGaussian):
             epsilon = figure_of(own, count, spec.delta, spec.protect).epsilon
-            published = (as_published(own, count, spec.delta).value or {}).get("epsilon")
+            published = (as_published(own, count, spec.delta) or {}).get("epsilon")
         else:
             epsilon = zero_out(replace(bounded_of(spec), steps=count), spec.delta).epsilon
         rows.append({"steps": count, "epsilon": epsilon, "epsilon_as_published": published})

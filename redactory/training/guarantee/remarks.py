@@ -15,7 +15,6 @@ from typing import Any
 from redactory.foundation.bounds import format_upper
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.guarantee.sweep import noise_to_signal
-from redactory.training.settings import TrainSettings
 
 _FAR = 2.0
 _HOPELESS = 10.0
@@ -44,7 +43,7 @@ class Facts:
 
 def remarks(spec: TrainingSpec, facts: Facts) -> list[str]:
     """Every sentence, without a full stop."""
-    every = (_delta, _batch, _bounds, _plain_batch, _noise, _loss, _one_class)
+    every = (_delta, _batch, _plain_batch, _noise, _loss, _one_class)
     return [sentence for each in every for sentence in each(spec, facts)]
 
 
@@ -65,19 +64,14 @@ def points_in_both_worlds(spec: TrainingSpec, counts: Mapping[str, int]) -> int 
     return counts["private"] + counts["private_duplicate"] + counts["quarantined"]
 
 
-def declared_units(settings: TrainSettings, samples_users: bool) -> float:
-    """How many points, or users, the public constants say there are."""
-    if samples_users:
-        return float(settings.federated.users or 1)
-    return float(settings.dataset_size or settings.expected_batch_size / settings.sampling_rate)
-
-
 def _delta(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
     if spec.mechanism is None:
         return
-    users = spec.trainer.samples_users
-    known = facts.users if users else facts.points
-    count = round(known or declared_units(spec.settings, users))
+    users, own = spec.trainer.samples_users, spec.settings
+    if users:
+        count = facts.users or own.federated.users or 1
+    else:
+        count = facts.points or round(own.expected_batch_size / own.sampling_rate)
     if spec.delta * count > 1.0:
         yield (
             f"train.delta is {format_upper(spec.delta)}, above one over the {count:,} "
@@ -92,7 +86,8 @@ def _batch(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
         return
     rate, batch = spec.settings.sampling_rate, spec.settings.expected_batch_size
     draws, most = rate * facts.points, "at most " if facts.at_most else ""
-    drawn = f"draws {most}{_some(draws)} on average (train.sampling_rate {rate:g} of {most}{facts.points:,})"
+    count = f"{draws:,.2g}" if draws < 10.0 else f"{draws:,.0f}"
+    drawn = f"draws {most}{count} points on average (train.sampling_rate {rate:g} of {most}{facts.points:,})"
     # where there may be fewer, no batch is known to be too small
     small = batch < draws / _FAR and not facts.at_most
     if draws < 1.0:
@@ -105,23 +100,6 @@ def _batch(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
             f"{least}{times:,.3g} times too {ratio}, and with optimizer sgd steps are as much too {steps} "
             "(adam is not affected); give it the rate times the points that you expect of such text, not "
             "this count"
-        )
-
-
-def _bounds(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
-    own, points = spec.settings, facts.points
-    if points is None or own.truncated_batch_size is None or facts.at_most:
-        return
-    draws = own.sampling_rate * points
-    if draws > own.truncated_batch_size:
-        yield (
-            f"train.truncated_batch_size is {own.truncated_batch_size:,}, and a noisy step would draw "
-            f"{_some(draws)}: most samples are cut; raise it, or lower train.sampling_rate"
-        )
-    if own.dataset_size is not None and points > own.dataset_size:
-        yield (
-            f"train.dataset_size is {own.dataset_size:,}, and there are {points:,} noised points: training "
-            "will be refused; raise it"
         )
 
 
@@ -171,7 +149,3 @@ def _loss(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
 def _one_class(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
     if facts.curve and facts.curve[-1].get("most_said") == 1.0:
         yield "the classifier says one class for every held-out public text: it has learnt nothing of them"
-
-
-def _some(points: float) -> str:
-    return f"{points:,.2g} points" if points < 10.0 else f"{points:,.0f} points"

@@ -142,7 +142,11 @@ class TrainingSpec:
         found.require_counted()
         noisy = settings
         if found.beside and trainer.noised and settings.noise_multiplier is None:
-            noisy = settings.model_copy(update={"noise_multiplier": found.noise_beside(steps)})
+            # with which the steps and the selection together reach the target
+            noise = calibrate_noise(
+                settings.epsilon, settings.delta, settings.sampling_rate, steps, beside=found.beside
+            )
+            noisy = settings.model_copy(update={"noise_multiplier": noise})
         mechanism = trainer.mechanism(noisy, (dedup or {}).get("group_size"), steps)
         return replace(found, mechanism=mechanism, steps=steps if mechanism else 0)
 
@@ -166,19 +170,6 @@ class TrainingSpec:
                 )
         if own.bands != 1:
             raise ConfigurationError("train.bands: not with route.by count or both; leave out one of the two")
-
-    def noise_beside(self, steps: int) -> float:
-        """The noise with which ``steps`` and the selection together reach the target."""
-        own = self.settings
-        batch, slots = own.truncated_batch_size, own.dataset_size
-        return calibrate_noise(
-            own.epsilon,
-            own.delta,
-            own.sampling_rate,
-            steps,
-            truncation=None if batch is None or slots is None else (batch, slots),
-            beside=self.beside,
-        )
 
     @property
     def beside(self) -> Spendings:
@@ -330,9 +321,8 @@ class LedgerFacts:
 
     ``public_text`` is the sha256 of that text, ``base`` that of a pretrained folder, or the name and the
     chain head of a model of this run; None where there is none. ``vocabulary`` is what the head says of it
-    (``redactory.training.vocabulary``); None in the ledger of an earlier version, whose vocabulary was of
-    the pretrained folder or the text that it names, else of public/. ``own_loop`` describes the loop that
-    somebody wrote around the steps; None where there was none.
+    (``redactory.training.vocabulary``). ``own_loop`` describes the loop that somebody wrote around the
+    steps; None where there was none.
     """
 
     settings: TrainSettings
@@ -342,9 +332,9 @@ class LedgerFacts:
     parent: str
     versions: dict[str, str]
     chain_head: str
+    vocabulary: dict[str, Any]
     public_text: str | None = None
     base: dict[str, Any] | None = None
-    vocabulary: dict[str, Any] | None = None
     own_loop: dict[str, Any] | None = None
 
     @property
@@ -361,11 +351,7 @@ class LedgerFacts:
         selection: Selection | None = None,
     ) -> TrainingSpec:
         """What decides the figures, with what the run's manifest says of deduplication, misses and fates."""
-        if self.vocabulary is None:
-            public = self.public_text is not None or self.base is not None
-        else:
-            public = is_public(self.vocabulary["made_of"])
-        public = public and START not in (self.base or ())
+        public = is_public(self.vocabulary["made_of"]) and START not in (self.base or ())
         rates = rates if start is None else rates.larger(start.rates)
         run = (dedup, rates, public, self.seeded, known_in, start, selection)
         return TrainingSpec(self.settings, self.mechanism, self.steps, *run)
@@ -411,12 +397,11 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
         step = (record.type, record.body.get("event"), record.body.get("step"))
         _require(step == (NOISY_STEP, event, number), f"has no such event at step {number}")
     _require(end["weights"] == file_sha256(folder.weights), "belongs to other weights")
-    vocabulary = head.get("vocabulary")
-    if vocabulary is not None:
-        made_of = set(vocabulary["made_of"])
-        _require(bool(made_of) and made_of <= set(SOURCES), "names no known source of the vocabulary")
-        own_pieces = folder.tokenizer.exists() and digest_of(read_json(folder.tokenizer))
-        _require(vocabulary["sha256"] == own_pieces, "belongs to another tokenizer")
+    vocabulary = head["vocabulary"]
+    made_of = set(vocabulary["made_of"])
+    _require(bool(made_of) and made_of <= set(SOURCES), "names no known source of the vocabulary")
+    own_pieces = folder.tokenizer.exists() and digest_of(read_json(folder.tokenizer))
+    _require(vocabulary["sha256"] == own_pieces, "belongs to another tokenizer")
     return LedgerFacts(
         settings=settings,
         mechanism=mechanism,

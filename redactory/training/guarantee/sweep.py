@@ -77,7 +77,7 @@ def sweep(spec: TrainingSpec, epsilon: float | None, parameters: int | None) -> 
     """Pairs of sampling rate and steps that reach ``epsilon`` for half, the same and twice the computation.
 
     By cost, then by rate; the best of those that are no dearer than the plan is marked, where d is known.
-    Empty where nothing is swept: samples that are truncated, samples of users, no epsilon, a model to start
+    Empty where nothing is swept: correlated noise, samples of users, no epsilon, a model to start
     from.
     """
     own = spec.mechanism

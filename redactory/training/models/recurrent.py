@@ -45,8 +45,6 @@ class RecurrentEncoder(Encoder):
     FORMAT: ClassVar[str]
     KIND: ClassVar[str]
     SETTINGS: ClassVar[type[LstmSettings | AwdLstmSettings | BiLstmSettings]]
-    NESTED: ClassVar[bool] = False
-    """Whether ``config.json`` has the settings in a section of their own."""
 
     def __init__(self, vocabulary: int, settings: Any) -> None:
         super().__init__()
@@ -61,9 +59,7 @@ class RecurrentEncoder(Encoder):
     @classmethod
     def rebuilt(cls, config: dict[str, Any]) -> Self:
         """The one that :meth:`describe` gave ``config`` of."""
-        flat = {key: value for key, value in config.items() if key not in ("format", "vocabulary")}
-        sizes = config["settings"] if cls.NESTED else flat
-        return cls(config["vocabulary"], cls.SETTINGS.model_validate({**sizes, "kind": cls.KIND}))
+        return cls(config["vocabulary"], cls.SETTINGS.model_validate(config["settings"]))
 
     def initialise(self, stream: RandomStream) -> None:
         """Draw every parameter from ``stream``: uniform within ±1/√H, embeddings within ±0.1."""
@@ -73,10 +69,15 @@ class RecurrentEncoder(Encoder):
 
     def describe(self) -> dict[str, Any]:
         """The sizes."""
-        left_out = set() if self.NESTED else {"kind", "bottleneck"}
-        sizes = self.settings.model_dump(mode="json", exclude=left_out)
-        head = {"format": self.FORMAT, "vocabulary": self.embedding.num_embeddings}
-        return {**head, "settings": sizes} if self.NESTED else {**head, **sizes}
+        return _described(self)
+
+
+def _described(encoder: RecurrentEncoder | BagEncoder) -> dict[str, Any]:
+    return {
+        "format": encoder.FORMAT,
+        "vocabulary": encoder.embedding.num_embeddings,
+        "settings": encoder.settings.model_dump(mode="json"),
+    }
 
 
 class LstmEncoder(RecurrentEncoder):
@@ -138,7 +139,6 @@ class AwdLstmEncoder(RecurrentEncoder):
 
     FORMAT = "redactory-awd-lstm/1"
     KIND, SETTINGS = "awd-lstm", AwdLstmSettings
-    NESTED = True
 
     def make_layers(self, settings: AwdLstmSettings) -> None:
         """A module for each, and what dropout is drawn from."""
@@ -266,8 +266,7 @@ class BagEncoder(Encoder):
     @classmethod
     def rebuilt(cls, config: dict[str, Any]) -> Self:
         """The one that :meth:`describe` gave ``config`` of."""
-        sizes = {key: value for key, value in config.items() if key not in ("format", "vocabulary")}
-        return cls(config["vocabulary"], BagSettings.model_validate({**sizes, "kind": "bag"}))
+        return cls(config["vocabulary"], BagSettings.model_validate(config["settings"]))
 
     @property
     def width(self) -> int:
@@ -280,8 +279,7 @@ class BagEncoder(Encoder):
 
     def describe(self) -> dict[str, Any]:
         """The sizes."""
-        sizes = self.settings.model_dump(mode="json", exclude={"kind"})
-        return {"format": self.FORMAT, "vocabulary": self.embedding.num_embeddings, **sizes}
+        return _described(self)
 
     def hidden(self, batch: Batch) -> Tensor:
         """The embedding of each place: [B, T, E]."""

@@ -96,24 +96,6 @@ class FolderSettings(Settings):
     )
     lora: LoraSettings | None = Field(None, description="Train low-rank adapters only.")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _as_it_was_spelled(cls, value: Any) -> Any:
-        return of_folder(value) if isinstance(value, dict) else value
-
-
-def of_folder(value: dict[str, Any]) -> dict[str, Any]:
-    """A section with a folder as it is spelled now: it named a kind once, and sizes that nobody read."""
-    if value.get("folder") is None or value.get("kind") not in (None, "folder", *_NAMED_A_FOLDER):
-        return value
-    found = {key: part for key, part in value.items() if key not in ("layers", "width", "heads", "context")}
-    if isinstance(found.get("lora"), dict):
-        found["lora"] = {"method": "lora", "modules": (), **found["lora"]}
-    return {**found, "kind": "folder"}
-
-
-_NAMED_A_FOLDER = ("gpt2", "llama", "bert")
-
 
 class TransformerSettings(Settings):
     """What fresh GPT-2, Llama and BERT share."""
@@ -122,15 +104,6 @@ class TransformerSettings(Settings):
     width: PositiveInt = Field(256, description="Width.")
     heads: PositiveInt = Field(4, description="Attention heads; they divide the width.")
     context: PositiveInt = Field(128, description="Tokens that the model can read; at least max_tokens.")
-
-    @model_validator(mode="before")
-    @classmethod
-    def _adapts_nothing(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            if value.get("lora") is not None:
-                raise ValueError("lora adapts pretrained weights: give their folder")
-            value = {k: part for k, part in value.items() if k not in ("folder", "lora") or part is not None}
-        return value
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -163,8 +136,10 @@ OF_CLASSES = ("bert", "bilstm", "bag")
 
 
 def _kind(value: Any) -> str | None:
+    if not isinstance(value, dict):
+        return getattr(value, "kind", None)
     # an LSTM unless something else is said, so that `model: {hidden_size: 64}` is enough
-    kind = of_folder(value).get("kind", "lstm") if isinstance(value, dict) else getattr(value, "kind", None)
+    kind = value.get("kind", "folder" if "folder" in value else "lstm")
     return kind if isinstance(kind, str) else None
 
 

@@ -14,10 +14,8 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.training.bands import BandedMatrix, best_matrix
 from redactory.training.mechanism import (
     BandedGaussian,
-    Mechanism,
     PoissonGaussian,
     Relation,
-    TruncatedPoissonGaussian,
 )
 from redactory.training.units import Protect
 
@@ -114,11 +112,14 @@ class Trainer:
             return None
         steps = self.steps(settings) if steps is None else steps
         rows = self.rows(settings, group_size)
-        matrix = self.matrix(settings, rows, steps)
+        matrix, rate, draws = self.matrix(settings, rows, steps), settings.sampling_rate, steps
+        shared = (rate, 1.0, settings.clip_norm, settings.expected_batch_size, settings.noise)
+        quiet: PoissonGaussian | BandedGaussian = PoissonGaussian(*shared)
         if matrix is not None:
-            return self.banded(settings, matrix)
-        noise = settings.noise_multiplier or self.calibrated(settings, rows, steps)
-        return replace(self.quiet(settings), noise_multiplier=noise)
+            quiet = BandedGaussian(*shared, matrix=matrix)
+            rate, draws = quiet.group_rate, math.ceil(steps / matrix.bands)
+        noise = settings.noise_multiplier or self.calibrated(settings, rate, draws, rows)
+        return replace(quiet, noise_multiplier=noise)
 
     def matrix(self, settings: TrainSettings, rows: int, steps: int) -> BandedMatrix | None:
         """By which the noise of ``steps`` is correlated; None where it is not.
@@ -137,57 +138,22 @@ class Trainer:
         bands = bands_of(settings, steps, self.relation)
         return None if bands == 1 else best_matrix(bands, steps, schedule_of(settings))
 
-    def banded(self, settings: TrainSettings, matrix: BandedMatrix) -> BandedGaussian:
-        """The mechanism with noise correlated by ``matrix``, calibrated where the settings give none."""
+    def calibrated(self, settings: TrainSettings, rate: float, draws: int, rows: int) -> float:
+        """The noise multiplier that reaches the target epsilon under the trainer's relation.
+
+        A point is drawn at ``rate`` in ``draws`` steps; one exchanged point exchanges ``rows`` rows.
+        """
         from redactory.training.accounting import calibrate_noise
 
-        quiet = BandedGaussian(
-            settings.sampling_rate,
-            1.0,
-            settings.clip_norm,
-            settings.expected_batch_size,
-            settings.noise,
-            matrix=matrix,
-        )
-        noise = settings.noise_multiplier or calibrate_noise(
-            settings.epsilon,
-            settings.delta,
-            quiet.group_rate,
-            math.ceil(matrix.steps / matrix.bands),
-            relation=self.relation,
-        )
-        return replace(quiet, noise_multiplier=noise)
-
-    def quiet(self, settings: TrainSettings) -> Mechanism:
-        """The mechanism with a noise of one clip."""
-        shared = (settings.sampling_rate, 1.0, settings.clip_norm, settings.expected_batch_size)
-        if settings.truncated_batch_size is None or settings.dataset_size is None:
-            return PoissonGaussian(*shared, noise=settings.noise)
-        batch, slots = settings.truncated_batch_size, settings.dataset_size
-        return TruncatedPoissonGaussian(
-            *shared, noise=settings.noise, truncated_batch_size=batch, points=slots
-        )
-
-    def calibrated(self, settings: TrainSettings, rows: int, steps: int) -> float:
-        """The noise multiplier that reaches the target epsilon under the trainer's relation."""
-        from redactory.training.accounting import calibrate_noise
-
-        batch, slots = settings.truncated_batch_size, settings.dataset_size
         return calibrate_noise(
-            settings.epsilon,
-            settings.delta,
-            settings.sampling_rate,
-            steps,
-            points=rows,
-            relation=self.relation,
-            truncation=None if batch is None or slots is None else (batch, slots),
+            settings.epsilon, settings.delta, rate, draws, points=rows, relation=self.relation
         )
 
     def spending(self, mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:
         """What a training spends, as it is composed; None without noise, or where no pair is proved."""
         from redactory.training.accounting import Spending
 
-        if isinstance(mechanism, PoissonGaussian | TruncatedPoissonGaussian | BandedGaussian):
+        if isinstance(mechanism, PoissonGaussian | BandedGaussian):
             return Spending(mechanism, steps, rows)
         return None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from redactory.foundation.errors import CheckFailed
 from redactory.training.mechanism import EntitySampling, PoissonUsersGaussian, Relation
 from redactory.training.trainers.base import Trainer
 from redactory.training.units import Protect
@@ -30,20 +31,16 @@ class UserLevel(Trainer):
     relation = Relation.ADD_OR_REMOVE
 
     def problem(self, settings: TrainSettings) -> str | None:
-        """|U|, and copies as points of their own."""
+        """|U|, copies as points of their own, a cap for entities alone, and a budget for users alone."""
         own = settings.federated
         if own.users is None:
             return f"train.federated.users: {self.name} needs |U|, a public bound on the number of users"
-        if (found := self.own_problem(settings)) is not None:
-            return found
+        if self.sampling(settings) is None and own.max_users_per_entity is not None:
+            return f"train.federated.max_users_per_entity: {self.name} protects no entities; remove it"
+        if self.sampling(settings) is not None and settings.budget is not None:
+            return f"train.budget: trainings with {self.name} cannot be composed with others: leave it out"
         if settings.units.copies == "merge":
             return f"train.units.copies: {self.name} is proved for points of one user each: keep the copies"
-        return None
-
-    def own_problem(self, settings: TrainSettings) -> str | None:
-        """What this one of the two refuses."""
-        if settings.federated.max_users_per_entity is not None:
-            return "train.federated.max_users_per_entity: user-level protects no entities; remove it"
         return None
 
     def rate(self, settings: TrainSettings) -> float:
@@ -107,22 +104,33 @@ class UserLevel(Trainer):
     def noisy_steps(
         self, made: Ingredients, descent: Descent, mechanism: AnyMechanism, ledger: Admission
     ) -> Phase:
-        """Sampled users, each training on their own points."""
-        from redactory.training.uedp.federated import federated_phase
+        """Sampled users, each training on their own points; the mean of their updates moves the model."""
+        from redactory.training.steps import Descent, make_optimizer
+        from redactory.training.uedp.federated import FederatedPhase, users_of, weights_of
+        from redactory.training.uedp.local_update import LocalRule
 
         assert isinstance(mechanism, PoissonUsersGaussian)
         assert made.originals is not None
-        assert made.originals.incidence is not None
-        return federated_phase(
-            made.settings.federated,
-            made.settings.physical_tokens,
-            made.network,
-            made.learnt().points,
-            made.originals.incidence,
-            mechanism,
-            made.stream,
-            ledger,
-            made.every,
+        incidence, points, own = made.originals.incidence, made.learnt().points, made.settings.federated
+        if incidence is None or len(incidence) != len(points):
+            raise CheckFailed("the hypergraph is not that of the points that are trained on")
+        return FederatedPhase(
+            network=made.network,
+            descent=Descent(make_optimizer(made.network, "sgd"), 1.0),
+            points=points,
+            users=users_of(incidence, mechanism),
+            mechanism=mechanism,
+            weights=weights_of(incidence, mechanism),
+            rule=LocalRule(
+                own.local_epochs,
+                own.local_batch_size,
+                own.local_learning_rate,
+                mechanism.clip_norm,
+                made.settings.physical_tokens,
+            ),
+            stream=made.stream,
+            ledger=ledger,
+            every=made.every,
         )
 
 
@@ -132,12 +140,6 @@ class Algorithm1(UserLevel):
     name = "uedp-alg1"
     chats = False
     about = "users and entities hidden at once, by Algorithm 1 of the UeDP paper"
-
-    def own_problem(self, settings: TrainSettings) -> str | None:
-        """Its spending cannot be composed."""
-        if settings.budget is not None:
-            return "train.budget: trainings with uedp-alg1 cannot be composed with others: leave it out"
-        return None
 
     def protects(self, settings: TrainSettings) -> Protect:
         """As the settings say."""

@@ -56,11 +56,11 @@ class UedpBounded(Trainer):
         except GuaranteeError:
             return 1
 
-    def calibrated(self, settings: TrainSettings, rows: int, steps: int) -> float:
+    def calibrated(self, settings: TrainSettings, rate: float, draws: int, rows: int) -> float:
         """The noise multiplier that reaches the target epsilon under C1."""
         from redactory.training.uedp.bounded_accounting import BoundedTraining, calibrate
 
-        return calibrate(settings.epsilon, BoundedTraining.of(settings, 1.0, steps), settings.delta)
+        return calibrate(settings.epsilon, BoundedTraining.of(settings, 1.0, draws), settings.delta)
 
     def kept(self, incidence: Any, settings: TrainSettings) -> Any:
         """The selection, its caps counted again: a function of the hypergraph and of ids (condition (b))."""

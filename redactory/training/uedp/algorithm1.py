@@ -229,26 +229,18 @@ def spread_curve(
     return found
 
 
-@dataclass(frozen=True)
-class Published:
-    """The papers' figure with its label, or the reason why not even that can be computed."""
-
-    value: dict[str, Any] | None
-    reason: str | None
-
-
 def as_published(
     mechanism: PoissonUsersGaussian, steps: int, delta: float, estimator: Estimator | None = None
-) -> Published:
-    """The papers' moments accountant at their own z: as published, not a guarantee."""
+) -> dict[str, Any] | None:
+    """The papers' moments accountant at their own z, with its label; None (:data:`NO_SHARE`) of ``f_E+``."""
     own = mechanism.entities
     if estimator is None:
         estimator = Estimator.USER_LEVEL if own is None else Estimator(own.estimator)
     if estimator is Estimator.F_E_PLUS:
-        return Published(None, NO_SHARE)
+        return None
     rate = published_rate(estimator, mechanism.sampling_rate, 1.0 if own is None else own.entity_rate)
     scale = noise_scale(mechanism)
-    value = {
+    return {
         "note": NOTE,
         "epsilon": published_epsilon(rate, scale, steps, delta),
         "delta": delta,
@@ -256,7 +248,6 @@ def as_published(
         "sampling_rate": rate,
         "noise_scale": scale,
     }
-    return Published(value, None)
 
 
 def noise_scale(mechanism: PoissonUsersGaussian) -> float:

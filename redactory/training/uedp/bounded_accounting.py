@@ -27,7 +27,6 @@ from redactory.training.units import (
     Constants,
     Figure,
     Protect,
-    points_relation,
     relation,
 )
 
@@ -127,10 +126,11 @@ def curve(training: BoundedTraining, delta: float, sizes: Iterable[int] = CURVE_
     """
     vanish = training.rule == NONE and training.constants is Constants.PUBLIC
     adjacency = Adjacency.REMOVAL if vanish else Adjacency.FIXED_GRAPH
-    return {
-        size: _stated(training, delta, points_relation(size, adjacency), adjacency, partial(Affected, size))
-        for size in sizes
-    }
+    found = {}
+    for size in sizes:
+        name = f"any units with at most {size} points, {adjacency.value}"
+        found[size] = _stated(training, delta, name, adjacency, partial(Affected, size))
+    return found
 
 
 def _stated(

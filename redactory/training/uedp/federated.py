@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
+from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.stream import RandomStream
 from redactory.training.data import EncodedPoints
 from redactory.training.ledger import Admission
@@ -26,7 +26,6 @@ from redactory.training.uedp.local_update import (
     cohorts,
     summed_updates,
 )
-from redactory.training.units import FederatedSettings
 
 _USERS, _ENTITIES, _EXTENDED = "user coins", "entity coins", "extended coins"
 _WORD = 64
@@ -68,19 +67,13 @@ def users_of(incidence: Incidence, mechanism: PoissonUsersGaussian) -> tuple[Use
     )
 
 
-@dataclass(frozen=True)
-class PoissonUsers:
-    """Each user by a coin of their own, of probability ``rate`` up to 2⁻⁵³, in each step.
+def drawn_users(stream: RandomStream, step: int, users: Sequence[User], rate: float) -> list[User]:
+    """Those of ``users`` who take part in ``step``, each by a coin of their own of probability ``rate``.
 
-    Formal guarantees: independent over users and steps while the root of the stream is secret; never cut
-    or filled up; an empty sample is a step of noise alone.
+    Formal guarantees: independent over users and steps while the root of the stream is secret, the
+    probability up to 2⁻⁵³; never cut or filled up; an empty sample is a step of noise alone.
     """
-
-    rate: float
-
-    def drawn(self, stream: RandomStream, step: int, users: tuple[User, ...]) -> list[User]:
-        """Those of ``users`` who take part in ``step``, in their order."""
-        return [user for user in users if coin(stream, _USERS, step, user.key) < self.rate]
+    return [user for user in users if coin(stream, _USERS, step, user.key) < rate]
 
 
 PointWeights = Callable[[RandomStream, int, NDArray[np.int64]], NDArray[np.float64]]
@@ -158,7 +151,6 @@ class FederatedPhase:
     points: EncodedPoints
     users: tuple[User, ...]
     mechanism: PoissonUsersGaussian
-    sampler: PoissonUsers
     weights: PointWeights
     rule: LocalRule
     stream: RandomStream
@@ -180,49 +172,10 @@ class FederatedPhase:
     def _drawn(self, number: int) -> list[LocalData]:
         """The users of the step who have a point to use in it; the others' updates are zero."""
         found = []
-        for user in self.sampler.drawn(self.stream, number, self.users):
+        for user in drawn_users(self.stream, number, self.users, self.mechanism.sampling_rate):
             weights = self.weights(self.stream, number, user.rows)
             if weights.any():
                 root = self.stream.octets("local update", number, 32, user.key)
                 own = RandomStream(root, seeded=self.stream.seeded)
                 found.append(LocalData(self.points.take(user.rows), weights, own))
         return found
-
-
-def federated_phase(
-    settings: FederatedSettings,
-    physical_tokens: int,
-    network: Network,
-    points: EncodedPoints,
-    incidence: Incidence,
-    mechanism: PoissonUsersGaussian,
-    stream: RandomStream,
-    ledger: Admission,
-    every: UpdateMap = map,
-) -> FederatedPhase:
-    """The phase of ``uedp-alg1`` or ``user-level``, as ``mechanism`` says.
-
-    Row i of ``points`` is point i of ``incidence``.  The noisy mean of the updates is added to the model.
-    Raises what :func:`users_of` does, and ``CheckFailed`` where the two tables differ.
-    """
-    if len(incidence) != len(points):
-        raise CheckFailed("the hypergraph is not that of the points that are trained on")
-    return FederatedPhase(
-        network=network,
-        descent=Descent(torch.optim.SGD(trainable(network), lr=1.0), 1.0),
-        points=points,
-        users=users_of(incidence, mechanism),
-        mechanism=mechanism,
-        sampler=PoissonUsers(mechanism.sampling_rate),
-        weights=weights_of(incidence, mechanism),
-        rule=LocalRule(
-            settings.local_epochs,
-            settings.local_batch_size,
-            settings.local_learning_rate,
-            mechanism.clip_norm,
-            physical_tokens,
-        ),
-        stream=stream,
-        ledger=ledger,
-        every=every,
-    )

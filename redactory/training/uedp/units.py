@@ -23,7 +23,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK, mask
 from redactory.redaction.sealing import read_manifest
-from redactory.redaction.shards import CLASS, read_batches
+from redactory.redaction.shards import CLASS
 from redactory.training.data import (
     NO_CLASS,
     EncodedPoints,
@@ -33,6 +33,7 @@ from redactory.training.data import (
     original_conversations,
     parent_digest,
     require_unchanged,
+    rows_of,
     with_role,
 )
 from redactory.training.tokenizer import TextCodec
@@ -44,11 +45,9 @@ if TYPE_CHECKING:
     from redactory.training.settings import TrainSettings
 
 
-_COLUMNS = {
-    "vault": ["point_id", "text"],
-    "points": ["point_id", "user", "fate", "dup_of", "document"],
-    "spans": ["point_id", "start", "end", "label", "policy"],
-}
+_VAULT = ["point_id", "text"]
+_POINTS = ["point_id", "user", "fate", "dup_of", "document"]
+_SPANS = ["point_id", "start", "end", "label", "policy"]
 _PRIORITY_BYTES = 8
 Row = tuple[Any, ...]
 
@@ -78,10 +77,10 @@ def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False, whol
     for folder in (run.vault, run.points, run.spans):
         require_unchanged(run, folder)
     holders = _holders(run) if merge else {}
-    owners, hits = _InOrder(_rows(run, "points")), _hits(run)
+    owners, hits = _InOrder(rows_of(run.points, _POINTS)), _hits(run)
     collector = Collector()
     within, held, place = "", list[Any](), 0
-    for point, text in _rows(run, "vault"):
+    for point, text in rows_of(run.vault, _VAULT):
         owner, found = owners.at(point), hits.at(point)
         if owner is None:
             raise CheckFailed(f"audit/points lacks point {point}, which the vault holds")
@@ -133,17 +132,12 @@ def _holders(run: RunFolder) -> Mapping[int, list[bytes]]:
             "are one point follows from the selection: keep the copies, or curate with private_mode exact"
         )
     found: dict[int, list[bytes]] = {}
-    for point, user, fate, original, _ in _rows(run, "points"):
+    for point, user, fate, original, _ in rows_of(run.points, _POINTS):
         if fate == "duplicate":
             if original is None:
                 raise CheckFailed(f"audit/points does not say which point {point} repeats")
             found.setdefault(original, []).append(bytes.fromhex(user))
     return found
-
-
-def _rows(run: RunFolder, table: str) -> Iterator[Row]:
-    for batch in read_batches(getattr(run, table), _COLUMNS[table]):
-        yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 class _InOrder:
@@ -165,7 +159,7 @@ class _InOrder:
 
 def _hits(run: RunFolder) -> _InOrder:
     """(point id, its hits) for every point with hits of π; a hit is a row of ``audit/spans``."""
-    chosen = (row for row in _rows(run, "spans") if row[4] == "strict")
+    chosen = (row for row in rows_of(run.spans, _SPANS) if row[4] == "strict")
     return _InOrder((point, list(rows)) for point, rows in groupby(chosen, itemgetter(0)))
 
 
@@ -193,7 +187,7 @@ class Originals:
         """The text of each point, in order.  ``CheckFailed`` where one of ``ids`` is not in the vault."""
         wanted, names, count = None if self.ids is None else set(self.ids.tolist()), self.masked, 0
         hits = None if names is None else _hits(self.run)
-        rows = original_conversations(self.run) if self.whole else _rows(self.run, "vault")
+        rows = original_conversations(self.run) if self.whole else rows_of(self.run.vault, _VAULT)
         for point, text in rows:
             if wanted is not None and point not in wanted:
                 continue
@@ -218,8 +212,8 @@ class Originals:
         numbers = class_numbers(classes_in(self.run.vault), names)
         if self.ids is None:
             return numbers
-        every = [batch.column(0).to_numpy() for batch in read_batches(self.run.vault, ["point_id"])]
-        return numbers[np.isin(np.concatenate(every), self.ids)]
+        every = np.fromiter((point for (point,) in rows_of(self.run.vault, ["point_id"])), np.int64)
+        return numbers[np.isin(every, self.ids)]
 
     def fingerprint(self, stream: RandomStream) -> str:
         """A digest of points and hypergraph under a key of ``stream``.
@@ -297,11 +291,6 @@ class Learnt:
         """The rows that contribute."""
         rows = np.arange(len(self.points), dtype=np.int64)
         return rows if self.silent is None else rows[~self.silent]
-
-
-def learnt_of(originals: Originals, settings: TrainSettings, tokenizer: TextCodec) -> Learnt:
-    """``originals`` as the task reads them."""
-    return learnt(originals.texts(), settings, tokenizer, lambda: originals.classes(settings.classes))
 
 
 def pretraining_of(text: PublicText, settings: TrainSettings, tokenizer: TextCodec) -> Learnt:

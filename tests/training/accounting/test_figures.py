@@ -28,7 +28,6 @@ from redactory.training.guarantee.spec import MissRates, bayesian_epsilon
 from redactory.training.mechanism import (
     PoissonGaussian,
     Relation,
-    TruncatedPoissonGaussian,
     mechanism_from_json,
 )
 from redactory.training.settings import RecallMeasurement
@@ -126,7 +125,6 @@ def test_renyi_accounting_is_refused_where_it_is_not_valid() -> None:
     for wrong, relation in (
         (spent(0.01, 1.0, 10), SUBSTITUTION),
         ((Spending(own(0.01, 1.0), 10, rows=2),), ADD_OR_REMOVE),
-        ((Spending(TruncatedPoissonGaussian(0.1, 1.0, 1.0, 1.0, "float", 20, 100), 1),), ADD_OR_REMOVE),
     ):
         with pytest.raises(GuaranteeError):
             renyi_epsilon(wrong, 1e-5, relation)
@@ -203,14 +201,11 @@ def test_no_steps_cost_nothing_and_too_little_noise_has_no_group_figure() -> Non
     ],
 )
 def test_an_unknown_mechanism_is_refused(change: dict[str, object]) -> None:
-    for one in (
-        PoissonGaussian(0.1, 1.0, 0.3, 8.0, noise="lattice"),
-        TruncatedPoissonGaussian(0.1, 1.0, 0.3, 8.0, "float", 20, 100),
-    ):
-        assert [one.sensitivity(relation) for relation in Relation] == [0.6, 0.3]
-        assert mechanism_from_json(one.to_json()) == one
-        with pytest.raises(GuaranteeError):
-            mechanism_from_json({**one.to_json(), **change})
+    one = PoissonGaussian(0.1, 1.0, 0.3, 8.0, noise="lattice")
+    assert [one.sensitivity(relation) for relation in Relation] == [0.6, 0.3]
+    assert mechanism_from_json(one.to_json()) == one
+    with pytest.raises(GuaranteeError):
+        mechanism_from_json({**one.to_json(), **change})
 
 
 @pytest.mark.parametrize("delta", [1e-3, 1e-6])

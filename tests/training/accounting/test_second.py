@@ -24,7 +24,7 @@ from redactory.training.accounting import (
 )
 from redactory.training.accounting.pairs import NOTHING, Pair, exchange, group_law, removal
 from redactory.training.accounting.second import Bracket, bracket, group_bracket, removal_bracket, stated
-from redactory.training.mechanism import PoissonGaussian, Relation, TruncatedPoissonGaussian
+from redactory.training.mechanism import PoissonGaussian, Relation
 from tests.training.accounting.test_exact import gaussian
 from tests.training.accounting.test_losses import THEIRS
 
@@ -34,10 +34,6 @@ GRID = 1e-3
 
 def spent(rate: float, noise: float, steps: int, rows: int = 1) -> tuple[Spending, ...]:
     return (Spending(PoissonGaussian(rate, noise, 1.0, 1.0), steps, rows),)
-
-
-def truncated(batch: int, noise: float = 1.0) -> TruncatedPoissonGaussian:
-    return TruncatedPoissonGaussian(0.1, noise, 1.0, 1.0, truncated_batch_size=batch, points=100)
 
 
 def confirmed(figure: float | None, bounds: Bracket, what: str = "epsilon") -> float | None:
@@ -204,26 +200,6 @@ def test_models_compose_to_less_than_the_sum_and_more_than_each() -> None:
     assert epsilon_of((), 1e-5, SUBSTITUTION) == 0.0
 
 
-@pytest.mark.parametrize("relation", list(Relation))
-def test_truncated_batches_are_accounted_as_what_they_are(relation: Relation) -> None:
-    whole = epsilon_of(spent(0.1, 2.0, 50), 1e-5, relation, GRID)
-    found = []
-    for batch in (100, 20, 12):
-        own = (Spending(truncated(batch, 2.0), 50),)
-        found.append(epsilon_of(own, 1e-5, relation, GRID) or math.inf)
-        assert confirmed(found[-1], bracket(own, 1e-5, relation)) == found[-1]
-    assert found[0] == pytest.approx(whole, abs=1e-3)
-    assert found[0] < found[1] < found[2]
-
-
-def test_a_truncated_group_has_the_revealed_bound() -> None:
-    own = (Spending(truncated(20, 8.0), 20),)
-    assert (group_epsilon_of(own, 1e-5, 2) or 0.0) > (epsilon_of(own, 1e-5, SUBSTITUTION, GRID) or math.inf)
-    for refused in (lambda: group_epsilon_of(own * 2, 1e-5, 2), lambda: truncated(101)):
-        with pytest.raises(GuaranteeError):
-            refused()
-
-
 def as_event(tree: dict[str, Any]) -> Any:
     """The JSON of an event tree, made dp_accounting's own event again."""
 
@@ -237,7 +213,7 @@ def as_event(tree: dict[str, Any]) -> Any:
 
 @pytest.mark.parametrize("relation", list(Relation))
 def test_the_event_in_the_ledger_gives_dp_accountings_own_figure(relation: Relation) -> None:
-    own = (*spent(0.05, 1.5, 30), Spending(truncated(20, 2.0), 10))
+    own = (*spent(0.05, 1.5, 30), *spent(0.1, 2.0, 10))
     accountant = PLDAccountant(THEIRS[relation], GRID)
     accountant.compose(as_event(event_tree(own)))
     assert epsilon_of(own, 1e-5, relation, GRID) == pytest.approx(accountant.get_epsilon(1e-5), abs=1e-6)

@@ -23,7 +23,6 @@ from redactory.training.ldp.user import DPLayer
 from redactory.training.mechanism import (
     PoissonGaussian,
     PoissonUsersGaussian,
-    TruncatedPoissonGaussian,
     mechanism_from_json,
 )
 from redactory.training.models.recurrent import LstmLanguageModel
@@ -230,7 +229,6 @@ def test_a_clip_that_single_precision_cannot_hold_is_refused_wherever_it_is_give
         lambda: clipped_gradient(net, lambda: net(IDS), clip_norm),
         lambda: clipped_sum(Languages(""), TOKENS, np.arange(0), clip_norm, 4096),
         lambda: PoissonGaussian(0.1, 1.0, clip_norm, 1.0),
-        lambda: TruncatedPoissonGaussian(0.1, 1.0, clip_norm, 1.0, truncated_batch_size=1, points=2),
         lambda: PoissonUsersGaussian(0.1, 1.0, clip_norm, 1.0, users=3),
         lambda: DPLayer(clip_norm, 1.0),
     ):

@@ -17,7 +17,6 @@ from redactory.training.mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.steps import Descent, make_optimizer
 from redactory.training.uedp.federated import (
     FederatedPhase,
-    PoissonUsers,
     coin,
     users_of,
     weights_of,
@@ -82,7 +81,6 @@ class Federation:
             points=points,
             users=users_of(graph, self.mechanism),
             mechanism=self.mechanism,
-            sampler=PoissonUsers(self.mechanism.sampling_rate),
             weights=lambda *draw: np.where(gone[draw[-1]], 0.0, inner(*draw)),
             rule=self.rule,
             stream=RandomStream.from_seed(5),

@@ -285,7 +285,6 @@ USERS: dict[str, Any] = {**GIVEN, "trainer": "uedp-alg1", "federated": {"users":
         ({**GIVEN, "bounding": {"k_user": 1, "entities_per_point": 3}}, "belongs to rule r-loc"),
         ({**MERGED, "bounding": R_LOC}, "train.units.copies"),
         ({**MERGED, "bounding": {"rule": "none", "constants": "public"}}, "train.units.copies"),
-        ({**GIVEN, "truncated_batch_size": 3, "dataset_size": 9}, "truncated_batch_size"),
         ({**GIVEN, "task": "classify"}, "train.classes"),
         ({**GIVEN, "task": "classify", "classes": ("a", "a")}, "train.classes"),
         ({**GIVEN, "classes": ("a", "b")}, "train.classes"),

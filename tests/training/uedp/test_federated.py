@@ -24,7 +24,7 @@ from redactory.training.data import EncodedPoints
 from redactory.training.ledger import StepLedger
 from redactory.training.mechanism import EntitySampling, mechanism_from_json
 from redactory.training.uedp.entities import Mention
-from redactory.training.uedp.federated import PoissonUsers, users_of, weights_of
+from redactory.training.uedp.federated import drawn_users, users_of, weights_of
 from redactory.training.uedp.incidence import Collector
 from redactory.training.uedp.local_update import (
     Cohort,
@@ -237,8 +237,8 @@ def test_users_entities_and_points_of_their_own_are_drawn_at_their_own_rates(
     weights, users = weights_of(graph, own), users_of(graph, own)
     rows = np.arange(len(graph))
     used = np.array([weights(stream, step, rows) > 0.0 for step in range(steps)])
-    keys, sampler = [user.key for user in users], PoissonUsers(user_rate)
-    taken = [{user.key for user in sampler.drawn(stream, step, users)} for step in range(steps)]
+    keys = [user.key for user in users]
+    taken = [{user.key for user in drawn_users(stream, step, users, user_rate)} for step in range(steps)]
     drawn = np.array([[key in own for key in keys] for own in taken])
     single = np.flatnonzero(graph.entities.lengths == 1)
     # the first point of each entity that stands alone in it: its coin and no other's

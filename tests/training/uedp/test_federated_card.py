@@ -48,7 +48,8 @@ def mechanism_of(trainer: str = "uedp-alg1", **changes: Any) -> PoissonUsersGaus
 
 
 def card_of(settings: TrainSettings, mechanism: PoissonUsersGaussian) -> dict[str, Any]:
-    return units_card("x", LedgerFacts(settings, mechanism, STEPS, False, "", {}, "", public_text="a digest"))
+    vocabulary = {"made_of": {"public_text": "a digest"}, "sha256": "another"}
+    return units_card("x", LedgerFacts(settings, mechanism, STEPS, False, "", {}, "", vocabulary))
 
 
 # --------------------------------------------------------------------------------------------- the figures
