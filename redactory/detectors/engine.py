@@ -222,25 +222,34 @@ def check_labels(settings: DetectSettings) -> None:
     if named == DEFAULT_LABELS.keys():
         return
     known_labels = labels_found(settings)
-    for label in sorted(named):
-        key = f"detect.strict.{'labels' if label in strict.labels else 'more_labels'}"
-        require_label(key, label, known_labels)
-        called = {other for other in known_labels if kind_of(other) == kind_of(label)}
-        if called and not called & named:
-            raise ConfigurationError(
-                f"{key}: in this configuration what {label} means is found as {listed(sorted(called), 'or')} "
-                f"and would not be masked: name {listed(sorted(called))}"
-            )
+    for key, labels in (("labels", strict.labels), ("more_labels", strict.more_labels)):
+        require_labels(f"detect.strict.{key}", labels, known_labels)
+        for label in sorted(labels):
+            called = {other for other in known_labels if kind_of(other) == kind_of(label)}
+            if called and not called & named:
+                raise ConfigurationError(
+                    f"detect.strict.{key}: in this configuration what {label} means is found as "
+                    f"{listed(sorted(called), 'or')} and would not be masked: name {listed(sorted(called))}"
+                )
 
 
-def require_label(key: str, label: str, known_labels: Collection[str]) -> None:
-    """``ConfigurationError`` for a ``label`` that is not among those ``found`` nor those usually found."""
+NAMED = 5
+"""Unknown labels that a message names."""
+
+
+def require_labels(key: str, labels: Iterable[str], known_labels: Collection[str]) -> None:
+    """``ConfigurationError`` for ``labels`` that are neither ``known_labels`` nor usual ones."""
     known = {*known_labels, *KNOWN_LABELS, str(WordList.model_fields["label"].default)}
-    if label not in known:
-        raise ConfigurationError(
-            f"{key}: nothing in this configuration finds the label '{shorten(label)}'"
-            f"{did_you_mean(label.upper(), known) or f'; known are {listed(sorted(known))}'}"
-        )
+    unknown = sorted({*labels} - known)
+    if not unknown:
+        return
+    meant = {label: did_you_mean(label.upper(), known).removeprefix("; ") for label in unknown[:NAMED]}
+    names = [f"'{shorten(label)}'" + (f" ({hint})" if hint else "") for label, hint in meant.items()]
+    names += [f"{len(unknown) - NAMED} more"] * (len(unknown) > NAMED)
+    choices = "" if all(meant.values()) else f"; known are {listed(sorted(known))}"
+    raise ConfigurationError(
+        f"{key}: nothing in this configuration finds the label {listed(names, 'or')}{choices}"
+    )
 
 
 def identities_of(settings: DetectSettings) -> dict[str, Any]:

@@ -300,6 +300,11 @@ WRITTEN = {"custom": [{"name": "Own", "label": "BADGE", "patterns": {"blue": 0.4
         ({"strict": {"labels": {"GPE": 0.5}}}, "found as LOCATION"),
         ({"strict": {"more_labels": {"BADGES": 0.1}}, "lists": BADGES}, "did you mean 'BADGE'"),
         ({"strict": {"more_labels": {"BADGE": 0.1}}}, "finds the label 'BADGE'"),
+        (
+            {"strict": {"labels": {"PERSN": 0.5, "PHONE": 0.3, "QZX": 0.5}}},
+            r"label 'PERSN' \(did .* 'PERSON'\?\), 'PHONE' \(.* 'PHONE_NUMBER'\?\) or 'QZX'; known are",
+        ),
+        ({"strict": {"more_labels": {f"QZX{n}": 0.5 for n in "ABCDEFG"}}}, "'QZXE' or 2 more; known are"),
         ({"strict": {"engines": {"taggr": 0.5}}}, "strict.engines: .*did you mean 'tagger'"),
         ({"strict": {"engines": {"patterns": 0.5}}}, "did you mean 'presidio'"),
         ({"strict": {"engines": {"list": 0.5}}}, "their names are presidio, spacy"),
@@ -313,6 +318,15 @@ def test_a_label_that_no_hit_can_have_is_refused(detect: dict[str, Any], told: s
     for ask in (policy_hashes, Detector):
         with pytest.raises(ConfigurationError, match=told):
             ask(settings)
+
+
+@pytest.mark.parametrize("key", ["labels", "more_labels"])
+@pytest.mark.parametrize("bound", [2, -0.1])
+def test_a_bound_that_is_no_score_is_refused(key: str, bound: float) -> None:
+    """With a bound above 1 no hit would have been masked, and a warning alone said so."""
+    told = f"from 0 to 1, and PERSON has {bound}; give such a score, or leave a label"
+    with pytest.raises(ValidationError, match=told):
+        DetectSettings.model_validate({"strict": {key: {"PERSON": bound, "AGE": 0.4}}})
 
 
 @pytest.mark.parametrize(
@@ -335,7 +349,6 @@ def test_labels_that_something_finds_are_known(detect: dict[str, Any]) -> None:
     [
         ({}, False),
         ({"strict": {"labels": {}}}, True),
-        ({"strict": {"labels": {"PERSON": 1.5, "EMAIL_ADDRESS": 2}}}, True),
         ({"strict": {"labels": {"MONEY": 0.5}}}, True),
         ({"strict": {"labels": {"EMAIL_ADDRESS": 0.5}}}, False),
         ({"tagger": None, "strict": {"labels": {"PERSON": 0.5}}}, True),
