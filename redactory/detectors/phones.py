@@ -119,9 +119,6 @@ def _classes() -> Any:
         def _extract_match(self, candidate: str, offset: int) -> Any:
             if self._plan.cannot_be_in(_digits(candidate)):
                 return None
-            abroad = candidate[:1] in "+＋" and _is_none_abroad(candidate, whole=False)
-            if abroad and self._plan.cannot_be_in(_digits(candidate[1:])):
-                return None
             return super()._extract_match(candidate, offset)
 
         def _parse_and_verify(self, candidate: str, offset: int) -> Any:
@@ -134,16 +131,12 @@ class _Plan(NamedTuple):
     """What numbers of a region look like.
 
     ``form`` matches every valid national number, ``whole`` one with all that may stand before it, both in
-    digits alone; ``abroad`` is the prefix after which another country's number follows, ``started`` what may
-    stand before a number of the plan.  ``formats`` tells of numbers, the first that matches, whether they
-    must be written with the national prefix.
+    digits alone; ``abroad`` is the prefix after which another country's number follows.
     """
 
     form: re.Pattern[str]
     whole: re.Pattern[str]
     abroad: re.Pattern[str]
-    started: re.Pattern[str] = re.compile("")
-    formats: tuple[tuple[re.Pattern[str], re.Pattern[str], bool], ...] = ()
 
     def cannot_be(self, candidate: str) -> bool:
         """Whether ``candidate``, less an extension maybe, is no valid number."""
@@ -156,20 +149,12 @@ class _Plan(NamedTuple):
             return False
         signs = _EXTENSION.findall(candidate)
         if not signs:
-            if not self.whole.fullmatch(digits):
-                return True
-            return not self.started.match(digits) and self._lacks_prefix(digits)
+            return not self.whole.fullmatch(digits)
         if len(signs) == 1 and signs[0] in "xX":
             # what follows is an extension, or else all of it is one number
             before = "".join(_DIGIT.findall(candidate.partition(signs[0])[0]))
             return not (self.whole.fullmatch(before) or self.whole.fullmatch(digits))
         return not self.form.search(digits)
-
-    def _lacks_prefix(self, number: str) -> bool:
-        for lead, whole, with_prefix in self.formats:
-            if lead.match(number) and whole.fullmatch(number):
-                return with_prefix
-        return False
 
     def cannot_be_in(self, digits: str | None) -> bool:
         """Whether neither a candidate with these digits nor any part of it is a valid number."""
@@ -179,11 +164,8 @@ class _Plan(NamedTuple):
 
 
 @functools.lru_cache(maxsize=1024)
-def _is_none_abroad(candidate: str, whole: bool = True) -> bool:
-    """Whether ``candidate`` begins with a plus sign and its country has no such number; False if unsure.
-
-    Not as a ``whole``, or not even as what it begins with.
-    """
+def _is_none_abroad(candidate: str) -> bool:
+    """Whether ``candidate`` begins with a plus sign and its country has no such number; False if unsure."""
     from phonenumbers import COUNTRY_CODE_TO_REGION_CODE
 
     if candidate[:1] not in "+＋" or _EXTENSION.search(candidate) or _OPEN.search(candidate, 1):
@@ -196,8 +178,7 @@ def _is_none_abroad(candidate: str, whole: bool = True) -> bool:
     # a code of no country may be read without its plus sign, and one of no place has no plan
     if code is None or COUNTRY_CODE_TO_REGION_CODE[code][0] == "001":
         return False
-    form = _plan(COUNTRY_CODE_TO_REGION_CODE[code][0]).whole
-    return not (form.fullmatch(digits) if whole else form.match(digits))
+    return not _plan(COUNTRY_CODE_TO_REGION_CODE[code][0]).whole.fullmatch(digits)
 
 
 _ANY = _Plan(re.compile(""), re.compile(r"\d*"), re.compile(""))
@@ -219,26 +200,11 @@ def _plan(region: str) -> _Plan:
     form = "|".join(
         sorted({f"(?:{kind.national_number_pattern})" for kind in kinds if kind.national_number_pattern})
     )
-    prefix = metadata.national_prefix_for_parsing or "(?!)"
-    main: Any = PhoneMetadata.metadata_for_region(COUNTRY_CODE_TO_REGION_CODE[metadata.country_code][0], None)
     return _Plan(
         re.compile(form),
         re.compile(rf"(?:{_before(metadata)})(?:{form})"),
         re.compile(metadata.international_prefix or "(?!)"),
-        re.compile(rf"{metadata.country_code}|{prefix}"),
-        tuple(map(_format, main.number_format)),
     )
-
-
-def _format(described: Any) -> tuple[re.Pattern[str], re.Pattern[str], bool]:
-    lead = (described.leading_digits_pattern or [""])[-1]
-    rule = described.national_prefix_formatting_rule
-    with_prefix = bool(
-        rule
-        and not described.national_prefix_optional_when_formatting
-        and not re.fullmatch(r"\(?\\1\)?", rule)
-    )
-    return re.compile(lead), re.compile(described.pattern), with_prefix
 
 
 def _before(metadata: Any) -> str:
