@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -55,14 +55,14 @@ class Reading:
     allowed: tuple[tuple[int, int], ...] = ()
     failure: str | None = None
 
-    def shifted(self, by: int) -> Reading:
-        """The same reading with every place moved to the right, for a window of a longer text."""
-        if not by or self.failure:
+    def moved(self, place: Callable[[int], int]) -> Reading:
+        """The same reading of another text, in which each place is what ``place`` makes of it."""
+        if self.failure is not None:
             return self
         return Reading(
-            tuple(s._replace(start=s.start + by, end=s.end + by) for s in self.spans),
-            tuple(p._replace(start=p.start + by, end=p.end + by) for p in self.plain),
-            tuple((start + by, end + by) for start, end in self.allowed),
+            tuple(s._replace(start=place(s.start), end=place(s.end)) for s in self.spans),
+            tuple(p._replace(start=place(p.start), end=place(p.end)) for p in self.plain),
+            tuple((place(start), place(end)) for start, end in self.allowed),
         )
 
 

@@ -36,17 +36,11 @@ from redactory.detectors.triggers import ALWAYS, Traits, Trigger, traits_of
 from redactory.foundation.canonical import file_sha256, version_of
 
 if TYPE_CHECKING:
-    from presidio_analyzer import EntityRecognizer
     from spacy.language import Language
 
 
-class _Timeouts(threading.local):
-    """Presidio tells of a time-out by a warning alone; this keeps it, for each thread, as a flag."""
-
-    seen = False
-
-
-timeouts = _Timeouts()
+timeouts = threading.local()
+"""Presidio tells of a time-out by a warning alone; ``seen`` keeps it, for each thread, as a flag."""
 
 
 def listen() -> None:
@@ -115,15 +109,11 @@ class Step:
         if kind.analyze is PatternRecognizer.analyze:
             self.matches = _Patterns(recognizer, within, SHORT if linear else 0)
         elif kind.analyze is PhoneRecognizer.analyze:
-            self.matches = _Phones(recognizer)
+            self.matches = _phones(recognizer)
         else:
-            self.matches = _Analyzed(recognizer)
+            self.matches = _analyzed(recognizer)
         self.context = tuple(word.lower() for word in recognizer.context or ())
         self.bounds = dict(recognizer.score_thresholds)
-
-    def least(self, label: str) -> float:
-        """The score under which the recognizer's author says that a hit is none."""
-        return float(self.bounds.get(label, self.bounds.get("default", 0.0)))
 
 
 SHORT = 1_000
@@ -172,34 +162,29 @@ class _Patterns:
         return 0.0 if self._recognizer.invalidate_result(value) else score
 
 
-class _Phones:
+def _phones(recognizer: Any) -> Callable[[Traits], list[Hit]]:
     """``PhoneRecognizer.analyze``, sparing what cannot be a number."""
+    label, score = recognizer.supported_entities[0], recognizer.SCORE
+    regions = tuple(recognizer.supported_regions)
 
-    def __init__(self, recognizer: Any) -> None:
-        self._label = recognizer.supported_entities[0]
-        self._score = recognizer.SCORE
-        self._regions = tuple(recognizer.supported_regions)
-        self._leniency = recognizer.leniency
+    def hits(traits: Traits) -> list[Hit]:
+        places = phone_places(traits.text, regions, recognizer.leniency)
+        return outermost([Hit(label, start, end, score) for start, end in places])
 
-    def __call__(self, traits: Traits) -> list[Hit]:
-        places = phone_places(traits.text, self._regions, self._leniency)
-        return outermost([Hit(self._label, start, end, self._score) for start, end in places])
+    return hits
 
 
-class _Analyzed:
+def _analyzed(recognizer: Any) -> Callable[[Traits], list[Hit]]:
     """A recognizer with an ``analyze`` of its own."""
 
-    def __init__(self, recognizer: EntityRecognizer) -> None:
-        self._recognizer: Any = recognizer
-
-    def __call__(self, traits: Traits) -> list[Hit]:
+    def hits(traits: Traits) -> list[Hit]:
         timeouts.seen = False
-        results = (
-            self._recognizer.analyze(text=traits.text, entities=self._recognizer.supported_entities) or ()
-        )
+        results = recognizer.analyze(text=traits.text, entities=recognizer.supported_entities) or ()
         if timeouts.seen:
             raise PatternTimeout
         return [Hit(r.entity_type, r.start, r.end, r.score) for r in results]
+
+    return hits
 
 
 _MANY_WORDS = regex.compile(r"\(\?:(?:\(\?:[a-z0-9-]+\)\|){30,}\(\?:[a-z0-9-]+\)\)")
@@ -339,8 +324,8 @@ class Surroundings:
         if start not in self._around:
             ends, words = self._cut
             index = min(bisect_right(ends, start), len(words) - 1)
-            left = (words[i] for i in range(index, -1, -1) if self._is_keyword(words[i]))
-            right = (words[i] for i in range(index, len(words)) if self._is_keyword(words[i]))
+            left = (words[i] for i in range(index, -1, -1) if words[i] in self._keywords)
+            right = (words[i] for i in range(index, len(words)) if words[i] in self._keywords)
             self._around[start] = SEAM.join(
                 (
                     *itertools.islice(left, self._rules.context_prefix_count + 1),
@@ -356,22 +341,14 @@ class Surroundings:
         ends = [start + length for start, length in places]
         return ends, [text[start : start + length].lower() for start, length in places]
 
-    def _is_keyword(self, word: str) -> bool:
-        if self._parts is not None:
-            return word in self._parts
-        return self._carries_meaning(word)
-
-    def _carries_meaning(self, word: str) -> bool:
-        lexeme = self._nlp.vocab[word]
-        return not (lexeme.is_stop or lexeme.is_punct or word == "be")
-
     @cached_property
-    def _parts(self) -> frozenset[str] | None:
-        """All keywords, where a colon in one of the words makes its parts keywords too."""
-        _, words = self._cut
+    def _keywords(self) -> frozenset[str]:
+        """The words that carry meaning; where a colon is in one of the words, the parts between colons."""
+        words = set(self._cut[1])
+        lexemes = {word: self._nlp.vocab[word] for word in words if word != "be"}
+        kept = frozenset(word for word, one in lexemes.items() if not (one.is_stop or one.is_punct))
         if not any(":" in word for word in words):
-            return None
-        kept = (word for word in words if self._carries_meaning(word))
+            return kept
         return frozenset(part for word in kept for part in word.split(":"))
 
 
@@ -428,7 +405,8 @@ class PatternEngine:
             for hit in one.matches(traits):
                 around = around or self._context.of(text)
                 score = around.raised(hit.score, hit.start, one.context) if one.context else hit.score
-                if not one.bounds or score >= one.least(hit.label):
+                # under this score, the recognizer's author says, a hit is none
+                if score >= one.bounds.get(hit.label, one.bounds.get("default", 0.0)):
                     hits.append(hit if score == hit.score else hit._replace(score=score))
         return outermost(hits) if hits else hits
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Container
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from redactory.detectors.settings import AUTO
@@ -18,8 +16,6 @@ _DIGIT = re.compile(r"\d")
 # a plus sign may make it any region's number, and three letters may be read as digits ("1 int 345")
 _OPEN = re.compile(r"[+＋]|(?:[A-Za-z][^A-Za-z]*){3}")
 _EXTENSION = re.compile(r"[#＃~～;]|[^\W\d_]")
-FEWEST = 4
-"""Digits of the shortest number that is valid anywhere."""
 _KINDS = (
     "fixed_line",
     "mobile",
@@ -56,31 +52,13 @@ def phone_places(text: str, regions: tuple[str, ...], leniency: int) -> set[tupl
 
     Places within another one may be left out.
     """
-    classes = _classes()
-    # without a match on its way, a search comes upon these candidates and no others
-    candidates = classes.Candidates(text).all()
+    from phonenumbers import Leniency
+
     found: set[tuple[int, int]] = set()
     for region in regions:
-        plan = _plan(region) if leniency >= classes.valid else _ANY
-        candidates = [one for one in candidates if not one.lies_in(found)]
-        if not all(plan.cannot_be_in(one.digits) for one in candidates):
-            search = classes.Search(text, region, leniency, plan)
-            found.update((match.start, match.end) for match in search)
+        plan = _plan(region) if leniency >= Leniency.VALID else _ANY
+        found.update((match.start, match.end) for match in _search()(text, region, leniency, plan))
     return found
-
-
-class _Candidate(NamedTuple):
-    """A run of digits and what may stand between them; ``digits`` is None where more decides than they."""
-
-    start: int
-    text: str
-    digits: str | None
-
-    def lies_in(self, places: Container[tuple[int, int]]) -> bool:
-        """Whether it is found as a whole, so that another region can only find parts of it."""
-        # more blocks than a search takes at once, or an extension, could run on into what follows
-        whole = self.digits is not None and len(self.digits) <= 15 and not _EXTENSION.search(self.text)
-        return whole and (self.start, self.start + len(self.text)) in places
 
 
 def _digits(candidate: str) -> str | None:
@@ -91,23 +69,8 @@ def _digits(candidate: str) -> str | None:
 
 
 @functools.cache
-def _classes() -> Any:
-    from phonenumbers import Leniency, PhoneNumberMatcher
-
-    class Candidates(PhoneNumberMatcher):
-        """Every run of digits that a search without a match looks at."""
-
-        def __init__(self, text: str) -> None:
-            super().__init__(text, None)
-            self._found: list[_Candidate] = []
-
-        def all(self) -> list[_Candidate]:
-            for _ in self:
-                pass
-            return self._found
-
-        def _extract_match(self, candidate: str, offset: int) -> None:
-            self._found.append(_Candidate(offset, candidate, _digits(candidate)))
+def _search() -> Any:
+    from phonenumbers import PhoneNumberMatcher
 
     class Search(PhoneNumberMatcher):
         """Drops hopeless candidates before they are parsed."""
@@ -124,7 +87,7 @@ def _classes() -> Any:
         def _parse_and_verify(self, candidate: str, offset: int) -> Any:
             return None if self._plan.cannot_be(candidate) else super()._parse_and_verify(candidate, offset)
 
-    return SimpleNamespace(Candidates=Candidates, Search=Search, valid=Leniency.VALID)
+    return Search
 
 
 class _Plan(NamedTuple):
@@ -143,24 +106,17 @@ class _Plan(NamedTuple):
         digits = _digits(candidate)
         if digits is None:
             return _is_none_abroad(candidate)
-        if len(digits) < FEWEST:
-            return True
         if self.abroad.match(digits):
             return False
-        signs = _EXTENSION.findall(candidate)
-        if not signs:
+        if not _EXTENSION.search(candidate):
             return not self.whole.fullmatch(digits)
-        if len(signs) == 1 and signs[0] in "xX":
-            # what follows is an extension, or else all of it is one number
-            before = "".join(_DIGIT.findall(candidate.partition(signs[0])[0]))
-            return not (self.whole.fullmatch(before) or self.whole.fullmatch(digits))
         return not self.form.search(digits)
 
     def cannot_be_in(self, digits: str | None) -> bool:
         """Whether neither a candidate with these digits nor any part of it is a valid number."""
         if digits is None:
             return False
-        return len(digits) < FEWEST or not (self.abroad.search(digits) or self.form.search(digits))
+        return not (self.abroad.search(digits) or self.form.search(digits))
 
 
 @functools.lru_cache(maxsize=1024)

@@ -60,7 +60,9 @@ def test_the_hits_are_those_of_presidios_analyzer(
     assert sum(bool(found_by(engine, text)) for text in texts) > 200
 
 
-LEXICON_WORDS = sorted({word for one in shipped() for need in one.within().values() for word in need.words})
+LEXICON_WORDS = sorted(
+    {word for one in shipped() for form in one.forms.values() for word in form.needs.words}
+)
 PIECE = (
     st.sampled_from([*WRITTEN, *AWKWARD])
     | st.sampled_from(LEXICON_WORDS)

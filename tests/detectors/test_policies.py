@@ -30,7 +30,7 @@ from redactory.detectors import (
 from redactory.detectors import rules as words
 from redactory.detectors.engine import Plain
 from redactory.detectors.policy import VERSIONED
-from redactory.detectors.rules import RULES, SOFT_RULES, _words_hash
+from redactory.detectors.rules import RULES, SOFT_RULES, words_identity
 from redactory.foundation.canonical import version_of
 from redactory.foundation.errors import ConfigurationError
 from redactory.redaction import PRIVATE, PUBLIC, route
@@ -467,8 +467,8 @@ def test_the_hash_changes_with_the_word_list_where_it_is_used(monkeypatch: pytes
     before, unused = hashes(**with_words), hashes(**without)
     with monkeypatch.context() as patch:
         patch.setattr(words, "words_of", lambda language: frozenset({"only", "these"}))
-        _words_hash.cache_clear()
+        words_identity.cache_clear()
         after = hashes(**with_words)
-    _words_hash.cache_clear()
+    words_identity.cache_clear()
     assert (before[0] == after[0], before[1] == after[1]) == (True, False)
     assert hashes(**without) == unused
