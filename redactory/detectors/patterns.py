@@ -113,7 +113,7 @@ class Step:
         else:
             self.matches = _analyzed(recognizer)
         self.context = tuple(word.lower() for word in recognizer.context or ())
-        self.bounds = dict(recognizer.score_thresholds)
+        self.bounds: dict[str, float] = dict(recognizer.score_thresholds)
 
 
 SHORT = 1_000
