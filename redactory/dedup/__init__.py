@@ -8,20 +8,13 @@ their true similarity, and chosen among within a side; mode ``bloom`` is one pas
 each mode proves, or does not, stands in :data:`RULES`.
 """
 
-from redactory.dedup.plan import RANGES, first_of, plan_range, ranges_of, read_range, write_digests
-from redactory.dedup.settings import RULES, BloomSettings, DedupSettings, IndexSettings, NearSettings, Rule
-
-__all__ = [
-    "RANGES",
-    "RULES",
-    "BloomSettings",
-    "DedupSettings",
-    "IndexSettings",
-    "NearSettings",
-    "Rule",
-    "first_of",
-    "plan_range",
-    "ranges_of",
-    "read_range",
-    "write_digests",
-]
+from redactory.dedup.plan import RANGES as RANGES
+from redactory.dedup.plan import first_of as first_of
+from redactory.dedup.plan import plan_range as plan_range
+from redactory.dedup.plan import ranges_of as ranges_of
+from redactory.dedup.plan import read_range as read_range
+from redactory.dedup.plan import write_digests as write_digests
+from redactory.dedup.settings import RULES as RULES
+from redactory.dedup.settings import DedupSettings as DedupSettings
+from redactory.dedup.settings import NearSettings as NearSettings
+from redactory.dedup.settings import Rule as Rule

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.dedup.plan import PAIR, Entries, Ids, entries_in, read_range, write_entries
+from redactory.dedup.plan import PAIR, Entries, Ids, begins_run, entries_in, read_range, write_entries
 from redactory.dedup.signatures import BUCKET, SignedFiles, SignedTexts, jaccard
 
 PUBLIC_SIDE, PRIVATE_SIDE = 0, 1
@@ -128,8 +128,7 @@ def _of_one_side(
 def _equal(*keys: NDArray[Any]) -> Iterator[tuple[int, int]]:
     """The (first, end) of each run of rows whose keys are equal."""
     if len(keys[0]):
-        new = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
-        yield from pairwise([0, *(np.flatnonzero(new) + 1).tolist(), len(keys[0])])
+        yield from pairwise([*np.flatnonzero(begins_run(*keys)).tolist(), len(keys[0])])
 
 
 def _join_bucket(

@@ -82,11 +82,17 @@ def _in_order(entries: Entries) -> Entries:
     return entries[np.lexsort([entries[name] for name in ("id", *ranks, "low", "high")])]
 
 
-def _is_new(entries: Entries) -> NDArray[np.bool_]:
-    """Which of ``entries``, in order, have another digest than the one before."""
-    new = np.ones(len(entries), bool)
-    new[1:] = (entries["high"][1:] != entries["high"][:-1]) | (entries["low"][1:] != entries["low"][:-1])
+def begins_run(*keys: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which rows differ in one of ``keys`` from the row before; so does the first."""
+    new = np.ones(len(keys[0]), bool)
+    new[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
     return new
+
+
+def pieces_of(files: Sequence[Path], number: int, ranges: int) -> list[tuple[int, int]]:
+    """The pieces that a hash range is read in, and of how many in all: memory is that of one piece."""
+    pieces = PIECES if entries_in(files) > WHOLE else 1
+    return [(piece, ranges * pieces) for piece in range(number * pieces, (number + 1) * pieces)]
 
 
 # The plan: for every repeated digest, the point that stands for it.
@@ -99,11 +105,10 @@ def plan_range(digest_files: Sequence[Path], number: int, out: Path, ranges: int
     that has the lowest rank, where the digests are ranked, and then the lowest id.  Needs memory for one
     piece of all partitions, about 100 bytes a digest, and for the pairs of the range.
     """
-    pieces = PIECES if entries_in(digest_files) > WHOLE else 1
     found = [np.empty(0, PAIR)]
-    for piece in range(number * pieces, (number + 1) * pieces):
-        entries = _in_order(np.concatenate([read_range(p, piece, ranges * pieces) for p in digest_files]))
-        new = _is_new(entries)
+    for piece, pieces in pieces_of(digest_files, number, ranges):
+        entries = _in_order(np.concatenate([read_range(p, piece, pieces) for p in digest_files]))
+        new = begins_run(entries["high"], entries["low"])
         leaders = np.flatnonzero(new)
         pairs = np.empty(len(entries) - len(leaders), PAIR)
         pairs["id"] = entries["id"][~new]
@@ -145,7 +150,7 @@ def distinct(tables: Sequence[Entries]) -> Entries:
     """The digests of all ``tables``, sorted, each once, without ids."""
     entries = np.concatenate([np.empty(0, DIGEST), *(table[["high", "low"]] for table in tables)])
     entries = entries[np.lexsort((entries["low"], entries["high"]))]
-    return entries[_is_new(entries)]
+    return entries[begins_run(entries["high"], entries["low"])]
 
 
 def merge_digests(files: Sequence[Path], ranges: int, out: Path) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.dedup.plan import Entries, write_entries
+from redactory.dedup.plan import Entries, begins_run, write_entries
 from redactory.dedup.settings import NearSettings
 from redactory.foundation.keys import DigestKey
 
@@ -126,8 +126,7 @@ def _distinct(words: Hashes, lengths: NDArray[np.int64], length: int) -> Shingle
     values = joined([words[place + step] for step in range(length)], length)
     order = np.lexsort((values, text))
     values, text = values[order], text[order]
-    new = np.ones(len(values), bool)
-    new[1:] = (values[1:] != values[:-1]) | (text[1:] != text[:-1])
+    new = begins_run(values, text)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(text[new], minlength=len(lengths)))])
     return ShingleSets(values[new], offsets.astype(np.int64))
 

@@ -6,58 +6,27 @@ channels 3 and 19).  A text that an engine cannot process is a failure with a re
 text without hits.  No message carries text.
 """
 
-from redactory.detectors.blind import (
-    Kind,
-    blind_kinds,
-    blind_of,
-    blind_said,
-    blind_words,
-    blindness,
-    languages_of,
-)
-from redactory.detectors.detector import Detection, Detector, TextDetector, masks_nothing
-from redactory.detectors.engine import Reading, Span
-from redactory.detectors.policy import (
-    ConservativePolicy,
-    StrictPolicy,
-    changed_since,
-    differing,
-    policies_of,
-    policy_hashes,
-    policy_records,
-    who_finds,
-)
-from redactory.detectors.settings import (
-    ConservativeSettings,
-    CustomRecognizer,
-    DetectSettings,
-    StrictSettings,
-)
-
-__all__ = [
-    "ConservativePolicy",
-    "ConservativeSettings",
-    "CustomRecognizer",
-    "Detection",
-    "DetectSettings",
-    "Detector",
-    "Kind",
-    "Reading",
-    "Span",
-    "StrictPolicy",
-    "StrictSettings",
-    "TextDetector",
-    "blind_kinds",
-    "blind_of",
-    "blind_said",
-    "blind_words",
-    "blindness",
-    "changed_since",
-    "differing",
-    "languages_of",
-    "masks_nothing",
-    "policies_of",
-    "policy_hashes",
-    "policy_records",
-    "who_finds",
-]
+from redactory.detectors.blind import Kind as Kind
+from redactory.detectors.blind import blind_kinds as blind_kinds
+from redactory.detectors.blind import blind_said as blind_said
+from redactory.detectors.blind import blind_words as blind_words
+from redactory.detectors.blind import blindness as blindness
+from redactory.detectors.blind import languages_of as languages_of
+from redactory.detectors.detector import Detection as Detection
+from redactory.detectors.detector import Detector as Detector
+from redactory.detectors.detector import TextDetector as TextDetector
+from redactory.detectors.detector import masks_nothing as masks_nothing
+from redactory.detectors.engine import Reading as Reading
+from redactory.detectors.engine import Span as Span
+from redactory.detectors.policy import ConservativePolicy as ConservativePolicy
+from redactory.detectors.policy import StrictPolicy as StrictPolicy
+from redactory.detectors.policy import changed_since as changed_since
+from redactory.detectors.policy import differing as differing
+from redactory.detectors.policy import policies_of as policies_of
+from redactory.detectors.policy import policy_hashes as policy_hashes
+from redactory.detectors.policy import policy_records as policy_records
+from redactory.detectors.policy import who_finds as who_finds
+from redactory.detectors.settings import ConservativeSettings as ConservativeSettings
+from redactory.detectors.settings import CustomRecognizer as CustomRecognizer
+from redactory.detectors.settings import DetectSettings as DetectSettings
+from redactory.detectors.settings import StrictSettings as StrictSettings

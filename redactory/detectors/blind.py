@@ -119,18 +119,12 @@ def blind_words(blind: Mapping[str, Any]) -> str | None:
     )
 
 
-def blind_of(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """:func:`blindness` as a run's manifest has it."""
-    known: Mapping[str, Any] = manifest["blind"]
-    return known
-
-
 def blind_said(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """:func:`blind_of` as it may leave: where counts decide what is public, of the configured language alone.
+    """A manifest's :func:`blindness` that may leave; where counts decide, that of the settings' language.
 
     What a sample of the whole corpus is in follows from private text, and the counts do not hide it.
     """
-    blind = blind_of(manifest)
+    blind: Mapping[str, Any] = manifest["blind"]
     if "route" not in manifest:
         return blind
     own = manifest.get("configuration", {}).get("detect", {}).get("language", "en")

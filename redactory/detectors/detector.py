@@ -84,7 +84,7 @@ class Detector:
         for (row, view), reading in zip(
             views.items(), self._read([v.text for v in views.values()]), strict=True
         ):
-            readings[row] = joined([readings[row], view.back(reading)])
+            readings[row] = joined([readings[row], reading.moved(view.origins.__getitem__)])
         return readings
 
     def _read(self, batch: Sequence[str]) -> list[Reading]:
@@ -96,7 +96,7 @@ class Detector:
         readings = (reading for part in parts for reading in _read_all(self._windowed, part))
         wholes = _read_all(self._whole, fitting)
         found = (
-            joined([*(next(readings).shifted(start) for start, _ in own), whole])
+            joined([*(next(readings).moved(start.__add__) for start, _ in own), whole])
             for own, whole in zip(places, wholes, strict=True)
         )
         return [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -55,14 +55,14 @@ class Reading:
     allowed: tuple[tuple[int, int], ...] = ()
     failure: str | None = None
 
-    def shifted(self, by: int) -> Reading:
-        """The same reading with every place moved to the right, for a window of a longer text."""
-        if not by or self.failure:
+    def moved(self, place: Callable[[int], int]) -> Reading:
+        """The same reading of another text, in which each place is what ``place`` makes of it."""
+        if self.failure is not None:
             return self
         return Reading(
-            tuple(s._replace(start=s.start + by, end=s.end + by) for s in self.spans),
-            tuple(p._replace(start=p.start + by, end=p.end + by) for p in self.plain),
-            tuple((start + by, end + by) for start, end in self.allowed),
+            tuple(s._replace(start=place(s.start), end=place(s.end)) for s in self.spans),
+            tuple(p._replace(start=place(p.start), end=place(p.end)) for p in self.plain),
+            tuple((place(start), place(end)) for start, end in self.allowed),
         )
 
 
@@ -222,25 +222,34 @@ def check_labels(settings: DetectSettings) -> None:
     if named == DEFAULT_LABELS.keys():
         return
     known_labels = labels_found(settings)
-    for label in sorted(named):
-        key = f"detect.strict.{'labels' if label in strict.labels else 'more_labels'}"
-        require_label(key, label, known_labels)
-        called = {other for other in known_labels if kind_of(other) == kind_of(label)}
-        if called and not called & named:
-            raise ConfigurationError(
-                f"{key}: in this configuration what {label} means is found as {listed(sorted(called), 'or')} "
-                f"and would not be masked: name {listed(sorted(called))}"
-            )
+    for key, labels in (("labels", strict.labels), ("more_labels", strict.more_labels)):
+        require_labels(f"detect.strict.{key}", labels, known_labels)
+        for label in sorted(labels):
+            called = {other for other in known_labels if kind_of(other) == kind_of(label)}
+            if called and not called & named:
+                raise ConfigurationError(
+                    f"detect.strict.{key}: in this configuration what {label} means is found as "
+                    f"{listed(sorted(called), 'or')} and would not be masked: name {listed(sorted(called))}"
+                )
 
 
-def require_label(key: str, label: str, known_labels: Collection[str]) -> None:
-    """``ConfigurationError`` for a ``label`` that is not among those ``found`` nor those usually found."""
+NAMED = 5
+"""Unknown labels that a message names."""
+
+
+def require_labels(key: str, labels: Iterable[str], known_labels: Collection[str]) -> None:
+    """``ConfigurationError`` for ``labels`` that are neither ``known_labels`` nor usual ones."""
     known = {*known_labels, *KNOWN_LABELS, str(WordList.model_fields["label"].default)}
-    if label not in known:
-        raise ConfigurationError(
-            f"{key}: nothing in this configuration finds the label '{shorten(label)}'"
-            f"{did_you_mean(label.upper(), known) or f'; known are {listed(sorted(known))}'}"
-        )
+    unknown = sorted({*labels} - known)
+    if not unknown:
+        return
+    meant = {label: did_you_mean(label.upper(), known).removeprefix("; ") for label in unknown[:NAMED]}
+    names = [f"'{shorten(label)}'" + (f" ({hint})" if hint else "") for label, hint in meant.items()]
+    names += [f"{len(unknown) - NAMED} more"] * (len(unknown) > NAMED)
+    choices = "" if all(meant.values()) else f"; known are {listed(sorted(known))}"
+    raise ConfigurationError(
+        f"{key}: nothing in this configuration finds the label {listed(names, 'or')}{choices}"
+    )
 
 
 def identities_of(settings: DetectSettings) -> dict[str, Any]:

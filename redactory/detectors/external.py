@@ -66,11 +66,8 @@ class ExternalEngine:
         self._name = settings.name
         kind, labels = _class(settings)
         self._labels, self._public = labels, frozenset[str]()
-        try:
-            with quiet():
-                self._engine = kind(language=language, **settings.options)
-        except Exception as error:
-            raise _refused(self._name, "it cannot be made with these options", error) from None
+        with _refusing(self._name, "it cannot be made with these options"):
+            self._engine = kind(language=language, **settings.options)
         self._together = bool(getattr(kind, "batch_independent", False))
         self._tried = False
         self._prove()
@@ -124,11 +121,11 @@ class ExternalEngine:
 
     def _ask(self, texts: Sequence[str]) -> list[Reading]:
         asked = [text for text in texts if text.strip()]
-        answers = iter(_each(self._engine.read(list(asked)), len(asked)) if asked else ())
-        return [
-            with_doubts(self._reading(next(answers)), self._public) if text.strip() else Reading()
-            for text in texts
-        ]
+        answers = list(self._engine.read(list(asked))) if asked else []
+        if len(answers) != len(asked):
+            raise BrokenPromise("one answer a text was expected")
+        readings = (with_doubts(self._reading(answer), self._public) for answer in answers)
+        return [next(readings) if text.strip() else Reading() for text in texts]
 
     def _reading(self, answer: Iterable[Any]) -> Reading:
         spans, plain = [], []
@@ -146,13 +143,10 @@ class ExternalEngine:
 
     def _prove(self) -> None:
         """``ConfigurationError`` where the engine cannot read, or reads a text now so and now otherwise."""
-        try:
-            with quiet():
-                once = [self._ask([text])[0] for text in PROBES]
-                again = [self._ask([text])[0] for text in reversed(PROBES)][::-1]
-                together = self._ask(PROBES) if self._together else once
-        except Exception as error:
-            raise _refused(self._name, "it cannot read plain words", error) from None
+        with _refusing(self._name, "it cannot read plain words"):
+            once = [self._ask([text])[0] for text in PROBES]
+            again = [self._ask([text])[0] for text in reversed(PROBES)][::-1]
+            together = self._ask(PROBES) if self._together else once
         if once != again:
             raise _refused(self._name, "it reads the same text otherwise the second time")
         if once != together:
@@ -165,13 +159,6 @@ def with_doubts(reading: Reading, public: Collection[str]) -> Reading:
     return Reading(reading.spans, (*reading.plain, *doubts), reading.allowed, reading.failure)
 
 
-def _each(answers: Any, count: int) -> list[Any]:
-    found = list(answers)
-    if len(found) != count:
-        raise BrokenPromise("one answer a text was expected")
-    return found
-
-
 # What is installed under a name, and what it stands on.
 
 
@@ -182,13 +169,9 @@ def installed() -> list[str]:
 
 def file_options(name: str) -> tuple[str, ...]:
     """The options of an engine that name files or folders, as its class says; nothing is made of it."""
-    try:
-        with quiet():
-            return tuple(getattr(_entry(name).load(), "files", ()))
-    except ConfigurationError:
-        raise
-    except Exception as error:
-        raise _refused(name, "its class cannot be had", error) from None
+    entry = _entry(name)
+    with _refusing(name, "its class cannot be had"):
+        return tuple(getattr(entry.load(), "files", ()))
 
 
 def _entry(name: str) -> EntryPoint:
@@ -217,17 +200,11 @@ def _required(package: Distribution) -> Iterator[tuple[str, str]]:
 def _class(settings: Asked) -> tuple[type[Any], frozenset[str | None]]:
     """The class and what it can find with these options; nothing is made of it."""
     name = settings.name
-    try:
-        with quiet():
-            kind = _entry(name).load()
-            labels = kind.labels(**settings.options) if callable(kind.labels) else kind.labels
-            found = frozenset(labels)
-    except ConfigurationError:
-        raise
-    except Exception as error:
-        raise _refused(
-            name, "its class, or the labels that this says it finds, cannot be had", error
-        ) from None
+    entry = _entry(name)
+    with _refusing(name, "its class, or the labels that this says it finds, cannot be had"):
+        kind = entry.load()
+        labels = kind.labels(**settings.options) if callable(kind.labels) else kind.labels
+        found = frozenset(labels)
     if isinstance(labels, str) or not all(label is None or _LABEL.fullmatch(label) for label in found):
         raise _refused(name, "its labels are not a list of names in capitals, digits and _")
     if not found - {None}:
@@ -262,6 +239,16 @@ def _refused(name: str, why: str, error: Exception | None = None) -> Configurati
     elif error is not None:
         why += f" ({type(error).__name__})"
     return ConfigurationError(f"detect.engines.{name}: {why}")
+
+
+@contextlib.contextmanager
+def _refusing(name: str, why: str) -> Iterator[None]:
+    """``ConfigurationError`` where foreign code fails within; nothing that it logs or prints is seen."""
+    try:
+        with quiet():
+            yield
+    except Exception as error:
+        raise _refused(name, why, error) from None
 
 
 # Nothing that foreign code logs or prints is seen: it may quote what it reads.

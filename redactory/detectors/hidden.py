@@ -14,7 +14,6 @@ import unicodedata
 from array import array
 from dataclasses import dataclass
 
-from redactory.detectors.engine import Reading
 from redactory.foundation.canonical import hash_of
 
 _UNSHOWN = (
@@ -54,21 +53,6 @@ class Seen:
 
     text: str
     origins: array[int]
-
-    def place(self, start: int, end: int) -> tuple[int, int]:
-        """The code points [start, end) of the source behind a place of ``text``, hidden ones included."""
-        return self.origins[start], self.origins[end]
-
-    def back(self, reading: Reading) -> Reading:
-        """``reading`` of ``text``, with the places of the source."""
-        if reading.failure is not None:
-            return reading
-        ends = self.origins
-        return Reading(
-            tuple(one._replace(start=ends[one.start], end=ends[one.end]) for one in reading.spans),
-            tuple(one._replace(start=ends[one.start], end=ends[one.end]) for one in reading.plain),
-            tuple(self.place(*place) for place in reading.allowed),
-        )
 
 
 def seen(text: str) -> Seen | None:

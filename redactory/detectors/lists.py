@@ -6,7 +6,6 @@ white space (line breaks and no-break spaces too), and characters that do not sh
 
 from __future__ import annotations
 
-import codecs
 import functools
 import itertools
 import json
@@ -36,7 +35,7 @@ _PLAIN = {
 }
 # marks that Unicode says not to show: they have no combining class to tell them by
 _UNSHOWN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\U000e0100-\U000e01ef]")
-# the places where folding may do more than take lower case; white space runs lie whole in one match
+# where folding may do more than take lower case
 _UNEVEN = re.compile("[^!-~]{2,}|[^ -_a-~]")
 
 
@@ -66,40 +65,20 @@ def fold(text: str) -> Folded:
     """``text`` folded letter by letter: what a letter becomes depends on no other one."""
     if _UNEVEN.search(text) is None:
         return Folded(text.lower(), range(len(text) + 1))
-    pieces: list[str] = []
-    origins = array("q")
-    at = 0
-    for stretch in _UNEVEN.finditer(text):
-        start, end = stretch.span()
-        pieces.append(text[at:start].lower())
-        origins.extend(range(at, start))
-        _fold_stretch(text, start, end, pieces, origins)
-        at = end
-    pieces.append(text[at:].lower())
-    origins.extend(range(at, len(text) + 1))
-    return Folded("".join(pieces), origins)
+    letters, origins, spaced = list[str](), array("q"), False
+    for place, letter in enumerate(text):
+        for part in _FOLDS[letter]:
+            if part != " " or not spaced:
+                letters.append(part)
+                origins.append(place)
+            spaced = part == " "
+    origins.append(len(text))
+    return Folded("".join(letters), origins)
 
 
 def fold_term(term: str) -> str:
     """What a term is in a folded text; empty where nothing of it would show."""
     return fold(term).text.strip(" ")
-
-
-def _fold_stretch(text: str, start: int, end: int, pieces: list[str], origins: array[int]) -> None:
-    parts = [_FOLDS[letter] for letter in text[start:end]]
-    folded = "".join(parts)
-    if len(folded) == len(parts) and "" not in parts and "  " not in folded:
-        # one for one, as in most alphabets: no need to go letter by letter
-        pieces.append(folded)
-        origins.extend(range(start, end))
-        return
-    spaced = False
-    for place, part in enumerate(parts, start):
-        for letter in part:
-            if letter != " " or not spaced:
-                pieces.append(letter)
-                origins.append(place)
-            spaced = letter == " "
 
 
 class _Folds(dict[str, str]):
@@ -187,14 +166,14 @@ def _lines(path: Path, key: str) -> Iterator[tuple[str, str]]:
         raise ConfigurationError(
             f"{key}: {path} cannot be read: {error.strerror}; name a file that is there"
         ) from None
-    for number, raw in enumerate(content.removeprefix(codecs.BOM_UTF8).split(b"\n"), 1):
-        where = f"{path}, line {number}"
-        try:
-            line = raw.decode("utf-8").strip()
-        except UnicodeDecodeError:
-            raise ConfigurationError(f"{where}: this is not UTF-8") from None
-        if line:
-            yield where, line
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        number = content.count(b"\n", 0, error.start) + 1
+        raise ConfigurationError(f"{path}, line {number}: this is not UTF-8") from None
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            yield f"{path}, line {number}", line.strip()
 
 
 def _row(line: str, label: str, where: str) -> Term:

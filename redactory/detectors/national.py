@@ -109,19 +109,11 @@ def _bsn(number: str) -> bool:
 
 
 _OFFICES: dict[str, Callable[[str], bool]] = {
-    "steuer_id": _steuer_id,
-    "rentenversicherung": _rentenversicherung,
-    "krankenversicherung": _krankenversicherung,
-    "nif": _nif,
-    "nuss": _nuss,
-    "nir": _nir,
-    "numero_fiscal": _numero_fiscal,
-    "codice_fiscale": _codice_fiscale,
-    "luhn": luhn,
-    "nif_of_portugal": _nif_of_portugal,
-    "niss": _niss,
-    "cpf": _cpf,
-    "bsn": _bsn,
+    check.__name__.strip("_"): check
+    for check in (
+        *(_steuer_id, _rentenversicherung, _krankenversicherung, _nif, _nuss, _nir, _numero_fiscal),
+        *(_codice_fiscale, luhn, _nif_of_portugal, _niss, _cpf, _bsn),
+    )
 }
 
 

@@ -6,16 +6,15 @@ context words are weighed on a tokenizer alone, its logs are silenced and no hos
 
 from __future__ import annotations
 
-import functools
 import itertools
 import logging
-import operator
 import re
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import regex
@@ -33,21 +32,15 @@ from redactory.detectors.recognizers import (
 )
 from redactory.detectors.settings import AUTO, PatternSettings
 from redactory.detectors.spacy_model import lean_imports, lean_spacy, with_quick_suffixes
-from redactory.detectors.triggers import ALWAYS, MANY, Gate, Lexicon, Traits, Trigger
+from redactory.detectors.triggers import ALWAYS, Traits, Trigger, traits_of
 from redactory.foundation.canonical import file_sha256, version_of
 
 if TYPE_CHECKING:
-    from presidio_analyzer import EntityRecognizer
     from spacy.language import Language
 
 
-class _Timeouts(threading.local):
-    """Presidio tells of a time-out by a warning alone; this keeps it, for each thread, as a flag."""
-
-    seen = False
-
-
-timeouts = _Timeouts()
+timeouts = threading.local()
+"""Presidio tells of a time-out by a warning alone; ``seen`` keeps it, for each thread, as a flag."""
 
 
 def listen() -> None:
@@ -94,62 +87,33 @@ class Hit(NamedTuple):
     score: float
 
 
-class Step(NamedTuple):
-    """One recognizer, ready to run: when, how, and with which context words."""
-
-    recognizer: EntityRecognizer
-    gate: Gate
-    matches: Callable[[Traits], list[Hit]]
-    context: tuple[str, ...]
-    bounds: Mapping[str, float]
-
-    def groups(self, digits: int) -> int | None:
-        """Groups of words one of which a text with so many digits (``MANY``: or more) needs for a hit.
-
-        0 where it needs none of them; None where such a text has no hit at all.
-        """
-        if self.gate.digits > digits:
-            return None
-        if self.gate.group or not isinstance(self.matches, _Patterns):
-            return self.gate.group
-        needed = [group for group, *_ in self.matches.forms[digits]]
-        if not needed:
-            return None
-        return functools.reduce(operator.or_, needed) if all(needed) else 0
-
-    def least(self, label: str) -> float:
-        """The score under which the recognizer's author says that a hit is none."""
-        return self.bounds.get(label, self.bounds.get("default", 0.0))
-
-
-class Chosen(NamedTuple):
-    """A recognizer with its trigger and, by their names, those of its patterns.
+class Step:
+    """One recognizer, ready to run, with its trigger and, by their names, those of its patterns.
 
     ``linear`` tells that its expressions need no watch over a short text.
     """
 
-    recognizer: EntityRecognizer
-    needs: Trigger = ALWAYS
-    within: Mapping[str, Trigger] = {}
-    linear: bool = False
-
-    def step(self, lexicon: Lexicon) -> Step:
-        """The recognizer in the fastest form that hits the same."""
+    def __init__(
+        self,
+        recognizer: Any,
+        needs: Trigger = ALWAYS,
+        within: Mapping[str, Trigger] = MappingProxyType({}),
+        linear: bool = False,
+    ) -> None:
         from presidio_analyzer import PatternRecognizer
         from presidio_analyzer.predefined_recognizers import PhoneRecognizer
 
-        recognizer: Any = self.recognizer
+        self.recognizer, self.needs = recognizer, needs
         kind = type(recognizer)
-        matches: Callable[[Traits], list[Hit]]
+        self.matches: Callable[[Traits], list[Hit]]
         if kind.analyze is PatternRecognizer.analyze:
-            gates = {name: lexicon.gate(needs) for name, needs in self.within.items()}
-            matches = _Patterns(recognizer, gates, SHORT if self.linear else 0)
+            self.matches = _Patterns(recognizer, within, SHORT if linear else 0)
         elif kind.analyze is PhoneRecognizer.analyze:
-            matches = _Phones(recognizer)
+            self.matches = _phones(recognizer)
         else:
-            matches = _Analyzed(recognizer)
-        context = tuple(word.lower() for word in recognizer.context or ())
-        return Step(recognizer, lexicon.gate(self.needs), matches, context, dict(recognizer.score_thresholds))
+            self.matches = _analyzed(recognizer)
+        self.context = tuple(word.lower() for word in recognizer.context or ())
+        self.bounds: dict[str, float] = dict(recognizer.score_thresholds)
 
 
 SHORT = 1_000
@@ -159,37 +123,29 @@ SHORT = 1_000
 class _Patterns:
     """The patterns of a recognizer one after the other, as ``PatternRecognizer.analyze`` runs them."""
 
-    def __init__(self, recognizer: Any, gates: Mapping[str, Gate], untimed: int) -> None:
+    def __init__(self, recognizer: Any, within: Mapping[str, Trigger], untimed: int) -> None:
         from presidio_analyzer import pattern_recognizer
 
         self._recognizer = recognizer
         self._clock: Any = pattern_recognizer
         self._untimed = untimed
         self._label = recognizer.supported_entities[0]
-        forms = []
-        for pattern in recognizer.patterns:
-            gate = gates.get(pattern.name, Gate())
-            look = None if gate.form is None else gate.form.search
-            expression = words_looked_up(pattern.regex)
-            matches = finder_of(expression, recognizer.global_regex_flags or 0)
-            forms.append((gate.digits, gate.group, gate.shapes, look, matches, pattern.score))
-        # by the number of digits of a text: those that may match it
-        self.forms = [tuple(form[1:] for form in forms if form[0] <= digits) for digits in range(MANY + 1)]
+        self.forms = [
+            (
+                within.get(pattern.name, ALWAYS),
+                finder_of(words_looked_up(pattern.regex), recognizer.global_regex_flags or 0),
+                pattern.score,
+            )
+            for pattern in recognizer.patterns
+        ]
 
     def __call__(self, traits: Traits) -> list[Hit]:
-        text, shape, many, groups = traits
+        text = traits.text
         seconds = None if len(text) < self._untimed else self._clock.REGEX_TIMEOUT_SECONDS
         hits = []
         try:
-            for group, shapes, look, matches, score in self.forms[many]:
-                if group and not group & groups:
-                    continue
-                for part in shapes:
-                    if part in shape:
-                        break
-                else:
-                    continue
-                if look is not None and look(text) is None:
+            for needs, matches, score in self.forms:
+                if not needs.fires(traits):
                     continue
                 for match in matches(text, timeout=seconds):
                     start, end = match.span()
@@ -206,34 +162,29 @@ class _Patterns:
         return 0.0 if self._recognizer.invalidate_result(value) else score
 
 
-class _Phones:
+def _phones(recognizer: Any) -> Callable[[Traits], list[Hit]]:
     """``PhoneRecognizer.analyze``, sparing what cannot be a number."""
+    label, score = recognizer.supported_entities[0], recognizer.SCORE
+    regions = tuple(recognizer.supported_regions)
 
-    def __init__(self, recognizer: Any) -> None:
-        self._label = recognizer.supported_entities[0]
-        self._score = recognizer.SCORE
-        self._regions = tuple(recognizer.supported_regions)
-        self._leniency = recognizer.leniency
+    def hits(traits: Traits) -> list[Hit]:
+        places = phone_places(traits.text, regions, recognizer.leniency)
+        return outermost([Hit(label, start, end, score) for start, end in places])
 
-    def __call__(self, traits: Traits) -> list[Hit]:
-        places = phone_places(traits.text, self._regions, self._leniency)
-        return outermost([Hit(self._label, start, end, self._score) for start, end in places])
+    return hits
 
 
-class _Analyzed:
+def _analyzed(recognizer: Any) -> Callable[[Traits], list[Hit]]:
     """A recognizer with an ``analyze`` of its own."""
 
-    def __init__(self, recognizer: EntityRecognizer) -> None:
-        self._recognizer: Any = recognizer
-
-    def __call__(self, traits: Traits) -> list[Hit]:
+    def hits(traits: Traits) -> list[Hit]:
         timeouts.seen = False
-        results = (
-            self._recognizer.analyze(text=traits.text, entities=self._recognizer.supported_entities) or ()
-        )
+        results = recognizer.analyze(text=traits.text, entities=recognizer.supported_entities) or ()
         if timeouts.seen:
             raise PatternTimeout
         return [Hit(r.entity_type, r.start, r.end, r.score) for r in results]
+
+    return hits
 
 
 _MANY_WORDS = regex.compile(r"\(\?:(?:\(\?:[a-z0-9-]+\)\|){30,}\(\?:[a-z0-9-]+\)\)")
@@ -373,8 +324,8 @@ class Surroundings:
         if start not in self._around:
             ends, words = self._cut
             index = min(bisect_right(ends, start), len(words) - 1)
-            left = (words[i] for i in range(index, -1, -1) if self._is_keyword(words[i]))
-            right = (words[i] for i in range(index, len(words)) if self._is_keyword(words[i]))
+            left = (words[i] for i in range(index, -1, -1) if words[i] in self._keywords)
+            right = (words[i] for i in range(index, len(words)) if words[i] in self._keywords)
             self._around[start] = SEAM.join(
                 (
                     *itertools.islice(left, self._rules.context_prefix_count + 1),
@@ -390,22 +341,14 @@ class Surroundings:
         ends = [start + length for start, length in places]
         return ends, [text[start : start + length].lower() for start, length in places]
 
-    def _is_keyword(self, word: str) -> bool:
-        if self._parts is not None:
-            return word in self._parts
-        return self._carries_meaning(word)
-
-    def _carries_meaning(self, word: str) -> bool:
-        lexeme = self._nlp.vocab[word]
-        return not (lexeme.is_stop or lexeme.is_punct or word == "be")
-
     @cached_property
-    def _parts(self) -> frozenset[str] | None:
-        """All keywords, where a colon in one of the words makes its parts keywords too."""
-        _, words = self._cut
+    def _keywords(self) -> frozenset[str]:
+        """The words that carry meaning; where a colon is in one of the words, the parts between colons."""
+        words = set(self._cut[1])
+        lexemes = {word: self._nlp.vocab[word] for word in words if word != "be"}
+        kept = frozenset(word for word, one in lexemes.items() if not (one.is_stop or one.is_punct))
         if not any(":" in word for word in words):
-            return None
-        kept = (word for word in words if self._carries_meaning(word))
+            return kept
         return frozenset(part for word in kept for part in word.split(":"))
 
 
@@ -435,17 +378,7 @@ class PatternEngine:
         listen()
         stay_offline()
         self._context = ContextWords("en" if language == AUTO else language)
-        self._lexicon = Lexicon()
-        self.steps = [chosen.step(self._lexicon) for chosen in recognizers_of(settings, language)]
-        # by the number of digits of a text: what may hit it, and the words and shapes that takes
-        self._by_digits = [
-            [
-                (groups, one.gate.shapes, one.gate.form, one)
-                for one in self.steps
-                if (groups := one.groups(digits)) is not None
-            ]
-            for digits in range(MANY + 1)
-        ]
+        self.steps = recognizers_of(settings, language)
 
     def read(self, texts: Sequence[str]) -> list[Reading]:
         """One reading a text; one in which an expression did not come to an end has failed."""
@@ -463,23 +396,17 @@ class PatternEngine:
         )
 
     def _hits(self, text: str) -> list[Hit]:
-        traits = self._lexicon.traits(text)
+        traits = traits_of(text)
         around = None
         hits: list[Hit] = []
-        for groups, shapes, form, one in self._by_digits[traits.many]:
-            if groups and not groups & traits.groups:
-                continue
-            for shape in shapes:
-                if shape in traits.shape:
-                    break
-            else:
-                continue
-            if form is not None and form.search(text) is None:
+        for one in self.steps:
+            if not one.needs.fires(traits):
                 continue
             for hit in one.matches(traits):
                 around = around or self._context.of(text)
                 score = around.raised(hit.score, hit.start, one.context) if one.context else hit.score
-                if not one.bounds or score >= one.least(hit.label):
+                # under this score, the recognizer's author says, a hit is none
+                if score >= one.bounds.get(hit.label, one.bounds.get("default", 0.0)):
                     hits.append(hit if score == hit.score else hit._replace(score=score))
         return outermost(hits) if hits else hits
 
@@ -500,20 +427,18 @@ class PatternEngine:
         }
 
 
-def recognizers_of(settings: PatternSettings, language: str) -> list[Chosen]:
+def recognizers_of(settings: PatternSettings, language: str) -> list[Step]:
     """Every recognizer of the settings, and those that are shipped, in a fixed order."""
     triggers = presidio_triggers()
     predefined = predefined_recognizers(names_of(settings, language), language)
     own = [custom_recognizer(recognizer, language) for recognizer in settings.custom]
     from_files = [one for file in settings.files for one in file_recognizers(file, language)]
     return [
-        *(Chosen(one, *triggers.get(type(one).__name__, ())) for one in predefined),
+        *(Step(one, *triggers.get(type(one).__name__, ())) for one in predefined),
         *(
-            Chosen(
-                one.recognizer(language), one.needs, {n: f.needs for n, f in one.forms.items()}, linear=True
-            )
+            Step(one.recognizer(language), one.needs, {n: f.needs for n, f in one.forms.items()}, linear=True)
             for one in shipped()
             if one.runs_in(language)
         ),
-        *(Chosen(recognizer) for recognizer in (*own, *from_files)),
+        *map(Step, (*own, *from_files)),
     ]

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Container
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from redactory.detectors.settings import AUTO
@@ -18,8 +16,6 @@ _DIGIT = re.compile(r"\d")
 # a plus sign may make it any region's number, and three letters may be read as digits ("1 int 345")
 _OPEN = re.compile(r"[+＋]|(?:[A-Za-z][^A-Za-z]*){3}")
 _EXTENSION = re.compile(r"[#＃~～;]|[^\W\d_]")
-FEWEST = 4
-"""Digits of the shortest number that is valid anywhere."""
 _KINDS = (
     "fixed_line",
     "mobile",
@@ -56,31 +52,13 @@ def phone_places(text: str, regions: tuple[str, ...], leniency: int) -> set[tupl
 
     Places within another one may be left out.
     """
-    classes = _classes()
-    # without a match on its way, a search comes upon these candidates and no others
-    candidates = classes.Candidates(text).all()
+    from phonenumbers import Leniency
+
     found: set[tuple[int, int]] = set()
     for region in regions:
-        plan = _plan(region) if leniency >= classes.valid else _ANY
-        candidates = [one for one in candidates if not one.lies_in(found)]
-        if not all(plan.cannot_be_in(one.digits) for one in candidates):
-            search = classes.Search(text, region, leniency, plan)
-            found.update((match.start, match.end) for match in search)
+        plan = _plan(region) if leniency >= Leniency.VALID else _ANY
+        found.update((match.start, match.end) for match in _search()(text, region, leniency, plan))
     return found
-
-
-class _Candidate(NamedTuple):
-    """A run of digits and what may stand between them; ``digits`` is None where more decides than they."""
-
-    start: int
-    text: str
-    digits: str | None
-
-    def lies_in(self, places: Container[tuple[int, int]]) -> bool:
-        """Whether it is found as a whole, so that another region can only find parts of it."""
-        # more blocks than a search takes at once, or an extension, could run on into what follows
-        whole = self.digits is not None and len(self.digits) <= 15 and not _EXTENSION.search(self.text)
-        return whole and (self.start, self.start + len(self.text)) in places
 
 
 def _digits(candidate: str) -> str | None:
@@ -91,23 +69,8 @@ def _digits(candidate: str) -> str | None:
 
 
 @functools.cache
-def _classes() -> Any:
-    from phonenumbers import Leniency, PhoneNumberMatcher
-
-    class Candidates(PhoneNumberMatcher):
-        """Every run of digits that a search without a match looks at."""
-
-        def __init__(self, text: str) -> None:
-            super().__init__(text, None)
-            self._found: list[_Candidate] = []
-
-        def all(self) -> list[_Candidate]:
-            for _ in self:
-                pass
-            return self._found
-
-        def _extract_match(self, candidate: str, offset: int) -> None:
-            self._found.append(_Candidate(offset, candidate, _digits(candidate)))
+def _search() -> Any:
+    from phonenumbers import PhoneNumberMatcher
 
     class Search(PhoneNumberMatcher):
         """Drops hopeless candidates before they are parsed."""
@@ -119,71 +82,46 @@ def _classes() -> Any:
         def _extract_match(self, candidate: str, offset: int) -> Any:
             if self._plan.cannot_be_in(_digits(candidate)):
                 return None
-            abroad = candidate[:1] in "+＋" and _is_none_abroad(candidate, whole=False)
-            if abroad and self._plan.cannot_be_in(_digits(candidate[1:])):
-                return None
             return super()._extract_match(candidate, offset)
 
         def _parse_and_verify(self, candidate: str, offset: int) -> Any:
             return None if self._plan.cannot_be(candidate) else super()._parse_and_verify(candidate, offset)
 
-    return SimpleNamespace(Candidates=Candidates, Search=Search, valid=Leniency.VALID)
+    return Search
 
 
 class _Plan(NamedTuple):
     """What numbers of a region look like.
 
     ``form`` matches every valid national number, ``whole`` one with all that may stand before it, both in
-    digits alone; ``abroad`` is the prefix after which another country's number follows, ``started`` what may
-    stand before a number of the plan.  ``formats`` tells of numbers, the first that matches, whether they
-    must be written with the national prefix.
+    digits alone; ``abroad`` is the prefix after which another country's number follows.
     """
 
     form: re.Pattern[str]
     whole: re.Pattern[str]
     abroad: re.Pattern[str]
-    started: re.Pattern[str] = re.compile("")
-    formats: tuple[tuple[re.Pattern[str], re.Pattern[str], bool], ...] = ()
 
     def cannot_be(self, candidate: str) -> bool:
         """Whether ``candidate``, less an extension maybe, is no valid number."""
         digits = _digits(candidate)
         if digits is None:
             return _is_none_abroad(candidate)
-        if len(digits) < FEWEST:
-            return True
         if self.abroad.match(digits):
             return False
-        signs = _EXTENSION.findall(candidate)
-        if not signs:
-            if not self.whole.fullmatch(digits):
-                return True
-            return not self.started.match(digits) and self._lacks_prefix(digits)
-        if len(signs) == 1 and signs[0] in "xX":
-            # what follows is an extension, or else all of it is one number
-            before = "".join(_DIGIT.findall(candidate.partition(signs[0])[0]))
-            return not (self.whole.fullmatch(before) or self.whole.fullmatch(digits))
+        if not _EXTENSION.search(candidate):
+            return not self.whole.fullmatch(digits)
         return not self.form.search(digits)
-
-    def _lacks_prefix(self, number: str) -> bool:
-        for lead, whole, with_prefix in self.formats:
-            if lead.match(number) and whole.fullmatch(number):
-                return with_prefix
-        return False
 
     def cannot_be_in(self, digits: str | None) -> bool:
         """Whether neither a candidate with these digits nor any part of it is a valid number."""
         if digits is None:
             return False
-        return len(digits) < FEWEST or not (self.abroad.search(digits) or self.form.search(digits))
+        return not (self.abroad.search(digits) or self.form.search(digits))
 
 
 @functools.lru_cache(maxsize=1024)
-def _is_none_abroad(candidate: str, whole: bool = True) -> bool:
-    """Whether ``candidate`` begins with a plus sign and its country has no such number; False if unsure.
-
-    Not as a ``whole``, or not even as what it begins with.
-    """
+def _is_none_abroad(candidate: str) -> bool:
+    """Whether ``candidate`` begins with a plus sign and its country has no such number; False if unsure."""
     from phonenumbers import COUNTRY_CODE_TO_REGION_CODE
 
     if candidate[:1] not in "+＋" or _EXTENSION.search(candidate) or _OPEN.search(candidate, 1):
@@ -196,8 +134,7 @@ def _is_none_abroad(candidate: str, whole: bool = True) -> bool:
     # a code of no country may be read without its plus sign, and one of no place has no plan
     if code is None or COUNTRY_CODE_TO_REGION_CODE[code][0] == "001":
         return False
-    form = _plan(COUNTRY_CODE_TO_REGION_CODE[code][0]).whole
-    return not (form.fullmatch(digits) if whole else form.match(digits))
+    return not _plan(COUNTRY_CODE_TO_REGION_CODE[code][0]).whole.fullmatch(digits)
 
 
 _ANY = _Plan(re.compile(""), re.compile(r"\d*"), re.compile(""))
@@ -219,26 +156,11 @@ def _plan(region: str) -> _Plan:
     form = "|".join(
         sorted({f"(?:{kind.national_number_pattern})" for kind in kinds if kind.national_number_pattern})
     )
-    prefix = metadata.national_prefix_for_parsing or "(?!)"
-    main: Any = PhoneMetadata.metadata_for_region(COUNTRY_CODE_TO_REGION_CODE[metadata.country_code][0], None)
     return _Plan(
         re.compile(form),
         re.compile(rf"(?:{_before(metadata)})(?:{form})"),
         re.compile(metadata.international_prefix or "(?!)"),
-        re.compile(rf"{metadata.country_code}|{prefix}"),
-        tuple(map(_format, main.number_format)),
     )
-
-
-def _format(described: Any) -> tuple[re.Pattern[str], re.Pattern[str], bool]:
-    lead = (described.leading_digits_pattern or [""])[-1]
-    rule = described.national_prefix_formatting_rule
-    with_prefix = bool(
-        rule
-        and not described.national_prefix_optional_when_formatting
-        and not re.fullmatch(r"\(?\\1\)?", rule)
-    )
-    return re.compile(lead), re.compile(described.pattern), with_prefix
 
 
 def _before(metadata: Any) -> str:

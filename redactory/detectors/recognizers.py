@@ -156,10 +156,6 @@ class Shipped(NamedTuple):
             global_regex_flags=0,
         )
 
-    def within(self) -> dict[str, Trigger]:
-        """The triggers of the single forms, by their names."""
-        return {name: form.needs for name, form in self.forms.items()}
-
 
 @functools.cache
 def shipped() -> tuple[Shipped, ...]:
@@ -212,26 +208,13 @@ class _NoPatterns(Exception):
 
 
 COUNTRY_RECOGNIZERS: Mapping[str, tuple[str, ...]] = {
-    "de": tuple(
-        f"De{name}Recognizer"
-        for name in (
-            *(
-                "TaxId",
-                "TaxNumber",
-                "SocialSecurity",
-                "HealthInsurance",
-                "IdCard",
-                "Passport",
-                "Fuehrerschein",
-            ),
-            *("VatId", "Handelsregister"),
-        )
-    ),
-    "es": ("EsNifRecognizer", "EsNieRecognizer", "EsPassportRecognizer"),
-    "it": tuple(
-        f"It{name}Recognizer"
-        for name in ("FiscalCode", "VatCode", "DriverLicense", "Passport", "IdentityCard")
-    ),
+    language: tuple(f"{language.title()}{name}Recognizer" for name in names.split())
+    for language, names in {
+        "de": "TaxId TaxNumber SocialSecurity HealthInsurance IdCard Passport Fuehrerschein VatId "
+        "Handelsregister",
+        "es": "Nif Nie Passport",
+        "it": "FiscalCode VatCode DriverLicense Passport IdentityCard",
+    }.items()
 }
 """Presidio's recognizers that a language switches on; others of these countries take plain text too."""
 

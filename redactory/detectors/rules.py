@@ -126,14 +126,10 @@ def holding(rules: Sequence[RuleName], language: str) -> tuple[RuleName, ...]:
     return tuple(rule for rule in rules if rule not in silent)
 
 
+@functools.cache
 def words_identity(language: str) -> str | None:
     """What changes the rules' hits besides versions: the hash of the word list, None without one."""
-    return _words_hash(language) if words_if_any(language) else None
-
-
-@functools.cache
-def _words_hash(language: str) -> str:
-    return hash_of(sorted(words_of(language)))
+    return hash_of(sorted(words_of(language))) if words_if_any(language) else None
 
 
 def _starts_sentence(text: str, start: int) -> bool:

@@ -388,6 +388,17 @@ class StrictSettings(Settings):
         {}, description="Labels to mask beside those of labels, or other scores for some of them."
     )
 
+    @field_validator("labels", "more_labels")
+    @classmethod
+    def _are_scores(cls, labels: dict[str, float]) -> dict[str, float]:
+        if wrong := {shorten(label): bound for label, bound in labels.items() if not 0 <= bound <= 1}:
+            given = listed(f"{label} has {bound:g}" for label, bound in wrong.items())
+            raise ValueError(
+                f"a bound is a score from 0 to 1, and {given}; give such a score, or leave a label that "
+                "nothing is to mask out of strict.labels"
+            )
+        return labels
+
 
 class ConservativeSettings(Settings):
     """π_c: which points are private, whatever π masks."""

@@ -13,10 +13,6 @@ import regex
 _WORD = regex.compile(r"[^\W\d_]+")
 _ASCII_WORDS = {code: chr(code).lower() if chr(code).isalpha() else " " for code in range(128)}
 _KINDS = (("9", regex.compile(r"\d")), ("A", regex.compile(r"\p{Lu}")), ("a", regex.compile(r"[^\W\d_]")))
-ANY_SHAPE = ("",)
-"""What every text holds."""
-MANY = 16
-"""Digits beyond which triggers make no difference."""
 
 
 class _Shapes(dict[int, str]):
@@ -31,12 +27,27 @@ class _Shapes(dict[int, str]):
 _SHAPES = _Shapes()
 
 
-def words_of(text: str) -> set[str]:
+def words_of(text: str) -> frozenset[str]:
     """The runs of letters of ``text``, such that two that an expression holds equal in any case are equal."""
     if text.isascii():
-        return set(text.translate(_ASCII_WORDS).split())
+        return frozenset(text.translate(_ASCII_WORDS).split())
     # İ and i are one letter to expressions, but not when folded
-    return set(_WORD.findall(text.replace("İ", "i").casefold()))
+    return frozenset(_WORD.findall(text.replace("İ", "i").casefold()))
+
+
+class Traits(NamedTuple):
+    """What the triggers ask of one text: itself, its shape, its number of digits and its words."""
+
+    text: str
+    shape: str
+    digits: int
+    words: frozenset[str]
+
+
+def traits_of(text: str) -> Traits:
+    """What the triggers ask of ``text``."""
+    shape = text.translate(_SHAPES)
+    return Traits(text, shape, shape.count("9"), words_of(text))
 
 
 class Trigger(NamedTuple):
@@ -52,66 +63,16 @@ class Trigger(NamedTuple):
     shapes: tuple[str, ...] = ()
     form: regex.Pattern[str] | None = None
 
+    def fires(self, traits: Traits) -> bool:
+        """Whether a text with these ``traits`` has what the trigger needs."""
+        if traits.digits < self.digits:
+            return False
+        named = not self.words.isdisjoint(traits.words) or not (self.words or self.endings)
+        if not named and not (self.endings and any(word.endswith(self.endings) for word in traits.words)):
+            return False
+        if self.shapes and not any(shape in traits.shape for shape in self.shapes):
+            return False
+        return self.form is None or self.form.search(traits.text) is not None
+
 
 ALWAYS = Trigger()
-
-
-class Traits(NamedTuple):
-    """What the triggers ask of one text.
-
-    ``many`` is its number of digits, or ``MANY`` if it has more; bit i of ``groups`` tells that the i-th
-    group of words occurs.
-    """
-
-    text: str
-    shape: str
-    many: int
-    groups: int
-
-
-class Gate(NamedTuple):
-    """A trigger whose words have become bit ``group``; it has at least one shape."""
-
-    digits: int = 0
-    group: int = 0
-    shapes: tuple[str, ...] = ANY_SHAPE
-    form: regex.Pattern[str] | None = None
-
-
-class Lexicon:
-    """Finds in one pass which groups of words occur in a text."""
-
-    def __init__(self) -> None:
-        self._groups: dict[tuple[frozenset[str], tuple[str, ...], int], int] = {}
-        self._words: dict[str, int] = {}
-        self._endings: list[tuple[int, tuple[str, ...], int]] = []
-
-    def gate(self, trigger: Trigger) -> Gate:
-        """``trigger`` as a gate of the texts whose traits come from here."""
-        return Gate(trigger.digits, self._group(trigger), trigger.shapes or ANY_SHAPE, trigger.form)
-
-    def traits(self, text: str) -> Traits:
-        """What the gates ask of ``text``."""
-        shape = text.translate(_SHAPES)
-        groups = 0
-        words = words_of(text)
-        for word in words:
-            if word in self._words:
-                groups |= self._words[word]
-        digits = shape.count("9")
-        for fewest, endings, group in self._endings:
-            if digits >= fewest and any(word.endswith(endings) for word in words):
-                groups |= group
-        return Traits(text, shape, min(digits, MANY), groups)
-
-    def _group(self, trigger: Trigger) -> int:
-        if not trigger.words and not trigger.endings:
-            return 0
-        key = trigger.words, trigger.endings, trigger.digits if trigger.endings else 0
-        if key not in self._groups:
-            group = self._groups[key] = 1 << len(self._groups)
-            for word in trigger.words:
-                self._words[word] = self._words.get(word, 0) | group
-            if trigger.endings:
-                self._endings.append((trigger.digits, trigger.endings, group))
-        return self._groups[key]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.compute as pc
 
 from redactory.dedup.settings import summary as dedup_summary
-from redactory.detectors import blind_of, blind_words
+from redactory.detectors import blind_words
 from redactory.detectors.settings import public_of, public_words
 from redactory.evaluation.canary import highest_quantile
 from redactory.evaluation.drift import METRICS
@@ -75,7 +75,7 @@ def render_report(run: RunFolder) -> str:
     return template("report.html.j2").render(
         manifest=manifest,
         counts=manifest["counts"],
-        blind=blind_words(blind_of(manifest)),
+        blind=blind_words(manifest["blind"]),
         open=public_words(public_of(manifest)),
         flow=flow(manifest["counts"]),
         laws=conservation(manifest),

@@ -196,8 +196,8 @@ def _new_signing_pair() -> tuple[bytes, bytes]:
 def forms_of(user: str) -> list[str]:
     """The spellings of one user's id that Unicode calls the same, each once: NFC, then NFD, then as given.
 
-    Ids are keyed in NFC, so that one person has one budget and one pseudonym; what earlier versions keyed is
-    found by the others.
+    Ids are keyed in NFC, so that one person has one budget and one pseudonym; in raw rows they may stand in
+    any of these forms.
     """
     return list(dict.fromkeys((*(unicodedata.normalize(form, user) for form in ("NFC", "NFD")), user)))
 

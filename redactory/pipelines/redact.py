@@ -19,7 +19,7 @@ from operator import add
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 
-from redactory.detectors.engine import labels_found, require_label
+from redactory.detectors.engine import labels_found, require_labels
 from redactory.detectors.settings import ConservativeSettings, kind_of
 from redactory.foundation.canonical import hash_of
 from redactory.foundation.errors import ConfigurationError, listed, shorten, some
@@ -93,9 +93,10 @@ def redact(
     asked = settings_of(Redaction, redaction)
     settings = load_for_texts(config, (given,), **({"text": tuple(text)} if text else {}))
     redaction = settings.redact.but(asked)
-    for name, label in redaction.secret.items():
-        if label != DROP:
-            require_label(f"--column {name} (redact.columns)", label, labels_found(settings.detect))
+    columns = {name: label for name, label in redaction.secret.items() if label != DROP}
+    if columns:
+        place = f"--column {', '.join(columns)} (redact.columns)"
+        require_labels(place, columns.values(), labels_found(settings.detect))
     require_apart(given, out)
     sources, inside = sources_of(given, format_)
     if inside and out == PIPE:

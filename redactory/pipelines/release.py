@@ -17,7 +17,6 @@ import yaml
 from redactory.dedup import DedupSettings
 from redactory.dedup.signatures import parameters
 from redactory.detectors import (
-    blind_of,
     blind_said,
     blind_words,
     blindness,
@@ -103,7 +102,7 @@ def summary(run: RunFolder) -> dict[str, Any]:
     return {
         "run": str(run.root),
         **({"roles_left_out": roles} if roles else {}),
-        "blind": blind_words(blind_of(manifest)),
+        "blind": blind_words(manifest["blind"]),
         "public_labels": public_words(public_of(manifest)),
         **({"route": manifest["route"]} if "route" in manifest else {}),
         **{name: manifest["counts"][name] for name in COUNTS},

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from redactory.detectors import blind_of, blind_words
+from redactory.detectors import blind_words
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError, listed, some
 from redactory.foundation.files import (
@@ -56,7 +56,7 @@ WORK_VARIABLE = "REDACTORY_WORK"
 
 def what_forbids(manifest: Mapping[str, Any]) -> str | None:
     """Why the run of this manifest must not leave, with the mend; None where nothing forbids it."""
-    blind = blind_of(manifest)
+    blind = manifest["blind"]
     accepted = manifest["configuration"]["release"].get("accept_blind", ())
     open_ = [kind for kind in blind["kinds"] if kind not in accepted]
     if not open_:

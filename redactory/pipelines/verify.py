@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow.compute as pc
 
-from redactory.detectors import Detector, DetectSettings, blind_of, blind_words, changed_since
+from redactory.detectors import Detector, DetectSettings, blind_words, changed_since
 from redactory.detectors.settings import kinds_of, public_of, public_words
 from redactory.evaluation.report import pages_of
 from redactory.foundation.canonical import file_sha256, version_of
@@ -167,7 +167,7 @@ def public_labels(seen: Seen) -> str | None:
 def names_looked_for(seen: Seen) -> str:
     """Names of every kind were looked for, or their being missed was accepted."""
     require(filter(None, [what_forbids(seen.manifest)]))
-    accepted = blind_words(blind_of(seen.manifest))
+    accepted = blind_words(seen.manifest["blind"])
     return f"accepted (release.accept_blind). {accepted}" if accepted else "of persons, places, organisations"
 
 

@@ -81,9 +81,11 @@ _WORDS = {
     language: _LINKED[language].union(*(map(_fold, names.whole) for names in both))
     for language, both in _NAMES.items()
 }
+_NAMES["roman"] = _Names("i ii iii iv v vi vii viii ix x xi xii"), _Names("")
+"""Also months in Roman numerals, which only a form of their own takes for months."""
 _JOIN = r"(?:[\s.,/‐–-]|(?:of|the|de|del|di|do|den)\b|d['’]){0,6}"
 _DAY = r"(?P<d>\d{1,2})(?P<o>st|nd|rd|th|er|º|ª)?(?![\d:])"
-_NAME = r"(?<![^\W\d_])(?P<n>[^\W\d_]{3,20}+)(?![^\W\d_])"
+_NAME = r"(?<![^\W\d_])(?![ivx]+(?![^\W\d_]))(?P<n>[^\W\d_]{3,20}+)(?![^\W\d_])"
 _FULL = r"(?P<y>\d{4})(?!\d)"
 _YEAR = r"['’]?(?P<y>\d{4}(?!\d)|\d{2}(?![\d:]|\s?[ap]\.?m\b))"
 _BARE = rf"(?:{_FULL}|['’](?P<yy>\d{{2}})(?!\d))"
@@ -99,6 +101,7 @@ _FORMS = [
     for form in (
         *_PLAIN_FORMS,
         r"(?P<a>\d{1,2})(?P<s> ?[-/.‐–] ?| )(?P<b>\d{1,2})(?P=s)['’]?(?P<y>\d{4}|\d{2})(?!\d)",
+        r"(?P<d>\d{1,2})(?P<s> ?[-/.] ?| )(?P<n>[IVX]{1,4})(?P=s)(?P<y>\d{4}|\d{2})(?!\d)",
         r"(?P<y>(?:1[5-9]|20)\d{2})(?P<m>\d{2})(?P<d>\d{2})(?!\d)",
         r"(?P<a>\d{2})(?P<b>\d{2})(?P<y>(?:1[5-9]|20)\d{2})(?!\d)",
         rf"{_DAY}{_JOIN}{_NAME}",
@@ -120,11 +123,7 @@ _TIME = re.compile(
     re.IGNORECASE,
 )
 _BETWEEN = re.compile(r"[^\w]+|_+|[^\W\d_]+")
-_WHOLE = re.compile(
-    r"\s*(?:\d{4}([-/.])\d{1,2}\1\d{1,2}|\d{1,2}([-/. ])\d{1,2}\2(?:\d{4}|\d{2}))"
-    r"(?:[T ]\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?\s*(?:Z|[AaPp][Mm]|[+-]\d{2}:?\d{2})?)?\s*"
-    r"|(?=.*\d).*[^\W\d_]{3}.*"
-)
+_WORD = re.compile(r"[^\W\d_]{3}")
 _IN_ORDER = re.compile(r"(?<!\d)(\d{1,2})([-/])(\d{1,2})\2(\d{4}|\d{2})(?!\d)")
 _FEWEST, _MOST = 190, 698
 """Days by which a document is moved.  A year by itself, of which the middle is moved, becomes another."""
@@ -155,22 +154,30 @@ class DateMover:
         self._texts, self._language, self._draw = texts, language.partition("-")[0], draw
 
     def is_date(self, value: str) -> bool:
-        """Whether ``value`` is a date in digits and separators, or with a month's name, and nothing else."""
-        return _WHOLE.fullmatch(value) is not None and self.moved(value) is not None
+        """Whether ``value`` is a day with its year, or numbers with the name of a month, and nothing else."""
+        read = self._read(value)
+        is_named = _WORD.search(value) is not None and any(map(str.isdigit, value))
+        # "Y19871103" is an identifier, though "y" stands between dates in Spanish
+        return read is not None and (is_named or ("date" in read[1] and "link" not in read[1]))
 
     def moved(self, value: str) -> str | None:
         """``value`` with every date moved and every time replaced; None where anything else is in it."""
-        pieces, position, dates, before = list[str](), 0, 0, ""
+        read = self._read(value)
+        return read and read[0]
+
+    def _read(self, value: str) -> tuple[str, set[str]] | None:
+        """``value``, moved, and the kinds of its parts."""
+        pieces, position, kinds, before = list[str](), 0, set[str](), ""
         while position < len(value):
             new, kind, end = self._next(value, position)
             # "3-15 November 1987", "November 3-15, 1987": not two dates, but one of several days
-            if new is None or (kind == "part" and before == "day"):
+            if new is None or (kind == "part" and before in ("date", "day")):
                 return None
             pieces.append(new)
-            dates += kind in ("day", "part", "weekday", "time")
+            kinds.add(kind)
             before = before if kind == "sign" else kind
             position = end
-        return "".join(pieces) if dates else None
+        return ("".join(pieces), kinds) if kinds - {"link", "sign"} else None
 
     def _next(self, value: str, position: int) -> tuple[str | None, str, int]:
         """What becomes of what stands at ``position``, its kind, and where it ends."""
@@ -178,7 +185,9 @@ class DateMover:
             match = form.match(value, position)
             new = match and self._move(match)
             if match and new is not None:
-                return new, "day" if {"d", "a"} & match.groupdict().keys() else "part", match.end()
+                parts = form.groupindex.keys()
+                kind = "part" if parts.isdisjoint("da") else "date" if "y" in parts else "day"
+                return new, kind, match.end()
         if match := _TIME.match(value, position):
             return self._other_time(match), "time", match.end()
         match = _BETWEEN.match(value, position)
@@ -265,8 +274,8 @@ class DateMover:
     def _read_month(self, word: str) -> tuple[str, int, bool] | None:
         """The language, the number (from 0) and whether the name of a month is short."""
         word = _fold(word)
-        months = ((language, _NAMES[language][0].read.get(word)) for language in self._languages)
-        return next(((language, *read) for language, read in months if read), None)
+        months = ((name, _NAMES[name][0].read.get(word)) for name in (*self._languages, "roman"))
+        return next(((name, *read) for name, read in months if read), None)
 
     def _other_time(self, match: re.Match[str]) -> str:
         """Another time of day in the form of this one, the same for the same time, at no offset from UTC."""
@@ -291,7 +300,7 @@ class DateMover:
         """Languages of names, the document's first: that of the settings, then by how many words it has."""
         words = Counter(_fold(word) for text in self._texts for word in re.findall(r"[^\W\d_]+", text))
         counts = {name: sum(words[word] for word in known) for name, known in _WORDS.items()}
-        return sorted(_NAMES, key=lambda name: (name != self._language, -counts[name]))
+        return sorted(_MONTHS, key=lambda name: (name != self._language, -counts[name]))
 
     @cached_property
     def _known(self) -> list[date]:
@@ -340,7 +349,7 @@ def _century(year: str) -> int:
 
 def _cased(new: str, old: str) -> str:
     """``new`` in capitals, small letters, or with a capital, as ``old`` is."""
-    if old.isupper() and len(old) > 1:
+    if old.isupper():
         return new.upper()
     return new[:1].upper() + new[1:] if old[:1].isupper() else new
 

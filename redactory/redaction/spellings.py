@@ -19,9 +19,19 @@ _SEPARATORS = re.compile(r"[\s‐–./()-]+")
 _SHORTEST = 6
 """Letters and digits from which on separators make no difference: "1-23" and "12-3" are two rooms."""
 _NAME_PART = re.compile(r"\w+(?:[-'’]\w+)*")
-TITLES = frozenset(
-    ["mr", "mrs", "ms", "miss", "dr", "prof", "sir", "madam", "herr", "frau", "señor", "señora", "mme"]
-)
+OTHER_TITLES = {
+    "mr": ("Dr", "Prof"),
+    "mrs": ("Ms", "Dr", "Prof"),
+    "ms": ("Mrs", "Dr", "Prof"),
+    "miss": ("Ms", "Mrs"),
+    "mx": ("Dr", "Prof"),
+    "dr": ("Prof",),
+    "prof": ("Dr",),
+    "sir": ("Mr", "Dr"),
+    "madam": ("Mrs", "Ms"),
+    **dict.fromkeys(("herr", "frau", "señor", "señora", "mme"), ("Dr", "Prof")),
+}
+"""Titles that may stand for another one, and say of no other gender."""
 _REGIONS = ("US", "GB", "DE", "FR", "ES", "IT", "NL", "PT", "IN", "IL", "CA", "BR")
 """Where a telephone number without a country is looked for, behind the country of the language."""
 _AMERICAN = re.compile(r"\s*\(?\d{3}\)?[ .-]\s?\d{3}[ .-]\d{4}\s*")
@@ -65,7 +75,7 @@ def name_parts(value: str) -> tuple[str, ...]:
     # "Mary Smith, Jane Doe" is a list
     turned = f"{first} {last}" if comma and len(_NAME_PART.findall(last)) == 1 and "," not in first else value
     parts = tuple(_NAME_PART.findall(turned.casefold()))
-    return tuple(part for part in parts if part not in TITLES) or parts
+    return tuple(part for part in parts if part not in OTHER_TITLES) or parts
 
 
 class Spellings:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import norm
 
-from redactory.dedup import counting
+from redactory.dedup import plan
 from redactory.dedup.counting import (
     COUNTED,
     DIGEST,
@@ -158,11 +158,11 @@ def published(folder: Path, users: int, texts: int, threshold: int, noise: Noise
     return found
 
 
-@pytest.mark.parametrize("whole", [counting.WHOLE, 0])
+@pytest.mark.parametrize("whole", [plan.WHOLE, 0])
 def test_every_piece_of_every_range_is_named_once(
     whole: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(counting, "WHOLE", whole)
+    monkeypatch.setattr(plan, "WHOLE", whole)
     rows = np.zeros(64, DIGEST)
     rows["high"] = np.arange(64, dtype=np.uint64) << np.uint64(58)
     write_entries(tmp_path / "bounded", rows)

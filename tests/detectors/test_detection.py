@@ -425,7 +425,7 @@ def test_a_failure_of_one_engine_is_a_failure_of_all(
 @given(SOUND, st.integers(0, 50))
 def test_a_shifted_reading_says_the_same_elsewhere(reading: Reading, by: int) -> None:
     text = "0123456789" * 2
-    moved = reading.shifted(by)
+    moved = reading.moved(by.__add__)
     longer = "-" * by + text
     for old, new in zip((*reading.spans, *reading.plain), (*moved.spans, *moved.plain), strict=True):
         assert longer[new.start : new.end] == text[old.start : old.end]

@@ -34,7 +34,7 @@ def test_a_place_of_what_is_seen_covers_what_hides_it(secret: str, ways: list[ob
         return
     assert view.text == f"{before} {secret} after"
     start, end = len(before) + 1, len(before) + 1 + len(secret)
-    (span,) = view.back(Reading((Span(start, end, "X", 1.0, "x"),))).spans
+    (span,) = Reading((Span(start, end, "X", 1.0, "x"),)).moved(view.origins.__getitem__).spans
     # unshown signs before the first sign that shows hide nothing of it
     assert text[len(before) + 1 : span.start].strip("\u200f") == ""
     assert span.end == len(before) + 1 + len(hidden)
@@ -66,7 +66,7 @@ def test_what_is_spaced_out_is_seen_closed_up(words: list[str], space: str) -> N
         assert view is not None
         assert view.text.split() == f"it is ({' '.join(words)}{after}".split()
         start = view.text.rindex(words[-1])
-        first, end = view.place(start, start + len(words[-1]))
+        first, end = view.origins[start], view.origins[start + len(words[-1])]
         assert text[first:end].rstrip() == space.join(words[-1])
 
 

@@ -30,7 +30,7 @@ from redactory.detectors import (
 from redactory.detectors import rules as words
 from redactory.detectors.engine import Plain
 from redactory.detectors.policy import VERSIONED
-from redactory.detectors.rules import RULES, SOFT_RULES, _words_hash
+from redactory.detectors.rules import RULES, SOFT_RULES, words_identity
 from redactory.foundation.canonical import version_of
 from redactory.foundation.errors import ConfigurationError
 from redactory.redaction import PRIVATE, PUBLIC, route
@@ -300,6 +300,11 @@ WRITTEN = {"custom": [{"name": "Own", "label": "BADGE", "patterns": {"blue": 0.4
         ({"strict": {"labels": {"GPE": 0.5}}}, "found as LOCATION"),
         ({"strict": {"more_labels": {"BADGES": 0.1}}, "lists": BADGES}, "did you mean 'BADGE'"),
         ({"strict": {"more_labels": {"BADGE": 0.1}}}, "finds the label 'BADGE'"),
+        (
+            {"strict": {"labels": {"PERSN": 0.5, "PHONE": 0.3, "QZX": 0.5}}},
+            r"label 'PERSN' \(did .* 'PERSON'\?\), 'PHONE' \(.* 'PHONE_NUMBER'\?\) or 'QZX'; known are",
+        ),
+        ({"strict": {"more_labels": {f"QZX{n}": 0.5 for n in "ABCDEFG"}}}, "'QZXE' or 2 more; known are"),
         ({"strict": {"engines": {"taggr": 0.5}}}, "strict.engines: .*did you mean 'tagger'"),
         ({"strict": {"engines": {"patterns": 0.5}}}, "did you mean 'presidio'"),
         ({"strict": {"engines": {"list": 0.5}}}, "their names are presidio, spacy"),
@@ -313,6 +318,15 @@ def test_a_label_that_no_hit_can_have_is_refused(detect: dict[str, Any], told: s
     for ask in (policy_hashes, Detector):
         with pytest.raises(ConfigurationError, match=told):
             ask(settings)
+
+
+@pytest.mark.parametrize("key", ["labels", "more_labels"])
+@pytest.mark.parametrize("bound", [2, -0.1])
+def test_a_bound_that_is_no_score_is_refused(key: str, bound: float) -> None:
+    """With a bound above 1 no hit would have been masked, and a warning alone said so."""
+    told = f"from 0 to 1, and PERSON has {bound}; give such a score, or leave a label"
+    with pytest.raises(ValidationError, match=told):
+        DetectSettings.model_validate({"strict": {key: {"PERSON": bound, "AGE": 0.4}}})
 
 
 @pytest.mark.parametrize(
@@ -335,7 +349,6 @@ def test_labels_that_something_finds_are_known(detect: dict[str, Any]) -> None:
     [
         ({}, False),
         ({"strict": {"labels": {}}}, True),
-        ({"strict": {"labels": {"PERSON": 1.5, "EMAIL_ADDRESS": 2}}}, True),
         ({"strict": {"labels": {"MONEY": 0.5}}}, True),
         ({"strict": {"labels": {"EMAIL_ADDRESS": 0.5}}}, False),
         ({"tagger": None, "strict": {"labels": {"PERSON": 0.5}}}, True),
@@ -454,8 +467,8 @@ def test_the_hash_changes_with_the_word_list_where_it_is_used(monkeypatch: pytes
     before, unused = hashes(**with_words), hashes(**without)
     with monkeypatch.context() as patch:
         patch.setattr(words, "words_of", lambda language: frozenset({"only", "these"}))
-        _words_hash.cache_clear()
+        words_identity.cache_clear()
         after = hashes(**with_words)
-    _words_hash.cache_clear()
+    words_identity.cache_clear()
     assert (before[0] == after[0], before[1] == after[1]) == (True, False)
     assert hashes(**without) == unused

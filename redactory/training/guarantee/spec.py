@@ -10,7 +10,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from redactory.dedup import RULES
-from redactory.detectors import blind_of, blind_said
+from redactory.detectors import blind_said
 from redactory.detectors.settings import public_of
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
@@ -88,7 +88,7 @@ class MissRates:
         if Selection.of_run(manifest) is not None:
             measured = recall if by_texts_alone(manifest) and not blind_said(manifest)["kinds"] else None
             return cls.measured(measured, everything_private=True)
-        if blind_of(manifest)["kinds"]:
+        if manifest["blind"]["kinds"]:
             return NOT_MEASURED
         everything = manifest["policies"]["conservative"].get("flags_everything") is True
         return cls.measured(recall if by_texts_alone(manifest) else None, everything)
