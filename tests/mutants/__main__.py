@@ -20,6 +20,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tests.mutants.operators import draw_changes
 from tests.mutants.table import ROOT, Mutant, load_mutants, related_tests
@@ -53,7 +54,7 @@ class Checkout:
         for compiled in path.parent.glob(f"__pycache__/{path.stem}.*.pyc"):
             compiled.unlink()
 
-    def run_tests(self, tests: Sequence[str], seconds: float) -> tuple[str, str]:
+    def run_tests(self, tests: Sequence[str], seconds: float | None) -> tuple[str, str]:
         """``seen`` and the first test that fails, ``not seen``, ``timeout`` or ``error``."""
         process = subprocess.Popen(
             [sys.executable, "-m", "pytest", "-x", "-q", "-n", "0", "--tb=no", "-rfE", *tests],
@@ -112,13 +113,15 @@ def random_trials(count: int, seed: int) -> Iterator[Trial]:
         yield Trial(f"{seed}/{number}", change.file, text, words, related_tests(change.file))
 
 
-def try_out(checkout: Checkout, trial: Trial, seconds: float) -> tuple[str, str]:
-    """The verdict on one mutant, and by which test; ``error`` where that fails without the mutant too."""
-    with checkout.changed(trial.file, trial.text):
-        verdict, by = checkout.run_tests(trial.tests, seconds)
-    if verdict == "seen" and checkout.run_tests([by], seconds)[0] != "not seen":
-        return "error", f"{by} fails without the mutant too"
-    return verdict, by
+def failing_anyway(checkout: Checkout, tests: set[str]) -> set[str]:
+    """Those of ``tests`` that fail without a mutant: what they saw says nothing."""
+    failing: set[str] = set()
+    while passing := sorted(tests - failing):
+        verdict, by = checkout.run_tests(passing, None)
+        if verdict == "not seen":
+            break
+        failing |= {by} if by in tests else tests
+    return failing
 
 
 def main() -> int:
@@ -134,7 +137,7 @@ def main() -> int:
     names = options.only or list(mutants)
     if unknown := set(names) - mutants.keys():
         parser.error(f"no mutant is named {', '.join(sorted(unknown))}")
-    results = []
+    results = list[dict[str, Any]]()
     with tempfile.TemporaryDirectory(prefix="redactory-mutants-", ignore_cleanup_errors=True) as folder:
         checkout = Checkout(folder)
         trials = (
@@ -144,12 +147,18 @@ def main() -> int:
         )
         for trial in trials:
             begun = time.monotonic()
-            verdict, by = try_out(checkout, trial, options.seconds)
+            with checkout.changed(trial.file, trial.text):
+                verdict, by = checkout.run_tests(trial.tests, options.seconds)
             spent = round(time.monotonic() - begun, 1)
             told = {"name": trial.name, "file": trial.file, "change": trial.change}
             results.append({**told, "verdict": verdict, "by": by, "seconds": spent})
             print(f"{verdict:9} {spent:5.1f} s  {trial.name}  {trial.file}", file=sys.stderr)
             print(f"{'':19}{by if verdict == 'seen' else trial.change}", file=sys.stderr, flush=True)
+        failing = failing_anyway(checkout, {one["by"] for one in results if one["verdict"] == "seen"})
+    for result in results:
+        if result["by"] in failing:
+            result["verdict"] = "error"
+            print(f"{result['name']}: {result['by']} fails without it too", file=sys.stderr)
     print(json.dumps(results, indent=1, ensure_ascii=False))
     seen = sum(result["verdict"] == "seen" for result in results)
     print(f"{seen} of {len(results)} mutants were seen", file=sys.stderr)
