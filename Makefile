@@ -15,7 +15,7 @@ TORCH := $(if $(WITHOUT_TORCH),,$(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' cons
 BY_HASH = $(PIP) install --quiet --require-hashes --no-deps -r
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: size demo test postgresql java soak check install bench docs clean dist release-check sbom licences
+.PHONY: size demo test postgresql java soak mutants check install bench docs clean dist release-check sbom licences
 
 demo: $(VENV)/.installed
 	rm -rf $(RUN) $(RUN)-input
@@ -57,6 +57,10 @@ soak: $(VENV)/.dev
 	$(BIN)/python -m tests.soak.fuzz masker
 	$(BIN)/python -m tests.soak.fuzz policies
 	$(BIN)/python -m pytest -n 0 -s tests/soak/soak_*.py
+
+# ten to twenty minutes: one silent breakage after the other, in a copy; each has to be seen by its tests
+mutants: $(VENV)/.dev
+	$(BIN)/python -m tests.mutants
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .

@@ -119,6 +119,14 @@ def test_a_measured_delta_2_gives_every_secret_a_figure_above_it_only() -> None:
     assert "not above" in above["reasons"]["epsilon_confidentiality"]
 
 
+@pytest.mark.parametrize("gamma", [1e-6, 1e-5])
+def test_a_miss_rate_that_delta_covers_makes_the_bayesian_figure_0(gamma: float) -> None:
+    given = {**NUMBERS, "delta": 1e-5, "gamma": gamma}
+    assert planned(**given, noise_multiplier=1.0)["epsilon_bayesian"] == 0.0
+    # any noise will do
+    assert planned(**given, bayesian=True, epsilon=1.0)["epsilon_bayesian"] == 0.0
+
+
 def test_dpsgd_has_no_figures_of_policies() -> None:
     own = {**NUMBERS, "sampling_rate": 0.1, "steps": 20, "noise_multiplier": 2.0}
     result = planned(**{**own, "trainer": "dpsgd"})
@@ -417,6 +425,7 @@ def test_what_up_sampling_claims_and_what_it_is_worth() -> None:
     seen = {**COINS, "participation.kind": "visible"}
     found = messages(**seen, **{"published.epsilon": 0.8, "published.true_share": 0.1})
     figures = found["inference"]
+    assert (figures["rate"], figures["steps"], figures["expected_sends"]) == (0.05, 200, pytest.approx(10.0))
     assert figures["epsilon_claimed"] == pytest.approx(0.8, rel=1e-6)
     assert figures["epsilon_visible"] == pytest.approx(140.0, abs=0.1)
     assert figures["epsilon_hidden"] == pytest.approx(15.3, abs=0.05)

@@ -19,6 +19,7 @@ from redactory.redaction.folder import RunFolder
 from redactory.training import RecallMeasurement, TrainSettings, guarantee_card, guarantee_page, train_model
 from redactory.training.accounting import epsilon
 from redactory.training.guarantee.compose import composed_card
+from redactory.training.guarantee.figures import Claim, figures_of, unit_figures
 from redactory.training.guarantee.spec import MissRates, TrainingSpec
 from redactory.training.mechanism import PoissonGaussian, Relation
 from tests.training.conftest import small, write_run
@@ -362,3 +363,29 @@ def test_where_the_point_is_the_document_figures_are_of_documents(tmp_path: Path
 def test_users_are_hidden_whatever_follows_from_their_documents(own: dict[str, Any], hidden: bool) -> None:
     spec = TrainingSpec.of(small(seed=None, **own), {"rule": "S1", "group_size": 1}, known_in="document")
     assert (spec.refusal is None) is hidden
+
+
+BOUNDED = {"trainer": "uedp-bounded", "bounding": {"k_user": 4, "k_entity": 4}}
+R_LOC = {**BOUNDED, "bounding": {"k_user": 4, "k_entity": 4, "rule": "r-loc", "entities_per_point": 2}}
+FEDERATED = {"trainer": "user-level", "federated": {"users": 500, "user_rate": 0.05}}
+CUT = {"trainer": "crt", "truncated_batch_size": 20, "dataset_size": 1000}
+
+
+@pytest.mark.parametrize("noise", [8.0, 0.5, 0.1])
+@pytest.mark.parametrize(
+    "trainer", [{"trainer": "crt"}, {"trainer": "dpsgd"}, CUT, BOUNDED, R_LOC, FEDERATED]
+)
+def test_a_figure_is_confirmed_by_a_second_accountant_or_listed_as_not(
+    trainer: dict[str, Any], noise: float
+) -> None:
+    training = TrainSettings(
+        public_text="x.txt", noise_multiplier=noise, sampling_rate=0.01, expected_batch_size=10,
+        group_sizes=(2,), **trainer,
+    )  # fmt: skip
+    spec = TrainingSpec.of(training, {"rule": "S1", "group_size": 1}, 100)
+    found = unit_figures(spec).figures if spec.trainer.hides_units else figures_of(Claim.of(spec))
+    for name in found.values.keys() - {"epsilon_as_published"}:
+        value = found.values[name]
+        finite = [one for one in (value.values() if isinstance(value, dict) else [value]) if one is not None]
+        assert bool(finite) == (bool(found.second.get(name)) or name in found.alone), name
+        assert not (found.second.get(name) and name in found.alone), name

@@ -13,7 +13,7 @@ from unittest import mock
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from redactory.foundation.canonical import file_sha256
@@ -161,6 +161,9 @@ def test_a_ledger_without_a_record_is_begun(curated: Path, whole: tuple[str, int
 
 
 @settings(max_examples=25)
+@example([(0, 0), (0, 1)])
+@example([(0, 0), (2, 0)])
+@example([(0, 0), (1, 1), (1, 0), (0, 0), (3, 1), (2, 1)])
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1)), max_size=14))
 def test_a_ledger_takes_every_step_in_its_turn_and_once(asked: list[tuple[int, int]]) -> None:
     """Whatever is asked for, again or too early: it holds steps 0, 1, ... each with its first sum."""

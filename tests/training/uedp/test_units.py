@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, InputError
-from redactory.foundation.keys import load_digest_key
+from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import seal
 from redactory.redaction.shards import POINTS, parts, read_batches, write_part
@@ -73,6 +73,17 @@ def test_normalising_twice_changes_nothing(words: list[str], title: str) -> None
     assert ours.normalised(" ".join(once)) == once
     if once:
         assert ours.digest(f"{title.upper()}. {value}") == ours.digest(value)
+
+
+@given(st.lists(WORDS, min_size=1, max_size=40))
+def test_a_value_of_any_length_is_one_entity_under_its_key_and_another_one_under_another(
+    words: list[str],
+) -> None:
+    value, ours = " ".join(words), names()
+    if ours.normalised(value):
+        other = EntityNames(DigestKey(b"another key of the tests, as long")).digest(value)
+        assert ours.digest(value) == names().digest(value) != other
+        assert ours.digest(value) != ours.digest(f"{value} {value}")
 
 
 def test_aliases_are_one_entity_through_chains_and_not_in_circles() -> None:
