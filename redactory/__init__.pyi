@@ -40,11 +40,8 @@ from redactory.pipelines.keys import rotate_key as rotate_key
 from redactory.pipelines.keys import shred_key as shred_key
 from redactory.pipelines.label import audit_sample as audit_sample
 from redactory.pipelines.label import audit_score as audit_score
-from redactory.pipelines.ldp import LdpUser as LdpUser
 from redactory.pipelines.ldp import ldp_encoder as ldp_encoder
 from redactory.pipelines.ldp import ldp_evaluate as ldp_evaluate
-from redactory.pipelines.ldp import ldp_new_service as ldp_new_service
-from redactory.pipelines.ldp import ldp_service as ldp_service
 from redactory.pipelines.ldp import ldp_train as ldp_train
 from redactory.pipelines.nightly import nightly as nightly
 from redactory.pipelines.plan import budget as budget

@@ -14,6 +14,8 @@ from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 from urllib.parse import urlsplit
 
+from ldp_user import User
+
 import redactory
 
 TIMEOUT = 600.0
@@ -77,7 +79,7 @@ def _reason(value: Any) -> str:
     return "".join(c for c in text[:300] if c.isascii() and c.isprintable())
 
 
-def send(client: Client, user: redactory.LdpUser, data: str, train: bool) -> None:
+def send(client: Client, user: User, data: str, train: bool) -> None:
     """Send the rows of ``data``, and say what each cost."""
     pieces = [client("messages", body) for body in user.training(data)]
     print(f"sent {sum(int(piece['received']) for piece in pieces)} messages")
@@ -85,7 +87,7 @@ def send(client: Client, user: redactory.LdpUser, data: str, train: bool) -> Non
         print(f"the service trained on {int(client('train', b'')['slots'])} sentences")
 
 
-def ask(client: Client, user: redactory.LdpUser, texts: list[str], who: str) -> None:
+def ask(client: Client, user: User, texts: list[str], who: str) -> None:
     """The likeliest class of each text, which is not repeated."""
     answers = user.ask(texts, lambda body: client("queries", body).get("answers"), user=who)
     for number, answer in enumerate(answers, 1):
@@ -110,7 +112,7 @@ def main() -> None:
     limits = {"budget": given.budget, "limit": given.limit, "epsilon": given.epsilon}
     try:
         client = Client(given.url)
-        user = redactory.LdpUser(client("schema"), given.encoder, **limits)
+        user = User(client("schema"), given.encoder, **limits)
         if given.what == "send":
             for data in given.given:
                 send(client, user, data, given.train)

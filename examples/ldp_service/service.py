@@ -1,4 +1,4 @@
-"""A service of local privacy over HTTP: Starlette and uvicorn carry, the library decides.
+"""A service of local privacy over HTTP: Starlette and uvicorn carry, ldp_store.py decides.
 
     python service.py SERVICE [--port 8780] [--name HOST]
 
@@ -23,9 +23,11 @@ import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any
 
 import uvicorn
+from ldp_store import Service
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -60,7 +62,7 @@ class Refused(Exception):
 class Gate:
     """What may come to ``service``: bodies of bounded size, one after the other."""
 
-    def __init__(self, service: Any, names: Sequence[str]) -> None:
+    def __init__(self, service: Service, names: Sequence[str]) -> None:
         self._held = 0
         self._worker = ThreadPoolExecutor(max_workers=1)
         routes = [
@@ -173,7 +175,7 @@ def _most_connections() -> int:
 
 def serve(folder: str, port: int, names: Sequence[str]) -> None:
     """Print address and process, and serve until interrupted; a kill loses nothing either."""
-    with redactory.ldp_service(folder) as service:
+    with Service.opened(Path(folder)) as service:
         gate = Gate(service, names)
         config = uvicorn.Config(
             gate.app,
@@ -200,7 +202,7 @@ def serve(folder: str, port: int, names: Sequence[str]) -> None:
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description="Serve a folder of local privacy on 127.0.0.1.")
-    parser.add_argument("service", help="a folder of `redactory ldp train` or redactory.ldp_new_service")
+    parser.add_argument("service", help="a folder of ldp_store.create_service")
     parser.add_argument(
         "--port", type=int, default=8780, help="0 takes any that is free; the address is printed"
     )

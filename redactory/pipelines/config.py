@@ -362,18 +362,10 @@ def schema(name: str) -> dict[str, Any]:
 
 
 def _schemas() -> dict[str, Callable[[], dict[str, Any]]]:
-    """What makes each schema: files, and the models that read a configuration and a message."""
-    from redactory.training.ldp.message import message_schema
-
+    """What makes each schema: files, and the model that reads a configuration."""
     ending, folder = ".schema.json", Path(__file__).resolve().parents[1] / "schemas"
     made: dict[str, Callable[[], dict[str, Any]]] = {
         path.name.removesuffix(ending): partial(read_json, path) for path in folder.glob(f"*{ending}")
     }
-    message = {
-        "title": "redactory-ldp/1: one message of a user",
-        "description": "One noisy representation of a sentence, of a pair, or of nothing. Nothing but values "
-        "depends on the sentence.",
-    }
     made["configuration"] = lambda: Config.model_json_schema() | {"title": "A configuration of Redactory"}
-    made["ldp-message"] = lambda: message_schema() | message
     return made

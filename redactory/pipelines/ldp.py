@@ -1,15 +1,11 @@
 """Local privacy: an encoder, a service that learns from noisy messages, and the users who send and ask.
 
-What crosses between the two sides is JSON lines of messages and JSON; who carries it is not of concern here
-(``examples/ldp_service`` does, over HTTP).  What a service says of itself is not trusted: the user's side
-computes what its noise costs, draws from its own entropy whatever seed it names, holds its own budget, and
-takes answers of the agreed classes alone.
+Here both sides run in one process.  ``examples/ldp_service`` carries the messages between them over HTTP.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -19,10 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redactory.evaluation.utility import accuracy
-from redactory.foundation.bounds import format_upper
 from redactory.foundation.canonical import file_sha256, hash_of
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError, RunStateError
-from redactory.foundation.files import make_private_folder, read_json, remove, write_json
+from redactory.foundation.files import make_private_folder, read_json, write_json
 from redactory.foundation.keys import forms_of
 from redactory.foundation.progress import Progress, silent
 from redactory.pipelines.loading import settings_of
@@ -39,8 +34,6 @@ if TYPE_CHECKING:
 CARD = "guarantee.json"
 LIMIT, DELTA = 8.0, 1e-5
 """What all messages of one user may spend together where nothing else is said."""
-ACCEPTED = 8.0
-"""Most epsilon that one sentence may cost where nothing else is said."""
 ME = ""
 """Whose budget a query is on where no user is named."""
 Given = Mapping[str, Any] | None
@@ -62,34 +55,8 @@ def ldp_encoder(
     from redactory.training.ldp.pretraining import pretrain_encoder
     from redactory.training.ldp.settings import EncoderSettings
 
-    folder, chosen = _fresh(Path(out)), settings_of(EncoderSettings, settings)
+    folder, chosen = make_empty_folder(Path(out)), settings_of(EncoderSettings, settings)
     return {"encoder": str(folder), **pretrain_encoder(PublicText(Path(public)), chosen, folder, progress)}
-
-
-def ldp_new_service(
-    service: str | Path, encoder: str | Path, settings: Given = None, *, declared_public: bool = False
-) -> dict[str, Any]:
-    """Make a service that has learnt nothing yet in the empty folder ``service``; its guarantee card.
-
-    ``settings`` are keys of :class:`~redactory.training.ldp.settings.LdpSettings`.
-    """
-    require_training_packages()
-    folder = _fresh(Path(service))
-    source, own = _settled(settings, encoder, declared_public)
-    return _new_service(folder, source, own)
-
-
-def ldp_service(service: str | Path) -> AbstractContextManager[ServerSide]:
-    """The service in a folder: ``with redactory.ldp_service("service") as service: ...``.
-
-    Nobody else can open it meanwhile (``RunStateError``).  Its methods are to be called one at a time:
-    ``facts()`` for the users, ``receive_lines(body)`` and ``answer_lines(body)`` for what
-    :class:`LdpUser` sends, ``train()``.  What ``receive_lines`` returned from is on the disk.
-    """
-    require_training_packages()
-    from redactory.training.ldp.server import ServerSide
-
-    return ServerSide.opened(Path(service))
 
 
 def ldp_train(
@@ -111,32 +78,25 @@ def ldp_train(
     nothing is sent then.  Returns {service, messages, slots, epochs, ..., guarantee}.
     """
     require_training_packages()
-    from redactory.training.ldp.message import bodies
     from redactory.training.ldp.server import ServerSide
 
-    folder = _fresh(Path(out))
-    source, own = _settled(settings, encoder, declared_public)
-    budgets = _budgets(budget, limit, delta, source)
-    examples, messages = _training_messages(Path(data), source, own, budgets)
+    folder = make_empty_folder(Path(out))
+    source, own = settle_service(settings, encoder, declared_public)
+    budgets = open_budgets(budget, limit, delta, source)
+    examples, messages = training_messages(Path(data), source, own, budgets)
 
-    def shown() -> Iterator[list[Message]]:
-        count = 0
-        for count, message in enumerate(messages, 1):
-            yield [message]
-            if count % _BATCH == 0:
-                progress("messages", count, None, f"messages, of {len(examples):,} sentences")
-        progress("messages", count, count, "messages")
-
-    try:
-        card = _new_service(folder, source, own)
-        with ServerSide.opened(folder) as server:
-            for body in bodies(shown()):
-                server.receive_lines(body)
-            learnt = server.train(progress)
-    except BaseException:
-        # nobody but this process sent there: what failed is begun anew in the same place
-        remove(folder)
-        raise
+    card = make_card(folder.name, source, own)
+    server = ServerSide(own, encoder=source.digest, shape=source.shape(own.represent))
+    count = 0
+    for count, message in enumerate(messages, 1):
+        server.receive(message)
+        if count % _BATCH == 0:
+            progress("messages", count, None, f"messages, of {len(examples):,} sentences")
+    progress("messages", count, count, "messages")
+    learnt = server.train(progress)
+    # the card first: there is no service without one
+    write_json(folder / CARD, card)
+    server.save(folder)
     users = len({example.user for example in examples})
     return {"service": str(folder), "users": users, **learnt, "guarantee": card}
 
@@ -151,24 +111,27 @@ def ldp_settings(given: Given) -> LdpSettings:
     return found
 
 
-def _fresh(folder: Path) -> Path:
+def make_empty_folder(folder: Path) -> Path:
+    """Make ``folder``, or take it where it is empty; ``RunStateError`` where it is not."""
     if folder.exists() and any(folder.iterdir()):
         raise RunStateError(f"{folder} is not empty; give another folder with --out")
     return make_private_folder(folder)
 
 
-def _encoder(folder: str | Path, settings: LdpSettings, declared_public: bool) -> SentenceEncoder:
-    """The encoder in ``folder``, of the dimension and the length that the service wants."""
+def load_encoder(folder: str | Path, settings: LdpSettings, declared_public: bool) -> SentenceEncoder:
+    """Load the encoder in ``folder``, of the dimension and the length that the service wants."""
     from redactory.training.ldp.encoder import SentenceEncoder
 
     wanted = {"dimension": settings.dimension, "max_tokens": settings.max_tokens}
     return SentenceEncoder.load(Path(folder), declared_public=declared_public, **wanted)
 
 
-def _settled(given: Given, encoder: str | Path, declared_public: bool) -> tuple[SentenceEncoder, LdpSettings]:
+def settle_service(
+    given: Given, encoder: str | Path, declared_public: bool
+) -> tuple[SentenceEncoder, LdpSettings]:
     """The encoder, and settings with its classes where none are named, and the noise in numbers."""
     settings = ldp_settings(given)
-    source = _encoder(encoder, settings, declared_public)
+    source = load_encoder(encoder, settings, declared_public)
     # the classes of an encoder's training; of pairs it knows nothing
     classes = settings.classes or (() if settings.pairs else source.classes)
     if len(classes) < 2:
@@ -177,25 +140,22 @@ def _settled(given: Given, encoder: str | Path, declared_public: bool) -> tuple[
     return source, settled.settled(source.spendings)
 
 
-def _new_service(folder: Path, source: SentenceEncoder, settings: LdpSettings) -> dict[str, Any]:
-    """A service in ``folder`` which has received nothing; its card."""
+def make_card(name: str, source: SentenceEncoder, settings: LdpSettings) -> dict[str, Any]:
+    """Make the guarantee card of the service ``name`` with settled ``settings``."""
     from redactory.training.ldp.card import service_card
-    from redactory.training.ldp.server import ServerSide
 
-    card = service_card(
-        folder.name,
+    return service_card(
+        name,
         settings,
         provenance=source.provenance,
         encoder=source.digest,
         spendings=source.spendings,
         seeded=settings.seed is not None,
     )
-    write_json(folder / CARD, card)
-    ServerSide(settings, encoder=source.digest, shape=source.shape(settings.represent)).create(folder)
-    return card
 
 
-def _require_encoder(digest: str, source: SentenceEncoder) -> None:
+def require_encoder(digest: str, source: SentenceEncoder) -> None:
+    """Raise ``RunStateError`` where ``source`` is not the service's encoder, which has ``digest``."""
     if digest != source.digest:
         raise RunStateError("the service was made for another encoder; give --encoder the one of the service")
 
@@ -240,9 +200,10 @@ def _read_examples(path: Path, pairs: bool) -> list[Example]:
     return found
 
 
-def _budgets(
+def open_budgets(
     folder: str | Path | None, limit: float, delta: float, source: SentenceEncoder
 ) -> BudgetFolder | None:
+    """Open the budgets in ``folder``; ``ConfigurationError`` where the encoder spent on private text."""
     from redactory.training.ldp.user import BudgetFolder
 
     if folder is None:
@@ -257,10 +218,10 @@ def _budgets(
     return BudgetFolder(Path(folder), limit, delta)
 
 
-def _training_messages(
+def training_messages(
     data: Path, source: SentenceEncoder, settings: LdpSettings, budgets: BudgetFolder | None
 ) -> tuple[list[Example], Iterator[Message]]:
-    """The rows of ``data`` and the messages of all users; with ``budgets`` each user's are booked.
+    """Make the rows of ``data`` and the messages of all users; with ``budgets`` each user's are booked.
 
     ``GuaranteeError`` where the encoder's public text is the very file whose rows are to be protected,
     ``BudgetExceeded`` before anything is booked where somebody has no room.
@@ -294,127 +255,6 @@ def _training_messages(
     return examples, messages()
 
 
-class LdpUser:
-    """The user's side towards the service whose ``facts()`` are ``facts``.
-
-    Where a sentence would cost more than ``epsilon`` at ``delta``, or the service was made for another
-    encoder, nothing is made (``GuaranteeError``, ``RunStateError``).  ``budget`` is a folder that keeps what
-    each user spent: more than ``limit`` is refused (``BudgetExceeded``), and what leaves is booked before.
-    ``cost`` is {epsilon_sound, delta, noise_multiplier} of each sentence and question, with ``query`` a
-    question's own where it is sent otherwise.
-    """
-
-    def __init__(
-        self,
-        facts: Mapping[str, Any],
-        encoder: str | Path,
-        *,
-        budget: str | Path | None = None,
-        limit: float = LIMIT,
-        delta: float = DELTA,
-        epsilon: float = ACCEPTED,
-        declared_public: bool = False,
-    ) -> None:
-        require_training_packages()
-        from redactory.training.ldp.accounting import confirmed_epsilon
-        from redactory.training.ldp.message import FORMAT
-        from redactory.training.ldp.settings import LdpSettings
-
-        given = facts.get("settings")
-        try:
-            if facts.get("format") != FORMAT or not isinstance(given, dict):
-                raise _no_service()
-            settings = settings_of(LdpSettings, given)
-        except ConfigurationError:
-            raise _no_service() from None
-        # a seed that the service names would let it subtract the noise
-        self._settings = settings.model_copy(update={"seed": None, "budget": None})
-        self._trained = facts.get("trained") is True
-        self._source = _encoder(encoder, settings, declared_public)
-        _require_encoder(str(facts.get("encoder")), self._source)
-        spent = self._source.spendings
-
-        def cost(own: LdpSettings, what: str) -> dict[str, Any]:
-            noise = own.noise(spent)
-            found = confirmed_epsilon(noise, own.vectors, own.participation, delta, spent).value
-            if found is None or found > epsilon:
-                much = "no finite epsilon" if found is None else f"epsilon {format_upper(found)}"
-                raise GuaranteeError(
-                    f"the service's noise costs a {what} {much} at delta {format_upper(delta)}; epsilon "
-                    f"accepts {format_upper(epsilon)}. Nothing was sent."
-                )
-            return {"epsilon_sound": found, "delta": delta, "noise_multiplier": noise}
-
-        self.cost = cost(settings, "sentence")
-        if settings.query is not None:
-            self.cost["query"] = cost(settings.asked(spent), "question")
-        self._budgets = _budgets(budget, limit, delta, self._source)
-
-    def training(self, data: str | Path) -> Iterator[bytes]:
-        """Messages of the rows of ``data`` (JSON lines ``text``, ``label``, ``user_id``, ``text_b``).
-
-        Each piece is for one ``receive_lines``.  A piece whose answer was lost is sent again as it is.
-        """
-        from redactory.training.ldp.message import bodies
-
-        _, messages = _training_messages(Path(data), self._source, self._settings, self._budgets)
-        return bodies([message] for message in messages)
-
-    def ask(
-        self, texts: Texts, carry: Callable[[bytes], Any], *, user: str = ME
-    ) -> list[dict[str, Any] | None]:
-        """{class, probabilities} for each of ``texts`` (pairs: two) in order; None where no coin sent it.
-
-        ``carry`` takes a piece of JSON lines to the service's ``answer_lines`` and brings what that returned.
-        All questions are on the budget of ``user``.  Where they hide among fictitious ones an answer is made
-        with the user's own coins: whoever learns it learns more than the messages tell.
-        """
-        from redactory.training.ldp.accounting import HiddenCoins
-        from redactory.training.ldp.message import bodies
-        from redactory.training.ldp.user import UserSide
-
-        if not self._trained:
-            raise RunStateError("the service is not trained yet, and could not answer. Nothing was sent.")
-        if not texts or any(isinstance(text, str) == self._settings.pairs for text in texts):
-            raise ConfigurationError(
-                "texts: the service takes pairs of texts" if self._settings.pairs else "texts: none"
-            )
-        if self._budgets and user == ME and self._budgets.others_than(ME):
-            raise ConfigurationError(
-                "user: the budget has named users; say whose queries these are. Nothing was sent."
-            )
-        budget, queries = self._budgets.of(user) if self._budgets else None, list[Any](texts)
-        side = UserSide(self._source, self._settings, budget=budget)
-        slots: dict[str, list[Message]] = {}
-        hidden = isinstance(self._settings.questions, HiddenCoins)
-        for message in side.query_messages(queries):
-            # of hidden questions each message has an answer of its own
-            slots.setdefault(f"{message.step} {message.slot}" if hidden else message.slot, []).append(message)
-        answers = [one for body in bodies(slots.values()) for one in self._checked(carry(body))]
-        kept = ("class", "probabilities")
-        return [one and {key: one[key] for key in kept} for one in side.read(answers)]
-
-    def _checked(self, answers: Any) -> Iterator[dict[str, Any]]:
-        """Slot, class and probabilities of ``answers``; ``RunStateError`` where they are not as agreed."""
-        for answer in answers if isinstance(answers, list) else [None]:
-            given = answer if isinstance(answer, dict) else {}
-            slot, name, shares = (given.get(key) for key in ("slot", "class", "probabilities"))
-            step = given.get("step", 0)
-            if not (isinstance(slot, str) and isinstance(name, str) and isinstance(shares, dict)):
-                raise _no_service()
-            if type(step) is not int:
-                raise _no_service()
-            if name not in shares or set(shares) != set(self._settings.classes):
-                raise _no_service()
-            if not all(type(share) is float and 0.0 <= share <= 1.0 for share in shares.values()):
-                raise _no_service()
-            yield {"slot": slot, "step": step, "class": name, "probabilities": shares}
-
-
-def _no_service() -> RunStateError:
-    return RunStateError("what answered is no service of this version")
-
-
 # How often a service names the right class, with fresh noise on every query.
 
 
@@ -445,8 +285,8 @@ def ldp_evaluate(
     server = ServerSide.load(Path(service))
     if {key.split(".")[0] for key in settings or {}} - {"query"}:
         raise ConfigurationError("settings: a service is evaluated as it is, but for query.*")
-    source = _encoder(encoder, server.settings, declared_public)
-    _require_encoder(server.encoder, source)
+    source = load_encoder(encoder, server.settings, declared_public)
+    require_encoder(server.encoder, source)
     examples = _read_examples(Path(test), server.settings.pairs)[:limit]
     texts: Any = [example.text for example in examples]
     classes = [example.label for example in examples]
@@ -535,12 +375,11 @@ class _Asked:
 def _noisy_answers(
     server: ServerSide, source: SentenceEncoder, texts: Any
 ) -> Iterable[dict[str, Any] | None]:
-    from redactory.training.ldp.message import Message
     from redactory.training.ldp.user import UserSide
 
     # an evaluation promises nothing of its texts, but draws as a user would
     side = UserSide(source, server.settings.model_copy(update={"seed": None}))
-    return side.read(server.answers([Message.from_json(one.to_json()) for one in side.query_messages(texts)]))
+    return side.read(server.answers(list(side.query_messages(texts))))
 
 
 def _plain_answers(server: ServerSide, source: SentenceEncoder, texts: Any) -> Iterable[dict[str, Any]]:

@@ -1,4 +1,4 @@
-"""``redactory ldp``: an encoder, a service in one process and over a wire, budgets, and what is refused."""
+"""``redactory ldp`` and the service of the example: encoder, training, budgets, and what is refused."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ldp_store import Service, create_service
+from ldp_user import User
 from typer.testing import CliRunner
 
 import redactory
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError, RunStateError
 from redactory.training.guarantee.budget import BudgetExceeded
-from redactory.training.ldp.server import ServerSide
 
 CLERK = ("thank you for calling", "let me check that now", "may i have your name")
 CUSTOMER = ("my parcel never arrived", "the invoice looks wrong", "please cancel my order")
@@ -71,11 +72,24 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def apart(made: Path) -> Path:
+    """The folder of the example's service, which learnt from the same users."""
+    head = {"epochs": 12, "hidden_size": 8}
+    folder = made / "apart"
+    create_service(folder, made / "encoder", {"noise_multiplier": 0.5, "max_tokens": 6, "head": head})
+    with Service.opened(folder) as service:
+        user = User(service.facts(), made / "encoder", epsilon=30.0)
+        assert _sent(user, made / "users.jsonl", service) == 60
+        service.train()
+    return folder
+
+
 @pytest.fixture
-def service(made: Path, tmp_path: Path) -> Iterator[ServerSide]:
+def service(apart: Path, tmp_path: Path) -> Iterator[Service]:
     """The trained service, in a folder of the test's own."""
-    shutil.copytree(made / "service", tmp_path / "service")
-    with redactory.ldp_service(tmp_path / "service") as service:
+    shutil.copytree(apart, tmp_path / "service")
+    with Service.opened(tmp_path / "service") as service:
         yield service
 
 
@@ -125,11 +139,13 @@ def test_a_service_whose_questions_hide_is_asked_so_and_is_refused_where_they_co
 ) -> None:
     query = {"participation": {"kind": "hidden", "rate": 0.5, "steps": 3}}
     settings = {"noise_multiplier": 3.0, "max_tokens": 6, "query": query, "head": {"epochs": 2}}
-    redactory.ldp_train(made / "users.jsonl", made / "encoder", tmp_path / "own", settings)
+    create_service(tmp_path / "own", made / "encoder", settings)
     said: list[bytes] = []
-    with redactory.ldp_service(tmp_path / "own") as service:
+    with Service.opened(tmp_path / "own") as service:
+        _sent(User(service.facts(), made / "encoder"), made / "users.jsonl", service)
+        service.train()
         facts = json.loads(json.dumps(service.facts()))
-        user = redactory.LdpUser(facts, made / "encoder")
+        user = User(facts, made / "encoder")
         assert user.cost["query"]["epsilon_sound"] <= user.cost["epsilon_sound"] * 1.001
         answers = user.ask(CLERK, lambda body: said.append(body) or service.answer_lines(body))
         assert all(answers)
@@ -137,16 +153,16 @@ def test_a_service_whose_questions_hide_is_asked_so_and_is_refused_where_they_co
     assert sorted(line["step"] for line in lines) == [0, 0, 0, 1, 1, 1, 2, 2, 2]
     facts["settings"]["query"]["noise_multiplier"] = 0.2
     with pytest.raises(GuaranteeError, match="costs a question"):
-        redactory.LdpUser(facts, made / "encoder")
+        User(facts, made / "encoder")
 
 
-def _sent(user: redactory.LdpUser, data: Path, service: ServerSide) -> int:
+def _sent(user: User, data: Path, service: Service) -> int:
     return sum(service.receive_lines(body) for body in user.training(data))
 
 
-def test_users_send_and_ask_over_a_wire_of_their_own(made: Path, service: ServerSide) -> None:
+def test_users_send_and_ask_over_a_wire_of_their_own(made: Path, service: Service) -> None:
     facts = json.loads(json.dumps(service.facts()))
-    user = redactory.LdpUser(facts, made / "encoder", epsilon=30.0)
+    user = User(facts, made / "encoder", epsilon=30.0)
     assert user.cost["noise_multiplier"] == 0.5
     assert 20 < user.cost["epsilon_sound"] < 30
     before = service._received.messages
@@ -157,12 +173,12 @@ def test_users_send_and_ask_over_a_wire_of_their_own(made: Path, service: Server
     assert [set(answer["probabilities"]) for answer in answers if answer] == [{"clerk", "customer"}] * 3
 
 
-def test_a_service_with_too_little_noise_gets_nothing(made: Path, service: ServerSide) -> None:
+def test_a_service_with_too_little_noise_gets_nothing(made: Path, service: Service) -> None:
     with pytest.raises(GuaranteeError, match=r"epsilon 2\d.*accepts 8\. Nothing was sent"):
-        redactory.LdpUser(service.facts(), made / "encoder")
+        User(service.facts(), made / "encoder")
 
 
-def test_a_seed_that_a_service_names_is_not_drawn_from(made: Path, service: ServerSide) -> None:
+def test_a_seed_that_a_service_names_is_not_drawn_from(made: Path, service: Service) -> None:
     facts = service.facts()
     facts["settings"]["seed"] = 7
     said: list[bytes] = []
@@ -172,7 +188,7 @@ def test_a_seed_that_a_service_names_is_not_drawn_from(made: Path, service: Serv
         return service.answer_lines(body)
 
     for _ in range(2):
-        redactory.LdpUser(facts, made / "encoder", epsilon=30.0).ask(["my parcel"], watched)
+        User(facts, made / "encoder", epsilon=30.0).ask(["my parcel"], watched)
     assert len(set(said)) == 2
 
 
@@ -193,26 +209,24 @@ HOSTILE = "clerk\x1b]0;owned\x07"
     ],
 )
 def test_answers_and_facts_that_were_not_agreed_on_are_refused(
-    made: Path, service: ServerSide, answers: Any
+    made: Path, service: Service, answers: Any
 ) -> None:
-    user = redactory.LdpUser(service.facts(), made / "encoder", epsilon=30.0)
+    user = User(service.facts(), made / "encoder", epsilon=30.0)
     with pytest.raises(RunStateError, match="no service of this version"):
         user.ask(["my parcel"], lambda body: answers)
     named = {**service.facts()["settings"], "classes": ["customer", HOSTILE]}
     for facts in ({}, {"format": "redactory-ldp/9"}, {**service.facts(), "settings": named}):
         with pytest.raises(RunStateError, match="no service of this version"):
-            redactory.LdpUser(facts, made / "encoder", epsilon=30.0)
+            User(facts, made / "encoder", epsilon=30.0)
     with pytest.raises(RunStateError, match="another encoder"):
-        redactory.LdpUser({**service.facts(), "encoder": "00" * 32}, made / "encoder", epsilon=30.0)
+        User({**service.facts(), "encoder": "00" * 32}, made / "encoder", epsilon=30.0)
 
 
 def test_named_users_are_not_asked_for_under_another_budget(
-    made: Path, service: ServerSide, tmp_path: Path
+    made: Path, service: Service, tmp_path: Path
 ) -> None:
     """Queries on nobody's budget would not be counted with what somebody trained with."""
-    side = redactory.LdpUser(
-        service.facts(), made / "encoder", budget=tmp_path / "budget", limit=60.0, epsilon=30.0
-    )
+    side = User(service.facts(), made / "encoder", budget=tmp_path / "budget", limit=60.0, epsilon=30.0)
     side.ask(["my parcel"], service.answer_lines)
     side.ask(["my parcel"], service.answer_lines, user="ann")
     with pytest.raises(ConfigurationError, match=r"user: .*Nothing was sent"):
@@ -223,17 +237,17 @@ def test_a_new_service_has_learnt_nothing_and_nothing_is_spent_on_asking_it(
     made: Path, tmp_path: Path
 ) -> None:
     settings = {"noise_multiplier": 3.0, "max_tokens": 6}
-    card = redactory.ldp_new_service(tmp_path / "new", made / "encoder", settings)
+    card = create_service(tmp_path / "new", made / "encoder", settings)
     assert card["noise_multiplier"] == 3.0
     assert json.loads((tmp_path / "new" / "guarantee.json").read_text()) == card
-    with redactory.ldp_service(tmp_path / "new") as service:
+    with Service.opened(tmp_path / "new") as service:
         assert service.settings.classes == ("clerk", "customer")
-        user = redactory.LdpUser(service.facts(), made / "encoder", budget=tmp_path / "budget")
+        user = User(service.facts(), made / "encoder", budget=tmp_path / "budget")
         with pytest.raises(RunStateError, match=r"not trained yet.*Nothing was sent"):
             user.ask(["my parcel"], service.answer_lines)
     assert not list((tmp_path / "budget").glob("*.jsonl"))
     with pytest.raises(RunStateError, match="not empty"):
-        redactory.ldp_new_service(tmp_path / "new", made / "encoder", settings)
+        create_service(tmp_path / "new", made / "encoder", settings)
 
 
 def test_an_encoder_s_own_text_is_not_protected(made: Path, tmp_path: Path) -> None:

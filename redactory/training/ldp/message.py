@@ -1,75 +1,14 @@
-"""What leaves a user: one noisy representation and what stands beside it in clear, as one line of JSON."""
+"""What leaves a user: one noisy representation, and what stands beside it in clear."""
 
 from __future__ import annotations
 
-import base64
-import binascii
-import json
-import math
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
-
-from redactory.foundation.canonical import RepeatedKey, once_each
-from redactory.foundation.errors import InputError
-
-FORMAT: Literal["redactory-ldp/1"] = "redactory-ldp/1"
-LARGEST_NUMBER = 999_999_999
-"""Steps and labels are written in as many places as this has."""
-MOST_VALUES = 1 << 22
-CONTENT_TYPE = "application/x-ndjson"
-"""Of :func:`bodies`."""
-BODY_OCTETS = 1 << 20
-"""A body is ended at the message that fills it this far."""
-_PLACES = len(str(LARGEST_NUMBER))
 
 Purpose = Literal["train", "query"]
-_Number = Annotated[int, Field(ge=0, le=LARGEST_NUMBER)]
-
-
-class _Wire(BaseModel):
-    """redactory-ldp/1: one message of a user, a noisy representation of a sentence, of a pair, or of nothing.
-
-    Nothing here but values depends on the sentence.
-    """
-
-    model_config = ConfigDict(strict=True, extra="forbid")
-
-    format: Literal["redactory-ldp/1"] = Field(description="The version of this format.")
-    slot: str = Field(
-        pattern="^[0-9a-f]{32}$", max_length=32, description="Random; the same in every step of one sentence."
-    )
-    step: _Number = Field(description="Which send of the slot this is.")
-    encoder: str = Field(
-        pattern="^[0-9a-f]{64}$", max_length=64, description="The sha256 of the encoder that was used."
-    )
-    shape: list[Annotated[int, Field(ge=1, le=LARGEST_NUMBER)]] = Field(
-        min_length=1, max_length=2, description="[d] a latent vector, [L, e] tokens, [2, d] a pair."
-    )
-    values: str = Field(
-        pattern="^[A-Za-z0-9+/]*={0,2}$",
-        description="Base64 of the values in the order of rows, little-endian float32, each finite.",
-    )
-
-
-class _Train(_Wire):
-    purpose: Literal["train"]
-    label: _Number = Field(
-        description="The number of the slot's class, in clear; where classes are hidden, in a message of "
-        "nothing that of a drawn one."
-    )
-
-
-class _Query(_Wire):
-    purpose: Literal["query"]
-    label: None
-
-
-_ANY: TypeAdapter[_Train | _Query] = TypeAdapter(Annotated[_Train | _Query, Field(discriminator="purpose")])
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,9 +20,8 @@ class Message:
     ``query``; ``encoder`` the sha256 of the encoder.
 
     Formal guarantees: all but ``values`` is free of the sentence: slot and order are drawn, the step counts,
-    the label is in clear by the definition of the unit, or hidden by drawn ones.  The length of
-    :meth:`to_json` is the same for all messages of one shape (``docs/guarantees.md``, "Local differential
-    privacy").
+    the label is in clear by the definition of the unit, or hidden by drawn ones (``docs/guarantees.md``,
+    "Local differential privacy").
     """
 
     purpose: Purpose
@@ -92,80 +30,3 @@ class Message:
     label: int | None
     values: NDArray[np.float32]
     encoder: str
-
-    def to_json(self) -> str:
-        """One line; numbers fill up to a fixed width with spaces, which JSON allows."""
-        packed = base64.b64encode(np.ascontiguousarray(self.values, "<f4").tobytes()).decode()
-        label = "null" if self.label is None else self.label
-        return (
-            f'{{"format":"{FORMAT}","purpose":"{self.purpose}","slot":"{self.slot}",'
-            f'"step":{self.step:>{_PLACES}},"label":{label:>{_PLACES}},"encoder":"{self.encoder}",'
-            f'"shape":{json.dumps(self.values.shape)},"values":"{packed}"}}'
-        )
-
-    @classmethod
-    def from_json(cls, line: str | bytes) -> Message:
-        """The message of one line; ``InputError`` names the key that is wrong, and quotes no value."""
-        try:
-            found = _ANY.validate_json(line)
-            # of two values the model takes the last: what else the line holds would pass unseen
-            json.loads(line, object_pairs_hook=once_each)
-        except UnicodeError:
-            raise InputError("message: the line is not UTF-8") from None
-        except RepeatedKey:
-            raise InputError("message: a key comes twice") from None
-        except ValidationError as error:
-            first = error.errors(include_input=False, include_url=False)[0]
-            # an unknown key is the sender's word
-            unknown = first["type"] == "extra_forbidden"
-            keys = [key for key in first["loc"][1:] if isinstance(key, str)]
-            where = f"{keys[0]}: " if keys and not unknown else ""
-            problem = "an unknown key" if unknown else first["msg"] if where else "not of this format"
-            raise InputError(f"message: {where}{problem}") from None
-        except ValueError:
-            raise InputError("message: not of this format") from None
-        values = _values(found.slot, found.shape, found.values)
-        return cls(found.purpose, found.slot, found.step, found.label, values, found.encoder)
-
-
-def _values(slot: str, shape: list[int], packed: str) -> NDArray[np.float32]:
-    count = math.prod(shape)
-    if count > MOST_VALUES:
-        raise refused(slot, "shape", f"must have at most {MOST_VALUES} values")
-    try:
-        octets = base64.b64decode(packed, validate=True)
-    except binascii.Error:
-        raise refused(slot, "values", "must be base64") from None
-    if len(octets) != 4 * count:
-        raise refused(slot, "values", f"must be {count} float32 values, as shape says")
-    values = np.frombuffer(octets, "<f4").astype(np.float32).reshape(shape)
-    if not bool(np.isfinite(values).all()):
-        raise refused(slot, "values", "must be finite")
-    return values
-
-
-def refused(slot: str, key: str, problem: str) -> InputError:
-    """The error that names a message's slot and its key."""
-    return InputError(f"message of slot {slot}: {key} {problem}")
-
-
-def bodies(groups: Iterable[Iterable[Message]]) -> Iterator[bytes]:
-    """Messages as JSON lines, in pieces that a service takes at once; a group is never torn apart."""
-    body = bytearray()
-    for group in groups:
-        body += "".join(f"{message.to_json()}\n" for message in group).encode("ascii")
-        if len(body) >= BODY_OCTETS:
-            yield bytes(body)
-            body.clear()
-    if body:
-        yield bytes(body)
-
-
-def messages_in(body: bytes) -> list[Message]:
-    """The messages of JSON lines; ``InputError`` where one of them is none."""
-    return [Message.from_json(line) for line in body.split(b"\n") if line.strip()]
-
-
-def message_schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of one message."""
-    return _ANY.json_schema()

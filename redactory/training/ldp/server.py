@@ -1,15 +1,12 @@
 """The server's side: noisy messages in, classes out.  No text, tokenizer or encoder is within its reach.
 
-Of each slot it holds the sum of its messages, and which of its steps came.  On the disk the same is a
-journal: the messages themselves, one a line, in the order in which they came.  All is post-processing.
+Of each slot it holds the sum of its messages, and which of its steps came.  All is post-processing.
 """
 
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
@@ -23,26 +20,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from redactory.foundation.errors import ConfigurationError, InputError, RunStateError
-from redactory.foundation.files import (
-    commit,
-    make_private_folder,
-    only_one,
-    read_json,
-    write_bytes,
-    write_json,
-)
+from redactory.foundation.files import commit, read_json, write_json
 from redactory.foundation.progress import Progress, silent
 from redactory.training.ldp.accounting import HiddenCoins, Participation, steps_of, strength
-from redactory.training.ldp.message import FORMAT as MESSAGES
-from redactory.training.ldp.message import Message, Purpose, message_schema, messages_in, refused
+from redactory.training.ldp.message import Message
 from redactory.training.ldp.settings import HeadSettings, LdpSettings
 
 FORMAT = "redactory-ldp-service/3"
-MOST_VALUES = 1 << 28
-"""float32 values that are held at most (1 GiB)."""
-LARGEST_VALUE = 1e12
-"""No value of a message is larger: sums and squares stay finite whatever is sent."""
-_SERVICE, _HEAD, _RECEIVED, _LOCK = "service.json", "head.safetensors", "received.jsonl", "lock"
+_SERVICE, _HEAD = "service.json", "head.safetensors"
 
 
 @dataclass
@@ -70,27 +55,6 @@ class Received:
         """Distinct messages that came."""
         return sum(slot.seen.bit_count() for slot in self.slots.values())
 
-    def require_room(self, messages: Iterable[Message]) -> None:
-        """``InputError`` where one has another shape, a step too late or another label than its slot's.
-
-        Nothing is added.
-        """
-        labels: dict[str, int] = {}
-        for message in messages:
-            if message.values.shape != self.shape:
-                raise refused(message.slot, "shape", f"must be {list(self.shape)}")
-            if message.step >= self.steps:
-                raise refused(message.slot, "step", f"must be below {self.steps}")
-            if bool((np.abs(message.values) > LARGEST_VALUE).any()):
-                raise refused(message.slot, "values", f"must be at most {LARGEST_VALUE:g} each")
-            known, label = self.slots.get(message.slot), _label(message)
-            first = next(iter(known.sums)) if known else labels.setdefault(message.slot, label)
-            if label != first and self.labels == 1:
-                raise refused(message.slot, "label", "must be the same in every step of a slot")
-        slots, most = len(self.slots) + len(labels), min(self.labels, self.steps)
-        if slots * most * math.prod(self.shape) > MOST_VALUES:
-            raise InputError("the service holds all the slots that it can")
-
     def fresh(self, messages: Iterable[Message]) -> list[Message]:
         """Those of ``messages`` that did not come before, each once."""
         found: dict[tuple[str, int], Message] = {}
@@ -101,7 +65,7 @@ class Received:
         return list(found.values())
 
     def add(self, messages: Iterable[Message]) -> None:
-        """Count ``messages``, which :meth:`require_room` let pass, each once."""
+        """Count ``messages``, each once."""
         for message in self.fresh(messages):
             slot, label = self.slots.setdefault(message.slot, _Slot(0, {})), _label(message)
             total, count = slot.sums.get(label, (np.zeros(self.shape, np.float32), 0))
@@ -127,64 +91,11 @@ def _label(message: Message) -> int:
     return -1 if message.label is None else message.label
 
 
-class Journal:
-    """The messages that a service took, in a file that is only ever added to; closed by ``close``.
-
-    What :meth:`append` returned from is on the disk.  What a killed process left of a line was never
-    acknowledged, and is cut off when the file is opened.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self._name, self._whole = path.name, True
-        self._descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
-        with path.open("rb") as file:
-            os.ftruncate(self._descriptor, sum(len(line) for line in file if line.endswith(b"\n")))
-
-    def append(self, messages: Sequence[Message]) -> None:
-        """Have ``messages`` on the disk; ``RunStateError`` where that fails, and from then on."""
-        if not self._whole:
-            raise RunStateError(f"{self._name} is closed: start the service again")
-        rest = memoryview("".join(f"{message.to_json()}\n" for message in messages).encode("ascii"))
-        before = os.fstat(self._descriptor).st_size
-        try:
-            while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
-            os.fsync(self._descriptor)
-        except OSError as error:
-            # after a failed fsync nobody knows what the disk holds: only reading it anew tells
-            self._whole = False
-            with suppress(OSError):
-                os.ftruncate(self._descriptor, before)
-            raise RunStateError(
-                f"{self._name} cannot be written ({error.strerror}): make room, and start the service again"
-            ) from None
-
-    def close(self) -> None:
-        """Let go of the file; nothing can be added afterwards."""
-        self._whole = False
-        os.close(self._descriptor)
-
-
-def journaled(path: Path) -> Iterator[Message]:
-    """The messages in the journal ``path``; ``InputError`` names a line that is damaged."""
-    with path.open("rb") as file:
-        for number, line in enumerate(file, 1):
-            if not line.endswith(b"\n"):
-                return  # cut off by a crash, or being written at this moment
-            try:
-                yield Message.from_json(line)
-            except InputError:
-                raise InputError(
-                    f"{path.parent.name}: {path.name}, line {number} is damaged: restore the file from a "
-                    "copy, or cut it before this line and have users send again what came after it"
-                ) from None
-
-
 class ServerSide:
     """A service with public ``settings`` for messages of the encoder with digest ``encoder``.
 
-    ``shape`` is that of one sentence's representation, [d] or [L, e]; a pair's message is [2, d].  One that
-    is made here lives in memory; :meth:`create` and :meth:`opened` have one in a folder.
+    ``shape`` is that of one sentence's representation, [d] or [L, e]; a pair's message is [2, d].  What
+    it receives is in memory; :meth:`save` writes what it learnt.
     """
 
     def __init__(self, settings: LdpSettings, *, encoder: str, shape: tuple[int, ...]) -> None:
@@ -195,35 +106,14 @@ class ServerSide:
         self.encoder, self.shape = encoder, tuple(shape)
         self._received = self._empty(settings.participation)
         self._head: Head | None = None
-        self._folder: Path | None = None
-        self._journal: Journal | None = None
 
     def receive(self, *messages: Message) -> None:
-        """Take training ``messages``, or none of them where one does not fit (``InputError``).
+        """Take training ``messages``; one that comes again is counted once."""
+        self._received.add(messages)
 
-        In a folder they are on the disk when this returns; whoever hears of it need not send them again.
-        One that comes again is counted once.
-        """
-        self._require("train", messages)
-        self._received.require_room(messages)
-        fresh = self._received.fresh(messages)
-        if self._journal is not None and fresh:
-            self._journal.append(fresh)
-        self._received.add(fresh)
-
-    def receive_lines(self, body: bytes) -> int:
-        """The same for JSON lines; how many messages they hold."""
-        messages = messages_in(body)
-        self.receive(*messages)
-        return len(messages)
-
-    def facts(self) -> dict[str, Any]:
-        """What users must know of it, all of it public; what they read over a wire."""
-        return {**self._facts(MESSAGES), "message": message_schema()}
-
-    def _facts(self, version: str) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
+        """Return the public facts about the service that users and :meth:`load` need."""
         return {
-            "format": version,
             "encoder": self.encoder,
             "shape": list(self.shape),
             "trained": self._head is not None,
@@ -231,7 +121,7 @@ class ServerSide:
         }
 
     def train(self, progress: Progress = silent) -> dict[str, Any]:
-        """Train the network anew on all that came; in a folder, commit it there.
+        """Train the network anew on all that came.
 
         Gives ``messages``, ``slots``, ``epochs``, ``best_epoch`` and ``loss``, as :func:`fit` does.  Draws of
         a given set of messages are the same every time.  ``RunStateError`` where nothing came.
@@ -247,8 +137,6 @@ class ServerSide:
         generator = torch.Generator().manual_seed(seed)
         summary = fit(head, rows, classes, self.settings.head, generator, progress)
         self._head = head
-        if self._folder is not None:
-            self._save(self._folder)
         return {"messages": self._received.messages, "slots": len(slots), **summary}
 
     @torch.no_grad()
@@ -257,13 +145,11 @@ class ServerSide:
 
         Where questions hide among fictitious ones there is one per message, with its ``step``: which of them
         is true only its user knows, and multiplies those.  They are in the order in which slots, or messages,
-        first occur.  ``RunStateError`` before training, ``InputError`` where a message does not fit.
+        first occur.  ``RunStateError`` before training.
         """
         if self._head is None:
             raise RunStateError("the service is not trained yet")
-        self._require("query", messages)
         asked, way = self._empty(self.settings.questions), self.settings.questions
-        asked.require_room(messages)
         hidden, fresh = isinstance(way, HiddenCoins), asked.fresh(messages)
         if not fresh:
             return []
@@ -283,46 +169,22 @@ class ServerSide:
             found.append({**key, "class": likeliest, "probabilities": rounded})
         return found
 
-    def answer_lines(self, body: bytes) -> list[dict[str, Any]]:
-        """:meth:`answers` to the questions of JSON lines."""
-        return self.answers(messages_in(body))
-
-    def create(self, folder: Path) -> None:
-        """Commit a service that has received nothing to ``folder``, where :meth:`opened` finds it."""
-        make_private_folder(folder)
-        write_bytes(folder / _RECEIVED, b"")
-        self._save(folder)
-
-    @classmethod
-    @contextmanager
-    def opened(cls, folder: Path) -> Iterator[Self]:
-        """The service in ``folder``, which nobody else opens meanwhile (``RunStateError``).
-
-        Every message it takes is journaled before it is counted: whatever ends the process, none that was
-        acknowledged is lost, and nothing needs to be saved.
-        """
-        if not (folder / _SERVICE).is_file():
-            raise InputError(f"{folder.name} is not a service")
-        with only_one(folder / _LOCK, f"the service {folder.name}"):
-            found = cls.load(folder)
-            with closing(Journal(folder / _RECEIVED)) as found._journal:
-                found._folder = folder
-                yield found
+    def save(self, folder: Path) -> None:
+        """Commit public facts and weights; the weights first, since the facts say that they are there."""
+        if self._head is not None:
+            with commit(folder / _HEAD) as temporary:
+                save_file(self._head.state_dict(), temporary)
+        write_json(folder / _SERVICE, {"format": FORMAT, **self.describe()})
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """The service in ``folder`` as it lies there, to ask it; ``InputError`` where there is none.
-
-        What this one receives stays in memory.
-        """
+        """Load the service that :meth:`save` wrote to ``folder``; ``InputError`` where there is none."""
         try:
             facts = read_json(folder / _SERVICE)
             if facts["format"] != FORMAT:
                 raise InputError(f"{folder.name}: {_SERVICE} is of another version; train the service anew")
             settings = LdpSettings.model_validate(facts["settings"])
             found = cls(settings, encoder=facts["encoder"], shape=tuple(facts["shape"]))
-            for message in journaled(folder / _RECEIVED):
-                found.receive(message)
             if facts["trained"]:
                 head = head_of(settings, found._received.shape)
                 head.load_state_dict(load_file(folder / _HEAD))
@@ -333,25 +195,9 @@ class ServerSide:
             raise InputError(f"{folder.name} is not a service ({type(error).__name__})") from None
         return found
 
-    def _save(self, folder: Path) -> None:
-        """Commit public facts and weights; the weights first, for the facts say that they are there."""
-        if self._head is not None:
-            with commit(folder / _HEAD) as temporary:
-                save_file(self._head.state_dict(), temporary)
-        write_json(folder / _SERVICE, self._facts(FORMAT))
-
     def _empty(self, way: Participation) -> Received:
         shape = (2, *self.shape) if self.settings.pairs else self.shape
         return Received(shape, steps_of(way), getattr(way, "classes", None) or 1)
-
-    def _require(self, purpose: Purpose, messages: Sequence[Message]) -> None:
-        for message in messages:
-            if message.purpose != purpose:
-                raise refused(message.slot, "purpose", f"must be {purpose} here")
-            if message.encoder != self.encoder:
-                raise refused(message.slot, "encoder", "is not the one this service was made for")
-            if message.label is not None and message.label >= len(self.settings.classes):
-                raise refused(message.slot, "label", f"must be below {len(self.settings.classes)}")
 
 
 # The server's networks, from noisy representations to classes, and how they are trained.

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from ldp_store import Service
 from torch import Tensor
 
 from redactory.training.accounting import Spendings
@@ -67,6 +68,12 @@ def sides(**changes: Any) -> tuple[UserSide, ServerSide]:
     encoder, settings = WordEncoder(), settings_with(**changes)
     server = ServerSide(settings, encoder=encoder.digest, shape=encoder.shape(settings.represent))
     return UserSide(encoder, settings), server
+
+
+def service_sides(**changes: Any) -> tuple[UserSide, Service]:
+    """A user and the example's service of the same settings."""
+    user, server = sides(**changes)
+    return user, Service(settings_with(**changes), encoder=server.encoder, shape=server.shape)
 
 
 def a_message(**changes: Any) -> Message:

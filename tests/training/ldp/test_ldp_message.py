@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from ldp_wire import LARGEST_NUMBER, format_message, message_schema, parse_message
 
 from redactory.foundation.errors import InputError
-from redactory.training.ldp.message import LARGEST_NUMBER, Message, message_schema
 from tests.training.ldp.ldp_sides import a_message
 
 VALUES = st.binary(min_size=24, max_size=24).map(
@@ -56,13 +56,13 @@ def test_a_message_comes_back_and_every_one_is_as_long(
 ) -> None:
     kind: dict[str, Any] = {"purpose": "query", "label": None} if asks else {"label": label}
     message = a_message(slot=slot, step=step, values=values, **kind)
-    line = message.to_json()
-    assert len(line) == len(a_message(values=np.zeros((2, 3), np.float32)).to_json())
+    line = format_message(message)
+    assert len(line) == len(format_message(a_message(values=np.zeros((2, 3), np.float32))))
     assert "\n" not in line
-    back = Message.from_json(line)
+    back = parse_message(line)
     assert back.values.tobytes() == values.tobytes()
     assert (back.slot, back.step, back.label, back.purpose) == (slot, step, message.label, message.purpose)
-    assert Message.from_json(line.encode()).to_json() == line
+    assert format_message(parse_message(line.encode())) == line
 
 
 @pytest.mark.parametrize(("key", "value"), [*WRONG, *BEYOND_SCHEMA])
@@ -70,7 +70,7 @@ def test_what_is_wrong_is_refused_by_key_and_never_quoted(key: str, value: Any) 
     with pytest.raises(
         InputError, match=rf"^message.*: ({key}|values|not of this format|an unkn)"
     ) as refusal:
-        Message.from_json(json.dumps({**json.loads(a_message().to_json()), key: value}))
+        parse_message(json.dumps({**json.loads(format_message(a_message())), key: value}))
     assert SECRET not in str(refusal.value)
     assert refusal.value.__cause__ is None
 
@@ -83,7 +83,7 @@ def test_what_is_no_message_is_refused(line: str | bytes) -> None:
 @pytest.mark.parametrize("first", [f'"{SECRET}"', f'{{"a": ["{SECRET}"]}}', "9" * 9999])
 def test_a_key_that_comes_twice_is_refused(first: str) -> None:
     with pytest.raises(InputError, match=r"^message: (a key comes twice|not of this format)$"):
-        Message.from_json(f'{{"slot": {first}, ' + a_message().to_json()[1:])
+        parse_message(f'{{"slot": {first}, ' + format_message(a_message())[1:])
 
 
 @settings(max_examples=40, deadline=None)
@@ -94,7 +94,7 @@ def test_octets_at_random_are_refused(octets: bytes) -> None:
 
 def test_the_published_schema_says_the_same() -> None:
     schema = message_schema()
-    body = json.loads(a_message().to_json())
+    body = json.loads(format_message(a_message()))
     query = {**body, "purpose": "query", "label": None}
     cases = [body, query, {**query, "label": 1}, {}, [], "text"]
     cases += [{**body, key: value} for key, value in WRONG]
@@ -106,7 +106,7 @@ def test_the_published_schema_says_the_same() -> None:
 
 def _taken(line: str | bytes) -> bool:
     try:
-        Message.from_json(line)
+        parse_message(line)
     except InputError:
         return False
     return True

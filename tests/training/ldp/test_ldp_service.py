@@ -17,12 +17,13 @@ from typing import Any
 
 import psutil
 import pytest
+from ldp_store import Service
+from ldp_wire import format_bodies, format_message
 
 from redactory.foundation.errors import InputError, RunStateError
-from redactory.training.ldp.message import Message, bodies
-from redactory.training.ldp.server import ServerSide
+from redactory.training.ldp.message import Message
 from tests.tied import tied
-from tests.training.ldp.ldp_sides import a_message, sides
+from tests.training.ldp.ldp_sides import a_message, service_sides
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "ldp_service"
 NDJSON = b"Content-Type: application/x-ndjson\r\n"
@@ -90,7 +91,7 @@ def running(folder: Path, descriptors: int = 1024) -> Iterator[Running]:
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """A service for tests that leave nothing in it."""
     folder = tmp_path_factory.mktemp("shared") / "service"
-    sides()[1].create(folder)
+    service_sides()[1].create(folder)
     with running(folder) as service:
         yield service
 
@@ -102,7 +103,7 @@ def _post(path: str, body: bytes = b"", head: bytes = NDJSON, host: bytes = b"12
 
 def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path, client_of: Callable[[str], Any]) -> None:
     """Users send all the while; of what each was told is received, nothing may be missing."""
-    sides()[1].create(tmp_path / "service")
+    service_sides()[1].create(tmp_path / "service")
     acknowledged: list[Message] = []
     many = threading.Semaphore(0)
 
@@ -110,7 +111,7 @@ def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path, client_of: 
         for number in range(200):
             message = a_message(slot=f"{name}{number:04x}" + "0a" * 12)
             try:
-                client("messages", next(bodies([[message]])))
+                client("messages", next(format_bodies([[message]])))
             except (RunStateError, InputError):
                 return
             acknowledged.append(message)
@@ -126,7 +127,7 @@ def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path, client_of: 
     service.process.communicate()
     for thread in users:
         thread.join()
-    with ServerSide.opened(tmp_path / "service") as again:
+    with Service.opened(tmp_path / "service") as again:
         assert len(acknowledged) >= 40
         before = again._received.messages
         again.receive(*acknowledged)  # what is there already is not counted again
@@ -135,8 +136,8 @@ def test_what_was_acknowledged_is_there_after_a_kill(tmp_path: Path, client_of: 
 
 def test_what_is_refused_is_refused_in_words_that_quote_nothing(shared: Running) -> None:
     word = b"zanzibarian"
-    good, foreign = (m.to_json().encode() for m in (a_message(), a_message(encoder="00" * 32)))
-    asks = a_message(purpose="query", label=None).to_json().encode()
+    good, foreign = (format_message(m).encode() for m in (a_message(), a_message(encoder="00" * 32)))
+    asks = format_message(a_message(purpose="query", label=None)).encode()
     two = NDJSON + b"Content-Length: 5\r\n"
     cases = [
         (400, b"GET /v1/schema HTTP/1.1\r\nHost: evil.example\r\n\r\n"),
@@ -169,7 +170,7 @@ def test_what_is_refused_is_refused_in_words_that_quote_nothing(shared: Running)
     # nothing of a refused batch was taken, and the service is alive; nobody else opens its folder
     assert shared.raw(_post("/v1/train")).split()[1] == b"409"
     refused = pytest.raises(RunStateError, match=f"process {shared.process.pid}")
-    with refused, ServerSide.opened(shared.folder):
+    with refused, Service.opened(shared.folder):
         pass
 
 
@@ -177,7 +178,7 @@ def test_slow_large_and_many_connections_are_bounded_and_do_not_stop_it(
     tmp_path: Path, client_of: Callable[[str], Any]
 ) -> None:
     """Eighty that send nearly all of a large body or half a head, then two hundred, at few descriptors."""
-    sides()[1].create(tmp_path / "service")
+    service_sides()[1].create(tmp_path / "service")
     with running(tmp_path / "service", descriptors=64) as service:
         process = psutil.Process(service.process.pid)
         assert service.raw(_post("/v1/train")).split()[1] == b"409"
@@ -202,7 +203,7 @@ def test_slow_large_and_many_connections_are_bounded_and_do_not_stop_it(
                     break
             threading.Event().wait(0.1)
         client = client_of(service.url)
-        assert client("messages", next(bodies([[a_message()]]))) == {"received": 1}
+        assert client("messages", next(format_bodies([[a_message()]]))) == {"received": 1}
         assert client("train", b"")["messages"] == 1
 
 
@@ -256,16 +257,16 @@ def _carry(source: socket.socket, to: socket.socket, record: list[bytes], lost: 
 def test_no_word_of_a_text_crosses_the_wire_and_an_answer_that_was_lost_costs_nothing_more(
     tmp_path: Path, client_of: Callable[[str], Any]
 ) -> None:
-    user, server = sides(head={"epochs": 1}, represent="token", participation=HIDDEN)
+    user, server = service_sides(head={"epochs": 1}, represent="token", participation=HIDDEN)
     server.create(tmp_path / "service")
     with running(tmp_path / "service") as service, closing(Wire(service.port)) as wire:
         client = client_of(wire.url)
         wire.lost_answers = 2
-        for body in bodies([one] for one in user.training_messages(TEXTS, [0, 1, 0, 1])):
+        for body in format_bodies([one] for one in user.training_messages(TEXTS, [0, 1, 0, 1])):
             client("messages", body)
         assert client("train", b"")["messages"] == len(TEXTS) * HIDDEN["steps"]
         questions = list(user.query_messages(TEXTS))
-        answers = [one for body in bodies([questions]) for one in client("queries", body)["answers"]]
+        answers = [one for body in format_bodies([questions]) for one in client("queries", body)["answers"]]
         assert all(user.read(answers))
     said = b"".join(wire.said)
     assert _words_on(said + b"".join(wire.heard), TEXTS) == []
@@ -279,7 +280,7 @@ def test_no_word_of_a_text_crosses_the_wire_and_an_answer_that_was_lost_costs_no
     heads = {line.split(b":")[0] for line in said.split(b"\r\n") if b": " in line and b"{" not in line}
     assert heads <= {b"Host", b"Accept-Encoding", b"Content-Length", b"Content-Type"}
     # the service that was killed answers the same when it is opened again
-    with ServerSide.opened(tmp_path / "service") as again:
+    with Service.opened(tmp_path / "service") as again:
         assert again.answers(questions) == answers
 
 
