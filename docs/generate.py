@@ -492,7 +492,7 @@ BESIDE = (
 
 def python() -> str:
     """Every public name, by kind, as mkdocstrings shows it."""
-    public = redactory._PUBLIC
+    public = {name: f"{module}.{name}" for name, module in redactory._MODULES.items()}
     errors = [name for name in sorted(public) if ".errors." in public[name]]
     classes = [name for name in sorted(public) if name[0].isupper() and name not in errors]
     functions = [name for name in sorted(public) if name[0].islower()]
@@ -501,8 +501,6 @@ def python() -> str:
         lines.append(f"## {heading}\n")
         for name in names:
             lines.append(f"::: {public[name]}\n")
-            if name != public[name].rpartition(".")[2]:
-                lines.append(f"`redactory.{name}` is this function.\n")
     lines += ["## Models, shards and run folders\n", *(f"::: redactory.{path}\n" for path in BESIDE)]
     return "\n".join(lines)
 

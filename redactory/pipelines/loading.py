@@ -223,9 +223,9 @@ def _explain(error: Any) -> str:
     key = ".".join(shown) or "configuration"
     sections = tuple(part for part in parts if not part.isdigit())
     if error["type"] == "extra_forbidden":
-        return f"{key}: no such key; {_meant(sections)}"
+        return f"{key}: unknown key; {_meant(sections)}"
     if error["type"] == "missing":
-        return f"{key}: this key is needed"
+        return f"{key}: this key is required"
     plain = f"{key}: {plainly(error)}"
     if error["type"] == "model_type" and error["input"] is not None:
         return f"{plain}; its keys are {', '.join(_keys_in(sections))}"
@@ -235,13 +235,15 @@ def _explain(error: Any) -> str:
 def _meant(unknown: tuple[str, ...]) -> str:
     """What may be wanted where a key is not known: one written nearly so, the same elsewhere, or any here."""
     known = _keys_in(unknown[:-1])
+    if unknown[-1] in known:
+        return "it belongs to another kind of model: remove it"
     if near := difflib.get_close_matches(unknown[-1], known, n=1, cutoff=0.7):
         return f"did you mean '{near[0]}'?"
     elsewhere = [path for path in _all_keys() if path[-1] == unknown[-1]]
     named = [path for path in elsewhere if path[0] == unknown[0]] or elsewhere
     if len(named) == 1:
         return f"did you mean {'.'.join(named[0])}?"
-    return f"known here: {', '.join(known)}"
+    return f"valid keys: {', '.join(known)}"
 
 
 def _keys_in(section: tuple[str, ...]) -> list[str]:

@@ -130,7 +130,7 @@ def test_lines_are_read_apart(engine: StanzaEngine) -> None:
     first, second = "Anna lives in", "Paris, thank you"
     text = f"{first}\r\n{second}"
     one, two = engine.read([first, second])
-    moved = two.shifted(len(first) + 2)
+    moved = two.moved(lambda place: place + len(first) + 2)
     assert alone(engine.read([text])) == Reading(one.spans + moved.spans, one.plain + moved.plain)
 
 

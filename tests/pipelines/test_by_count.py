@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 import redactory
-from redactory.dedup import counting as ranges
+from redactory.dedup import plan as ranges
 from redactory.dedup.plan import DIGEST, read_range, write_entries
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import make_private_folder

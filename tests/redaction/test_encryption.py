@@ -412,6 +412,9 @@ def test_nonces_are_chance_of_the_system_in_every_process() -> None:
             for each in (*children.map(_drawn, range(4), chunksize=1), *map(_drawn, range(26)))
             for n in each
         ]
+        # not left to `terminate`, which a fork that handles SIGTERM as its parent does may outlive
+        children.close()
+        children.join()
     assert len(set(drawn)) == len(drawn) == _DRAWN
     for place in range(_NONCE):
         often = Counter(nonce[place] for nonce in drawn)
