@@ -102,6 +102,8 @@ def _run_python(arguments: list[str]) -> None:
         sys.path.insert(0, os.path.dirname(os.path.abspath(arguments[0])))
         runpy.run_path(arguments[0], run_name="__main__")
     else:
+        # as `python -` does: the modules of the folder it is started in
+        sys.path.insert(0, "")
         exec(compile(sys.stdin.read(), "<stdin>", "exec"), {"__name__": "__main__"})
 
 
