@@ -249,7 +249,10 @@ def leaks(
     """
     count = min(len(members), len(others), MOST)
     if count < LEAST or len(written) < LEAST:
-        raise InputError(f"synthetic: at least {LEAST} texts of each kind are needed, and there are {count}")
+        raise InputError(
+            f"synthetic: expected at least {LEAST} generated texts, training texts and held-out texts, got "
+            f"{len(written)}, {len(members)} and {len(others)}"
+        )
     stream = RandomStream.from_seed(seed)
     ours, theirs = (
         [texts[i] for i in stream.permutation(kind, 0, len(texts))[:count].tolist()]

@@ -135,10 +135,13 @@ def quarantine_list(job: Path, entry: str | None, limit: int) -> Shown | None:
     return None
 
 
-@command("quarantine export: run")
-def quarantine_export(run: Path) -> Shown:
-    """Write what lies in a run's quarantine as rows that can be mended and curated again."""
-    return Shown("quarantine_exported", redactory.quarantine_export(run))
+@command(
+    "quarantine export: run",
+    unencrypted=switch("Write original text of an encrypted run to an unencrypted file."),
+)
+def quarantine_export(run: Path, **given: Any) -> Shown:
+    """Write quarantined rows to a file, to be fixed and curated again."""
+    return Shown("quarantine_exported", redactory.quarantine_export(run, **given))
 
 
 _FROM_FILE = "{}, from a file with one id a line: what is typed stays in the shell's history."

@@ -171,12 +171,7 @@ def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) ->
     if not points and not rejected.rows:
         same = [body for body in before if all(one in body["persons"] for one in asked)]
         return result | ({"already": same[-1]["release"], "models": same[-1]["models"]} if same else {})
-    if "route" in manifest:
-        raise RunStateError(
-            f"{run.root.name} is public by count: without the person a public text would stay exactly if "
-            "somebody else wrote it, which no noise hides. Curate the input anew, without the person: that "
-            "draws and books a new selection. Then remove this run"
-        )
+    _require_not_by_count(run, manifest)
     result |= _beyond(run, points)
     if dry_run:
         return result
@@ -208,6 +203,15 @@ def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) ->
         index=rest.index,
     )
     return result | {"release": reissue(run, change, key)}
+
+
+def _require_not_by_count(run: RunFolder, manifest: dict[str, Any]) -> None:
+    if "route" in manifest:
+        raise RunStateError(
+            f"{run.root.name} is public by count: without the person a public text would stay only if "
+            "somebody else wrote it, and no noise hides that. Curate the input again without the person, "
+            "which draws and books a new selection; then remove this run"
+        )
 
 
 def _beyond(run: RunFolder, points: Collection[int]) -> dict[str, Any]:

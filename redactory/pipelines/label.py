@@ -73,13 +73,12 @@ def audit_sample(
         sizes = {stratum: len(frame.points(stratum)) for stratum in STRATA}
         if not sum(sizes.values()):
             raise RunStateError(f"{folder.root} has no point that could be labelled")
-        try:
-            plan, texts = samples.draw_sample(folder, frame, n, public_share, seed)
-        except ValueError:
+        if not 0 < public_share < 1 or n < sum(map(bool, sizes.values())):
             raise ConfigurationError(
-                f"{n} draws at a public share of {public_share:g}: the share must lie inside (0, 1), and "
+                f"{n} draws at a public share of {public_share:g}: the share must lie between 0 and 1, and "
                 "each stratum needs a draw"
-            ) from None
+            )
+        plan, texts = samples.draw_sample(folder, frame, n, public_share, seed)
         summary = {
             "name": name,
             "date": date.isoformat(),

@@ -114,18 +114,24 @@ def harmless(content: bytes) -> str:
 # Export: what lies in a quarantine as rows that people can fix and curate again.
 
 
-def quarantine_export(run: str | Path) -> dict[str, Any]:
+def quarantine_export(run: str | Path, *, unencrypted: bool = False) -> dict[str, Any]:
     """Write what can be curated again of a run's quarantine to ``state/quarantine.jsonl`` (mode 0600).
 
     Returns ``{"run", "out", "entries", "exported", "left"}``; ``out`` is None where nothing can be written.
     The rows are JSON lines of original text in the columns of the run's configuration: rejected rows of JSON
     lines and text files, and each document of quarantined points with its id and user.  ``left`` counts the
     entries that are not written, by reason.  A takedown and ``purge --quarantine`` remove the file.
-    ``RunStateError`` for a run that is held or rejected, ``ConfigurationError`` where its key is not set.
+    ``RunStateError`` for a run that is held or rejected.  ``ConfigurationError`` where its key is not set,
+    and for an encrypted run unless ``unencrypted`` allows its text to be written in the open.
     """
     folder = RunFolder(Path(run).resolve())
     manifest = read_manifest(folder)
     check_released(folder)
+    if manifest["encryption"] and not unencrypted:
+        raise ConfigurationError(
+            f"{folder.root.name} is encrypted, and exported rows are not: pass --unencrypted to write their "
+            f"original text to {folder.exported.relative_to(folder.root)}"
+        )
     # a key that the run drew for itself is gone, and fewer users are then known
     key, config = load_digest_key(), Config.read_back(manifest["configuration"])
     if not manifest["key"]["fresh"]:

@@ -98,6 +98,7 @@ class Bench:
             "partition": {"documents": 40},
             "detect": {"max_chars": DETECTED_CHARS},
             "release": {"accept_blind": ["EVERYTHING"]},
+            "redact": {"columns": {"id": "IDENTIFIER", "user_id": "EMAIL_ADDRESS"}},
             "train": TRAIN,
             "evaluate": {"test": "held-out.jsonl", "labelled": "labelled.jsonl", "labelled_secrets": 40},
             **more,

@@ -66,6 +66,8 @@ LATER = {
     "describe": ("redactory.pipelines.readers.documents:first_rows",),
     "quarantine": ("redactory.redaction.shards:read_part",),
     "quarantine-export": ("redactory.pipelines.quarantine:_export",),
+    "masked": ("redactory.pipelines.redact:redact",),
+    "written": ("redactory.pipelines.synthesize:synthesize",),
     "explain": ("redactory.redaction.mask:route",),
     "scan": ("redactory.pipelines.policy:Policy.split_many", "redactory.redaction.mask:route"),
     "takedown": (
@@ -94,7 +96,8 @@ def steps(table: str, **names: object) -> list[Step]:
 
 # audit: no coin was thrown for this run; verify: labels that nobody looked at leave secrets in public points
 # unseen, they are the rows' own; publish: where the job has no encryption key, the run is refused; show: to a
-# terminal alone
+# terminal alone; quarantine-export: an encrypted run's rows are not written in the open; names: a vault
+# needs the encryption key; masked: bad rows are left out
 _WHOLE = """
 fit: fit {input}/labelled.jsonl --out tagger --epochs 1
 fit-policy=0,1: fit --policy {input}/labelled.jsonl --miss-rate 0.2
@@ -128,7 +131,12 @@ score: label score {run} {run}/state/samples/sample/sample.jsonl --unchanged
 quarantine: quarantine list {run}
 quarantine-json: quarantine list {run} --json
 show=2: quarantine list {run} 0-0
-quarantine-export: quarantine export {run}
+quarantine-export=0,2: quarantine export {run}
+masked=0,1: redact {input}/cases.jsonl --out {run}-masked.jsonl --config {config}
+names=0,1,2: redact {input}/cases.jsonl --config {config} --out n.jsonl --replace pseudonym --vault n.vault
+unmask=0,2: unmask n.jsonl --vault n.vault --out {input}/{run}-unmasked.jsonl
+written: synthesize {run} --rows 12 --tokens 8 --seed 1 --out {run}-written --no-guarantee
+synthetic: evaluate synthetic {run} {run}-written
 explain!: scan - --explain --config {config}
 scan: scan {input}/corpus.jsonl --config {config} --json
 again=2: curate {config} --out {run}
@@ -157,8 +165,10 @@ reject=1: release reject job/latest --by "Ann Example" --reason seen
 def whole_job(config: Path, run: str) -> list[Step]:
     """Every command on one run, each of which succeeds; a document and a user go out of it in the end."""
     lines = config.with_name("corpus.jsonl").read_bytes().splitlines()
-    corpus = [json.loads(line) for line in lines if line.startswith(b'{"id": "case-')][-2:]
-    for name, row in zip(("id", "user_id"), corpus, strict=True):
+    cases = [line for line in lines if line.startswith(b'{"id": "case-')]
+    # what a masked copy is made of: a key that is data is copied, unless it looks personal
+    config.with_name("cases.jsonl").write_bytes(b"\n".join(cases))
+    for name, row in zip(("id", "user_id"), map(json.loads, cases[-2:]), strict=True):
         config.with_name(f"{name}.txt").write_text(f"{row[name]}\n")
     small = "model={kind: bilstm, embedding_size: 4, hidden_size: 4}"
     store = store_of(config, run)

@@ -186,7 +186,15 @@ def test_of_an_encrypted_run_and_a_compressed_file(tmp_path: Path, monkeypatch: 
     path = tmp_path / "rows.jsonl.gz"
     path.write_bytes(gzip.compress(json.dumps({"id": "a", "text": f"broken {SECRET}"}).encode()))
     redactory.curate({**LINES, "input": str(path)}, output=tmp_path / "run", detector=DigitDetector())
-    out = redactory.quarantine_export(tmp_path / "run")["out"]
+    with pytest.raises(ConfigurationError, match="pass --unencrypted"):
+        redactory.quarantine_export(tmp_path / "run")
+    plain = [
+        file
+        for file in (tmp_path / "run").rglob("*")
+        if file.is_file() and SECRET.encode() in file.read_bytes()
+    ]
+    assert plain == []
+    out = redactory.quarantine_export(tmp_path / "run", unencrypted=True)["out"]
     assert json.loads(Path(out).read_text()) == {"id": "a", "text": f"broken {SECRET}"}
 
 

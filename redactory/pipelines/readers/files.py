@@ -513,7 +513,9 @@ def _why_nothing(path: str) -> str:
 
 def _source(url: str, name: str, format_: str) -> Source:
     if PurePosixPath(name).suffix.lower() in (*ARCHIVES, ".xz"):
-        raise ConfigurationError(f"input.path: '{name}' is an archive of files; unpack it first")
+        raise ConfigurationError(
+            f"input.path: '{name}' is an archive, or compressed in a way that is not read: unpack it first"
+        )
     kind = format_of(url) if format_ == "auto" else format_named(format_)
     if kind is None:
         raise ConfigurationError(
