@@ -96,7 +96,7 @@ def steps(table: str, **names: object) -> list[Step]:
 
 # audit: no coin was thrown for this run; verify: labels that nobody looked at leave secrets in public points
 # unseen, they are the rows' own; publish: where the job has no encryption key, the run is refused; show: to a
-# terminal alone; quarantine-export: an encrypted run's rows are not written in the open; names: a vault
+# terminal alone; names: a vault
 # needs the encryption key; masked: bad rows are left out
 _WHOLE = """
 fit: fit {input}/labelled.jsonl --out tagger --epochs 1
@@ -131,7 +131,7 @@ score: label score {run} {run}/state/samples/sample/sample.jsonl --unchanged
 quarantine: quarantine list {run}
 quarantine-json: quarantine list {run} --json
 show=2: quarantine list {run} 0-0
-quarantine-export=0,2: quarantine export {run}
+quarantine-export: quarantine export {run} --unencrypted
 masked=0,1: redact {input}/cases.jsonl --out {run}-masked.jsonl --config {config}
 names=0,1,2: redact {input}/cases.jsonl --config {config} --out n.jsonl --replace pseudonym --vault n.vault
 unmask=0,2: unmask n.jsonl --vault n.vault --out {input}/{run}-unmasked.jsonl
