@@ -492,7 +492,7 @@ BESIDE = (
 
 def python() -> str:
     """Every public name, by kind, as mkdocstrings shows it."""
-    public = {name: f"{module}.{name}" for name, module in redactory._MODULES.items()}
+    public = {name: f"{getattr(redactory, name).__module__}.{name}" for name in redactory.__all__}
     errors = [name for name in sorted(public) if ".errors." in public[name]]
     classes = [name for name in sorted(public) if name[0].isupper() and name not in errors]
     functions = [name for name in sorted(public) if name[0].islower()]

@@ -6,10 +6,7 @@ The public functions are the commands of the command line, with the same names. 
 
 from __future__ import annotations
 
-import re as _re
 import sys as _sys
-from importlib import import_module as _import_module
-from pathlib import Path as _Path
 from typing import Any as _Any
 
 if _sys.version_info < (3, 11):  # noqa: UP036 (a source tree can be run by any Python)
@@ -19,11 +16,10 @@ if _sys.version_info < (3, 11):  # noqa: UP036 (a source tree can be run by any 
     )
     raise SystemExit(2)
 
+import lazy_loader as _lazy_loader
 
-_STUB = _Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8")
-_MODULES = {name: module for module, name in _re.findall(r"^from (\S+) import (\w+)", _STUB, _re.MULTILINE)}
-"""Where each public name is defined."""
-__all__ = sorted(_MODULES)
+# imported on first use: spaCy and torch take seconds, a version number should not
+_load, __dir__, __all__ = _lazy_loader.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> _Any:
@@ -32,11 +28,4 @@ def __getattr__(name: str) -> _Any:
         from importlib.metadata import version
 
         return version(__name__)
-    if name not in _MODULES:
-        raise AttributeError(f"module '{__name__}' has no attribute '{name}'")
-    # imported on first use: spaCy and torch take seconds, a version number should not
-    return getattr(_import_module(_MODULES[name]), name)
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, "__version__"})
+    return _load(name)
