@@ -89,17 +89,13 @@ class Shingler:
             words = self._words.compared(text)
             for word in words:
                 if (value := known.get(word)) is None:
-                    value = known[word] = self._hash(word)
+                    digest = self._key.text_digest(self._purpose, word.encode("utf-8", "surrogatepass"))
+                    value = known[word] = int.from_bytes(digest[:8], "little")
                 flat.append(value)
             missing = max(0, self._length - len(words))
             flat += [_PAD] * missing
             lengths[number] = len(words) + missing
         return _distinct(np.array(flat, np.uint64), lengths, self._length)
-
-    def _hash(self, word: str) -> int:
-        return int.from_bytes(
-            self._key.text_digest(self._purpose, word.encode("utf-8", "surrogatepass"))[:8], "little"
-        )
 
 
 def mixed(values: Hashes) -> Hashes:

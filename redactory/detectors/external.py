@@ -80,11 +80,14 @@ class ExternalEngine:
             name: settings.options[name] for name in getattr(kind, "files", ()) if name in settings.options
         }
         package = _entry(settings.name).dist
+        # the folder of the package that the class lies in, or its file
+        own, top = sys.modules[kind.__module__], sys.modules[kind.__module__.partition(".")[0]]
+        code = Path(str(getattr(top, "__file__", None) or own.__file__))
         return {
             "package": package and package.name,
             "version": package and package.version,
             "versions": dict(_required(package)) if package else {},
-            "code": _content(_code(kind)),
+            "code": _content(code.parent if code.name == "__init__.py" else code),
             "options": {name: value for name, value in settings.options.items() if name not in files},
             "files": {name: _given(settings.name, name, value) for name, value in files.items()},
         }
@@ -210,14 +213,6 @@ def _class(settings: Asked) -> tuple[type[Any], frozenset[str | None]]:
     if not found - {None}:
         raise _refused(name, "it says that it finds nothing: its class has no labels")
     return kind, found
-
-
-def _code(kind: type[Any]) -> Path:
-    """The folder of the package that a class lies in, or its file."""
-    own = sys.modules[kind.__module__]
-    top = sys.modules[kind.__module__.partition(".")[0]]
-    file = Path(str(getattr(top, "__file__", None) or own.__file__))
-    return file.parent if file.name == "__init__.py" else file
 
 
 def _given(name: str, option: str, path: Any) -> str:

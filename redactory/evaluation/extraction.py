@@ -304,18 +304,15 @@ def _like(value: str, label: str, pools: Pools, draw: random.Random) -> str:
             # none begins with 0 unless the value's own did
             first = draw.choice("123456789") if piece[0] != "0" else "0"
             made.append(first + "".join(draw.choice("0123456789") for _ in piece[1:]))
+        elif piece.isalpha() and (pool := pools.get((label, form, place))):
+            made.append(draw.choice(pool))
         elif piece.isalpha():
-            made.append(_word(piece, pools.get((label, form, place), ()), draw))
+            word = draw.choice(_public_names())
+            is_acronym = piece.isupper() and len(piece) > 1
+            made.append(word.upper() if is_acronym else word.lower() if piece.islower() else word)
         else:
             made.append(piece)
     return "".join(made)
-
-
-def _word(piece: str, pool: Sequence[str], draw: random.Random) -> str:
-    if pool:
-        return draw.choice(pool)
-    word = draw.choice(_public_names())
-    return word.upper() if piece.isupper() and len(piece) > 1 else word.lower() if piece.islower() else word
 
 
 @functools.cache

@@ -14,7 +14,6 @@ from redactory.foundation.stream import RandomStream
 
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
-    from redactory.training.tokenizer import TextCodec
 
 _BATCH = 250
 
@@ -51,7 +50,10 @@ def generate(
             f"tokens: the model has a context of {room}, so ask for at most {room - 1} (--tokens {room - 1})"
         )
     tokenizer, stream, texts = model.tokenizer, RandomStream.from_seed(seed), list[str]()
-    heads = _encode_prompts(prompts, tokenizer, None if room is None else room - max_tokens)
+    encoded = [tokenizer.encode(prompt) for prompt in prompts] or [[]]
+    if room is not None:
+        encoded = [ids[max(0, len(ids) - (room - max_tokens)) :] for ids in encoded]
+    heads = [[tokenizer.begin_id, *ids] for ids in encoded]
 
     def draw(log_probs: NDArray[np.float64], rows: NDArray[Any], place: int) -> NDArray[np.int64]:
         """One token for each of ``rows`` [B] from [B, V]; which rows are beside a row does not matter."""
@@ -79,15 +81,6 @@ def generate(
             texts.append(tokenizer.decode([*head, *ids])[len(tokenizer.decode(head)) :])
         progress("generation", len(texts), count, "texts")
     return texts
-
-
-def _encode_prompts(prompts: Sequence[str], tokenizer: TextCodec, longest: int | None) -> list[list[int]]:
-    """The ids that texts begin with: the begin token, and the last ``longest`` ids of a prompt."""
-    encoded = [tokenizer.encode(prompt) for prompt in prompts] or [[]]
-    return [
-        [tokenizer.begin_id, *(ids if longest is None else ids[max(0, len(ids) - longest) :])]
-        for ids in encoded
-    ]
 
 
 def _in_nucleus(scores: NDArray[np.float64], top_p: float) -> NDArray[np.bool_]:

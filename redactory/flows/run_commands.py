@@ -355,6 +355,8 @@ def guarantee(
     runs: list[Path] | None, model: list[str] | None, delta: float | None, budget: str | None
 ) -> Shown:
     """State what can be promised of a trained model, or of several, derived again from the ledgers."""
+    from redactory.redaction import RunFolder
+
     if (budget is None) != bool(runs):
         raise ConfigurationError("give a run whose guarantee is asked for, or --budget and a configuration")
     if budget is not None:
@@ -367,16 +369,10 @@ def guarantee(
         return Shown("guarantee_composed", result)
     audit = result.get("audit")
     code = 1 if audit is not None and not audit["holds"] else 0
-    return Shown("guarantee", result, code, _other_models(first, result["model"]))
-
-
-def _other_models(run: Path, name: str) -> dict[str, Any]:
-    """Where the run has models beside ``name``: which, and the command for all of them together."""
-    from redactory.redaction import RunFolder
-
-    others = [other for other in RunFolder(run).model_names() if other != name]
-    named = [part for one in (name, *others) for part in ("--model", one)]
-    return {"others": others, "command": shlex.join(["redactory", "guarantee", str(run), *named])}
+    others = [other for other in RunFolder(first).model_names() if other != result["model"]]
+    every = [part for one in (result["model"], *others) for part in ("--model", one)]
+    together = shlex.join(["redactory", "guarantee", str(first), *every])
+    return Shown("guarantee", result, code, {"others": others, "command": together})
 
 
 # Using a model, with its guarantee beside what it says.

@@ -49,7 +49,9 @@ def commit(path: Path, mode: int = PRIVATE_FILE) -> Iterator[Path]:
 
     A reader sees the old file, the new file or none, never a part of one, through any crash.
     """
-    staging = _staging_of(path)
+    root, staging = _staged.get() or (None, None)
+    if root is None or not path.is_relative_to(root):
+        staging = None
     # drawn, and not the process's number: two machines that share the folder may have the same
     temporary = (staging or path.parent) / f"{TEMPORARY_PREFIX}{secrets.randbits(48)}-{path.name}"
     if staging is None:
@@ -100,11 +102,6 @@ def remove(path: Path) -> None:
 def _unless_gone(_: object, __: str, failed: Any) -> None:
     if not isinstance(failed[1], FileNotFoundError):
         raise failed[1]
-
-
-def _staging_of(path: Path) -> Path | None:
-    root, staging = _staged.get() or (None, None)
-    return staging if root is not None and path.is_relative_to(root) else None
 
 
 def remove_leftovers(folder: Path, of: str = "*", *, but: str = "", deep: bool = False) -> None:
@@ -269,7 +266,9 @@ def only_one(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
         ) from None
     try:
         os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, json.dumps(_myself()).encode() + b"\n", 0)
+        now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+        holder = {"process": os.getpid(), "host": socket.gethostname(), "since": now}
+        os.pwrite(descriptor, json.dumps(holder).encode() + b"\n", 0)
         yield
     finally:
         # unlinked while it is held: whoever waits at the old file finds that it is not the lock any more
@@ -321,11 +320,6 @@ def locked(path: Path, patience: float = 0.0) -> int:
                 "put the folder on a file system that has locks"
             ) from None
         os.close(descriptor)
-
-
-def _myself() -> dict[str, object]:
-    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return {"process": os.getpid(), "host": socket.gethostname(), "since": now}
 
 
 def _holder(written: str) -> str:

@@ -60,18 +60,13 @@ def plainly(error: Mapping[str, Any]) -> str:
         given = error.get("input")
         return f"{bound}, and {given} stands there" if type(given) in (int, float) else bound
     if kind in _CHOICES:
-        return f"must be one of {told['expected']}{_meant(error)}"
+        given, choices = error.get("input"), re.findall(r"'([^']*)'", told["expected"])
+        near = did_you_mean(given, choices, 0.5) if isinstance(given, str) else ""
+        return f"must be one of {told['expected']}{near}"
     needed = _NEEDED.get(kind.partition("_")[0])
     if needed is None or not kind.endswith(_WRONG_KIND):
         return str(error["msg"]).removeprefix("Value error, ")
     return f"{needed} is needed{_instead(error)}"
-
-
-def _meant(error: Mapping[str, Any]) -> str:
-    """The choice that what stands in the key's place is nearest to, where one is near."""
-    given = error.get("input")
-    choices = re.findall(r"'([^']*)'", error["ctx"]["expected"])
-    return did_you_mean(given, choices, 0.5) if isinstance(given, str) else ""
 
 
 def _instead(error: Mapping[str, Any]) -> str:

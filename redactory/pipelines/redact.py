@@ -240,7 +240,10 @@ class _Copy:
         """The text fields of a file; ``ConfigurationError`` where they or the columns cannot be as said."""
         if source.reader.is_text:
             return Fields(())
-        rows, header = self._first_rows(source)
+        with source.open(expansion=self.settings.input.max_expansion) as file:
+            reader = reader_of(source.format, file)(file, source.name, self.settings.input.max_row_bytes)
+            rows = list(islice((row.cells for row in reader.records() if row.cells), _LOOKED_AT))
+            header = reader.header
         seen = Counter(name for row in rows for name in row)
         self.hidden[source.name] = seen.keys() - self.redaction.secret.keys()
         asked = "text" in self.settings.input.model_fields_set
@@ -310,13 +313,6 @@ class _Copy:
         cells = [row.cells for row in later]
         looks, judge.unread = judge.later(cells)
         self._refuse(where, looks, judge, cells)
-
-    def _first_rows(self, source: Source) -> tuple[list[Mapping[str, Any]], Sequence[str]]:
-        """The rows that columns are judged by, and the names in the file's header or schema."""
-        with source.open(expansion=self.settings.input.max_expansion) as file:
-            reader = reader_of(source.format, file)(file, source.name, self.settings.input.max_row_bytes)
-            cells = (row.cells for row in reader.records() if row.cells)
-            return list(islice(cells, _LOOKED_AT)), reader.header
 
     def _unjudged(self, source: Source, row: Row) -> str | None:
         """The reason code of a row with a field, or a key, by which none of the first rows was judged."""
@@ -469,8 +465,10 @@ def _finder(settings: Config, workers: int) -> Iterator[Callable[[Kept, Iterator
             for number, rows in enumerate(chunks):
                 texts = [text for row in rows if isinstance(row, Row) for text in row.texts]
                 chunk = kept(number, texts)
-                result: Any = _saved(chunk)
-                if result is None:
+                result: Any = chunk.saved()
+                if result is not None:
+                    result = [one if isinstance(one, str) else [Found(*hit) for hit in one] for one in result]
+                else:
                     result = pool.submit(_search, given, texts) if pool else _search(given, texts)
                 waiting.append((chunk, rows, result))
                 if len(waiting) > (2 * workers if pool else 0):
@@ -485,13 +483,6 @@ def _ready(chunk: Chunk, rows: Rows, result: list[Finds] | Future[list[Finds]]) 
     found = result.result() if isinstance(result, Future) else result
     chunk.save(found)
     return rows, found
-
-
-def _saved(chunk: Chunk) -> list[Finds] | None:
-    saved = chunk.saved()
-    if saved is None:
-        return None
-    return [one if isinstance(one, str) else [Found(*hit) for hit in one] for one in saved]
 
 
 def _portable(settings: Config) -> str:

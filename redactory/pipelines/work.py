@@ -36,7 +36,6 @@ from redactory.redaction.shards import (
     FOUND,
     LABELLED_VAULT,
     ORDER,
-    POINTS,
     PRIVATE,
     PUBLIC,
     VAULT,
@@ -117,16 +116,6 @@ class Job:
     def vault_schema(self) -> pa.Schema:
         """Of ``vault/``: with a class where the input has one."""
         return VAULT if self.config.input.label is None else LABELLED_VAULT
-
-    @property
-    def points_schema(self) -> pa.Schema:
-        """Of the points that stages hand on."""
-        return pa.schema([*self.vault_schema, *self.carried])
-
-    @property
-    def audit_schema(self) -> pa.Schema:
-        """Of ``audit/points``."""
-        return pa.schema([*POINTS, *self.carried])
 
     @property
     def columns(self) -> pa.Schema:

@@ -164,7 +164,10 @@ class PrivateLoop:
         made = _OwnIngredients(run, own, network, self.tokenizer, stream, originals, self._public_text)
         phases = made.phases(mechanism, _Untouched(StepLedger(log, mechanism, stream), self._watch))
         require_same_text(self._public_text, head)
-        _lock_points(phases.noisy)
+        points = phases.noisy.points
+        for values in (points.ids, points.offsets, points.labels):
+            if values is not None:
+                values.setflags(write=False)  # they stay as they are, in memory too
         schedule = Schedule.of(own, phases, stream)
         start = len(schedule) - round(own.average * len(schedule)) + 1
         average = Average(network, start) if own.average else None
@@ -331,13 +334,6 @@ def _require_possible(settings: TrainSettings) -> None:
         raise ConfigurationError(
             "several processes would each step by themselves: start the loop in one process"
         )
-
-
-def _lock_points(phase: Any) -> None:
-    """Points of steps with noise stay as they are, in memory too."""
-    for values in (phase.points.ids, phase.points.offsets, phase.points.labels):
-        if values is not None:
-            values.setflags(write=False)
 
 
 @torch.no_grad()

@@ -158,7 +158,13 @@ def _load(settings: TransformersSettings) -> tuple[Any, Any]:
             "detect.transformers.folder: the weights lack parts of a token classifier, which would be "
             f"filled at random: {', '.join(sorted(info['missing_keys']))}"
         )
-    return tokenizer, _placed(model, settings.device)
+    try:
+        return tokenizer, model.float().eval().to(settings.device)
+    except Exception as error:
+        raise ConfigurationError(
+            f"detect.transformers.device: the model cannot be put on '{settings.device}' "
+            f"({type(error).__name__})"
+        ) from None
 
 
 def loaded(folder: Path, key: str, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
@@ -193,15 +199,6 @@ def loaded(folder: Path, key: str, **options: Any) -> tuple[Any, Any, dict[str, 
             "save a fast one (tokenizer.json)"
         )
     return tokenizer, model, info
-
-
-def _placed(model: Any, device: str) -> Any:
-    try:
-        return model.float().eval().to(device)
-    except Exception as error:
-        raise ConfigurationError(
-            f"detect.transformers.device: the model cannot be put on '{device}' ({type(error).__name__})"
-        ) from None
 
 
 @contextlib.contextmanager

@@ -204,7 +204,10 @@ def train_classifier(
     with _reproducible(settings.seed):
         classifier = _untrained(base, rows)
         model, reader = classifier.model.train(), classifier.reader
-        optimizer = _optimizer(model, settings.learning_rate)
+        decayed = [weights for weights in model.parameters() if weights.ndim > 1]
+        others = [weights for weights in model.parameters() if weights.ndim <= 1]
+        groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
+        optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate)
         order = list(range(len(rows)))
         for epoch in range(settings.epochs):
             draw.shuffle(order)
@@ -281,15 +284,6 @@ def _step(model: Any, optimizer: torch.optim.Optimizer, batch: Sequence[Window])
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
     optimizer.step()
-
-
-def _optimizer(model: Any, learning_rate: float) -> torch.optim.Optimizer:
-    import torch
-
-    decayed = [weights for weights in model.parameters() if weights.ndim > 1]
-    others = [weights for weights in model.parameters() if weights.ndim <= 1]
-    groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=learning_rate)
 
 
 @contextlib.contextmanager

@@ -50,7 +50,7 @@ def train_tagger(
     of another shape).
     """
     with lean_imports():
-        from thinc.api import fix_random_seed
+        from thinc.api import Adam, fix_random_seed
 
     fix_random_seed(settings.seed)
     draw = random.Random(settings.seed)
@@ -59,7 +59,9 @@ def train_tagger(
     if start is not None:
         _begin_with(nlp, start)
     model: Any = nlp.get_pipe("tagger").model  # type: ignore[attr-defined]
-    optimizer = _optimizer(settings)
+    optimizer: Any = Adam(
+        settings.learning_rate, L2=0.01, grad_clip=1.0, use_averages=True, L2_is_weight_decay=True
+    )
     order = list(range(len(rows)))
     words = settings.epochs * sum(len(row.text) for row in rows) // 5
     batch_words = min(settings.batch_words, max(_LEAST_WORDS, words // _STEPS))
@@ -83,6 +85,8 @@ def train_tagger(
 
 
 def _untrained(settings: FitSettings, labels: Sequence[str]) -> Language:
+    from thinc.api import NumpyOps
+
     nlp: Language = lean_spacy().blank(settings.language)
     embed = {
         "@architectures": "spacy.MultiHashEmbed.v2",
@@ -104,7 +108,10 @@ def _untrained(settings: FitSettings, labels: Sequence[str]) -> Language:
     for label in labels:
         pipe.add_label(label)
     nlp.initialize(lambda: [_example(nlp, labels)])
-    _fast_products(pipe.model)
+    # training may use a faster matrix product than reading, where a row must not feel its batch
+    for node in pipe.model.walk():
+        if isinstance(node.ops, NumpyOps):
+            node.ops = NumpyOps(use_blis=False)
     return nlp
 
 
@@ -137,21 +144,6 @@ def _example(nlp: Language, labels: Sequence[str]) -> Any:
 
     words = [f"word{number}" for number in range(len(labels))]
     return Example(SpacyDoc(nlp.vocab, words), SpacyDoc(nlp.vocab, words, tags=list(labels)))
-
-
-def _fast_products(model: Any) -> None:
-    """Training may use a faster matrix product than reading, where a row must not feel its batch."""
-    from thinc.api import NumpyOps
-
-    for node in model.walk():
-        if isinstance(node.ops, NumpyOps):
-            node.ops = NumpyOps(use_blis=False)
-
-
-def _optimizer(settings: FitSettings) -> Any:
-    from thinc.api import Adam
-
-    return Adam(settings.learning_rate, L2=0.01, grad_clip=1.0, use_averages=True, L2_is_weight_decay=True)
 
 
 def slant(share: float) -> float:

@@ -41,11 +41,9 @@ _FIRST, _EVERY = 100, 10
 """So many rows, and then one of so many, are looked at for their language."""
 
 
-def _one_is_a_list(value: Any) -> Any:
-    return (value,) if isinstance(value, str) else value
-
-
-Paths = Annotated[tuple[str, ...], BeforeValidator(_one_is_a_list)]
+Paths = Annotated[
+    tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
+]
 """Paths, or a single one."""
 
 
@@ -184,11 +182,6 @@ class InputSettings(Settings):
         classes = [] if self.label is None else [self.label]
         return [*self.fields.columns, *named, *classes, *kept, *self.known]
 
-    def of_text_files(self) -> InputSettings:
-        """These settings for files that are one text each: the configured columns do not count."""
-        limits = ("max_chars", "max_row_bytes", "max_expansion")
-        return InputSettings(path=self.path, **{name: getattr(self, name) for name in limits})
-
 
 @dataclass(frozen=True, slots=True)
 class Document:
@@ -223,8 +216,11 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
 
     A file whose compression or container breaks in the middle raises ``InputError`` naming it.
     """
-    # of text files the configured columns do not count
-    asked = settings.of_text_files() if source.reader.is_text else settings
+    asked = settings
+    if source.reader.is_text:
+        # a file is one text: the configured columns do not count
+        limits = ("max_chars", "max_row_bytes", "max_expansion")
+        asked = InputSettings(path=settings.path, **{name: getattr(settings, name) for name in limits})
     mapped = (*asked.fields.columns, *Fields(asked.keep).columns, asked.id, asked.user, asked.label)
     names = [name for name in (*mapped, *asked.known) if name is not None]
     columns = Columns(tuple(asked.required_columns()), tuple(names))

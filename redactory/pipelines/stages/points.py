@@ -138,7 +138,7 @@ def segment_part(job: Job, partitions: int, partition: int) -> StageReport:
             "speaker": speaker,
             **carried(job.carried, job.config.input, documents["kept"].to_pylist(), segments),
         },
-        job.points_schema,
+        pa.schema([*job.vault_schema, *job.carried]),
     )
     purpose = job.key.purpose("text")
     digests = [job.key.text_digest(purpose, one.encode()) for one in text]
@@ -425,7 +425,7 @@ def _records(job: Job, points: pa.Table, redacted: pa.Table, first: Ids) -> pa.T
             "reasons": redacted["reasons"],
             **{name: points[name] for name in job.carried.names},
         },
-        job.audit_schema,
+        pa.schema([*tables.POINTS, *job.carried]),
     )
 
 

@@ -349,7 +349,7 @@ def with_adapters(model: Any, settings: LoraSettings, base: str) -> Any:
     modules: Any = list(settings.modules) or USUAL.get(model.config.model_type, "all-linear")
     config = LoraConfig(
         r=settings.rank,
-        lora_alpha=settings.alpha,
+        lora_alpha=2 * settings.rank,  # as is usual: an adapter's output is multiplied by alpha / rank
         lora_dropout=0.0,
         use_rslora=settings.method == "rslora",
         use_dora=settings.method == "dora",

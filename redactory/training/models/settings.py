@@ -80,11 +80,6 @@ class LoraSettings(Settings):
         description="Names of the linear layers that get an adapter; the attention's projections if empty.",
     )
 
-    @property
-    def alpha(self) -> int:
-        """An adapter's output is multiplied by alpha / rank: by 2, as is usual."""
-        return 2 * self.rank
-
 
 class FolderSettings(Settings):
     """Any network of Hugging Face from a local folder, without dropout; its ``config.json`` says which."""
