@@ -27,10 +27,8 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, Redacto
 from redactory.foundation.files import (
     PUBLIC_FILE,
     TEMPORARY_PREFIX,
-    make_private_folder,
     read_json,
     sync,
-    write_json,
     write_text,
 )
 from redactory.foundation.records import Record, read_records
@@ -38,6 +36,7 @@ from redactory.pipelines.config import NightlySettings
 from redactory.pipelines.index import index_of, promote_finished
 from redactory.pipelines.journal import INDEX as PINNED
 from redactory.pipelines.loading import load_config
+from redactory.pipelines.models import seal_result
 from redactory.pipelines.output_folder import lock_run
 from redactory.pipelines.release import FATES
 from redactory.pipelines.release_log import (
@@ -53,7 +52,7 @@ from redactory.pipelines.release_log import (
     undone,
 )
 from redactory.pipelines.share import what_forbids
-from redactory.redaction import RunFolder, is_finished, read_manifest, seal
+from redactory.redaction import RunFolder, is_finished, read_manifest
 from redactory.redaction.folder import JobFolder, job_of
 
 FORMAT = "redactory-gate/1"
@@ -87,11 +86,7 @@ def judge(job: JobFolder, run: RunFolder, settings: DriftSettings) -> list[Findi
 
 def _keep(run: RunFolder, result: Mapping[str, Any]) -> None:
     """Seal what was compared, and what was decided of it, in the run, whose report shows both."""
-    kept = run.gate
-    make_private_folder(kept.root)
-    kept.success.unlink(missing_ok=True)
-    write_json(kept.root / "result.json", result)
-    seal(kept, {"format": FORMAT, "parent": file_sha256(run.manifest)}, [kept.root / "result.json"])
+    seal_result(run.gate, result, {"format": FORMAT, "parent": file_sha256(run.manifest)})
     write_report(run)
 
 

@@ -25,7 +25,6 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.encryption import read_secret, write_secret
 from redactory.redaction.folder import RunFolder
 from redactory.training.clipping import clipped_sum
-from redactory.training.correlated import BandedPhase
 from redactory.training.data import (
     EncodedPoints,
     Ids,
@@ -43,6 +42,7 @@ from redactory.training.models.network import Network
 from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.steps import (
     Average,
+    BandedPhase,
     Descent,
     NoisyPhase,
     Phase,

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import clipped_sum
-from redactory.training.correlated import BandedPhase
 from redactory.training.data import EncodedPoints, Ids
 from redactory.training.mechanism import BandedGaussian, PoissonGaussian
 from redactory.training.model import classifier_of, network_of
@@ -21,7 +20,7 @@ from redactory.training.models.hugging_face import ClassifierNetwork, with_adapt
 from redactory.training.models.network import Network
 from redactory.training.models.settings import LoraSettings
 from redactory.training.settings import TrainSettings
-from redactory.training.steps import Descent, NoisyPhase, make_optimizer, sampled_rows
+from redactory.training.steps import BandedPhase, Descent, NoisyPhase, make_optimizer, sampled_rows
 from redactory.training.tokenizer import Tokenizer
 from redactory.training.uedp.units import Learnt, learnt
 from tests.training.conftest import PUBLIC_TEXTS

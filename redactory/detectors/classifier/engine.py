@@ -112,16 +112,6 @@ def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
     return start + len(body) - len(body.lstrip()), end - len(body) + len(body.rstrip())
 
 
-def kinds_in(settings: TransformersSettings) -> list[str]:
-    """The types of entity of the model in the folder, from its ``config.json`` alone."""
-    file = Path(settings.folder) / "config.json"
-    try:
-        labels = json.loads(file.read_text(encoding="utf-8")).get("id2label", {})
-    except (OSError, ValueError):
-        return []  # the loading of the model says what is wrong
-    return sorted({_without_prefix(label) for label in labels.values() if label != settings.plain_label})
-
-
 def _columns(id2label: dict[int, str], plain_label: str) -> tuple[int, list[str], dict[int, int]]:
     """The plain label's column, the types without their prefixes, and the type of each other column."""
     labels = {int(column): label for column, label in id2label.items()}
@@ -250,7 +240,12 @@ class TransformersEngine:
     @classmethod
     def finds(cls, settings: TransformersSettings, language: str) -> list[Finds]:
         """The model's labels; for which language it was made, its folder does not say."""
-        kinds = frozenset(kinds_in(settings))
+        try:
+            config = (Path(settings.folder) / "config.json").read_text(encoding="utf-8")
+            labels = json.loads(config).get("id2label", {}).values()
+        except (OSError, ValueError):
+            labels = []  # the loading of the model says what is wrong
+        kinds = frozenset(_without_prefix(label) for label in labels if label != settings.plain_label)
         return [Finds(f"transformers {settings.folder}", kinds, None, kinds - KNOWN_LABELS)]
 
     def read(self, texts: Sequence[str]) -> list[Reading]:

@@ -56,7 +56,10 @@ def check_exact(
         found = _recorded(network, losses, len(alone))
         expected, norms = _by_autograd(network, alone)
     distance = float((found.norms - norms).abs().max())
-    for (name, parameter), share, own in _shares(network, found.flat, expected):
+    learnt = learning(network)
+    sizes = [parameter.numel() for parameter in learnt.values()]
+    shares = zip(torch.split(found.flat, sizes), torch.split(expected, sizes), strict=True)
+    for (name, parameter), (share, own) in zip(learnt.items(), shares, strict=True):
         if parameter.numel() and float((share - own).norm()) > GRADIENT_APART * float(expected.norm()):
             raise ConfigurationError(f"{name}: its clipped gradient is not that of autograd")
     if distance > GRADIENT_APART * float(norms.max()):
@@ -129,15 +132,6 @@ def _by_autograd(network: nn.Module, alone: Sequence[Losses]) -> tuple[Tensor, T
         norms.append(torch.linalg.vector_norm(gradient, dtype=torch.float64))
         total += gradient * min(1.0, CLIP_NORM / max(float(norms[-1]), 1e-300))
     return total, torch.stack(norms)
-
-
-def _shares(
-    network: nn.Module, one: Tensor, other: Tensor
-) -> Iterator[tuple[tuple[str, nn.Parameter], Tensor, Tensor]]:
-    """Every trainable parameter by name, with its share of two flat vectors."""
-    learnt = learning(network)
-    sizes = [parameter.numel() for parameter in learnt.values()]
-    return zip(learnt.items(), torch.split(one, sizes), torch.split(other, sizes), strict=True)
 
 
 @contextmanager
