@@ -8,12 +8,7 @@ simulator, whose people are invented.
 from redactory.evaluation.canary import canary_copies_left, canary_exposure
 from redactory.evaluation.recall import measure_misses, secrets_left
 from redactory.evaluation.report import render_report, write_report
-from redactory.evaluation.simulator import (
-    Simulation,
-    canary_file,
-    simulate,
-    simulate_customersim,
-)
+from redactory.evaluation.simulator import Simulation, canary_file, simulate, simulate_customersim
 from redactory.evaluation.utility import perplexity
 
 __all__ = [

@@ -10,15 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import redactory
-from redactory.flows.options import (
-    NEEDED,
-    argument,
-    command,
-    option,
-    settings_of,
-    standard_input,
-    switch,
-)
+from redactory.flows.options import NEEDED, argument, command, option, settings_of, standard_input, switch
 from redactory.flows.show import Shown, warn
 from redactory.foundation.errors import ConfigurationError, InputError, some
 from redactory.foundation.files import make_private_folder, read_json

@@ -26,14 +26,7 @@ from redactory.pipelines.share import finish_export, leaving, mirror, names_in
 from redactory.pipelines.store import Store, is_url, without_secrets
 from redactory.pipelines.synthesize import promise_of
 from redactory.pipelines.verify import check_export
-from redactory.redaction import (
-    ModelFolder,
-    RunFolder,
-    broken_files,
-    is_finished,
-    read_manifest,
-    seal,
-)
+from redactory.redaction import ModelFolder, RunFolder, broken_files, is_finished, read_manifest, seal
 from redactory.redaction.folder import FORMAT, SYNTHETIC, ExportFolder, SyntheticFolder
 from redactory.redaction.sealing import result_of
 

@@ -24,13 +24,7 @@ from redactory.evaluation.drift import DriftSettings, Finding, compare, figures_
 from redactory.evaluation.report import write_report
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, some
-from redactory.foundation.files import (
-    PUBLIC_FILE,
-    TEMPORARY_PREFIX,
-    read_json,
-    sync,
-    write_text,
-)
+from redactory.foundation.files import PUBLIC_FILE, TEMPORARY_PREFIX, read_json, sync, write_text
 from redactory.foundation.records import Record, read_records
 from redactory.pipelines.config import NightlySettings
 from redactory.pipelines.index import index_of, promote_finished

@@ -14,13 +14,7 @@ from typing import Any
 import numpy as np
 
 from redactory.detectors import DetectSettings
-from redactory.detectors.settings import (
-    FittedPolicy,
-    fitted_among,
-    kinds_of,
-    public_of,
-    refuse_fitted_rows,
-)
+from redactory.detectors.settings import FittedPolicy, fitted_among, kinds_of, public_of, refuse_fitted_rows
 from redactory.evaluation import sample as samples
 from redactory.evaluation.labelled import as_task, labelling_interface
 from redactory.evaluation.recall import DetectFate

@@ -26,15 +26,7 @@ from redactory.pipelines.output_folder import check_keys, check_room, lock_job
 from redactory.pipelines.readers import find_by_path
 from redactory.pipelines.reissue import finish_reissue
 from redactory.pipelines.release import COUNTS
-from redactory.pipelines.release_log import (
-    Event,
-    Standing,
-    enter,
-    latest_of,
-    latest_run,
-    read_log,
-    standings,
-)
+from redactory.pipelines.release_log import Event, Standing, enter, latest_of, latest_run, read_log, standings
 from redactory.pipelines.sealed import sealed, wordless
 from redactory.pipelines.share import check_store, publish
 from redactory.pipelines.store import without_secrets

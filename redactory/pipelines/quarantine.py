@@ -24,13 +24,7 @@ from redactory.pipelines.readers.files import format_of
 from redactory.pipelines.readers.formats import FORMATS, KEPT_BYTES
 from redactory.pipelines.release_log import check_released
 from redactory.pipelines.sealed import sealed
-from redactory.redaction import (
-    RunFolder,
-    parts,
-    read_batches,
-    read_manifest,
-    read_part,
-)
+from redactory.redaction import RunFolder, parts, read_batches, read_manifest, read_part
 from redactory.redaction.folder import JobFolder
 from redactory.redaction.shards import CLASS, ROLE, read_values, require_there
 

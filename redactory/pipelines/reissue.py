@@ -38,14 +38,7 @@ from redactory.pipelines.journal import INDEX, REISSUE, Journal
 from redactory.pipelines.output_folder import clear_run
 from redactory.pipelines.release import dataset_card
 from redactory.pipelines.release_log import ANCHOR, Event, anchor_of, enter, history
-from redactory.redaction import (
-    RunFolder,
-    is_finished,
-    list_files,
-    require_regular,
-    succeed,
-    write_manifest,
-)
+from redactory.redaction import RunFolder, is_finished, list_files, require_regular, succeed, write_manifest
 from redactory.redaction.sealing import SIGNED_BY, configured_signer, present_release
 
 FORMAT = "redactory-reissue/1"

@@ -16,13 +16,7 @@ import yaml
 
 from redactory.dedup import DedupSettings
 from redactory.dedup.signatures import parameters
-from redactory.detectors import (
-    blind_said,
-    blind_words,
-    blindness,
-    masks_nothing,
-    policy_records,
-)
+from redactory.detectors import blind_said, blind_words, blindness, masks_nothing, policy_records
 from redactory.detectors.engine import identities_of
 from redactory.detectors.settings import public_of, public_words, side_channel
 from redactory.evaluation.report import write_report

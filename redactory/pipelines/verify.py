@@ -17,13 +17,7 @@ from redactory.detectors import Detector, DetectSettings, blind_words, changed_s
 from redactory.detectors.settings import kinds_of, public_of, public_words
 from redactory.evaluation.report import pages_of
 from redactory.foundation.canonical import file_sha256, version_of
-from redactory.foundation.errors import (
-    CheckFailed,
-    ConfigurationError,
-    RedactoryError,
-    RunStateError,
-    some,
-)
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, some
 from redactory.foundation.files import leaves, read_json
 from redactory.foundation.keys import KEY_VARIABLE, load_digest_key, read_public_key
 from redactory.foundation.progress import Progress, silent

@@ -30,16 +30,7 @@ from redactory.foundation.processes import process_pool
 from redactory.foundation.progress import Progress, StageReport, silent
 from redactory.pipelines.config import Config
 from redactory.redaction import RunFolder, part_name
-from redactory.redaction.shards import (
-    COUNTED,
-    DOCUMENT,
-    FOUND,
-    LABELLED_VAULT,
-    ORDER,
-    PRIVATE,
-    PUBLIC,
-    VAULT,
-)
+from redactory.redaction.shards import COUNTED, DOCUMENT, FOUND, LABELLED_VAULT, ORDER, PRIVATE, PUBLIC, VAULT
 from redactory.training.counted import Selection
 
 PARTITION_BITS = signatures.PARTITION_BITS

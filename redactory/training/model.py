@@ -52,12 +52,7 @@ from redactory.training.models.recurrent import (
     LstmLanguageModel,
     PooledClassifier,
 )
-from redactory.training.models.settings import (
-    OF_CLASSES,
-    FolderSettings,
-    ModelSettings,
-    TransformerSettings,
-)
+from redactory.training.models.settings import OF_CLASSES, FolderSettings, ModelSettings, TransformerSettings
 from redactory.training.numerics import rows_at_once
 from redactory.training.own_network import OWN_KIND, OwnNetwork
 from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, of_ours

@@ -23,18 +23,8 @@ from pydantic_core import to_jsonable_python
 from redactory.foundation.errors import ConfigurationError, listed
 from redactory.foundation.settings import Record, Settings
 from redactory.training.mechanism import LARGEST_CLIP, SMALLEST_CLIP
-from redactory.training.models.settings import (
-    OF_CLASSES,
-    LstmSettings,
-    ModelSettings,
-)
-from redactory.training.units import (
-    BoundingSettings,
-    ChatSettings,
-    FederatedSettings,
-    Task,
-    UnitSettings,
-)
+from redactory.training.models.settings import OF_CLASSES, LstmSettings, ModelSettings
+from redactory.training.units import BoundingSettings, ChatSettings, FederatedSettings, Task, UnitSettings
 
 
 def _known(value: Any) -> Any:

@@ -33,13 +33,7 @@ from redactory.training.guarantee.card import guarantee_card, guarantee_page
 from redactory.training.guarantee.figures import live_epsilon, no_remark
 from redactory.training.guarantee.spec import START, TrainingSpec, ledger_facts, spec_in
 from redactory.training.held_out import NO_ROWS, Curve, HeldOutText, event_writer
-from redactory.training.ledger import (
-    END,
-    NOISY_STEP,
-    StepLedger,
-    begin_or_resume,
-    require_same_head,
-)
+from redactory.training.ledger import END, NOISY_STEP, StepLedger, begin_or_resume, require_same_head
 from redactory.training.ledger import FORMAT as LEDGER
 from redactory.training.loop import Checkpoint, Ingredients, Phases, Schedule, steps_left
 from redactory.training.mechanism import AnyMechanism
@@ -61,13 +55,7 @@ from redactory.training.steps import Average
 from redactory.training.trainers import trainer_of
 from redactory.training.uedp.local_update import update_map
 from redactory.training.uedp.units import Originals
-from redactory.training.vocabulary import (
-    Vocabulary,
-    fit_of,
-    is_public,
-    public_texts_of,
-    vocabulary_of,
-)
+from redactory.training.vocabulary import Vocabulary, fit_of, is_public, public_texts_of, vocabulary_of
 
 FORMAT = "redactory-model/1"
 _PACKAGES = (

@@ -20,15 +20,7 @@ from scipy import fft, optimize, signal
 from scipy.special import ndtr, ndtri
 
 from redactory.training.accounting.bounds import Curve, gaussian_epsilon, revealed
-from redactory.training.accounting.pairs import (
-    Branches,
-    Floats,
-    Mixture,
-    Pair,
-    Parts,
-    group_law,
-    removal,
-)
+from redactory.training.accounting.pairs import Branches, Floats, Mixture, Pair, Parts, group_law, removal
 
 FINEST_GRID = 2e-4
 _HOPELESS_RATIO = 24.0

@@ -404,10 +404,7 @@ def clipped_backward(optimizer: Any, network: nn.Module, losses: Callable[[], Te
     arithmetic; an example whose gradient is not finite adds zero.  Everything after that is Opacus'.
     """
     from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
-    from opacus.optimizers import (
-        DistributedDPOptimizerFastGradientClipping,
-        DPOptimizerFastGradientClipping,
-    )
+    from opacus.optimizers import DistributedDPOptimizerFastGradientClipping, DPOptimizerFastGradientClipping
 
     if not isinstance(optimizer, DPOptimizerFastGradientClipping):
         raise ConfigurationError(

@@ -17,13 +17,7 @@ from redactory.training.accounting.figures import epsilon_curve, finite, some_st
 from redactory.training.accounting.published import Estimator
 from redactory.training.counted import Selection
 from redactory.training.guarantee import WORDS
-from redactory.training.guarantee.figures import (
-    Claim,
-    bounded_of,
-    figures_of,
-    require_reasons,
-    unit_figures,
-)
+from redactory.training.guarantee.figures import Claim, bounded_of, figures_of, require_reasons, unit_figures
 from redactory.training.guarantee.remarks import Facts, remarks
 from redactory.training.guarantee.spec import MissRates, TrainingSpec, bayesian_epsilon
 from redactory.training.guarantee.sweep import sweep

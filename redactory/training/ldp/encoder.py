@@ -31,12 +31,7 @@ from redactory.training.accounting import Spendings
 from redactory.training.data import Batch, EncodedPoints
 from redactory.training.guarantee.spec import START, ledger_facts
 from redactory.training.model import is_classifier, load_classifier, load_model, rebuilt
-from redactory.training.models.hugging_face import (
-    ClassifierNetwork,
-    context_of,
-    fit_vocabulary,
-    read_model,
-)
+from redactory.training.models.hugging_face import ClassifierNetwork, context_of, fit_vocabulary, read_model
 from redactory.training.models.network import Classifier, Encoder, LanguageNetwork
 from redactory.training.models.recurrent import PooledClassifier, pooled
 from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, require_transformers

@@ -18,12 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from redactory.foundation.bounds import format_upper
-from redactory.foundation.errors import (
-    ConfigurationError,
-    GuaranteeError,
-    InputError,
-    RunStateError,
-)
+from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError, RunStateError
 from redactory.foundation.files import make_private_folder, sync, write_bytes
 from redactory.foundation.keys import forms_of
 from redactory.foundation.stream import ROOT_BYTES, RandomStream

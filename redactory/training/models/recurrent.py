@@ -28,12 +28,7 @@ from redactory.training.models.network import (
     State,
     uniform_,
 )
-from redactory.training.models.settings import (
-    AwdLstmSettings,
-    BagSettings,
-    BiLstmSettings,
-    LstmSettings,
-)
+from redactory.training.models.settings import AwdLstmSettings, BagSettings, BiLstmSettings, LstmSettings
 
 
 class RecurrentEncoder(Encoder):

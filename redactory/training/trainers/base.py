@@ -12,11 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.bands import BandedMatrix, best_matrix
-from redactory.training.mechanism import (
-    BandedGaussian,
-    PoissonGaussian,
-    Relation,
-)
+from redactory.training.mechanism import BandedGaussian, PoissonGaussian, Relation
 from redactory.training.units import Protect
 
 if TYPE_CHECKING:

@@ -22,13 +22,7 @@ from redactory.training.accounting.losses import FINEST_GRID, group_curve
 from redactory.training.settings import TrainSettings
 from redactory.training.uedp.bounding import GREEDY, NONE, Affected, bound, check_stable
 from redactory.training.uedp.incidence import Incidence
-from redactory.training.units import (
-    Adjacency,
-    Constants,
-    Figure,
-    Protect,
-    relation,
-)
+from redactory.training.units import Adjacency, Constants, Figure, Protect, relation
 
 CURVE_SIZES = (1, 2, 4, 8, 16, 32)
 _MOST_NOISE = 1e6
