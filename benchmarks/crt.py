@@ -41,7 +41,7 @@ from scipy import optimize
 
 from redactory.evaluation.canary import canary_exposure, highest_quantile
 from redactory.evaluation.membership import membership
-from redactory.evaluation.statistics import Bootstrap
+from redactory.evaluation.statistics import resampled_sums
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.files import write_json, write_text
 from redactory.redaction import MASK, read_column
@@ -440,11 +440,10 @@ def _over(values: Sequence[float]) -> dict[str, float]:
 
 def _difference(inserted: Any, control: Any) -> Row:
     """Mean of inserted minus never inserted canaries, bootstrapped over canaries (seeds averaged)."""
-    tails = [
-        Bootstrap(np.column_stack([side, np.ones(len(side))]), 0.95, seed=seed)
+    two = [
+        np.divide(*resampled_sums(np.column_stack([side, np.ones(len(side))]), seed=seed).T)
         for seed, side in enumerate((inserted, control))
     ]
-    two = [one.resamples(lambda s: s[:, 0] / s[:, 1]) for one in tails]
     low, high = np.percentile(two[0] - two[1], [2.5, 97.5])
     return {"value": float(inserted.mean() - control.mean()), "low": float(low), "high": float(high)}
 

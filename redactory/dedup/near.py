@@ -149,7 +149,7 @@ def _join_bucket(
             if few and forest.root(member) == forest.root(other):
                 continue
             counts["compared"] += 1
-            if texts.jaccard(member, other) >= threshold:
+            if jaccard(texts.shingles_of(member), texts.shingles_of(other)) >= threshold:
                 forest.join(member, other)
                 near = True
                 if not few:

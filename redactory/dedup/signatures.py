@@ -297,10 +297,6 @@ class SignedTexts:
 
         self.shingles_of = shingles_of
 
-    def jaccard(self, one: int, other: int) -> float:
-        """The true Jaccard similarity of the shingles of two texts."""
-        return jaccard(self.shingles_of(one), self.shingles_of(other))
-
 
 def jaccard(one: frozenset[int], other: frozenset[int]) -> float:
     """|A ∩ B| / |A ∪ B| of two sets that are not both empty."""

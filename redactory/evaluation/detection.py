@@ -103,9 +103,7 @@ class Fates(dict[str, Detection]):
 
 
 def measure_detection(
-    detector: TextDetector,
-    points: Sequence[LabelledPoint],
-    progress: Progress = silent,
+    detector: TextDetector, points: Sequence[LabelledPoint], progress: Progress = silent
 ) -> dict[str, Any]:
     """Recall and precision of the policies on labelled points, their misses, and the public share.
 

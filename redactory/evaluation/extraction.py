@@ -89,11 +89,7 @@ def extraction(
         sampling = settings.tokens, settings.temperature, settings.top_k, settings.seed + number
         hits = search.count(generate(model, count, *sampling, prompts if number else (), progress))
         known = sum(index < len(secrets) for index in hits)
-        by_prompt[kind] = {
-            "samples": count,
-            "secrets_found": known,
-            "controls_found": len(hits) - known,
-        }
+        by_prompt[kind] = {"samples": count, "secrets_found": known, "controls_found": len(hits) - known}
         found.update(hits)
     trials = [
         Trial(s.label, s.times_seen, n in found, controls[n] is not None, len(secrets) + n in found)

@@ -94,10 +94,6 @@ class Bootstrap:
         low, high = percentiles(of(self._resampled), self._confidence)
         return figure(value, float(low), float(high))
 
-    def resamples(self, of: Callable[[Sums], Sums]) -> Sums:
-        """``of`` over every resample: what a figure of two independent tables is made of."""
-        return of(self._resampled)
-
 
 # Learn-then-Test: the riskiest setting whose miss rate is bounded with a stated confidence.
 

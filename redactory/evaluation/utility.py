@@ -72,10 +72,7 @@ def perplexity(
 
 
 def accuracy(
-    model: TextClassifier,
-    texts: Sequence[str],
-    classes: Sequence[str | None],
-    progress: Progress = silent,
+    model: TextClassifier, texts: Sequence[str], classes: Sequence[str | None], progress: Progress = silent
 ) -> dict[str, Any]:
     """The share of ``texts`` whose class, ``classes``, the model gets wrong: UeDP's test error rate.
 

@@ -349,12 +349,7 @@ def ldp_train(
     limit=option("Ask at most so many rows.", int, min=1),
 )
 def ldp_evaluate(
-    service: Path,
-    encoder: Path,
-    test: Path,
-    progress: Progress,
-    set_: list[str] | None,
-    **given: Any,
+    service: Path, encoder: Path, test: Path, progress: Progress, set_: list[str] | None, **given: Any
 ) -> Shown:
     """Accuracy and epsilon on held-out text, with fresh noise on every query."""
     found = redactory.ldp_evaluate(service, encoder, test, settings_of(set_), progress=progress, **given)

@@ -28,9 +28,7 @@ if hasattr(os, "register_at_fork"):
     # a child that is forked while another thread reads would get engines in the middle of a text, and a lock
     # that nobody opens
     os.register_at_fork(
-        before=ONE_THREAD.acquire,
-        after_in_parent=ONE_THREAD.release,
-        after_in_child=ONE_THREAD.release,
+        before=ONE_THREAD.acquire, after_in_parent=ONE_THREAD.release, after_in_child=ONE_THREAD.release
     )
 
 

@@ -54,11 +54,7 @@ def evaluate_detect(
 
 
 def evaluate_against(
-    labelled: str | Path,
-    against: Iterable[str],
-    config: Given | None = None,
-    *,
-    progress: Progress = silent,
+    labelled: str | Path, against: Iterable[str], config: Given | None = None, *, progress: Progress = silent
 ) -> dict[str, Any]:
     """The policies and other engines side by side, on the labelled rows of a file.
 

@@ -156,10 +156,7 @@ class _Copy:
                 fields.append((source, self._fields(source)))
         made = {"policy": self.hash, "settings": hash_of(_portable(self.settings))}
         how = self.redaction.model_dump(mode="json")
-        with (
-            unfinished(out, sources, made, how) as work,
-            _finder(self.settings, workers) as find,
-        ):
+        with unfinished(out, sources, made, how) as work, _finder(self.settings, workers) as find:
             if (done := work.finished(out)) is not None:
                 return done
             for number, (source, own) in enumerate(fields):

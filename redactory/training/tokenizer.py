@@ -392,10 +392,7 @@ class FolderTokenizer:
                 begin += len(MASK)
             if piece:
                 found = self.inner(
-                    piece,
-                    add_special_tokens=False,
-                    split_special_tokens=True,
-                    return_offsets_mapping=True,
+                    piece, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True
                 )
                 for own, (start, end) in zip(found["input_ids"], found["offset_mapping"], strict=True):
                     yield own, (begin + start, begin + end)

@@ -270,7 +270,9 @@ def _places(pair: Pair, losses: Floats) -> Floats:
         half = np.abs(losses) / 2.0
         with np.errstate(divide="ignore"):
             scaled = log_alpha + half + np.log(-np.expm1(-2.0 * half)) - math.log(2.0)
-        asinh = np.where(scaled < 0.0, np.arcsinh(np.exp(np.minimum(scaled, 0.0))), _log_asinh(scaled))
+        # asinh(e^scaled)
+        large = np.logaddexp(0.5 * np.logaddexp(0.0, 2.0 * scaled), scaled)
+        asinh = np.where(scaled < 0.0, np.arcsinh(np.exp(np.minimum(scaled, 0.0))), large)
         return np.asarray(s**2 * (np.sign(losses) * asinh + losses / 2.0))
     table = np.linspace(min(pair.means) - 20.0 * s, max(pair.means) + 20.0 * s, 4096)
     known = loss_of(pair, table)
@@ -278,11 +280,6 @@ def _places(pair: Pair, losses: Floats) -> Floats:
     inside = (losses > known[0]) & (losses < known[-1])
     found[inside] = _inverse(pair, losses[inside], table, known)
     return found
-
-
-def _log_asinh(log: Floats) -> Floats:
-    """asinh(e^``log``)."""
-    return np.asarray(np.logaddexp(0.5 * np.logaddexp(0.0, 2.0 * log), log))
 
 
 def _inverse(pair: Pair, wanted: Floats, table: Floats, known: Floats) -> Floats:

@@ -128,11 +128,7 @@ class TrainingSpec:
 
     @classmethod
     def of(
-        cls,
-        settings: TrainSettings,
-        dedup: Mapping[str, Any] | None,
-        steps: int | None = None,
-        **known: Any,
+        cls, settings: TrainSettings, dedup: Mapping[str, Any] | None, steps: int | None = None, **known: Any
     ) -> TrainingSpec:
         """The spec of a training that is planned or begins; its noise is calibrated where none is given."""
         trainer = trainer_of(settings)

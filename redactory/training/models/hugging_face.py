@@ -302,10 +302,7 @@ def require_exact_of(
     long = _beside_long(batch, max(longest, inputs.shape[1]), pad_id, last)
     try:
         check_exact(
-            network.train(),
-            partial(network.point_losses, batch),
-            alone,
-            partial(network.point_losses, long),
+            network.train(), partial(network.point_losses, batch), alone, partial(network.point_losses, long)
         )
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
         words = error if isinstance(error, ConfigurationError) else _UNREAD.format(type(error).__name__)
