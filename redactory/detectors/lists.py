@@ -100,13 +100,10 @@ def _fold_part(part: str) -> str:
     kind = unicodedata.category(part)
     if kind == "Pd":
         return "-"
-    return "" if kind in ("Cc", "Cf", "Me") or _is_accent(part) or _UNSHOWN.match(part) else part
-
-
-def _is_accent(part: str) -> bool:
-    """Whether a mark can be left out: not so vowel signs of Indic scripts, voicing marks and viramas."""
+    # an accent can be left out, unlike vowel signs of Indic scripts, voicing marks and viramas
     combining = unicodedata.combining(part)
-    return combining == 1 or 10 <= combining <= 35 or combining >= 200
+    is_accent = combining == 1 or 10 <= combining <= 35 or combining >= 200
+    return "" if kind in ("Cc", "Cf", "Me") or is_accent or _UNSHOWN.match(part) else part
 
 
 _FOLDS = _Folds()

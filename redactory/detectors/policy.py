@@ -173,7 +173,11 @@ class ConservativePolicy:
         for start, end, plain, detector in reading.plain:
             if plain < bound and not (plain >= ordinary and is_ordinary(text, start, end, words)):
                 yield Span(start, end, "UNSURE", round(1.0 - plain, 6), f"{detector}-plain")
-        plainness = _plainness(reading) if forgiving else {}
+        # the least that any engine gives a code point, for those that one scores
+        plainness: dict[int, float] = {}
+        for token in reading.plain if forgiving else ():
+            for place in range(token.start, token.end):
+                plainness[place] = min(token.probability, plainness.get(place, 1.0))
         for rule in rules:
             usual = sure_from if rule in SOFT_RULES else math.inf
             for start, end in RULES[rule](text, self.language):
@@ -216,15 +220,6 @@ def _not_allowed(spans: Iterator[Span], reading: Reading) -> Iterator[Span]:
         for span in spans
         if span.detector == LISTS or not any(a <= span.start and span.end <= b for a, b in reading.allowed)
     )
-
-
-def _plainness(reading: Reading) -> dict[int, float]:
-    """The least probability of being plain that any engine gives a code point, for those that one scores."""
-    least: dict[int, float] = {}
-    for token in reading.plain:
-        for place in range(token.start, token.end):
-            least[place] = min(token.probability, least.get(place, 1.0))
-    return least
 
 
 def policies_of(settings: DetectSettings) -> tuple[StrictPolicy, ConservativePolicy]:

@@ -183,22 +183,17 @@ class Policy:
 
     def split_many(self, texts: Iterable[str]) -> Iterator[list[Point]]:
         """:meth:`split` of each text, in order, as they are asked for; the engines see many at once."""
-        remaining = _each_a_text(texts)
+        remaining, release = _each_a_text(texts), self._config.release
         while batch := list(islice(remaining, _AT_ONCE)):
             cut = [self._cut(text) for text in batch]
             detections = self._loaded().detect([segment.text for own in cut for segment in own])
             for own in cut:
-                yield list(_points(own, *self._judged([segment.text for segment in own], detections)))
-
-    def _judged(
-        self, texts: list[str], detections: Iterator[Detection]
-    ) -> tuple[list[Detection], list[Fate]]:
-        """The next detections, those of the points of one text, and what follows from them."""
-        found, own = list(islice(detections, len(texts))), self._config.release
-        if own.known_values:
-            found = know(texts, found, language=self._config.detect.language)
-        fates = [route(text, one) for text, one in zip(texts, found, strict=True)]
-        return found, together(fates) if own.by == "document" else fates
+                segments = [segment.text for segment in own]
+                found = list(islice(detections, len(own)))
+                if release.known_values:
+                    found = know(segments, found, language=self._config.detect.language)
+                fates = [route(text, one) for text, one in zip(segments, found, strict=True)]
+                yield list(_points(own, found, together(fates) if release.by == "document" else fates))
 
     def _loaded(self) -> TextDetector:
         with ONE_THREAD:

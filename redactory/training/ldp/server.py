@@ -67,7 +67,8 @@ class Received:
     def add(self, messages: Iterable[Message]) -> None:
         """Count ``messages``, each once."""
         for message in self.fresh(messages):
-            slot, label = self.slots.setdefault(message.slot, _Slot(0, {})), _label(message)
+            slot = self.slots.setdefault(message.slot, _Slot(0, {}))
+            label = -1 if message.label is None else message.label
             total, count = slot.sums.get(label, (np.zeros(self.shape, np.float32), 0))
             slot.sums[label] = total + message.values, count + 1
             slot.seen |= 1 << message.step
@@ -85,10 +86,6 @@ class Received:
                     rows.append(total / np.float32(count))
                     labels.append(label)
         return np.stack(rows) if rows else np.empty((0, *self.shape), np.float32), labels
-
-
-def _label(message: Message) -> int:
-    return -1 if message.label is None else message.label
 
 
 class ServerSide:

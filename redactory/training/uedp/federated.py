@@ -160,22 +160,19 @@ class FederatedPhase:
 
     def step(self, number: int) -> None:
         """Algorithm 1, lines 8 to 15, in step ``number``."""
+        # the updates of users who have no point to use in this step are zero
+        drawn = []
+        for user in drawn_users(self.stream, number, self.users, self.mechanism.sampling_rate):
+            weights = self.weights(self.stream, number, user.rows)
+            if weights.any():
+                root = self.stream.octets("local update", number, 32, user.key)
+                own = RandomStream(root, seeded=self.stream.seeded)
+                drawn.append(LocalData(self.points.take(user.rows), weights, own))
         total = torch.zeros(sum(p.numel() for p in trainable(self.network)), dtype=torch.float64)
-        tasks = cohorts(self.network, [*self._drawn(number)], self.rule)
+        tasks = cohorts(self.network, drawn, self.rule)
         for part in self.every(self.update, tasks):
             total += torch.from_numpy(part)
         self.ledger.admit(number, total)
         mean = self.mechanism.noisy_mean(total, self.stream, number)
         like = trainable(self.network)[0]
         descend(self.network, self.descent, -mean.to(like), number)
-
-    def _drawn(self, number: int) -> list[LocalData]:
-        """The users of the step who have a point to use in it; the others' updates are zero."""
-        found = []
-        for user in drawn_users(self.stream, number, self.users, self.mechanism.sampling_rate):
-            weights = self.weights(self.stream, number, user.rows)
-            if weights.any():
-                root = self.stream.octets("local update", number, 32, user.key)
-                own = RandomStream(root, seeded=self.stream.seeded)
-                found.append(LocalData(self.points.take(user.rows), weights, own))
-        return found
