@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from redactory.training import LanguageModel
     from redactory.training.chat import ChatCodec
 
-CLASSIFY, NEXT_WORD = "classify", "next-word"
+CLASSIFY = "classify"
 PROMPT_WORDS, MOST_PROMPTS, MOST_COMPARED = 4, 1_000, 2_000
 Result = dict[str, Any]
 Labelled = tuple[str, str | None]
@@ -75,7 +75,7 @@ class Evaluated:
     @property
     def task(self) -> str:
         """What it was trained to do."""
-        return task_of(self.trained)
+        return str(self.trained["settings"]["task"])
 
     @property
     def cut(self) -> Cutter:
@@ -207,11 +207,6 @@ class Evaluated:
             return result
 
         return sealed(self.run.state, work)
-
-
-def task_of(manifest: Mapping[str, Any]) -> str:
-    """What the model of this manifest was trained to do."""
-    return str(manifest["settings"].get("task", NEXT_WORD))
 
 
 def _conversation(points: Sequence[tuple[int, str | None, str]]) -> str:

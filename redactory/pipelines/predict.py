@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import read_json
 from redactory.foundation.progress import Progress, silent
-from redactory.pipelines.evaluate import CLASSIFY, task_of
+from redactory.pipelines.evaluate import CLASSIFY
 from redactory.pipelines.models import require_training_packages
 from redactory.redaction import ModelFolder, broken_files, is_finished, read_manifest
 
@@ -70,7 +70,7 @@ def predict(
         raise RunStateError(f"{folder.root} is no finished model: give a folder RUN/models/NAME")
     if problems := broken_files(folder):
         raise CheckFailed(f"{folder.root.name}: {'; '.join(problems)}")
-    task, card = task_of(read_manifest(folder)), read_json(folder.guarantee)
+    task, card = str(read_manifest(folder)["settings"]["task"]), read_json(folder.guarantee)
     reason = card.get("reasons", {}).get("epsilon") if card.get("epsilon") is None else None
     reason = reason or (None if card.get("holds") else card.get("holds_reason"))
     about = {

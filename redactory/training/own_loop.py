@@ -164,8 +164,8 @@ class PrivateLoop:
         made = _OwnIngredients(run, own, network, self.tokenizer, stream, originals, self._public_text)
         phases = made.phases(mechanism, _Untouched(StepLedger(log, mechanism, stream), self._watch))
         require_same_text(self._public_text, head)
-        points = phases.noisy.points
-        for values in (points.ids, points.offsets, points.labels):
+        noisy: Any = phases.noisy
+        for values in (noisy.points.ids, noisy.points.offsets, noisy.points.labels):
             if values is not None:
                 values.setflags(write=False)  # they stay as they are, in memory too
         schedule = Schedule.of(own, phases, stream)

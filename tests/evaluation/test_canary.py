@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.stats import binomtest
 
-from redactory.evaluation import canary_copies_left, canary_exposure
 from redactory.evaluation.canary import (
     SAMPLED,
     WEIGHTED,
+    canary_copies_left,
+    canary_exposure,
     exposure_against_chance,
     highest_quantile,
     likelier,

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import beta, binom
 
-from redactory.evaluation import measure_misses
+from redactory.evaluation.recall import measure_misses
 from redactory.foundation.intervals import lower_bound, upper_bound
 
 RATES = ("gamma", "delta_2")

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redactory.evaluation
-from redactory.evaluation import canary_file, simulate, simulate_customersim
+from redactory.evaluation.simulator import canary_file, simulate, simulate_customersim
 from redactory.foundation.errors import ConfigurationError
 
 _SAID = yaml.safe_load((Path(redactory.evaluation.__file__).parent / "dialogues.yaml").read_text("utf-8"))

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 
 from redactory.detectors import Detector, DetectSettings, policy_records
 from redactory.detectors.settings import FittedPolicy, fitted_among, refuse_fitted_rows, side_channel
-from redactory.evaluation import measure_misses, simulate_customersim
+from redactory.evaluation.recall import measure_misses
+from redactory.evaluation.simulator import simulate_customersim
 from redactory.flows.cli import app
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, InputError

@@ -15,7 +15,8 @@ import torch
 from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from redactory.evaluation import canary_exposure, continuations
+from redactory.evaluation import continuations
+from redactory.evaluation.canary import canary_exposure
 from redactory.evaluation.continuations import continuation_log_probs, drawn_numbers
 from redactory.evaluation.generation import generate
 from redactory.evaluation.membership import membership

@@ -7,24 +7,11 @@
 - ``published``: what the papers print, under that label.
 """
 
-from __future__ import annotations
-
-from redactory.training.accounting.figures import (
-    calibrate_noise,
-    epsilon,
-    epsilon_of,
-    group_epsilon_of,
-    removal_epsilon_of,
-)
-from redactory.training.accounting.pairs import Spending, Spendings, event_tree
-
-__all__ = [
-    "Spending",
-    "Spendings",
-    "calibrate_noise",
-    "epsilon",
-    "epsilon_of",
-    "event_tree",
-    "group_epsilon_of",
-    "removal_epsilon_of",
-]
+from redactory.training.accounting.figures import calibrate_noise as calibrate_noise
+from redactory.training.accounting.figures import epsilon as epsilon
+from redactory.training.accounting.figures import epsilon_of as epsilon_of
+from redactory.training.accounting.figures import group_epsilon_of as group_epsilon_of
+from redactory.training.accounting.figures import removal_epsilon_of as removal_epsilon_of
+from redactory.training.accounting.pairs import Spending as Spending
+from redactory.training.accounting.pairs import Spendings as Spendings
+from redactory.training.accounting.pairs import event_tree as event_tree

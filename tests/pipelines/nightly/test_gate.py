@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from redactory.evaluation import render_report
 from redactory.evaluation.drift import DriftSettings
+from redactory.evaluation.report import render_report
 from redactory.flows.show import _templates
 from redactory.foundation.files import read_json
 from redactory.pipelines.config import NightlySettings
