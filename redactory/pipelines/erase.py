@@ -158,15 +158,7 @@ def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) ->
     same = [body for body in before if all(one in body["persons"] for one in asked)]
     done = {"already": same[-1]["release"], "models": same[-1]["models"]} if same else {}
     if not run.data_key.is_file() and (record := shredded(run)) is not None:
-        check_newest(run)
-        if not same:
-            _require_nothing_open(run, manifest, shredded_when(record))
-        # the index across runs knows keyed digests of what it said, and nobody can tell which are theirs
-        more = {
-            "models": _beyond(run, ())["models"],
-            **({} if index_of(manifest) is None else {"index": False}),
-        }
-        return _result(run, shredded=True, unmatched=[] if same else asked, files=files, **more) | done
+        return _of_shredded(run, manifest, shredded_when(record), asked, done) | {"files": files}
     require_key(manifest, key)
     points, lone = points_of(run, person, key)
     rejected = rejected_rows(run, person, config.input)
@@ -228,16 +220,23 @@ def _require_not_by_count(run: RunFolder, manifest: dict[str, Any]) -> None:
         )
 
 
-def _require_nothing_open(run: RunFolder, manifest: dict[str, Any], when: str) -> None:
-    """``RunStateError`` where a run that was shredded has text that can be read: it may be the person's."""
+def _of_shredded(
+    run: RunFolder, manifest: dict[str, Any], when: str, asked: Any, done: dict[str, Any]
+) -> dict[str, Any]:
+    """What is said of a run that nobody can search; ``RunStateError`` where text in it may be theirs."""
+    check_newest(run)
     rows = manifest["counts"]["public"]
     left = [f"{some(rows, 'row')} of public/"] * bool(rows)
     left += [p.relative_to(run.root).as_posix() for p in (run.samples, run.exported) if p.exists()]
-    if left:
+    if left and not done:
         raise RunStateError(
             f"{run.root.name} {when}, so nobody can tell what in it is theirs; {listed(left)} can still be "
             "read: remove the run, also where it was published, and ask again"
         )
+    # the index has keyed digests of what was said in the run
+    index = {} if index_of(manifest) is None else {"index": False}
+    models = _beyond(run, ())["models"]
+    return _result(run, shredded=True, unmatched=[] if done else asked, models=models, **index) | done
 
 
 def _beyond(run: RunFolder, points: Collection[int]) -> dict[str, Any]:

@@ -36,13 +36,7 @@ from redactory.pipelines.release_log import check_released
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.share import finish_export
 from redactory.pipelines.train import guarantee
-from redactory.redaction import (
-    MASK,
-    RunFolder,
-    part_name,
-    read_manifest,
-    write_part,
-)
+from redactory.redaction import MASK, RunFolder, part_name, read_manifest, write_part
 from redactory.redaction.folder import SYNTHETIC, SyntheticFolder
 from redactory.redaction.replacements import Found, Put, Surrogate, edited, edits
 from redactory.redaction.shards import CLASS, ROLE, schema_of
