@@ -18,7 +18,13 @@ import pyarrow as pa
 from redactory.detectors import Detection, Detector, DetectSettings
 from redactory.foundation.canonical import file_sha256, hash_of
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, RunStateError, some
-from redactory.foundation.files import PUBLIC_FILE, make_private_folder, write_json, write_text
+from redactory.foundation.files import (
+    PUBLIC_FILE,
+    make_private_folder,
+    remove_leftovers,
+    write_json,
+    write_text,
+)
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import read_records
@@ -187,6 +193,7 @@ class _Corpus:
         found = Histogram.drawn(counted(self.run, self.trainer), self.labels, deviation, stream)
         model = self.run.model(self.model)
         body = {"format": "redactory-evaluation/1", "evaluation": KEPT, "parent": file_sha256(model.manifest)}
+        remove_leftovers(model.result(KEPT).root)
         seal_result(model.result(KEPT), found.to_json(), body)
         return found
 
