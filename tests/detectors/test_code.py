@@ -99,6 +99,4 @@ def test_what_the_configuration_names_is_masked_in_code_too(tmp_path: Path) -> N
     }
     policy = Policy.load({"segment": {"mode": "line"}, "detect": detect})
     assert policy.redact('    log(user_id, "T-123456", Bluebird);') == '    log(user_id, "<MASK>", <MASK>);'
-    assert (
-        policy.redact('    log(user_id, "T-12345", Redbird);') == '    log(user_id, "T-12345", Redbird);'
-    )
+    assert policy.redact('    log(user_id, "T-12345", Redbird);') == '    log(user_id, "T-12345", Redbird);'
