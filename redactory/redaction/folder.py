@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 from redactory.foundation.errors import ConfigurationError, shorten
 from redactory.foundation.files import JOB, MODELS, SUCCESS, read_json, why_not_in
@@ -18,18 +18,13 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 Kind = TypeVar("Kind")
 
 
-class _Rooted(Protocol):
-    @property
-    def root(self) -> Path: ...
-
-
 class Inside(Generic[Kind]):
     """What lies at ``name`` below a folder's root."""
 
     def __init__(self, kind: Callable[[Path], Kind], name: str, doc: str) -> None:
         self._kind, self._name, self.__doc__ = kind, name, doc
 
-    def __get__(self, folder: _Rooted, owner: type) -> Kind:
+    def __get__(self, folder: Any, owner: type) -> Kind:
         return self._kind(folder.root / self._name)
 
 
