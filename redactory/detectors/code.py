@@ -1,14 +1,15 @@
 """Code and logs: paths, identifiers and markup are nobody's; keys, passwords and the people in headers are.
 
 With ``detect.profile: code`` a line that looks like code or like a log keeps, of all that engines find, what
-can be a secret of code or of somebody by its form.  Lines that look like prose, and those that name somebody
+can be a secret of code or of somebody by its form, and what the configuration asks for by name: terms of a
+deny list and labels of custom recognizers.  Lines that look like prose, and those that name somebody
 (``Signed-off-by``, ``Copyright``, an address in angle brackets), are read as any text.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 
 from redactory.detectors.engine import MODELS, Reading, Span
@@ -58,8 +59,8 @@ _CODE = re.compile(
 )
 
 
-def reading_of_code(text: str, reading: Reading) -> Reading:
-    """``reading``, of which in lines of code only secrets are left; some are added."""
+def reading_of_code(text: str, reading: Reading, custom_labels: Collection[str] = ()) -> Reading:
+    """``reading``, with only secrets, listed terms and ``custom_labels`` in lines of code; some are added."""
     if reading.failure is not None:
         return reading
     code = list(_lines_of_code(text))
@@ -67,6 +68,8 @@ def reading_of_code(text: str, reading: Reading) -> Reading:
         span
         for span in reading.spans
         if (span.label in _FORMS and span.detector not in _BY_MODEL)
+        or span.detector == "list"
+        or span.label in custom_labels
         or not any(start <= span.start and span.end <= end for start, end in code)
     ]
     plain = [token for token in reading.plain if not any(start <= token.start < end for start, end in code)]

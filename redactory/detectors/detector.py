@@ -119,7 +119,9 @@ class Detector:
         if reading.failure:
             return reading
         if self._settings.profile == "code":
-            reading = reading_of_code(text, reading)
+            patterns = self._settings.patterns
+            custom = {recognizer.label for recognizer in patterns.custom} if patterns else ()
+            reading = reading_of_code(text, reading, custom)
         return self.strict.opened(reading, self._public) if self._public else reading
 
 

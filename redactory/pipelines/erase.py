@@ -19,7 +19,9 @@ from redactory.foundation.errors import (
     ConfigurationError,
     RedactoryError,
     RunStateError,
+    listed,
     shorten,
+    some,
 )
 from redactory.foundation.files import leaves, make_private_folder, only_one, read_json, remove
 from redactory.foundation.keys import DigestKey, load_digest_key
@@ -35,6 +37,7 @@ from redactory.pipelines.erase_points import (
     require_key,
 )
 from redactory.pipelines.index import discard_drafts, index_of
+from redactory.pipelines.keys import shredded, shredded_when
 from redactory.pipelines.output_folder import lock_jobs
 from redactory.pipelines.reissue import Change, alone, begin, pending, reissue
 from redactory.pipelines.release_log import Event, check_newest, history, read_log, standings
@@ -147,12 +150,18 @@ def _result(run: RunFolder, **more: Any) -> dict[str, Any]:
 
 def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> dict[str, Any]:
     manifest = read_manifest(run)
-    require_key(manifest, key)
     config = Config.read_back(manifest["configuration"])
-    points, lone = points_of(run, person, key)
-    rejected = rejected_rows(run, person, config.input)
+    # files outside of the run, which may hold the person as well; a share is no file
+    files = [n for n in OWN_FILES if (file := attrgetter(n)(config)) and not isinstance(file, float)]
     before = [r.body for r in history(run) if r.type == Event.REISSUED and r.body.get("why") == TAKEDOWN]
     asked = person.pseudonyms(key)
+    same = [body for body in before if all(one in body["persons"] for one in asked)]
+    done = {"already": same[-1]["release"], "models": same[-1]["models"]} if same else {}
+    if not run.data_key.is_file() and (record := shredded(run)) is not None:
+        return _of_shredded(run, manifest, shredded_when(record), asked, done) | {"files": files}
+    require_key(manifest, key)
+    points, lone = points_of(run, person, key)
+    rejected = rejected_rows(run, person, config.input)
     # an id is known that stands in the run, or stood there before an earlier takedown
     known = [*person.among(rejected.ids).pseudonyms(key), *(p for body in before for p in body["persons"])]
     own = {row[kind] for row in points.values() for kind in ("document", "user")}
@@ -164,13 +173,10 @@ def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) ->
         unsearched=rejected.unsearched,
         lone_documents=lone,
         unmatched=[p for p in asked if p not in known and p["pseudonym"] not in own],
-        # files outside of the run, which may hold the person as well
-        # a share is no file
-        files=[n for n in OWN_FILES if (file := attrgetter(n)(config)) and not isinstance(file, float)],
+        files=files,
     )
     if not points and not rejected.rows:
-        same = [body for body in before if all(one in body["persons"] for one in asked)]
-        return result | ({"already": same[-1]["release"], "models": same[-1]["models"]} if same else {})
+        return result | done
     _require_not_by_count(run, manifest)
     result |= _beyond(run, points)
     if dry_run:
@@ -212,6 +218,25 @@ def _require_not_by_count(run: RunFolder, manifest: dict[str, Any]) -> None:
             "somebody else wrote it, and no noise hides that. Curate the input again without the person, "
             "which draws and books a new selection; then remove this run"
         )
+
+
+def _of_shredded(
+    run: RunFolder, manifest: dict[str, Any], when: str, asked: Any, done: dict[str, Any]
+) -> dict[str, Any]:
+    """What is said of a run that nobody can search; ``RunStateError`` where text in it may be theirs."""
+    check_newest(run)
+    rows = manifest["counts"]["public"]
+    left = [f"{some(rows, 'row')} of public/"] * bool(rows)
+    left += [p.relative_to(run.root).as_posix() for p in (run.samples, run.exported) if p.exists()]
+    if left and not done:
+        raise RunStateError(
+            f"{run.root.name} {when}, so nobody can tell what in it is theirs; {listed(left)} can still be "
+            "read: remove the run, also where it was published, and ask again"
+        )
+    # the index has keyed digests of what was said in the run
+    index = {} if index_of(manifest) is None else {"index": False}
+    models = _beyond(run, ())["models"]
+    return _result(run, shredded=True, unmatched=[] if done else asked, models=models, **index) | done
 
 
 def _beyond(run: RunFolder, points: Collection[int]) -> dict[str, Any]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -165,9 +166,8 @@ def check(value: Mapping[str, Any], file: Path | None = None) -> Config:
     try:
         return Config.model_validate(dict(value))
     except ValidationError as error:
-        problems = [_explain(e) for e in error.errors(include_url=False)]
         where = "" if file is None else f"{file}: "
-        raise ConfigurationError(where + "; ".join(problems)) from None
+        raise ConfigurationError(where + "; ".join(_explain_all(error.errors(include_url=False)))) from None
 
 
 _FILES = (
@@ -210,6 +210,13 @@ def _anchored(value: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
     placed: dict[str, Any] = place(dict(value), "")
     return placed
+
+
+def _explain_all(errors: Iterable[Any]) -> Iterator[str]:
+    """Explain each error; the valid keys of a section stand once, behind all of its unknown ones."""
+    for _, group in groupby(errors, lambda error: (error["type"], error["loc"][:-1])):
+        explained = [_explain(error).partition("; valid keys: ") for error in group]
+        yield "; ".join(text for text, _, _ in explained) + max(mark + keys for _, mark, keys in explained)
 
 
 def _explain(error: Any) -> str:

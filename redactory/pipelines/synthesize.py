@@ -18,7 +18,13 @@ import pyarrow as pa
 from redactory.detectors import Detection, Detector, DetectSettings
 from redactory.foundation.canonical import file_sha256, hash_of
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, RunStateError, some
-from redactory.foundation.files import PUBLIC_FILE, make_private_folder, write_json, write_text
+from redactory.foundation.files import (
+    PUBLIC_FILE,
+    make_private_folder,
+    remove_leftovers,
+    write_json,
+    write_text,
+)
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import read_records
@@ -30,13 +36,7 @@ from redactory.pipelines.release_log import check_released
 from redactory.pipelines.sealed import sealed
 from redactory.pipelines.share import finish_export
 from redactory.pipelines.train import guarantee
-from redactory.redaction import (
-    MASK,
-    RunFolder,
-    part_name,
-    read_manifest,
-    write_part,
-)
+from redactory.redaction import MASK, RunFolder, part_name, read_manifest, write_part
 from redactory.redaction.folder import SYNTHETIC, SyntheticFolder
 from redactory.redaction.replacements import Found, Put, Surrogate, edited, edits
 from redactory.redaction.shards import CLASS, ROLE, schema_of
@@ -193,6 +193,7 @@ class _Corpus:
         found = Histogram.drawn(counted(self.run, self.trainer), self.labels, deviation, stream)
         model = self.run.model(self.model)
         body = {"format": "redactory-evaluation/1", "evaluation": KEPT, "parent": file_sha256(model.manifest)}
+        remove_leftovers(model.result(KEPT).root)
         seal_result(model.result(KEPT), found.to_json(), body)
         return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from pathlib import Path
 
 import pytest
 
@@ -85,3 +86,19 @@ def test_secrets_of_code_are_found(policy: Policy, before: str, secret: str, beh
 
 def test_prose_is_read_as_ever(policy: Policy) -> None:
     assert policy.redact("Mary Smith reported this from Boston.") == "<MASK> reported this from <MASK>."
+
+
+def test_what_the_configuration_names_is_masked_in_code_too(tmp_path: Path) -> None:
+    terms = tmp_path / "projects.txt"
+    terms.write_text("Bluebird\n", encoding="utf-8")
+    ticket = {"name": "ticket", "label": "TICKET", "patterns": {r"\bT-\d{6}\b": 0.9}}
+    detect = {
+        "profile": "code",
+        "patterns": {"custom": [ticket]},
+        "lists": {"deny": [{"label": "PROJECT", "file": str(terms)}]},
+    }
+    policy = Policy.load({"segment": {"mode": "line"}, "detect": detect})
+    assert policy.redact('    log(user_id, "T-123456", Bluebird);') == '    log(user_id, "<MASK>", <MASK>);'
+    assert (
+        policy.redact('    log(user_id, "T-12345", Redbird);') == '    log(user_id, "T-12345", Redbird);'
+    )

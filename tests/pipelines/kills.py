@@ -157,3 +157,19 @@ def died() -> None:
 def die() -> None:
     """What the system does to a process that is killed."""
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed(work: Callable[[], Any], at: int) -> bool:
+    """Whether a process that did ``work`` was killed at a moment, and had not ended before."""
+    child = os.fork()
+    if child == 0:
+        try:
+            with Moments(at, die):
+                work()
+            os._exit(0)
+        finally:
+            # an error, too, must not lead the child on through the tests
+            os._exit(1)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code in (0, -signal.SIGKILL), at
+    return code != 0

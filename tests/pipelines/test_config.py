@@ -78,6 +78,20 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, value: str, says: str
         load_config(tmp_path / "run.yaml")
 
 
+def test_the_valid_keys_of_a_section_are_listed_once_behind_all_that_are_unknown() -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        check(
+            {"input": "-", "train": {"abc": 1, "xyz": 2, "epsilom": 3, "epsilon": -1}, "mask": {}, "qqq": 0}
+        )
+    told = str(caught.value)
+    assert told.count("valid keys: ") == 2
+    assert (
+        "train.epsilon: must be more than 0, and -1 stands there; train.abc: unknown key; train.xyz: " in told
+    )
+    assert "train.epsilom: unknown key; did you mean 'epsilon'?; valid keys: average, bands, " in told
+    assert "; mask: unknown key; qqq: unknown key; valid keys: dedup, detect, " in told
+
+
 def _places(model: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     for name, field in model.model_fields.items():
         yield (*above, name)

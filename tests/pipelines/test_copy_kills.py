@@ -16,7 +16,7 @@ import pytest
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.redact import redact
 from redactory.pipelines.unmask import unmask
-from tests.pipelines.kills import Moments, die
+from tests.pipelines.kills import Moments, die, killed
 from tests.pipelines.support import write_rows
 
 PATTERNS = {"detect": {"tagger": None}}
@@ -41,16 +41,6 @@ def _copies(folder: Path) -> dict[str, Callable[[], Any]]:
     }
 
 
-def _killed(work: Callable[[], Any], at: int) -> bool:
-    """Whether a process that did ``work`` was killed at a moment, and had not ended before."""
-    child = os.fork()
-    if child == 0:
-        with Moments(at, die):
-            work()
-        os._exit(0)
-    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) != 0
-
-
 def _copied(out: Path) -> dict[str, str]:
     files = [out] if out.is_file() else sorted(path for path in out.rglob("*") if path.is_file())
     return {path.relative_to(out.parent).as_posix(): path.read_text() for path in files}
@@ -73,7 +63,7 @@ def test_a_copy_that_is_killed_at_any_moment_is_none_or_whole_and_leaves_nothing
     last = moments.passed
     for moment in itertools.count():
         (shutil.rmtree if out.is_dir() else Path.unlink)(out)
-        if not _killed(work, moment):
+        if not killed(work, moment):
             break
         assert not out.exists() or _copied(out) == whole, moment
         # whatever is not finished lies in one private folder

@@ -25,6 +25,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from hypothesis import given
 from hypothesis import strategies as st
+from pyarrow import feather
 
 from redactory.foundation.errors import ConfigurationError, InputError, RunStateError, SealedError
 from redactory.pipelines.config import Redaction
@@ -274,6 +275,7 @@ def test_columns_of_binary_tables_stay_as_they_were(copy: Callable[..., bytes]) 
     expected = table.set_column(1, "text", [["<MASK>", None, "b"]]).set_column(
         2, table.schema.field(2), [[[{"role": "user", "content": "<MASK>"}], None, []]]
     )
+    expected = expected.set_column(3, "kind", [["x", "y", "x"]])
     packed = io.BytesIO()
     pq.write_table(table, packed, row_group_size=2, compression="zstd")
     made = pq.ParquetFile(io.BytesIO(copy("a.parquet", packed.getvalue())))
@@ -295,6 +297,49 @@ def test_columns_of_binary_tables_stay_as_they_were(copy: Callable[..., bytes]) 
         assert read(result).read_all().equals(expected)
         assert b"by hand" not in result
         assert b"by Ann" not in result
+
+
+@pytest.mark.parametrize("form", ["stream", "file", "feather", "parquet"])
+def test_a_dictionary_is_copied_as_the_values_of_the_rows_that_are_written(
+    copy: Callable[..., bytes], form: str
+) -> None:
+    """One dictionary is all that an Arrow file can have; and nobody looked at the values of no row."""
+    texts = [SECRET, "b", None, f"{SECRET} again", "b"]
+    column = pa.array([*texts, "nobody said this"]).dictionary_encode()[:5]
+    large = pa.array(texts, pa.large_string()).dictionary_encode()
+    columns = {
+        "text": column,
+        "other": large,
+        "listed": pa.ListArray.from_arrays(range(6), column),
+        "inside": pa.StructArray.from_arrays([column], ["a"]),
+        "kind": pa.DictionaryArray.from_arrays([0, 1, 0, 0, 1], ["x", "y", "nobody said this"]),
+    }
+    table, packed = pa.table(columns), io.BytesIO()
+    if form == "parquet":
+        pq.write_table(table, packed, row_group_size=2, compression="none")
+    elif form == "feather":
+        feather.write_feather(table, packed, chunksize=2)
+    else:
+        with (pa.ipc.new_stream if form == "stream" else pa.ipc.new_file)(packed, table.schema) as writer:
+            writer.write_table(table, max_chunksize=2)
+    read = ["text", "other", "listed[]", "inside.a"]
+    result = copy(f"{form}.{'parquet' if form == 'parquet' else 'arrow'}", packed.getvalue(), text=read)
+    made = pq.read_table(io.BytesIO(result)) if form == "parquet" else _ipc(result)
+    masked = ["<MASK>", "b", None, "<MASK> again", "b"]
+    assert made.to_pydict() == {
+        "text": masked,
+        "other": masked,
+        "listed": [[one] for one in masked],
+        "inside": [{"a": one} for one in masked],
+        "kind": ["x", "y", "x", "x", "y"],
+    }
+    assert made.schema.field("text").type == made.schema.field("kind").type == pa.string()
+    assert b"nobody said this" not in result
+
+
+def _ipc(data: bytes) -> pa.Table:
+    open_ = pa.ipc.open_file if data.startswith(b"ARROW1") else pa.ipc.open_stream
+    return open_(data).read_all()
 
 
 @pytest.mark.parametrize("format_", ["jsonl", "csv"])

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 import shutil
 from collections import Counter
+from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +49,7 @@ from redactory.training.guarantee.budget import BudgetExceeded
 from redactory.training.histogram import Histogram, length_bin
 from redactory.training.mechanism import Relation
 from redactory.training.settings import TRAINERS
+from tests.pipelines.kills import killed
 from tests.pipelines.leaving import Numbers, configuration
 from tests.pipelines.support import failed, write_rows
 
@@ -301,6 +305,69 @@ def test_what_a_killed_attempt_left_is_in_no_corpus(
     assert failed(tmp_path / "out") == set()
     assert len(rows_of(SyntheticFolder(tmp_path / "out"))) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def synthesized(run: Path) -> dict[str, Any]:
+    """The same each time, once the histogram is there."""
+    asked: dict[str, Any] = {"labels": CLASSES, "histogram": DEVIATION, "tokens": 4, "seed": 1}
+    return redactory.synthesize(run, "dpsgd", rows=6, out=run.parent / "out", **asked)
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    return {p.relative_to(folder).as_posix(): p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def names_below(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def killed_and_asked_again(run: Path, moments: Iterable[int]) -> int:
+    """Kill ``synthesized`` of ``run`` at each of these moments and ask again; how often it was killed."""
+    out, told = run.parent / "out", synthesized(run)
+    whole, there, kills = files_below(out), names_below(run.parent), 0
+    for moment in moments:
+        shutil.rmtree(out)
+        if not killed(partial(synthesized, run), moment):
+            break
+        kills += 1
+        if out.exists():  # all that was left to do was to take away an empty folder
+            with pytest.raises(RunStateError, match="out exists"):
+                synthesized(run)
+        else:
+            assert synthesized(run) == told, moment
+        assert files_below(out) == whole, moment
+        assert names_below(run.parent) == there, moment
+        assert failed(out) == set(), moment
+    assert failed(run) == set()
+    return kills
+
+
+def killed_at_the_histogram_and_asked_again(source: Path, folder: Path, moments: Iterable[int]) -> int:
+    """As :func:`killed_and_asked_again`, of a run whose histogram is still to be drawn."""
+    kills = 0
+    for moment in moments:
+        run = Path(shutil.copytree(source, folder / str(moment) / "run"))
+        drawn = RunFolder(run).model("dpsgd").result("histogram")
+        there = [name for name in names_below(run) if not name.startswith("state/lock")]
+        shutil.rmtree(drawn.root)
+        kills += killed(partial(synthesized, run), moment)
+        kept = drawn.success.exists() and files_below(drawn.root)
+        shutil.rmtree(run.parent / "out", ignore_errors=True)
+        synthesized(run)
+        assert not kept or files_below(drawn.root) == kept, moment  # another one would cost as much again
+        assert names_below(run) == there, moment
+        assert (failed(run), failed(run.parent / "out")) == (set(), set()), moment
+    return kills
+
+
+def test_killed_and_asked_again_it_is_the_same_corpus_and_nothing_is_left(
+    made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At each moment in ``make soak``."""
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    run = Path(shutil.copytree(made[0], tmp_path / "run"))
+    assert killed_and_asked_again(run, (4, 15, 25)) == 3
+    assert killed_at_the_histogram_and_asked_again(made[0], tmp_path, (3, 5, 8)) == 3
 
 
 row = st.tuples(st.text(st.sampled_from("a "), max_size=60), st.sampled_from(["a", "b", "other", None]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
@@ -256,6 +257,42 @@ def test_a_lost_key_is_refused_by_name_and_other_runs_are_done(
     for place, ids in ((tmp_path / "nowhere", ["theirs"]), (job, [])):
         with pytest.raises(ConfigurationError, match=r"neither a run|say who"):
             redactory.takedown([place], doc_ids=ids)
+
+
+def test_of_a_shredded_run_only_what_can_still_be_read_stands_in_the_way(
+    no_report: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody can tell whose its public rows are: it is done where it has none, or was without them before."""
+    monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "a key of more than thirty-two bytes, for tests")
+    job = tmp_path / "job"
+    (job / "_job").mkdir(parents=True)
+    for name, lines in (("none", ["call 5", "tel 6"]), ("some", ["call 5", "only they say so"])):
+        _curate(tmp_path / "made", {"theirs": ("u", lines), "d0": ("v", lines[:1])}).rename(job / name)
+    before = Path(shutil.copytree(job / "some", tmp_path / "before"))
+    redactory.takedown([job / "some"], doc_ids=["d0"])
+    for name in ("none", "some"):
+        redactory.shred_key(job / name, by="Ann Example")
+    for dry_run in (True, False):
+        result = redactory.takedown([job], user_ids=["u"], dry_run=dry_run)
+        [done], [problem] = result["runs"], result["problems"]
+        assert (done["run"], done["shredded"], done["files"]) == (str(job / "none"), True, ["input.path"])
+        assert problem["run"] == str(job / "some")
+        told = (
+            r"some was shredded on .* by Ann Example, .*; 1 row of public/ can still be read: remove the run"
+        )
+        assert re.match(told, problem["problem"])
+    # who was taken out before the key was destroyed is in none of its rows
+    assert redactory.takedown([job], doc_ids=["d0"])["ok"]
+    (RunFolder(job / "none").samples / "week").mkdir(parents=True)
+    assert "state/samples can still be read" in call("takedown", job / "none", "--user-id", "u").output
+    shutil.rmtree(RunFolder(job / "none").samples)
+    # an older folder that comes back without its key may hold anybody
+    shutil.rmtree(job / "some")
+    shutil.copytree(before, job / "some").joinpath("state/data-key.json").unlink()
+    assert not redactory.takedown([job], doc_ids=["d0"])["ok"]
+    shutil.rmtree(job / "some")
+    told = call("takedown", job, "--user-id", "u")
+    assert (told.exit_code, "nothing is left in it that can be read" in told.output) == (0, True)
 
 
 def test_ids_and_spellings(no_report: None, tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,14 @@ import pytest
 
 from tests.pipelines.faults import KINDS, Fault, curated, rows_file, state_of, survives
 from tests.pipelines.kills import as_undisturbed, finish, killed_at, random_moments, stages_done, write_config
+from tests.pipelines.test_synthesize import (
+    killed_and_asked_again,
+    killed_at_the_histogram_and_asked_again,
+    made,
+)
 from tests.soak.conftest import KILLS
+
+__all__ = ["made"]
 
 SEED = 20260401
 RUNS = 30
@@ -98,3 +107,11 @@ def test_a_disk_that_takes_so_many_bytes(
     curated(rows, tmp_path / "run", largest_file=size)
     assert curated(rows, tmp_path / "run") == 0
     assert state_of(tmp_path / "run") == undisturbed
+
+
+def test_synthesize_killed_at_each_moment(made: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    run = Path(shutil.copytree(made[0], tmp_path / "run"))
+    kills = killed_and_asked_again(run, itertools.count())
+    assert kills > 20
+    KILLS["synthesize"] += kills + killed_at_the_histogram_and_asked_again(made[0], tmp_path, range(16))

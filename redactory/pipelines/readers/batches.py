@@ -148,10 +148,15 @@ def _structural(noted: Any, more: Sequence[bytes] = ()) -> dict[bytes, bytes]:
 
 
 def _bare(field: Any) -> Any:
-    """A field, and those inside of its type, with the structural notes alone."""
+    """A field, and those inside of its type, with the structural notes alone, and without dictionaries.
+
+    A dictionary can hold values of no row that is written, and an Arrow file one dictionary for all batches.
+    """
     import pyarrow as pa
 
     type_ = field.type
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
     if pa.types.is_struct(type_):
         type_ = pa.struct([_bare(type_.field(place)) for place in range(type_.num_fields)])
     elif pa.types.is_map(type_):
