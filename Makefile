@@ -15,7 +15,7 @@ TORCH := $(if $(WITHOUT_TORCH),,$(shell sed -n 's/^\(torch==[^ ]*\).*/\1/p' cons
 BY_HASH = $(PIP) install --quiet --require-hashes --no-deps -r
 export TOKENIZERS_PARALLELISM = false
 
-.PHONY: size demo test postgresql java soak mutants check install bench docs clean dist release-check sbom licences
+.PHONY: size demo test test-all postgresql java soak mutants check install bench docs clean dist release-check sbom licences
 
 demo: $(VENV)/.installed
 	rm -rf $(RUN) $(RUN)-input
@@ -23,11 +23,17 @@ demo: $(VENV)/.installed
 
 WITHOUT := tests/training tests/evaluation tests/integrations tests/docs
 
-# three processes, for some tests wait for servers and workers: a fifteenth less of time on two cores; what is
-# stopped (Ctrl-C, SIGTERM) leaves no server and no file behind
-test: check docs postgresql java
-	@exec $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --in-memory \
-		$(if $(WITHOUT_TORCH),$(addprefix --ignore=,$(WITHOUT)))
+# three processes: some tests wait for servers and workers. Stopping it (Ctrl-C, SIGTERM) leaves no server and no file behind
+PYTEST = $(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder --in-memory \
+	$(if $(WITHOUT_TORCH),$(addprefix --ignore=,$(WITHOUT)))
+
+# every behaviour once
+test: check docs
+	@exec $(PYTEST) -m "not slow"
+
+# the slow tests too: long sweeps, kills, servers, every page of the docs
+test-all: check docs postgresql java
+	@exec $(PYTEST)
 
 # a test runs Prefect on a PostgreSQL server of its own; its programs are Debian's
 postgresql:

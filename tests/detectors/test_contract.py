@@ -77,6 +77,7 @@ def engines(load: Load) -> dict[str, Any]:
     return {name: load(name) for name in ENGINES}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ENGINES)
 @given(st.permutations(range(len(ALL_TEXTS))))
 @settings(max_examples=3, deadline=None)

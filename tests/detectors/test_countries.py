@@ -28,6 +28,7 @@ def detector(language: str) -> Detector:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NUMBERS)
 def test_no_national_number_is_missed(name: str) -> None:
     language, texts = texts_of(name)

@@ -43,6 +43,7 @@ def test_nothing_is_hidden_where_spacy_needs_it(absent: str, monkeypatch: pytest
         assert absent not in sys.modules
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("call", ["curate('rows.jsonl', output='run')", "explain('Jane Roe')"])
 def test_no_command_that_detects_imports_pytorch(call: str, tmp_path: Path) -> None:
     # their first use of spaCy differs: a recognizer's words, or a pipeline

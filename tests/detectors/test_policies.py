@@ -284,6 +284,7 @@ BADGES = {"deny": [{"label": "BADGE", "words": ["K-1234"]}]}
 WRITTEN = {"custom": [{"name": "Own", "label": "BADGE", "patterns": {"blue": 0.4}}]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("detect", "told"),
     [

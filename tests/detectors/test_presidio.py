@@ -37,6 +37,7 @@ def found_by(detector: Detector, text: str) -> Found:
     return [(s.start, s.end, s.label, s.score) for s in reading.spans]
 
 
+@pytest.mark.slow
 def test_it_finds_what_presidio_finds(presidio_file: Path) -> None:
     from presidio_analyzer.analyzer_engine_provider import AnalyzerEngineProvider
 

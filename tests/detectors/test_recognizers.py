@@ -84,6 +84,7 @@ LENGTH, PATIENCE = 40_000, 3.0
 """Code points, and seconds of processor time for which one expression may search through so many."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("one", shipped(), ids=lambda one: one.name)
 def test_every_expression_takes_linear_time(one: Shipped) -> None:
     """The slowest takes a tenth of the time that it is given; of quadratic time, the fastest overstep it."""

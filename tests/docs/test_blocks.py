@@ -55,7 +55,11 @@ def test_the_tutorial_leaves_a_run_and_a_model(tutorial: Path) -> None:
     assert (tutorial / "run" / "models" / "crt" / "_SUCCESS").is_file()
 
 
-@pytest.mark.parametrize("page", RUNNING, ids=name_of)
+@pytest.mark.parametrize(
+    "page",
+    [page if page == README else pytest.param(page, marks=pytest.mark.slow) for page in RUNNING],
+    ids=name_of,
+)
 def test_a_page_works_as_written(page: Path, machine: Machine, tutorial: Path, tmp_path: Path) -> None:
     folder = tmp_path / "work"
     if page in EXAMPLES:

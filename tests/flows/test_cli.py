@@ -26,6 +26,7 @@ def _json(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     return value
 
 
+@pytest.mark.slow
 def test_an_input_file_is_enough(machine: Machine, corpus: Path, tmp_path: Path) -> None:
     done = machine.redactory("curate", corpus, "--out", tmp_path / "run", "--json")
     assert done.returncode == 0, done.stderr
@@ -224,6 +225,7 @@ PLANS: list[tuple[tuple[str, ...], dict[str, Any], tuple[str, ...]]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("numbers", "figures", "says"), PLANS, ids=[case[0][0] for case in PLANS])
 def test_a_plan_of_numbers_is_one_object_or_a_page(
     numbers: tuple[str, ...], figures: dict[str, Any], says: tuple[str, ...]

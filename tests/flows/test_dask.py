@@ -109,6 +109,7 @@ def test_neither_order_nor_a_worker_that_is_killed_changes_a_byte(
     assert data_bytes(tmp_path / "run") == plain
 
 
+@pytest.mark.slow
 def test_a_part_that_kills_every_worker_ends_the_run_which_resumes(
     workers: Workers, config: Any, plain: Any, tmp_path: Path
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_part_that_kills_every_worker_ends_the_run_which_resumes(
     assert data_bytes(tmp_path / "run") == plain
 
 
+@pytest.mark.slow
 def test_partitions_are_tasks_on_workers(server: Server, somebodys: LocalCluster, tmp_path: Path) -> None:
     job, run = small_job(tmp_path, "spread"), tmp_path / "run"
     asked = ("curate", job, "--prefect", "--dask", somebodys.scheduler_address, "--out", run)

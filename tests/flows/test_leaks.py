@@ -76,6 +76,7 @@ def test_a_hook_and_a_log_get_neither_text_nor_keys(bench: Bench) -> None:
     assert bench.leaks() == []
 
 
+@pytest.mark.slow
 def test_a_crash_leaves_no_memory_behind(bench: Bench) -> None:
     config = str(bench.configure("crash", detect=LISTED))
     step = Step("crash", ("curate", config, "--out", "crashed"), f"{BROKEN}=abort")
@@ -85,6 +86,7 @@ def test_a_crash_leaves_no_memory_behind(bench: Bench) -> None:
     assert bench.leaks() == []
 
 
+@pytest.mark.slow
 def test_nothing_reaches_an_orchestrator(bench: Bench) -> None:
     """With debug logging, also into its database, and no server but the one that it brings.
 

@@ -26,6 +26,8 @@ from tests.flows.local_server import Server
 from tests.flows.small_job import NAME, small_job
 from tests.tied import tied_process
 
+pytestmark = pytest.mark.slow
+
 LONGEST_SECONDS = 240.0
 SOON = datetime.timedelta(seconds=2)
 EVERY_DAY = 86_400

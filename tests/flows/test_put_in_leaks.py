@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.flows.leak_bench import Bench, Step
 from tests.flows.leak_corpus import Secret
 from tests.flows.leaky import LEAKS, PREFIX
 from tests.flows.local_postgres import Postgres
 from tests.flows.local_server import Server
 from tests.flows.small_job import small_job
+
+pytestmark = pytest.mark.slow
 
 
 def test_leaks_that_are_put_in_on_purpose_are_found(

@@ -225,6 +225,7 @@ def test_only_what_may_pass_by_itself_is_tried_again() -> None:
         assert made.retry_condition_fn(made, None, state) is issubclass(kind, SealedError)
 
 
+@pytest.mark.slow
 def test_a_lost_process_is_replaced(tmp_path: Path) -> None:
     task = partial(dying_part.dies_once, tmp_path / "died")
     with worker_processes(1) as call:
@@ -233,6 +234,7 @@ def test_a_lost_process_is_replaced(tmp_path: Path) -> None:
         assert call(task, 7).counts == StageReport("part", dying_part.COUNTS).counts
 
 
+@pytest.mark.slow
 def test_a_server_that_is_named_by_nothing_is_none(tmp_path: Path) -> None:
     """``PREFECT_API_URL=`` (set and empty) is what a template leaves whose value was never filled in."""
     from tests.flows.local_server import COMMAND, clean_environment, free_port

@@ -17,6 +17,8 @@ from redactory.redaction import RunFolder, parts
 from tests.flows.local_server import Server
 from tests.flows.small_job import NAME, small_job
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
 

@@ -54,6 +54,7 @@ def _stop_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(steps.Descent, "step", stopped)
 
 
+@pytest.mark.slow
 def test_a_training_that_is_stopped_goes_on_to_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -77,6 +77,7 @@ def test_a_side_is_a_table(curated: Path, read: Reader, side: str) -> None:
     assert any(MASK in row["text"] for row in rows) == (side == "private")
 
 
+@pytest.mark.slow
 def test_spark_takes_parts_as_its_units_of_work(spark: SparkSession, curated: Path) -> None:
     for side, columns in SIDES.items():
         table = spark.read.parquet(str(curated / side))

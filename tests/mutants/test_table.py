@@ -43,6 +43,7 @@ def test_text_that_is_gone_or_repeated_is_an_error() -> None:
             mutant.applied(source)
 
 
+@pytest.mark.slow
 def test_every_random_change_is_python_and_another_program() -> None:
     drawn = draw_changes(ROOT, 100, 3)
     assert drawn == draw_changes(ROOT, 100, 3) != draw_changes(ROOT, 100, 4)

@@ -430,6 +430,7 @@ def test_bounds_below_what_was_seen_are_refused(wrong: dict[str, Any]) -> None:
         RecallMeasurement.model_validate({**MEASURED, "sample": {**SAMPLE, **wrong}})
 
 
+@pytest.mark.slow
 def test_with_the_real_engines(curated: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(curated, tmp_path / "run"))
     rows = audit_sample(run, 80, seed=1)["files"]["rows"]

@@ -49,6 +49,7 @@ def test_a_path_with_two_dots_is_the_folder_or_the_file_that_it_leads_to(
     assert Path("one.jsonl").read_text() == expected
 
 
+@pytest.mark.slow
 def test_standard_input_of_any_format_is_read_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     packed, table = io.BytesIO(), io.BytesIO()
     with zipfile.ZipFile(packed, "w") as parts:
@@ -123,6 +124,7 @@ def test_an_output_whose_name_says_its_format_or_none_is_taken(tmp_path: Path, o
     require_named_as_written(out, *sources_of(str(tmp_path / "in.csv"), "auto"))
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_not_the_documents_fault(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(f"{LINE}\n" * 20_000)
     (tmp_path / "job.yaml").write_text("detect: {tagger: null}")

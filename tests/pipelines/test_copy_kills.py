@@ -46,6 +46,7 @@ def _copied(out: Path) -> dict[str, str]:
     return {path.relative_to(out.parent).as_posix(): path.read_text() for path in files}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["redact a file", "redact a folder", "unmask a file", "unmask a folder"])
 def test_a_copy_that_is_killed_at_any_moment_is_none_or_whole_and_leaves_nothing_behind_the_next(
     what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -103,6 +103,7 @@ def no_rescan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(OF_A_RUN, "re-scan of public", lambda _: "left out here")
 
 
+@pytest.mark.slow
 def test_every_command_reads_an_encrypted_run(whole: Path, keys: dict[str, Path]) -> None:
     found = checks(whole, public_key=keys["ann.sign.pub"])
     assert all(check["ok"] and check["made"] for check in found.values()), found
@@ -315,6 +316,7 @@ def contents(run: Path) -> dict[str, Any]:
     return {name: e.get("content", e["sha256"]) for name, e in files.items() if name.endswith(".parquet")}
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_nothing_open_and_is_resumed_to_the_same_content(
     small: dict[str, Any], tmp_path: Path
 ) -> None:

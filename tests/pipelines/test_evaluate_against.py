@@ -86,6 +86,7 @@ def _figures(row: dict[str, Any]) -> dict[str, Any]:
     return {name: row[name]["value"] for name in names}
 
 
+@pytest.mark.slow
 def test_every_engine_is_judged_by_what_it_marks_itself(labelled: Path, badges: None, tmp_path: Path) -> None:
     stanza = f"stanza:{stanza_folder(tmp_path / 'stanza')}"
     result = redactory.evaluate_against(

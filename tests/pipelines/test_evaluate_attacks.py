@@ -65,6 +65,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return RunFolder(root / "run")
 
 
+@pytest.mark.slow
 def test_what_was_learnt_by_heart_is_audited_and_told_from_other_numbers(run: RunFolder) -> None:
     audit = redactory.evaluate_audit(run.root, "sgd")
     assert audit["epsilon_lower"] > 1.0
@@ -78,6 +79,7 @@ def test_what_was_learnt_by_heart_is_audited_and_told_from_other_numbers(run: Ru
         assert found[attack]["auc"]["low"] > 0.5
 
 
+@pytest.mark.slow
 def test_noise_holds_what_it_promises(run: RunFolder) -> None:
     audit = redactory.evaluate_audit(run.root, "dpsgd")
     assert audit["comparable"]
@@ -127,6 +129,7 @@ def test_what_was_measured_on_another_model_is_not_taken_for_this_ones(
     assert told == "membership/ is of another model, or of another evaluation"
 
 
+@pytest.mark.slow
 def test_a_training_that_forgets_its_noise_fails_the_audit(
     run: RunFolder, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -75,6 +75,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, planted: dict[str, Any]) -> Ru
     return made
 
 
+@pytest.mark.slow
 def test_secrets_are_the_vault_s_with_how_often_each_was_seen(
     run: RunFolder, planted: dict[str, Any]
 ) -> None:
@@ -93,6 +94,7 @@ def test_secrets_are_the_vault_s_with_how_often_each_was_seen(
     assert all(len(value) >= 4 for value in unmasked)
 
 
+@pytest.mark.slow
 def test_a_model_of_originals_writes_secrets_and_one_of_masked_text_none(
     run: RunFolder, planted: dict[str, Any]
 ) -> None:
@@ -117,6 +119,7 @@ def test_a_model_of_originals_writes_secrets_and_one_of_masked_text_none(
     assert again == leaky
 
 
+@pytest.mark.slow
 def test_exposure_tells_the_same_and_is_drawn(run: RunFolder) -> None:
     leaky = redactory.evaluate_canary(run.root, "sgd")
     safe = redactory.evaluate_canary(run.root, "redact-only")
@@ -127,6 +130,7 @@ def test_exposure_tells_the_same_and_is_drawn(run: RunFolder) -> None:
     ElementTree.parse(run.model("sgd").root / "canary" / "exposure.svg")
 
 
+@pytest.mark.slow
 def test_the_command_prints_a_page_or_one_object(run: RunFolder, planted: dict[str, Any]) -> None:
     arguments = [
         "evaluate",

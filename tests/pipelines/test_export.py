@@ -174,6 +174,7 @@ def test_what_is_said_is_a_function_of_the_allow_list_alone(
     assert what_may_be_said(other, "0" * 64) == said
 
 
+@pytest.mark.slow
 def test_it_is_verified_without_keys_and_engines_and_its_model_can_be_used(exported: Path) -> None:
     code = (
         "import sys\n"

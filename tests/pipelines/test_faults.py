@@ -21,6 +21,7 @@ from redactory.redaction import RunFolder
 from tests.pipelines.faults import KILLED, KINDS, REFUSED, Fault, curated, said, state_of, survives
 
 
+@pytest.mark.slow
 def test_the_moments_are_all_there_is_to_commit(moments: list[str]) -> None:
     expected = {"journal run", "journal part ingest", "journal stage ingest", "journal part shard"}
     expected |= {f"{folder}/part-#.parquet" for folder in ("public", "private", "vault", "quarantine")}
@@ -30,6 +31,7 @@ def test_the_moments_are_all_there_is_to_commit(moments: list[str]) -> None:
     assert len(moments) >= 30
 
 
+@pytest.mark.slow
 def test_something_else_goes_wrong_at_every_moment(
     rows: Path, moments: list[str], undisturbed: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -153,6 +155,7 @@ def test_whatever_parts_are_done_exactly_the_rest_is_left(
             )  # type: ignore[arg-type, return-value]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["public/part-00009.parquet", "private/notes.txt", "vault/part-00000.parquet.bak"]
 )

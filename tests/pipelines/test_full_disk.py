@@ -103,6 +103,7 @@ def commands(tmp_path_factory: pytest.TempPathFactory) -> Commands:
         return _commands(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_hash_ranges", "unreported")
 @pytest.mark.parametrize("number", MENDS, ids=["full", "quota", "read-only"])
 @pytest.mark.parametrize("what", ["redact", "redact a folder", "unmask", "curate", "export"])

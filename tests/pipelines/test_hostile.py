@@ -101,6 +101,7 @@ ROWS = st.lists(st.tuples(TEXTS, st.sampled_from(IDS) | st.none() | st.integers(
 JUNK = st.lists(st.binary(max_size=40).filter(lambda line: b"\n" not in line), max_size=4)
 
 
+@pytest.mark.slow
 @settings(max_examples=3, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(ROWS, JUNK)
 @example([(text * 3, None) for text in NASTY], [b"\xff", b"[" * 3000, b'{"text": "\\ud800"}'])

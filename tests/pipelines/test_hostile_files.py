@@ -331,6 +331,7 @@ NAMES = [
 ]
 
 
+@pytest.mark.slow
 def test_a_file_may_be_called_anything(tmp_path: Path) -> None:
     folder = tmp_path / "in"
     folder.mkdir()

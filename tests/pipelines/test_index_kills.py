@@ -60,6 +60,7 @@ def whole(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_killed_around_every_commit_a_run_is_there_once_or_not_at_all(
     rows: Path, whole: Path, tmp_path: Path
 ) -> None:

@@ -73,6 +73,7 @@ def test_kept_columns_and_order_go_with_every_example(run: Path) -> None:
     assert not failed(run)
 
 
+@pytest.mark.slow
 def test_the_bytes_do_not_depend_on_workers(run: Path, tmp_path: Path) -> None:
     assert data_bytes(_run(tmp_path, ROWS, workers=2, **KEPT)) == data_bytes(run)
 

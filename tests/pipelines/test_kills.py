@@ -19,6 +19,7 @@ from tests.pipelines.kills import is_alive, random_moments
 SEED = 20260401
 
 
+@pytest.mark.slow
 @dataclass
 class OnceOnly(FewRanges):
     """Before its first text, what ``what`` says happens to the process; ``marker`` remembers that it has."""
@@ -59,6 +60,7 @@ def test_killed_at_a_random_moment_and_resumed(
     assert state_of(run) == undisturbed
 
 
+@pytest.mark.slow
 def test_a_lost_worker_ends_the_run_with_words_and_loses_nothing(
     rows: Path, undisturbed: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -70,6 +72,7 @@ def test_a_lost_worker_ends_the_run_with_words_and_loses_nothing(
     assert state_of(run) == undisturbed
 
 
+@pytest.mark.slow
 def test_workers_end_with_the_run_that_is_killed(rows: Path, tmp_path: Path) -> None:
     run, marker = tmp_path / "run", tmp_path / "worker"
     process = start(rows, run, workers=2, detector=OnceOnly(marker, "wait"))

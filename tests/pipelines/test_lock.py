@@ -201,6 +201,7 @@ def test_another_input_is_refused_by_the_names_of_its_files(rows: Path, tmp_path
     assert curated(rows, run, config=config) == 0
 
 
+@pytest.mark.slow
 def test_another_key_or_version_is_refused_by_name(begun: Path, rows: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(begun, run)

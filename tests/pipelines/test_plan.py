@@ -54,6 +54,7 @@ def found() -> dict[str, Any]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_plan_says_what_the_theory_says(found: dict[str, Any]) -> None:
     assert found["epsilon"] == found["epsilon_substitution"] == pytest.approx(2.8434, abs=1e-3)
     assert found["epsilon_add_remove"] == pytest.approx(1.8282, abs=1e-3)
@@ -195,6 +196,7 @@ def test_a_plan_counts_the_steps_that_a_training_makes(points: int) -> None:
 # Users and entities: every figure of the theory that a plan can state.
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "spread", "changes", "sound"),
     [
@@ -337,6 +339,7 @@ def test_too_little_noise_has_a_reason() -> None:
         redactory.plan(trainer="uedp-bounded", **{"bounding.rule": "none"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", [5e-324, 1e-200, 2e-3])
 @pytest.mark.parametrize(
     ("trainer", "more"),

@@ -78,6 +78,7 @@ def _readings(draw: st.DrawFn) -> tuple[str, Reading]:
     return text, Reading(tuple(spans), tuple(plain), tuple(allowed))
 
 
+@pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(read=_readings(), rules=st.sets(st.sampled_from(DROPPED)))
 def test_the_public_side_only_grows_and_bisection_finds_where(

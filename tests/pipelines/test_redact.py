@@ -788,6 +788,7 @@ def test_rows_in_are_rows_out_and_quarantined(copy: Callable[..., bytes], tmp_pa
     assert reasons == [(8, "text_not_string"), (10, "broken_json"), (12, "too_long")]
 
 
+@pytest.mark.slow
 def test_a_killed_copy_goes_on_and_workers_change_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

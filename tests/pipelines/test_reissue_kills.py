@@ -115,6 +115,7 @@ def _runs(made: Path, folder: Path, moments: list[int]) -> Iterator[tuple[int, P
         shutil.rmtree(folder / str(moment))
 
 
+@pytest.mark.slow
 def test_dead_at_each_moment_and_asked_again(
     asked: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

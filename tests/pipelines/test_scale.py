@@ -111,6 +111,7 @@ def test_the_journal_holds_no_report_that_it_wrote(tmp_path: Path) -> None:
     assert [record.seq for record in read_records(path)] == list(range(52))
 
 
+@pytest.mark.slow
 def test_parts_are_handed_out_a_few_at_a_time() -> None:
     handed: list[int] = []
 

@@ -173,6 +173,7 @@ def test_an_open_run_is_not_published_whole(
         redactory.export(small_run(tmp_path / "other", segment={"mode": "document"}), url)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [1, 9])
 def test_a_killed_upload_is_never_taken_for_a_run(own: Path, url: str, tmp_path: Path, number: int) -> None:
     killed(own, url, number)

@@ -468,6 +468,7 @@ def test_the_list_has_a_hundred_and_no_two_alike() -> None:
     assert len({(place, name) for place, name, _, _ in CASES}) == len(CASES) >= 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("place", "name", "tampering", "expected"), CASES, ids=[f"{c[0]}: {c[1]} -> {c[3]}" for c in CASES]
 )

@@ -374,7 +374,9 @@ ALGORITHM_1 = {
 }
 
 
-@pytest.mark.parametrize("noise", [8.0, 0.5, 0.1])
+@pytest.mark.parametrize(
+    "noise", [8.0, pytest.param(0.5, marks=pytest.mark.slow), pytest.param(0.1, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(
     "trainer", [{"trainer": "crt"}, {"trainer": "dpsgd"}, BOUNDED, R_LOC, FEDERATED, ALGORITHM_1]
 )

@@ -77,6 +77,7 @@ def by_one(copy: Callable[[], RunFolder]) -> Made:
 # Trainings.
 
 
+@pytest.mark.slow
 def test_two_processes_train_the_lstm_of_one(copy: Callable[[], RunFolder], by_one: Made) -> None:
     children = list[int]()
 
@@ -89,10 +90,12 @@ def test_two_processes_train_the_lstm_of_one(copy: Callable[[], RunFolder], by_o
     assert not {"workers"} & settings_json(small(workers=2)).keys()
 
 
+@pytest.mark.slow
 def test_two_processes_train_the_gpt2_of_one(copy: Callable[[], RunFolder]) -> None:
     assert made(copy(), GPT2, workers=2) == made(copy(), GPT2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("after", ["one", "two"])
 def test_a_killed_process_is_named_and_others_go_on(
     after: str, copy: Callable[[], RunFolder], by_one: Made
@@ -230,6 +233,7 @@ def test_dropout_of_other_seeds_is_seen_and_what_is_dealt_holds_no_key(
     assert not [octets for octets in sent if STREAM.root in octets]
 
 
+@pytest.mark.slow
 def test_a_process_that_fails_says_what_kind_of_error_and_no_more(capfd: pytest.CaptureFixture[str]) -> None:
     network = network_of(1)
     with (
@@ -241,6 +245,7 @@ def test_a_process_that_fails_says_what_kind_of_error_and_no_more(capfd: pytest.
     assert QUOTED not in f"{caught.value!r} {caught.value.__context__!r} {said.out} {said.err}"
 
 
+@pytest.mark.slow
 def test_a_process_that_answers_for_another_piece_or_not_at_all_ends_the_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

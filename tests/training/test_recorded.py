@@ -805,6 +805,7 @@ for spoil in (every_pass_of_a_user_clipped_by_itself, a_user_goes_on_where_the_l
     SABOTAGES[spoil.__name__.replace("_", " ")] = spoil, "user-level", check_sums
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SABOTAGES)
 def test_sabotage_is_seen(
     name: str, case_of: Callable[[str], Case], oracle_of: Callable[[str], Oracle]

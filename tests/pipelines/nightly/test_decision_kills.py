@@ -110,6 +110,7 @@ def undone(scene: Scene, decision: str, *, reread: bool) -> list[str]:
     return [name for name, wrong in found.items() if wrong]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("again", ["asked again", "the next run"])
 @pytest.mark.parametrize("decision", sorted(ENDS))
 def test_what_follows_from_a_decision_is_done_whenever_it_is_cut_off(

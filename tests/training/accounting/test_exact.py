@@ -51,6 +51,7 @@ def gaussian(mu: float, delta: float) -> float:
     return float(optimize.brentq(off, 0.0, 500.0, xtol=1e-12))
 
 
+@pytest.mark.slow
 def test_no_figure_of_200_is_low_and_none_is_a_thousandth_high() -> None:
     assert len(SETTINGS) == 200
     assert min(row["delta"] for row in SETTINGS) < 1e-14 < 1e-4 < max(row["delta"] for row in SETTINGS)
@@ -61,6 +62,7 @@ def test_no_figure_of_200_is_low_and_none_is_a_thousandth_high() -> None:
         assert exact <= found <= 1.001 * exact, row
 
 
+@pytest.mark.slow
 def test_the_quickest_of_every_regime_lies_in_a_narrow_bracket() -> None:
     for row in (SETTINGS[number] for number in QUICKEST):
         own, steps, delta, relation = of(row)
@@ -86,6 +88,7 @@ def test_rounding_that_is_not_paid_for_is_seen(monkeypatch: pytest.MonkeyPatch) 
     losses.composed_epsilon.cache_clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "noise", "steps", "delta", "exact"),
     [
@@ -129,6 +132,7 @@ def one_step(rate: float, noise: float, delta: float, relation: Relation) -> flo
         return max(0.0, *(float(epsilon_at(*pair)) for pair in pairs))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", Relation)
 @pytest.mark.parametrize(
     ("rate", "noise", "delta"), [(1e-5, 0.5, 1e-8), (4.4e-6, 0.46, 9e-10), (2e-6, 0.6, 1.3e-11)]

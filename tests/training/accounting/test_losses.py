@@ -133,6 +133,7 @@ def test_branches_are_averaged_as_dp_accounting_mixes_them() -> None:
     assert ours == pytest.approx(theirs.get_epsilon_for_delta(1e-5), rel=5e-3)
 
 
+@pytest.mark.slow
 @settings(max_examples=30, deadline=None)
 @given(LAWS, st.floats(0.5, 3.0), st.floats(-3.0, 6.0))
 @example({0.0: 0.9375, 1.0: 0.125}, 1.0, 0.125)  # beside the largest loss there is: delta was 1
@@ -147,6 +148,7 @@ def test_both_curves_are_the_integrals_that_define_them(
     assert found >= max(both) - 1e-3 - 1e-6
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(LAWS, st.integers(1, 3), st.floats(0.8, 3.0))
 def test_a_composed_epsilon_is_never_below_an_attack(
@@ -178,6 +180,7 @@ def test_dropping_the_rare_counts_would_be_cheaper_than_the_truth() -> None:
     assert careless(1e-5) < 0.75 * group_curve(points, rate, sigma, steps)(1e-5)
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.integers(1, 12), st.floats(0.01, 0.5), st.floats(1.0, 8.0))
 def test_a_larger_group_diverges_more(points: int, rate: float, sigma: float) -> None:

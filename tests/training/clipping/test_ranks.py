@@ -36,6 +36,7 @@ def alone() -> list[torch.Tensor]:
     return [clipped_gradient(network, lambda part=part: network(part), CLIP_NORM).flat for part in PARTS]
 
 
+@pytest.mark.slow
 def test_the_sum_is_that_of_one_process_bit_for_bit(both: Found) -> None:
     first, second = alone()
     for found in both:

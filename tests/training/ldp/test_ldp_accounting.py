@@ -72,6 +72,7 @@ def test_the_table_of_sends(case: tuple[int, int], epsilon: float) -> None:
     assert epsilon_sound(noise, 1, FixedSends(sends=sends), 1e-5) == pytest.approx(epsilon, abs=6e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rate", "steps", "claimed", "seen", "sent", "unseen"), TRAINING)
 def test_the_paper_s_training_settings(
     rate: float, steps: int, claimed: float, seen: float, sent: float, unseen: float | None

@@ -174,6 +174,7 @@ def test_what_is_refused_is_refused_in_words_that_quote_nothing(shared: Running)
         pass
 
 
+@pytest.mark.slow
 def test_slow_large_and_many_connections_are_bounded_and_do_not_stop_it(
     tmp_path: Path, client_of: Callable[[str], Any]
 ) -> None:
@@ -254,6 +255,7 @@ def _carry(source: socket.socket, to: socket.socket, record: list[bytes], lost: 
                 end.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.slow
 def test_no_word_of_a_text_crosses_the_wire_and_an_answer_that_was_lost_costs_nothing_more(
     tmp_path: Path, client_of: Callable[[str], Any]
 ) -> None:

@@ -40,6 +40,7 @@ def sound(run: Any, steps: int = 50, protect: Protect = Protect.BOTH, delta: flo
     return figures_of(run, steps, delta, protect).sound
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "spread", "steps", "patent", "expected"),
     [
@@ -150,6 +151,7 @@ def worlds_of(
     return sampled_sum([1.0] * holders, q_u), there
 
 
+@pytest.mark.slow
 @settings(max_examples=12, deadline=None)
 @given(
     st.sampled_from(["any", "all"]),

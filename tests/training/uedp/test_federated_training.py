@@ -140,6 +140,7 @@ def test_without_a_lasting_key_another_process_goes_on(fresh: Any, monkeypatch: 
     assert train_model(own, settings)["steps"] == 6
 
 
+@pytest.mark.slow
 def test_processes_train_the_same_model(fresh: Any) -> None:
     one, two = fresh(), fresh()
     train_model(one, small(one.root, "uedp-alg1"))
@@ -155,6 +156,7 @@ def test_too_many_users_are_refused_before_the_first_step(fresh: Any) -> None:
     train_model(fresh(), small(own.root, "user-level", {"users": USERS - 1}))
 
 
+@pytest.mark.slow
 def test_another_users_number_in_the_ledger_is_seen(fresh: Any) -> None:
     own = fresh()
     train_model(own, small(own.root, "uedp-alg1"))
