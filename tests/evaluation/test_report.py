@@ -39,6 +39,7 @@ from tests.evaluation.report_run import (
     add_models,
     add_result,
     card,
+    first_lines,
     manifest,
     write_run,
 )
@@ -299,27 +300,6 @@ def test_a_page_of_one_model_is_written_beside_it(attacked: RunFolder) -> None:
         assert [line for line in told.splitlines() if line.startswith("##")] == heads
         for finding in model_report(folder).attacks:
             assert finding.sentence in told
-
-
-QUESTIONS = (
-    "What was processed?",
-    "What was masked?",
-    "What is the measured risk?",
-    "May this be released?",
-    "Why not?",
-)
-_NOT_FIRST = re.compile(r"[Ͱ-Ͽ]|[0-9a-f]{8}|\bpoints?\b|\bsides?\b|\bshards?\b|\bsecrets?\b|\bhits?\b")
-"""Greek letters, digests and terms that no page's first lines may have."""
-
-
-def first_lines(page: str) -> str:
-    """What stands before the first heading or table of contents, once the five questions are in order."""
-    start, end = page.index(QUESTIONS[0]), page.index("docs/data-protection.md")
-    places = [page.index(question) for question in QUESTIONS]
-    assert places == sorted(places)
-    assert places[-1] < end
-    assert not _NOT_FIRST.search(page[start:end])
-    return page[start:end]
 
 
 def test_the_first_screen_answers_five_questions_in_plain_words(attacked: RunFolder) -> None:
