@@ -197,7 +197,7 @@ _NOT_FIRST = re.compile(r"[Ͱ-Ͽ]|[0-9a-f]{8}|\bpoints?\b|\bsides?\b|\bshards?\b
 
 
 def first_lines(page: str) -> str:
-    """The answers that a page begins with; the five questions stand in order and no banned term is in them."""
+    """The answers that a page begins with: in order, and without any of the terms above."""
     start, end = page.index(QUESTIONS[0]), page.index("docs/data-protection.md")
     places = [page.index(question) for question in QUESTIONS]
     assert places == sorted(places)
