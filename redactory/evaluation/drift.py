@@ -27,17 +27,17 @@ from redactory.foundation.settings import Settings
 
 Kind = Literal["share", "rate"]
 METRICS = {
-    "public": "public points, of those in the shards",
-    "quarantined": "quarantined points",
+    "public": "public examples, of those in the splits",
+    "quarantined": "quarantined examples",
     "rejected": "rejected rows",
     "duplicate": "duplicates within the run",
     "duplicate_earlier": "duplicates of earlier runs",
-    "hits/strict/label": "hits of π per 1,000 points, by label",
-    "hits/strict/detector": "hits of π per 1,000 points, by detector",
-    "hits/conservative/label": "hits of π_c per 1,000 points, by label",
-    "hits/conservative/detector": "hits of π_c per 1,000 points, by detector",
-    "hits/public/label": "hits with public labels per 1,000 points, by label",
-    "hits/public/detector": "hits with public labels per 1,000 points, by detector",
+    "hits/strict/label": "spans of the strict policy per 1,000 examples, by label",
+    "hits/strict/detector": "spans of the strict policy per 1,000 examples, by detector",
+    "hits/conservative/label": "spans of the conservative policy per 1,000 examples, by label",
+    "hits/conservative/detector": "spans of the conservative policy per 1,000 examples, by detector",
+    "hits/public/label": "spans with public labels per 1,000 examples, by label",
+    "hits/public/detector": "spans with public labels per 1,000 examples, by detector",
 }
 """Each metric in words."""
 PER = 1_000

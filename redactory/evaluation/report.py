@@ -149,15 +149,15 @@ def flow(counts: Mapping[str, int]) -> Bar:
     for side in ("public", "private"):
         kept, left_out = counts[side], counts[f"{side}_duplicate"]
         parts = [
-            bar(f"{side.capitalize()} shards", side, kept, whole=points),
+            bar(f"{side.capitalize()} split", side, kept, whole=points),
             bar("Duplicates", "duplicate", left_out, whole=points),
         ]
         # what is left out stands in the middle
         parts = parts if side == "public" else parts[::-1]
-        sides.append(bar(f"{side.capitalize()} side", side, kept + left_out, *parts, whole=points))
+        sides.append(bar(side.capitalize(), side, kept + left_out, *parts, whole=points))
     quarantined = bar("Quarantined", "quarantined", counts["quarantined"], whole=points)
     documents = bar(
-        "Documents", "neutral", counts["documents"], bar("Points", "neutral", points, *sides, quarantined)
+        "Documents", "neutral", counts["documents"], bar("Examples", "neutral", points, *sides, quarantined)
     )
     rejected = bar("Rejected", "rejected", counts["rejected"], whole=counts["rows"])
     return bar("Rows", "neutral", counts["rows"], documents, rejected)
@@ -251,24 +251,27 @@ def figures(card: Mapping[str, Any]) -> list[Figure]:
 def _figures_of_secrets(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """(title, key of the reason, text or nothing) of each figure of a card that is about private points."""
     for key, title in (
-        ("epsilon_substitution", "one private sentence, whatever secret it holds"),
-        ("epsilon_bayesian", "a secret that at least one policy catches, nobody knows which"),
-        ("epsilon_confidentiality", "every secret in one point alike, also those that both policies miss"),
+        ("epsilon_substitution", "one private sentence, whatever it holds"),
+        ("epsilon_bayesian", "a sensitive span that at least one policy catches, nobody knows which"),
+        (
+            "epsilon_confidentiality",
+            "every sensitive span in one example alike, also those that both policies miss",
+        ),
     ):
         yield title, key, _epsilons(card[key])
     if groups := card["epsilon_group"]:
         yield f"{', '.join(groups)} private sentences at once", "epsilon_group", _epsilons(*groups.values())
     failure = card["coverage_failure"]
     share = "" if failure is None else f"at most {format_upper(failure, 3, unit='%')}"
-    yield "share of secrets with no guarantee at all", "coverage_failure", share
+    yield "share of sensitive spans with no guarantee at all", "coverage_failure", share
 
 
 def _figures_of_units(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """The same for a card of a trainer that hides users or entities, or of one of their baselines."""
     yield f"{card['unit']}: {card['relation']}", "epsilon_sound", _epsilons(card["epsilon_sound"])
-    sized = "units of at most {} points" if "adjacency_curve" in card else "{} users at once"
+    sized = "privacy units of at most {} examples" if "adjacency_curve" in card else "{} users at once"
     if "adjacency_curve" not in card and card["protect"] != "users":
-        sized = "an entity in the points of at most {} users"
+        sized = "an entity in the examples of at most {} users"
     published = card.get("epsilon_as_published")
     for title, key, value in (
         (card.get("adjacency_user_removal"), "epsilon_user_removal", card.get("epsilon_user_removal")),
@@ -287,7 +290,7 @@ def _figures_of_units(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]
 def _epsilons(*values: float | None) -> str:
     """Figures as they are printed; nothing where there is none."""
     known = [format_upper(value, 3) for value in values]
-    return f"ε = {', '.join(known)}" if set(known) - {"none"} else ""
+    return f"epsilon {', '.join(known)}" if set(known) - {"none"} else ""
 
 
 # The templates, and what they call.
@@ -336,10 +339,12 @@ def _engine(stands_on: Mapping[str, Any]) -> str:
 @functools.cache
 def _environment() -> Environment:
     # most commands write no report
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+    # answers.j2 is the model card's, too
+    packages = ("redactory.evaluation", "redactory.training.guarantee")
     found = Environment(
-        loader=PackageLoader("redactory.evaluation", "."),
+        loader=ChoiceLoader([PackageLoader(package, ".") for package in packages]),
         autoescape=lambda name: name is None or name.endswith((".html.j2", ".css.j2")),
         undefined=StrictUndefined,
         trim_blocks=True,

@@ -265,7 +265,7 @@ def _dedup_facts(settings: DedupSettings, counts: Counter[str]) -> dict[str, Any
 
 MISSED = """What both policies
   missed stands here in the open. How much that can be is only known where it was measured on labelled
-  secrets: a model's card and the run's report then state a bound, and the confidence with which it holds
+  spans: a model's card and the run's report then state a bound, and the confidence with which it holds
   (95 % by default, and two such bounds together 90 %)."""
 
 
@@ -298,17 +298,18 @@ def _code(names: Sequence[str]) -> str:
 @cache
 def _templates() -> Environment:
     # on first use: Jinja takes a tenth of a second
-    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
+    packages = ("redactory.pipelines", "redactory.training.guarantee")
     environment = Environment(
-        loader=PackageLoader("redactory.pipelines", ""),
+        loader=ChoiceLoader([PackageLoader(package, "") for package in packages]),
         undefined=StrictUndefined,
         autoescape=False,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    environment.filters.update(FILTERS)
+    environment.filters.update(FILTERS, some=some)
     return environment
 
 
@@ -344,7 +345,7 @@ def export_card(said: dict[str, Any]) -> str:
         said["run"],
         said,
         (PUBLIC,),
-        points=some(said["counts"]["public"], "point"),
+        points=some(said["counts"]["public"], "example"),
         **more,
     )
 

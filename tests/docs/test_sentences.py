@@ -24,7 +24,7 @@ from redactory.foundation.bounds import FILTERS
 from redactory.pipelines.release import dataset_card, export_card, synthetic_card
 from redactory.training.guarantee.card import FORMAT_OF_UNITS, guarantee_page
 from tests.docs.pages import EVERYTHING, ROOT, name_of
-from tests.evaluation.report_run import manifest
+from tests.evaluation.report_run import first_lines, manifest
 
 PACKAGE = ROOT / "redactory"
 TEMPLATES = sorted(PACKAGE.rglob("*.j2"))
@@ -297,6 +297,12 @@ def test_every_printed_bound_holds(row: tuple[float, float, float, int]) -> None
         if failed := _wrong(page, upper, lower):
             wrong[name] = failed
     assert wrong == {}
+
+
+def test_every_card_begins_with_the_answers_to_five_questions() -> None:
+    cards = [page for name, page, _ in _pages(*_GRID[0]) if "card" in name]
+    assert len(cards) == 6
+    assert all(first_lines(page) for page in cards)
 
 
 # What no sentence may say, and the numbers that sentences state.

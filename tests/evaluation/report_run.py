@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -182,3 +183,24 @@ def add_result(run: RunFolder, model: str, evaluation: str, result: dict[str, An
     folder.root.mkdir(exist_ok=True)
     write_json(folder.root / "result.json", result)
     seal(folder, {"parent": file_sha256(run.model(model).manifest)}, [folder.root / "result.json"])
+
+
+QUESTIONS = (
+    "What was processed?",
+    "What was masked?",
+    "What is the measured risk?",
+    "May this be released?",
+    "Why not?",
+)
+_NOT_FIRST = re.compile(r"[Ͱ-Ͽ]|[0-9a-f]{8}|\bpoints?\b|\bsides?\b|\bshards?\b|\bsecrets?\b|\bhits?\b")
+"""Greek letters, digests and terms that no page's first lines may have."""
+
+
+def first_lines(page: str) -> str:
+    """The answers that a page begins with: in order, and without any of the terms above."""
+    start, end = page.index(QUESTIONS[0]), page.index("docs/data-protection.md")
+    places = [page.index(question) for question in QUESTIONS]
+    assert places == sorted(places)
+    assert places[-1] < end
+    assert not _NOT_FIRST.search(page[start:end])
+    return page[start:end]

@@ -39,6 +39,7 @@ from tests.evaluation.report_run import (
     add_models,
     add_result,
     card,
+    first_lines,
     manifest,
     write_run,
 )
@@ -125,7 +126,7 @@ def test_a_report_quotes_public_points_and_never_a_private_one(
     quoted = re.findall("<bdi>(.*?)</bdi>", page)
     assert len(quoted) == (len(PUBLIC_TEXTS) if public else 0)
     assert all((text in shown) == public for text in PUBLIC_TEXTS)
-    assert ("There is no public point." in shown) != public
+    assert ("There is no public example." in shown) != public
     assert not any(f"<bdi>{html.escape(text)}</bdi>" in page for text in PRIVATE_TEXTS)
     assert not any(word in page.lower() for word in ("quillfeather", "zacharyville", "wilhelmina"))
 
@@ -149,7 +150,7 @@ def test_models_are_told_with_their_promises_and_the_lack_of_them(page: str) -> 
     shown = " ".join("".join(_Page(page).text).split())
     assert "at most 20.5 times what it would be otherwise, plus 1 in 100,000" in shown
     assert "at most 4.02 times" in shown
-    assert "misses at most 14.3% of the secrets" in shown
+    assert "misses at most 14.3% of the sensitive spans" in shown
     assert "at most 0.0098%" in shown
     assert "delta 1e-05 is not above the bound of delta_2" in shown
     assert "Nothing is promised about this model: it was trained on the original text without noise" in shown
@@ -168,7 +169,7 @@ def test_a_broken_sum_a_run_without_models_and_an_empty_one_are_shown(tmp_path: 
     page = render_report(write_run(tmp_path / "run", body))
     assert page.count('class="broken"') == 1
     assert "A sum does not hold" in page
-    assert "No model has been trained on these shards yet" in page
+    assert "No model has been trained on these splits yet" in page
     assert "what it would be otherwise" not in page
     body["counts"] = dict.fromkeys(COUNTS, 0)
     body.update(rejected={}, quarantined={}, reasons={}, hits=[], stages=[], inputs=[], masks=0)
@@ -232,10 +233,10 @@ _LABELLED = card("crt", epsilon_substitution=0.5, epsilon_bayesian=0.2, coverage
     [
         (
             _PRIVATE,
-            ["at most 1.65 times", "at most what it would be otherwise, plus", "every point is private"],
+            ["at most 1.65 times", "at most what it would be otherwise, plus", "every example is private"],
         ),
         (_UNMEASURED, ["so large a factor", "has not been measured"]),
-        ({**_LABELLED, "miss_rates": _rates(None)}, ["times", "times", "Up to 1% of all secrets"]),
+        ({**_LABELLED, "miss_rates": _rates(None)}, ["times", "times", "Up to 1% of all sensitive spans"]),
         ({**_LABELLED, "miss_rates": _rates({"confidence": 0.95})}, ["", "", "", "95% confidence"]),
         (
             card("dpsgd", epsilon_substitution=1.0, epsilon_bayesian="not used"),
@@ -299,6 +300,34 @@ def test_a_page_of_one_model_is_written_beside_it(attacked: RunFolder) -> None:
         assert [line for line in told.splitlines() if line.startswith("##")] == heads
         for finding in model_report(folder).attacks:
             assert finding.sentence in told
+
+
+def test_the_first_screen_answers_five_questions_in_plain_words(attacked: RunFolder) -> None:
+    write_report(attacked)
+    crt, sgd = (attacked.model(name) for name in ("crt", "sgd"))
+    pages = [first_lines(" ".join(_Page(p.report.read_text("utf-8")).text)) for p in (attacked, crt, sgd)]
+    pages += [first_lines(folder.measured.read_text("utf-8")) for folder in (crt, sgd)]
+    run, good, bad, *_ = pages
+    for words in ("118,402 examples", "was not measured", "crt”: epsilon 3.02", "sgd”: nothing is promised"):
+        assert words in run
+    assert "Only under this promise" in good
+    assert "No." in bad
+    assert "2 of 4 attack results are alarming" in bad
+
+
+def test_what_forbids_a_release_is_said_first(tmp_path: Path) -> None:
+    body = copy.deepcopy(manifest())
+    assert "Nothing here forbids it" in render_report(write_run(tmp_path / "fine", body))
+    body["blind"]["kinds"] = {"names": ["en"]}
+    for accepted, forbidden in (((), True), (("names",), False)):
+        body["configuration"] = {"release": {"accept_blind": list(accepted)}}
+        page = first_lines("".join(_Page(render_report(write_run(tmp_path / f"{forbidden}", body))).text))
+        assert ("Nothing here forbids it" in page) != forbidden
+        assert "Blind: no engine" in page
+    body["counts"] = {**COUNTS, "private": 3}
+    assert "A sum of the counts does not hold" in first_lines(
+        render_report(write_run(tmp_path / "sum", body))
+    )
 
 
 def test_exposure_is_set_beside_chance_and_a_broken_promise_is_said_aloud() -> None:

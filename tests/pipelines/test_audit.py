@@ -363,7 +363,7 @@ def test_the_result_is_where_training_and_report_look_for_it(run: Path, truth: T
         assert not broken_files(kept)
         assert read_json(kept.root / "result.json") == result
     assert (run / "report.html").read_text(encoding="utf-8") == render_report(folder)
-    assert f"{result['misses']['n']:,} labelled secrets" in render_report(folder)
+    assert f"{result['misses']['n']:,} labelled sensitive spans" in render_report(folder)
     recall = recall_of(folder, "crt")
     assert recall is not None
     assert recall.sample is not None

@@ -94,7 +94,7 @@ def test_the_result_is_sealed_and_quotes_nothing(leaky: Path, attacked: dict[str
     assert json.loads(text) == attacked
     for secret in (MAIL, "zelda", "quirk", "parcel", "123456"):
         assert secret not in text
-    assert "What the shards give away" in RunFolder(leaky).report.read_text(encoding="utf-8")
+    assert "What the text alone gives away" in RunFolder(leaky).report.read_text(encoding="utf-8")
 
 
 def test_an_engine_that_masked_is_not_independent() -> None:

@@ -114,7 +114,7 @@ def test_a_corpus_says_what_is_promised_and_anybody_can_check_it(made: Any) -> N
     assert told["holds"]
     assert card["holds"]
     assert told["epsilon"] == card["epsilon"] > own["epsilon"]  # the histogram costs something too
-    assert f"ε = {format_upper(card['epsilon'])}" in corpus.card.read_text(encoding="utf-8")
+    assert f"epsilon = {format_upper(card['epsilon'])}" in corpus.card.read_text(encoding="utf-8")
     assert [set(row) for row in rows_of(corpus)] == [{"point_id", "text", "class"}] * 40
     assert failed(corpus.root) == set()
     assert failed(run) == set()

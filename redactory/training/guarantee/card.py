@@ -389,22 +389,22 @@ def _units_words(facts: LedgerFacts, spec: TrainingSpec) -> dict[str, Any]:
 
 
 _TITLES = {
-    "epsilon": "One named secret that the strict policy missed",
-    "epsilon_confidentiality": "Every secret of the corpus",
-    "epsilon_bayesian": "Secrets that at least one policy catches",
-    "coverage_failure": "Share of secrets without any guarantee, at most",
-    "epsilon_substitution": "One private point exchanged for another",
-    "epsilon_add_remove": "For information: one point there or not",
+    "epsilon": "One named sensitive span that the strict policy missed",
+    "epsilon_confidentiality": "Every sensitive span of the corpus",
+    "epsilon_bayesian": "Sensitive spans that at least one policy catches",
+    "coverage_failure": "Share of sensitive spans without any guarantee, at most",
+    "epsilon_substitution": "One private example exchanged for another",
+    "epsilon_add_remove": "For information: one example there or not",
 }
 _TITLES_COUNTED = {
-    "epsilon": "One named secret, whether a policy found it or not",
-    "epsilon_confidentiality": "Every secret that stands in one point",
-    "coverage_failure": "Share of such secrets without any guarantee, at most",
-    "epsilon_substitution": "The text of one point exchanged for another",
+    "epsilon": "One named sensitive span, whether a policy found it or not",
+    "epsilon_confidentiality": "Every sensitive span that stands in one example",
+    "coverage_failure": "Share of such spans without any guarantee, at most",
+    "epsilon_substitution": "The text of one example exchanged for another",
 }
 _TITLES_OF_UNITS = {
-    "epsilon_sound": "The unit above",
-    "epsilon_user_removal": "The same, where the user's points vanish",
+    "epsilon_sound": "The privacy unit above",
+    "epsilon_user_removal": "The same, where the user's examples vanish",
     "epsilon_with_public": "The model and the public texts together",
     "epsilon_as_published": "As published, not a guarantee",
 }

@@ -22,8 +22,8 @@ class RedactOnly(Trainer):
     plain = ("public", "private")
     chats = True
     nothing = (
-        "no noise: this trainer learns the masked texts as they are; a secret that π missed is learnt "
-        "without noise, nothing is guaranteed"
+        "no noise: this trainer learns the masked texts as they are; what the strict policy missed is "
+        "learnt without noise, nothing is guaranteed"
     )
 
 
@@ -67,8 +67,8 @@ class Sdp(Trainer):
     about = "noise on what π marks of original points (Shi et al.); no guarantee"
     plain = ("vault",)
     nothing = (
-        "no finite epsilon: noise protects only the tokens that π marks, and a secret that π missed is "
-        "learnt without noise; under a policy that can miss, epsilon is infinite"
+        "no finite epsilon: noise protects only the tokens that the strict policy marks, and what it missed "
+        "is learnt without noise; under a policy that can miss, epsilon is infinite"
     )
 
     def problem(self, settings: TrainSettings) -> str | None:

@@ -135,9 +135,9 @@ def test_test_mode_no_noise_and_a_vocabulary_of_unknown_origin_leave_no_figure(t
 
 def test_a_place_of_the_curve_is_called_what_it_is(trained: RunFolder) -> None:
     for name, said, note in (
-        ("both", "units of at most 4 points", "at most K of the points"),
+        ("both", "privacy units of at most 4 examples", "at most K of the points"),
         ("level", "4 users at once", "that many users at once"),
-        ("alg1", "an entity in the points of at most 4 users", "belong to at most that many users"),
+        ("alg1", "an entity in the examples of at most 4 users", "belong to at most that many users"),
     ):
         card = guarantee_card(trained, name)
         assert said in [figure.title for figure in model_report.figures(card)]
