@@ -189,7 +189,7 @@ def test_a_worker_given_up_for_lost_that_goes_on_changes_nothing(
     workers: Workers, config: Any, tmp_path: Path
 ) -> None:
     future, before, run = _late(workers, True, config, tmp_path)
-    with pytest.raises(RunStateError, match="came too late"):
+    with pytest.raises(RunStateError, match="after its stage had ended"):
         report_of(future)
     assert _files(run) == before
 
@@ -237,7 +237,7 @@ def test_a_worker_that_joined_later_is_looked_at_before_its_first_part(
         curate(config, output=tmp_path / "run", detector=DigitDetector(), stage_map=stage_map)
 
 
-@pytest.mark.parametrize(("theirs", "match"), [("nothing", "does not see"), ("a copy", "sees another")])
+@pytest.mark.parametrize(("theirs", "match"), [("nothing", "cannot access"), ("a copy", "sees a different")])
 def test_a_folder_that_is_another_one_there_is_refused(
     somebodys: Any, config: Any, tmp_path: Path, monkeypatch: Any, theirs: str, match: str
 ) -> None:
@@ -271,7 +271,7 @@ def test_from_a_store_to_a_store_by_workers_that_have_the_encryption_key_and_no_
     with s3_server() as server, Client(somebodys, set_as_default=False) as client:
         client.run(_set_key, ENCRYPTION_KEY[::-1])
         _refused(
-            address, config, folder, "has encryption key .*, and the run is begun with .*: its environment"
+            address, config, folder, "has encryption key .*, but the run was started with .*: its environment"
         )
         boto3.client("s3", endpoint_url=server).upload_file(config["input"], BUCKET, "corpus/rows.jsonl")
         stored = {

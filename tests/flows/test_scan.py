@@ -81,7 +81,7 @@ def test_what_nobody_could_look_at_is_never_called_clean(folder: Path) -> None:
     assert _scan("kept.jsonl").exit_code == 0
     asked = CliRunner().invoke(app, ["scan", "--explain", "kept.jsonl"]).exception
     assert isinstance(asked, ConfigurationError)
-    assert "this is a file" in str(asked)
+    assert "is a file: use redactory scan" in str(asked)
 
 
 def test_a_text_is_told_from_a_mistyped_file(folder: Path) -> None:

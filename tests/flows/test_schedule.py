@@ -90,7 +90,7 @@ def test_a_plan_stands_wherever_a_worker_starts(tmp_path: Path, monkeypatch: pyt
             ({"cron": cron}, "got [67] fields")
             for cron in ("0 2 * * * *", "* * * * * *", "0 0 12 * * ? 2026")
         ),
-        *(({"cron": cron}, "never comes due") for cron in ("0 0 31 2 *", "0 0 31 4,6 *", "*/0 * * * *")),
+        *(({"cron": cron}, "never runs") for cron in ("0 0 31 2 *", "0 0 31 4,6 *", "*/0 * * * *")),
         ({"cron": "\N{ARABIC-INDIC DIGIT TWO} 2 * * *"}, "five fields"),
     ],
 )
@@ -257,7 +257,7 @@ def test_a_server_that_is_named_by_nothing_is_none(tmp_path: Path) -> None:
 
 def test_without_a_server_nothing_is_deployed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redactory.flows.schedule.server_address", lambda: None)
-    with pytest.raises(ConfigurationError, match="--deploy: name your Prefect server in PREFECT_API_URL"):
+    with pytest.raises(ConfigurationError, match="--deploy: set PREFECT_API_URL to your Prefect server"):
         deploy(_plan(small_job(tmp_path, "nightly")), "pool", 4)
 
 

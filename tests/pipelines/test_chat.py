@@ -215,7 +215,7 @@ def test_an_export_gives_public_turns_alone(told: Path, tmp_path: Path) -> None:
         [(1, "assistant"), (2, "user")],
         [(3, None)],
     ]
-    with pytest.raises(RunStateError, match="the public side alone"):
+    with pytest.raises(RunStateError, match="which contains only the public split"):
         redactory.conversations(tmp_path / "out", "private")
 
 

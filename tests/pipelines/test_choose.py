@@ -71,10 +71,10 @@ def test_what_is_labelled_is_not_chosen_again(corpus: dict[str, Any], tmp_path: 
     first, then = ({row["text"] for row in chosen(tmp_path / name)} for name in ("first", "next"))
     assert (len(first), len(then), first & then) == (60, 3, set())
     both = [tmp_path / name / "chosen.jsonl" for name in ("first", "next")]
-    with pytest.raises(InputError, match="not labelled already"):
+    with pytest.raises(InputError, match="the input has no document with text that is not already labelled"):
         label_choose(corpus, tmp_path / "none", labelled=both)
     assert not (tmp_path / "none").exists()
-    with pytest.raises(ConfigurationError, match="there already"):
+    with pytest.raises(ConfigurationError, match="already exists"):
         label_choose(corpus, tmp_path / "first")
 
 

@@ -64,11 +64,11 @@ from redactory.pipelines.loading import check, load_config
         ("detect: {lists: {deny: [{words: [a], lable: B}]}}", r"detect\.lists\.deny\.0\.lable: .*'label'"),
         ("segment: {mode: [}\n", "line 2"),
         ("- a list\n", "mapping"),
-        ("? [a, b]\n: c\n", "line 2, column 3: a list or a mapping stands where a key"),
-        ("segment:\n\tmode: line\n", "line 3, column 1: this is not YAML: a tab stands here"),
+        ("? [a, b]\n: c\n", "line 2, column 3: expected a key, got a list or a mapping"),
+        ("segment:\n\tmode: line\n", "line 3, column 1: invalid YAML: tab character"),
         ("workers: 1\nworkers: 2\n", "line 3, column 1: the key 'workers' is given twice"),
-        ("output: 2026-13-45\n", r"run\.yaml: this cannot be read as YAML"),
-        ("output: " + 500 * "[", r"run\.yaml: this cannot be read as YAML"),
+        ("output: 2026-13-45\n", r"run\.yaml: cannot be read as YAML"),
+        ("output: " + 500 * "[", r"run\.yaml: cannot be read as YAML"),
     ],
 )
 def test_a_mistake_is_named_with_its_place(tmp_path: Path, value: str, says: str) -> None:
@@ -155,7 +155,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 def test_the_example_is_a_configuration_and_what_is_neither_is_named(tmp_path: Path) -> None:
     write_example(tmp_path / "job.yaml")
     assert load_config(tmp_path / "job.yaml").segment.mode == "sentence"
-    with pytest.raises(ConfigurationError, match="neither a configuration"):
+    with pytest.raises(ConfigurationError, match="expected a configuration"):
         load_config(tmp_path / "absent.jsonl")
 
 

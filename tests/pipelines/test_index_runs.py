@@ -397,12 +397,12 @@ def test_what_an_index_cannot_go_with(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(ConfigurationError, match="index has no meaning with mode none"):
         curate(tmp_path, "a", ["hello"], {"mode": "none"})
     for place in ("a/index", ""):
-        with pytest.raises(ConfigurationError, match="lie in each other"):
+        with pytest.raises(ConfigurationError, match="are inside each other"):
             curate(tmp_path, "a", ["hello"], index={"path": str(tmp_path / place)})
     folder = tmp_path / "corpus"
     folder.mkdir()
     # a name with an underscore before it is no input
-    for name, wrong in (("_index", "nothing is there to read"), ("index", "lies in the input")):
+    for name, wrong in (("_index", "nothing to read at"), ("index", "is inside the input")):
         index = {"path": str(folder / name)}
         with pytest.raises(ConfigurationError, match=wrong):
             redactory.curate(plain(folder, index), output=tmp_path / "a", detector=DigitDetector())

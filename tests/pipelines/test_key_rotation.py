@@ -218,8 +218,8 @@ def test_what_is_no_place_no_key_or_no_service_is_refused(
     assert (job.run("a").data_key.read_bytes(), job.log.exists()) == (kept, False)
     (tmp_path / "short").write_text("too short")
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({}, "one of the two"),
-        ({"to_key_file": keys["new"], "to_service": "a:b"}, "one of the two"),
+        ({}, "with one of --to-key-file"),
+        ({"to_key_file": keys["new"], "to_service": "a:b"}, "with one of --to-key-file"),
         ({"to_key_file": tmp_path / "short"}, "at least 32"),
         ({"to_service": "no.such:thing"}, r"--to-service: there is no module 'no\.such'"),
     ]
@@ -379,7 +379,7 @@ def test_a_key_that_is_only_missing_stays_a_failure(job: JobFolder) -> None:
     run, other = job.run("a"), job.run("b")
     run.data_key.unlink()
     redactory.shred_key(other.root, by="Ann")
-    with pytest.raises(RunStateError, match="does not say that it was shredded"):
+    with pytest.raises(RunStateError, match="but the log does not record that it was shredded"):
         redactory.shred_key(run.root, by="Ann")
     assert not checked(run).ok
     # another run that takes the name of a shredded one is not that run
@@ -402,7 +402,7 @@ def test_a_shredding_that_was_cut_off_is_a_failure_until_it_is_finished(
             redactory.shred_key(run.root, by="Ann")
     found = checked(run)
     assert not found.ok
-    assert "is there, though it was shredded" in found.detail
+    assert "exists, although it was shredded" in found.detail
     redactory.shred_key(run.root, by="Ann")
     assert checked(run).ok
 

@@ -139,7 +139,7 @@ def test_dpsgd_has_no_figures_of_policies() -> None:
     [
         ({"sampling_rate": 0.0}, "sampling_rate"),
         ({"steps": 0}, "at least one step"),
-        ({"steps": "many"}, "a number is needed"),
+        ({"steps": "many"}, "expected a number"),
         ({"delta": 1.0}, "delta"),
         ({"gamma": 1.5}, "gamma"),
         ({"delta_2": 0.5, "gamma": 0.1}, "at most gamma"),
@@ -446,7 +446,7 @@ def test_what_up_sampling_claims_and_what_it_is_worth() -> None:
         ({"noise_multiplier": -1.0}, "noise_multiplier"),
         ({"published.rate": 0.1}, "belong together"),
         ({"published.rate": 1.5}, "rate or share"),
-        ({"published.share": 1.5}, "no such number"),
+        ({"published.share": 1.5}, "unknown number"),
         ({"published.true_share": 0.5}, "rate of its queries"),
         ({"delta": 1.0}, "delta"),
         ({"plot": "plan.svg"}, "plot"),

@@ -205,11 +205,11 @@ def test_a_seed_writes_the_same_texts_and_without_one_it_is_drawn(run: RunFolder
 @pytest.mark.parametrize(
     ("name", "wrong", "says"),
     [
-        *(("words", own, "predict: give a top") for own in (
+        *(("words", own, "predict: top, number of texts") for own in (
             {"texts": ()}, {"write": 0}, {"tokens": 0}, {"top_k": 0}, {"top": 0},
             {"temperature": -1.0}, {"temperature": float("nan")}, {"temperature": float("inf")},
         )),
-        ("classes", {}, "writes nothing"),
+        ("classes", {}, "cannot generate text"),
         ("gpt2", {"tokens": 64}, r"context of 64, so ask for at most 63 \(--tokens 63\)"),
     ],
 )  # fmt: skip
@@ -230,7 +230,7 @@ def test_what_is_no_model_or_not_the_sealed_one_is_refused(run: RunFolder, tmp_p
     with pytest.raises(CheckFailed, match=r"guarantee\.json: sha256 differs"):
         redactory.predict(copy, TEXTS)
     (copy / "_SUCCESS").unlink()
-    with pytest.raises(RunStateError, match="no finished model"):
+    with pytest.raises(RunStateError, match="is not a finished model"):
         redactory.predict(copy, TEXTS)
 
 

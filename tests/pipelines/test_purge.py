@@ -178,7 +178,7 @@ def test_without_originals_a_folded_group_is_lost_and_counted(
 
 def test_what_cannot_be_asked_for(run: Path, tmp_path: Path) -> None:
     for what in ([], ["journal"]):
-        with pytest.raises(ConfigurationError, match="purge one or more"):
+        with pytest.raises(ConfigurationError, match="choose what to purge"):
             redactory.purge(run, what)  # type: ignore[arg-type]
     with pytest.raises(RunStateError):
         redactory.purge(tmp_path / "nothing", ["vault"])
@@ -196,7 +196,7 @@ def test_each_run_has_its_own_records_of_its_log(made: Path, tmp_path: Path) -> 
     assert (told["job"], [record["run"] for record in told["records"]]) == (str(job), ["tuesday"] * 2)
     # what the log of its job held is not in the run that was taken out of it
     moved = Path(shutil.move(job / "tuesday", tmp_path / "moved"))
-    with pytest.raises(RunStateError, match="no log names this run; was it moved or copied"):
+    with pytest.raises(RunStateError, match="no log has this run; was it moved or copied"):
         redactory.release_log(moved)
     alone = Path(shutil.copytree(made, tmp_path / "alone"))
     assert call("release", "list", alone, "--log").stdout.strip() == "Nothing was entered yet."
@@ -205,7 +205,7 @@ def test_each_run_has_its_own_records_of_its_log(made: Path, tmp_path: Path) -> 
     assert "reissued: purge, quarantine, by A. Keeper" in shown
     redactory.purge(alone, ["vault"])
     RunFolder(alone).release_log.unlink()
-    with pytest.raises(CheckFailed, match="it was shortened"):
+    with pytest.raises(CheckFailed, match="it was truncated"):
         redactory.release_log(alone)
     with pytest.raises(RunStateError, match="is neither a job nor a run: give a run"):
         redactory.release_log(tmp_path)
@@ -256,7 +256,7 @@ def test_a_clock_ten_years_ahead_purges_nothing_and_is_told(made: Path, tmp_path
     shutil.copytree(made, job.root / "0")
     now = START + 5 * DAY
     assert due(job, VAULT_30, now + FAR) == {}
-    with pytest.raises(CheckFailed, match=r"0 is to be purged.*Set the clock.*redactory purge"):
+    with pytest.raises(CheckFailed, match=r"0 is to be purged.*Correct the clock.*redactory purge"):
         check_clock(job, VAULT_30, now + FAR)
     with RecordLog(job.log) as log:
         # runs that were entered under that clock make it no truer

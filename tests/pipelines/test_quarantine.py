@@ -84,7 +84,7 @@ def test_what_is_listed_has_no_text_and_no_documents_id(run: Path) -> None:
     [cut] = (e["id"] for e in entries(RunFolder(run), ["reason"]) if e["reason"] == "broken_json")
     assert content_of_entry(run, cut).startswith(b'{"id": "g"')
     for strange in ("0-999", "99-0", "../../vault-1", "", "0"):
-        with pytest.raises(ConfigurationError, match="no entry of that id"):
+        with pytest.raises(ConfigurationError, match="has no quarantine entry with that id"):
             content_of_entry(run, strange)
     with pytest.raises(RunStateError):
         redactory.quarantine_list(run.parent / "in")
@@ -126,8 +126,8 @@ def test_points_and_rows_that_can_be_processed_today_are(run: Path, exported: di
     assert exported["left"] == {
         "their document's id occurs twice": 1,
         "only their first 64 KiB were kept": 1,
-        "their user is not known any more": 1,
-        "they are rows of a table: fix the file, and give it to a new run": 2,
+        "their user is unknown": 1,
+        "they are rows of a table: fix the file, and curate it in a new run": 2,
         "they are not UTF-8": 1,
     }
     assert exported["entries"] == exported["exported"] + sum(exported["left"].values())

@@ -252,7 +252,7 @@ def test_without_a_key_or_with_another_than_at_the_begin(
     assert "signed_by" not in read_json(copy.manifest)
     found = check_signature(copy, None)
     assert found[:2] == (True, False)
-    assert found.detail.startswith("not made: it is not signed")
+    assert found.detail.startswith("skipped: not signed")
 
 
 # --------------------------------------- the run folder: distinct places, all inside it, and plain names
