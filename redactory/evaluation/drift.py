@@ -27,17 +27,17 @@ from redactory.foundation.settings import Settings
 
 Kind = Literal["share", "rate"]
 METRICS = {
-    "public": "public points, of those in the shards",
-    "quarantined": "quarantined points",
+    "public": "public examples, of those in the shards",
+    "quarantined": "quarantined examples",
     "rejected": "rejected rows",
     "duplicate": "duplicates within the run",
     "duplicate_earlier": "duplicates of earlier runs",
-    "hits/strict/label": "hits of π per 1,000 points, by label",
-    "hits/strict/detector": "hits of π per 1,000 points, by detector",
-    "hits/conservative/label": "hits of π_c per 1,000 points, by label",
-    "hits/conservative/detector": "hits of π_c per 1,000 points, by detector",
-    "hits/public/label": "hits with public labels per 1,000 points, by label",
-    "hits/public/detector": "hits with public labels per 1,000 points, by detector",
+    "hits/strict/label": "spans of the strict policy per 1,000 examples, by label",
+    "hits/strict/detector": "spans of the strict policy per 1,000 examples, by detector",
+    "hits/conservative/label": "spans of the conservative policy per 1,000 examples, by label",
+    "hits/conservative/detector": "spans of the conservative policy per 1,000 examples, by detector",
+    "hits/public/label": "spans with public labels per 1,000 examples, by label",
+    "hits/public/detector": "spans with public labels per 1,000 examples, by detector",
 }
 """Each metric in words."""
 PER = 1_000
@@ -62,13 +62,15 @@ FLOOR = Floor()
 class DriftSettings(Settings):
     """When a run is held back because it differs from earlier ones (section ``nightly.drift``)."""
 
-    runs: int = Field(14, ge=2, description="The last so many released runs are compared with.")
-    least: int = Field(5, ge=2, description="With fewer earlier runs nothing is judged: all are released.")
+    runs: int = Field(14, ge=2, description="Compare with this many of the latest released runs.")
+    least: int = Field(
+        5, ge=2, description="With fewer earlier runs drift is not checked: every run is released."
+    )
     sigmas: float = Field(
-        3.5, gt=0, le=8, description="Width of the limits: so many standard deviations of a normal figure."
+        3.5, gt=0, le=8, description="Width of the limits, in standard deviations of a normal metric."
     )
     ignore: tuple[str, ...] = Field(
-        (), description="Labels, detectors or figures (public, duplicate, ...) that hold nothing back."
+        (), description="Labels, detectors or metrics (public, duplicate, ...) that do not hold a run."
     )
 
 

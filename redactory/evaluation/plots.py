@@ -47,7 +47,7 @@ def require_matplotlib() -> None:
     """``ConfigurationError`` where nothing can be drawn."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigurationError(
-            "plot needs matplotlib, not installed here: pip install 'redactory[plots]', or leave out plot"
+            "plot needs matplotlib, which is not installed: pip install 'redactory[plots]', or omit plot"
         )
 
 

@@ -357,7 +357,7 @@ SECRET = "hunter-secret"
         ({"recognizers": ("__name__",)}, "no '__name__'"),
         ({"recognizers": ("EntityRecognizers",)}, "no 'EntityRecognizers'"),
         ({"recognizers": ("AzureAILanguageRecognizer",)}, "AzureAILanguageRecognizer"),
-        ({"recognizers": ("SpacyRecognizer",)}, "'SpacyRecognizer' cannot be made here (not a pattern"),
+        ({"recognizers": ("SpacyRecognizer",)}, "'SpacyRecognizer' cannot be created (not a pattern"),
         ({"custom": (own(),)}, "'Own' has no patterns"),
         ({"custom": (own(patterns={f"({SECRET}": 0.5}),)}, "'Own', pattern 1: invalid regular"),
         ({"custom": (own(patterns={"fine": 0.5, f"*{SECRET}": 0.5}),)}, "'Own', pattern 2"),
@@ -380,18 +380,18 @@ def test_a_mistake_is_named_and_no_pattern_quoted(fields: dict[str, Any], told: 
         ("- name: x", "own.yaml is not a YAML file"),
         ("other: 1", "own.yaml is not a YAML file"),
         ("recognizers: 3", "own.yaml has no list 'recognizers'"),
-        ("recognizers: []", "own.yaml has no recognizer that is enabled for 'en'"),
+        ("recognizers: []", "own.yaml has no enabled recognizer for 'en'"),
         (
             FILE.replace("'blue [a-z]+'", f"'({SECRET}'"),
             "own.yaml, recognizer 1 ('Badges'): patterns.0.regex: invalid regular expression at character",
         ),
         (
             FILE.replace("0.6", "6"),
-            "recognizer 3 ('Poorly scored'): patterns.1.score: must be at most 1, and 6 stands there",
+            "recognizer 3 ('Poorly scored'): patterns.1.score: must be at most 1, got 6",
         ),
         (
             FILE.replace("[Zorg, Glarb]", SECRET),
-            "('Words'): deny_list: a list like [one, two] is needed, and text stands there",
+            "('Words'): deny_list: expected a list like [one, two], got a string",
         ),
         (
             FILE.replace("deny_list: [Zorg", "denylist: [Zorg"),

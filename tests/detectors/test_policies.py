@@ -324,7 +324,7 @@ def test_a_label_that_no_hit_can_have_is_refused(detect: dict[str, Any], told: s
 @pytest.mark.parametrize("bound", [2, -0.1])
 def test_a_bound_that_is_no_score_is_refused(key: str, bound: float) -> None:
     """With a bound above 1 no hit would have been masked, and a warning alone said so."""
-    told = f"from 0 to 1, and PERSON has {bound}; give such a score, or leave a label"
+    told = f"from 0 to 1, and PERSON has {bound}; give such a score, or remove a label"
     with pytest.raises(ValidationError, match=told):
         DetectSettings.model_validate({"strict": {key: {"PERSON": bound, "AGE": 0.4}}})
 
@@ -432,7 +432,7 @@ def test_what_changed_is_named_and_no_word_of_a_list() -> None:
     records["strict"]["hash"] = "another"
     told = changed_since(settings, records)
     assert told is not None
-    assert "the strict policy is not that of the run any more: redactory was 0.0.1 and is " in told
+    assert "the strict policy no longer matches the run: redactory was 0.0.1 and is " in told
     listed = DetectSettings.model_validate({**BLANK, "lists": {"deny": [{"words": ["Zed"]}]}})
     told = changed_since(listed, policy_records(settings))
     assert told is not None

@@ -149,32 +149,32 @@ def _span(**values: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
-        (exported("Ann", [], annotations=[]), "row 2: 0 submitted annotations, exactly one is needed"),
+        (exported("Ann", [], annotations=[]), "row 2: 0 expected exactly one submitted annotation, got"),
         (exported("Ann", [], annotations=[{"result": []}] * 2), "row 2: 2 submitted"),
-        (exported(SECRET, [(0, 2, SECRET)]), "a span's place cannot be known"),
-        (exported("😀 Ann", [(2, 5, None)]), "cannot be known"),
-        (exported("😀 aaaa", [(3, 5, "aa")]), "cannot be known"),
-        (exported(SECRET, [(9, 99, None)]), "span 1 is empty or does not lie in the text of 10 code points"),
+        (exported(SECRET, [(0, 2, SECRET)]), "a span's position is ambiguous"),
+        (exported("😀 Ann", [(2, 5, None)]), "is ambiguous"),
+        (exported("😀 aaaa", [(3, 5, "aa")]), "is ambiguous"),
+        (exported(SECRET, [(9, 99, None)]), "span 1 is empty or outside the text of 10 code points"),
         (exported(SECRET, [(SECRET, 4, None)]), r"nor a task .* \(ValueError\)"),
-        (exported([SECRET], []), "its text is no text"),
+        (exported([SECRET], []), "its text is not a string"),
         (
             exported(
                 "Ann", [], annotations=[{"result": [{"type": "labels", "value": {"start": 0, "end": 3}}]}]
             ),
-            "a span has no label, or is of a tag other than Labels",
+            "a span has no label, or its tag is not Labels",
         ),
         ({"data": {"body": SECRET}, "annotations": [{"result": []}]}, r"text under 'text' \(KeyError\)"),
         ({"data": 1, "annotations": 2}, "row 2: neither a labelled row"),
         (_span(start="0"), "row 2: span 1 needs whole numbers"),
         (_span(start=True), "span 1 needs whole numbers"),
         (_span(end=99), "span 1 is empty or does not lie"),
-        (_span(start=3), "does not lie"),
-        (_span(start=-1), "does not lie"),
+        (_span(start=3), "outside the text"),
+        (_span(start=-1), "outside the text"),
         (_span(label=None), "span 1 needs a 'label'"),
         ({"text": SECRET, "spans": [SECRET]}, "span 1 needs whole numbers"),
         ({"text": SECRET}, "row 2: 'text' and 'spans' are needed"),
         ({"text": f"{SECRET}\ud800", "spans": []}, "half of a surrogate pair"),
-        (SECRET, "row 2: a JSON object is needed|no task|neither"),
+        (SECRET, "row 2: expected a JSON object|no task|neither"),
     ],
 )
 def test_what_is_no_labelled_row_is_named_without_its_text(entry: Any, told: str, tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def _change(key: str, value: Any) -> Callable[[list[Any]], None]:
     [
         (lambda rows: rows.pop(0), r"1 of the sample's 3 texts are missing \(point 7\)"),
         (lambda rows: rows.append(rows[0]), r"row 4 \(point 7\): this point stands in an earlier row"),
-        (_change("point_id", 8), r"row 1 \(point 8\): this point is not in the sample"),
+        (_change("point_id", 8), r"row 1 \(point 8\): this example is not in the sample"),
         (_change("point_id", None), "row 1: it has no 'point_id'"),
         (
             _change("text", f"Ask {SECRET}. And then some more."),

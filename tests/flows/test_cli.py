@@ -97,10 +97,10 @@ def test_verify_ends_with_one_where_a_check_fails(machine: Machine, curated: Pat
     ("arguments", "says"),
     [
         (["curate", "absent.jsonl"], "neither a configuration"),
-        (["verify", "absent"], "nothing lies there"),
-        (["guarantee", "absent"], "nothing lies there"),
+        (["verify", "absent"], "it does not exist"),
+        (["guarantee", "absent"], "it does not exist"),
         (["curate", "bad.yaml"], "epsilonn"),
-        (["evaluate", "attack", "canary", "absent"], "nothing lies there"),
+        (["evaluate", "attack", "canary", "absent"], "it does not exist"),
     ],
 )
 def test_bad_input_ends_with_two_and_one_json_object(

@@ -309,7 +309,7 @@ def test_a_worker_of_many_threads_is_refused(config: Any, tmp_path: Path) -> Non
         )
 
 
-TLS_ALONE, NO_ADDRESS = "write tls://HOST:PORT", "is not the address of a scheduler"
+TLS_ALONE, NO_ADDRESS = "write tls://HOST:PORT", "is not a scheduler address"
 
 
 @pytest.mark.parametrize(

@@ -209,7 +209,7 @@ def test_what_fails_before_there_is_a_run_folder_is_told_without_its_words(
 
 
 def test_only_what_may_pass_by_itself_is_tried_again() -> None:
-    """Our own refusals stay as they are, however often they are asked for."""
+    """Our own refusals stay as they are, however often they but needs."""
     kinds = {SealedError}
     for kind in kinds.copy() | {RedactoryError}:
         kinds |= {

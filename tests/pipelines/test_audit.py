@@ -348,9 +348,9 @@ def test_rows_that_a_policy_was_fitted_on_are_neither_drawn_nor_measured(
     assert result["misses"]["gamma"]["upper"] > known["misses"]["gamma"]["upper"]
     _read_rows.cache_clear()
     rows_file.unlink()
-    with pytest.raises(ConfigurationError, match="cannot be known"):
+    with pytest.raises(ConfigurationError, match="it is unknown"):
         audit_sample(fitted_run, 60, name="lost")
-    with pytest.raises(ConfigurationError, match="cannot be known"):
+    with pytest.raises(ConfigurationError, match="it is unknown"):
         score(fitted_run, labelled, fates=fates)
 
 

@@ -102,7 +102,7 @@ def test_chosen_rows_fit_a_tagger_and_nothing_is_measured_on_them(
     for file in (labelled, exported):
         with pytest.raises(InputError, match=r"row 1: redactory label choose chose it.*label sample"):
             evaluate_detect(file, corpus)
-        with pytest.raises(InputError, match="no random draw"):
+        with pytest.raises(InputError, match="not drawn at random"):
             fit_policy(file, out=tmp_path / "policy.yaml", config=corpus, miss_rate=0.2)
     assert not (tmp_path / "policy.yaml").exists()
     assert fit([labelled], tmp_path / "tagger", {**SMALL_FIT.model_dump(), "epochs": 1})["rows"] == 36

@@ -275,5 +275,7 @@ def test_a_format_is_known_by_its_endings_and_another_is_refused_with_the_list(
     if name in known:
         assert sources_of(given_path, name)[0][0].format == known[name]
         return
-    with pytest.raises(ConfigurationError, match=r"--format: .* is unknown; expected one of auto, jsonl, text, parquet"):
+    with pytest.raises(
+        ConfigurationError, match=r"--format: .* is unknown; expected one of auto, jsonl, text, parquet"
+    ):
         sources_of(given_path, name)

@@ -141,9 +141,9 @@ def test_the_record_says_what_the_bound_stands_on(
     detect = load_config(result["out"]).detect
     told = side_channel(policy_records(detect)) or ""
     assert "side channel that no epsilon covers" in told
-    assert "not those that were fitted" not in told
+    assert "have changed since the fit" not in told
     other = detect.model_copy(update={"max_chars": 10})
-    assert "not those that were fitted" in (side_channel(policy_records(other)) or "")
+    assert "have changed since the fit" in (side_channel(policy_records(other)) or "")
     assert side_channel(policy_records(DetectSettings.model_validate(PATTERNS_ONLY))) is None
 
 
@@ -153,7 +153,9 @@ def test_rows_that_were_fitted_on_are_refused(
     key, fresh = load_digest_key(), [row["text"] for row in simulate_customersim(50, 22).rows]
     refuse_fitted_rows(fresh, fitted, key)
     refuse_fitted_rows([rows[0]["text"]], None, key)
-    with pytest.raises(ConfigurationError, match=r"1 of these 51 texts are among the 110 rows.*kept back"):
+    with pytest.raises(
+        ConfigurationError, match=r"1 of these 51 texts are among the 110 rows.*other labelled rows"
+    ):
         refuse_fitted_rows([*fresh, f" {rows[5]['text']}\n"], fitted, key)
     labels = read_labels(labelled, TURN)
     secret = next(texts[0] for own in labels.secrets.values() for texts in own)
@@ -171,7 +173,7 @@ def test_what_cannot_be_told_is_refused(fitted: FittedPolicy, tmp_path: Path) ->
     changed = tmp_path / "changed.json"
     value = json.loads(Path(fitted.rows_file).read_text())
     changed.write_text(json.dumps(value | {"digests": []}))
-    with pytest.raises(ConfigurationError, match="not as redactory fit --policy wrote it"):
+    with pytest.raises(ConfigurationError, match="changed since redactory fit --policy wrote it"):
         refuse_fitted_rows(["x"], fitted.model_copy(update={"rows_file": str(changed)}), key)
 
 

@@ -379,10 +379,10 @@ def test_a_run_with_other_parameters_is_refused_before_it_begins(
 ) -> None:
     curate(tmp_path, "a", ["hello"])
     for change, what in CHANGES:
-        with pytest.raises(RunStateError, match=f"made with {what}.*refuses to mix"):
+        with pytest.raises(RunStateError, match=f"made with {what}.*cannot mix"):
             curate(tmp_path, "b", ["hello"], **change)
     monkeypatch.setenv("REDACTORY_KEY", "another key, also long enough")
-    with pytest.raises(RunStateError, match=r"made with key .*refuses to mix"):
+    with pytest.raises(RunStateError, match=r"made with key .*cannot mix"):
         curate(tmp_path, "b", ["hello"])
     assert not (tmp_path / "b").exists()
     near = tmp_path / "near"
@@ -394,7 +394,7 @@ def test_a_run_with_other_parameters_is_refused_before_it_begins(
 
 
 def test_what_an_index_cannot_go_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigurationError, match="index has no meaning with mode none"):
+    with pytest.raises(ConfigurationError, match="index has no effect with mode none"):
         curate(tmp_path, "a", ["hello"], {"mode": "none"})
     for place in ("a/index", ""):
         with pytest.raises(ConfigurationError, match="are inside each other"):

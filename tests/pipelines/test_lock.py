@@ -146,7 +146,7 @@ def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pyt
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(RunStateError, match=r"No locks available.*a file system that has locks"):
+    with pytest.raises(RunStateError, match=r"No locks available.*a file system that supports locks"):
         _holds_nobody(tmp_path / "lock")
 
 

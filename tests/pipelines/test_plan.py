@@ -264,7 +264,7 @@ def test_the_curve_over_points_needs_no_cap() -> None:
     assert found["adjacency_curve"] == "any units with at most K points, removal"
     assert found["K"] is None
     assert found["epsilon_sound"] is None
-    assert "no selection enforces a cap" in found["reasons"]["epsilon_sound"]
+    assert "no selection caps the contribution" in found["reasons"]["epsilon_sound"]
 
 
 def test_each_relation_goes_by_its_name() -> None:
@@ -444,7 +444,7 @@ def test_what_up_sampling_claims_and_what_it_is_worth() -> None:
     ("numbers", "says"),
     [
         ({"noise_multiplier": -1.0}, "noise_multiplier"),
-        ({"published.rate": 0.1}, "belong together"),
+        ({"published.rate": 0.1}, "together"),
         ({"published.rate": 1.5}, "rate or share"),
         ({"published.share": 1.5}, "unknown number"),
         ({"published.true_share": 0.5}, "rate of its queries"),

@@ -210,7 +210,7 @@ def test_a_seed_writes_the_same_texts_and_without_one_it_is_drawn(run: RunFolder
             {"temperature": -1.0}, {"temperature": float("nan")}, {"temperature": float("inf")},
         )),
         ("classes", {}, "cannot generate text"),
-        ("gpt2", {"tokens": 64}, r"context of 64, so ask for at most 63 \(--tokens 63\)"),
+        ("gpt2", {"tokens": 64}, r"context of 64; use at most 63 \(--tokens 63\)"),
     ],
 )  # fmt: skip
 def test_arguments_out_of_range_are_refused(run: RunFolder, name: str, wrong: Any, says: str) -> None:

@@ -227,7 +227,9 @@ def test_a_histogram_is_not_drawn_beyond_the_budget_of_its_model(made: Any, tmp_
     tight = with_budget(config, {"path": str(path), "epsilon": cost + 0.01})
     for name, own in (("tight", tight), ("free", with_budget(config, None))):
         redactory.train(own, output=run, name=name)
-    with pytest.raises(BudgetExceeded, match=r"run/tight/histogram epsilon would be .* Nothing was counted"):
+    with pytest.raises(
+        BudgetExceeded, match=r"run/tight/histogram would raise epsilon to .* Nothing was counted"
+    ):
         redactory.synthesize(run, "tight", histogram=DEVIATION, **asked)
     # a record that is gone, or another one in its place, is not begun anew
     kept = path.read_bytes()

@@ -161,7 +161,7 @@ def test_a_part_that_is_a_link_is_refused_by_name_wherever_a_run_is_changed_or_l
             problem = asked()["problems"][0]["problem"]
         except RunStateError as error:
             problem = str(error)
-        assert f"neither a folder nor a regular file: {place}" in problem
+        assert f"contains items that are neither folders nor regular files: {place}" in problem
     assert "files" in failed(copy)
     assert elsewhere.exists()
 

@@ -355,9 +355,9 @@ def test_a_budget_is_of_one_unit_at_one_delta_and_a_chain(tmp_path: Path) -> Non
     budget = Budget(settings(path, 50.0), UNIT)
     budget.reserve("id", "one", own())
     loose = Budget(BudgetSettings(path=path, epsilon=50.0, delta=1e-2), UNIT)
-    with pytest.raises(GuaranteeError, match=r"counts at delta 1e-05, and train\.budget\.delta is 0\.01"):
+    with pytest.raises(GuaranteeError, match=r"counts at delta 1e-05, but train\.budget\.delta is 0\.01"):
         loose.reserve("other", "two", own())
-    with pytest.raises(GuaranteeError, match="another unit"):
+    with pytest.raises(GuaranteeError, match="another privacy unit"):
         Budget(settings(path, 50.0), TRAINERS["dpsgd"].unit).require_room("two", own())
     path.write_bytes(path.read_bytes().replace(b'"steps":8', b'"steps":1'))
     assert budget.spent()[0].steps == 1  # the last line: no later one shows it

@@ -67,18 +67,18 @@ class Sdp(Trainer):
     about = "noise on what π marks of original points (Shi et al.); no guarantee"
     plain = ("vault",)
     nothing = (
-        "no finite epsilon: noise protects only the tokens that π marks, and a secret that π missed is "
-        "learnt without noise; under a policy that can miss, epsilon is infinite"
+        "no finite epsilon: noise protects only the tokens that the strict policy finds, and a secret that "
+        "it missed is learned without noise; if a policy can miss, epsilon is infinite"
     )
 
     def problem(self, settings: TrainSettings) -> str | None:
         """It is published for one network, and has no epsilon to calibrate to."""
         if settings.model.kind != "lstm" or settings.model.layers != 1:
-            return "sdp noises the state of one LSTM layer: model kind lstm, layers 1"
+            return "sdp adds noise to the state of one LSTM layer: set model kind to lstm, layers to 1"
         if settings.noise_multiplier is None:
-            return "sdp has no epsilon to calibrate to: give noise_multiplier"
+            return "sdp has no epsilon to calibrate to: set noise_multiplier"
         if isinstance(settings.tokenizer, Path):
-            return "train.tokenizer: sdp must know where a token stands: leave out a file or folder"
+            return "train.tokenizer: sdp needs token positions: remove a file or folder"
         return None
 
     def plain_steps(self, made: Ingredients, descent: Descent) -> PlainPhase:
