@@ -158,7 +158,7 @@ def test_an_entry_that_is_not_what_was_written_is_noticed(tmp_path: Path) -> Non
     entry = index.promote(sealed(index, "a"))
     entry.check()
     (entry.folder / "public.bloom").write_bytes(b"b")
-    with pytest.raises(CheckFailed, match=r"public\.bloom is not what was written"):
+    with pytest.raises(CheckFailed, match=r"public\.bloom differs from what was written"):
         entry.check()
     (entry.folder / "public.bloom").unlink()
     with pytest.raises(CheckFailed, match="differs from what was written"):

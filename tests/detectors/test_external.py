@@ -141,9 +141,9 @@ BROKEN = {
     "cannot be loaded": "labels = property(1)",
     "labels are not a list of names": "labels = ('Some Person',)",
     "no labels": "labels = (None,)",
-    r"cannot be made with these options \(TypeError\)": "def __init__(self): pass",
-    r"cannot read plain words \(KeyError\)": "def one(self, text): raise KeyError(text)",
-    "cannot read plain words: .*not among its labels": "def one(self, text): return [(0, 2, text[:2], 1.0)]",
+    r"cannot be created with these options \(TypeError\)": "def __init__(self): pass",
+    r"cannot read simple words \(KeyError\)": "def one(self, text): raise KeyError(text)",
+    "cannot read simple words: .*not among its labels": "def one(self, text): return [(0, 2, text[:2], 1.0)]",
     "a different result for the same text": """
         seen = 0
         def one(self, text):

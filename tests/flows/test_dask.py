@@ -267,7 +267,7 @@ def test_from_a_store_to_a_store_by_workers_that_have_the_encryption_key_and_no_
     monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", ENCRYPTION_KEY)
     monkeypatch.setenv("REDACTORY_WORK", str(tmp_path / "work"))
     address, folder = somebodys.scheduler_address, tmp_path / "dask"
-    _refused(address, config, folder, "has encryption key none, .*: its environment must hold the same")
+    _refused(address, config, folder, "has encryption key none, .*: its environment must set the same")
     with s3_server() as server, Client(somebodys, set_as_default=False) as client:
         client.run(_set_key, ENCRYPTION_KEY[::-1])
         _refused(
@@ -357,7 +357,7 @@ def test_with_certificates_and_not_without(config: Any, plain: Any, tmp_path: Pa
 
 def test_a_scheduler_that_is_not_there_is_told_of(config: Any, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr("redactory.flows.dask_map.PATIENCE", 0.2)
-    _refused("tcp://127.0.0.1:9", config, tmp_path / "dask", "no scheduler answers at tcp://127.0.0.1:9")
+    _refused("tcp://127.0.0.1:9", config, tmp_path / "dask", "no usable scheduler at tcp://127.0.0.1:9")
 
 
 def test_a_key_that_is_none_leaves_no_folder(config: Any, tmp_path: Path, monkeypatch: Any) -> None:

@@ -76,7 +76,7 @@ def test_what_nobody_could_look_at_is_never_called_clean(folder: Path) -> None:
     (folder / "kept.jsonl").write_text('{"text": ["Zaphod"]}\n' * 3)
     done = _scan("clean.csv", "kept.jsonl")
     assert done.exit_code == 2
-    assert "Not one row could be looked at in kept.jsonl; hits elsewhere 0" in done.stdout
+    assert "No row could be checked in kept.jsonl; spans elsewhere 0" in done.stdout
     (folder / "kept.jsonl").write_text('{"text": ""}\n')
     assert _scan("kept.jsonl").exit_code == 0
     asked = CliRunner().invoke(app, ["scan", "--explain", "kept.jsonl"]).exception

@@ -72,7 +72,7 @@ def test_no_perplexity_of_secrets_is_shown_for_a_model_that_learnt_masked_text(
         assert told in printed
         assert "53.20" in printed
         assert "2.963" in printed
-        assert ("whose secrets were masked" in printed) == learnt_masked
+        assert ("trained on masked text" in printed) == learnt_masked
 
 
 def test_no_value_steers_a_terminal_or_ends_a_cell(capsys: pytest.CaptureFixture[str]) -> None:

@@ -192,7 +192,7 @@ def test_the_key_file_of_a_rotation_is_read_as_the_configured_one(
     monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY_FILE", str(file))
     assert read_encryption_key(file) == load_encryption_key()
     file.write_text("  too short  ")
-    with pytest.raises(ConfigurationError, match="holds 9 bytes"):
+    with pytest.raises(ConfigurationError, match="has 9 bytes"):
         read_encryption_key(file)
     with pytest.raises(ConfigurationError, match="cannot be read"):
         read_encryption_key(tmp_path / "absent")

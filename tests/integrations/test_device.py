@@ -89,7 +89,9 @@ def test_cuda_is_refused_where_there_is_none_before_anything_is_read(run: RunFol
 
 @pytest.mark.parametrize("device", ["mps", "cuda:1", "gpu"])
 def test_a_device_that_nothing_is_trained_on_is_refused_with_those_that_are(device: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"train\.device: training is on 'cpu' or on 'cuda'.*'auto'"):
+    with pytest.raises(
+        ConfigurationError, match=r"train\.device: training runs on 'cpu', or on 'cuda'.*'auto'"
+    ):
         load_config({"input": "a.jsonl", "train": {"device": device}})
 
 

@@ -227,7 +227,7 @@ def test_declared_values_are_known_in_their_own_row_alone(tmp_path: Path) -> Non
     ("changes", "message"),
     [
         ({"release": LINES["release"]}, "input.known needs release.known_values"),
-        ({"input": {"keep": ["name"]}}, "'name' is to be masked, and would be read or kept"),
+        ({"input": {"keep": ["name"]}}, "'name' is to be masked, but is also read or kept"),
         ({"input": {"known": {"name": "drop"}}}, "'name' needs a label"),
     ],
 )

@@ -322,7 +322,7 @@ def test_a_dry_run_says_where_the_text_may_be(tmp_path: Path) -> None:
     config = tmp_path / "job.yaml"
     config.write_text(f"input: {{path: {corpus}, text: body}}")
     told = CliRunner().invoke(app, ["curate", str(config), "--dry-run"])
-    assert "no row looked at has the column 'body' (input.text): no row can be used" in told.stdout
+    assert "no checked row has the column 'body' (input.text): no row can be used" in told.stdout
     assert "the policies were not tried" in told.stdout
 
 

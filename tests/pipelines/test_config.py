@@ -42,7 +42,7 @@ from redactory.pipelines.loading import check, load_config
         ("input: {path: x, text: 3}", r"input\.text: expected a string, got an integer.*quotation marks"),
         (
             "train: {model: {kind: gpt2, context: 64}}",
-            "train: max_tokens: the model reads 64 tokens, and 128 max_tokens is",
+            "train: max_tokens: the model reads 64 tokens, but max_tokens is 128",
         ),
         ("train: {trainer: dp-sgd}", r"train\.trainer: must be one of .*; did you mean 'dpsgd'\?"),
         ("train: {model: {kind: gtp2}}", r"train\.model: kind must be one of lstm, .*gpt2"),

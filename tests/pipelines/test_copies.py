@@ -195,7 +195,7 @@ def test_a_file_in_a_folder_that_is_not_copied_is_counted_and_named(
         ("a.docx", "b.docx", "no document", "Nothing was written: every document was left out."),
         ("a.pdf", "b.txt", "no document", "Nothing was written: every document was left out."),
         ("a.pdf", "b.PDF", "no document", "give b.txt"),
-        ("-", "b.jsonl", "id,text\n1,x\n", "The copy b.jsonl holds no row: every one was left out."),
+        ("-", "b.jsonl", "id,text\n1,x\n", "The copy b.jsonl has no rows: every one was left out."),
         ("-", "b.jsonl", "id,text\n1,x\n", "as JSON lines; otherwise give --format (csv, parquet, mbox, …)"),
     ],
 )

@@ -101,7 +101,7 @@ def test_calibration_is_judged_on_rows_that_decided_nothing(tmp_path: Path, wron
     assert (found["tokens"], found["error"]) == (len(said), pytest.approx(error, abs=1e-4))
     assert (found["error"] > found["error_before"]) is wrong
     shown = show_templates().get_template("tagger_fitted").render(r=result)
-    for text, warning in ((shown, "Warning: calibrating made the confidence worse"), (card, "made it worse")):
+    for text, warning in ((shown, "Warning: calibration made the confidence worse"), (card, "made it worse")):
         assert (warning in text) is wrong
         assert ("label more rows" in text) is wrong
 

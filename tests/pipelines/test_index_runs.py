@@ -332,7 +332,7 @@ def test_what_was_forgotten_is_missed_by_whoever_resumes(tmp_path: Path) -> None
     with pytest.raises(SealedError):
         curate(tmp_path, "b", ["hello", "so"], progress=Stop(9))
     redactory_index(tmp_path, "--keep-runs", "0")
-    with pytest.raises(RunStateError, match=r"entry 000001-a that this run goes by was removed .*new run"):
+    with pytest.raises(RunStateError, match=r"entry 000001-a that this run uses was removed .*new run"):
         curate(tmp_path, "b", ["hello", "so"], resume=True)
 
 

@@ -279,12 +279,12 @@ def test_a_finished_run_of_something_else_is_no_answer(made: tuple[Path, Path]) 
     assert "a finished run with another configuration (segment.mode): give another output folder" in said(run)
     late = write_rows(folder / "c.jsonl", [{"text": "tonight's rows"}])
     assert curated(folder, run) == REFUSED
-    assert "a finished run of another input (c.jsonl is new)" in said(run)
+    assert "a finished run with another input (c.jsonl is new)" in said(run)
     late.unlink()
     content = (folder / "b.jsonl").read_bytes()
     (folder / "b.jsonl").write_bytes(content * 2)
     assert curated(folder, run) == REFUSED
-    assert "a finished run of another input (b.jsonl has changed)" in said(run)
+    assert "a finished run with another input (b.jsonl has changed)" in said(run)
     (folder / "b.jsonl").write_bytes(content)
     assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
 

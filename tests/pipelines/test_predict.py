@@ -255,6 +255,6 @@ def test_the_command(run: RunFolder, tmp_path: Path) -> None:
         assert "".join(readable).rstrip() in shown.stdout
     assert "Seed: 4" in shown.stdout
     page = runner.invoke(app, ["evaluate", "model", str(run.root), "--model", "classes"])
-    assert "Taken for" in page.stdout
+    assert "Confusion matrix" in page.stdout
     for wrong in ([], ["-", "--text", "a"], [str(write_rows(tmp_path / "bad.jsonl", [{"text": 3}]))]):
         assert runner.invoke(app, ["predict", classes, *wrong]).exit_code != 0

@@ -234,7 +234,7 @@ def test_a_histogram_is_not_drawn_beyond_the_budget_of_its_model(made: Any, tmp_
     # a record that is gone, or another one in its place, is not begun anew
     kept = path.read_bytes()
     path.unlink()
-    with pytest.raises(BudgetExceeded, match=r"spent\.jsonl: run/tight is not booked in it"):
+    with pytest.raises(BudgetExceeded, match=r"spent\.jsonl: run/tight is not recorded in it"):
         redactory.synthesize(run, "tight", histogram=DEVIATION, **asked)
     assert not path.exists()
     path.write_bytes(kept)

@@ -356,12 +356,12 @@ def test_the_command(run: Path, tmp_path: Path) -> None:
     (tmp_path / "ids").write_text("theirs\n\ntheirs too\n")
     told = call("takedown", run, "--doc-ids-from", tmp_path / "ids", "--json")
     assert json.loads(told.stdout)["runs"][0]["documents"] == 2
-    assert "taken out with release 2" in call("takedown", run, "--doc-id", "theirs").output
+    assert "removed with release 2" in call("takedown", run, "--doc-id", "theirs").output
     page = call("takedown", run, "--doc-id", "d0").output
     assert "2 points of 1 document are gone; this is release 3" in page
-    assert "What others wrote" not in page
+    assert "Texts of others" not in page
     page = call("takedown", run, "--user-id", "w1").output
-    assert "What others wrote about a user stays: put the names on a deny list" in page
+    assert "Texts of others about a user remain: put the names on a deny list" in page
     assert call("takedown", run).exit_code != 0
 
 

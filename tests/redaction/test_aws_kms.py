@@ -159,7 +159,7 @@ def test_the_key_is_named_and_not_by_an_alias(monkeypatch: pytest.MonkeyPatch) -
         aws_kms.service()
     for alias in ("alias/redactory", "arn:aws:kms:eu-central-1:111122223333:alias/redactory"):
         monkeypatch.setenv(aws_kms.NEW_KEY_VARIABLE, alias)
-        with pytest.raises(ConfigurationError, match="REDACTORY_KMS_NEW_KEY names an alias"):
+        with pytest.raises(ConfigurationError, match="REDACTORY_KMS_NEW_KEY is an alias"):
             aws_kms.new_service()
 
 

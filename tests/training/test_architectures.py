@@ -108,7 +108,7 @@ def test_rotary_positions_that_change_with_the_longest_point_are_refused() -> No
     own = {"original_max_position_embeddings": 16, "rope_parameters": rope}
     network = network_of("phi3", "next-word", **own)
     require_exact(network, PAD, END, 16)
-    with pytest.raises(ConfigurationError, match="no private training of this phi3"):
+    with pytest.raises(ConfigurationError, match="private training is not supported for this phi3"):
         require_exact(network, PAD, END, 17)
 
 
@@ -124,7 +124,7 @@ def test_a_buffer_that_a_loss_moves_is_refused_by_name() -> None:
 
     net, x = nn.Sequential(Counting()), torch.randn(3, 5, 3)
     alone = [lambda row=row: net(x[row : row + 1]).sum((1, 2)) for row in range(3)]
-    with pytest.raises(ConfigurationError, match=r"^0.longest: a point moves this buffer"):
+    with pytest.raises(ConfigurationError, match=r"^0.longest: an example changes this buffer"):
         check_exact(net, lambda: net(x).sum((1, 2)), alone)
 
 

@@ -194,7 +194,7 @@ def test_a_model_without_a_guarantee_leaves_none_to_all(
     assert "tuesday: sgd" in card["reasons"]["epsilon"]
     print_page("guarantee_composed", card)
     told = capsys.readouterr().out
-    assert "No guarantee holds of all together" in told
+    assert "All together have no guarantee" in told
     assert "tuesday: sgd: no noise" in told
     assert "epsilon " not in told
     seeded = composed_card([(monday, "crt"), (tuesday, "seeded")])
@@ -220,7 +220,7 @@ def test_the_public_function_takes_every_model_or_the_named_one(
     card = redactory.guarantee(monday.root, "crt", also=[tuesday.root])
     assert [one["run"] for one in card["models"]] == [str(monday.root), str(tuesday.root)]
     print_page("guarantee_composed", card)
-    assert "all in one hand" in capsys.readouterr().out
+    assert "published together" in capsys.readouterr().out
     for models, also in ((None, [tuesday.root]), ([], [])):
         with pytest.raises(GuaranteeError, match="units"):
             redactory.guarantee(monday.root, models, also=also)
@@ -242,11 +242,11 @@ def test_the_command_composes_models_and_names_those_that_one_card_leaves_out(
         assert done.exit_code == 0, done.output
         return done.stdout
 
-    assert "Of crt alone. What holds of whoever has again, dpsgd as well:" in printed("crt")
+    assert "For crt alone. Guarantee against somebody who also has again, dpsgd:" in printed("crt")
     assert "--model crt --model again --model dpsgd" in printed("crt")
     both, page = redactory.guarantee(root, ["crt", "again"]), printed("crt", "again")
     assert both["epsilon"] == composed_card([(nights[0], "crt"), (nights[0], "again")])["epsilon"]
-    assert "all in one hand" in page
+    assert "published together" in page
     assert "alone" not in page
     assert format_upper(both["epsilon"]) in page
 
@@ -326,7 +326,7 @@ def test_an_interrupted_training_goes_on_under_its_own_budget(
 
     with pytest.raises(Stop):
         train_model(run, unseeded(budget=begun), stop)
-    with pytest.raises(RunStateError, match="begun here with other budget"):
+    with pytest.raises(RunStateError, match="training here has other budget"):
         train_model(run, unseeded(budget=None if other is None else {**begun, **other}))
     train_model(run, unseeded(budget=begun))
     assert read_manifest(run.model("crt"))["budget"]["path"] == str(tmp_path / "spent.jsonl")

@@ -411,9 +411,9 @@ def centred_over_the_batch(b: Bench) -> None:
 
 MISUSE = {
     before_noise: "stepped before the step's noisy gradient was computed",
-    own_backward: "in step 1: a backward pass of the loop's own",
+    own_backward: "in step 1: another backward pass",
     own_backward_after_noise: "another backward pass reached the parameters",
-    own_backward_between: "outside every step: a backward pass",
+    own_backward_between: "outside every step: another backward pass",
     own_gradient: "gradients are already present",
     clipped_again: "max_grad_norm 0",
     moved_before_the_step: "moved between its gradient and its optimizer's step",

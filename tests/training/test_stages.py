@@ -125,7 +125,7 @@ def test_a_budget_must_know_the_start(staged: RunFolder, tmp_path: Path) -> None
     budget = {"path": path, "epsilon": 50.0}
     train_model(run, unseeded(NOISE[0], FRESH, name="first"))
     upon = {"folder": run.model("first").root}
-    with pytest.raises(BudgetExceeded, match=r"run/first is not booked in it"):
+    with pytest.raises(BudgetExceeded, match=r"run/first is not recorded in it"):
         train_model(run, unseeded(NOISE[1], upon, name="second", budget=budget))
     train_model(run, unseeded(NOISE[0], FRESH, name="counted", budget=budget))
     train_model(run, unseeded(NOISE[1], {"folder": run.model("counted").root}, name="third", budget=budget))

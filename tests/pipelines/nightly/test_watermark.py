@@ -184,7 +184,7 @@ def test_a_last_row_waits_until_it_is_whole_or_nobody_writes(tmp_path: Path) -> 
     assert world.read["run0"] == {("a.jsonl", 1): 1, ("a.jsonl", 2): 1}
     with file.open("ab") as more:
         more.write(b'o"}\n{"text": "three"}\n')
-    with pytest.raises(InputError, match="its row 2 has gone on"):
+    with pytest.raises(InputError, match="its row 2 has grown"):
         world.plan()
 
 

@@ -132,7 +132,7 @@ RUNNING = {
     ),
     "an unknown module that mixes points": (
         Scaled(lambda x, scale: (x - x.mean(0)) * scale),
-        "middle: what it computes for one point",
+        "middle: its result for one example",
     ),
     "packed sequences": (
         Lambda(

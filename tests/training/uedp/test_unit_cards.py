@@ -173,7 +173,7 @@ def test_lists_in_files_are_neither_composed_nor_booked(tmp_path: Path, public: 
         train_model(run, training(public, name=name, units={"hubs": (str(tmp_path / "list.txt"),)}))
     with pytest.raises(GuaranteeError, match="are not recorded"):
         composed_card([(run, "one"), (run, "two")])
-    with pytest.raises(ValueError, match=r"units\.entities is nowhere on record"):
+    with pytest.raises(ValueError, match=r"units\.entities are not recorded"):
         training(
             public,
             units={"entities": str(tmp_path / "list.txt")},
