@@ -104,7 +104,7 @@ class IndexFolder:
             ]
             if strange:
                 raise RunStateError(
-                    f"{self.root} contains {min(strange)}, but no index: give an empty folder "
+                    f"{self.root} contains {min(strange)}, but no index: use an empty folder "
                     "(dedup.index.path)"
                 )
             body = {"format": FORMAT, "id": secrets.token_hex(8), "last": 0, "parameters": parameters}

@@ -113,10 +113,9 @@ class DedupSettings(Settings):
     mode: Mode = Field(
         "exact",
         description="exact: a redacted text is a duplicate from its second occurrence on (rule S1); folded: "
-        "texts that differ only in case, punctuation, white space or digits count as one (rule S2, groups "
-        "count twofold); none: every example is kept. Without a stability proof, so without a finite "
-        "epsilon: minhash: near-duplicates are dropped; bloom: one pass in fixed memory, false positives are "
-        "lost.",
+        "texts that differ only in case, punctuation, white space or digits are equal (rule S2, groups count "
+        "twofold); none: every example is kept. Without a stability proof, so no finite epsilon: minhash: "
+        "near-duplicates are dropped; bloom: one pass, fixed memory, false positives are lost.",
     )
     private_mode: Mode | None = Field(
         None,

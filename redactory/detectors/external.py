@@ -151,7 +151,7 @@ class ExternalEngine:
             raise _refused(self._name, "it returns a different result for the same text the second time")
         if once != together:
             raise _refused(
-                self._name, "it declares batch_independent, but gives different results in a batch and alone"
+                self._name, "it declares batch_independent, but its results differ in a batch and alone"
             )
 
 

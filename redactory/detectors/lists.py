@@ -192,9 +192,7 @@ def _term(text: str, label: str, where: str) -> Term:
     if not folded:
         raise ConfigurationError(f"{where}: an empty term")
     if any("\ud800" <= letter <= "\udfff" for letter in folded):
-        raise ConfigurationError(
-            f"{where}: this term is not valid Unicode: it contains half of a surrogate pair"
-        )
+        raise ConfigurationError(f"{where}: this term is not Unicode: it contains half of a surrogate pair")
     return Term(folded, label)
 
 

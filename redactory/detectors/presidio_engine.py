@@ -149,8 +149,7 @@ def _configuration(settings: PresidioSettings) -> dict[str, Any]:
     except (ValueError, LookupError, TypeError, yaml.YAMLError):
         raise ConfigurationError(
             f"{_KEY}: {file} is not a YAML file for Presidio's analyzer with nlp_configuration "
-            "(nlp_engine_name, models with lang_code and model_name), without which Presidio would download "
-            "a model"
+            "(nlp_engine_name, models with lang_code and model_name), without which a model is downloaded"
         ) from None
     if name not in _NLP:
         raise ConfigurationError(
@@ -210,13 +209,11 @@ def _analyzer(settings: PresidioSettings) -> AnalyzerEngine:
                 with_quick_suffixes(nlp)
     except Exception as error:
         raise ConfigurationError(
-            f"{_KEY}: Presidio cannot create an analyzer from {settings.configuration} "
-            f"({type(error).__name__})"
+            f"{_KEY}: Presidio cannot load {settings.configuration} as an analyzer ({type(error).__name__})"
         ) from None
     for one in analyzer.registry.recognizers:
         if not isinstance(one, _kinds()) or not type(one).__module__.startswith("presidio_analyzer."):
             raise ConfigurationError(
-                f"{_KEY}: {settings.configuration}: '{type(one).__name__}' is not one of Presidio's "
-                "recognizers"
+                f"{_KEY}: {settings.configuration}: '{type(one).__name__}' is not a Presidio recognizer"
             )
     return analyzer

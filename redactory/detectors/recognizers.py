@@ -280,9 +280,7 @@ def custom_recognizer(settings: CustomRecognizer, language: str) -> EntityRecogn
 
     key = f"detect.patterns.custom: '{shorten(settings.name)}'"
     if not settings.patterns:
-        raise ConfigurationError(
-            f"{key} has no patterns; put words that are always masked in detect.lists.deny"
-        )
+        raise ConfigurationError(f"{key} has no patterns; put words to be masked always in detect.lists.deny")
     patterns = []
     for number, (expression, score) in enumerate(settings.patterns.items(), 1):
         try:

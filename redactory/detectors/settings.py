@@ -239,19 +239,13 @@ class FitSettings(Settings):
 
     language: str = Field("en", description="Language code of the tokenizer.")
     width: int = Field(96, ge=8, description="Width of the token vectors.")
-    depth: int = Field(
-        4, ge=1, description="Convolutions: each adds this many neighbours to either side of a token."
-    )
+    depth: int = Field(4, ge=1, description="Convolutions: each adds so many neighbours on both sides.")
     table_rows: tuple[int, int, int, int] = Field(
         (8000, 1500, 3000, 2000), description="Rows of the hashed tables for word, prefix, suffix, shape."
     )
     epochs: int = Field(10, ge=1, description="Number of passes over the rows.")
-    batch_words: int = Field(
-        3_000, ge=1, description="Approximate tokens in a step; fewer if there are few rows."
-    )
-    learning_rate: float = Field(
-        2e-3, gt=0, description="Maximum learning rate; warms up and decays to zero."
-    )
+    batch_words: int = Field(3_000, ge=1, description="Approximate tokens in a step; fewer if rows are few.")
+    learning_rate: float = Field(2e-3, gt=0, description="Maximum learning rate; rises, then decays to zero.")
     dropout: float = Field(0.2, ge=0, lt=1, description="Share of activations dropped in training.")
     lower: float = Field(0.15, ge=0, le=1, description="Share of the texts presented in lower case.")
     upper: float = Field(0.05, ge=0, le=1, description="Share of the texts presented in upper case.")
@@ -334,9 +328,7 @@ class StanzaSettings(Settings):
     """A Stanza entity recognizer from a local folder; needs the extra ``stanza``."""
 
     folder: str = Field(description="Folder with Stanza's resources.json; nothing is downloaded.")
-    package: str | None = Field(
-        None, description="Name of the ner package; default: the only one in the folder."
-    )
+    package: str | None = Field(None, description="Name of the ner package; default: the folder's only one.")
 
 
 class TransformersSettings(Settings):
@@ -427,8 +419,7 @@ class ConservativeSettings(Settings):
     rules: tuple[RuleName, ...] = Field(
         ("digit", "symbol", "capital", "name", "word"),
         description="Rules that make an example private: a digit; an @ or a URL character; a capital not at "
-        "the start of a sentence; a word in the public list of given names; a word not in the public word "
-        "list.",
+        "the start of a sentence; a word in the list of given names; a word not in the word list.",
     )
     fitted: FittedPolicy | None = Field(
         None, description="The file that redactory fit --policy wrote beside these numbers."
@@ -499,7 +490,5 @@ class DetectSettings(Settings):
     def _not_ours(cls, engines: dict[str, Any]) -> dict[str, Any]:
         # a hit carries its engine's name, and those of lists and rules count for more than others
         if taken := sorted(engines.keys() & {*cls.model_fields, "list", "rule"}):
-            raise ValueError(
-                f"'{taken[0]}' is a name of a built-in engine; an engine of a package needs another name"
-            )
+            raise ValueError(f"'{taken[0]}' is a built-in engine; an engine of a package needs another name")
         return engines

@@ -168,9 +168,7 @@ def pipeline_of(language: str) -> str:
     metas = {name: meta_of(name) for name in sorted(get_installed_models())}
     found = [n for n, m in metas.items() if m.get("lang") == language and m.get("labels", {}).get("ner")]
     if len(found) != 1:
-        there = (
-            f"several are installed ({', '.join(found)}): choose" if found else "none is installed: install"
-        )
+        there = f"several are installed ({', '.join(found)}): name" if found else "none is installed: install"
         raise ConfigurationError(
             f"this needs a spaCy pipeline that finds entities of the language '{language}'; {there} one, or "
             "give its folder after a colon"

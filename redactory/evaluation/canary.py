@@ -38,9 +38,7 @@ LEAST_ABOVE = 30
 _NUMBER = re.compile(r"(?<![0-9A-Za-z])[0-9]+(?![0-9A-Za-z])")
 _RESAMPLES = 2_000
 _TWO_SIDED = 1.959964
-_JOINED = (
-    "the model's tokenizer merges digits, and too few of the sample score higher: only at_least is known"
-)
+_JOINED = "the tokenizer merges digits, and too few of the sample score higher: only at_least is known"
 
 
 @dataclass(frozen=True)
@@ -160,9 +158,7 @@ def _set(one: Mapping[str, Any]) -> CanarySet:
         raise InputError(f"canaries: the template must end with {PLACE}")
     lengths = {len(number) for number in inserted + control}
     if len(lengths) != 1 or not all(n.isascii() and n.isdecimal() for n in inserted + control):
-        raise InputError(
-            "canaries: needs at least one number; numbers consist of decimal digits, equally many in each"
-        )
+        raise InputError("canaries: needs at least one number; all must have equally many decimal digits")
     missed = frozenset(one.get("missed", ()))
     if not missed <= set(range(len(inserted))):
         raise InputError("canaries: missed must contain indices of inserted canaries")

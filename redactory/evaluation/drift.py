@@ -63,9 +63,7 @@ class DriftSettings(Settings):
     """When a run is held back because it differs from earlier ones (section ``nightly.drift``)."""
 
     runs: int = Field(14, ge=2, description="Compare with this many of the latest released runs.")
-    least: int = Field(
-        5, ge=2, description="With fewer earlier runs drift is not checked: every run is released."
-    )
+    least: int = Field(5, ge=2, description="With fewer earlier runs drift is not checked.")
     sigmas: float = Field(
         3.5, gt=0, le=8, description="Width of the limits, in standard deviations of a normal metric."
     )

@@ -168,11 +168,9 @@ def explained(result: dict[str, Any], every: bool) -> None:
             if mark[key]:
                 shown.stylize(style, mark["start"], mark["end"])
     out.print(shown, soft_wrap=True)
-    legend = Text.assemble(
-        (" masked by the strict policy ", MASKED), " ", ("makes the example private ", FLAGGED)
-    )
+    legend = Text.assemble((" masked by strict ", MASKED), " ", (" makes the example private ", FLAGGED))
     if any(mark["public"] for mark in marks):
-        legend.append(" ").append("public because of its label ", OPEN)
+        legend.append(" ").append(" public because of its label ", OPEN)
     out.print(legend)
     out.print()
     if result["failure"]:
@@ -265,8 +263,7 @@ def fit(
     "evaluate detection: output",
     what=argument(
         "CONFIG|RUN",
-        "A configuration, to measure its misses on evaluate.labelled; or a run, to measure what its shards "
-        "reveal.",
+        "A configuration: measure its misses on evaluate.labelled. A run: what its shards reveal.",
         str,
         None,
     ),
@@ -282,9 +279,7 @@ def fit(
         str,
     ),
     sample=option("For a run: number of examples checked per split.", int, 5_000, min=1),
-    rare=option(
-        "For a run: a phrase is rare if at most this many public examples contain it.", int, 2, min=1
-    ),
+    rare=option("For a run: a phrase in at most this many public examples is rare.", int, 2, min=1),
 )
 def evaluate_detection(
     what: str | None,

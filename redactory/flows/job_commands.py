@@ -300,8 +300,7 @@ def keys_shred(run: Path, by: str, yes: bool) -> Shown:
     """Destroy the data key of an encrypted run; its private part becomes unreadable for everybody."""
     if not yes:
         raise ConfigurationError(
-            f"nobody, including you, will be able to read the private part of {run} again: add --yes to "
-            "confirm"
+            f"nobody, not even you, can read the private part of {run} afterwards: add --yes to confirm"
         )
     return Shown("key_shredded", redactory.shred_key(run, by=by))
 

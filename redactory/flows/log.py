@@ -33,9 +33,7 @@ def begin(target: str | None, command: str | None) -> None:
     _target, _start, _command = None, time.monotonic(), command
     asked = os.environ.get(VARIABLE, "")
     if asked not in ("", "json"):
-        raise ConfigurationError(
-            f"{VARIABLE}: the only log format is 'json'; set it to that, or leave it empty"
-        )
+        raise ConfigurationError(f"{VARIABLE}: the only log format is 'json'; set it to that, or to nothing")
     if target is None and not asked:
         return
     _target = Path(STANDARD_ERROR)

@@ -73,10 +73,7 @@ SHARED = {
         str,
     ),
     "set_": option(
-        "A setting, in YAML; a.b means b in section a. Repeatable.",
-        list[str],
-        flag="--set",
-        metavar="KEY=VALUE",
+        "A setting, in YAML; a.b is b in section a. Repeatable.", list[str], flag="--set", metavar="KEY=VALUE"
     ),
     "seed": option("The same seed gives the same random draws.", int),
     "confidence": option("Confidence level of each bound.", float, 0.95),

@@ -116,7 +116,7 @@ def _outcome(result: dict[str, Any], place: str) -> str:
     if result.get("run", place) != place:
         return f"unchanged input; kept the earlier run: {result['run']}"
     decisions = ", ".join(f"{result[decision]:,} {decision}" for decision in DECISIONS)
-    return f"{some(result['rows'], 'row')}, {some(result['points'], 'point')} ({decisions}): {place}"
+    return f"{some(result['rows'], 'row')}, {some(result['points'], 'example')} ({decisions}): {place}"
 
 
 def quiet_flow(name: str) -> Callable[[Callable[..., Any]], Any]:
@@ -259,9 +259,7 @@ def check_verified(run: RunFolder) -> None:
         return [check["name"] for check in found["checks"] if not check["ok"]]
 
     if failed := as_task(run.state, "verify", checks):
-        raise CheckFailed(
-            f"{run.root} failed verification: {', '.join(failed)}; see redactory verify {run.root}"
-        )
+        raise CheckFailed(f"{run.root} failed: {', '.join(failed)}; see redactory verify {run.root}")
 
 
 # A run of the same input under the same policies is not made twice.

@@ -124,13 +124,10 @@ def redact(
     hints = [rejected_as(reason, count) for reason, count in result["quarantined"].items()]
     if result["masks_nothing"]:
         hints.append(
-            "Warning: this policy masks nothing, not even in a built-in sample text: see "
-            "detect.strict.labels."
+            "Warning: this policy masks nothing, not even in a sample text: see detect.strict.labels."
         )
     if given == "-" and format_ == "auto" and "broken_json" in result["quarantined"]:
-        hints.append(
-            "Standard input was read as JSON lines; otherwise give --format (csv, parquet, mbox, …)."
-        )
+        hints.append("Standard input was read as JSON lines: or give --format (csv, parquet, mbox, …).")
     code = 1 if result["quarantined"] or result["files_left_out"] else 0
     if out == "-":
         left_out = sum(result["quarantined"].values())
@@ -206,9 +203,7 @@ def _warn_blind(config: str, out: str | None) -> None:
 def _warn_open(result: Mapping[str, Any]) -> None:
     """Where a run that was asked for again is open, though a key to encrypt with is configured."""
     if not result["encrypted"] and load_encryption_key() is not None:
-        warn(
-            "Warning: this run is not encrypted although a key is configured; re-run curate with a new --out."
-        )
+        warn("Warning: a key is configured, but this run is not encrypted; re-run curate with --out.")
 
 
 def _warn_odd(config: str, out: str | None, **changes: Any) -> None:
@@ -398,16 +393,9 @@ def _other_models(run: Path, name: str) -> dict[str, Any]:
     ),
     text=option("A text; repeatable.", list[str]),
     top=option("Number of answers per text, the likeliest first.", int, 5, min=1),
-    generate=option(
-        "Write N continuations of each text, or N texts without a prompt.", int, min=1, metavar="N"
-    ),
+    generate=option("Write N continuations of each text, or N new texts.", int, min=1, metavar="N"),
     tokens=option("With --generate: maximum tokens per text.", int, 100, min=1),
-    temperature=option(
-        "Temperature: below 1 favours likely tokens, above 1 rare ones; 0: the likeliest.",
-        float,
-        1.0,
-        min=0.0,
-    ),
+    temperature=option("Below 1 likelier tokens, above 1 rarer ones; 0: the likeliest.", float, 1.0, min=0.0),
     top_k=option("Sample only from this many of the likeliest tokens.", int, min=1),
 )
 def predict(
@@ -437,22 +425,15 @@ def predict(
         flag="--label",
     ),
     histogram=option(
-        "Draw classes and lengths from counts with Gaussian noise of this standard deviation; adds to "
-        "epsilon. By default all classes are equally frequent.",
+        "Draw classes and lengths from counts with noise of this standard deviation; adds to epsilon. By "
+        "default all classes are equally frequent.",
         float,
     ),
-    temperature=option(
-        "Temperature: below 1 favours likely tokens, above 1 rare ones; 0: the likeliest.",
-        float,
-        1.0,
-        min=0.0,
-    ),
+    temperature=option("Below 1 likelier tokens, above 1 rarer ones; 0: the likeliest.", float, 1.0, min=0.0),
     top_p=option("Sample only from the likeliest tokens that together have this probability.", float, 1.0),
     tokens=option("Maximum tokens per text.", int, 100, min=1),
     stop=option("A text ends before this string; repeatable.", list[str]),
-    drop_suspected=switch(
-        "Leave out texts in which the conservative policy suspects more than strict finds."
-    ),
+    drop_suspected=switch("Leave out texts in which the conservative policy suspects more than strict."),
     no_guarantee=switch("Write even if the model has no guarantee; the result cannot be exported."),
 )
 def synthesize(progress: Progress, **given: Any) -> Shown:

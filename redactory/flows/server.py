@@ -96,9 +96,7 @@ def own_server(port: int) -> Iterator[None]:
             with get_client(sync_client=True) as client:
                 while client.api_healthcheck() is not None:
                     if time.monotonic() > end or server.poll() is not None:
-                        raise RunStateError(
-                            f"the Prefect server did not start; set {ADDRESS} to a running one"
-                        )
+                        raise RunStateError(f"the Prefect server did not start; set {ADDRESS} to a server")
                     time.sleep(0.2)
             yield
         finally:

@@ -134,8 +134,7 @@ def load_signing_key() -> Ed25519PrivateKey | None:
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         raise ConfigurationError(
-            f"{name} is not an unencrypted Ed25519 private key in PEM: create one with redactory keys new "
-            "signing FILE"
+            f"{name} is not an unencrypted Ed25519 key in PEM: run redactory keys new signing FILE"
         )
     return key
 
@@ -257,10 +256,7 @@ def _tell_of_readers(path: Path) -> None:
     mode = stat.S_IMODE(found.st_mode)
     reached = all(folder.stat().st_mode & 0o011 for folder in path.resolve().parents)
     if found.st_uid == os.geteuid() and mode & 0o077 and reached:
-        _log.warning(
-            f"{path}: other users of this machine can read this key file (mode {mode:04o}): run chmod 600 "
-            "on it"
-        )
+        _log.warning(f"{path}: other users can read this key file (mode {mode:04o}): run chmod 600 on it")
 
 
 def _long_enough(secret: bytes, name: str, least: int) -> bytes:

@@ -383,10 +383,7 @@ def _kept_releases(run: RunFolder, known: list[Release]) -> Iterator[str]:
     due = {str(release.number) for release in known[:-1]}
     there = {path.name for path in run.releases.iterdir()} if run.releases.is_dir() else set()
     if there != due:
-        yield (
-            "releases/ does not match the superseded releases; extra or missing: "
-            f"{', '.join(sorted(there ^ due))}"
-        )
+        yield (f"releases/ and the superseded releases differ in {', '.join(sorted(there ^ due))}")
     for number in sorted(there & due):
         old = run.release(int(number))
         if strange := {p.name for p in old.root.iterdir()} - {old.manifest.name, old.signature.name}:

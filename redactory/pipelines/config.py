@@ -43,8 +43,7 @@ class NightlySettings(Settings):
     )
     publish: str | None = Field(
         None,
-        description="URL that each released run is mirrored to, in a folder with its name; runs must be "
-        "encrypted.",
+        description="URL that each released run is mirrored to, under its name; runs must be encrypted.",
     )
     keep: dict[Literal["vault", "quarantine", "state"], Annotated[int, Field(ge=0)]] = Field(
         {},
@@ -181,9 +180,7 @@ class RouteSettings(Settings):
     )
     delta: Annotated[float, Field(gt=0, lt=0.1)] = Field(1e-6, description="Delta of that epsilon.")
     texts_per_user: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        4,
-        description="Maximum number of distinct texts per user that count; choose it without looking at the "
-        "corpus.",
+        4, description="Maximum distinct texts per user that count; choose it without looking at the corpus."
     )
 
 
@@ -198,7 +195,7 @@ class EvaluateSettings(Settings):
     labelled_secrets: int = Field(
         2_000,
         ge=1,
-        description="Number of secrets, drawn at random from the labelled file, that recall is measured on.",
+        description="Number of secrets, drawn at random from the file, that recall is measured on.",
     )
 
     @field_validator("test", "canaries", "labelled")
@@ -277,14 +274,8 @@ class Config(Settings):
             return self
         own, dedup = self.input, self.dedup
         for wrong, what in (
-            (
-                self.release.by == "document",
-                "release.by: document decides by the other examples of the document",
-            ),
-            (
-                own.keep or own.keep_order,
-                "input.keep and input.keep_order publish values that were not counted",
-            ),
+            (self.release.by == "document", "release.by: document decides by a text's neighbours"),
+            (own.keep or own.keep_order, "input.keep and input.keep_order publish uncounted values"),
             (dedup.scope == "user", "dedup.scope: user keeps a public text once per user"),
             (dedup.mode != "exact", "dedup.mode: a counted text is public once: use exact"),
             (dedup.private_mode not in (None, "exact", "none"), "dedup.private_mode: use exact or none"),
@@ -315,9 +306,7 @@ class Config(Settings):
         if self.input.label is None:
             raise ValueError("train.task classify needs input.label, the column with the class of each row")
         if self.evaluate.canaries is not None:
-            raise ValueError(
-                "evaluate.canaries needs train.task next-word: a classifier does not generate words"
-            )
+            raise ValueError("evaluate.canaries needs train.task next-word, not a classifier")
         return self
 
     def curation(self) -> dict[str, Any]:

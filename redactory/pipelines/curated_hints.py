@@ -18,8 +18,7 @@ MENDS = {
     "empty_text": "The text is empty (input.text).",
     "embedded_data": "A text is an image or a sound as base64, which cannot be checked; remove it.",
     "encrypted_document": "The document is encrypted; save it without a password.",
-    "kept_not_plain": "A column of input.keep is not a string, a number, true or false; name a field inside "
-    "it.",
+    "kept_not_plain": "A column of input.keep is not a string, number, true or false; name a field in it.",
     "kept_too_long": "A column of input.keep has more than 1,024 characters; texts belong in input.text.",
     "link_outside": "A link leads outside the input's folder; name the file itself, or remove the link.",
     "linked_folder": "Links to folders are not followed; add that folder to input.path.",
@@ -42,8 +41,7 @@ MENDS = {
     "too_many_elements": "The document has too many elements (tags, parts, header fields, drawing "
     "operators); split it.",
     "too_long": "The text is longer than input.max_chars; split it, or raise the limit.",
-    "unreadable_file": "The file is truncated, damaged or not what its file name says; copy it again, or fix "
-    "it.",
+    "unreadable_file": "The file is truncated, damaged or not what its name says; copy it again, or fix it.",
     "undecodable": "The text does not match its declared character set (UTF-8 if none is declared); convert "
     "the file (iconv -t UTF-8).",
 }

@@ -422,9 +422,7 @@ def body_without(
     change = {"removed": dict(removed), "moved_up": {side: n for side, n in moved_up.items() if n}}
     new = counts_without(before, removed, moved_up)
     if any(new[fate] != counts[fate] for fate in (*SIDES, DUPLICATE, QUARANTINED)):
-        raise CheckFailed(
-            "the remaining content of the run does not match the previous content minus what is removed"
-        )
+        raise CheckFailed("what remains of the run is not the previous content minus what is removed")
     found = counted(Config.read_back(manifest["configuration"]).dedup, counts)
     dedup = {**manifest["dedup"], **({} if "vault" in manifest.get("purged", ()) else found.pop("dedup"))}
     if dedup["across"] is not None:

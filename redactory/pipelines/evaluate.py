@@ -296,8 +296,7 @@ def evaluate_canary(
     except (OSError, ValueError) as error:
         problem = error.strerror if isinstance(error, OSError) else "this is not JSON"
         raise InputError(
-            f"{path} cannot be read as canaries: {problem}; give the .canaries.json file of redactory "
-            "simulate"
+            f"{path} cannot be read as canaries: {problem}; give the file of redactory simulate"
         ) from None
 
     def measure() -> Result:
@@ -385,9 +384,7 @@ def _sentences(own: Evaluated, labelled: Path, label: str | None) -> list[Secret
     kind = label or commonest_label(kept)
     chosen = [one for one in kept if one.label == kind]
     if not chosen:
-        raise InputError(
-            f"{labelled.name}: no secret with the label {kind} occurs in the originals of this run"
-        )
+        raise InputError(f"{labelled.name}: no secret labelled {kind} occurs in the originals of this run")
     return chosen
 
 

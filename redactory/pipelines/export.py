@@ -63,9 +63,7 @@ def export(
     if synthetic is None:
         fill = partial(_filled, folder, models=tuple(dict.fromkeys(models)), by=by)
     elif models:
-        raise ConfigurationError(
-            "export: --synthetic replaces the public split, and --model goes with it: give one of them"
-        )
+        raise ConfigurationError("export: --synthetic excludes --model and the public split: give one")
     else:
         fill = partial(_written, folder, SyntheticFolder(Path(synthetic)), by=by)
     return sealed(folder.state, _export, folder, str(to), fill, progress)
@@ -189,9 +187,7 @@ def _copy_model(run: RunFolder, name: str, to: ModelFolder) -> str:
     if not card["holds"]:
         raise GuaranteeError(f"cannot export models/{name}: it has no guarantee ({card['holds_reason']})")
     if audit is not None and not audit["holds"]:
-        raise GuaranteeError(
-            f"cannot export models/{name}: an audit proves a larger epsilon than its guarantee"
-        )
+        raise GuaranteeError(f"cannot export models/{name}: an audit contradicts its guarantee")
     # the files that the ledger's last record names, and those that say what is promised of them
     written = [model.root / name for name in read_records(model.ledger)[-1].body["files"]]
     for path in (*written, model.ledger, model.guarantee, model.card):

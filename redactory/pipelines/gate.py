@@ -405,12 +405,7 @@ def _samples(job: JobFolder, now: datetime.datetime) -> Iterator[_Sample]:
         last = ended[-1]
         yield "last_night_timestamp_seconds", "When the last scheduled run ended.", _when(last), {}
         for end in ends:
-            yield (
-                "last_night_state",
-                "1 for the outcome of the last scheduled run.",
-                last.type == end,
-                {"state": end.value},
-            )
+            yield "last_night_state", "1 for how the last one ended.", last.type == end, {"state": end.value}
         begun = [r for r in records[: last.seq] if (r.type, r.body["run"]) == (Event.BEGUN, last.body["run"])]
         if begun:
             took = _when(last) - _when(begun[-1])

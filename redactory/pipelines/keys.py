@@ -92,10 +92,7 @@ def _shred(run: RunFolder, by: str) -> dict[str, Any]:
             raise RunStateError(
                 f"the data key of {name} is already gone, but the log does not record that it was shredded"
                 if (run.manifest.is_file() and read_json(run.manifest)["encrypted"])
-                else (
-                    f"{name} is not encrypted, so there is no key to shred: use redactory purge, or remove "
-                    "the folder"
-                )
+                else (f"{name} is not encrypted, so it has no key: redactory purge, or remove the folder")
             )
         for path in there:
             destroy(path)

@@ -157,9 +157,7 @@ def make_card(name: str, source: SentenceEncoder, settings: LdpSettings) -> dict
 def require_encoder(digest: str, source: SentenceEncoder) -> None:
     """Raise ``RunStateError`` where ``source`` is not the service's encoder, which has ``digest``."""
     if digest != source.digest:
-        raise RunStateError(
-            "the service belongs to another encoder; give the service's encoder with --encoder"
-        )
+        raise RunStateError("the service belongs to another encoder; give that one with --encoder")
 
 
 # The users' side: rows of a file, their messages, their budgets.
@@ -286,9 +284,7 @@ def ldp_evaluate(
         raise ConfigurationError("draws: must be at least 1")
     server = ServerSide.load(Path(service))
     if {key.split(".")[0] for key in settings or {}} - {"query"}:
-        raise ConfigurationError(
-            "settings: a trained service is evaluated unchanged; only query.* can be set"
-        )
+        raise ConfigurationError("settings: a service is evaluated unchanged; set only query.*")
     source = load_encoder(encoder, server.settings, declared_public)
     require_encoder(server.encoder, source)
     examples = _read_examples(Path(test), server.settings.pairs)[:limit]

@@ -105,9 +105,7 @@ def close(run: RunFolder, partitions: int, counted: bool = False) -> None:
         if there != due and (there or folder != run.across):
             first = min(there ^ due)
             problem = (
-                "is missing"
-                if first in due
-                else "does not belong to this run; remove it, and continue with --resume"
+                "is missing" if first in due else "does not belong to this run; remove it, and use --resume"
             )
             raise CheckFailed(f"{folder.relative_to(run.root)}/{first} {problem}")
 

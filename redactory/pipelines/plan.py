@@ -196,7 +196,5 @@ def budget(config: Given) -> dict[str, Any]:
 
     found = Budget.of(settings)
     if settings.budget is None or found is None:
-        raise ConfigurationError(
-            "train.budget: the configuration has no budget: set its path and its epsilon"
-        )
+        raise ConfigurationError("train.budget: the configuration has none: set its path and its epsilon")
     return {"budget": str(settings.budget.path), **found.summary()}

@@ -370,9 +370,7 @@ def redact_frame(
     for name in names:
         if there.count(name) != 1:
             known = f"valid columns: {listed(map(repr, there))}" if there else "the frame has none"
-            raise ConfigurationError(
-                f"columns: {name!r} must be a column that occurs exactly once in the frame; {known}"
-            )
+            raise ConfigurationError(f"columns: {name!r} must occur exactly once in the frame; {known}")
     policy = config if isinstance(config, Policy) else Policy.load(config)
     return wordless("a frame was redacted", _redacted, frame, [there.index(name) for name in names], policy)
 

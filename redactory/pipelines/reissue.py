@@ -172,9 +172,7 @@ def _carry_out(run: RunFolder) -> None:
     """Bring ``run`` to what its plan says, from wherever it was left; each step can be repeated."""
     plan = read_json(run.reissue.plan)
     if plan.get("format") != FORMAT:
-        raise RunStateError(
-            f"{run.root.name}: another version of Redactory started to rewrite it: finish with that version"
-        )
+        raise RunStateError(f"{run.root.name}: another version started to rewrite it: finish with that one")
     # whoever finishes it may be another process than the one that began
     _require_signer(run, read_json(run.manifest))
     body = plan["body"]

@@ -261,9 +261,7 @@ def _check_whole(job: JobFolder | None, run: RunFolder) -> None:
             ) from None
         if lost:
             path = log_of(one)
-            raise CheckFailed(
-                f"{path}: {lost}; {one.root.name} refers to them: restore the log from a backup"
-            )
+            raise CheckFailed(f"{path}: {lost}; {one.root.name} knew them: restore the log from a backup")
 
 
 # The log as an operator reads it.

@@ -350,9 +350,7 @@ def fetch(url: str, to: str | Path, progress: Progress = silent) -> dict[str, An
             _bring(store, name, staging / name, digest)
             progress("fetch", done, len(digests), "files")
         if strays := sorted(names_in(staging).keys() - digests.keys() - {SUCCESS, SUMS}):
-            raise RunStateError(
-                f"{staging} contains {strays[0]}, left from another fetch; remove that folder"
-            )
+            raise RunStateError(f"{staging} has {strays[0]}, left from another fetch; remove that folder")
         folder, run = SealedFolder(staging), RunFolder(staging)
         folder.success.touch(mode=PRIVATE_FILE)
         folder.success.write_bytes(seal)

@@ -138,10 +138,7 @@ class _Corpus:
                 f"synthesize: --label: {self.model} was trained with the {what} of its texts (train.roles): "
                 "name them, a public list"
                 if self.roles
-                else (
-                    f"synthesize: --label: {self.model} was trained without labels; omit it, or train with "
-                    "train.roles"
-                )
+                else (f"synthesize: --label: {self.model} has no labels; omit it, or train with train.roles")
             )
 
     @property

@@ -39,8 +39,7 @@ def train(
         settings.train.recall.require_public(public_of(manifest))
     if not manifest["counts"]["points"]:
         raise RunStateError(
-            f"{run.root} has no examples, so there is nothing to train on; see why with redactory curate "
-            "--dry-run"
+            f"{run.root} has no examples to train on; see why with redactory curate --dry-run"
         )
     check_released(run)
     if not is_finished(run.model(settings.train.model_name)):

@@ -144,9 +144,7 @@ def unmask(given: str | Path, out: str | Path, vault: str | Path, *, format_: st
     known = Vault.read(Path(vault))
     given = located(str(given))
     if str(out) == PIPE or is_url(str(out)):
-        raise ConfigurationError(
-            "--out: original values are restored only to this machine: give a file or a folder"
-        )
+        raise ConfigurationError("--out: original values can only be written to a local file or folder")
     require_apart(given, str(out))
     sources, inside = sources_of(given, format_)
     require_named_as_written(str(out), sources, inside)

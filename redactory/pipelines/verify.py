@@ -186,7 +186,7 @@ def conservation(seen: Seen) -> str:
     expected.update(dict.fromkeys((f for f in expected if f.name in manifest.get("purged", ())), 0))
     rows = {f: sum(map(part_rows, parts(f))) for f in expected}
     require(f"{f.name}: {some(rows[f], 'row')}, not {n}" for f, n in expected.items() if rows[f] != n)
-    return f"{some(counts['rows'], 'row')} and {some(counts['points'], 'point')} are accounted for"
+    return f"{some(counts['rows'], 'row')} and {some(counts['points'], 'example')} are accounted for"
 
 
 def no_mask_in_public(seen: Seen) -> str | None:
@@ -195,7 +195,7 @@ def no_mask_in_public(seen: Seen) -> str | None:
         return None
     batches = read_batches(seen.run.public, ["text"])
     found = sum(pc.sum(pc.match_substring(batch["text"], MASK)).as_py() or 0 for batch in batches)
-    words = f"{some(found, 'public point')} with {MASK}"
+    words = f"{some(found, 'public example')} with {MASK}"
     require([words] if found else [])
     return words
 

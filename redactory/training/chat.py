@@ -90,9 +90,7 @@ def prompt(given: Any) -> str:
     elif given and ROLE_MARK not in given:
         given = joined([(USER, given)])
     if given and turns(given)[-1][0] == ASSISTANT:
-        raise InputError(
-            "a prompt must end with a message to the assistant, but this one ends with its answer"
-        )
+        raise InputError("a prompt must end with a message to the assistant, not with its answer")
     return given and f"{given}{TURN_MARK}{ASSISTANT}{ROLE_MARK}"
 
 

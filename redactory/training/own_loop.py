@@ -326,7 +326,7 @@ def _require_possible(settings: TrainSettings) -> None:
             "train.chat, train.precision: only redactory train supports them; remove them"
         )
     if settings.workers > 1:
-        raise ConfigurationError("train.workers: a custom loop runs in one process; remove it")
+        raise ConfigurationError("train.workers: a custom loop has one process; remove it")
     if world_size() > 1:
         raise ConfigurationError(
             "several processes would each step independently: start the loop in one process"

@@ -142,9 +142,7 @@ class RecallMeasurement(Record):
             return self
         gamma, delta_2 = self.sample.gamma_upper, self.sample.delta_2_upper
         if gamma < delta_2 or (self.missed_by_strict and not gamma) or (self.missed_by_both and not delta_2):
-            raise ValueError(
-                "sample: a bound is below the observed share, or gamma_upper below delta_2_upper"
-            )
+            raise ValueError("sample: a bound is below what was observed, or gamma_upper below delta_2_upper")
         return self
 
 
@@ -192,7 +190,7 @@ class TrainSettings(Settings):
     )
     classes: tuple[str, ...] = Field(
         (),
-        description="task classify: the names of the classes, a public list; each row's class is in "
+        description="task classify: the names of the classes, a public list; a row's class is in "
         "input.label.",
     )
     units: UnitSettings = Field(
@@ -223,9 +221,8 @@ class TrainSettings(Settings):
     held_out: float | Path | None = Field(
         None,
         description="Public text that no step learns from: the loss on it is measured after every epoch. A "
-        "share (0.05) of the public split, or of public_text for trainers that do not use the public split; "
-        "or a file like public_text's, which does not affect the training. Training does not stop early "
-        "because of it.",
+        "share (0.05) of the public split, or of public_text for trainers without the public split; or a "
+        "file like public_text's, which does not affect the training. Training never stops early.",
     )
     tensorboard: Path | None = Field(
         None,
@@ -259,8 +256,8 @@ class TrainSettings(Settings):
     )
     sampling_rate: Rate = Field(
         0.01,
-        description="Probability q of each example in each noisy step: a chosen constant, not derived from a "
-        "count of private text.",
+        description="Probability q of each example in each noisy step: chosen, never a count of private "
+        "text.",
     )
     bands: PositiveInt | Literal["auto"] = Field(
         1,
@@ -301,13 +298,11 @@ class TrainSettings(Settings):
     )
     learning_rate_schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant",
-        description="linear, cosine: learning rates decay to zero over the training, by the number of the "
-        "step.",
+        description="linear, cosine: learning rates decay to zero over the training, by step number.",
     )
     warm_up: Share = Field(
         0.0,
-        description="Warm-up: the first share of the steps of a kind over which their learning rate "
-        "rises from zero.",
+        description="Warm-up: the first share of the steps of a kind, in which their learning rate rises.",
     )
     optimizer: Literal["adam", "sgd"] = Field(
         "adam", description="Optimizer of both kinds of step, each with a separate state."
@@ -365,8 +360,7 @@ class TrainSettings(Settings):
     precision: Literal["float32", "bf16"] = Field(
         "float32",
         description="bf16: noise-free steps multiply in bfloat16, under autocast. Weights and noisy steps "
-        "stay in single precision: with coarser rounding an example would influence the gradients of the "
-        "others.",
+        "stay in single precision: with coarser rounding an example would influence others' gradients.",
     )
     physical_tokens: PositiveInt = Field(
         4096,
@@ -411,15 +405,9 @@ class TrainSettings(Settings):
     def _roles(self) -> str | None:
         trainer = TRAINERS[self.trainer]
         if self.roles is True and not set(trainer.folders) <= {"public", "private"}:
-            return (
-                "train.roles: roles are in the shards, which only crt, crt-drop and redact-only read: use "
-                "one of them"
-            )
+            return "train.roles: only crt, crt-drop and redact-only read roles: use one of them"
         if self.roles == "class" and (trainer.of_units or self.task == "classify"):
-            return (
-                "train.roles: class is for models that predict words, and for trainers that protect secrets "
-                "and examples"
-            )
+            return "train.roles: class needs a model that predicts words, and secrets or examples to protect"
         return None
 
     def _chat(self) -> str | None:
@@ -470,8 +458,7 @@ class TrainSettings(Settings):
         if trainer.hides_units and given == "public":
             return (
                 f"train.tokenizer: {self.trainer} protects users and entities, so not even the vocabulary "
-                "may come from the corpus: remove it, or give text that is not part of the corpus "
-                "(train.public_text)"
+                "may come from the corpus: remove it, or give other public text (train.public_text)"
             )
         return None
 

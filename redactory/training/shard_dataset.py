@@ -112,8 +112,7 @@ class ShardDataset(IterableDataset[Row]):
         """
         if (state.get("manifest"), state.get("side")) != (self._manifest, self.side):
             raise RunStateError(
-                f"the state was taken from another run, release or split than {self._run.root.name}, "
-                f"{self.side}"
+                f"the state is from another run, release or split than {self._run.root.name}, {self.side}"
             )
         number, of = state["share"]
         self._loaded = (number, of, int(state["given"]))

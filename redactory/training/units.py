@@ -51,8 +51,7 @@ class FederatedSettings(Settings):
     local_batch_size: PositiveInt = Field(8, description="B: number of examples in a user's batch.")
     local_learning_rate: PositiveFloat = Field(
         0.02,
-        description="η: learning rate of a user's local SGD, on the sum over a batch of the examples' "
-        "losses.",
+        description="η: learning rate of a user's local SGD, on the sum of a batch's losses.",
     )
 
     @model_validator(mode="after")
@@ -165,8 +164,7 @@ class UnitSettings(Settings):
     )
     missed_mentions: NonNegativeInt = Field(
         0,
-        description="Number of examples that may mention an entity undetected, and that epsilon should "
-        "cover too.",
+        description="Number of examples that may mention an entity undetected, also covered by epsilon.",
     )
 
     @property
@@ -215,14 +213,10 @@ class BoundingSettings(Settings):
     rule: Literal["greedy", "all-keep", "r-loc", "none"] = Field(
         "greedy",
         description="How examples are selected under the caps; r-loc also bounds a user's removal; none "
-        "keeps every example and has only the curve over K.",
+        "keeps every example, with only the curve over K.",
     )
-    k_user: PositiveInt | None = Field(
-        None, description="Maximum number of examples of one user that are trained on."
-    )
-    k_entity: PositiveInt | None = Field(
-        None, description="Maximum number of examples of one entity that are trained on."
-    )
+    k_user: PositiveInt | None = Field(None, description="Maximum examples of one user to train on.")
+    k_entity: PositiveInt | None = Field(None, description="Maximum examples of one entity to train on.")
     entities_per_point: NonNegativeInt | None = Field(
         None, description="r-loc: examples that list more entities than this are omitted."
     )

@@ -107,8 +107,7 @@ def _given(run: RunFolder | None, path: Path) -> tuple[TextCodec, dict[str, str 
         run is not None and own.is_relative_to(run.root.resolve())
     ):
         raise ConfigurationError(
-            f"{key}: {path.name} belongs to a model of a run, so it was created from its text; give a "
-            "public one"
+            f"{key}: {path.name} belongs to a model of a run, made from its text; give a public one"
         )
     if path.is_dir():
         return FolderTokenizer.from_folder(path, single_digits=True, key=key), {FOLDER: folder_sha256(path)}

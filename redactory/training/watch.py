@@ -86,10 +86,7 @@ class Watch:
         if {id(parameter) for parameter in trainable(self._network)} != self._trained:
             return "the network trains other parameters than at the start of the loop"
         if moved - self._trained:
-            return (
-                "an optimizer has parameters that are not trained here: remove them, since they are not "
-                "clipped"
-            )
+            return "an optimizer has parameters that are not trained here, so not clipped: remove them"
         if self._trained - moved:
             return "some of the trained parameters are in no optimizer"
         return None

@@ -150,7 +150,7 @@ BROKEN = {
             self.seen += 1
             return [(0, 1, "PERSON", 1 / self.seen)]
     """,
-    "different results in a batch": """
+    "its results differ in a batch": """
         batch_independent = True
         def read(self, texts): return [[(0, 1, "PERSON", 1 / len(texts))] for text in texts]
     """,

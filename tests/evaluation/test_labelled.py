@@ -149,8 +149,8 @@ def _span(**values: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("entry", "told"),
     [
-        (exported("Ann", [], annotations=[]), "row 2: 0 expected exactly one submitted annotation, got"),
-        (exported("Ann", [], annotations=[{"result": []}] * 2), "row 2: 2 submitted"),
+        (exported("Ann", [], annotations=[]), "row 2: expected exactly one submitted annotation, got 0"),
+        (exported("Ann", [], annotations=[{"result": []}] * 2), "row 2: .* got 2"),
         (exported(SECRET, [(0, 2, SECRET)]), "a span's position is ambiguous"),
         (exported("😀 Ann", [(2, 5, None)]), "is ambiguous"),
         (exported("😀 aaaa", [(3, 5, "aa")]), "is ambiguous"),

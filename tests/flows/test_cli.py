@@ -194,7 +194,7 @@ PLANS: list[tuple[tuple[str, ...], dict[str, Any], tuple[str, ...]]] = [
     (
         ("trainer=crt", "sampling_rate=0.1", "noise_multiplier=2", "steps=10", "gamma=0.1"),
         {"steps": 10},
-        ("one named secret that π missed", "epsilon_bayesian"),
+        ("one named secret that the strict policy missed", "epsilon_bayesian"),
     ),
     (
         ("trainer=dpsgd", "sampling_rate=0.01", "noise_multiplier=1", "steps=10"),

@@ -196,7 +196,7 @@ def test_a_file_in_a_folder_that_is_not_copied_is_counted_and_named(
         ("a.pdf", "b.txt", "no document", "Nothing was written: every document was left out."),
         ("a.pdf", "b.PDF", "no document", "give b.txt"),
         ("-", "b.jsonl", "id,text\n1,x\n", "The copy b.jsonl has no rows: every one was left out."),
-        ("-", "b.jsonl", "id,text\n1,x\n", "as JSON lines; otherwise give --format (csv, parquet, mbox, …)"),
+        ("-", "b.jsonl", "id,text\n1,x\n", "as JSON lines: or give --format (csv, parquet, mbox, …)"),
     ],
 )
 def test_a_message_says_what_was_done(
@@ -276,6 +276,6 @@ def test_a_format_is_known_by_its_endings_and_another_is_refused_with_the_list(
         assert sources_of(given_path, name)[0][0].format == known[name]
         return
     with pytest.raises(
-        ConfigurationError, match=r"--format: .* is unknown; expected one of auto, jsonl, text, parquet"
+        ConfigurationError, match=r"--format: unknown format .*; expected auto, jsonl, text, parquet"
     ):
         sources_of(given_path, name)

@@ -141,7 +141,7 @@ def test_a_frame_without_a_text_stays_as_it_is(empty: pandas.DataFrame, policy: 
         (
             pandas.DataFrame(),
             ["text"],
-            "'text' must be a column that occurs exactly once in the frame; the frame has none",
+            "'text' must occur exactly once in the frame; the frame has none",
         ),
         (pandas.DataFrame({1: ["secret 1"]}), ["1"], "'1' must be .* valid columns: 1"),
         (pandas.DataFrame({1: ["secret 1"]}), [], "name at least one column"),

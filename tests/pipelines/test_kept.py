@@ -138,7 +138,7 @@ def test_what_is_no_plain_value_is_rejected_and_a_column_has_one_type(tmp_path: 
     for values, told in (
         (["en", 1], r"input\.keep: 'lang' is string and integer in different rows"),
         ([None, None], r"input\.keep: no row has a value for 'lang'"),
-        ([["en"]], "name a field inside it."),
+        ([["en"]], "name a field in it."),
     ):
         place = tmp_path / str(len(list(tmp_path.iterdir())))
         place.mkdir()

@@ -224,7 +224,7 @@ def test_without_a_key_or_with_another_nothing_is_read_or_written(
     run.data_key.unlink()
     refused(part, RunStateError, "data key was shredded or lost")
     monkeypatch.setenv(VARIABLE, SECRET)
-    with pytest.raises(RunStateError, match=r"state/data-key.json is gone"):
+    with pytest.raises(RunStateError, match=r"state/data-key.json is missing"):
         establish_key(run, begun=True)
 
 

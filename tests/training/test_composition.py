@@ -449,5 +449,5 @@ def test_the_command_says_what_is_spent_and_by_whom(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(json.dumps(config))
     printed = CliRunner().invoke(app, ["guarantee", "--budget", str(tmp_path / "job.yaml")]).stdout
     assert f"{told['spent']:.4f} of 0.5 spent: over the budget" in printed
-    with pytest.raises(ConfigurationError, match=r"train\.budget: the configuration has no budget"):
+    with pytest.raises(ConfigurationError, match=r"train\.budget: the configuration has none"):
         redactory.budget({"input": {"path": "rows.jsonl"}})

@@ -217,7 +217,7 @@ def test_noise_is_found_for_both_together(tmp_path: Path) -> None:
 def test_no_encoder_of_messages_comes_from_a_counted_run(tmp_path: Path) -> None:
     made = counted_run(tmp_path, "thursday")
     assert "selection" in train_model(made, unseeded(trainer="dpsgd", epochs=1))["guarantee"]
-    with pytest.raises(GuaranteeError, match="public by count, and the epsilon of that selection"):
+    with pytest.raises(GuaranteeError, match="public by count, and the epsilon of that"):
         SentenceEncoder.load(made.model("dpsgd").root)
 
 

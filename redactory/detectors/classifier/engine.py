@@ -128,9 +128,8 @@ def _columns(id2label: dict[int, str], plain_label: str) -> tuple[int, list[str]
     plain = [column for column, label in labels.items() if label == plain_label]
     if len(plain) != 1:
         raise ConfigurationError(
-            f"detect.transformers.folder: the model has no label '{plain_label}' for non-entity tokens; its "
-            f"labels are {', '.join(sorted(labels.values()))}: rename that label in its config.json "
-            "(id2label)"
+            f"detect.transformers.folder: the model has no non-entity label '{plain_label}'; its labels are "
+            f"{', '.join(sorted(labels.values()))}: rename that label in its config.json (id2label)"
         )
     kind = {column: _without_prefix(label) for column, label in labels.items() if column != plain[0]}
     kinds = sorted(set(kind.values()))

@@ -149,9 +149,7 @@ class ClassifierSettings(FitSettings):
 
     epochs: int = Field(3, ge=1, description="Number of passes over the rows.")
     batch_words: int = Field(1_000, ge=1, description="Maximum word pieces in a step, with padding.")
-    learning_rate: float = Field(
-        5e-5, gt=0, description="Maximum learning rate; warms up and decays to zero."
-    )
+    learning_rate: float = Field(5e-5, gt=0, description="Maximum learning rate; rises, then decays to zero.")
 
     @model_validator(mode="after")
     def _the_base_decides_the_rest(self) -> Self:

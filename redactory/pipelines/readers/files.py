@@ -318,7 +318,7 @@ def format_named(name: str, key: str = "--format") -> str:
     )
     if format_name is None:
         raise ConfigurationError(
-            f"{key}: '{shorten(name)}' is unknown; expected one of auto, {', '.join(FORMATS)}"
+            f"{key}: unknown format '{shorten(name)}'; expected auto, {', '.join(FORMATS)}"
         )
     return format_name
 
@@ -406,7 +406,7 @@ _REFUSED = {
     LINK_OUTSIDE: "is a link that leads outside the input's folder: name the file itself in input.path, or "
     "remove the link",
     LINKED_FOLDER: "is a link to a folder, which is not followed: add that folder to input.path, or remove "
-    "the link",
+    "it",
     NOT_A_FILE: "is not a file (but a pipe, a device or a broken link): remove it",
 }
 

@@ -376,9 +376,7 @@ class _Call:
         inputs = [self.apart(self.leaves[place].detach(), place in self.joined) for place in self.moving]
         wanted = [self.apart(delta, self.together[place]) for place, delta in deltas.items()]
         if any(len(x) != len(wanted[0]) for x in [*inputs, *wanted]):
-            raise Inseparable(
-                self.name, "the first dimension of every input and output tensor must be the batch"
-            )
+            raise Inseparable(self.name, "every input and output tensor must begin with the batch")
         parameters = {name: p.detach() for name, p in self.module.named_parameters() if p.requires_grad}
 
         def one(inputs: list[Tensor], wanted: list[Tensor]) -> tuple[Named, list[Tensor]]:
@@ -420,9 +418,7 @@ class _Call:
     def apart(self, x: Tensor, joined: bool) -> Tensor:
         """``x`` with the points in a dimension of their own."""
         if not x.dim():
-            raise Inseparable(
-                self.name, "the first dimension of every input and output tensor must be the batch"
-            )
+            raise Inseparable(self.name, "every input and output tensor must begin with the batch")
         return _split(x, self.examples) if joined else x
 
     def _alone(self, parameters: Named, inputs: list[Tensor]) -> list[Tensor]:

@@ -178,14 +178,13 @@ class Budget:
             raise GuaranteeError(f"{self._settings.path.name} is not a budget file of this version")
         if head.body["unit"] != self._unit:
             raise GuaranteeError(
-                f"{self._settings.path.name} counts another privacy unit ('{head.body['unit']}'): use "
-                "another file"
+                f"{self._settings.path.name} counts another privacy unit ('{head.body['unit']}'): use another"
             )
         if others := {record.body["delta"] for record in rest} - {self._settings.delta}:
             raise GuaranteeError(
                 f"{self._settings.path.name} counts at delta {format_upper(min(others))}, but "
-                f"train.budget.delta is {format_upper(self._settings.delta)}: set the same delta, or use "
-                "another file"
+                f"train.budget.delta is {format_upper(self._settings.delta)}: set the same, or use another "
+                "file"
             )
         return [record.body for record in rest]
 

@@ -75,8 +75,8 @@ def _delta(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
     if spec.delta * count > 1.0:
         yield (
             f"train.delta is {format_upper(spec.delta)}, above one over the {count:,} "
-            f"{'users' if users else 'points'}: publishing a whole one, drawn at random, would satisfy it; "
-            "set it far lower"
+            f"{'users' if users else 'examples'}: publishing a whole one, drawn at random, would satisfy "
+            "it; set it far lower"
         )
 
 
@@ -87,7 +87,9 @@ def _batch(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
     rate, batch = spec.settings.sampling_rate, spec.settings.expected_batch_size
     draws, most = rate * facts.points, "at most " if facts.at_most else ""
     count = f"{draws:,.2g}" if draws < 10.0 else f"{draws:,.0f}"
-    drawn = f"draws {most}{count} points on average (train.sampling_rate {rate:g} of {most}{facts.points:,})"
+    drawn = (
+        f"draws {most}{count} examples on average (train.sampling_rate {rate:g} of {most}{facts.points:,})"
+    )
     # where there may be fewer, no batch is known to be too small
     small = batch < draws / _FAR and not facts.at_most
     if draws < 1.0:
@@ -132,9 +134,7 @@ def _loss(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
     if len(losses) < 2:
         return
     first, last, least = losses[0], losses[-1], min(losses)
-    lower = (
-        "lower train.learning_rate or train.private_learning_rate, depending on the steps in which it rose"
-    )
+    lower = "lower train.learning_rate or train.private_learning_rate, whichever raised it"
     if last >= first:
         yield (
             f"the loss on held-out public text was {first:.3g} before the first step and is {last:.3g} "

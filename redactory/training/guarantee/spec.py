@@ -169,9 +169,7 @@ class TrainingSpec:
                     "public row may be used: curate with route.by policies, or remove it"
                 )
         if own.bands != 1:
-            raise ConfigurationError(
-                "train.bands: not allowed with route.by count or both; remove one of the two"
-            )
+            raise ConfigurationError("train.bands: not with route.by count or both; remove one of the two")
 
     @property
     def beside(self) -> Spendings:
@@ -249,7 +247,7 @@ class TrainingSpec:
         said = (
             ("entities on a list count", own.entities is not None),
             ("aliases on a list are one entity", own.aliases is not None),
-            (f"no entity is what stands on {', '.join(hubs)}", bool(hubs)),
+            (f"the values in {', '.join(hubs)} are not entities", bool(hubs)),
         )
         return "; ".join([f"{found}{labels}", *(words for words, is_so in said if is_so)])
 

@@ -61,9 +61,7 @@ class VisibleCoins(Settings):
 class HiddenCoins(Settings):
     """In each step every slot sends one message: of its sentence by a secret coin, else of noise alone."""
 
-    kind: Literal["hidden"] = Field(
-        description="A message in every step; whether it is pure noise is secret."
-    )
+    kind: Literal["hidden"] = Field(description="A message in every step; noise-only ones look the same.")
     rate: Rate = Field(description="p, the probability that a message encodes the sentence.")
     steps: PositiveInt = Field(description="T, the number of steps, and of messages per slot.")
     classes: Annotated[int, Field(ge=2)] | None = Field(
@@ -166,9 +164,7 @@ def epsilon_sound(
     way, encoder, one = participation, in_clips(encoder), Spending(message(noise, vectors), 1)
     if isinstance(way, VisibleCoins):
         if any(spent.rows > 1 for spent in encoder):
-            raise GuaranteeError(
-                "visible coins cannot be accounted with an encoder that exchanges several rows"
-            )
+            raise GuaranteeError("visible coins: no accounting beside an encoder that exchanges several rows")
         told = _seen(way, exchange(1.0, one.mechanism.noise_multiplier))
         parts = (*parts_of(encoder, Relation.SUBSTITUTION), *told)
         found: float | None = composed_epsilon(parts, single_grid((*encoder, one), grid), delta)
@@ -220,8 +216,8 @@ def calibrated_noise(
     own = epsilon_of(encoder, delta, Relation.SUBSTITUTION)
     if own is None or own >= epsilon:
         raise GuaranteeError(
-            f"epsilon {format_upper(epsilon)} is spent by the training of the encoder alone: no message can "
-            "be sent"
+            f"the training of the encoder alone spends epsilon {format_upper(epsilon)}: no message can be "
+            "sent"
         )
 
     if getattr(participation, "classes", None) is not None:

@@ -53,9 +53,7 @@ class Published:
     def __post_init__(self) -> None:
         rates = [rate for rate in (self.rate, self.true_share) if rate is not None]
         if not all(0.0 < rate <= 1.0 for rate in rates) or (self.epsilon is not None and self.epsilon <= 0.0):
-            raise ConfigurationError(
-                "a published rate or share must be in (0, 1], a published epsilon above 0"
-            )
+            raise ConfigurationError("a published rate or share is in (0, 1], a published epsilon above 0")
 
     def sampled(self, way: Participation) -> tuple[float, int] | None:
         """The p of equation 8, or q·p_query of equation 9, and T; None where nothing is sampled."""

@@ -269,9 +269,7 @@ def _trained(model: ModelFolder) -> tuple[dict[str, Any], Spendings]:
     elif facts.seeded:
         refusal = "trained with a seed: whoever knows it can subtract the noise. Train it without train.seed"
     elif "selection" in card:
-        refusal = (
-            "its run is public by count, and the epsilon of that selection does not compose with messages"
-        )
+        refusal = "its run is public by count, and the epsilon of that does not compose with messages"
     elif card.get("epsilon_substitution") is None or card.get("holds") is not True:
         refusal = "its card states no epsilon (guarantee.json), so nothing can be composed"
     if refusal is not None:

@@ -31,9 +31,7 @@ class HeadSettings(Settings):
     """The server's network, trained on noisy messages alone: nothing here changes an epsilon."""
 
     hidden_size: PositiveInt = Field(64, description="Width of the hidden layer, or of each LSTM's state.")
-    epochs: PositiveInt = Field(
-        30, description="Number of passes over the received messages; post-processing."
-    )
+    epochs: PositiveInt = Field(30, description="Passes over the received messages; post-processing.")
     learning_rate: PositiveFloat = Field(1e-2, description="Learning rate of Adam.")
     batch_size: PositiveInt = Field(64, description="Messages in a step.")
 
@@ -120,7 +118,7 @@ class LdpSettings(Settings):
         hidden = getattr(self.participation, "classes", None)
         if hidden is not None and self.classes and hidden != len(self.classes):
             raise ValueError(
-                f"participation.classes: expected {len(self.classes)}, the number of classes, got {hidden}"
+                f"participation.classes: expected {len(self.classes)}, as in classes, got {hidden}"
             )
         return self
 
@@ -203,7 +201,7 @@ class EncoderSettings(Settings):
     )
     dimension: PositiveInt = Field(
         16,
-        description="Width of the linear layer that represents a sentence; noise is added to each dimension.",
+        description="Width of the linear layer that represents a sentence; each dimension gets noise.",
     )
     clip_norm: PositiveFloat = Field(
         1.0,
@@ -218,9 +216,7 @@ class EncoderSettings(Settings):
     learning_rate: PositiveFloat = Field(2e-3, description="Learning rate of Adam, decaying to zero.")
     batch_size: PositiveInt = Field(32, description="Sentences in a step.")
     max_tokens: PositiveInt = Field(64, description="Tokens that a sentence is truncated or padded to.")
-    vocabulary_size: PositiveInt = Field(
-        10_000, description="Maximum number of words in the vocabulary (bilstm)."
-    )
+    vocabulary_size: PositiveInt = Field(10_000, description="Maximum size of the vocabulary (bilstm).")
     minimum_count: PositiveInt = Field(2, description="Minimum count of a word in the vocabulary (bilstm).")
     seed: NonNegativeInt = Field(0, description="Seed of initial weights and order: public, like the text.")
     threads: PositiveInt = Field(2, description="Number of CPU threads.")

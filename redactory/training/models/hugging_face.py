@@ -310,7 +310,7 @@ def require_exact_of(
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
         words = error if isinstance(error, ConfigurationError) else _UNREAD.format(type(error).__name__)
         raise ConfigurationError(
-            f"train.model: private training is not supported for this {named}: {words}"
+            f"train.model: no support for private training of this {named}: {words}"
         ) from None
 
 

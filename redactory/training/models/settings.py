@@ -102,10 +102,8 @@ class TransformerSettings(Settings):
 
     layers: PositiveInt = Field(4, description="Blocks.")
     width: PositiveInt = Field(256, description="Width.")
-    heads: PositiveInt = Field(4, description="Number of attention heads; must divide the width.")
-    context: PositiveInt = Field(
-        128, description="Maximum number of tokens in the context; at least max_tokens."
-    )
+    heads: PositiveInt = Field(4, description="Attention heads; must divide the width.")
+    context: PositiveInt = Field(128, description="Maximum tokens in the context; at least max_tokens.")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

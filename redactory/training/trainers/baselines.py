@@ -18,11 +18,11 @@ class RedactOnly(Trainer):
     """SGD on both sides' masked points."""
 
     name = "redact-only"
-    about = "no noise, on both sides' masked points; no guarantee"
+    about = "no noise, on both splits' masked examples; no guarantee"
     plain = ("public", "private")
     chats = True
     nothing = (
-        "no noise: this trainer learns the masked texts as they are; a secret that π missed is learnt "
+        "no noise: this trainer learns the masked texts; a secret that the strict policy missed is learned "
         "without noise, nothing is guaranteed"
     )
 
@@ -31,17 +31,17 @@ class Sgd(Trainer):
     """SGD on the originals."""
 
     name = "sgd"
-    about = "no noise, on all original points; no guarantee"
+    about = "no noise, on all original examples; no guarantee"
     plain = ("vault",)
     chats = True
-    nothing = "no noise: this trainer learns the original texts as they are, nothing is guaranteed"
+    nothing = "no noise: this trainer learns the original texts, nothing is guaranteed"
 
 
 class Noiseless(Trainer):
     """The originals, as the trainers that hide users and entities see them."""
 
     name = "noiseless"
-    about = "no noise, on all original points, as users and entities hold them; no guarantee"
+    about = "no noise, on all original examples, as users and entities hold them; no guarantee"
     plain = ("vault",)
     classifies = of_units = True
     relation = Relation.ADD_OR_REMOVE
@@ -55,8 +55,8 @@ class DeIdentification(Noiseless):
     about = "the same without their entities; no guarantee"
     masks_entities = True
     nothing = (
-        "no noise: this trainer learns the texts with their entities masked; an entity that no detector and "
-        "no list marks is learnt as it is, and so is everything else of a user; nothing is guaranteed"
+        "no noise: this trainer learns the texts with their entities masked; an entity that no detector or "
+        "list finds is learned unmasked, and so is everything else of a user; nothing is guaranteed"
     )
 
 
@@ -64,7 +64,7 @@ class Sdp(Trainer):
     """Selective DP-SGD (Shi et al. 2021): its noise is inside the steps, so no figure of ours."""
 
     name = "sdp"
-    about = "noise on what π marks of original points (Shi et al.); no guarantee"
+    about = "noise on what the strict policy finds in original examples (Shi et al.); no guarantee"
     plain = ("vault",)
     nothing = (
         "no finite epsilon: noise protects only the tokens that the strict policy finds, and a secret that "

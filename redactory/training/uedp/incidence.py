@@ -125,9 +125,7 @@ class Collector:
         ``InputError`` where ids do not rise, or a point has no holder.
         """
         if self._points and point <= self._points[-1]:
-            raise InputError(
-                f"examples must come in the order of their ids: {point} after {self._points[-1]}"
-            )
+            raise InputError(f"examples must be in order of their ids: {point} after {self._points[-1]}")
         mentions, holders = list(mentions), list(holders)
         entities, labels = [m.entity for m in mentions], [m.label for m in mentions]
         if not holders or any(len(unit) != DIGEST_BYTES for unit in (*holders, *entities)):

@@ -338,7 +338,7 @@ def test_what_fails_besides_a_run_takes_no_release_back(
     run.reissue.root.mkdir()
     plan = {"format": "of tomorrow", "body": {"changes": [{"why": "purge"}]}}
     run.reissue.plan.write_text(json.dumps(plan))
-    with pytest.raises(RunStateError, match="another version of Redactory started to rewrite it"):
+    with pytest.raises(RunStateError, match="another version started to rewrite it"):
         job.night()
     assert (job.events()[-2:], (tmp_path / "called").is_file()) == (["failed", "done"], True)
     assert release_state(run) == "released"

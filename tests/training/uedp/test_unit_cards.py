@@ -163,7 +163,7 @@ def test_other_hubs_aliases_or_copies_are_another_unit(tmp_path: Path, public: P
         {"labels": ("PERSON",)},
     ]
     assert len({unit_of(public, units) for units in changes}) == len(changes)
-    assert "no entity is what stands on countries, months" in unit_of(public, changes[2])
+    assert "the values in countries, months are not entities" in unit_of(public, changes[2])
 
 
 def test_lists_in_files_are_neither_composed_nor_booked(tmp_path: Path, public: Path) -> None:
