@@ -289,7 +289,7 @@ def test_conversations_are_curated_trained_on_with_their_roles_and_given_back(tm
     held_out = redactory.evaluate_model(tmp_path / "run", test=[str(tmp_path / "rows.jsonl")])["as_is"]
     said = (f"{one['role']}: {one['content']}" for row in rows for one in row["messages"])
     assert held_out["tokens"] == sum(len(model.tokenizer.encode(text)) + 1 for text in said)
-    with pytest.raises(ConfigurationError, match=r"train\.roles: roles are in the shards"):
+    with pytest.raises(ConfigurationError, match=r"train\.roles: .* redact-only read roles"):
         redactory.train({**config, "train": {**train, "trainer": "dpsgd"}})
     plain, lines = tmp_path / "plain", write_rows(tmp_path / "lines.jsonl", [{"text": "hi"}])
     redactory.curate(lines, output=plain, detector=DigitDetector())
