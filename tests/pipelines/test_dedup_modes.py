@@ -163,17 +163,17 @@ def test_what_a_filter_lost_and_what_near_means_are_said(runs: dict[str, Path]) 
 
 def test_console_and_report_say_what_was_dropped_and_what_it_proves(runs: dict[str, Path]) -> None:
     expected = {
-        "default": ["at most one text (rule S1)", "4 public points nearly duplicate a private one"],
+        "default": ["at most one text (rule S1)", "4 public examples nearly duplicate a private one"],
         "mode-folded": ["at most 2 texts (rule S2)"],
-        "mode-none": ["public side, mode none: nothing is dropped", "(a repeated text is listed once)"],
+        "mode-none": ["public split, mode none: nothing is dropped", "(a repeated text is listed once)"],
         "mode-bloom": [
             "public filter: of 7 new texts",
-            "0 taken for repeats and lost",
+            "0 wrongly counted as repeats and lost",
             "no finite epsilon",
         ],
         "mode-minhash": ["near-duplicates: 4 texts dropped, in groups of at most 4", "rule near-greedy"],
-        "mode-minhash-private_mode-exact": ["public side, mode minhash", "at most one text (rule S1)"],
-        "across-False": ["private side, mode exact"],
+        "mode-minhash-private_mode-exact": ["public split, mode minhash", "at most one text (rule S1)"],
+        "across-False": ["private split, mode exact"],
     }
     for name, path in runs.items():
         sentences = dedup_summary(said(path))

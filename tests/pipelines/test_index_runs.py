@@ -471,7 +471,7 @@ def test_a_run_with_an_index_verifies_and_its_report_says_so(
     found = redactory.verify(run)
     assert found["ok"], found
     assert (
-        "1 public and 0 private points repeat what the index saw in 1 earlier run"
+        "1 public and 0 private examples repeat what the index saw in 1 earlier run"
         in RunFolder(run).report.read_text()
     )
     told = redactory.describe(plain(tmp_path / "a.jsonl", {"path": "x"}))
