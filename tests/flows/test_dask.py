@@ -213,7 +213,9 @@ def _refused(address: str, config: Any, folder: Path, match: str) -> None:
 def test_other_versions_are_refused(somebodys: Any, config: Any, tmp_path: Path, monkeypatch: Any) -> None:
     newer = {"packages": {"spacy": "99.0"}}
     monkeypatch.setattr(module, "versions", lambda: newer)
-    _refused(somebodys.scheduler_address, config, tmp_path, r"the worker on .* has spacy 3.*begun with 99\.0")
+    _refused(
+        somebodys.scheduler_address, config, tmp_path, r"the worker on .* has spacy 3.*started with 99\.0"
+    )
 
 
 def test_a_command_that_ends_leaves_another_one_its_files(
@@ -233,7 +235,9 @@ def test_a_worker_that_joined_later_is_looked_at_before_its_first_part(
 ) -> None:
     terms = dataclasses.replace(workers.terms, facts=(Fact("the strict policy", "of other models", "fix"),))
     stage_map = Workers(workers.client, terms)
-    with pytest.raises(ConfigurationError, match=r"has the strict policy .* begun with of other models: fix"):
+    with pytest.raises(
+        ConfigurationError, match=r"has the strict policy .* started with of other models: fix"
+    ):
         curate(config, output=tmp_path / "run", detector=DigitDetector(), stage_map=stage_map)
 
 

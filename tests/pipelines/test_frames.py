@@ -87,7 +87,7 @@ def test_a_column_of_several_levels_is_named_by_all_of_them(policy: Policy) -> N
     masked = redactory.redact_frame(frame, ("a", "y"), policy)
     assert masked.to_numpy().tolist() == [["call 55", f"call {MASK}"]]
     with pytest.raises(
-        redactory.ConfigurationError, match=r"'a' must be .* valid columns: \('a', 'x'\) and \('a', 'y'\)"
+        redactory.ConfigurationError, match=r"'a' must occur .* valid columns: \('a', 'x'\) and \('a', 'y'\)"
     ):
         redactory.redact_frame(frame, ["a"], policy)
 
@@ -143,7 +143,7 @@ def test_a_frame_without_a_text_stays_as_it_is(empty: pandas.DataFrame, policy: 
             ["text"],
             "'text' must occur exactly once in the frame; the frame has none",
         ),
-        (pandas.DataFrame({1: ["secret 1"]}), ["1"], "'1' must be .* valid columns: 1"),
+        (pandas.DataFrame({1: ["secret 1"]}), ["1"], "'1' must occur .* valid columns: 1"),
         (pandas.DataFrame({1: ["secret 1"]}), [], "name at least one column"),
         (pandas.DataFrame({1: [2]}), 1, "column 1, row 0: expected text"),
         (pandas.DataFrame({1: [["secret 1"]]}), 1, "column 1, row 0: expected text"),

@@ -382,7 +382,7 @@ def test_a_run_with_other_parameters_is_refused_before_it_begins(
         with pytest.raises(RunStateError, match=f"made with {what}.*cannot mix"):
             curate(tmp_path, "b", ["hello"], **change)
     monkeypatch.setenv("REDACTORY_KEY", "another key, also long enough")
-    with pytest.raises(RunStateError, match=r"made with key .*cannot mix"):
+    with pytest.raises(RunStateError, match=r"created with key .*cannot mix"):
         curate(tmp_path, "b", ["hello"])
     assert not (tmp_path / "b").exists()
     near = tmp_path / "near"
@@ -419,7 +419,7 @@ def test_resuming_with_another_index_or_none_is_refused(tmp_path: Path) -> None:
         curate(tmp_path, "a", ["hello"], progress=Stop(9))
     other, rows = tmp_path / "other", tmp_path / "a.jsonl"
     for now in ("none", "[0-9a-f]{16}"):
-        with pytest.raises(RunStateError, match=f"begun with the index [0-9a-f]{{16}}, .* holds {now}: "):
+        with pytest.raises(RunStateError, match=f"started with the index [0-9a-f]{{16}}, .* holds {now}: "):
             curate(tmp_path, "a", ["hello"], index={"path": str(other)}, resume=True)
         if now == "none":
             assert not other.exists()

@@ -230,7 +230,7 @@ def test_what_is_no_place_no_key_or_no_service_is_refused(
         redactory.rotate_key(job.own, to_key_file=keys["new"])
     monkeypatch.delenv(VARIABLE)
     told = redactory.rotate_key(job.root, to_key_file=keys["new"])
-    assert ["to the run's present one" in failed["error"] for failed in told["failed"]] == [True] * 3
+    assert ["to the run's key .the current one" in failed["error"] for failed in told["failed"]] == [True] * 3
 
 
 class Dying(DigitDetector):
@@ -451,5 +451,5 @@ def test_only_an_encrypted_run_is_shredded_and_only_when_it_is_meant(job: JobFol
     done = call("keys", "shred", job.run("a").root, "--by", "Ann", "--yes")
     assert done.exit_code == 0, done.output
     assert "backups" in done.stdout
-    assert "state/samples lies open" in done.stdout
+    assert "state/samples is unencrypted" in done.stdout
     assert all(parts(folder) for folder in (job.run("a").private, job.run("a").vault))

@@ -67,7 +67,7 @@ def test_the_originals_go_and_the_shards_stay(run: Path, made: Path) -> None:
     assert read_json(folder.manifest)["counts"] == read_json(folder.release(1).manifest)["counts"]
     assert "the quarantine was purged and cannot be listed" in call("quarantine", "list", run).stdout
     again = call("purge", run, "--vault")
-    assert "vault: gone already" in again.stdout
+    assert "vault: already deleted" in again.stdout
     # what needs the originals says so, and one that comes back is seen
     with pytest.raises(RunStateError, match="vault/ was purged"):
         redactory.audit_sample(run, n=10)
@@ -256,7 +256,7 @@ def test_a_clock_ten_years_ahead_purges_nothing_and_is_told(made: Path, tmp_path
     shutil.copytree(made, job.root / "0")
     now = START + 5 * DAY
     assert due(job, VAULT_30, now + FAR) == {}
-    with pytest.raises(CheckFailed, match=r"0 is to be purged.*Correct the clock.*redactory purge"):
+    with pytest.raises(CheckFailed, match=r"0 is due to be purged.*Correct the clock.*redactory purge"):
         check_clock(job, VAULT_30, now + FAR)
     with RecordLog(job.log) as log:
         # runs that were entered under that clock make it no truer

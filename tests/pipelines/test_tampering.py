@@ -267,7 +267,7 @@ DOCUMENTED = {
     "NAMED": "Another run of the same signer, under the name of this one",
     "PRIVATE": "**Not looked at**: ",
     "MOVED": "A run that was moved out of its job has left its log behind",
-    "BOTH": "It is not noticed where the log was restored as well",
+    "BOTH": "It is not noticed where the log was put back as well",
     "OPEN": "leaves the check `open`",
 }
 """Not detected, and what the page on ``verify`` says of it."""

@@ -462,7 +462,7 @@ def _is_real(leaf: Any) -> bool:
 def _check_equal(first: Tensor, again: Tensor, name: str) -> None:
     """A module's outputs on a batch must be those on each example alone, but for rounding."""
     if first.shape != again.shape:
-        raise Inseparable(name, "the first dimension of every input and output tensor must be the batch")
+        raise Inseparable(name, "every input and output tensor must begin with the batch")
     known = first.isfinite() & again.isfinite()
     first, again = first[known], again[known]
     if len(first) and float((first - again).abs().max()) > 1e-3 * float(first.abs().max()) + 1e-12:

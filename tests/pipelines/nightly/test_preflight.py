@@ -75,7 +75,7 @@ def test_a_place_that_may_not_be_written_is_refused(tmp_path: Path, monkeypatch:
     # whoever is root may write anywhere
     monkeypatch.setattr(os, "access", lambda path, mode: path != closed and real(path, mode))
     config = load_config({"input": str(tmp_path), "output": str(closed / "run")})
-    with pytest.raises(RunStateError, match="closed may not be written"):
+    with pytest.raises(RunStateError, match="closed is not writable"):
         check_room(config, [])
     assert list(closed.iterdir()) == []
 

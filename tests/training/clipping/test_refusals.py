@@ -104,7 +104,7 @@ STATIC = {
     "half precision": (nn.Linear(3, 3).half(), "float32"),
 }
 RUNNING = {
-    "hidden state carried across points": (Carrying(), "middle.lstm: a hidden state"),
+    "hidden state carried across points": (Carrying(), "middle.lstm: receives a hidden state"),
     "a mean over the batch": (Lambda(lambda x: x - x.mean(0, keepdim=True)), "depends on another"),
     "attention across the batch": (Lambda(lambda x: x.softmax(0)), "depends on another"),
     "points and places exchanged": (Lambda(lambda x, y: y(x.mT).mT, nn.Linear(3, 3)), None),
@@ -245,7 +245,7 @@ def test_a_clip_that_single_precision_cannot_hold_is_refused_wherever_it_is_give
 def test_a_parameter_of_the_network_itself_is_refused() -> None:
     net = Small(nn.Identity())
     net.scale = nn.Parameter(torch.ones(()))
-    with pytest.raises(ConfigurationError, match="scale: a parameter of the network itself"):
+    with pytest.raises(ConfigurationError, match="scale: is a parameter of the network itself"):
         check_supported(net)
 
 
