@@ -230,7 +230,7 @@ def test_what_is_no_place_no_key_or_no_service_is_refused(
         redactory.rotate_key(job.own, to_key_file=keys["new"])
     monkeypatch.delenv(VARIABLE)
     told = redactory.rotate_key(job.root, to_key_file=keys["new"])
-    assert ["to the run's key .the current one" in failed["error"] for failed in told["failed"]] == [True] * 3
+    assert ["run's key (the current one)" in failed["error"] for failed in told["failed"]] == [True] * 3
 
 
 class Dying(DigitDetector):
