@@ -47,7 +47,7 @@ def test_hits_are_told_by_place_and_only_a_check_fails(folder: Path) -> None:
     assert done.exit_code == 0
     assert done.stdout.splitlines() == [
         "dirty.jsonl:2:2:1: CLIENT 1.00 list (strict: masks)",
-        "Hits 1 (CLIENT 1); files 2, with hits 1; texts 3",
+        "Spans 1 (CLIENT 1); files 2, with spans 1; texts 3",
     ]
     assert "Zaphod" not in done.output
     for arguments, code in (
@@ -151,6 +151,6 @@ def test_pre_commit_runs_the_hook_as_it_is_written(
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "dirty.jsonl:2:2:1: CLIENT 1.00 list (strict: masks)" in done.stdout
-    assert "files 2, with hits 1" in done.stdout
+    assert "files 2, with spans 1" in done.stdout
     assert "exit code: 1" in done.stdout
     assert "Zaphod" not in done.stdout

@@ -131,7 +131,7 @@ def test_dpsgd_has_no_figures_of_policies() -> None:
     own = {**NUMBERS, "sampling_rate": 0.1, "steps": 20, "noise_multiplier": 2.0}
     result = planned(**{**own, "trainer": "dpsgd"})
     assert result["epsilon_bayesian"] is None
-    assert "not used" in result["reasons"]["epsilon_bayesian"]
+    assert "does not use" in result["reasons"]["epsilon_bayesian"]
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_an_entry_is_shown_on_a_terminal_and_nowhere_else(run: Path) -> None:
     assert b"\x1b" not in shown
     piped = subprocess.run(command, capture_output=True, check=False)
     assert (piped.returncode, piped.stdout) == (2, b"")
-    assert b"a terminal alone" in piped.stderr
+    assert b"only on a terminal" in piped.stderr
     assert {p: p.stat().st_mtime_ns for p in run.rglob("*")} == before
 
 
@@ -174,7 +174,7 @@ def test_another_key_and_an_unfinished_run_are_refused(run: Path, monkeypatch: p
     with pytest.raises(RunStateError, match="not a finished folder"):
         redactory.quarantine_export(run.parent)
     monkeypatch.setenv("REDACTORY_KEY", "another key of the tests")
-    with pytest.raises(ConfigurationError, match="another key"):
+    with pytest.raises(ConfigurationError, match="is not the run's"):
         redactory.quarantine_export(run)
     monkeypatch.delenv("REDACTORY_KEY")
     with pytest.raises(ConfigurationError, match="no key is set: set REDACTORY_KEY"):

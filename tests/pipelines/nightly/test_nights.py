@@ -469,7 +469,7 @@ def test_a_log_without_its_end_or_written_anew_is_noticed(job: Job) -> None:
     assert _log_check(second)["ok"]
     redactory.list_releases(job.job.root)
     job.job.log.write_bytes(b"".join(whole[:2]))
-    assert _log_check(second)["detail"].startswith("the log has 2 of the 3 records that it had")
+    assert _log_check(second)["detail"].startswith("the log has 2 of its 3 records")
     assert _log_check(first)["ok"]
     for ask in (redactory.list_releases, redactory.release_log):
         with pytest.raises(CheckFailed, match=second.root.name):
