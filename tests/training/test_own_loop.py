@@ -416,16 +416,16 @@ MISUSE = {
     own_backward_between: "outside every step: another backward pass",
     own_gradient: "gradients are already present",
     clipped_again: "max_grad_norm 0",
-    moved_before_the_step: "moved between its gradient and its optimizer's step",
-    moved_after_the_step: "moved after its optimizer's step",
-    moved_before_the_first: "moved between two steps",
-    moved_before_its_gradient: "moved before its gradient was computed",
-    moved_after_the_end: "moved between two steps",
-    moved_at_the_end: "moved after its optimizer's step",
+    moved_before_the_step: "changed between its gradient and its optimizer's step",
+    moved_after_the_step: "changed after its optimizer's step",
+    moved_before_the_first: "changed between two steps",
+    moved_before_its_gradient: "changed before its gradient was computed",
+    moved_after_the_end: "changed between two steps",
+    moved_at_the_end: "changed after its optimizer's step",
     what_is_frozen_moved: "frozen weights changed",
     a_buffer_moved: "weights or buffers changed",
     stepped_twice: "stepped twice",
-    another_optimizer: "moved between its gradient",
+    another_optimizer: "changed between its gradient",
     by_a_closure: "closure",
     between_steps: "the ledger has no such step",
     after_the_last: "the ledger has no such step",
@@ -437,7 +437,7 @@ MISUSE = {
     one_more_parameter: "has parameters that are not trained here",
     frozen_on_the_way: "trains other parameters",
     dropout_on_the_way: "draws random numbers",
-    counted_on_the_way: "moved while its gradient was computed",
+    counted_on_the_way: "changed while its gradient was computed",
     centred_over_the_batch: "with the other examples",
 }
 
@@ -452,7 +452,7 @@ def test_misuse_is_refused_from_then_on(wrong: Callable[[Bench], None], bench: B
     for anything in (*later, lambda: watch.lay(watch._number or 1, step, by_autograd=False)):
         with pytest.raises(CheckFailed, match="already refused"):
             anything()
-    with pytest.raises(GuaranteeError, match="not finished"):
+    with pytest.raises(GuaranteeError, match="unfinished"):
         guarantee_card(bench.loop._run, "dpsgd")
 
 

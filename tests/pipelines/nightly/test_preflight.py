@@ -44,7 +44,7 @@ def test_what_is_needed_is_asked_of_the_disk_that_will_hold_it(
     config = _config(tmp_path)
     check_room(config, [("file:///rows.jsonl", GB // 10)])
     assert small_disk == [tmp_path]
-    with pytest.raises(RunStateError, match=r"about 2\.4 GB at .*run, a reserve of 0\.5 GB.*has 2\.0 GB"):
+    with pytest.raises(RunStateError, match=r"about 2\.4 GB at .*run plus a reserve of 0\.5 GB.*has 2\.0 GB"):
         check_room(config, [("file:///rows.jsonl", GB // 10), ("file:///more.csv", GB // 10)])
     assert not (tmp_path / "not").exists()
 
