@@ -452,7 +452,7 @@ def test_the_commands_show_and_prune(tmp_path: Path) -> None:
     assert [(Path(p["path"]).name, p["state"]) for p in shown["pending"]] == [("c", "unfinished")]
     page = CliRunner().invoke(app, ["index", str(tmp_path / "index")]).stdout
     assert "000002-b" in page
-    assert "is not finished" in " ".join(page.split())
+    assert "unfinished run" in " ".join(page.split())
     shutil.rmtree(tmp_path / "c")
     pruned = redactory_index(tmp_path, "--keep-runs", "1", "--keep-days", "1")
     assert pruned["kept"] == ["000002-b"]
