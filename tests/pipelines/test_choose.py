@@ -100,7 +100,9 @@ def test_chosen_rows_fit_a_tagger_and_nothing_is_measured_on_them(
     exported = tmp_path / "export.json"
     exported.write_text(json.dumps(tasks))
     for file in (labelled, exported):
-        with pytest.raises(InputError, match=r"row 1: chosen by redactory label choose.*label sample"):
+        with pytest.raises(
+            InputError, match=r"row 1: its rows were chosen by redactory label choose.*label sample"
+        ):
             evaluate_detect(file, corpus)
         with pytest.raises(InputError, match="not drawn at random"):
             fit_policy(file, out=tmp_path / "policy.yaml", config=corpus, miss_rate=0.2)

@@ -364,7 +364,7 @@ def test_an_open_run_is_not_resumed_as_an_encrypted_one_nor_the_other_way(
     resumed(opened, RunStateError, "was started without encryption")
     monkeypatch.setenv(ENCRYPTION, str(keys["ann.key"]))
     RunFolder(closed).data_key.unlink()
-    resumed(closed, RunStateError, "is gone")
+    resumed(closed, RunStateError, "is missing")
 
 
 @pytest.fixture

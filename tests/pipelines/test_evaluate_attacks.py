@@ -180,7 +180,7 @@ def test_only_what_the_coins_stand_for_is_compared() -> None:
 def test_what_cannot_be_attacked_says_so(run: RunFolder, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="give a model other than the attacked one"):
         redactory.evaluate_membership(run.root, "sgd", reference="sgd")
-    with pytest.raises(InputError, match="with the label SHOE"):
+    with pytest.raises(InputError, match="labelled SHOE"):
         redactory.evaluate_membership(run.root, "sgd", label="SHOE")
     corpus = write_rows(tmp_path / "c.jsonl", [{"id": "1", "text": "x"}])
     redactory.audit_plant(corpus, tmp_path / "p.jsonl", canaries=5)

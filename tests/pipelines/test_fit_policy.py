@@ -193,7 +193,7 @@ def test_too_few_secrets_are_refused_with_the_number_that_is_needed(
 ) -> None:
     small = write_rows(tmp_path / "small.jsonl", rows[:60])
     users = {row["user_id"] for row in rows[:60] if row["spans"]}
-    told = rf"small\.jsonl: 2,995 labelled secrets, the file has {len(users)} \(one per user"
+    told = rf"small\.jsonl: needs 2,995 labelled secrets, the file has {len(users)} \(one per user"
     with pytest.raises(InputError, match=told):
         fit_policy(small, out=tmp_path / "policy.yaml", config=config)
     assert [path.name for path in tmp_path.iterdir()] == ["small.jsonl"]

@@ -379,7 +379,7 @@ def test_a_run_with_other_parameters_is_refused_before_it_begins(
 ) -> None:
     curate(tmp_path, "a", ["hello"])
     for change, what in CHANGES:
-        with pytest.raises(RunStateError, match=f"made with {what}.*cannot mix"):
+        with pytest.raises(RunStateError, match=f"created with {what}.*cannot mix"):
             curate(tmp_path, "b", ["hello"], **change)
     monkeypatch.setenv("REDACTORY_KEY", "another key, also long enough")
     with pytest.raises(RunStateError, match=r"created with key .*cannot mix"):

@@ -164,7 +164,7 @@ def test_a_run_that_cannot_be_opened_is_named_and_the_others_are_done(
     assert (done.exit_code, told["rotated"]) == (1, [str(job.run("a").root)])
     assert [failed["run"] for failed in told["failed"]] == [str(job.run(name).root) for name in "bc"]
     assert "is not the run's" in told["failed"][0]["error"]
-    assert "is gone" in told["failed"][1]["error"]
+    assert "is missing" in told["failed"][1]["error"]
     assert job.run("b").data_key.read_bytes() == kept
     shown = call("keys", "rotate", job.root, "--to-key-file", keys["new"])
     assert (shown.exit_code, str(job.run("c").root) in shown.stdout) == (1, True)

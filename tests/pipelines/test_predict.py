@@ -244,7 +244,7 @@ def test_the_command(run: RunFolder, tmp_path: Path) -> None:
         assert json.loads(found.stdout) == expected, given_
     shown = runner.invoke(app, ["predict", words, "--text", "the rent"])
     assert shown.exit_code == 0, shown.output
-    assert "no guarantee holds" in shown.stdout
+    assert "no guarantee" in shown.stdout
     assert "Why: " in shown.stdout
     asked = ["predict", words, "--text", TEXTS[0], "--generate", "2", "--tokens", "6", "--seed", "4"]
     written = redactory.predict(words, TEXTS[:1], write=2, tokens=6, seed=4)

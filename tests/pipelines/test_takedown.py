@@ -358,7 +358,7 @@ def test_the_command(run: Path, tmp_path: Path) -> None:
     assert json.loads(told.stdout)["runs"][0]["documents"] == 2
     assert "removed with release 2" in call("takedown", run, "--doc-id", "theirs").output
     page = call("takedown", run, "--doc-id", "d0").output
-    assert "2 points of 1 document are gone; this is release 3" in page
+    assert "2 examples of 1 document removed; this is release 3" in page
     assert "Texts of others" not in page
     page = call("takedown", run, "--user-id", "w1").output
     assert "Texts of others about a user remain: put the names on a deny list" in page
@@ -597,4 +597,4 @@ def test_an_older_folder_is_seen_by_its_digest_and_latest_by_where_it_leads(
     (run.parent / "latest").unlink()
     (run.parent / "latest").symlink_to("tuesday")
     [_, problem] = redactory.list_releases(run.parent)["problems"]
-    assert problem.startswith("latest leads to tuesday, but according to the log it is monday")
+    assert problem.startswith("latest points to tuesday, but according to the log it is monday")

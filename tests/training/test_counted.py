@@ -172,7 +172,7 @@ def test_one_user_of_a_model_and_of_the_public_texts(of_units: RunFolder, name: 
 
 @pytest.mark.parametrize(
     ("name", "why"),
-    [("both", "hide no entity"), ("alg1", "no dominating pair"), ("merged", "set copies to keep")],
+    [("both", "hide no entity"), ("alg1", "no dominating pair"), ("merged", "keep the copies")],
 )
 def test_what_counts_of_users_do_not_hide_has_no_figure_with_them(
     of_units: RunFolder, name: str, why: str
