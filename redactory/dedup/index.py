@@ -72,7 +72,7 @@ class Entry:
         for name, digest in self.body["files"].items():
             path = self.folder / name
             if not path.is_file() or file_sha256(path) != digest:
-                raise CheckFailed(f"{path} is not what was written: restore it, or begin a new index")
+                raise CheckFailed(f"{path} differs from what was written: restore it, or start a new index")
 
 
 class IndexFolder:
@@ -104,7 +104,8 @@ class IndexFolder:
             ]
             if strange:
                 raise RunStateError(
-                    f"{self.root} holds {min(strange)}, but no index: give an empty folder (dedup.index.path)"
+                    f"{self.root} contains {min(strange)}, but no index: use an empty folder "
+                    "(dedup.index.path)"
                 )
             body = {"format": FORMAT, "id": secrets.token_hex(8), "last": 0, "parameters": parameters}
             write_json(self.head, body)
@@ -121,8 +122,8 @@ class IndexFolder:
         body: dict[str, Any] = read_json(self.head)
         if body.get("format") != FORMAT:
             raise RunStateError(
-                f"{self.root} has the format {body.get('format')}, and this version writes {FORMAT}: "
-                "begin a new index in another folder (dedup.index.path)"
+                f"{self.root} has the format {body.get('format')}, but this version writes {FORMAT}: start "
+                "a new index in another folder (dedup.index.path)"
             )
         return body
 
@@ -133,9 +134,9 @@ class IndexFolder:
         for key in {**asked, **made_with}:
             if made_with.get(key) != asked.get(key):
                 raise RunStateError(
-                    f"{self.root} was made with {key} {made_with.get(key)}, and this run has {key} "
-                    f"{asked.get(key)}: an index refuses to mix parameters. Go back to the former, or begin "
-                    "a new index in another folder (dedup.index.path)"
+                    f"{self.root} was created with {key} {made_with.get(key)}, but this run has {key} "
+                    f"{asked.get(key)}; an index cannot mix parameters: use the original value, or start a "
+                    "new index in another folder (dedup.index.path)"
                 )
         return body
 
@@ -205,4 +206,4 @@ def _entry(folder: Path) -> Entry:
     try:
         return Entry(folder, read_json(folder / "entry.json"))
     except (OSError, ValueError):
-        raise CheckFailed(f"{folder}/entry.json cannot be read: restore it, or begin a new index") from None
+        raise CheckFailed(f"{folder}/entry.json cannot be read: restore it, or start a new index") from None

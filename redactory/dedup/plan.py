@@ -46,7 +46,7 @@ def write_digests(
 
 def _words(digests: Sequence[bytes], count: int) -> Entries:
     if len(digests) != count or any(len(digest) != DIGEST_BYTES for digest in digests):
-        raise ValueError(f"{len(digests)} digests of {DIGEST_BYTES} bytes do not go with {count} ids")
+        raise ValueError(f"{len(digests)} digests of {DIGEST_BYTES} bytes do not match {count} ids")
     return np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2).T
 
 

@@ -61,8 +61,8 @@ class BloomSettings(Settings):
     capacity: int | None = Field(
         None,
         ge=1,
-        description="Distinct texts that a side's filter is made for; as many as the corpus has points if "
-        "absent. With more texts than this more of them are taken for repeats.",
+        description="Number of distinct texts that a split's filter is sized for; default: the number of "
+        "examples. With more texts, more of them are wrongly counted as repeats.",
     )
     error_rate: ClassVar[float] = 1e-4
     """Share of new texts that a filter at its capacity takes for repeats, and drops."""
@@ -75,7 +75,7 @@ class NearSettings(Settings):
         0.7,
         ge=0.3,
         le=1,
-        description="Least Jaccard similarity of two texts' word shingles that makes them near-duplicates.",
+        description="Minimum Jaccard similarity of two texts' word shingles to count as near-duplicates.",
     )
     shingle: int = Field(
         2,
@@ -91,13 +91,13 @@ class IndexSettings(Settings):
     """The index of what earlier runs saw."""
 
     path: str = Field(
-        description="The folder of the index, made by its first run; private. Relative to the configuration "
-        "file."
+        description="The folder of the index, created by its first run; private. Relative to the "
+        "configuration file."
     )
     keep: dict[Literal["runs", "days"], Annotated[int, Field(ge=1)]] = Field(
         {},
-        description="Once a run is in the index, only the last so many runs are kept, and none that is older "
-        "than so many days; all where nothing is said.",
+        description="Keep only this many of the latest runs in the index, and none older than this many "
+        "days; default: keep all.",
     )
 
     @field_validator("path")
@@ -112,34 +112,34 @@ class DedupSettings(Settings):
 
     mode: Mode = Field(
         "exact",
-        description="exact: from the second occurrence on, a redacted text is a duplicate (rule S1); folded: "
-        "texts that differ only in case, punctuation, white space or digits are one (rule S2, groups count "
-        "twofold); none: every point is kept. Without a stability proof, so without a finite epsilon: "
-        "minhash: near-duplicates are dropped; bloom: one pass in fixed memory, false positives are lost.",
+        description="exact: a redacted text is a duplicate from its second occurrence on (rule S1); folded: "
+        "texts that differ only in case, punctuation, white space or digits are equal (rule S2, groups count "
+        "twofold); none: every example is kept. Without a stability proof, so no finite epsilon: minhash: "
+        "near-duplicates are dropped; bloom: one pass, fixed memory, false positives are lost.",
     )
     private_mode: Mode | None = Field(
         None,
-        description="The mode of the private side, where it shall be another one: with minhash on the public "
-        "side and exact here the guarantee stays whole.",
+        description="The mode of the private split, if different: with minhash on the public split and exact "
+        "here the guarantee holds in full.",
     )
     scope: Literal["corpus", "user"] = Field(
-        "corpus", description="Whether a text repeats across the corpus, or only within one user's points."
+        "corpus", description="Whether a text repeats across the corpus, or only within one user's examples."
     )
     bloom: BloomSettings = BloomSettings()
     near: NearSettings = NearSettings()
     across: bool = Field(
         True,
-        description="Whether to list the public points that nearly duplicate a private one (audit/across): "
-        "suspected misses of the conservative policy. No point is moved.",
+        description="List the public examples that nearly duplicate a private one (audit/across): suspected "
+        "misses of the conservative policy. No example is moved.",
     )
     index: IndexSettings | None = Field(
-        None, description="Points that repeat what an earlier run of this index saw are duplicates too."
+        None, description="Examples that repeat what an earlier run of this index saw are duplicates too."
     )
 
     @model_validator(mode="after")
     def _an_index_drops_something(self) -> Self:
         if self.index is not None and not any(r.planned or r.one_pass for r in self.rules().values()):
-            raise ValueError("index has no meaning with mode none, which keeps every point: leave it out")
+            raise ValueError("index has no effect with mode none, which keeps every example: remove it")
         return self
 
     def mode_of(self, side: str) -> Mode:

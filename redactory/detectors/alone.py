@@ -42,16 +42,16 @@ def only(wanted: str, language: str) -> DetectSettings:
     elif name in installed():
         option = next(iter(file_options(name)), None) if model else None
         if model and option is None:
-            raise ConfigurationError(f"'{name}' takes no file or folder")
+            raise ConfigurationError(f"'{name}' does not take a file or folder")
         own = {"engines": {name: {option: model} if option else {}}}
     elif name not in ENGINES or model:
         if name == "gliner":
             raise ConfigurationError(
-                "no installed package offers it; examples/gliner does, for an environment of its own"
+                "no installed package offers it; examples/gliner does, in a separate environment"
             )
         raise ConfigurationError(
-            f"one of {', '.join(ENGINES)}, {NAMED} is needed, or, beside the policies, presidio; "
-            f"installed packages offer: {', '.join(installed()) or 'none'}"
+            f"expected one of {', '.join(ENGINES)}, {NAMED} or, beside the policies, presidio; installed "
+            f"packages offer: {', '.join(installed()) or 'none'}"
         )
     given = {**_OFF, "language": language, "conservative": {"rules": []}, **own}
     return DetectSettings.model_validate(given)
@@ -84,7 +84,7 @@ def rivals(names: Iterable[str], language: str) -> list[Rival]:
             raise ConfigurationError(f"against: '{name}': {error}") from None
         kind = one.name.partition(":")[0]
         if any((kind, one.identity) == (o.name.partition(":")[0], o.identity) for o in found):
-            raise ConfigurationError(f"against: '{name}' is given twice; once is enough")
+            raise ConfigurationError(f"against: '{name}' is given twice; remove one")
         found.append(one)
     return found
 

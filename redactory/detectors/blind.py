@@ -114,8 +114,8 @@ def blind_words(blind: Mapping[str, Any]) -> str | None:
         f"'{one}'" + (f" ({shares[one]:.0%} of a sample)" if one in shares else "") for one in by_language
     ]
     return (
-        f"Blind: no engine and no rule of this policy finds the kinds {kinds} in text whose language is "
-        f"{listed(languages, 'or')}, so such names can stand in the public text as they were written."
+        f"Blind: no engine and no rule of this policy finds the kinds {kinds} in {listed(languages, 'or')} "
+        "text, so such names can remain unmasked in the public text."
     )
 
 

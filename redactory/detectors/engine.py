@@ -187,8 +187,8 @@ def _open(settings: DetectSettings, loaded: Mapping[str, Engine]) -> None:
             fold(kinds)
         elif name in MODELS:
             raise ConfigurationError(
-                f"detect.public_labels: detect.{name} does not say how probable each label is, so what is "
-                "public cannot be told from what is not; switch it off, or leave out public_labels"
+                f"detect.public_labels: detect.{name} gives no probability for each label, so public labels "
+                "cannot be separated from others; disable it, or remove public_labels"
             )
 
 
@@ -208,7 +208,7 @@ def check_labels(settings: DetectSettings) -> None:
     for name in strict.engines.keys() - engines:
         meant = "; did you mean 'presidio'?" if name == "patterns" else did_you_mean(name, engines)
         raise ConfigurationError(
-            f"detect.strict.engines: no engine's hits are named '{shorten(name)}'; their names are "
+            f"detect.strict.engines: no engine is named '{shorten(name)}'; valid names: "
             f"{listed(sorted(engines))}{meant}"
         )
     known_labels = labels_found(settings, _ENGINES.keys() - {"lists"}) if public else frozenset[str]()
@@ -228,8 +228,8 @@ def check_labels(settings: DetectSettings) -> None:
             called = {other for other in known_labels if kind_of(other) == kind_of(label)}
             if called and not called & named:
                 raise ConfigurationError(
-                    f"detect.strict.{key}: in this configuration what {label} means is found as "
-                    f"{listed(sorted(called), 'or')} and would not be masked: name {listed(sorted(called))}"
+                    f"detect.strict.{key}: in this configuration {label} is found as "
+                    f"{listed(sorted(called), 'or')} and would not be masked: use {listed(sorted(called))}"
                 )
 
 
@@ -246,7 +246,7 @@ def require_labels(key: str, labels: Iterable[str], known_labels: Collection[str
     meant = {label: did_you_mean(label.upper(), known).removeprefix("; ") for label in unknown[:NAMED]}
     names = [f"'{shorten(label)}'" + (f" ({hint})" if hint else "") for label, hint in meant.items()]
     names += [f"{len(unknown) - NAMED} more"] * (len(unknown) > NAMED)
-    choices = "" if all(meant.values()) else f"; known are {listed(sorted(known))}"
+    choices = "" if all(meant.values()) else f"; valid labels: {listed(sorted(known))}"
     raise ConfigurationError(
         f"{key}: nothing in this configuration finds the label {listed(names, 'or')}{choices}"
     )
@@ -296,5 +296,5 @@ def _installed(engine: str) -> Iterator[None]:
         extra = _ENGINES[engine].extra
         fix = f"pip install 'redactory[{extra}]'" if extra else "reinstall Redactory"
         raise ConfigurationError(
-            f"detect.{engine}: this engine needs {error.name}, not installed here: {fix}"
+            f"detect.{engine}: this engine needs {error.name}, which is not installed: {fix}"
         ) from None

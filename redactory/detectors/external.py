@@ -66,7 +66,7 @@ class ExternalEngine:
         self._name = settings.name
         kind, labels = _class(settings)
         self._labels, self._public = labels, frozenset[str]()
-        with _refusing(self._name, "it cannot be made with these options"):
+        with _refusing(self._name, "it cannot be created with these options"):
             self._engine = kind(language=language, **settings.options)
         self._together = bool(getattr(kind, "batch_independent", False))
         self._tried = False
@@ -126,7 +126,7 @@ class ExternalEngine:
         asked = [text for text in texts if text.strip()]
         answers = list(self._engine.read(list(asked))) if asked else []
         if len(answers) != len(asked):
-            raise BrokenPromise("one answer a text was expected")
+            raise BrokenPromise("expected one answer per text")
         readings = (with_doubts(self._reading(answer), self._public) for answer in answers)
         return [next(readings) if text.strip() else Reading() for text in texts]
 
@@ -134,9 +134,9 @@ class ExternalEngine:
         spans, plain = [], []
         for start, end, label, score in answer:
             if label not in self._labels:
-                raise BrokenPromise("it found something with a label that is not among its labels")
+                raise BrokenPromise("it returned a label that is not among its labels")
             if not 0 <= score <= 1:
-                raise BrokenPromise("it gave a score that is not between 0 and 1")
+                raise BrokenPromise("it returned a score that is not between 0 and 1")
             place = operator.index(start), operator.index(end)
             if label is None:
                 plain.append(Plain(*place, float(score), self._name))
@@ -146,14 +146,16 @@ class ExternalEngine:
 
     def _prove(self) -> None:
         """``ConfigurationError`` where the engine cannot read, or reads a text now so and now otherwise."""
-        with _refusing(self._name, "it cannot read plain words"):
+        with _refusing(self._name, "it cannot read simple words"):
             once = [self._ask([text])[0] for text in PROBES]
             again = [self._ask([text])[0] for text in reversed(PROBES)][::-1]
             together = self._ask(PROBES) if self._together else once
         if once != again:
-            raise _refused(self._name, "it reads the same text otherwise the second time")
+            raise _refused(self._name, "it returns a different result for the same text the second time")
         if once != together:
-            raise _refused(self._name, "it says batch_independent, and reads otherwise in a batch than alone")
+            raise _refused(
+                self._name, "it declares batch_independent, but its results differ in a batch and alone"
+            )
 
 
 def with_doubts(reading: Reading, public: Collection[str]) -> Reading:
@@ -173,7 +175,7 @@ def installed() -> list[str]:
 def file_options(name: str) -> tuple[str, ...]:
     """The options of an engine that name files or folders, as its class says; nothing is made of it."""
     entry = _entry(name)
-    with _refusing(name, "its class cannot be had"):
+    with _refusing(name, "its class cannot be loaded"):
         return tuple(getattr(entry.load(), "files", ()))
 
 
@@ -204,14 +206,14 @@ def _class(settings: Asked) -> tuple[type[Any], frozenset[str | None]]:
     """The class and what it can find with these options; nothing is made of it."""
     name = settings.name
     entry = _entry(name)
-    with _refusing(name, "its class, or the labels that this says it finds, cannot be had"):
+    with _refusing(name, "its class, or the labels that it declares, cannot be loaded"):
         kind = entry.load()
         labels = kind.labels(**settings.options) if callable(kind.labels) else kind.labels
         found = frozenset(labels)
     if isinstance(labels, str) or not all(label is None or _LABEL.fullmatch(label) for label in found):
         raise _refused(name, "its labels are not a list of names in capitals, digits and _")
     if not found - {None}:
-        raise _refused(name, "it says that it finds nothing: its class has no labels")
+        raise _refused(name, "its class declares no labels, so it finds nothing")
     return kind, found
 
 

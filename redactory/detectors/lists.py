@@ -134,7 +134,7 @@ def terms_of(lists: Iterable[Terms], key: str) -> Iterator[Term]:
         # a public term is no hit: it needs no label
         label = _check_label(given.label, f"{where}.label") if isinstance(given, WordList) else ""
         if not given.words and given.file is None:
-            raise ConfigurationError(f"{where}: this list is empty; it needs words or a file")
+            raise ConfigurationError(f"{where}: this list is empty; give words or a file")
         for place, word in enumerate(given.words):
             yield _term(word, label, f"{where}.words.{place}")
         if given.file is not None:
@@ -144,7 +144,7 @@ def terms_of(lists: Iterable[Terms], key: str) -> Iterator[Term]:
 def _in_file(path: Path, label: str, key: str) -> Iterator[Term]:
     kind = path.suffix.lower()
     if kind in _OTHER_FORMATS:
-        raise ConfigurationError(f"{key}: a list is a .jsonl file or a text file with one term a line")
+        raise ConfigurationError(f"{key}: expected a .jsonl file or a text file with one term per line")
     some = False
     for where, line in _lines(path, key):
         if kind != ".jsonl" and line.startswith("#"):
@@ -152,7 +152,7 @@ def _in_file(path: Path, label: str, key: str) -> Iterator[Term]:
         some = True
         yield _row(line, label, where) if kind == ".jsonl" else _term(line, label, where)
     if not some:
-        raise ConfigurationError(f"{key}: {path} holds no terms")
+        raise ConfigurationError(f"{key}: {path} contains no terms")
 
 
 def _lines(path: Path, key: str) -> Iterator[tuple[str, str]]:
@@ -161,7 +161,7 @@ def _lines(path: Path, key: str) -> Iterator[tuple[str, str]]:
         content = path.read_bytes()
     except OSError as error:
         raise ConfigurationError(
-            f"{key}: {path} cannot be read: {error.strerror}; name a file that is there"
+            f"{key}: {path} cannot be read: {error.strerror}; give an existing file"
         ) from None
     try:
         text = content.decode("utf-8-sig")
@@ -180,7 +180,7 @@ def _row(line: str, label: str, where: str) -> Term:
         raise ConfigurationError(f"{where}: this is not JSON") from None
     known = isinstance(row, dict) and row.keys() <= {"text", "label"}
     if not known or not isinstance(row.get("text"), str):
-        raise ConfigurationError(f'{where}: a line is {{"text": "…"}} or {{"text": "…", "label": "…"}}')
+        raise ConfigurationError(f'{where}: expected {{"text": "…"}} or {{"text": "…", "label": "…"}}')
     return _term(row["text"], _check_label(row["label"], where) if "label" in row else label, where)
 
 
@@ -189,14 +189,14 @@ def _term(text: str, label: str, where: str) -> Term:
     if not folded:
         raise ConfigurationError(f"{where}: an empty term")
     if any("\ud800" <= letter <= "\udfff" for letter in folded):
-        raise ConfigurationError(f"{where}: this term is not Unicode: it holds half of a surrogate pair")
+        raise ConfigurationError(f"{where}: this term is not Unicode: it contains half of a surrogate pair")
     return Term(folded, label)
 
 
 def _check_label(label: object, where: str) -> str:
     # labels are printed and published, so nothing that might be a term put in the wrong column gets through
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
-        raise ConfigurationError(f"{where}: a label is made of capital letters A-Z, digits and _")
+        raise ConfigurationError(f"{where}: a label consists of capital letters A-Z, digits and _")
     return label
 
 

@@ -320,7 +320,7 @@ def changed_since(settings: DetectSettings, records: Mapping[str, Mapping[str, A
             found = [one for one in differing(records[name], record) if one["key"] != "hash"]
             words = [_in_words(**one) for one in found[:NAMED]] + ["and more"] * (len(found) > NAMED)
             changed = ", ".join(words) or "its hash differs"
-            return f"the {name} policy is not that of the run any more: {changed}"
+            return f"the {name} policy no longer matches the run: {changed}"
     return None
 
 

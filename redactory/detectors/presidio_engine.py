@@ -131,7 +131,7 @@ def _languages(settings: PresidioSettings, language: str) -> tuple[str, ...]:
     if missing := [code for code in asked if code not in offered]:
         raise ConfigurationError(
             f"detect.presidio.languages: '{missing[0]}' is not among the supported_languages of "
-            f"{settings.configuration}, which are {', '.join(offered)}"
+            f"{settings.configuration}: {', '.join(offered)}"
         )
     return asked
 
@@ -148,13 +148,13 @@ def _configuration(settings: PresidioSettings) -> dict[str, Any]:
         raise ConfigurationError(f"{_KEY}: {file} cannot be read: {error.strerror}") from None
     except (ValueError, LookupError, TypeError, yaml.YAMLError):
         raise ConfigurationError(
-            f"{_KEY}: {file} is not a YAML file of Presidio's analyzer with nlp_configuration "
-            "(nlp_engine_name, models with lang_code and model_name), without which it would download a model"
+            f"{_KEY}: {file} is not a YAML file for Presidio's analyzer with nlp_configuration "
+            "(nlp_engine_name, models with lang_code and model_name), without which a model is downloaded"
         ) from None
     if name not in _NLP:
         raise ConfigurationError(
-            f"{_KEY}: {file}: the NLP engine '{shorten(name)}' is none of {', '.join(_NLP)}; stanza and "
-            "transformers are engines of their own, detect.stanza and detect.transformers"
+            f"{_KEY}: {file}: the NLP engine '{shorten(name)}' is not one of {', '.join(_NLP)}; stanza and "
+            "transformers are separate engines, detect.stanza and detect.transformers"
         )
     for one, model in zip(models, named, strict=True):
         one["model_name"] = str(model_folder(model)) if name != "no_op" else ""
@@ -179,8 +179,8 @@ def _refuse_models(file: Path, entries: Iterable[Any]) -> None:
             raise ConfigurationError(f"{where}the installed Presidio has no '{shorten(name)}'{meant}")
         if isinstance(kind, type) and not issubclass(kind, _kinds()):
             raise ConfigurationError(
-                f"{where}'{name}' asks another machine, or reads a model that the policy's hash cannot name; "
-                "models are engines of their own"
+                f"{where}'{name}' calls another machine, or reads a model that the policy's hash does not "
+                "cover; models are separate engines"
             )
 
 
@@ -209,11 +209,11 @@ def _analyzer(settings: PresidioSettings) -> AnalyzerEngine:
                 with_quick_suffixes(nlp)
     except Exception as error:
         raise ConfigurationError(
-            f"{_KEY}: Presidio cannot make an analyzer of {settings.configuration} ({type(error).__name__})"
+            f"{_KEY}: Presidio cannot load {settings.configuration} as an analyzer ({type(error).__name__})"
         ) from None
     for one in analyzer.registry.recognizers:
         if not isinstance(one, _kinds()) or not type(one).__module__.startswith("presidio_analyzer."):
             raise ConfigurationError(
-                f"{_KEY}: {settings.configuration}: '{type(one).__name__}' is no recognizer of Presidio's own"
+                f"{_KEY}: {settings.configuration}: '{type(one).__name__}' is not a Presidio recognizer"
             )
     return analyzer

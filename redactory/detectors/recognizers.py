@@ -251,7 +251,7 @@ def predefined_recognizers(names: Iterable[str], language: str) -> list[EntityRe
         recognizer: Any = getattr(predefined, name, None)
         known = isinstance(recognizer, type) and issubclass(recognizer, EntityRecognizer)
         if not known:
-            meant = did_you_mean(name, dir(predefined)) or "; its documentation lists those that there are"
+            meant = did_you_mean(name, dir(predefined)) or "; see the recognizers in its documentation"
             raise ConfigurationError(
                 f"detect.patterns.recognizers: the installed Presidio has no '{shorten(name)}'{meant}"
             )
@@ -261,7 +261,7 @@ def predefined_recognizers(names: Iterable[str], language: str) -> list[EntityRe
             one: Any = _by_pattern(recognizer(supported_language=language, **own))
         except Exception as error:
             raise ConfigurationError(
-                f"detect.patterns.recognizers: '{name}' cannot be made here ({_kind(error)})"
+                f"detect.patterns.recognizers: '{name}' cannot be created ({_kind(error)})"
             ) from None
         if name in REFUSED:
             one.invalidate_result = _either(REFUSED[name], one.invalidate_result)
@@ -280,7 +280,7 @@ def custom_recognizer(settings: CustomRecognizer, language: str) -> EntityRecogn
 
     key = f"detect.patterns.custom: '{shorten(settings.name)}'"
     if not settings.patterns:
-        raise ConfigurationError(f"{key} has no patterns; words that are always hits go to detect.lists.deny")
+        raise ConfigurationError(f"{key} has no patterns; put words to be masked always in detect.lists.deny")
     patterns = []
     for number, (expression, score) in enumerate(settings.patterns.items(), 1):
         try:
@@ -326,11 +326,9 @@ def file_recognizers(file: str, language: str) -> list[EntityRecognizer]:
             given: Any = [{"name": entry, "type": "predefined"} if isinstance(entry, str) else entry]
             made += map(_by_pattern, RecognizerListLoader.get(given, [language], flags))
         except Exception as error:
-            raise ConfigurationError(f"{where}: Presidio cannot make it ({_kind(error)})") from None
+            raise ConfigurationError(f"{where}: Presidio cannot create it ({_kind(error)})") from None
     if not made:
-        raise ConfigurationError(
-            f"detect.patterns.files: {file} has no recognizer that is enabled for '{language}'"
-        )
+        raise ConfigurationError(f"detect.patterns.files: {file} has no enabled recognizer for '{language}'")
     return made
 
 
@@ -370,7 +368,7 @@ def _by_pattern(recognizer: Any) -> EntityRecognizer:
 def _kind(error: Exception) -> str:
     """What went wrong, without the message: it may quote an expression."""
     if isinstance(error, _NoPatterns):
-        return "not a pattern recognizer; models are engines of their own"
+        return "not a pattern recognizer; models are separate engines"
     return type(error).__name__
 
 

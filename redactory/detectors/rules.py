@@ -185,7 +185,7 @@ def words_of(language: str) -> frozenset[str]:
     if language not in known:
         raise ConfigurationError(
             f"detect.conservative.rules: there is no word list for language '{language}', only for "
-            f"{', '.join(known)}; take 'word' out of the rules"
+            f"{', '.join(known)}; remove 'word' from the rules"
         )
     return frozenset(gzip.decompress((_FOLDER / f"{language}{_SUFFIX}").read_bytes()).decode("utf-8").split())
 

@@ -34,20 +34,20 @@ class FittedPolicy(Record):
     """How ``redactory fit --policy`` came to the thresholds beside it; in a configuration its file's path."""
 
     rows: PositiveInt = Field(description="Labelled rows.")
-    secrets: PositiveInt = Field(description="Labelled secrets that were tested, one a unit.")
-    unit: Literal["user", "row"] = Field(description="What one secret each was drawn from.")
-    misses: int = Field(ge=0, description="Of those, how many both policies missed.")
-    miss_rate: _Share = Field(description="Bound of the share of secrets that both policies miss.")
-    confidence: _Share = Field(description="Confidence of that bound, on secrets drawn like these.")
-    segment: str = Field(description="How the rows were cut into points.")
+    secrets: PositiveInt = Field(description="Number of labelled secrets that were tested, one per unit.")
+    unit: Literal["user", "row"] = Field(description="The unit that one secret each was drawn from.")
+    misses: int = Field(ge=0, description="How many of those both policies missed.")
+    miss_rate: _Share = Field(description="Upper bound on the share of secrets that both policies miss.")
+    confidence: _Share = Field(description="Confidence of that bound, for secrets drawn like these.")
+    segment: str = Field(description="How the rows were split into examples.")
     policies: dict[str, _Sha256] = Field(
-        description="Hashes of the strict and the conservative policy that the bound was shown for."
+        description="Hashes of the strict and the conservative policy that the bound holds for."
     )
     date: datetime.date = Field(description="When.")
     rows_file: str = Field(
-        description="The file, with keyed digests of the rows, on which nothing is measured."
+        description="The file with keyed digests of the rows, which are excluded from measurements."
     )
-    rows_sha256: _Sha256 = Field(description="Of that file.")
+    rows_sha256: _Sha256 = Field(description="The sha256 of that file.")
 
     @model_validator(mode="before")
     @classmethod
@@ -61,7 +61,7 @@ class FittedPolicy(Record):
         except OSError as error:
             raise ValueError(f"its file cannot be read: {error.strerror}") from None
         except (ValueError, LookupError, TypeError):
-            raise ValueError("its file is not one that redactory fit --policy wrote") from None
+            raise ValueError("its file was not written by redactory fit --policy") from None
         return {**record, "rows_file": str(path), "rows_sha256": hashlib.sha256(data).hexdigest()}
 
 
@@ -93,8 +93,8 @@ def refuse_fitted_rows(texts: Iterable[str], fitted: FittedPolicy | None, key: D
     if any(found):
         raise ConfigurationError(
             f"{_KEY}: {sum(found):,} of these {len(found):,} texts are among the {fitted.rows:,} rows that "
-            "the policy was fitted on; what it misses there says nothing about other text. Measure on "
-            "labelled rows that were kept back, or fit again without these"
+            "the policy was fitted on, so the measured misses do not carry over to other text. Measure on "
+            "other labelled rows, or fit again without these"
         )
 
 
@@ -108,32 +108,31 @@ def side_channel(policies: Mapping[str, Mapping[str, Any]]) -> str | None:
         return None
     sentence = (
         f"The conservative policy's thresholds were fitted on {fitted['date']}, to labels of "
-        f"{fitted['secrets']:,} secrets in {fitted['rows']:,} rows. If these rows are of the corpus that is "
-        "trained on, their labels are a side channel that no epsilon covers, and no confidentiality is "
-        "claimed for that corpus."
+        f"{fitted['secrets']:,} secrets in {fitted['rows']:,} rows. If these rows belong to the training "
+        "corpus, their labels are a side channel that no epsilon covers, and no confidentiality is claimed "
+        "for that corpus."
     )
     if {name: policy["hash"] for name, policy in policies.items()} != fitted["policies"]:
         sentence += (
-            " The policies or their engines are not those that were fitted: the bound of the fit does not "
-            "hold for them."
+            " The policies or their engines have changed since the fit, so its bound does not hold for them."
         )
     return sentence
 
 
 @functools.lru_cache(maxsize=2)
 def _read_rows(path: Path, sha256: str, fingerprint: str) -> frozenset[str]:
-    lost = "whether rows were fitted on cannot be known; bring the file back, or fit again"
+    lost = "so it is unknown which rows were fitted on; restore the file, or fit again"
     try:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigurationError(f"{_KEY}: {path.name}: {error.strerror}: {lost}") from None
     value = json.loads(data) if hashlib.sha256(data).hexdigest() == sha256 else {}
     if value.get("format") != _FORMAT:
-        raise ConfigurationError(f"{_KEY}: {path.name} is not as redactory fit --policy wrote it: {lost}")
+        raise ConfigurationError(f"{_KEY}: {path.name} changed since redactory fit --policy wrote it: {lost}")
     if value["key"] != fingerprint:
         raise ConfigurationError(
-            f"{_KEY}: {path.name} was written under another key, so whether rows were fitted on cannot be "
-            "known; set the REDACTORY_KEY that was set then, or fit again with a lasting one"
+            f"{_KEY}: {path.name} was written with another key, so it is unknown which rows were fitted on; "
+            "set the REDACTORY_KEY of the fit, or fit again with a permanent one"
         )
     return frozenset(value["digests"])
 
@@ -210,9 +209,8 @@ def public_words(labels: Iterable[str]) -> str | None:
     if not labels:
         return None
     return (
-        f"Public by configuration (detect.public_labels): what is surely {listed(labels, 'or')} counts as no "
-        "secret. It stands in the public text as it was written, and no guarantee and no bound on misses "
-        "covers what it says."
+        f"Public by configuration (detect.public_labels): what is confidently {listed(labels, 'or')} does "
+        "not count as a secret. It is public as written, and no guarantee and no bound on misses covers it."
     )
 
 
@@ -232,7 +230,7 @@ class TaggerSettings(Settings):
     """Token taggers made by ``redactory fit``."""
 
     models: tuple[str, ...] = Field(
-        ("default",), description="Folders that redactory fit wrote; default is the tagger that is shipped."
+        ("default",), description="Folders written by redactory fit; default means the shipped tagger."
     )
 
 
@@ -241,21 +239,21 @@ class FitSettings(Settings):
 
     language: str = Field("en", description="Language code of the tokenizer.")
     width: int = Field(96, ge=8, description="Width of the token vectors.")
-    depth: int = Field(4, ge=1, description="Convolutions: a token sees this many neighbours to either side.")
+    depth: int = Field(4, ge=1, description="Convolutions: each adds so many neighbours on both sides.")
     table_rows: tuple[int, int, int, int] = Field(
         (8000, 1500, 3000, 2000), description="Rows of the hashed tables for word, prefix, suffix, shape."
     )
-    epochs: int = Field(10, ge=1, description="Passes over the rows.")
-    batch_words: int = Field(3_000, ge=1, description="Tokens in a step, about; fewer where rows are few.")
-    learning_rate: float = Field(2e-3, gt=0, description="Highest step size; it warms up and falls to zero.")
+    epochs: int = Field(10, ge=1, description="Number of passes over the rows.")
+    batch_words: int = Field(3_000, ge=1, description="Approximate tokens in a step; fewer if rows are few.")
+    learning_rate: float = Field(2e-3, gt=0, description="Maximum learning rate; rises, then decays to zero.")
     dropout: float = Field(0.2, ge=0, lt=1, description="Share of activations dropped in training.")
-    lower: float = Field(0.15, ge=0, le=1, description="Share of the texts seen in small letters.")
-    upper: float = Field(0.05, ge=0, le=1, description="Share of the texts seen in capitals.")
+    lower: float = Field(0.15, ge=0, le=1, description="Share of the texts presented in lower case.")
+    upper: float = Field(0.05, ge=0, le=1, description="Share of the texts presented in upper case.")
     held_out: float = Field(0.1, gt=0, lt=1, description="Share of the rows kept for calibration.")
     start: str | None = Field(
         "default",
-        description="The tagger whose weights training starts from, of the same width, depth and table_rows; "
-        "default is the one that is shipped for the language, null draws them at random.",
+        description="The tagger whose weights training starts from, with the same width, depth and "
+        "table_rows; default: the one shipped for the language; null: random weights.",
     )
     seed: int = Field(0, description="The same seed, rows and versions give the same tagger.")
 
@@ -275,7 +273,7 @@ class SpacySettings(Settings):
         description="spaCy pipeline for entities: an installed package's name, a folder, or blank:LANGUAGE.",
     )
     parts_of_speech: tuple[PartOfSpeech, ...] = Field(
-        (), description="Parts of speech whose every word is a hit as well, with the part's name for a label."
+        (), description="Parts of speech whose words all become spans, labelled with the part of speech."
     )
 
 
@@ -284,8 +282,8 @@ class CustomRecognizer(Settings):
 
     name: str = Field(description="Name of the recognizer.")
     label: str = Field(
-        description="Label of its hits: capitals, digits and _. They are masked at any score, unless "
-        "strict.labels gives it another bound than the default."
+        description="Label of its spans: capitals, digits and _. They are masked at any score, unless "
+        "strict.labels sets another bound."
     )
     patterns: dict[str, float] = Field({}, description="Regular expressions, each with its score.")
     context: tuple[str, ...] = Field((), description="Words nearby that raise the score.")
@@ -305,12 +303,12 @@ class PatternSettings(Settings):
 
     recognizers: tuple[str, ...] = Field(
         DEFAULT_RECOGNIZERS,
-        description="Presidio's recognizers, by class name. The labels of one that is not among the default "
-        "are masked as those of custom are.",
+        description="Presidio's recognizers, by class name. Labels of non-default ones are masked like those "
+        "of custom ones.",
     )
-    custom: tuple[CustomRecognizer, ...] = Field((), description="Recognizers of your own.")
+    custom: tuple[CustomRecognizer, ...] = Field((), description="Custom recognizers.")
     files: tuple[str, ...] = Field(
-        (), description="YAML files of recognizers in Presidio's own form, taken as they are."
+        (), description="YAML files of recognizers in Presidio's format, used unchanged."
     )
 
 
@@ -322,7 +320,7 @@ class PresidioSettings(Settings):
     )
     languages: tuple[str, ...] = Field(
         (),
-        description="Languages of that file in which each text is read; detect.language where none is given.",
+        description="Languages of that file that each text is analysed in; default: detect.language.",
     )
 
 
@@ -330,7 +328,7 @@ class StanzaSettings(Settings):
     """A Stanza entity recognizer from a local folder; needs the extra ``stanza``."""
 
     folder: str = Field(description="Folder with Stanza's resources.json; nothing is downloaded.")
-    package: str | None = Field(None, description="Name of the ner package; the folder's only one if absent.")
+    package: str | None = Field(None, description="Name of the ner package; default: the folder's only one.")
 
 
 class TransformersSettings(Settings):
@@ -339,7 +337,7 @@ class TransformersSettings(Settings):
     folder: str = Field(description="Folder with the model and its fast tokenizer; nothing is downloaded.")
     plain_label: ClassVar[str] = "O"
     """The model's label of tokens outside every entity, as nearly all have it."""
-    device: str = Field("cpu", description="Where the model runs, in torch's terms.")
+    device: str = Field("cpu", description="Device of the model, as in torch.")
 
 
 class Terms(Settings):
@@ -347,7 +345,7 @@ class Terms(Settings):
 
     words: tuple[str, ...] = Field((), description="The terms.")
     file: str | None = Field(
-        None, description='A file of terms: one a line, or .jsonl with "text" and maybe "label".'
+        None, description='A file of terms: one per line, or .jsonl with "text" and optionally "label".'
     )
 
 
@@ -356,8 +354,8 @@ class WordList(Terms):
 
     label: str = Field(
         "LISTED",
-        description="Label of the hits: capital letters, digits and _; a .jsonl file may give each term "
-        "its own.",
+        description="Label of the spans: capital letters, digits and _; a .jsonl file may give each term a "
+        "different one.",
     )
 
 
@@ -365,10 +363,10 @@ class ListSettings(Settings):
     """Deny and allow lists, matched whatever the case, the white space and the accents."""
 
     deny: tuple[WordList, ...] = Field(
-        (), description="Terms that are always hits, masked with score 1: a client's sensitive entities."
+        (), description="Terms that are always masked, with score 1: a client's sensitive entities."
     )
     allow: tuple[Terms, ...] = Field(
-        (), description="Public terms: a hit of another engine, or of a rule, that lies within one is none."
+        (), description="Public terms: a span of another engine, or of a rule, inside one is ignored."
     )
 
 
@@ -377,15 +375,15 @@ class StrictSettings(Settings):
 
     labels: dict[str, float] = Field(
         DEFAULT_LABELS,
-        description="Labels that are masked, each with the least score that counts. Labels that "
-        "only a model or a recognizer has which the configuration names are masked at any score.",
+        description="Labels that are masked, each with its minimum score. Labels that only a configured "
+        "model or recognizer has are masked at any score.",
     )
     engines: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(
         {"tagger": 0.5},
-        description="Engines whose hits must reach a score of their own beside their label's.",
+        description="Engines whose spans must also reach a minimum score of the engine.",
     )
     more_labels: dict[str, float] = Field(
-        {}, description="Labels to mask beside those of labels, or other scores for some of them."
+        {}, description="Labels to mask in addition to labels, or other scores for some of them."
     )
 
     @field_validator("labels", "more_labels")
@@ -394,8 +392,8 @@ class StrictSettings(Settings):
         if wrong := {shorten(label): bound for label, bound in labels.items() if not 0 <= bound <= 1}:
             given = listed(f"{label} has {bound:g}" for label, bound in wrong.items())
             raise ValueError(
-                f"a bound is a score from 0 to 1, and {given}; give such a score, or leave a label that "
-                "nothing is to mask out of strict.labels"
+                f"a bound is a score from 0 to 1, but {given}; give such a score, or remove a label that "
+                "should not be masked from strict.labels"
             )
         return labels
 
@@ -407,28 +405,28 @@ class ConservativeSettings(Settings):
         0.9,
         ge=0,
         le=1,
-        description="A token whose probability of being plain is below this makes its point private; an "
-        "ordinary word in small letters may be twice as far from 1.",
+        description="A token whose probability of being a non-entity is below this makes its example "
+        "private; for a common word in lower case, the distance from 1 may be twice as large.",
     )
     sure: float = Field(
         0.9999,
         ge=0,
         le=1,
-        description="A word hit by the rules capital, name or word alone is forgiven where every engine that "
-        "scores tokens holds it plain with at least this (in small letters: with 0.999; an ordinary word in "
-        "capitals: 0.98; a hashtag or a number by itself: 0.99; where this is more). At 1 nothing is.",
+        description="A word found only by the rules capital, name or word is ignored if every engine that "
+        "scores tokens considers it a non-entity with at least this probability (lower case: 0.999; a common "
+        "word in capitals: 0.98; a lone hashtag or number: 0.99; whichever is larger). At 1 none is ignored.",
     )
     rules: tuple[RuleName, ...] = Field(
         ("digit", "symbol", "capital", "name", "word"),
-        description="Rules that make a point private: a digit; an @ or a mark of a URL; a capital away from "
-        "a sentence's start; a word of the public list of given names; a word outside the public word list.",
+        description="Rules that make an example private: a digit; an @ or a URL character; a capital not at "
+        "the start of a sentence; a word in the list of given names; a word not in the word list.",
     )
     fitted: FittedPolicy | None = Field(
         None, description="The file that redactory fit --policy wrote beside these numbers."
     )
     flags_everything: bool = Field(
         False,
-        description="Every point is private: no public side, and a coverage failure of exactly 0.",
+        description="Make every example private: no public split, and a coverage failure of exactly 0.",
     )
 
 
@@ -453,36 +451,36 @@ class DetectSettings(Settings):
 
     language: str = Field(
         "en",
-        description="Language code handed to every engine; auto: that of each text by itself, private "
-        "where nothing finds its names.",
+        description="Language code for every engine; auto: detect it for each text; a text whose names "
+        "nothing finds is private.",
     )
-    tagger: TaggerSettings | None = Field(TaggerSettings(), description="Our own token taggers.")
+    tagger: TaggerSettings | None = Field(TaggerSettings(), description="The built-in token taggers.")
     spacy: SpacySettings | None = Field(None, description="A spaCy pipeline.")
     patterns: PatternSettings | None = Field(PatternSettings(), description="Pattern recognizers.")
-    presidio: PresidioSettings | None = Field(None, description="Presidio's own analyzer.")
+    presidio: PresidioSettings | None = Field(None, description="Presidio's analyzer.")
     stanza: StanzaSettings | None = Field(None, description="A Stanza model.")
     transformers: TransformersSettings | None = Field(None, description="A Hugging Face model.")
     lists: ListSettings | None = Field(None, description="Deny and allow lists.")
     engines: dict[Annotated[str, Field(pattern="^[a-z][a-z0-9_-]*$")], dict[str, JsonValue]] = Field(
-        {}, description="Engines of other packages, by the name under which each is installed: its options."
+        {}, description="Engines of other packages, by installed name, each with its options."
     )
     batch_size: ClassVar[int] = 64
     """Texts in one pass of the model; changes speed only."""
     max_chars: int = Field(
         1_000_000,
         ge=1,
-        description="A point longer than this (code points) is quarantined as too_long; the "
-        "default is that of input.max_chars, so that none is.",
+        description="An example longer than this (code points) is quarantined as too_long; the default "
+        "equals input.max_chars, so that none is.",
     )
     profile: Literal["text", "code"] = Field(
         "text",
-        description="code: of lines that look like code or a log only secrets of code, addresses and the "
-        "people in headers and notices are hits.",
+        description="code: in lines that look like code or a log, find only secrets of code, addresses and "
+        "the people in headers and notices.",
     )
     public_labels: tuple[str, ...] = Field(
         (),
-        description="Labels that may be public: what an engine finds with them as surely as strict asks for "
-        "is neither masked nor a reason for the private side, and no rule fires inside of it.",
+        description="Labels that may be public: what an engine finds with them at the score that strict "
+        "requires is neither masked nor a reason to be private, and no rule applies inside it.",
     )
     strict: StrictSettings = StrictSettings()
     conservative: ConservativeSettings = ConservativeSettings()
@@ -492,5 +490,5 @@ class DetectSettings(Settings):
     def _not_ours(cls, engines: dict[str, Any]) -> dict[str, Any]:
         # a hit carries its engine's name, and those of lists and rules count for more than others
         if taken := sorted(engines.keys() & {*cls.model_fields, "list", "rule"}):
-            raise ValueError(f"'{taken[0]}' is a name of Redactory's own; an engine of a package has another")
+            raise ValueError(f"'{taken[0]}' is a built-in engine; an engine of a package needs another name")
         return engines

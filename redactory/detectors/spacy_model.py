@@ -94,7 +94,7 @@ def memory_zone(*pipelines: Language) -> Iterator[None]:
             vocab: Any = nlp.vocab
             if vocab.in_memory_zone:
                 # a signal or log handler that reads while its own thread does
-                raise RuntimeError("this pipeline is reading already")
+                raise RuntimeError("this pipeline is already in use")
             zones.enter_context(nlp.memory_zone())
         yield
 
@@ -170,8 +170,8 @@ def pipeline_of(language: str) -> str:
     if len(found) != 1:
         there = f"several are installed ({', '.join(found)}): name" if found else "none is installed: install"
         raise ConfigurationError(
-            f"a spaCy pipeline that finds entities of the language '{language}' is needed, and {there} one, "
-            "or give its folder, behind a colon"
+            f"this needs a spaCy pipeline that finds entities of the language '{language}'; {there} one, or "
+            "give its folder after a colon"
         )
     return found[0]
 

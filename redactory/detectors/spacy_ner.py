@@ -35,7 +35,7 @@ class SpacyEngine:
         self.nlp = load_pipeline(settings.model, bool(self._parts))
         if self._parts and not {"morphologizer", "attribute_ruler"} & {*self.nlp.pipe_names}:
             raise ConfigurationError(
-                f"detect.spacy.parts_of_speech: the pipeline '{settings.model}' does not tell them"
+                f"detect.spacy.parts_of_speech: the pipeline '{settings.model}' does not provide them"
             )
         self._before: list[Any] = []
         # behind the entities, which are then the same whether parts of speech are asked for or not

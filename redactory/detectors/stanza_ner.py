@@ -37,7 +37,7 @@ def marginals(emissions: Matrix, transitions: Matrix) -> Matrix:
     transitions = np.asarray(transitions, dtype=np.float64)
     count, tags = emissions.shape
     if transitions.shape != (tags, tags):
-        raise ValueError("transitions must be square, with one row a tag")
+        raise ValueError("transitions must be square, with one row per tag")
     if not (np.isfinite(emissions).all() and np.isfinite(transitions).all()):
         raise ValueError("weights must be finite")
     if count == 0:
@@ -72,7 +72,7 @@ class StanzaTagger:
         self._column = int(trainer.args.get("predict_tagset") or 0)
         tags = trainer.vocab["tag"].items(self._column)
         if "O" not in tags:
-            raise ConfigurationError("detect.stanza: the model has no tag O for what lies outside entities")
+            raise ConfigurationError("detect.stanza: the model has no tag O for tokens outside entities")
         self._outside, self._kinds = tags.index("O"), [_kind(tag) for tag in tags]
         self._public: dict[str, list[int]] = {}
         import torch
@@ -109,7 +109,7 @@ class StanzaTagger:
         tags = trainer.predict(batches[0])[0]
         probability = marginals(self._emissions, self._transitions)
         if not len(tags) == len(probability) == len(words):
-            raise ValueError("one tag a word was expected")
+            raise ValueError("expected one tag per word")
         outside, public = probability[:, self._outside], [(0.0, "")] * len(words)
         if self._public:
             tags = ["O" if _kind(tag) in self._public else tag for tag in tags]
@@ -183,7 +183,7 @@ def _load(settings: StanzaSettings, language: str) -> Any:
     except Exception as error:
         raise ConfigurationError(
             f"detect.stanza.folder: the ner package '{package}' in '{settings.folder}' cannot be loaded "
-            f"({type(error).__name__}); are its files and those it depends on there?"
+            f"({type(error).__name__}); are its files and its dependencies there?"
         ) from None
 
 
@@ -193,8 +193,8 @@ def _package(settings: StanzaSettings, language: str) -> str:
         resources = json.loads((Path(settings.folder) / "resources.json").read_text("utf-8"))
     except (OSError, ValueError):
         raise ConfigurationError(
-            f"detect.stanza.folder: '{settings.folder}' has no resources.json that can be read; give the "
-            "folder that Stanza's models were downloaded to"
+            f"detect.stanza.folder: '{settings.folder}' has no readable resources.json; give the folder "
+            "that Stanza's models were downloaded to"
         ) from None
     entry = resources.get(language, {})
     entry = resources.get(entry.get("alias"), entry)
@@ -242,7 +242,7 @@ class StanzaEngine:
         self._nlp = _tokenizer(language)
         self._tagger = StanzaTagger(settings, language)
         if self.read([_PROBE])[0].failure:
-            raise ConfigurationError("detect.stanza: the model cannot read a plain English sentence")
+            raise ConfigurationError("detect.stanza: the model cannot read a simple English sentence")
 
     def fold(self, kinds: Collection[str]) -> None:
         """Hold words of ``kinds`` for as plain as those that nothing is found in."""
@@ -345,5 +345,5 @@ def _tokenizer(language: str) -> Language:
         return with_quick_suffixes(spacy.blank(language))
     except ImportError:
         raise ConfigurationError(
-            f"detect.language: spaCy has no tokenizer for '{language}' here, and the Stanza engine needs it"
+            f"detect.language: spaCy has no tokenizer for '{language}', which the Stanza engine needs"
         ) from None

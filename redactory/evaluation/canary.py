@@ -38,7 +38,7 @@ LEAST_ABOVE = 30
 _NUMBER = re.compile(r"(?<![0-9A-Za-z])[0-9]+(?![0-9A-Za-z])")
 _RESAMPLES = 2_000
 _TWO_SIDED = 1.959964
-_JOINED = "the model's tokenizer joins digits, and too few of the sample score higher: only at_least is known"
+_JOINED = "the tokenizer merges digits, and too few of the sample score higher: only at_least is known"
 
 
 @dataclass(frozen=True)
@@ -148,7 +148,7 @@ def canary_sets(canaries: Mapping[str, Any]) -> list[CanarySet]:
     except (KeyError, TypeError, AttributeError):
         raise InputError("canaries: each set needs template, inserted, control and copies") from None
     if not sets:
-        raise InputError("canaries: at least one set is needed")
+        raise InputError("canaries: needs at least one set")
     return sets
 
 
@@ -158,10 +158,10 @@ def _set(one: Mapping[str, Any]) -> CanarySet:
         raise InputError(f"canaries: the template must end with {PLACE}")
     lengths = {len(number) for number in inserted + control}
     if len(lengths) != 1 or not all(n.isascii() and n.isdecimal() for n in inserted + control):
-        raise InputError("canaries: at least one number, all of decimal digits, as many in each")
+        raise InputError("canaries: needs at least one number; all must have equally many decimal digits")
     missed = frozenset(one.get("missed", ()))
     if not missed <= set(range(len(inserted))):
-        raise InputError("canaries: missed must hold indices of inserted canaries")
+        raise InputError("canaries: missed must contain indices of inserted canaries")
     before = template.removesuffix(PLACE)
     return CanarySet(before, lengths.pop(), inserted, control, int(one["copies"]), missed)
 

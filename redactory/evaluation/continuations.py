@@ -204,7 +204,7 @@ def _log_probs(
 
     read, context = len(head) + 1, getattr(model.network, "context", None)
     if context is not None and read + tokens.shape[1] - 1 > context:
-        raise CheckFailed(f"canaries: template and number do not fit the model's context of {context} tokens")
+        raise CheckFailed(f"canaries: template and number exceed the model's context of {context} tokens")
     with torch.inference_mode():
         log_probs, state, device = _read(model, head)
         batch = _batch(log_probs.shape[-1], state, read, tokens.shape[1])

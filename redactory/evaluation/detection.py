@@ -38,7 +38,7 @@ INTERVALS = {
     "confidence": CONFIDENCE,
     "clopper_pearson": {
         "figures": ["cover_recall", "gamma", "miss_rate"],
-        "over": "secrets, as if each were drawn on its own",
+        "over": "secrets, as if each were drawn independently",
     },
     "bootstrap": {
         "figures": ["exact", "cover", "overlap", "char_precision", "char_recall", "f1", "f2", "public_share"],

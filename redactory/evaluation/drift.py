@@ -27,7 +27,7 @@ from redactory.foundation.settings import Settings
 
 Kind = Literal["share", "rate"]
 METRICS = {
-    "public": "public examples, of those in the splits",
+    "public": "public examples, of those in the shards",
     "quarantined": "quarantined examples",
     "rejected": "rejected rows",
     "duplicate": "duplicates within the run",
@@ -62,13 +62,13 @@ FLOOR = Floor()
 class DriftSettings(Settings):
     """When a run is held back because it differs from earlier ones (section ``nightly.drift``)."""
 
-    runs: int = Field(14, ge=2, description="The last so many released runs are compared with.")
-    least: int = Field(5, ge=2, description="With fewer earlier runs nothing is judged: all are released.")
+    runs: int = Field(14, ge=2, description="Compare with this many of the latest released runs.")
+    least: int = Field(5, ge=2, description="With fewer earlier runs drift is not checked.")
     sigmas: float = Field(
-        3.5, gt=0, le=8, description="Width of the limits: so many standard deviations of a normal figure."
+        3.5, gt=0, le=8, description="Width of the limits, in standard deviations of a normal metric."
     )
     ignore: tuple[str, ...] = Field(
-        (), description="Labels, detectors or figures (public, duplicate, ...) that hold nothing back."
+        (), description="Labels, detectors or metrics (public, duplicate, ...) that do not hold a run."
     )
 
 

@@ -120,7 +120,7 @@ def _completion(
     draw = random.Random(f"completions {settings.seed}")
     chosen = sorted(draw.sample(eligible, min(settings.completions, len(eligible))))
     if not chosen:
-        reason = "no secret has words before it in its point, or none was asked for"
+        reason = "no secret has words before it in its example, or none was requested"
         return {**extraction_figures([]), "reasons": [reason]}
     longest = max(len(model.tokenizer.encode(secrets[index].value)) for index in chosen) + _EXTRA_TOKENS
     longest = min(longest, (getattr(model.network, "context", None) or longest + 1) - 1)
@@ -154,7 +154,7 @@ def extraction_figures(trials: Sequence[Trial]) -> dict[str, Any]:
     """
     whole = _counts(trials)
     labels = sorted({trial.label for trial in trials})
-    missing = "no control value could be made" if trials else "no secret was tried"
+    missing = "no control value could be generated" if trials else "no secret was tried"
 
     def share(kind: str) -> dict[str, Any]:
         return proportion(whole[f"{kind}_found"], whole[kind]) if whole[kind] else figure(None)

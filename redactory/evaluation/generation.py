@@ -43,11 +43,11 @@ def generate(
     if count < 0 or max_tokens < 1 or temperature < 0 or (top_k is not None and top_k < 1):
         raise ConfigurationError("samples and temperature must be at least 0, tokens and top_k at least 1")
     if not 0.0 < top_p <= 1.0:
-        raise ConfigurationError(f"top_p: must be above 0 and at most 1, and {top_p:g} stands there")
+        raise ConfigurationError(f"top_p: must be above 0 and at most 1, got {top_p:g}")
     room = getattr(model.network, "context", None)
     if room is not None and max_tokens >= room:
         raise ConfigurationError(
-            f"tokens: the model has a context of {room}, so ask for at most {room - 1} (--tokens {room - 1})"
+            f"tokens: the model has a context of {room}; use at most {room - 1} (--tokens {room - 1})"
         )
     tokenizer, stream, texts = model.tokenizer, RandomStream.from_seed(seed), list[str]()
     encoded = [tokenizer.encode(prompt) for prompt in prompts] or [[]]

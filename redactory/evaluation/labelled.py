@@ -49,14 +49,14 @@ def labelled_rows(
                     _check(row)
                     if CHOSEN in row and not to_fit:
                         raise _Invalid(
-                            "redactory label choose chose it, so it is no random draw: it may fit a tagger, "
-                            "and no rate or bound is measured on it; take a sample (redactory label sample)"
+                            "its rows were chosen by redactory label choose, not at random: they can fit a "
+                            "tagger, but rates and bounds need a random sample (redactory label sample)"
                         )
                     yield _apart(row, kinds) if kinds else row
     except OSError as error:
         raise InputError(
-            f"{path} cannot be read: {error.strerror}; labelled JSON lines are needed, or Label Studio's "
-            "JSON export"
+            f"{path} cannot be read: {error.strerror}; expected labelled JSON lines, or Label Studio's JSON "
+            "export"
         ) from None
     except _Invalid as error:
         raise InputError(f"{path.name}, row {number}: {error}") from None
@@ -76,17 +76,17 @@ def _apart(row: dict[str, Any], kinds: Collection[str]) -> dict[str, Any]:
 
 def _check(row: Any) -> None:
     if not isinstance(row, dict):
-        raise _Invalid("a JSON object is needed")
+        raise _Invalid("expected a JSON object")
     text, spans = row.get("text"), row.get("spans")
     if not isinstance(text, str) or not isinstance(spans, list):
-        raise _Invalid(f"'text' and 'spans' are needed, like {_FORM}")
+        raise _Invalid(f"expected 'text' and 'spans', like {_FORM}")
     if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise _Invalid("'text' holds half of a surrogate pair, which is no character")
+        raise _Invalid("'text' contains half of a surrogate pair, which is not a character")
     for number, span in enumerate(spans, 1):
         if not isinstance(span, dict) or not all(type(span.get(key)) is int for key in ("start", "end")):
-            raise _Invalid(f"span {number} needs whole numbers 'start' and 'end'")
+            raise _Invalid(f"span {number} needs integers 'start' and 'end'")
         if not 0 <= span["start"] < span["end"] <= len(text):
-            raise _Invalid(f"span {number} is empty or does not lie in the text of {len(text)} code points")
+            raise _Invalid(f"span {number} is empty or outside the text of {len(text)} code points")
         if not isinstance(span.get("label"), str):
             raise _Invalid(f"span {number} needs a 'label'")
 
@@ -156,10 +156,10 @@ def _row_of_task(task: Any) -> dict[str, Any]:
     """A task of the JSON export as a row: its data, and the spans of the annotation that was submitted."""
     done = [a for a in task.get("annotations", ()) if not a.get("was_cancelled")]
     if len(done) != 1:
-        raise _Invalid(f"{len(done)} submitted annotations, exactly one is needed")
+        raise _Invalid(f"expected exactly one submitted annotation, got {len(done)}")
     text, spans = task["data"]["text"], []
     if not isinstance(text, str):
-        raise _Invalid("its text is no text")
+        raise _Invalid("its text is not a string")
     for entry in done[0]["result"]:
         value = entry.get("value") or {}
         if entry.get("type") == _KIND and value.get(_KIND):
@@ -167,7 +167,7 @@ def _row_of_task(task: Any) -> dict[str, Any]:
             spans += [{"start": start, "end": end, "label": label} for label in value[_KIND]]
         elif "start" in value:
             # passed over, it would be a secret that nobody labelled
-            raise _Invalid("a span has no label, or is of a tag other than Labels over a Text")
+            raise _Invalid("a span has no label, or its tag is not Labels over a Text")
     return {**task["data"], "spans": spans}
 
 
@@ -186,5 +186,5 @@ def _place(text: str, value: Mapping[str, Any]) -> tuple[int, int]:
             if text[low:high] in (str(quoted), str(quoted).replace("\\n", "\n"))
         }
     if len(found) != 1:
-        raise _Invalid("a span's place cannot be known: its offsets and its text do not agree")
+        raise _Invalid("a span's position is ambiguous: its offsets and its text do not match")
     return found.pop()

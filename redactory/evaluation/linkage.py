@@ -143,7 +143,7 @@ def claims(
         if len(holding) == 1:
             yield Claim(number, holding[0], best)
         if number % 1000 == 0:
-            progress("linkage", number, None, "private points")
+            progress("linkage", number, None, "private examples")
 
 
 def phrases(text: str, longest: int = LONGEST_PHRASE) -> set[int]:

@@ -54,9 +54,7 @@ def membership(
     """
     count = min(len(members), len(others))
     if count < _LEAST_TEXTS:
-        raise InputError(
-            f"membership needs at least {_LEAST_TEXTS} sentences of each kind; there are {count}"
-        )
+        raise InputError(f"membership needs at least {_LEAST_TEXTS} sentences of each kind, got {count}")
     halves = Halves.of(count, seed)
     texts = [*members[:count], *others[:count]]
     tokens = _log_probs(model, texts, progress)
@@ -117,7 +115,7 @@ def commonest_label(sentences: Iterable[SecretSentence]) -> str:
     """The label with the most different values, of equal ones the first; ``InputError`` without any."""
     counts = Counter(label for label, _ in {(one.label, one.value) for one in sentences})
     if not counts:
-        raise InputError("membership: no labelled secret lies whole in a point of the corpus")
+        raise InputError("membership: no labelled secret falls entirely within one example of the corpus")
     return min(counts, key=lambda label: (-counts[label], label))
 
 

@@ -252,11 +252,11 @@ def draw_coins(
     """
     needed = 2 * canaries
     if canaries < 1 or needed > 10**DIGITS // 2:
-        raise ConfigurationError(f"canaries: at least 1 and at most {10**DIGITS // 4}")
+        raise ConfigurationError(f"canaries: must be between 1 and {10**DIGITS // 4}")
     if form not in get_args(Form):
-        raise ConfigurationError(f"form: one of {', '.join(get_args(Form))}")
+        raise ConfigurationError(f"form: expected one of {', '.join(get_args(Form))}")
     if not template.endswith(PLACE) or template.count(PLACE) != 1:
-        raise ConfigurationError(f"template: one {PLACE}, at its end")
+        raise ConfigurationError(f"template: needs one {PLACE}, at its end")
     stream = RandomStream.from_entropy() if seed is None else RandomStream.from_seed(seed)
     drawn: dict[str, None] = {}
     step = 0
@@ -292,7 +292,7 @@ def audit_plant(
     """
     corpus, out = Path(corpus), Path(out)
     if out.exists() or coins_file(out).exists():
-        raise ConfigurationError(f"{out.name}: it exists, or its coins do; give another name")
+        raise ConfigurationError(f"{out.name}: it or its coins file already exists; give another name")
     coins = draw_coins(canaries, form, template, seed)
     named = {"text": "text", "id": "id", "user_id": "user_id", **(columns or {})}
     stream = RandomStream.from_entropy() if seed is None else RandomStream.from_seed(seed)
@@ -334,9 +334,7 @@ def _copied(corpus: Path, out: TextIO, progress: Progress) -> tuple[int, bool]:
     except ValueError:
         first = None
     if not isinstance(first, dict):
-        raise InputError(
-            f"{corpus.name}: at least one row, a JSON object each, is needed to plant canaries in"
-        )
+        raise InputError(f"{corpus.name}: planting canaries needs at least one row, each a JSON object")
     return rows, "spans" in first
 
 
@@ -352,7 +350,7 @@ def read_coins(path: Path) -> Coins:
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         problem = error.strerror if isinstance(error, OSError) else "it is not such a file"
         raise InputError(
-            f"{path} cannot be read as the coins of an audit: {problem}; name the .coins.json that "
+            f"{path} cannot be read as the coins of an audit: {problem}; give the .coins.json file that "
             "redactory evaluate audit --plant wrote"
         ) from None
     return coins

@@ -47,7 +47,7 @@ def require_matplotlib() -> None:
     """``ConfigurationError`` where nothing can be drawn."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigurationError(
-            "plot needs matplotlib, not installed here: pip install 'redactory[plots]', or leave out plot"
+            "plot needs matplotlib, which is not installed: pip install 'redactory[plots]', or omit plot"
         )
 
 
@@ -119,7 +119,12 @@ _ATTACKS: Lines = (
     ("reference_alone", "reference model alone", GREY, "-."),
 )
 _LEAST_SHARE = 1e-4
-_KINDS = {"planted, missed by π": RED, "planted, caught by π": BLUE, "planted": BLUE, "never planted": GREY}
+_KINDS = {
+    "planted, missed by strict": RED,
+    "planted, caught by strict": BLUE,
+    "planted": BLUE,
+    "never planted": GREY,
+}
 
 
 def epsilon_plot(curve: Sequence[Result], title: str, lines: Lines = SECRETS) -> str:
@@ -204,7 +209,7 @@ def exposure_plot(result: Result) -> str:
 def extraction_plot(result: Result) -> str:
     """A result of ``extraction``: bars with 95 % Clopper-Pearson intervals, for groups that hold a secret."""
     groups = [group for group in result["by_times_seen"] if group["secrets"]]
-    label = "times that a secret stands in what the model was trained on"
+    label = "occurrences of a secret in the training data"
     title = f"Secrets found in {some(result['samples'], 'text')} that the model wrote"
     with drawing(title, (label, "found (share)")) as shown:
         (axes,) = shown.axes

@@ -209,7 +209,7 @@ def place_points(
         piece = prefix + text + suffix
         found = position if point_id == expected else document.find(piece, position)
         if found < 0 or not document.startswith(piece, found):
-            raise CheckFailed(f"document {doc_id}: the vault's points do not give its text back")
+            raise CheckFailed(f"document {doc_id}: the examples in the vault do not add up to its text")
         start = found + len(prefix)
         placed.append(PlacedPoint(point_id, start, start + len(text)))
         position, expected = found + len(piece), point_id + 1

@@ -244,7 +244,7 @@ def figures(card: Mapping[str, Any]) -> list[Figure]:
     """The card's figures, each with its meaning."""
     rows = _figures_of_units(card) if "epsilon_sound" in card else _figures_of_secrets(card)
     return [
-        Figure(title, text or f"no figure: {card['reasons'][key]}", bool(text)) for title, key, text in rows
+        Figure(title, text or f"no epsilon: {card['reasons'][key]}", bool(text)) for title, key, text in rows
     ]
 
 

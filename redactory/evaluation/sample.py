@@ -267,15 +267,15 @@ def read_labels(path: Path, drawn: Sequence[SampledText], key: DigestKey) -> lis
         if not (isinstance(given, int) or (isinstance(given, str) and given.isascii() and given.isdigit())):
             raise InputError(
                 f"{path.name}, row {number}: it has no 'point_id'; label the rows of the sample, and change "
-                "their spans alone"
+                "only their spans"
             )
         point_id, where = int(given), f"{path.name}, row {number} (point {int(given)})"
         if point_id not in expected:
-            raise InputError(f"{where}: this point is not in the sample")
+            raise InputError(f"{where}: this example is not in the sample")
         if found[point_id]:
-            raise InputError(f"{where}: this point stands in an earlier row too")
+            raise InputError(f"{where}: this example also occurs in an earlier row")
         if _digest(row["text"], key) != expected[point_id].digest:
-            raise InputError(f"{where}: its text is not the text of the sample; only 'spans' may change")
+            raise InputError(f"{where}: its text differs from the sample; only 'spans' may change")
         secrets = {Marked(span["start"], span["end"], span["label"]) for span in row["spans"]}
         found[point_id] = replace(expected[point_id], text=row["text"], secrets=tuple(sorted(secrets)))
     labelled = [entry for entry in found.values() if entry]
@@ -283,7 +283,7 @@ def read_labels(path: Path, drawn: Sequence[SampledText], key: DigestKey) -> lis
         listed = ", ".join(missing[:_NAMED]) + (", …" if len(missing) > _NAMED else "")
         raise InputError(
             f"{path.name}: {len(missing)} of the sample's {some(len(drawn), 'text')} are missing (point "
-            f"{listed}); a text without a secret is a row with no spans"
+            f"{listed}); a text without a secret is a row without spans"
         )
     return labelled
 
@@ -303,12 +303,12 @@ def measure_sample(
         side = PUBLIC if row.stratum == PUBLIC else PRIVATE
         if fate != (side, mask(row.text, row.masked)):
             raise CheckFailed(
-                f"point {row.point_id}: its fate is not that of the run any more, though the policies are "
+                f"point {row.point_id}: its decision no longer matches the run, although the policies are "
                 "the same; nothing is measured"
             )
         if any(other == PUBLIC for other, _ in without):
             raise CheckFailed(
-                f"point {row.point_id}: it would be public with a secret masked, though whatever holds a "
+                f"point {row.point_id}: it would be public with a secret masked, although everything with a "
                 "mask is private; nothing is measured"
             )
         measured.append(replace(row, missed=tuple(fate != tuple(other) for other in without)))
@@ -400,7 +400,7 @@ def secrets_drawn(row: SampledText, stream: RandomStream) -> Iterator[int]:
     spans changes what is drawn.
     """
     if row.secrets:
-        coins = stream.uniform("one secret of a point", 0, row.times, index=row.point_id)
+        coins = stream.uniform("one secret of an example", 0, row.times, index=row.point_id)
         yield from (int(coin * len(row.secrets)) for coin in coins)
 
 
@@ -439,7 +439,7 @@ def resting_on_labellers(result: Mapping[str, Any]) -> list[str]:
     if not public["points"] or not public["whole"]:
         return []
     return [
-        f"{symbol} is 0, because {texts} was labelled: it rests on the labellers having overlooked nothing."
+        f"{symbol} is 0, because {texts} was labelled: it relies on the labellers having missed nothing."
         for name, symbol, texts in (
             ("gamma", "γ", "every text that could hold a miss"),
             ("delta_2", "δ₂", "every public text"),

@@ -69,7 +69,7 @@ class Stratum:
         most = self.points if self.draws is None else self.draws
         counted = 0 <= self.missed <= self.secrets * (1 + 1e-9) <= most * (1 + 2e-9)
         if not counted or (self.draws is not None and not self.points > 0 < self.draws):
-            raise ValueError("needs 0 <= missed <= secrets <= draws (or points), and points to draw from")
+            raise ValueError("needs 0 <= missed <= secrets <= draws (or examples), and examples to draw from")
 
     @property
     def each(self) -> float:

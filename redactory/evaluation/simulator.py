@@ -77,11 +77,11 @@ def simulate_customersim(
     if rows < 0 or canaries < 0 or copies < 1:
         raise ConfigurationError("simulate: rows and canaries must be at least 0, copies at least 1")
     if canaries and not rows:
-        raise ConfigurationError("simulate: canaries need at least one row to stand in")
+        raise ConfigurationError("simulate: canaries need at least one row to be planted in")
     if not 0.0 <= miss_rate <= 1.0:
         raise ConfigurationError("simulate: the canaries' miss rate must lie between 0 and 1")
     if not templates or len(set(templates)) != len(templates):
-        raise ConfigurationError("simulate: at least one canary template, each once")
+        raise ConfigurationError("simulate: needs at least one canary template, without repetition")
     draw, missing = random.Random(f"canaries-{seed}"), random.Random(f"canary misses-{seed}")
     planted: dict[int, list[Turn]] = defaultdict(list)
     sets, taken = [], set[str]()
@@ -89,7 +89,7 @@ def simulate_customersim(
         before, digits = _template_parts(template)
         space, wanted = 10**digits, 2 * canaries + len(taken)
         if wanted > space:
-            raise ConfigurationError(f"simulate: at most {space // 2} canaries can be told apart")
+            raise ConfigurationError(f"simulate: at most {space // 2} different canaries are possible")
         drawn = (f"{n:0{digits}d}" for n in draw.sample(range(space), wanted))
         numbers = [number for number in drawn if number not in taken][: 2 * canaries]
         taken.update(numbers)
@@ -119,7 +119,7 @@ def _template_parts(template: str) -> tuple[str, int]:
     digits = int(match["digits"]) if match else 0
     if match is None or not 1 <= digits <= _MOST_DIGITS or not match["before"].isprintable():
         raise ConfigurationError(
-            "simulate: a canary template is words in one line and then a number of digits in braces, at "
+            "simulate: a canary template is one line of words followed by a number of digits in braces, at "
             f"most {_MOST_DIGITS}, such as '{DEFAULT_TEMPLATE}'"
         )
     return match["before"], digits

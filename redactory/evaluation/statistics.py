@@ -138,4 +138,4 @@ def fixed_sequence(misses: Sequence[int], n: int, miss_rate: float, confidence: 
 
 def _check(miss_rate: float, confidence: float) -> None:
     if not (0 < miss_rate < 1 and 0 < confidence < 1):
-        raise ValueError("needs a miss rate and a confidence between 0 and 1, both ends excluded")
+        raise ValueError("needs a miss rate and a confidence strictly between 0 and 1")

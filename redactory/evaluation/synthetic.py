@@ -250,7 +250,7 @@ def leaks(
     count = min(len(members), len(others), MOST)
     if count < LEAST or len(written) < LEAST:
         raise InputError(
-            f"synthetic: expected at least {LEAST} generated texts, training texts and held-out texts, got "
+            f"synthetic: needs at least {LEAST} generated texts, training texts and held-out texts, got "
             f"{len(written)}, {len(members)} and {len(others)}"
         )
     stream = RandomStream.from_seed(seed)

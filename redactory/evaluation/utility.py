@@ -34,7 +34,7 @@ def perplexity(
     """
     if not texts:
         raise InputError(
-            "the held-out corpus (evaluate.test, --test) has no points to measure on; give another"
+            "the held-out corpus (evaluate.test, --test) has no examples to measure on; give another"
         )
     said = [part for text in texts for part in ([text] if chat is None else chat.learnt(text))]
     log_prob, tokens, words = 0.0, 0, sum(len(part.split()) for part in said)
@@ -67,7 +67,7 @@ def perplexity(
         "texts": len(texts),
     }
     if None in result.values():
-        result["reason"] = "some token has no probability that a float can hold, or there is no word"
+        result["reason"] = "a token has a probability too small for a float, or there is no word"
     return result
 
 

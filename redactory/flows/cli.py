@@ -20,7 +20,7 @@ from redactory.foundation.processes import forbid_core_dumps
 _INTERRUPTED, _STOPPED = 130, 128 + signal.SIGTERM
 _RESUMED = ("curate", "run")
 """The commands that go on with ``--resume`` alone; each other one does so when it is given again."""
-_NOT_LOGGED = "the command line was not understood"
+_NOT_LOGGED = "invalid command line"
 """What a log has of it: an argument may be a text, and the message quotes it."""
 _WORDS = {"Value error, ": "", "Input should be": "it must be", ", unable to parse string as an integer": ""}
 """Words of pydantic's that Typer passes on, and what stands for them."""
@@ -72,7 +72,7 @@ def _fail(message: str, code: int, logged: str | None = None) -> None:
 
 
 def _how_to_go_on() -> str:
-    return "give the command again to go on" + " (with --resume)" * (log.command() in _RESUMED)
+    return "run the same command again to continue" + " (with --resume)" * (log.command() in _RESUMED)
 
 
 def _usage(error: Any) -> str:
@@ -106,7 +106,7 @@ def _root(
         typer.Option(
             "--log-json",
             metavar="FILE",
-            help="Log what happens as one JSON object a line, added to FILE; - is standard error.",
+            help="Write log lines as JSON to FILE (appended); - is standard error.",
         ),
     ] = None,
 ) -> None:

@@ -115,11 +115,11 @@ def _facts(detect: str) -> tuple[Fact, ...]:
 
 
 _SAME_KEY = (
-    "its environment must hold the same REDACTORY_ENCRYPTION_KEY_FILE (or REDACTORY_KEY_SERVICE), or neither "
-    "where the run is not encrypted"
+    "its environment must set the same REDACTORY_ENCRYPTION_KEY_FILE (or REDACTORY_KEY_SERVICE), or neither "
+    "if the run is not encrypted"
 )
-_SAME_MODELS = "give it the same models and lists, at the same paths"
-_SHARED = "all workers must share the run folder's file system, at the same path, and its user"
+_SAME_MODELS = "give it the same models and word lists, at the same paths"
+_SHARED = "all workers must share the run folder's file system (same path, same user)"
 
 
 @dataclass(frozen=True)
@@ -244,14 +244,12 @@ def _client_of(dask: str, workers: int, folder: Path, stack: ExitStack) -> Any:
     try:
         client = distributed.Client(at, timeout=PATIENCE, set_as_default=False, security=security)
     except (OSError, ValueError, TypeError, RuntimeError) as error:
-        raise ConfigurationError(
-            f"--dask: no scheduler answers at {dask} as it should ({type(error).__name__})"
-        ) from None
+        raise ConfigurationError(f"--dask: no usable scheduler at {dask} ({type(error).__name__})") from None
     stack.enter_context(client)
     try:
         client.wait_for_workers(1, timeout=PATIENCE)
     except TimeoutError:
-        raise RunStateError(f"--dask: no worker is connected to {dask}; start some") from None
+        raise RunStateError(f"--dask: no worker is connected to {dask}; start at least one") from None
     return client
 
 
@@ -273,7 +271,7 @@ def tasks_on_dask(dask: str, config: Config, run: RunFolder) -> Iterator[StageMa
 def _anywhere(task: Task) -> tuple[Job, Task]:
     """The job of a task, and the task as it means the same in any process: workers start elsewhere."""
     if not isinstance(task, functools.partial) or not isinstance(task.args[0], Job):
-        raise TypeError("a task over Dask is a stage's function with its job")
+        raise TypeError("a Dask task must be a function of a stage, called with its job")
     job, *fixed = task.args
     job = dataclasses.replace(job, run=RunFolder(job.run.root.absolute()))
     if job.index is not None:
@@ -290,12 +288,11 @@ def report_of(future: Any) -> StageReport:
         outcome: Outcome = future.result()
     except KilledWorker:
         raise SealedError(
-            f"{future.key}: each worker that was given it was lost (killed, or out of memory); give workers "
-            "more memory, or begin a new run with smaller parts (partition.documents); --resume tries it "
-            "once more"
+            f"{future.key}: every worker that took it was lost (killed, or out of memory); give workers more "
+            "memory, or start a new run with smaller parts (partition.documents); --resume retries it once"
         ) from None
     except (Exception, asyncio.CancelledError) as error:
-        raise SealedError(f"{future.key}: Dask gave it up ({type(error).__name__})") from None
+        raise SealedError(f"{future.key}: Dask cancelled it ({type(error).__name__})") from None
     if isinstance(outcome, RedactoryError):
         raise outcome
     return outcome
@@ -342,7 +339,7 @@ def _part(parcel: Parcel, number: int) -> StageReport:
         if parcel.staging.is_dir():
             raise
     # another worker was given the same part, or the run has ended: nobody hears this
-    raise RunStateError(f"part {number} came too late: its stage is over")
+    raise RunStateError(f"part {number} arrived after its stage had ended")
 
 
 @functools.lru_cache(maxsize=4)
@@ -360,16 +357,16 @@ def look(terms: Terms, dask_worker: Any = None) -> str | None:
     try:
         check_wire(dask_worker.address, here)
         if threads != 1:
-            return f"{here} computes in {threads} threads: start workers with --nthreads 1, and more of them"
+            return f"{here} uses {threads} threads: start workers with --nthreads 1, and start more of them"
         if terms.probe.read_text(encoding="utf-8") != terms.token:
-            return f"{here} sees another {folder} than this process: {_SHARED}"
+            return f"{here} sees a different {folder} than this process: {_SHARED}"
         facts = _facts(terms.detect)
     except RedactoryError as error:
         return str(error)
     except OSError as error:
-        return f"{here} does not see {folder} ({error.strerror}): {_SHARED}"
+        return f"{here} cannot access {folder} ({error.strerror}): {_SHARED}"
     values = {fact.name: fact.value for fact in facts}
     for name, value, fix in terms.facts:
         if values.get(name) != value:
-            return f"{here} has {name} {values.get(name)}, and the run is begun with {value}: {fix}"
+            return f"{here} has {name} {values.get(name)}, but the run was started with {value}: {fix}"
     return None

@@ -36,23 +36,23 @@ _BESIDE = 60
     "scan: own_config",
     what=argument(
         "FILE|FOLDER|TEXT|-",
-        "Files, folders, URLs, or a text of several words; - is standard input.",
+        "Files, folders, URLs, or a text of several words; - reads standard input.",
         list[str],
         None,
     ),
-    text=option("A text, even of a single word.", list[str]),
-    explain=switch("Show one text, and what each policy does with it, and why."),
-    every=switch("With --explain: every mark of every engine and rule.", flag="--all"),
+    text=option("A text; needed if it is a single word.", list[str]),
+    explain=switch("Explain what each policy does with one text, and why."),
+    every=switch("With --explain: list every span of every engine and rule.", flag="--all"),
     policy=option(
         "strict: what would be masked; conservative: also what only makes text private.",
         Literal["strict", "conservative"],
         "strict",
     ),
-    column=option("The column of the text; the configuration's by default.", str),
-    allow=option("A file of terms that never count as hits; repeatable.", list[str]),
-    check=switch("End with 1 where something was found or could not be read."),
-    reveal=switch("Show the text around each hit, on a terminal alone.", flag="--show"),
-    limit=option("List at most so many hits; all are counted.", int, 1_000, min=0),
+    column=option("Column that holds the text; default: from the configuration.", str),
+    allow=option("A file of terms to ignore; repeatable.", list[str]),
+    check=switch("Exit with 1 if anything was found or could not be read."),
+    reveal=switch("Show the text around each span; on a terminal only.", flag="--show"),
+    limit=option("List at most this many spans; all are counted.", int, 1_000, min=0),
 )
 def scan(
     progress: Progress,
@@ -66,19 +66,19 @@ def scan(
     reveal: bool,
     **given: Any,
 ) -> Shown | None:
-    """Look for personal data in files or a text: where it is, and what found it. No text is shown."""
+    """Find personal data in files or a text, and show where it is and what found it, without the text."""
     if explain:
         explained(redactory.explain(_one_text(what, text), own_config, progress=progress), every)
         return None
     paths, texts = _sorted_out(what or [])
     texts += text or []
     if not paths and not texts:
-        raise ConfigurationError("give what to look at: files, folders, a text, or - for standard input")
+        raise ConfigurationError("nothing to scan: give files, folders, a text, or - for standard input")
     if reveal and (as_json or not on_terminal()):
-        raise ConfigurationError("--show prints text, to a terminal alone: not with --json, a file or a pipe")
+        raise ConfigurationError("--show prints text, only on a terminal: not with --json, a file or a pipe")
     if reveal:
         # a bar would stand between the lines that are shown
-        err.print("The engines are loaded, which takes some seconds.")
+        err.print("Loading the engines; this takes a few seconds.")
         given |= {"look": _reveal, "progress": silent}
     given = {"progress": progress, "config": own_config, **given}
     result = redactory.scan(paths, texts=texts, **given)
@@ -90,11 +90,11 @@ def scan(
 def _one_text(what: list[str] | None, text: list[str] | None) -> str:
     given = [*(what or ()), *(text or ())]
     if len(given) != 1:
-        raise ConfigurationError("--explain shows one text: give it, or - for standard input")
+        raise ConfigurationError("--explain needs one text: give it, or - for standard input")
     if what and os.path.isfile(given[0]):
         raise ConfigurationError(
-            f"{given[0]}: this is a file: without --explain, redactory scan FILE looks into files; a text "
-            "that is a file's name goes behind --text"
+            f"{given[0]} is a file: use redactory scan FILE without --explain; to explain a text with the "
+            "same name as a file, pass it with --text"
         )
     return standard_input() if given[0] == "-" else given[0]
 
@@ -120,8 +120,8 @@ def _sorted_out(given: list[str]) -> tuple[list[str], list[str]]:
         else:
             # not named: it may be a text after all
             raise ConfigurationError(
-                f"argument {number} is not a file or folder that exists; a text of one word, or one that "
-                "begins like a URL or ends like a file's name, goes behind --text"
+                f"argument {number} is not an existing file or folder; pass a text of one word, or one that "
+                "looks like a URL or a file name, with --text"
             )
     return paths, texts
 
@@ -168,25 +168,25 @@ def explained(result: dict[str, Any], every: bool) -> None:
             if mark[key]:
                 shown.stylize(style, mark["start"], mark["end"])
     out.print(shown, soft_wrap=True)
-    legend = Text.assemble((" masked by π ", MASKED), " ", (" makes the point private ", FLAGGED))
+    legend = Text.assemble((" masked by strict ", MASKED), " ", (" makes the example private ", FLAGGED))
     if any(mark["public"] for mark in marks):
-        legend.append(" ").append(" public by its label ", OPEN)
+        legend.append(" ").append(" public because of its label ", OPEN)
     out.print(legend)
     out.print()
     if result["failure"]:
-        out.print(f"The point would be quarantined: {result['failure']}")
+        out.print(f"The example would be quarantined: {result['failure']}")
         return
-    out.print(f"Side: {result['side']}. What stands there: ", end="")
+    out.print(f"Split: {result['side']}. Result: ", end="")
     out.print(Text(result["masked"]), soft_wrap=True)
     groups = [[mark] for mark in marks] if every else _deciding(text, marks)
     rows = [_mark_row(text, group) for group in sorted(groups, key=lambda group: group[0]["start"])]
     if rows:
-        header = ["place ¦ text ¦ label ¦ score ¦ by ¦ ", "---"]
+        header = ["place ¦ text ¦ label ¦ score ¦ found by ¦ ", "---"]
         print_table("Marks" if every else "What decides", [*header, *rows])
     else:
         out.print("Nothing in it is masked or makes it private.")
     if left := len(marks) - sum(len(group) for group in groups):
-        out.print(f"{left} more {'mark changes' if left == 1 else 'marks change'} nothing; --all shows them.")
+        out.print(f"{left} more {'span changes' if left == 1 else 'spans change'} nothing; --all shows them.")
 
 
 def _deciding(text: str, marks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -226,12 +226,12 @@ def _mark_row(text: str, marks: list[dict[str, Any]]) -> str:
 @command(
     "fit: seed own_config confidence",
     labelled=argument("LABELLED...", "JSONL with the true spans (text, spans).", list[Path]),
-    out=option("The tagger's folder; of a policy the file, policy.yaml.", Path),
-    policy=switch("Fit the conservative policy, so that what is missed is bounded."),
-    base=option("A Hugging Face model's folder to train further, instead of our own small tagger.", Path),
-    epochs=option("Passes over the rows.", int, min=1),
-    language=option("Language code of our own tagger's tokenizer; en by default.", str),
-    miss_rate=option("With --policy: the bound on the share of secrets missed.", float, 0.001),
+    out=option("The tagger's folder; with --policy: the policy file (policy.yaml).", Path),
+    policy=switch("Fit the conservative policy to bound the share of missed secrets."),
+    base=option("Folder of a Hugging Face model to fine-tune, instead of the built-in small tagger.", Path),
+    epochs=option("Number of passes over the rows.", int, min=1),
+    language=option("Language code for the built-in tagger's tokenizer; default: en.", str),
+    miss_rate=option("With --policy: upper bound on the share of missed secrets.", float, 0.001),
 )
 def fit(
     labelled: list[Path],
@@ -247,10 +247,10 @@ def fit(
     """Train and calibrate a token tagger on labelled rows, or fit the conservative policy to them."""
     if not policy:
         if out is None:
-            raise ConfigurationError("--out: name the folder of the tagger")
+            raise ConfigurationError("--out: give the folder to write the tagger to")
         return Shown("tagger_fitted", redactory.fit(labelled, out, settings, progress=progress, base=base))
     if len(labelled) > 1:
-        raise ConfigurationError("--policy: a policy is fitted to one file of labelled rows")
+        raise ConfigurationError("--policy: give exactly one file of labelled rows")
     asked: dict[str, Any] = {"config": own_config, "miss_rate": miss_rate, "confidence": confidence}
     result = redactory.fit_policy(labelled[0], out=out or Path("policy.yaml"), progress=progress, **asked)
     return Shown("policy_fitted", result, 1 if result["chosen"] is None else 0)
@@ -263,23 +263,23 @@ def fit(
     "evaluate detection: output",
     what=argument(
         "CONFIG|RUN",
-        "A configuration: what it misses of evaluate.labelled. A run: what its shards give away.",
+        "A configuration: measure its misses on evaluate.labelled. A run: what its shards reveal.",
         str,
         None,
     ),
     labelled=option("JSONL with the true spans (text, spans).", Path),
     against=option(
-        "With --labelled: engines that read the same text, for one table, with commas between: presidio, "
-        "spacy (both also :PIPELINE), stanza:FOLDER, transformers:FOLDER, or NAME:FOLDER of a package.",
+        "With --labelled: engines to compare on the same text, separated by commas: presidio, spacy (both "
+        "also :PIPELINE), stanza:FOLDER, transformers:FOLDER, or NAME:FOLDER of a package.",
         str,
     ),
     engine=option(
-        "For a run: the engine that looks for what is left, one that did not mask: patterns, tagger, or one "
-        "that --against takes, but presidio.",
+        "For a run: an engine that was not used for masking and searches for leftovers: patterns, tagger, "
+        "or any engine of --against except presidio.",
         str,
     ),
-    sample=option("For a run: how many points of each split are looked at.", int, 5_000, min=1),
-    rare=option("For a run: a phrase is rare if at most so many public points hold it.", int, 2, min=1),
+    sample=option("For a run: number of examples checked per split.", int, 5_000, min=1),
+    rare=option("For a run: a phrase in at most this many public examples is rare.", int, 2, min=1),
 )
 def evaluate_detection(
     what: str | None,
@@ -289,10 +289,10 @@ def evaluate_detection(
     progress: Progress,
     **of_run: Any,
 ) -> Shown:
-    """What the policies find and miss in labelled text, or what the shards of a run give away."""
+    """Measure what the policies find and miss in labelled text, or what the shards of a run reveal."""
     if against is not None:
         if labelled is None:
-            raise ConfigurationError("--against: engines are compared on labelled rows: give --labelled")
+            raise ConfigurationError("--against compares engines on labelled rows: add --labelled")
         names = against.split(",")
         return Shown("beside", redactory.evaluate_against(labelled, names, what, progress=progress))
     if labelled is not None:
@@ -306,23 +306,23 @@ def evaluate_detection(
 
 @command(
     "evaluate model: run model",
-    test=option("Held-out corpus instead of the configured one.", list[str]),
+    test=option("Held-out corpus; default: from the configuration.", list[str]),
 )
 def evaluate_model(progress: Progress, **given: Any) -> Shown:
-    """Perplexity on held-out text, as it is and masked; of a classifier its test error rate."""
+    """Measure perplexity on held-out text, original and masked; for a classifier, the test error rate."""
     found = redactory.evaluate_model(progress=progress, **given)
     return Shown("perplexity" if "as_is" in found else "accuracy", found)
 
 
 @command(
     "evaluate synthetic: run",
-    corpus=argument("FOLDER", "What redactory synthesize wrote.", Path),
-    model=option("The model that wrote it; the configured one by default.", str),
-    test=option("Held-out corpus instead of the configured one.", list[str]),
-    canaries=option("FILE.canaries.json instead of the configured one.", Path),
+    corpus=argument("FOLDER", "Output folder of redactory synthesize.", Path),
+    model=option("The model that wrote it; default: from the configuration.", str),
+    test=option("Held-out corpus; default: from the configuration.", list[str]),
+    canaries=option("FILE.canaries.json; default: from the configuration.", Path),
 )
 def evaluate_synthetic(progress: Progress, **given: Any) -> Shown:
-    """What text that a model wrote is worth beside real text, and what it shows of its training text."""
+    """Compare synthetic text with real text: its usefulness, and what it reveals of the training text."""
     found = redactory.evaluate_synthetic(progress=progress, **given)
     return Shown("synthetic", found, 0 if found["holds"] else 1)
 
@@ -334,59 +334,59 @@ Attack = Literal["canary", "extraction", "membership"]
     "evaluate attack: model seed",
     kind=argument(
         "KIND",
-        "canary: exposure of planted canaries; extraction: secrets in texts that the model writes; "
-        "membership: whether secrets it was trained on can be told from others.",
+        "canary: exposure of planted canaries; extraction: secrets in generated texts; membership: whether "
+        "trained-on secrets can be told from others.",
         Attack,
     ),
     run=RUN,
     samples=option(
-        "canary: candidates drawn where there are more than a million (20,000 by default, at least 2,000); "
-        "extraction: texts that the model writes (1,000).",
+        "canary: candidates drawn if there are more than a million (default 20,000, at least 2,000); "
+        "extraction: texts to generate (1,000).",
         int,
         min=1,
     ),
-    canaries=option("canary: FILE.canaries.json instead of the configured one.", Path),
-    tokens=option("extraction: most tokens of a text (64).", int, min=1),
+    canaries=option("canary: FILE.canaries.json; default: from the configuration.", Path),
+    tokens=option("extraction: maximum tokens per text (64).", int, min=1),
     temperature=option(
-        "extraction: below 1 likelier tokens are drawn more often; 0: the likeliest (1).", float, min=0
+        "extraction: sampling temperature; 0 always takes the likeliest token (1).", float, min=0
     ),
-    top_k=option("extraction: draw among so many of the likeliest tokens (all).", int, min=1),
-    completions=option("extraction: secrets that are tried with the words before them (500).", int, min=0),
-    secrets=option("membership: a corpus with true spans, instead of evaluate.labelled.", Path),
-    others=option("membership: labelled JSONL whose values were never trained on (drawn).", Path),
-    label=option("membership: the kind of secret (the most common).", str),
-    reference=option("membership: another model of this run, or another run: a stronger attack.", str),
-    count=option("membership: sentences of each kind, at most (1,000).", int, min=4),
-    group_size=option("membership: sentences in a group (20).", int, min=1),
-    confidence=option("membership: of each interval; 1 - 0.05 / k for k comparisons (0.95).", float),
+    top_k=option("extraction: sample from this many of the likeliest tokens (all).", int, min=1),
+    completions=option("extraction: secrets to prompt for with the words before them (500).", int, min=0),
+    secrets=option("membership: a corpus with true spans; default: evaluate.labelled.", Path),
+    others=option("membership: labelled JSONL of values that were never trained on (drawn).", Path),
+    label=option("membership: label of the secrets (the most common one).", str),
+    reference=option("membership: another model of this run, or another run, for a stronger attack.", str),
+    count=option("membership: maximum sentences of each kind (1,000).", int, min=4),
+    group_size=option("membership: sentences per group (20).", int, min=1),
+    confidence=option("membership: confidence per interval; 1 - 0.05 / k for k comparisons (0.95).", float),
 )
 def evaluate_attack(kind: Attack, run: Path, progress: Progress, **given: Any) -> Shown:
     """Attack a model: exposure of canaries, extraction of secrets, or membership inference."""
     attack = getattr(redactory, f"evaluate_{kind}")
     for name in given.keys() - inspect.signature(attack).parameters.keys():
-        raise ConfigurationError(f"--{name.replace('_', '-')} is not an option of the attack {kind}")
+        raise ConfigurationError(f"--{name.replace('_', '-')} is not an option of the {kind} attack")
     if kind == "canary" and given.get("samples", 2_000) < 2_000:
-        raise ConfigurationError("--samples: at least 2,000 candidates are needed")
+        raise ConfigurationError("--samples: must be at least 2,000")
     return Shown(kind, attack(run, progress=progress, **given))
 
 
 @command(
     "evaluate audit: model confidence",
     run=argument("RUN", "A run folder.", Path, None),
-    coins=option("The .coins.json of --plant; that beside the input by default.", Path),
-    plant=option("Instead: plant canaries in this JSONL corpus.", Path, metavar="CORPUS"),
+    coins=option("The .coins.json file of --plant; default: the one beside the input.", Path),
+    plant=option("Plant canaries in this JSONL corpus instead of auditing.", Path, metavar="CORPUS"),
     out=option("With --plant: the copy with canaries, to be curated.", Path),
-    canaries=option("With --plant: how many, each with a fair coin.", int, 1_000, min=1),
+    canaries=option("With --plant: number of canaries, each with a fair coin.", int, 1_000, min=1),
     form=option(
-        "A coin's worlds: one number or another, a number or its mask, a user or none.",
+        "What a coin decides: one number or another, a number or its mask, a user or none.",
         Literal["pair", "masked", "absent"],
         "pair",
     ),
-    template=option("With --plant: the sentence that ends with a number.", str, "The code is: {digits}"),
+    template=option("With --plant: the sentence with the number.", str, "The code is: {digits}"),
     text=option("With --plant: column of the text.", str, "text"),
-    identity=option("With --plant: column of the document's id.", str, "id", flag="--id"),
+    identity=option("With --plant: column of the document id.", str, "id", flag="--id"),
     user=option("With --plant: column of the user.", str, "user_id"),
-    seed=option("With --plant: test mode: coins that anybody can draw again.", int),
+    seed=option("With --plant: test mode with coins that anybody can reproduce.", int),
 )
 def evaluate_audit(
     run: Path | None,
@@ -401,17 +401,17 @@ def evaluate_audit(
     progress: Progress,
     **planting: Any,
 ) -> Shown:
-    """One-run audit: the least epsilon a model shows, beside the most that is stated; exit 1 if larger.
+    """One-run audit: compare the epsilon that an attack proves with the stated one; exit 1 if it is larger.
 
-    Canaries are planted by fair coins first (--plant), then curated, trained on and guessed.
+    Plant canaries by fair coins first (--plant), then curate, train, and audit.
     """
     if (plant is None) == (run is None):
-        raise ConfigurationError("give a run to audit, or --plant and a corpus")
+        raise ConfigurationError("nothing to audit: give a run, or --plant and a corpus")
     if run is not None:
         found = redactory.evaluate_audit(run, model, coins=coins, confidence=confidence, progress=progress)
         return Shown("audit", found, 0 if found["holds"] else 1)
     if plant is None or out is None:
-        raise ConfigurationError("--out: name the copy of the corpus with canaries")
+        raise ConfigurationError("--out: give the file to write the corpus with canaries to")
     columns = {"text": text, "id": identity, "user_id": user}
     planted = redactory.audit_plant(plant, out, columns=columns, progress=progress, **planting)
     return Shown("planted", planted)
@@ -422,32 +422,32 @@ def evaluate_audit(
 
 @command(
     "label choose: config",
-    out=option("The folder to write, with original text.", Path, NEEDED),
-    n=option("So many documents.", int, 50, flag="-n", min=1),
-    labelled=option("Rows that are labelled already; repeatable.", list[Path]),
-    seed=option("Another seed looks at other documents.", int, 0),
+    out=option("Folder to write; it holds original text.", Path, NEEDED),
+    n=option("Number of documents.", int, 50, flag="-n", min=1),
+    labelled=option("Rows that are already labelled; repeatable.", list[Path]),
+    seed=option("Another seed examines other documents.", int, 0),
 )
 def label_choose(config: str, progress: Progress, **given: Any) -> Shown:
-    """Choose the documents that teach a tagger most, where the policies doubt. They measure nothing."""
+    """Choose the documents that help a tagger most, where the policies are unsure; not for measuring."""
     chosen = redactory.label_choose(config, progress=progress, **given)
     return Shown("chosen", chosen, 0, {"config": config})
 
 
 @command(
     "label sample: run seed name",
-    n=option("At most so many texts to label.", int, 400, flag="-n", min=1),
-    public_share=option("Share of them that is public.", float, 0.6),
+    n=option("Maximum number of texts to label.", int, 400, flag="-n", min=1),
+    public_share=option("Share of public texts.", float, 0.6),
 )
 def label_sample(**given: Any) -> Shown:
-    """Draw points of a finished run for people to label: JSON lines, Label Studio's tasks, a table."""
+    """Sample examples of a finished run for people to label: JSON lines, Label Studio tasks, a table."""
     return Shown("sampled", redactory.audit_sample(**given))
 
 
 @command(
     "label score: run confidence name",
-    labelled=argument("LABELLED", "The labelled JSON lines, or Label Studio's JSON export.", Path),
-    unchanged=switch("Score the labels even though none differs from what was filled in."),
+    labelled=argument("LABELLED", "The labelled JSON lines, or a Label Studio JSON export.", Path),
+    unchanged=switch("Score the labels even if none was changed from the prefilled ones."),
 )
 def label_score(progress: Progress, **given: Any) -> Shown:
-    """What the policies miss of the labelled secrets; a guarantee takes its figures from here."""
+    """Measure which labelled secrets the policies miss; guarantees use these numbers."""
     return Shown("scored", redactory.audit_score(progress=progress, **given))

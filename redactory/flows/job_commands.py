@@ -19,10 +19,10 @@ from redactory.foundation.progress import Progress
 
 @command(
     "nightly: config workers dask",
-    output=option("The folder of the job's runs; the configuration's output by default.", Path, flag="--out"),
-    date=option("The day that {date} in input.path stands for; today in UTC.", str),
-    first=option("Backfill: a run for each day from this one.", str, flag="--from"),
-    last=option("Backfill: the last day.", str, flag="--to"),
+    output=option("The folder of the job's runs; default: output in the configuration.", Path, flag="--out"),
+    date=option("The day that replaces {date} in input.path; default: today, UTC.", str),
+    first=option("Backfill: first day; one run per day.", str, flag="--from"),
+    last=option("Backfill: last day.", str, flag="--to"),
     again=option("A changed file to read again from its start, as new; repeatable.", list[str]),
 )
 def nightly(config: str, progress: Progress, dask: str | None, **given: Any) -> Shown:
@@ -38,31 +38,31 @@ def nightly(config: str, progress: Progress, dask: str | None, **given: Any) -> 
 
 @command(
     "schedule: config workers dask",
-    cron=option("When to run, like '0 2 * * *' or @daily; without it, only on request.", str),
+    cron=option("When to run, like '0 2 * * *' or @daily; default: only on request.", str),
     timezone=option("Time zone of the schedule and of {date}.", str, "UTC"),
     out=option(
-        "Where runs go: {start} and {date} stand for when a run was due; without them each run gets a folder "
-        "{start} below it. The configuration's output by default.",
+        "Where runs go; {start} and {date} are replaced by the scheduled time; without them each run gets a "
+        "folder {start} below it. Default: output in the configuration.",
         Path,
     ),
     work=option(
-        "curate; run: curate, train and evaluate; nightly: what is new, gated.",
+        "curate; run: curate, train and evaluate; nightly: curate what is new, release if it passes.",
         Literal["curate", "run", "nightly"],
         "curate",
     ),
-    name=option("Name of the deployment; the configuration's by default.", str),
+    name=option("Name of the deployment; default: name in the configuration.", str),
     verify=option(
-        "Verify each run; one that does not hold has failed.", bool, True, flag="--verify/--no-verify"
+        "Verify each run; one that fails verification has failed.", bool, True, flag="--verify/--no-verify"
     ),
-    limit=option("At most so many tasks at once, over all runs on the server.", int, min=1),
+    limit=option("Maximum number of tasks at once, over all runs on the server.", int, min=1),
     port=option("Port of the server that is started here.", int, 4200),
-    deploy=switch("Register it on the server that PREFECT_API_URL names, for its workers."),
-    pool=option("With --deploy: the work pool; made where it is missing.", str, "redactory"),
+    deploy=switch("Register it on the server in PREFECT_API_URL, for its workers."),
+    pool=option("With --deploy: the work pool; created if it does not exist.", str, "redactory"),
 )
 def schedule(
     as_json: bool, limit: int | None, port: int, deploy: bool, pool: str, **job: Any
 ) -> Shown | None:
-    """Run a job on a schedule, with Prefect: here until it is stopped, or on workers (--deploy)."""
+    """Run a job on a schedule with Prefect: here until it is stopped, or on workers (--deploy)."""
     from redactory.flows import schedule as scheduling
 
     planned = scheduling.plan_schedule(**job)
@@ -72,9 +72,9 @@ def schedule(
     return None
 
 
-@command("release list: job", log=switch("Print the release log, checked, one record a line."))
+@command("release list: job", log=switch("Check the release log and print it, one record per line."))
 def release_list(job: Path, log: bool) -> Shown:
-    """List the runs of a job: when, their state, how many points, and why; or read its release log."""
+    """List the runs of a job: time, state, number of examples, and reason; or print its release log."""
     if log:
         return Shown("release_log", redactory.release_log(job))
     result = redactory.list_releases(job)
@@ -84,16 +84,16 @@ def release_list(job: Path, log: bool) -> Shown:
 @command(
     "release approve: run reason",
     by=BY,
-    empty=switch("Also where it holds no point, public or private."),
+    empty=switch("Also if the public or the private split is empty."),
 )
 def release_approve(run: Path, by: str, reason: str, empty: bool) -> Shown:
-    """Release a held run all the same; the name and the reason go into the log."""
+    """Release a held run; name and reason go into the release log."""
     return _decided(redactory.approve_release(run, by, reason, empty=empty))
 
 
 @command("release reject: run reason", by=BY)
 def release_reject(run: Path, by: str, reason: str) -> Shown:
-    """Give a run up: the next scheduled run reads its material as new."""
+    """Reject a run; the next scheduled run reads its input as new."""
     return _decided(redactory.reject_release(run, by, reason))
 
 
@@ -107,9 +107,9 @@ def finding_line(finding: dict[str, Any]) -> str:
     name = " ".join(part for part in (finding["metric"], finding.get("label")) if part)
     if "low" not in finding:
         return ": ".join((name, finding["why"])) if "why" in finding else str(name)
-    scale, unit = (100, " %") if finding["kind"] == "share" else (1, " per 1,000 points")
+    scale, unit = (100, " %") if finding["kind"] == "share" else (1, " per 1,000 examples")
     value, low, high = (finding[key] * scale for key in ("value", "low", "high"))
-    return f"{name}: {value:.1f}, where {low:.1f} to {high:.1f}{unit} was to be expected"
+    return f"{name}: {value:.1f}; expected {low:.1f} to {high:.1f}{unit}"
 
 
 # What could not be processed, and what is to be erased.
@@ -117,16 +117,16 @@ def finding_line(finding: dict[str, Any]) -> str:
 
 @command(
     "quarantine list: job",
-    entry=argument("ENTRY", "Show this entry's content, on a terminal alone.", str, None),
-    limit=option("List at most so many entries a run.", int, 100, min=0),
+    entry=argument("ENTRY", "Show the content of this entry; on a terminal only.", str, None),
+    limit=option("List at most this many entries per run.", int, 100, min=0),
 )
 def quarantine_list(job: Path, entry: str | None, limit: int) -> Shown | None:
-    """List what lies in quarantine, by reason, and the id of each entry. No text is shown without ENTRY."""
+    """List the quarantine by reason, with the id of each entry; text is shown only for ENTRY."""
     if entry is None:
         return Shown("quarantined", redactory.quarantine_list(job, limit))
     if not on_terminal():
         raise ConfigurationError(
-            "an entry's original text is shown on a terminal alone: standard output is a file or a pipe"
+            "original text is shown only on a terminal; standard output is a file or a pipe"
         )
     from redactory.pipelines.quarantine import content_of_entry, harmless
 
@@ -137,14 +137,14 @@ def quarantine_list(job: Path, entry: str | None, limit: int) -> Shown | None:
 
 @command(
     "quarantine export: run",
-    unencrypted=switch("Write original text of an encrypted run to an unencrypted file."),
+    unencrypted=switch("Allow writing original text of an encrypted run to an unencrypted file."),
 )
 def quarantine_export(run: Path, **given: Any) -> Shown:
-    """Write quarantined rows to a file, to be fixed and curated again."""
+    """Write quarantined rows to a file, to fix and curate again."""
     return Shown("quarantine_exported", redactory.quarantine_export(run, **given))
 
 
-_FROM_FILE = "{}, from a file with one id a line: what is typed stays in the shell's history."
+_FROM_FILE = "{}, from a file with one id per line; keeps ids out of the shell history."
 
 
 @command(
@@ -153,7 +153,7 @@ _FROM_FILE = "{}, from a file with one id a line: what is typed stays in the she
     user_id=option("A user's id; repeatable.", list[str]),
     doc_ids_from=option(_FROM_FILE.format("Documents"), Path, metavar="FILE"),
     user_ids_from=option(_FROM_FILE.format("Users"), Path, metavar="FILE"),
-    dry_run=switch("Say what would go; write nothing."),
+    dry_run=switch("Report what would be removed, without writing."),
 )
 def takedown(
     places: list[Path],
@@ -163,7 +163,7 @@ def takedown(
     user_ids_from: Path | None,
     dry_run: bool,
 ) -> Shown:
-    """Take a person's rows out of every run that holds them, and list the models trained on them."""
+    """Remove a person's rows from every run that holds them, and list the models trained on them."""
     users, documents = [*(user_id or ()), *_ids(user_ids_from)], [*(doc_id or ()), *_ids(doc_ids_from)]
     result = redactory.takedown(places, doc_ids=documents, user_ids=users, dry_run=dry_run)
     code = 0 if result["ok"] else max(problem["exit_code"] for problem in result["problems"])
@@ -177,21 +177,21 @@ def _ids(file: Path | None) -> list[str]:
         lines = file.read_text(encoding="utf-8").splitlines()
     except OSError as error:
         raise ConfigurationError(
-            f"{file} cannot be read: {error.strerror}; a text file with one id a line is needed"
+            f"{file} cannot be read: {error.strerror}; expected a text file with one id per line"
         ) from None
     except UnicodeDecodeError:
-        raise ConfigurationError(f"{file} is not UTF-8: a text file with one id a line is needed") from None
+        raise ConfigurationError(f"{file} is not UTF-8; expected a text file with one id per line") from None
     return [line.strip() for line in lines if line.strip()]
 
 
 @command(
     "purge: run by",
-    vault=switch("The original texts of all points."),
-    quarantine=switch("What was rejected or could not be processed."),
-    state=switch("Samples to label, sealed tracebacks, Prefect's home."),
+    vault=switch("Delete the original texts of all examples."),
+    quarantine=switch("Delete what was rejected or could not be processed."),
+    state=switch("Delete samples to label, sealed tracebacks and Prefect's home."),
 )
 def purge(run: Path, by: str | None, **asked: Any) -> Shown:
-    """Take original text out of a finished run, for good. The shards stay as they are."""
+    """Permanently delete original text from a finished run; the shards are kept."""
     what: list[Any] = [name for name, wanted in asked.items() if wanted]
     return Shown("purged", redactory.purge(run, what, by=by))
 
@@ -202,12 +202,12 @@ def purge(run: Path, by: str | None, **asked: Any) -> Shown:
 @command(
     "export: run by",
     to=option("A new folder, or a URL (s3://BUCKET/FOLDER).", str, NEEDED, metavar="PLACE"),
-    whole=switch("Mirror the whole, encrypted run at a URL; run it again to update the copy."),
-    models=option("A trained model to bring along; repeatable.", list[str], flag="--model"),
-    synthetic=option("Instead of the public side: what redactory synthesize wrote in this folder.", Path),
+    whole=switch("Mirror the whole encrypted run to a URL; run it again to update the copy."),
+    models=option("A trained model to include; repeatable.", list[str], flag="--model"),
+    synthetic=option("Export this output folder of redactory synthesize instead of the public split.", Path),
 )
 def export(run: Path, to: str, progress: Progress, whole: bool, **given: Any) -> Shown:
-    """Copy what may leave a run: its public side, a card, a manifest, SHA256SUMS; models where asked for."""
+    """Export what may be shared: the public split, a card, a manifest, SHA256SUMS, models if requested."""
     if whole:
         return Shown("published", redactory.publish(run, to, progress=progress))
     return Shown("exported", redactory.export(run, to, progress=progress, **given))
@@ -219,18 +219,18 @@ def export(run: Path, to: str, progress: Progress, whole: bool, **given: Any) ->
     to=option("A new folder.", Path, NEEDED, metavar="DIR"),
 )
 def fetch(url: str, to: Path, progress: Progress) -> Shown:
-    """Bring a published run or export here, and compare every digest."""
+    """Download a published run or export, and compare every digest."""
     return Shown("fetched", redactory.fetch(url, to, progress=progress))
 
 
 @command(
     "index",
-    folder=argument("FOLDER", "The folder of dedup.index.path.", Path),
-    keep_runs=option("Prune: keep only so many runs, the latest.", int, min=0),
-    keep_days=option("Prune: keep only the runs of so many days, the latest.", int, min=0),
+    folder=argument("FOLDER", "The folder set in dedup.index.path.", Path),
+    keep_runs=option("Prune: keep only this many of the latest runs.", int, min=0),
+    keep_days=option("Prune: keep only the runs of this many latest days.", int, min=0),
 )
 def index(folder: Path, keep_runs: int | None, keep_days: int | None) -> Shown:
-    """List the runs that an index across runs holds, or prune it: what only pruned runs saw is new again."""
+    """List the runs in an index across runs, or prune it; text of pruned runs counts as new again."""
     from redactory.pipelines.index import prune_index, show_index
 
     if keep_runs is None and keep_days is None:
@@ -251,10 +251,10 @@ _VARIABLES = {
 @command(
     "keys new",
     kind=argument("KIND", "digest, encryption or signing.", Kind),
-    file=argument("FILE", "Where to write it; never overwritten.", Path),
+    file=argument("FILE", "File to write; never overwritten.", Path),
 )
 def keys_new(kind: Kind, file: Path) -> Shown:
-    """Write a fresh key to a new file, mode 0600; for signing also its public key, to FILE.pub."""
+    """Write a new key to a new file, mode 0600; for signing also the public key, to FILE.pub."""
     files = [str(path) for path in new_key(kind, file)]
     return Shown("key_written", {"kind": kind, "files": files, "variable": _VARIABLES[kind]})
 
@@ -262,7 +262,7 @@ def keys_new(kind: Kind, file: Path) -> Shown:
 @command(
     "keys unwrap",
     place=argument("FILE|RUN", "A sealed file (a traceback in state/), or a run.", Path),
-    data_key=option("Write the run's data key there, for DuckDB and others.", Path, metavar="FILE"),
+    data_key=option("Write the run's data key to this file, for DuckDB and others.", Path, metavar="FILE"),
 )
 def keys_unwrap(place: Path, data_key: Path | None) -> Shown | None:
     """Print a sealed file of an encrypted run, which can quote the corpus; or unwrap the run's data key."""
@@ -271,7 +271,7 @@ def keys_unwrap(place: Path, data_key: Path | None) -> Shown | None:
 
     if data_key is None:
         if not place.is_file():
-            raise ConfigurationError(f"{place} is not a file; the data key of a run is written by --data-key")
+            raise ConfigurationError(f"{place} is not a file; to write the data key of a run use --data-key")
         sys.stdout.write(read_secret(place).decode(errors="replace"))
         return None
     key = key_of(RunFolder(place).vault / "part")
@@ -290,17 +290,17 @@ def keys_unwrap(place: Path, data_key: Path | None) -> Shown | None:
     to_service=option("The new key service, package.module:function.", str),
 )
 def keys_rotate(places: list[Path], progress: Progress, **given: Any) -> Shown:
-    """Have another key wrap the data keys of runs; the configured key opens them. Repeat it to go on."""
+    """Wrap the data keys of runs with a new key; the configured key unwraps them. Repeat it to go on."""
     done = redactory.rotate_key(*places, progress=progress, **given)
     return Shown("keys_rotated", done, 0 if done["ok"] else 1)
 
 
 @command("keys shred: run", by=BY, yes=switch("Confirm: this cannot be undone."))
 def keys_shred(run: Path, by: str, yes: bool) -> Shown:
-    """Destroy the data key of an encrypted run: nobody can read its private part any more."""
+    """Destroy the data key of an encrypted run; its private part becomes unreadable for everybody."""
     if not yes:
         raise ConfigurationError(
-            f"nobody, you included, will be able to read the private part of {run} again: add --yes to do it"
+            f"nobody, not even you, can read the private part of {run} afterwards: add --yes to confirm"
         )
     return Shown("key_shredded", redactory.shred_key(run, by=by))
 
@@ -310,11 +310,11 @@ def keys_shred(run: Path, by: str, yes: bool) -> Shown:
 
 @command(
     "ldp train: encoder set_ declared_public",
-    data=argument("DATA", "JSON lines: text, label, and user_id or text_b if any.", Path, None),
+    data=argument("DATA", "JSON lines with text, label, and optionally user_id or text_b.", Path, None),
     out=option("The service's folder.", Path),
-    public=option("Instead of DATA: make the encoder from these public rows.", Path),
-    budget=option("The user's own folder: what all their messages spent.", Path),
-    limit=option("With --budget: the most epsilon that one user may spend.", float, 8.0),
+    public=option("Create the encoder from these public rows, instead of training on DATA.", Path),
+    budget=option("The user's folder that records what all their messages spent.", Path),
+    limit=option("With --budget: the maximum epsilon that one user may spend.", float, 8.0),
     delta=option("Delta of --limit.", float, 1e-5),
 )
 def ldp_train(
@@ -326,17 +326,17 @@ def ldp_train(
     set_: list[str] | None,
     **given: Any,
 ) -> Shown:
-    """Users and server in one process: only noisy messages pass, and a service learns from them.
+    """Run users and server in one process: only noisy messages pass, and a service is trained on them.
 
-    Make the users' encoder first (--public): it must hold no private text.
+    Create the users' encoder first (--public); it must hold no private text.
     """
     if (data is None) == (public is None):
-        raise ConfigurationError("give the users' DATA and --out, or --public to make the encoder")
+        raise ConfigurationError("give the users' DATA and --out, or --public to create the encoder")
     settings = settings_of(set_)
     if public is not None:
         return Shown("ldp_encoder", redactory.ldp_encoder(public, encoder, settings, progress))
     if data is None or out is None:
-        raise ConfigurationError("--out: name the service's folder")
+        raise ConfigurationError("--out: give the folder to write the service to")
     trained = redactory.ldp_train(data, encoder, out, settings, progress=progress, **given)
     return Shown("ldp_trained", trained)
 
@@ -345,12 +345,12 @@ def ldp_train(
     "ldp evaluate: encoder set_ declared_public",
     service=argument("SERVICE", "A service's folder.", Path),
     test=option("Held-out JSON lines with text and label.", Path, NEEDED),
-    draws=option("How often the noise is drawn.", int, 5, min=1),
-    limit=option("Ask at most so many rows.", int, min=1),
+    draws=option("How many times the noise is drawn.", int, 5, min=1),
+    limit=option("Use at most this many rows.", int, min=1),
 )
 def ldp_evaluate(
     service: Path, encoder: Path, test: Path, progress: Progress, set_: list[str] | None, **given: Any
 ) -> Shown:
-    """Accuracy and epsilon on held-out text, with fresh noise on every query."""
+    """Measure accuracy and epsilon on held-out text, with fresh noise for every query."""
     found = redactory.ldp_evaluate(service, encoder, test, settings_of(set_), progress=progress, **given)
     return Shown("ldp_accuracy", found)

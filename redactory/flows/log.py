@@ -33,7 +33,7 @@ def begin(target: str | None, command: str | None) -> None:
     _target, _start, _command = None, time.monotonic(), command
     asked = os.environ.get(VARIABLE, "")
     if asked not in ("", "json"):
-        raise ConfigurationError(f"{VARIABLE}: the one form of log is 'json'; set it to that, or to nothing")
+        raise ConfigurationError(f"{VARIABLE}: the only log format is 'json'; set it to that, or to nothing")
     if target is None and not asked:
         return
     _target = Path(STANDARD_ERROR)
@@ -44,8 +44,8 @@ def begin(target: str | None, command: str | None) -> None:
             _target.open("a").close()
         except OSError as error:
             raise ConfigurationError(
-                f"--log-json: {target} cannot be written: {error.strerror}; give a place in a "
-                "folder that you may write"
+                f"--log-json: {target} cannot be written: {error.strerror}; choose a file in a writable "
+                "folder"
             ) from None
     event("begin", command=command, process=os.getpid())
 

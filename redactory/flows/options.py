@@ -55,7 +55,7 @@ RUN = argument("RUN", "A run folder.", Path)
 SHARED = {
     "config": argument("CONFIG", "A configuration (.yaml), or an input file, folder or URL.", str),
     "own_config": option(
-        "A configuration (.yaml), instead of the default or the run's.",
+        "A configuration (.yaml); default: the built-in or the run's.",
         str,
         flag="--config",
         metavar="CONFIG",
@@ -63,25 +63,25 @@ SHARED = {
     "run": RUN,
     "job": argument("JOB|RUN", "A job's folder of runs, or a run.", Path),
     "places": argument("PLACE...", "Run folders, or jobs' folders with all their runs.", list[Path]),
-    "model": option("A trained model; the configured one by default.", str),
-    "output": option("The run folder, or a URL; the configuration's by default.", str, flag="--out"),
-    "resume": switch("Continue where an interrupted run stopped."),
-    "workers": option("Processes that share the work.", int, min=1),
+    "model": option("A trained model; default: from the configuration.", str),
+    "output": option("The run folder, or a URL; default: output in the configuration.", str, flag="--out"),
+    "resume": switch("Resume an interrupted run."),
+    "workers": option("Number of processes.", int, min=1),
     "prefect": switch("Run as a Prefect flow."),
     "dask": option(
         "Curate on a Dask cluster: local (--workers processes), or a scheduler's address, tls://HOST:PORT.",
         str,
     ),
     "set_": option(
-        "A setting, in YAML; a.b is b below a. Repeatable.", list[str], flag="--set", metavar="KEY=VALUE"
+        "A setting, in YAML; a.b is b in section a. Repeatable.", list[str], flag="--set", metavar="KEY=VALUE"
     ),
-    "seed": option("The same seed gives the same draws.", int),
-    "confidence": option("Confidence of each bound.", float, 0.95),
+    "seed": option("The same seed gives the same random draws.", int),
+    "confidence": option("Confidence level of each bound.", float, 0.95),
     "name": option("Name of the sample.", str, "sample"),
-    "by": option("Who answers for it; goes into the release log.", str),
-    "reason": option("Why, for the log.", str, NEEDED),
-    "encoder": option("The users' encoder: a folder that is public, or RUN/models/NAME.", Path, NEEDED),
-    "declared_public": switch("You vouch that a Hugging Face folder was made of public text."),
+    "by": option("Who is responsible; recorded in the release log.", str),
+    "reason": option("The reason; recorded in the release log.", str, NEEDED),
+    "encoder": option("The users' encoder: a public folder, or RUN/models/NAME.", Path, NEEDED),
+    "declared_public": switch("Declare that a Hugging Face folder was trained on public text only."),
     "as_json": switch("Print one JSON object on standard output.", flag="--json"),
 }
 """Options that several commands have, each with one meaning."""
@@ -113,17 +113,17 @@ class _InOrder(typer.core.TyperGroup):
 app = typer.Typer(
     name="redactory",
     cls=_InOrder,
-    help="Audited training shards from raw text, and models trained on them with a guarantee.",
+    help="Curate raw text into audited training shards, and train models on them with a guarantee.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
 _GROUPS = {
     "evaluate": "Measure detection, a trained model, or attacks on it.",
-    "label": "Have people label a sample, and score what they labelled.",
-    "release": "A job's runs and log; release a held run, or give it up.",
-    "quarantine": "Look into a quarantine, and export what lies there.",
-    "keys": "Make, rotate and shred keys, and read encrypted runs elsewhere.",
-    "ldp": "Local privacy: clip and noise sentences before they leave.",
+    "label": "Have people label a sample, and score their labels.",
+    "release": "List a job's runs; release or reject a held run.",
+    "quarantine": "Inspect and export quarantined rows.",
+    "keys": "Create, rotate and shred keys, and read encrypted runs elsewhere.",
+    "ldp": "Local privacy: clip and noise sentences before they leave the user.",
 }
 _groups = {name: typer.Typer(no_args_is_help=True, help=meaning) for name, meaning in _GROUPS.items()}
 for _name, _group in _groups.items():
@@ -188,7 +188,7 @@ def settings_of(given: list[str] | None) -> dict[str, Any]:
     for entry in given or ():
         key, sign, value = entry.partition("=")
         if not sign or not key:
-            raise ConfigurationError("--set: a key, '=', and its value are needed, like train.epochs=3")
+            raise ConfigurationError("--set: expected KEY=VALUE, like train.epochs=3")
         try:
             found[key] = float(Fraction(value)) if _NUMBER.fullmatch(value) else yaml.safe_load(value)
         except ZeroDivisionError:

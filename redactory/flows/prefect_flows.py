@@ -84,7 +84,7 @@ def _job(config: str, output: str | None, workers: int | None, timezone: str, da
         return Job(config, template, load_config(settings, output=Path(place)), dask)
 
     # there is no run folder yet to seal an error in, and a configuration holds lists of names
-    return wordless(f"the configuration was read: redactory curate {config} --dry-run", read)
+    return wordless(f"the configuration could be read; check with: redactory curate {config} --dry-run", read)
 
 
 # The flows.
@@ -114,9 +114,9 @@ def _outcome(result: dict[str, Any], place: str) -> str:
         )
         return f"{', '.join(' '.join(filter(None, run)) for run in runs)}: {result['job']}"
     if result.get("run", place) != place:
-        return f"unchanged input, the earlier run stands: {result['run']}"
+        return f"unchanged input; kept the earlier run: {result['run']}"
     decisions = ", ".join(f"{result[decision]:,} {decision}" for decision in DECISIONS)
-    return f"{some(result['rows'], 'row')}, {some(result['points'], 'point')} ({decisions}): {place}"
+    return f"{some(result['rows'], 'row')}, {some(result['points'], 'example')} ({decisions}): {place}"
 
 
 def quiet_flow(name: str) -> Callable[[Callable[..., Any]], Any]:
@@ -245,10 +245,10 @@ def nightly(
         )
         held = [Path(night["run"]).name for night in result["nights"] if night["state"] == "held"]
         if held:
-            raise CheckFailed(f"{', '.join(held)} is held: redactory release list {output}")
+            raise CheckFailed(f"{', '.join(held)} is held; see: redactory release list {output}")
         return result
 
-    return wordless("the scheduled run was at work", body)
+    return wordless("the scheduled run is still at work", body)
 
 
 def check_verified(run: RunFolder) -> None:
@@ -259,7 +259,7 @@ def check_verified(run: RunFolder) -> None:
         return [check["name"] for check in found["checks"] if not check["ok"]]
 
     if failed := as_task(run.state, "verify", checks):
-        raise CheckFailed(f"{run.root} does not hold: {', '.join(failed)}; see redactory verify {run.root}")
+        raise CheckFailed(f"{run.root} failed: {', '.join(failed)}; see redactory verify {run.root}")
 
 
 # A run of the same input under the same policies is not made twice.
@@ -324,8 +324,8 @@ def publish_run(name: str, curated: dict[str, Any], reused: bool) -> None:
     rows = [(kind, curated[kind]) for kind in ("rows", "documents", "rejected", "points", *DECISIONS)]
     for title in ("rejected", "quarantined"):
         rows += [(f"{title}: `{code}`", n) for code, n in sorted(curated[f"{title}_by_reason"].items())]
-    note = " (unchanged input: the earlier run stands)" if reused else ""
-    table = ["| of | count |", "|---|---:|", *(f"| {what} | {count:,} |" for what, count in rows)]
+    note = " (unchanged input; kept the earlier run)" if reused else ""
+    table = ["| item | count |", "|---|---:|", *(f"| {what} | {count:,} |" for what, count in rows)]
     create_markdown_artifact("\n".join([f"`{curated['run']}`{note}", "", *table]), key=_key("points", name))
     report = Path(curated["report"]).resolve()
     create_link_artifact(report.as_uri(), link_text=str(report), key=_key("report", name))
@@ -337,7 +337,7 @@ def publish_guarantee(name: str, model: dict[str, Any]) -> None:
     figures = ["epsilon_confidentiality", "epsilon_bayesian", "epsilon_substitution", "coverage_failure"]
     if "epsilon_sound" in card:
         figures = ["epsilon_sound", "epsilon_user_removal"]
-    lines = ["| figure | value |", "|---|---|"]
+    lines = ["| metric | value |", "|---|---|"]
     for key in figures:
         value, reason = card.get(key), card.get("reasons", {}).get(key, "not stated")
         lines.append(f"| `{key}` | {f'none: {reason}' if value is None else format_upper(value)} |")

@@ -19,7 +19,7 @@ from redactory.foundation.progress import Progress
 from redactory.pipelines.curated_hints import rejected_as
 
 
-@command("init", file=argument("[FILE]", "The configuration to write.", Path, Path("redactory.yaml")))
+@command("init", file=argument("[FILE]", "The configuration file to write.", Path, Path("redactory.yaml")))
 def init(file: Path) -> Shown:
     """Write a commented example configuration."""
     from redactory.pipelines.describe import write_example
@@ -30,15 +30,15 @@ def init(file: Path) -> Shown:
         raise ConfigurationError(f"{file} exists; give another name") from None
     except OSError as error:
         raise ConfigurationError(
-            f"{file} cannot be written: {error.strerror}; give a place in a folder that you may write"
+            f"{file} cannot be written: {error.strerror}; choose a file in a writable folder"
         ) from None
     return Shown("configuration_written", {"file": str(file)})
 
 
 @command(
     "curate: config output resume workers prefect dask",
-    dry_run=switch("Say what would be done: stages, policies, columns, bad rows."),
-    against=option("With --dry-run: a configuration or finished run whose policies are compared.", str),
+    dry_run=switch("Check only: show stages, policies, columns and bad rows, without writing."),
+    against=option("With --dry-run: a configuration or finished run to compare policies with.", str),
 )
 def curate(
     config: str, output: str | None, progress: Progress, dry_run: bool, against: str | None, **given: Any
@@ -57,25 +57,25 @@ def curate(
 
 @command(
     "redact: own_config workers",
-    given=argument("IN", "A file, a folder or a URL; - is standard input.", str),
-    out=option("The copy: a file, a folder or a URL; - is standard output.", str, NEEDED),
+    given=argument("IN", "A file, a folder or a URL; - reads standard input.", str),
+    out=option("The copy: a file, a folder or a URL; - writes standard output.", str, NEEDED),
     text=option(
-        "A field of text: notes, ticket.body, messages[*].content; instead of input.text. Repeatable.",
+        "A field with text: notes, ticket.body, messages[*].content; overrides input.text. Repeatable.",
         list[str],
     ),
     column=option(
-        "What becomes of a column: a label (replaced whole), drop or keep. Repeatable.",
+        "What to do with a column: a label (replace the whole value), drop or keep. Repeatable.",
         list[str],
         metavar="NAME=WHAT",
     ),
-    keep_columns=switch("Columns that are not named stay as they are."),
+    keep_columns=switch("Keep all columns that are not named."),
     replace=option(
-        "What replaces a hit: mask (the default), label, number, pseudonym or surrogate.",
+        "Replacement of a span: mask (default), label, number, pseudonym or surrogate.",
         str,
         flag="--replace",
     ),
-    vault=option("With pseudonyms: the encrypted file from which 'redactory unmask' restores them.", Path),
-    format_=option("The format, where the ending does not tell it.", str, "auto", flag="--format"),
+    vault=option("With pseudonyms: the encrypted file that 'redactory unmask' restores them from.", Path),
+    format_=option("The format, if the file name does not show it.", str, "auto", flag="--format"),
 )
 def redact(
     given: str,
@@ -89,13 +89,13 @@ def redact(
     format_: str,
     **asked: Any,
 ) -> Shown | None:
-    """Copy a file or folder in its own shape, with what is found in its texts replaced.
+    """Copy a file or folder in its format, with the sensitive spans of its texts replaced.
 
     Options given here override the section redact of the configuration.
     """
     pairs = [entry.partition("=") for entry in column or ()]
     if not all(name and what for name, _, what in pairs):
-        raise ConfigurationError("--column: a name, '=', and a label, drop or keep, like name=PERSON")
+        raise ConfigurationError("--column: expected NAME=LABEL, NAME=drop or NAME=keep, like name=PERSON")
     columns = {name: what for name, _, what in pairs} or None
     kept_in = None if vault is None else str(vault)
     settings = {
@@ -116,10 +116,10 @@ def redact(
     hints = [rejected_as(reason, count) for reason, count in result["quarantined"].items()]
     if result["masks_nothing"]:
         hints.append(
-            "Warning: this policy masks nothing, not even in a built-in text: see detect.strict.labels."
+            "Warning: this policy masks nothing, not even in a sample text: see detect.strict.labels."
         )
     if given == "-" and format_ == "auto" and "broken_json" in result["quarantined"]:
-        hints.append("Standard input was read as JSON lines: give --format (csv, parquet, mbox, …).")
+        hints.append("Standard input was read as JSON lines: or give --format (csv, parquet, mbox, …).")
     code = 1 if result["quarantined"] or result["files_left_out"] else 0
     if out == "-":
         left_out = sum(result["quarantined"].values())
@@ -132,23 +132,23 @@ def redact(
 
 @command(
     "unmask",
-    given=argument("FILE", "A copy that was made with --replace pseudonym: a file or a folder.", Path),
+    given=argument("FILE", "A copy made with --replace pseudonym: a file or a folder.", Path),
     out=option("The file or folder to write.", Path, NEEDED),
     vault=option("The vault that was written with the copy.", Path, NEEDED),
 )
 def unmask(given: Path, out: Path, vault: Path) -> Shown:
-    """Put values back in place of pseudonyms; each use is logged beside the vault."""
+    """Restore the original values of pseudonyms; each use is logged beside the vault."""
     result = redactory.unmask(given, out, vault)
     return Shown("unmasked", result, 1 if result["unknown"] or not result["put_back"] else 0)
 
 
 @command(
     "train: config output workers prefect",
-    trainer=option("A trainer (train.trainer), instead of the configured one.", str),
-    name=option("The model's folder (train.name), instead of the configured one.", str),
+    trainer=option("A trainer; default: train.trainer in the configuration.", str),
+    name=option("The model's folder; default: train.name in the configuration.", str),
 )
 def train(config: str, output: str | None, progress: Progress, prefect: bool, **given: Any) -> Shown:
-    """Train a model on the configuration's finished run, as its section train says: network, trainer, ε."""
+    """Train a model on the finished run of the configuration (section train)."""
     _warn_odd(config, output, **given)
     trained = _carried_out("train", config, prefect, output=output, progress=progress, **given)
     return Shown("trained", trained)
@@ -195,7 +195,7 @@ def _warn_blind(config: str, out: str | None) -> None:
 def _warn_open(result: Mapping[str, Any]) -> None:
     """Where a run that was asked for again is open, though a key to encrypt with is configured."""
     if not result["encrypted"] and load_encryption_key() is not None:
-        warn("Warning: this run is not encrypted although a key is configured: curate anew with --out.")
+        warn("Warning: a key is configured, but this run is not encrypted; re-run curate with --out.")
 
 
 def _warn_odd(config: str, out: str | None, **changes: Any) -> None:
@@ -209,10 +209,10 @@ def _warn_odd(config: str, out: str | None, **changes: Any) -> None:
 @command(
     "verify",
     run=argument("RUN", "A run folder, an export, or the URL of one.", str),
-    public_key=option("PEM file: the run must be signed by this key.", Path),
+    public_key=option("PEM file of the public key that must have signed the run.", Path),
 )
 def verify(run: str, progress: Progress, public_key: Path | None) -> Shown:
-    """Check a finished run again, from its files alone."""
+    """Check a finished run from its files."""
     result = redactory.verify(run, progress=progress, public_key=public_key)
     return Shown("verified", result, 0 if result["ok"] else 1)
 
@@ -244,13 +244,13 @@ _COPIES, _EPOCHS, _ANSWERS = 120, 4, 20
 @command(
     "demo: workers",
     out=option("The run folder.", Path, Path("demo-run")),
-    rows=option("Dialogues of the simulated corpus.", int, 300, min=50),
+    rows=option("Number of dialogues in the simulated corpus.", int, 300, min=50),
     prefect=option("Run as a Prefect flow.", bool, True, flag="--prefect/--no-prefect"),
 )
 def demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect: bool) -> Shown:
-    """Run the whole job on a simulated corpus in a few minutes; beside it a model without protection.
+    """Run the whole job on a simulated corpus in minutes, with an unprotected model beside it.
 
-    The corpora and the configuration are left in OUT-input, to be looked at and run again.
+    The corpora and the configuration stay in OUT-input, for another look or run.
     """
     from redactory.pipelines.output_folder import check_output
     from redactory.redaction import RunFolder
@@ -293,12 +293,12 @@ def _numbers_said(run: Path, model: str, canaries: Path) -> dict[str, Any]:
 @command(
     "simulate",
     out=option("The JSONL file to write.", Path, NEEDED),
-    rows=option("How many dialogues.", int, 1_000, min=1),
+    rows=option("Number of dialogues.", int, 1_000, min=1),
     seed=option("The same seed gives the same corpus.", int, 0),
-    canaries=option("How many canaries are planted, like 'My ID is: 123456'.", int, 0, min=0),
+    canaries=option("Number of canaries, like 'My ID is: 123456'.", int, 0, min=0),
     copies=option("How often each canary is planted.", int, 1, min=1),
     miss_rate=option(
-        "Probability that a canary is marked as one that π is to miss.",
+        "Probability that a canary is marked for the strict policy to miss.",
         float,
         0.0,
         flag="--canary-miss-rate",
@@ -306,13 +306,13 @@ def _numbers_said(run: Path, model: str, canaries: Path) -> dict[str, Any]:
         max=1,
     ),
     templates=option(
-        "Words before a canary, and its digits: 'My PIN is {4}'; repeatable.",
+        "Canary template, with its number of digits: 'My PIN is {4}'; repeatable.",
         list[str],
         flag="--canary-template",
     ),
 )
 def simulate(progress: Progress, **given: Any) -> Shown:
-    """Write support dialogues of invented people, with the place of every secret."""
+    """Write support dialogues of invented people, with the position of every secret."""
     return Shown("simulated", redactory.simulate(progress=progress, **given))
 
 
@@ -322,10 +322,10 @@ def simulate(progress: Progress, **given: Any) -> Shown:
 @command(
     "plan: set_ output",
     config=argument("[CONFIG]", "A configuration (.yaml).", str, None),
-    plot=option("SVG file: epsilon against steps.", Path),
+    plot=option("SVG file: plot of epsilon against steps.", Path),
 )
 def plan(config: str | None, set_: list[str] | None, progress: Progress, **given: Any) -> Shown:
-    """Compute what a training would cost before it runs: from a configuration, or from --set alone."""
+    """Compute the privacy cost of a training before it runs, from a configuration or --set alone."""
     result = redactory.plan(config, progress=progress, **given, **settings_of(set_))
     if "participation" in result:
         return Shown("planned_messages", result)
@@ -334,11 +334,11 @@ def plan(config: str | None, set_: list[str] | None, progress: Progress, **given
 
 @command(
     "guarantee",
-    runs=argument("RUN...", "A run folder, or several.", list[Path], None),
-    model=option("A trained model; repeat it for what holds of several together.", list[str]),
-    delta=option("Of several models: delta of the figures.", float, show_default=False),
+    runs=argument("RUN...", "One or several run folders.", list[Path], None),
+    model=option("A trained model; repeat for the guarantee of several together.", list[str]),
+    delta=option("Of several models: delta of the epsilons.", float, show_default=False),
     budget=option(
-        "What has been spent of this configuration's train.budget, and by which trainings.",
+        "Show how much of this configuration's train.budget is spent, and by which trainings.",
         str,
         metavar="CONFIG",
     ),
@@ -346,11 +346,11 @@ def plan(config: str | None, set_: list[str] | None, progress: Progress, **given
 def guarantee(
     runs: list[Path] | None, model: list[str] | None, delta: float | None, budget: str | None
 ) -> Shown:
-    """State what can be promised of a trained model, or of several, derived again from the ledgers."""
+    """State the guarantee of one or several trained models, recomputed from their ledgers."""
     from redactory.redaction import RunFolder
 
     if (budget is None) != bool(runs):
-        raise ConfigurationError("give a run whose guarantee is asked for, or --budget and a configuration")
+        raise ConfigurationError("nothing to state: give a run, or --budget and a configuration")
     if budget is not None:
         return Shown("budget", redactory.budget(budget))
     assert runs
@@ -375,16 +375,16 @@ def guarantee(
     model=argument("MODEL_FOLDER", "A trained model: RUN/models/NAME, or a copy.", Path),
     file=argument(
         "FILE",
-        "Texts, one a line, or JSONL with a column text, for a chat model messages; - is stdin.",
+        "Texts, one per line, or JSONL with a column text (messages for a chat model); - is stdin.",
         str,
         None,
     ),
     text=option("A text; repeatable.", list[str]),
-    top=option("Answers for each text, the likeliest first.", int, 5, min=1),
-    generate=option("Write N texts that continue each text, or from nothing.", int, min=1, metavar="N"),
-    tokens=option("With --generate: at most so many tokens in a text.", int, 100, min=1),
+    top=option("Number of answers per text, the likeliest first.", int, 5, min=1),
+    generate=option("Write N continuations of each text, or N new texts.", int, min=1, metavar="N"),
+    tokens=option("With --generate: maximum tokens per text.", int, 100, min=1),
     temperature=option("Below 1 likelier tokens, above 1 rarer ones; 0: the likeliest.", float, 1.0, min=0.0),
-    top_k=option("Draw only from so many of the likeliest tokens.", int, min=1),
+    top_k=option("Sample only from this many of the likeliest tokens.", int, min=1),
 )
 def predict(
     model: Path,
@@ -394,9 +394,9 @@ def predict(
     progress: Progress,
     **given: Any,
 ) -> Shown:
-    """Use a trained model: the next word, or the class, of each text; or texts that the model writes."""
+    """Use a trained model: predict the next word or the class of each text, or generate texts."""
     if (file is not None and text) or (file is None and not text and generate is None):
-        raise ConfigurationError("give texts: either --text, or a file, or - for standard input")
+        raise ConfigurationError("give texts: --text, a file, or - for standard input")
     texts = tuple(text or ()) if file is None else tuple(_texts(file))
     result = redactory.predict(model, texts or ("",), write=generate, progress=progress, **given)
     asked = result.get("prompts") or texts or ("",)
@@ -405,27 +405,27 @@ def predict(
 
 @command(
     "synthesize: run model seed",
-    rows=option("Texts to write.", int, NEEDED, min=1),
+    rows=option("Number of texts to write.", int, NEEDED, min=1),
     out=option("A new folder.", Path, NEEDED, metavar="FOLDER"),
     labels=option(
-        "A class or role that texts were read with (train.roles), a public name; repeatable.",
+        "A class or role of the training texts (train.roles) that is public; repeatable.",
         list[str],
         flag="--label",
     ),
     histogram=option(
-        "Draw classes and lengths from counts with noise of this standard deviation; it adds to epsilon. By "
-        "default each class is as frequent.",
+        "Draw classes and lengths from counts with noise of this standard deviation; adds to epsilon. By "
+        "default all classes are equally frequent.",
         float,
     ),
     temperature=option("Below 1 likelier tokens, above 1 rarer ones; 0: the likeliest.", float, 1.0, min=0.0),
-    top_p=option("Draw only from the likeliest tokens that have this share together.", float, 1.0),
-    tokens=option("At most so many tokens in a text.", int, 100, min=1),
+    top_p=option("Sample only from the likeliest tokens that together have this probability.", float, 1.0),
+    tokens=option("Maximum tokens per text.", int, 100, min=1),
     stop=option("A text ends before this string; repeatable.", list[str]),
-    drop_suspected=switch("Leave out texts in which the conservative policy suspects more than π finds."),
-    no_guarantee=switch("Write even where nothing is guaranteed of the model; it cannot be exported."),
+    drop_suspected=switch("Leave out texts in which the conservative policy suspects more than strict."),
+    no_guarantee=switch("Write even if the model has no guarantee; the result cannot be exported."),
 )
 def synthesize(progress: Progress, **given: Any) -> Shown:
-    """Have a model with a guarantee write a corpus that may leave, with a card."""
+    """Let a model with a guarantee write a corpus that may be shared, with a card."""
     return Shown("synthesized", redactory.synthesize(progress=progress, **given))
 
 
@@ -439,7 +439,7 @@ def _texts(file: str) -> list[str]:
         raise InputError(f"{path.name} cannot be read as text: {type(error).__name__}") from None
     found = [line for line in content.splitlines() if line.strip()]
     if not found:
-        raise InputError(f"{'standard input' if file == '-' else path.name} holds no text")
+        raise InputError(f"{'standard input' if file == '-' else path.name} contains no text")
     return found
 
 

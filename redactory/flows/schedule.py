@@ -94,7 +94,7 @@ class Schedule:
             asyncio.run(CronSchedule(cron=self.cron, timezone=self.timezone).get_dates(1))
         except ValueError:
             raise ConfigurationError(
-                f"--cron: this is not a schedule, or one that never comes due; write {_FIELDS}"
+                f"--cron: invalid schedule, or one that never runs; expected {_FIELDS}"
             ) from None
 
 
@@ -128,22 +128,22 @@ def plan_schedule(
     check_before_reading(settings)
     if settings.store is not None and out is None:
         raise ConfigurationError(
-            f"output: the runs of a schedule lie in a folder on this machine, not at {settings.store}: give "
-            "--out FOLDER, and publish them from there (nightly.publish, or redactory export --whole)"
+            f"output: a schedule needs a local folder for its runs, got {settings.store}: give --out "
+            "FOLDER, and publish from there (nightly.publish, or redactory export --whole)"
         )
     zone_of(timezone)
     if dask is not None:
         check_dask(dask)
     if work == "nightly" and any(sign in str(out or settings.output) for sign in (START, DATE)):
         raise ConfigurationError(
-            f"--out: a nightly job names its runs itself: give a folder without {START}, {DATE}"
+            f"--out: a nightly job names its runs itself; give a folder without {START}, {DATE}"
         )
     path = Path(config)
     name = name or path.stem
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
-            f"--name: '{shorten(name)}' cannot name a deployment; use letters, digits, '.', '_' and '-' "
-            "(at most 64)"
+            f"--name: '{shorten(name)}' is not a valid deployment name; use letters, digits, '.', '_' and "
+            "'-' (at most 64)"
         )
     place = str(Path(out or settings.output).absolute())
     parameters = {
@@ -171,7 +171,7 @@ def deploy(schedule: Schedule, pool: str, limit: int | None) -> dict[str, Any]:
     server = server_address()
     if server is None:
         raise ConfigurationError(
-            f"--deploy: name your Prefect server in {ADDRESS}, or leave --deploy out to run the job here"
+            f"--deploy: set {ADDRESS} to your Prefect server, or omit --deploy to run the job here"
         )
     prepare(limit, None if schedule.cron else schedule.full_name, pool)
     deployment = flow.to_deployment(
@@ -185,7 +185,7 @@ def deploy(schedule: Schedule, pool: str, limit: int | None) -> dict[str, Any]:
     try:
         deployment.apply()
     except Exception as error:
-        raise RunStateError(f"{server} did not take the job ({type(error).__name__})") from None
+        raise RunStateError(f"{server} rejected the job ({type(error).__name__})") from None
     return {**schedule.facts(), "pool": pool, "server": server}
 
 

@@ -72,7 +72,7 @@ def settle_prefect(home: Path, port: int | None = None) -> Path | None:
             probe.bind((HOST, port))
         except OSError:
             raise ConfigurationError(
-                f"--port: {port} is taken; name another one, or the server that listens there in {ADDRESS}"
+                f"--port: {port} is taken; give another port, or set {ADDRESS} to the server that uses it"
             ) from None
     os.environ[ADDRESS] = f"http://{HOST}:{port}/api"
     kept = home / "password"
@@ -96,7 +96,7 @@ def own_server(port: int) -> Iterator[None]:
             with get_client(sync_client=True) as client:
                 while client.api_healthcheck() is not None:
                     if time.monotonic() > end or server.poll() is not None:
-                        raise RunStateError(f"the Prefect server did not start; name one in {ADDRESS}")
+                        raise RunStateError(f"the Prefect server did not start; set {ADDRESS} to a server")
                     time.sleep(0.2)
             yield
         finally:
@@ -182,5 +182,5 @@ def zone_of(timezone: str) -> zoneinfo.ZoneInfo:
         return zoneinfo.ZoneInfo(timezone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
         raise ConfigurationError(
-            f"--timezone: '{shorten(timezone)}' is not a time zone; name one like Europe/Berlin or UTC"
+            f"--timezone: '{shorten(timezone)}' is not a time zone; use a name like Europe/Berlin or UTC"
         ) from None

@@ -147,9 +147,7 @@ def open_own(path: Path, flags: int) -> int:
     if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
         return descriptor
     os.close(descriptor)
-    raise RunStateError(
-        f"{path} is not a file of its own but a pipe, or has a second name: look at it, and remove it"
-    )
+    raise RunStateError(f"{path} is not a regular file (a pipe or a hard link): check it, and remove it")
 
 
 def _opened_in(folder: int, name: str, flags: int) -> int:
@@ -167,9 +165,7 @@ def _opened_in(folder: int, name: str, flags: int) -> int:
 def _not_own(path: Path, error: OSError, wanted: str) -> Exception:
     """What is said where something other than is ``wanted`` lies at ``path``; else the error itself."""
     if path.is_symlink() or error.errno in (errno.ENOTDIR, errno.EISDIR, errno.ENXIO):
-        return RunStateError(
-            f"{path} is not a {wanted} but a link, or of another kind: look at it, and remove it"
-        )
+        return RunStateError(f"{path} is not a {wanted} (a link, or something else): check it, and remove it")
     return error
 
 
@@ -196,14 +192,14 @@ def why_not_in(folder: Path, name: str) -> str | None:
     """Why what is called ``name``, from ``folder`` on, is not a regular file below it; None where it is."""
     steps, mode = PurePosixPath(name), 0
     if steps.is_absolute() or ".." in steps.parts or "\0" in name:
-        return "names a place outside"
+        return "names a place outside the folder"
     for step in [*steps.parents[-2::-1], steps]:
         try:
             mode = (folder / step).lstat().st_mode
         except (FileNotFoundError, NotADirectoryError):
             return "missing"
         if stat.S_ISLNK(mode):
-            return "is a link, or lies behind one"
+            return "is a link, or inside one"
     return None if stat.S_ISREG(mode) else "is not a regular file"
 
 
@@ -259,7 +255,7 @@ def only_one(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
     try:
         descriptor = locked(path, patience)
     except FileNotFoundError:
-        raise RunStateError(f"{what}: its folder went away while it was being locked; ask again") from None
+        raise RunStateError(f"{what}: its folder was removed while it was being locked; try again") from None
     except BlockingIOError as error:
         raise RunStateError(
             f"{what} is being written by {_holder(error.strerror or '')}: wait for it, or stop it"
@@ -316,8 +312,8 @@ def locked(path: Path, patience: float = 0.0) -> int:
         except OSError as error:
             os.close(descriptor)
             raise RunStateError(
-                f"{path} cannot be locked ({error.strerror}), so that two runs could not be told apart: "
-                "put the folder on a file system that has locks"
+                f"{path} cannot be locked ({error.strerror}), so a second run would not be noticed: use a "
+                "file system that supports locks"
             ) from None
         os.close(descriptor)
 

@@ -134,7 +134,7 @@ def load_signing_key() -> Ed25519PrivateKey | None:
         key = None
     if not isinstance(key, Ed25519PrivateKey):
         raise ConfigurationError(
-            f"{name} holds no open Ed25519 private key in PEM: redactory keys new signing FILE makes one"
+            f"{name} is not an unencrypted Ed25519 key in PEM: run redactory keys new signing FILE"
         )
     return key
 
@@ -151,7 +151,7 @@ def read_public_key(path: Path) -> Ed25519PublicKey:
     except Exception:
         key = None
     if not isinstance(key, Ed25519PublicKey):
-        raise ConfigurationError(f"{path} holds no Ed25519 public key in PEM; {_PUBLIC_MEND}")
+        raise ConfigurationError(f"{path} is not an Ed25519 public key in PEM; {_PUBLIC_MEND}")
     return key
 
 
@@ -215,7 +215,7 @@ def setting(variable: str) -> str | None:
     """
     value = os.environ.get(variable)
     if value is not None and not value.strip():
-        raise ConfigurationError(f"{variable} is set and empty: give it a value, or unset it")
+        raise ConfigurationError(f"{variable} is set but empty: give it a value, or unset it")
     return value
 
 
@@ -230,7 +230,7 @@ def _given(variable: str) -> tuple[bytes, str] | None:
             return _of_file(Path(path)), f"{in_file} ({path})"
         except OSError as error:
             raise ConfigurationError(
-                f"{in_file}: {path} cannot be read: {error.strerror}; name a key file that this user may read"
+                f"{in_file}: {path} cannot be read: {error.strerror}; give a key file that this user may read"
             ) from None
     return None if value is None else (os.fsencode(value), variable)
 
@@ -256,14 +256,14 @@ def _tell_of_readers(path: Path) -> None:
     mode = stat.S_IMODE(found.st_mode)
     reached = all(folder.stat().st_mode & 0o011 for folder in path.resolve().parents)
     if found.st_uid == os.geteuid() and mode & 0o077 and reached:
-        _log.warning(f"{path}: others on this machine can open this key file (mode {mode:04o}): chmod 600 it")
+        _log.warning(f"{path}: other users can read this key file (mode {mode:04o}): run chmod 600 on it")
 
 
 def _long_enough(secret: bytes, name: str, least: int) -> bytes:
     if len(secret) < least:
         raise ConfigurationError(
-            f"{name} holds {len(secret)} bytes, at least {least} are needed "
-            "(for example the output of: openssl rand -hex 32)"
+            f"{name} has {len(secret)} bytes, but needs at least {least} (for example the output of: "
+            "openssl rand -hex 32)"
         )
     return secret
 
@@ -287,12 +287,12 @@ def check_wire(address: str, where: str) -> None:
         whole = False
     if not whole or parts.scheme not in (SECURE, OPEN):
         raise ConfigurationError(
-            f"{where}: '{address}' is not the address of a scheduler; write tls://HOST:PORT, or tcp://127.0.0.1:PORT"
+            f"{where}: '{address}' is not a scheduler address; write tls://HOST:PORT, or tcp://127.0.0.1:PORT"
         )
     if parts.scheme == OPEN and not _is_here(parts.hostname or ""):
         raise ConfigurationError(
-            f"{where}: '{address}' is another machine, and what is sent there (text, keys) would be open to "
-            "the network; give scheduler and workers certificates, and write tls://HOST:PORT"
+            f"{where}: '{address}' is another machine, so what is sent there (text, keys) would cross the "
+            "network unencrypted; give scheduler and workers certificates, and write tls://HOST:PORT"
         )
 
 

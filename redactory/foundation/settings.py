@@ -18,11 +18,11 @@ _NEEDED = {
     "dict": "a section of keys",
     "finite": "a finite number",
     "float": "a number like 0.5",
-    "int": "a whole number like 10",
+    "int": "an integer like 10",
     "list": "a list like [one, two]",
     "model": "a section of keys",
     "path": "a path",
-    "string": "text",
+    "string": "a string",
     "tuple": "a list like [one, two]",
 }
 """What a key needs, by how pydantic's name of the error begins."""
@@ -31,9 +31,9 @@ _WRONG_KIND = ("_type", "_parsing", "_from_float", "_number", "_inexact")
 """How pydantic's names of errors end that are about the kind of a value."""
 _FOUND: dict[type, str] = {
     bool: "true or false",
-    int: "a whole number",
+    int: "an integer",
     float: "a number with a fraction",
-    str: "text",
+    str: "a string",
     list: "a list",
     tuple: "a list",
     dict: "a section of keys",
@@ -58,7 +58,7 @@ def plainly(error: Mapping[str, Any]) -> str:
     if kind in _BOUNDS:
         bound = _BOUNDS[kind].format(**{name: str(bound).removesuffix(".0") for name, bound in told.items()})
         given = error.get("input")
-        return f"{bound}, and {given} stands there" if type(given) in (int, float) else bound
+        return f"{bound}, got {given}" if type(given) in (int, float) else bound
     if kind in _CHOICES:
         given, choices = error.get("input"), re.findall(r"'([^']*)'", told["expected"])
         near = did_you_mean(given, choices, 0.5) if isinstance(given, str) else ""
@@ -66,7 +66,7 @@ def plainly(error: Mapping[str, Any]) -> str:
     needed = _NEEDED.get(kind.partition("_")[0])
     if needed is None or not kind.endswith(_WRONG_KIND):
         return str(error["msg"]).removeprefix("Value error, ")
-    return f"{needed} is needed{_instead(error)}"
+    return f"expected {needed}{_instead(error)}"
 
 
 def _instead(error: Mapping[str, Any]) -> str:
@@ -74,10 +74,10 @@ def _instead(error: Mapping[str, Any]) -> str:
     given = error.get("input", ...)
     if type(given) not in _FOUND:
         return ""
-    mend = "; remove the line to have what is the default" if given is None else ""
+    mend = "; remove the line to use the default" if given is None else ""
     if error["type"] == "string_type" and isinstance(given, int | float):
         mend = "; put it in quotation marks"
-    return f", and {_FOUND[type(given)]} stands there{mend}"
+    return f", got {_FOUND[type(given)]}{mend}"
 
 
 class Settings(BaseModel):

@@ -45,7 +45,7 @@ def evaluate_audit(
         if len(beside) != 1:
             number = len(beside) or "no"
             raise ConfigurationError(
-                f"coins: {number} .coins.json beside the run's input; name the file with --coins"
+                f"coins: {number} .coins.json files beside the run's input; choose one with --coins"
             )
         coins = beside[0]
     planted = read_coins(Path(coins))
@@ -58,7 +58,7 @@ def evaluate_audit(
         there, public = (set(sentences).intersection(texts_in(f)) for f in (own.run.vault, own.run.public))
         if not there:
             raise InputError(
-                "coins: none of the planted sentences stands in this run; was the planted copy curated?"
+                "coins: this run contains none of the planted sentences; was the planted copy curated?"
             )
         where = {
             "planted": len(sentences),
@@ -92,7 +92,7 @@ def _guesses(model: LanguageModel, coins: Coins, progress: Progress) -> NDArray[
     first, second = found[0::2], found[1::2]
     scores = np.asarray(first - (second if coins.form == "pair" else np.median(first)))
     if not np.isfinite(scores).all():
-        raise InputError("audit: the model gives some canary no probability that a float can hold")
+        raise InputError("audit: the model assigns a canary a probability too small for a float")
     return scores
 
 
@@ -108,11 +108,11 @@ def upper_bound_of(card: Mapping[str, Any], form: Form, public: int) -> Result:
     if card.get(field if field in card else "epsilon") is None:
         reason = card["reasons"].get(field) or card["reasons"].get("epsilon") or "the card states no epsilon"
     elif of_units and (form != "absent" or card["protect"] not in ("users", "both", "either")):
-        reason = "the guarantee compares units that are there or not: plant form absent, for users"
+        reason = "the guarantee compares a unit with its absence: plant form absent, for users"
     elif not of_units and form == "absent":
         reason = "the guarantee compares a secret with another or with its mask: plant form pair or masked"
     elif public and TRAINERS[card["trainer"]].by_policy:
-        reason = f"{public} canaries stand in public points, for which nothing is promised"
+        reason = f"{public} canaries are in public examples, which no guarantee covers"
     return {
         "epsilon_upper": None if reason else card.get(field),
         "upper_field": None if reason else field,

@@ -128,7 +128,7 @@ def checked(
         if name not in ("files", "signature") and any(c.name == "files" and not c.ok for c in found):
             break
         if name in private and not seen.readable:
-            why = "not made: the private part cannot be read (see 'encryption')"
+            why = "skipped: the private part cannot be read (see 'encryption')"
             found.append(Check(name, True, why, made=False))
             continue
         of = [(f"{name} {one}", (one,)) for one in seen.models] if name == "model" else [(name, ())]
@@ -189,14 +189,14 @@ def files(seen: Seen) -> str:
     # to be compared with what an export or the maker says: another run of the same signer fits together too
     known = f" of the run {seen.manifest['id']}" if "id" in seen.manifest else ""
     renamed = "redactory-run" in seen.manifest["format"] and seen.manifest["run"] != name
-    other = f"; it was made as '{seen.manifest['run']}'" if renamed else ""
-    return f"each file has the sha256 of the manifest{known}{other}"
+    other = f"; it was created as '{seen.manifest['run']}'" if renamed else ""
+    return f"each file matches its sha256 in the manifest{known}{other}"
 
 
 def signature(seen: Seen) -> str:
     """The manifest is signed by the key that is ``known``, or by the one that it names itself."""
     if irregular_in(seen.run):
-        raise Unmade("not made: see 'files'")
+        raise Unmade("skipped: see 'files'")
     found = check_signature(seen.run, seen.known)
     if not found.good:
         raise CheckFailed(found.detail)
@@ -218,14 +218,14 @@ def no_strays(seen: Seen) -> str:
     run = seen.run
     begun = {path.parent.name for path in run.models.glob("*/ledger.jsonl")} - {*run.model_names()}
     strays, unknown = _undeclared(run, seen.manifest, begun)
-    require(strays and [f"{', '.join(sorted(strays))}: not of this run; look at it, and remove it"])
+    require(strays and [f"{', '.join(sorted(strays))}: does not belong to this run; check it, and remove it"])
     left_open = [f"models/{name} is not finished" for name in sorted(begun)]
     if unknown:
-        left_open.append(f"{', '.join(sorted(unknown))} is no work that goes on")
+        left_open.append(f"{', '.join(sorted(unknown))} does not belong to any unfinished work")
     kept = _uncovered(run)
     if left_open:
-        raise Unmade("; ".join([f"{'; '.join(left_open)}: none of it is checked", *kept]))
-    return "; ".join(["the run holds nothing but what it declares", *kept])
+        raise Unmade("; ".join([f"{'; '.join(left_open)}: not checked", *kept]))
+    return "; ".join(["the run contains only declared files", *kept])
 
 
 def _undeclared(run: RunFolder, manifest: Mapping[str, Any], begun: set[str]) -> tuple[set[str], set[str]]:
@@ -297,11 +297,11 @@ def journal(seen: Seen) -> str:
     run, manifest = seen.run, seen.manifest
     records = read_records(run.journal)
     if chain_head(run.journal) != manifest["journal"]:
-        raise CheckFailed("it does not end as the manifest says")
+        raise CheckFailed("its end does not match the manifest")
     folders = tuple(f"{_name(run.root, folder)}/" for folder in run.data_folders)
     listed = {n: e["sha256"] for n, e in manifest["files"].items() if n.startswith(folders)}
     if _bound(records) != listed:
-        raise CheckFailed("it binds other ledgers and shards than the manifest lists")
+        raise CheckFailed("its ledgers and shards are not those in the manifest")
     return f"{some(len(records), 'record')} in an unbroken chain, bound to {some(len(listed), 'part')}"
 
 
@@ -315,22 +315,22 @@ def encryption(seen: Seen) -> str:
     run, encrypted = seen.run, seen.manifest["encrypted"]
     private = [path for folder in run.data_folders if folder != run.public for path in parts(folder)]
     if wrong := [f"{p.parent.name}/{p.name}" for p in private if is_encrypted(p) != encrypted]:
-        said = "not encrypted" if encrypted else "encrypted, unlike the manifest says"
+        said = "not encrypted" if encrypted else "encrypted, but the manifest says otherwise"
         raise CheckFailed(f"{', '.join(wrong)}: {said}")
     there, file = run.data_key.exists(), f"state/{run.data_key.name}"
     if not encrypted:
-        require([f"{file} does not go with the manifest"] if there else [])
+        require([f"{file} does not match the manifest"] if there else [])
         seen.readable = True
-        return "not encrypted: file permissions alone guard the private part"
+        return "not encrypted: only file permissions protect the private part"
     record = shredded(run)
     if record is None and not there:
-        raise ConfigurationError(f"{file} is gone: nobody can read the private part")
+        raise ConfigurationError(f"{file} is missing: the private part is unreadable for everybody")
     if record is not None:
         when = shredded_when(record)
-        require([f"{file} is there, though it {when}: redactory keys shred"] if there else [])
-        raise Unmade(f"not made: the private part {when}: nobody can read it any more")
+        require([f"{file} exists, although it {when}: run redactory keys shred"] if there else [])
+        raise Unmade(f"skipped: the private part {when} and is unreadable for everybody")
     if configured_service() is None:
-        raise Unmade(f"not made: set {ENCRYPTION_VARIABLE} to the run's key")
+        raise Unmade(f"skipped: set {ENCRYPTION_VARIABLE} to the run's key")
     words = _decrypted(seen, private)
     seen.readable = True
     return words
@@ -341,13 +341,13 @@ def _decrypted(seen: Seen, private: list[Path]) -> str:
     key, digest_key, named = key_of(run.vault / "part"), load_digest_key(), manifest["encryption"]
     keyed = digest_key.fingerprint == manifest["key"]["fingerprint"]
     if key is None or (key.run_id, key.fingerprint) != (named["run_id"], named["data_key"]):
-        raise CheckFailed("the data key in state/ is not the one that the manifest names")
+        raise CheckFailed("the data key in state/ does not match the manifest")
     for path in private:
         name, content = _name(run.root, path), table_digest(read_part(path))
         listed = manifest["files"][name].get("content")
         if content != content_of(path) or (keyed and listed != keyed_digest(digest_key, name, content)):
-            raise CheckFailed(f"{name} does not hold what was written")
-    by = "their keyed digests agree" if keyed else f"keyed digests not compared: set the run's {KEY_VARIABLE}"
+            raise CheckFailed(f"{name} does not contain what was written")
+    by = "their keyed digests match" if keyed else f"keyed digests not compared: set the run's {KEY_VARIABLE}"
     return f"{some(len(private), 'part')} decrypted to what was written; {by}"
 
 
@@ -375,7 +375,7 @@ def superseded(seen: Seen) -> str | None:
         f"{change['release']} superseded {change['release'] - 1} ({change['why']})"
         for change in manifest.get("changes", ())
     )
-    return f"{'; '.join(changes)}; what no change touched is as it was"
+    return f"{'; '.join(changes)}; everything else is unchanged"
 
 
 def _kept_releases(run: RunFolder, known: list[Release]) -> Iterator[str]:
@@ -383,7 +383,7 @@ def _kept_releases(run: RunFolder, known: list[Release]) -> Iterator[str]:
     due = {str(release.number) for release in known[:-1]}
     there = {path.name for path in run.releases.iterdir()} if run.releases.is_dir() else set()
     if there != due:
-        yield f"releases/ holds {', '.join(sorted(there ^ due))} besides what was superseded, or lacks it"
+        yield (f"releases/ and the superseded releases differ in {', '.join(sorted(there ^ due))}")
     for number in sorted(there & due):
         old = run.release(int(number))
         if strange := {p.name for p in old.root.iterdir()} - {old.manifest.name, old.signature.name}:
@@ -400,7 +400,7 @@ def _reissues(run: RunFolder, known: list[Release]) -> Iterator[str]:
     heads = [json.loads(line)["prev"] for line in run.journal.read_bytes().splitlines()[: len(records)]]
     marks = [record for record in records if record.type == REISSUE]
     if len(marks) != len(known) - 1:
-        yield f"the journal has {some(len(marks), 'record')} of reissues, not {len(known) - 1}"
+        yield f"the journal has {some(len(marks), 'record')} of reissues, expected {len(known) - 1}"
         return
     for mark, (old, new) in zip(marks, pairwise(known), strict=True):
         named = {"release": new.number, "supersedes": old.digest}
@@ -408,28 +408,28 @@ def _reissues(run: RunFolder, known: list[Release]) -> Iterator[str]:
             yield f"the journal's record of release {new.number} does not follow release {old.number}"
         listed = {n: e["sha256"] for n, e in old.manifest["files"].items() if n != run.card.name}
         if (_bound(records[: mark.seq]) or {}) != listed:
-            yield f"the journal binds other files than those of release {old.number}"
+            yield f"the journal binds files that are not those of release {old.number}"
 
 
 def _step(old: Release, new: Release) -> Iterator[str]:
     """What of a release does not follow from the one before it and the change between them."""
     if new.number != old.number + 1 or new.manifest["changes"][:-1] != old.manifest.get("changes", []):
-        yield "it has another history than the one before it"
+        yield "its history differs from that of the previous release"
         return
     yield from (f"{key} was changed" for key in KEPT if new.manifest.get(key) != old.manifest.get(key))
     if SIGNED_BY in old.manifest and SIGNED_BY not in new.manifest:
-        yield "it is not signed, and the one before it was"
+        yield "it is not signed, but the previous release was"
     change, before, after = new.manifest["changes"][-1], old.manifest["files"], new.manifest["files"]
     replaced, removed = set(change["files"]["replaced"]), set(change["files"]["removed"])
     if set(after) != set(before) - removed or not replaced <= set(before):
-        yield "it has other files than those before and the change make"
+        yield "its files are not those of the previous release plus the change"
     # the card names the release, and so is always another one
     same = set(before) & set(after) - replaced - {"README.md"}
     if touched := sorted(name for name in same if before[name] != after[name]):
-        yield f"{touched[0]} is another file, and the change does not say so"
+        yield f"{touched[0]} changed, but the change does not list it"
     expected = counts_without(old.manifest["counts"], change.get("removed", {}), change.get("moved_up", {}))
     if new.manifest["counts"] != expected:
-        yield "its counts are not those before it, less what was removed"
+        yield "its counts do not match the previous counts minus what was removed"
 
 
 def logged(seen: Seen) -> str | None:
@@ -440,7 +440,7 @@ def logged(seen: Seen) -> str | None:
     try:
         lost = cut_off(run, manifest)
     except LookupError as moved:
-        raise Unmade(f"not made: {moved}") from None
+        raise Unmade(f"skipped: {moved}") from None
     records = history(run)
     try:
         known = releases(run)
@@ -449,22 +449,22 @@ def logged(seen: Seen) -> str | None:
         known = [present_release(run)]
     judged = [r.body.get("manifest") for r in records if r.type in (Event.RELEASED, Event.HELD)]
     if not lost and judged and known[0].number == 1 and known[0].digest not in judged:
-        lost = f"the log knows another run by this name, with the manifest {judged[-1]}"
+        lost = f"the log has another run with this name, with the manifest {judged[-1]}"
     require([lost] if lost else [])
     if ANCHOR not in manifest and "supersedes" not in manifest:
         return None
     if not records:
-        raise Unmade(f"not made: {MOVED}")
+        raise Unmade(f"skipped: {MOVED}")
     entered = {r.body.get("manifest"): r.body.get("release") for r in records if r.type == Event.REISSUED}
     missing = [release.number for release in known if release.number > 1 and release.digest not in entered]
     if missing and pending(run):
-        raise Unmade("not made: the last reissue is not finished, ask for it again")
+        raise Unmade("skipped: the last reissue is unfinished; run it again")
     named = ", ".join(map(str, missing))
     if missing and set(entered.values()).issuperset(missing):
         raise CheckFailed(f"the log has no record of this manifest (release {named})")
-    require([f"no record of release {named}: the log was shortened"] if missing else [])
-    said = f"{some(known[-1].number - 1, 'reissue')} entered; " if known[-1].number > 1 else ""
-    return f"{said}an unbroken chain, no shorter than when the run was sealed"
+    require([f"no record of release {named}: the log was truncated"] if missing else [])
+    said = f"{some(known[-1].number - 1, 'reissue')} recorded; " if known[-1].number > 1 else ""
+    return f"{said}an unbroken chain, at least as long as when the run was sealed"
 
 
 def measured(seen: Seen) -> str | None:
@@ -473,5 +473,5 @@ def measured(seen: Seen) -> str | None:
     require(f"state/{problem}" for folder in there for problem in unsealed(folder, seen.known))
     of = [release_with(seen.run, str(read_manifest(folder).get("parent"))) for folder in there]
     strange = [folder.root.name for folder, release in zip(there, of, strict=True) if release is None]
-    require(f"state/{name} was measured of another run" for name in strange)
-    return f"{', '.join(folder.root.name for folder in there)}: as it was sealed" if there else None
+    require(f"state/{name} was measured on another run" for name in strange)
+    return f"{', '.join(folder.root.name for folder in there)}: unchanged since sealing" if there else None

@@ -55,12 +55,12 @@ def label_choose(
     """
     settings, folder = load_config(config), Path(out)
     if folder.exists():
-        raise ConfigurationError(f"{folder} is there already: name another folder, or remove it")
+        raise ConfigurationError(f"{folder} already exists: give another folder, or remove it")
     done = [row for path in labelled for row in labelled_rows(Path(path), to_fit=True)]
     with waiting(progress, "read"):
         texts = _candidates(settings, {row["text"].strip() for row in done}, CANDIDATES * n, seed)
     if not texts:
-        raise InputError("the input has no document with a text that is not labelled already")
+        raise InputError("the input has no document with text that is not already labelled")
     judge = Policy(settings)
     with waiting(progress, "load engines"):
         judge.load_engines()
@@ -81,7 +81,7 @@ def label_choose(
         for number, (place, how) in enumerate(chosen, 1)
     ]
     if not rows:
-        raise InputError("no document could be read in whole by every engine: see redactory scan")
+        raise InputError("no document could be read completely by every engine: see redactory scan")
     strict = settings.detect.strict
     # who has labelled before goes on with the same labels
     labels = {span["label"] for row in done for span in row["spans"]} or {*strict.labels, *strict.more_labels}

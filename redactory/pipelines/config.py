@@ -38,24 +38,24 @@ class NightlySettings(Settings):
     quiet_minutes: float = Field(
         60,
         ge=0,
-        description="A last row that is not whole (no line end, an open quotation) is left for a later "
-        "run, until its file was not written for so long; then it is read as it is.",
+        description="Leave an incomplete last row (no line end, an open quotation) for a later run, until "
+        "the file has not been written for this many minutes; then read it.",
     )
     publish: str | None = Field(
         None,
-        description="URL below which each released run is mirrored, under its name; runs must be encrypted.",
+        description="URL that each released run is mirrored to, under its name; runs must be encrypted.",
     )
     keep: dict[Literal["vault", "quarantine", "state"], Annotated[int, Field(ge=0)]] = Field(
         {},
-        description="For how many days after its release each private part of a run is kept, for ever where "
-        "it is not named: vault (the original text), quarantine (what could not be processed), state "
-        "(samples, tracebacks, the orchestrator's home).",
+        description="How many days after the release each private part of a run is kept (default: for ever): "
+        "vault (the original text), quarantine (what could not be processed), state (samples, tracebacks, "
+        "the orchestrator's home).",
     )
     drift: DriftSettings = DriftSettings()
     hook: tuple[str, ...] = Field(
         (),
-        description="A program and its arguments, no shell's line: called with what became of a run, which "
-        "REDACTORY_EVENT says (released, held, failed, approved, rejected).",
+        description="A program with its arguments (not a shell command), called with the outcome of a run in "
+        "REDACTORY_EVENT (released, held, failed, approved, rejected).",
     )
 
 
@@ -74,17 +74,17 @@ class Redaction(Settings):
 
     columns: dict[str, str] = Field(
         {},
-        description="What becomes of columns: a label (the value is replaced whole), drop or keep. What is "
-        "replaced or dropped is masked in the row's texts too.",
+        description="What to do with columns: a label (replace the whole value), drop or keep. Replaced and "
+        "dropped values are masked in the row's texts too.",
     )
-    keep_columns: bool = Field(False, description="Columns that are not named stay as they are.")
-    replace: Replacements = Field("mask", description="What stands in place of what was found.")
+    keep_columns: bool = Field(False, description="Keep all columns that are not named.")
+    replace: Replacements = Field("mask", description="What replaces a span.")
     known_values: bool = Field(
-        True, description="What was found once in a row is masked wherever it stands in that row."
+        True, description="Mask a value that was found once in a row everywhere in that row."
     )
     vault: str | None = Field(
         None,
-        description="With replace pseudonym: the encrypted file from which redactory unmask restores them.",
+        description="With replace pseudonym: the encrypted file that redactory unmask restores them from.",
     )
 
     @field_validator("columns")
@@ -131,7 +131,7 @@ class SegmentSettings(Settings):
 class PartitionSettings(Settings):
     """The unit of work; part of the output's layout, so never chosen by the machine."""
 
-    documents: int = Field(2_000, ge=1, description="Most documents in a partition.")
+    documents: int = Field(2_000, ge=1, description="Maximum number of documents in a partition.")
     bytes: ClassVar[int] = 8 << 20
     """A partition is closed once its text passes this."""
 
@@ -141,29 +141,28 @@ class ReleaseSettings(Settings):
 
     by: Literal["example", "document"] = Field(
         "example",
-        description="Who decides a side: each example for itself, or its whole document, which is private "
-        "with one example that is private or was not processed.",
+        description="What the split is decided for: each example, or its whole document, which is private if "
+        "one of its examples is private or was not processed.",
     )
     known_values: bool = Field(
         False,
-        description="What is masked once in a document is masked wherever it stands in that document. Needs "
-        "by: document; what a training may then promise, its card says.",
+        description="Mask a value that was masked once in a document everywhere in that document. Needs by: "
+        "document; the guarantee card of a training says what then holds.",
     )
     max_open_values: int | None = Field(
         None,
         ge=0,
-        description="verify fails when more public points than this show a value that was masked elsewhere.",
+        description="verify fails if more public examples than this show a value that was masked elsewhere.",
     )
     max_cross_split: int | None = Field(
         None,
         ge=0,
-        description="Nothing is released when more public points than this nearly duplicate a private one.",
+        description="Nothing is released if more public examples than this nearly duplicate a private one.",
     )
     accept_blind: tuple[Kind, ...] = Field(
         (),
-        description="Kinds of names that nothing in the policies may look for; EVERYTHING for a strict "
-        "policy that masks nothing in a built-in text. A run that is blind to another is neither exported, "
-        "published nor released.",
+        description="Kinds of names that no policy may look for; EVERYTHING for a strict policy that masks "
+        "nothing in a built-in text. A run with any other gap is neither exported, published nor released.",
     )
 
 
@@ -172,29 +171,31 @@ class RouteSettings(Settings):
 
     by: Literal["policies", "count", "both"] = Field(
         "policies",
-        description="policies: what they find; count: a masked text that enough users wrote is public, "
-        "whatever the policies say, under an epsilon of its own; both: what enough users wrote and no policy "
-        "marks.",
+        description="policies: the policies decide; count: a masked text that enough users wrote is public, "
+        "whatever the policies say, with a separate epsilon; both: a text that enough users wrote and "
+        "no policy finds anything in.",
     )
     epsilon: Annotated[float, Field(gt=0, le=50)] = Field(
         1.0, description="count, both: epsilon of the selection, for one user exchanged."
     )
     delta: Annotated[float, Field(gt=0, lt=0.1)] = Field(1e-6, description="Delta of that epsilon.")
     texts_per_user: Annotated[int, Field(ge=1, le=100_000)] = Field(
-        4, description="Most distinct texts of one user that count: chosen without a look at the corpus."
+        4, description="Maximum distinct texts per user that count; choose it without looking at the corpus."
     )
 
 
 class EvaluateSettings(Settings):
     """What a trained model is measured on."""
 
-    test: Paths = Field((), description="Held-out corpus in the input's columns, for perplexity.")
+    test: Paths = Field((), description="Held-out corpus with the input's columns, for perplexity.")
     canaries: str | None = Field(None, description="FILE.canaries.json of a simulated corpus.")
     labelled: str | None = Field(
         None, description="JSONL with the true spans (id, text, spans): measures what the policies miss."
     )
     labelled_secrets: int = Field(
-        2_000, ge=1, description="Secrets of the labelled file, drawn at random, that recall is measured on."
+        2_000,
+        ge=1,
+        description="Number of secrets, drawn at random from the file, that recall is measured on.",
     )
 
     @field_validator("test", "canaries", "labelled")
@@ -216,12 +217,12 @@ class Config(Settings):
     input: InputSettings
     output: Path = Field(
         Path("run"),
-        description="The run folder; it must not exist, or be resumed. Or a URL (s3://…): the run is then "
-        "worked on in a folder of its name below $REDACTORY_WORK, or beside the configuration, and "
+        description="The run folder; it must not exist, or hold a run to resume. Or a URL (s3://…): the run "
+        "is then created in a folder with its name below $REDACTORY_WORK, or beside the configuration, and "
         "published there when it is finished.",
     )
     store: str | None = Field(
-        None, description="The URL that the finished run is published to, set by an output that is one."
+        None, description="The URL that the finished run is published to; set by an output that is a URL."
     )
     segment: SegmentSettings = SegmentSettings()
     detect: DetectSettings = DetectSettings()
@@ -233,20 +234,20 @@ class Config(Settings):
     evaluate: EvaluateSettings = EvaluateSettings()
     nightly: NightlySettings = NightlySettings()
     redact: Redaction = Redaction()
-    workers: int = Field(1, ge=1, description="Processes for curation; changes speed only.")
+    workers: int = Field(1, ge=1, description="Number of processes for curation; affects speed only.")
 
     @field_validator("output", mode="before")
     @classmethod
     def _an_output_is_a_folder_by_now(cls, value: Any) -> Any:
         if is_url(value):
-            raise ValueError("a URL stands for a folder and a store: load_config tells them apart")
+            raise ValueError("a URL means a local folder and a store: use load_config, which separates them")
         return value
 
     @field_validator("store")
     @classmethod
     def _a_store_is_a_url(cls, value: str | None) -> str | None:
         if value is not None and not is_url(value):
-            raise ValueError("a URL is needed, like s3://bucket/runs/x; a folder is an output")
+            raise ValueError("expected a URL, like s3://bucket/runs/x; an output on this machine is a folder")
         return value
 
     @model_validator(mode="before")
@@ -260,10 +261,10 @@ class Config(Settings):
     def _what_follows_from_a_document_is_decided_by_it(self) -> Self:
         if self.release.known_values and self.release.by != "document":
             raise ValueError(
-                "release.known_values needs release.by: document. What is masked in an example then follows "
-                "from the other examples of its document, and so would its side: one exchanged example would "
-                "move others into the public shards, and no epsilon could be stated. Files that nothing is "
-                "trained on are masked like that by 'redactory redact'"
+                "release.known_values needs release.by: document. Otherwise the masks of an example, and so "
+                "its split, would depend on the other examples of its document: one exchanged example could "
+                "move others into the public shards, and no epsilon could be stated. For files that nothing "
+                "is trained on, use 'redactory redact'"
             )
         return self
 
@@ -274,21 +275,21 @@ class Config(Settings):
         own, dedup = self.input, self.dedup
         for wrong, what in (
             (self.release.by == "document", "release.by: document decides by a text's neighbours"),
-            (own.keep or own.keep_order, "input.keep and input.keep_order publish what nobody counted"),
-            (dedup.scope == "user", "dedup.scope: user keeps a public text once a user"),
-            (dedup.mode != "exact", "dedup.mode: of what was counted each text is public once: exact"),
-            (dedup.private_mode not in (None, "exact", "none"), "dedup.private_mode: exact or none"),
+            (own.keep or own.keep_order, "input.keep and input.keep_order publish uncounted values"),
+            (dedup.scope == "user", "dedup.scope: user keeps a public text once per user"),
+            (dedup.mode != "exact", "dedup.mode: a counted text is public once: use exact"),
+            (dedup.private_mode not in (None, "exact", "none"), "dedup.private_mode: use exact or none"),
         ):
             if wrong:
-                raise ValueError(f"route.by {self.route.by}: what is public is a text and its number; {what}")
+                raise ValueError(f"route.by {self.route.by}: only a text and its count are public; {what}")
         return self
 
     @model_validator(mode="after")
     def _what_is_declared_is_looked_for(self) -> Self:
         if self.input.known and not self.release.known_values:
             raise ValueError(
-                "input.known needs release.known_values (and that release.by: document): say so, or leave "
-                "the columns out"
+                "input.known needs release.known_values (which needs release.by: document): set it, or "
+                "remove the columns"
             )
         return self
 
@@ -303,9 +304,9 @@ class Config(Settings):
         if self.train.task != "classify":
             return self
         if self.input.label is None:
-            raise ValueError("train.task classify needs input.label, the column of each row's class")
+            raise ValueError("train.task classify needs input.label, the column with the class of each row")
         if self.evaluate.canaries is not None:
-            raise ValueError("evaluate.canaries needs train.task next-word: a classifier says no words")
+            raise ValueError("evaluate.canaries needs train.task next-word, not a classifier")
         return self
 
     def curation(self) -> dict[str, Any]:
@@ -356,7 +357,7 @@ def schema(name: str) -> dict[str, Any]:
     found = _schemas()
     if name not in found:
         raise ConfigurationError(
-            f"there is no schema '{shorten(name)}'; there are: {', '.join(sorted(found))}"
+            f"there is no schema '{shorten(name)}'; valid names: {', '.join(sorted(found))}"
         )
     return {"$schema": _DIALECT, **found[name]()}
 

@@ -43,9 +43,9 @@ def conversations(
     held or rejected.
     """
     if side not in SIDES:
-        raise ConfigurationError(f"side: one of {listed(SIDES)}")
+        raise ConfigurationError(f"side: expected one of {listed(SIDES)}")
     if known_values and side != "private":
-        raise ConfigurationError("known_values: the public side is as it was decided; ask for side private")
+        raise ConfigurationError("known_values: the public split is already decided; use side private")
     folder = RunFolder(Path(run))
     manifest = read_manifest(folder)
     check_released(folder)
@@ -53,9 +53,9 @@ def conversations(
         language = manifest["configuration"]["detect"]["language"] if known_values else None
         return sealed(folder.state, lambda: _read(_of_run(folder, side, language)))
     if side == "private":
-        raise RunStateError(f"{folder.root.name} is an export, and holds the public side alone")
+        raise RunStateError(f"{folder.root.name} is an export, which contains only the public split")
     if DOCUMENT not in manifest.get("columns", ()):
-        raise ConfigurationError(f"{folder.root.name}: its run was made without input.keep_order")
+        raise ConfigurationError(f"{folder.root.name}: its run was created without input.keep_order")
     return _read({**row, "fate": PUBLIC} for row in _rows(folder, PUBLIC))
 
 

@@ -137,17 +137,17 @@ def require_apart(given: str, out: str) -> None:
     if not (work / _DONE).is_file():
         _require_free(out)
     if given != PIPE and not is_url(given) and place.resolve().is_relative_to(Path(given).resolve()):
-        raise ConfigurationError(f"--out: {out} lies in the input: give a place outside of it")
+        raise ConfigurationError(f"--out: {out} is inside the input: choose a folder outside of it")
     if not place.absolute().parent.is_dir():
-        raise ConfigurationError(f"--out: the folder {place.parent} is not there: make it first")
+        raise ConfigurationError(f"--out: the folder {place.parent} does not exist: create it first")
     if not os.access(place.absolute().parent, os.W_OK | os.X_OK):
         raise _closed(place.parent)
 
 
 def _closed(folder: Path) -> ConfigurationError:
     return ConfigurationError(
-        f"--out: nothing can be written in the folder {folder}: it is closed to this user, or its file "
-        "system is mounted read-only; give another place"
+        f"--out: the folder {folder} is not writable (no permission, or mounted read-only); choose another "
+        "one"
     )
 
 
@@ -159,7 +159,7 @@ def require_named_as_written(out: str, sources: Sequence[Source], inside: bool) 
     ending = path.suffix.lower()
     plain = path.with_suffix("") if ending in _PACKED else path
     if ending in ARCHIVES:
-        raise ConfigurationError(f"--out: no archive is written: give {path.stem}, or {path.stem}.gz")
+        raise ConfigurationError(f"--out: archives are not written: give {path.stem}, or {path.stem}.gz")
     named_format = format_of(plain.name)
     if inside:
         if named_format or plain != path:
@@ -177,7 +177,7 @@ def require_named_as_written(out: str, sources: Sequence[Source], inside: bool) 
 
 def _require_free(out: str) -> None:
     if os.path.lexists(out):
-        raise ConfigurationError(f"--out: {out} is there already: remove it, or give another name")
+        raise ConfigurationError(f"--out: {out} already exists: remove it, or give another name")
 
 
 @dataclass(frozen=True)
@@ -342,7 +342,7 @@ def _require_ours(work: Path) -> None:
         is_ours = False
     if work.is_symlink() or not is_ours:
         raise ConfigurationError(
-            f"--out: {work.name} is needed for the unfinished copy, but what lies there is none: move it, "
+            f"--out: {work.name} is needed for the unfinished copy, but something else is there: move it, "
             "or give another --out"
         )
 
@@ -393,7 +393,7 @@ class _Written(io.RawIOBase):
         try:
             yield
         except BrokenPipeError:
-            raise InputError(f"{self._name} was closed by whoever read it: the copy is not whole") from None
+            raise InputError(f"{self._name} was closed by its reader: the copy is incomplete") from None
         except OSError as error:
             raise InputError(f"{self._name} cannot be written: {error.strerror}") from None
 

@@ -271,7 +271,7 @@ def _ingest(
     changed = difference({"input": inputs}, {"input": [source.fingerprint() for source in sources]})
     if changed is not None:
         raise RunStateError(
-            f"while it was read, the {changed}: start a new run elsewhere, on files that nobody writes"
+            f"the {changed} while being read: start a new run elsewhere, on files that do not change"
         )
     journal.complete("ingest", parts)
     return total

@@ -72,7 +72,7 @@ def takedown(
     person = Person(frozenset(doc_ids), frozenset(user_ids))
     if not person.doc_ids | person.user_ids or "" in person.doc_ids | person.user_ids:
         raise ConfigurationError(
-            "say who is to be taken out: --doc-id, --user-id, or a file with ids (--doc-ids-from, "
+            "say whose rows to erase: --doc-id, --user-id, or a file with ids (--doc-ids-from, "
             "--user-ids-from)"
         )
     runs = list(dict.fromkeys(run for place in places for run in runs_in(place)))
@@ -101,7 +101,7 @@ def _from_run(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) -> 
         with alone(run):
             return _taken_out(run, person, key, dry_run)
     if pending(run):
-        raise RunStateError(f"{run.root} was being written anew and was interrupted: ask without --dry-run")
+        raise RunStateError(f"a reissue of {run.root} was interrupted: run again without --dry-run")
     require_regular(run)
     return _taken_out(run, person, key, dry_run)
 
@@ -113,12 +113,12 @@ def _was_cut_off(run: RunFolder) -> bool:
     standing = next(iter(standings(history(run)).values()), None)
     if standing is None:
         raise RunStateError(
-            f"{run.root} is not finished: go on with it (redactory curate --resume) and ask again, or remove "
-            "the folder"
+            f"{run.root} is unfinished: resume it (redactory curate --resume) and try again, or remove the "
+            "folder"
         )
     if standing.ended is not None:
         raise RunStateError(
-            f"{run.root} was finished, and {run.success.name} is missing: restore it from a backup"
+            f"{run.root} was finished, but {run.success.name} is missing: restore it from a backup"
         )
     return True
 
@@ -214,9 +214,9 @@ def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) ->
 def _require_not_by_count(run: RunFolder, manifest: dict[str, Any]) -> None:
     if "route" in manifest:
         raise RunStateError(
-            f"{run.root.name} is public by count: without the person a public text would stay only if "
+            f"{run.root.name} is public by count: after an erasure, a public text would remain only if "
             "somebody else wrote it, and no noise hides that. Curate the input again without the person, "
-            "which draws and books a new selection; then remove this run"
+            "which draws and records a new selection; then remove this run"
         )
 
 
@@ -317,7 +317,7 @@ def purge_run(
     unknown = sorted(set(what) - set(ALL))
     if unknown or not what:
         wrong = f", not {shorten(unknown[0])}" if unknown else ""
-        raise ConfigurationError(f"purge one or more of {', '.join(ALL)}{wrong}")
+        raise ConfigurationError(f"choose what to purge: {', '.join(ALL)}{wrong}")
     folder = run if isinstance(run, RunFolder) else RunFolder(Path(run))
     if not pending(folder):
         # a place that holds no run gets no lock and no folder by being asked for
@@ -402,7 +402,7 @@ def check_clock(job: JobFolder, keep: Mapping[What, int], now: datetime.datetime
     if doubted := sorted(name for name, what in by_clock.items() if what != by_log.get(name)):
         raise CheckFailed(
             f"{job.root}: by the clock of this machine ({now:%Y-%m-%d}) {', '.join(doubted[:5])} "
-            f"{'is' if len(doubted) == 1 else 'are'} to be purged, and the times in the release log do not "
-            f"bear that clock out (more than {SILENCE.days} days from one record to the next, or a step "
-            "back): nothing of it was purged. Set the clock; if it is right, purge by hand (redactory purge)"
+            f"{'is' if len(doubted) == 1 else 'are'} due to be purged, but the times in the release log do "
+            f"not support that clock (more than {SILENCE.days} days between two records, or a step back): "
+            "nothing was purged. Correct the clock; if it is right, purge by hand (redactory purge)"
         )

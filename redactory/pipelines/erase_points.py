@@ -83,13 +83,13 @@ def require_key(manifest: dict[str, Any], key: DigestKey) -> None:
         return
     if own["fresh"]:
         raise ConfigurationError(
-            "the run drew a key of its own, which is gone: nobody can tell whose its points are. Remove "
-            f"the run, or curate its input anew, without the person and with {KEY_VARIABLE} set"
+            "the run used a temporary key, which is gone: its examples cannot be matched to a person. "
+            f"Remove the run, or curate its input again, without the person and with {KEY_VARIABLE} set"
         )
-    set_now = "no key is set" if key.fresh else "another key than the run's is set"
+    set_now = "no key is set" if key.fresh else "the key is not the run's"
     raise ConfigurationError(
-        f"{set_now}: set {KEY_VARIABLE} (or {KEY_VARIABLE}_FILE) to the one whose "
-        f"fingerprint is {own['fingerprint']}"
+        f"{set_now}: set {KEY_VARIABLE} (or {KEY_VARIABLE}_FILE) to the key with the fingerprint "
+        f"{own['fingerprint']}"
     )
 
 
@@ -422,7 +422,7 @@ def body_without(
     change = {"removed": dict(removed), "moved_up": {side: n for side, n in moved_up.items() if n}}
     new = counts_without(before, removed, moved_up)
     if any(new[fate] != counts[fate] for fate in (*SIDES, DUPLICATE, QUARANTINED)):
-        raise CheckFailed("what is left of the run is not what it held before, less what is taken out")
+        raise CheckFailed("what remains of the run is not the previous content minus what is removed")
     found = counted(Config.read_back(manifest["configuration"]).dedup, counts)
     dedup = {**manifest["dedup"], **({} if "vault" in manifest.get("purged", ()) else found.pop("dedup"))}
     if dedup["across"] is not None:

@@ -67,8 +67,8 @@ class Evaluated:
         trained = read_manifest(folder.model(name))
         if trained["settings"].get("chat") and not chats:
             raise ConfigurationError(
-                f"evaluate: {name} was trained on conversations (train.chat), and would be asked for "
-                "examples of the run by themselves: evaluate model measures it"
+                f"evaluate: {name} was trained on conversations (train.chat), but this would prompt it with "
+                "single examples; use evaluate model"
             )
         return cls(folder, name, curated, trained)
 
@@ -291,7 +291,7 @@ def evaluate_canary(
     except (OSError, ValueError) as error:
         problem = error.strerror if isinstance(error, OSError) else "this is not JSON"
         raise InputError(
-            f"{path} cannot be read as canaries: {problem}; name the .canaries.json of redactory simulate"
+            f"{path} cannot be read as canaries: {problem}; give the file of redactory simulate"
         ) from None
 
     def measure() -> Result:
@@ -337,7 +337,7 @@ def evaluate_membership(
     compared = None
     if reference is not None:
         if str(reference) == own.name:
-            raise ConfigurationError("reference: another model than the one that is attacked")
+            raise ConfigurationError("reference: give a model other than the attacked one")
         other = (reference, own.name) if Path(reference).is_dir() else (run, str(reference))
         compared = Evaluated.open(*other)
 
@@ -375,11 +375,11 @@ def _sentences(own: Evaluated, labelled: Path, label: str | None) -> list[Secret
     trained = {one.text for one in found}.intersection(own.originals())
     kept = [one for one in found if one.text in trained]
     if not kept:
-        raise InputError(f"{labelled.name}: no labelled secret of it stands in this run's originals")
+        raise InputError(f"{labelled.name}: none of its labelled secrets occurs in the originals of this run")
     kind = label or commonest_label(kept)
     chosen = [one for one in kept if one.label == kind]
     if not chosen:
-        raise InputError(f"{labelled.name}: no secret with the label {kind} stands in this run's originals")
+        raise InputError(f"{labelled.name}: no secret labelled {kind} occurs in the originals of this run")
     return chosen
 
 

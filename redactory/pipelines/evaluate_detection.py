@@ -72,8 +72,8 @@ def evaluate_against(
     secrets = sum(len(point.spans) for point in points)
     if not secrets:
         raise InputError(
-            f"{Path(labelled).name}: no secret is labelled in {some(about['rows'], 'row')}, so there is "
-            "nothing to compare by; label them, each as a span"
+            f"{Path(labelled).name}: no secret is labelled in {some(about['rows'], 'row')}, so nothing can "
+            "be measured; label each secret as a span"
         )
     loaded = {one.name: Alone(one, detect.public_labels) for one in beside}
     return {
@@ -140,7 +140,7 @@ def evaluate_recall(
     run = RunFolder(Path(settings.output))
     manifest = read_manifest(run)
     if settings.evaluate.labelled is None:
-        raise ConfigurationError("evaluate.labelled: name a file of labelled rows there")
+        raise ConfigurationError("evaluate.labelled: set it to a file of labelled rows")
     labelled, public = Path(settings.evaluate.labelled), public_of(manifest)
 
     def measure() -> dict[str, Any]:
@@ -185,8 +185,8 @@ def known_since(run: RunFolder, result: dict[str, Any]) -> str:
 
 
 TEACHER = (
-    "the run's own tagger was trained on labels of spaCy's small English pipeline: what both overlook is not "
-    "seen here; name another engine (stanza:FOLDER, transformers:FOLDER) for a look that is independent"
+    "the run's tagger was trained on labels of spaCy's small English pipeline, so misses of both stay "
+    "unseen here; for an independent check use another engine (stanza:FOLDER, transformers:FOLDER)"
 )
 
 
@@ -234,7 +234,7 @@ def evaluate_redaction(
             }
         across = _across(folder)
         missing = {
-            "linkage.user": None if several else "no user wrote more than one document: as by document",
+            "linkage.user": None if several else "no user wrote more than one document: same as by document",
             "residual": no_engine or None,
             "across": "the run was curated without dedup.across: nothing was compared across the split"
             if across is None
@@ -261,7 +261,7 @@ def independent_engine(detect: DetectSettings, wanted: str | None = None) -> tup
     # not spaCy: the tagger that is shipped learnt from it, and most of what it sees beyond is none
     free = [one for one in ENGINES if getattr(detect, one) is None]
     if wanted is None:
-        masked = f"the run masked with {' and '.join(ENGINES)}; name another engine to look at it: {NAMED}"
+        masked = f"the run masked with {' and '.join(ENGINES)}; choose another engine to check it: {NAMED}"
         return (free[0], "") if free else (None, masked)
     try:
         only(wanted, detect.language)
@@ -270,8 +270,8 @@ def independent_engine(detect: DetectSettings, wanted: str | None = None) -> tup
     name = wanted.partition(":")[0]
     if name in detect.engines or getattr(detect, name, None) is not None:
         raise ConfigurationError(
-            f"engine: {name} is one of the engines that masked this run, so its look is not independent; "
-            f"take {' or '.join(free) or 'an engine that the run does not use'}"
+            f"engine: {name} masked this run, so its check is not independent; use "
+            f"{' or '.join(free) or 'an engine that the run does not use'}"
         )
     return wanted, ""
 

@@ -56,7 +56,7 @@ def export(
     if synthetic is None:
         fill = partial(_filled, folder, models=tuple(dict.fromkeys(models)), by=by)
     elif models:
-        raise ConfigurationError("export: --synthetic goes alone, and --model with the public side: give one")
+        raise ConfigurationError("export: --synthetic excludes --model and the public split: give one")
     else:
         fill = partial(_written, folder, SyntheticFolder(Path(synthetic)), by=by)
     return sealed(folder.state, _export, folder, str(to), fill, progress)
@@ -67,9 +67,7 @@ def _export(
 ) -> dict[str, Any]:
     with leaving(run) as still:
         if broken := broken_files(run):
-            raise CheckFailed(
-                f"{run.root} is not as it was sealed, and nothing leaves it: {'; '.join(broken)}"
-            )
+            raise CheckFailed(f"cannot export {run.root}, which changed after sealing: {'; '.join(broken)}")
         if not is_url(to):
             with new_folder(Path(to), still) as staging:
                 return fill(ExportFolder(staging), to)
@@ -107,7 +105,7 @@ def _entered(
     """Check what is to leave as whoever receives it will, and enter it in the log; the summary."""
     failed = [check.name for check in check_export(Seen(made.root)) if not check.ok]
     if failed:
-        raise CheckFailed(f"{run.root}: nothing leaves it, what was made does not hold: {', '.join(failed)}")
+        raise CheckFailed(f"cannot export {run.root}: these checks fail: {', '.join(failed)}")
     where, digest = without_secrets(to), file_sha256(made.manifest)
     # whoever reads the log later stands elsewhere
     lies_at = where if is_url(to) else str(Path(to).absolute())
@@ -140,23 +138,23 @@ def _written(
     name, card = said["model"], read_json(corpus.guarantee)
     model = run.model(name)
     if not is_finished(model) or file_sha256(model.manifest) != said["model_manifest"]:
-        raise RunStateError(f"{corpus.root} was written by another model than {run.root} has as {name}")
+        raise RunStateError(f"{corpus.root} was not written by the model {name} of {run.root}")
     if not (said["holds"] and card["holds"]):
-        raise GuaranteeError(f"{corpus.root} stays: nothing is guaranteed of it ({card['holds_reason']})")
+        raise GuaranteeError(f"cannot export {corpus.root}: it has no guarantee ({card['holds_reason']})")
     if card != promise_of(run, name):
         raise CheckFailed(
-            f"{corpus.root} stays: guarantee.json is not what {name}'s ledger and histogram say now: have it "
-            "written anew (redactory synthesize)"
+            f"cannot export {corpus.root}: guarantee.json does not match {name}'s current ledger and "
+            "histogram; write the texts again (redactory synthesize)"
         )
     measured = result_of(model, "synthetic")
     if measured is None or measured["corpus"] != file_sha256(corpus.manifest):
         raise RunStateError(
-            f"{corpus.root} stays until it is measured: redactory evaluate synthetic {run.root} "
+            f"cannot export {corpus.root} before it is measured: redactory evaluate synthetic {run.root} "
             f"{corpus.root} --model {name}"
         )
     if not measured["holds"]:
         raise GuaranteeError(
-            f"{corpus.root} stays: it shows more than chance of what {name} was trained on "
+            f"cannot export {corpus.root}: it reveals more than chance about the training text of {name} "
             f"({', '.join(measured['above_chance'])})"
         )
     for path in names_in(corpus.root).values():
@@ -175,14 +173,14 @@ def _copy_model(run: RunFolder, name: str, to: ModelFolder) -> str:
     model = run.model(name)
     if not is_finished(model):
         known = ", ".join(run.model_names()) or "none"
-        raise RunStateError(f"{run.root} has no finished model {name}; there are: {known}")
+        raise RunStateError(f"{run.root} has no finished model {name}; finished models: {known}")
     if broken := broken_files(model):
-        raise CheckFailed(f"models/{name} is not as it was sealed: {'; '.join(broken)}")
+        raise CheckFailed(f"cannot export models/{name}, which changed after sealing: {'; '.join(broken)}")
     card, audit, manifest = read_json(model.guarantee), audited(run, name), read_manifest(model)
     if not card["holds"]:
-        raise GuaranteeError(f"models/{name} stays: nothing is guaranteed of it ({card['holds_reason']})")
+        raise GuaranteeError(f"cannot export models/{name}: it has no guarantee ({card['holds_reason']})")
     if audit is not None and not audit["holds"]:
-        raise GuaranteeError(f"models/{name} stays: an audit shows more than its guarantee states")
+        raise GuaranteeError(f"cannot export models/{name}: an audit contradicts its guarantee")
     # the files that the ledger's last record names, and those that say what is promised of them
     written = [model.root / name for name in read_records(model.ledger)[-1].body["files"]]
     for path in (*written, model.ledger, model.guarantee, model.card):
@@ -199,7 +197,7 @@ def _copy_sealed(path: Path, to: Path, digest: str) -> None:
     shutil.copyfile(path, to)
     sync(to)
     if file_sha256(to) != digest:
-        raise CheckFailed(f"{path.parent.name}/{path.name} is not as it was sealed, and does not leave")
+        raise CheckFailed(f"cannot export {path.parent.name}/{path.name}, which changed after sealing")
 
 
 def what_may_be_said(manifest: dict[str, Any], digest: str) -> dict[str, Any]:

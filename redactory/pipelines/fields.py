@@ -187,7 +187,7 @@ def steps_of(path: str, key: str = "text") -> tuple[Step, ...]:
         position = match.end()
     if position < len(path) or not steps or steps[0] is EACH:
         raise ConfigurationError(
-            f"{key}: '{shorten(path)}' is not a path: write a column, or keys and lists below one, as in "
+            f"{key}: '{shorten(path)}' is not a path: give a column, or keys and lists inside one, as in "
             "ticket.body or messages[*].content"
         )
     return tuple(steps)

@@ -62,7 +62,7 @@ def fit(
     chosen = settings_of(FitSettings if base is None else ClassifierSettings, settings)
     folder = Path(out)
     if folder.exists():
-        raise ConfigurationError(f"{folder} is there already: name another folder, or remove it")
+        raise ConfigurationError(f"{folder} already exists: give another folder, or remove it")
     folder.parent.mkdir(parents=True, exist_ok=True)
     # an unkeyed digest in what is handed on would let anybody try out guesses of a small file
     files, key = [Path(path) for path in labelled], load_digest_key()
@@ -189,14 +189,14 @@ def _parts(rows: Rows, settings: FitSettings) -> tuple[Rows, Rows, Rows]:
     """Rows to train on, to calibrate on, and to test on: by each text's digest, whatever its place."""
     if len(rows) < LEAST_ROWS:
         raise InputError(
-            f"a tagger needs at least {LEAST_ROWS} distinct labelled texts, {len(rows)} are given: label more"
+            f"a tagger needs at least {LEAST_ROWS} distinct labelled texts, got {len(rows)}: label more"
         )
     ordered = sorted(
         rows, key=lambda row: (hashlib.sha256(f"{settings.seed}\0{row.text}".encode()).hexdigest(), row)
     )
     kept = max(2, round(settings.held_out * len(rows)))
     if not any(row.spans for row in ordered[kept:]):
-        raise InputError("no row that is left for training has a labelled span: there is nothing to learn")
+        raise InputError("no row left for training has a labelled span: there is nothing to learn")
     return ordered[kept:], ordered[: kept // 2], ordered[kept // 2 : kept]
 
 

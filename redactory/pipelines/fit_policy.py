@@ -60,8 +60,8 @@ and template texts the public share at a miss rate of 0.1 to 1 % was about the s
 lower at 10 and below.
 """
 ESTIMAND = (
-    "the probability that both policies miss a secret that is drawn by drawing a {unit} that has one, each "
-    "alike, and then one of the {unit}'s secrets, each alike"
+    "the probability that both policies miss a secret, if first a {unit} with a secret is drawn uniformly, "
+    "then one of the {unit}'s secrets uniformly"
 )
 _HEADER = """\
 # Written by redactory fit --policy. `fitted` says on what; measurements refuse the rows in that file.
@@ -105,8 +105,8 @@ def policies_along(detect: DetectSettings, path: Sequence[ConservativeSettings])
     policies = [policies_of(detect.model_copy(update={"conservative": step}))[1] for step in path]
     if len({policy.reads for policy in policies}) > 1:
         raise ConfigurationError(
-            "detect.language: with auto, rules that are fitted must not decide which languages are read; "
-            "switch on a model that finds persons, places and organisations, or name the language"
+            "detect.language: with auto, fitted rules must not decide which languages are read; enable a "
+            "model that finds persons, places and organisations, or set the language"
         )
     return policies
 
@@ -211,7 +211,7 @@ def fit_policy(
     """
     labelled, out = Path(labelled), Path(out)
     if not (0 < miss_rate < 1 and 0 < confidence < 1):
-        raise ConfigurationError("miss_rate and confidence must lie between 0 and 1, both ends excluded")
+        raise ConfigurationError("miss_rate and confidence must lie strictly between 0 and 1")
     if out.exists():
         raise ConfigurationError(f"{out} exists; give another name")
     given = None if config is None else load_config(config)
@@ -259,10 +259,10 @@ def _require_enough(labels: Labels, name: str, miss_rate: float, confidence: flo
     n, needed = len(labels.secrets), secrets_needed(miss_rate, confidence)
     if n < needed:
         raise InputError(
-            f"{name}: {needed:,} labelled secrets would be needed, the file has {n:,} (one of each "
-            f"{labels.unit}, for those of one are not independent; {labels.secrets_labelled:,} in all). So "
-            f"many show a miss rate of {format_upper(miss_rate)} at confidence {format_lower(confidence)} "
-            "without a single miss: label more, or ask for a higher miss rate"
+            f"{name}: needs {needed:,} labelled secrets, the file has {n:,} (one per {labels.unit}, since "
+            f"those of the same one are not independent; {labels.secrets_labelled:,} in all). That many, "
+            f"without a miss, prove a miss rate of {format_upper(miss_rate)} at confidence "
+            f"{format_lower(confidence)}: label more, or accept a higher miss rate"
         )
 
 

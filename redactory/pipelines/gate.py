@@ -103,7 +103,7 @@ def end_scheduled(
         findings.append({"metric": "blind", "why": why})
     if holds_nothing(counts):
         # whoever reads what was released last would find nothing, however usual bad rows are
-        findings.append({"metric": "no point to read", "label": "", "count": 0})
+        findings.append({"metric": "no readable example", "label": "", "count": 0})
     event, result = Event.HELD if findings else Event.RELEASED, read_json(run.gate.root / "result.json")
     facts: dict[str, Any] = {"manifest": file_sha256(run.manifest), "counts": counts}
     facts |= {"findings": findings} if findings else {}
@@ -118,7 +118,7 @@ def why_unjudged(result: Mapping[str, Any]) -> str | None:
     if result["verdict"] != "too few":
         return None
     earlier, least = some(len(result["runs"]), "released run"), result["settings"]["least"]
-    return f"not compared with earlier runs: {earlier} before it, and nightly.drift.least is {least}"
+    return f"not compared with earlier runs: {earlier} before it, but nightly.drift.least is {least}"
 
 
 def after_failure(job: JobFolder, run: RunFolder, settings: NightlySettings, error: RedactoryError) -> None:
@@ -252,15 +252,14 @@ def approve_release(run: str | Path, by: str, reason: str, *, empty: bool = Fals
     """
     with _deciding(run, by, reason) as (folder, job, own):
         if own.state != "held":
-            raise RunStateError(f"{own.run} is {own.state}: only a run that is held can be approved")
+            raise RunStateError(f"{own.run} is {own.state}: only a held run can be approved")
         manifest = read_manifest(folder)
         if (why := what_forbids(manifest)) is not None:
-            raise CheckFailed(f"nothing leaves {folder.root}. {why}")
+            raise CheckFailed(f"cannot release or export {folder.root}: {why}")
         if (nothing := holds_nothing(manifest["counts"])) and not empty:
             raise RunStateError(
-                f"{own.run} holds no point, neither public nor private: whoever reads what was released "
-                "last would find nothing. Look into its quarantine and reject it, or approve it with "
-                "--empty"
+                f"{own.run} has no example, public or private: readers of the latest release would find "
+                "nothing. Check its quarantine and reject it, or approve it with --empty"
             )
         facts = {"by": by, "reason": reason, "manifest": file_sha256(folder.manifest)}
         more = {"empty": True} if nothing else {}
@@ -300,13 +299,13 @@ def _deciding(place: str | Path, by: str, reason: str) -> Iterator[tuple[RunFold
     # "latest" may lead to another run soon
     run, job = RunFolder(Path(place).resolve()), job_of(RunFolder(Path(place)))
     if job is None:
-        raise RunStateError(f"{run.root} belongs to no job: it was never held or released")
+        raise RunStateError(f"{run.root} does not belong to a job, so it was never held or released")
     with lock_run(run):
         carry_out(job)
         own = standings(read_log(job)).get(run.root.name)
         if own is None:
             raise RunStateError(
-                f"{job.root} knows no run {run.root.name}: see redactory release list {job.root}"
+                f"{job.root} has no run {run.root.name}: see redactory release list {job.root}"
             )
         yield run, job, own
 
@@ -384,7 +383,7 @@ def _samples(job: JobFolder, now: datetime.datetime) -> Iterator[_Sample]:
     waiting = sum(one.state == "held" for one in standings(records).values())
     yield "last_check_timestamp_seconds", "When a run last looked for new material.", now.timestamp(), {}
     yield "nights_since_release", "Scheduled runs since the last release that ended without one.", missed, {}
-    yield "held_runs", "Runs that wait for somebody to approve or reject them.", waiting, {}
+    yield "held_runs", "Runs waiting to be approved or rejected.", waiting, {}
     if released:
         when = _when(records[released[-1]])
         yield "last_release_timestamp_seconds", "When a run was last released.", when, {}
@@ -399,7 +398,7 @@ def _samples(job: JobFolder, now: datetime.datetime) -> Iterator[_Sample]:
         begun = [r for r in records[: last.seq] if (r.type, r.body["run"]) == (Event.BEGUN, last.body["run"])]
         if begun:
             took = _when(last) - _when(begun[-1])
-            yield "last_night_duration_seconds", "From the last one's begin to its end.", took, {}
+            yield "last_night_duration_seconds", "Duration of the last scheduled run.", took, {}
     finished = [job.run(r.body["run"]) for r in records if r.type in (Event.RELEASED, Event.HELD)]
     if finished and is_finished(finished[-1]):
         yield from _samples_of(read_manifest(finished[-1]))
@@ -431,7 +430,7 @@ def _samples_of(manifest: dict[str, Any]) -> Iterator[_Sample]:
             )
     for hit in manifest["hits"]:
         labels = {key: hit[key] for key in ("label", "detector", "policy")}
-        yield "hits", "Hits of the policies, before overlapping ones are merged.", hit["count"], labels
+        yield "hits", "Spans of the policies, before overlapping ones are merged.", hit["count"], labels
 
 
 def _when(record: Record) -> float:

@@ -43,14 +43,14 @@ def check_index(config: Config, key: DigestKey) -> None:
         return
     if key.fresh:
         raise ConfigurationError(
-            f"dedup.index needs a key that later runs have too: set {KEY_VARIABLE} or {KEY_VARIABLE}_FILE "
-            "(redactory keys new digest FILE makes one)"
+            f"dedup.index needs a key that later runs share: set {KEY_VARIABLE} or {KEY_VARIABLE}_FILE "
+            "(create one with redactory keys new digest FILE)"
         )
     index, output = Path(settings.path).resolve(), Path(config.output).resolve()
     if index.is_relative_to(output) or output.is_relative_to(index):
         raise ConfigurationError(
-            f"dedup.index.path and output lie in each other ({index}, {output}): give the index a folder "
-            "of its own"
+            f"dedup.index.path and output are inside each other ({index}, {output}): put the index in a "
+            "separate folder"
         )
     check_apart(index, "dedup.index.path", config.input.path)
     folder = IndexFolder(Path(settings.path))
@@ -112,9 +112,9 @@ def begin(job: Job, journal: Journal) -> Job:
     now = folder.read()["id"] if journal.pinned is not None and folder.exists() else None
     if journal.pinned is not None and now != journal.pinned["id"]:
         raise RunStateError(
-            f"this run was begun with the index {journal.pinned['id']}, and {folder.root} holds "
-            f"{now or 'none'}: give the folder where the former lies (dedup.index.path), or start a new run "
-            "in another folder"
+            f"this run was started with the index {journal.pinned['id']}, but {folder.root} holds "
+            f"{now or 'none'}: give the original folder (dedup.index.path), or start a new run in another "
+            "folder"
         )
     with folder.alone():
         head = folder.open(parameters)
@@ -163,7 +163,7 @@ def seal(job: Job, partitions: int, counts: Counter[str]) -> None:
     files = {p.relative_to(draft).as_posix(): file_sha256(p) for p in data}
     rules = job.config.dedup.rules()
     if not all(seen_file(draft, side, rules[side]).is_file() for side in job.sides(BY_DIGEST)):
-        raise CheckFailed(f"{draft} lacks what this run wrote in it: start a new run in another folder")
+        raise CheckFailed(f"{draft} lacks entries that this run wrote: start a new run in another folder")
     write_json(
         draft / "entry.json",
         {
@@ -230,9 +230,9 @@ def is_of(run: RunFolder, entry: Entry) -> bool:
 
 
 WAITING = {
-    "finished": "its run is finished: the next run counts it",
-    "unfinished": "its run is not finished: it does not count",
-    "gone": "its run folder is gone: it does not count, and redactory index --keep-runs removes it",
+    "finished": "finished run: the next run counts it",
+    "unfinished": "unfinished run: not counted",
+    "gone": "run folder missing: not counted; redactory index --keep-runs removes it",
 }
 
 
@@ -263,7 +263,7 @@ def prune_index(folder: str | Path, keep_runs: int | None, keep_days: int | None
     """
     limits = [limit for limit in (keep_runs, keep_days) if limit is not None]
     if not limits or min(limits) < 0:
-        raise ConfigurationError("say what is to be kept: --keep-runs N, --keep-days N, or both; 0 or more")
+        raise ConfigurationError("say what to keep: --keep-runs N, --keep-days N, or both; 0 or more")
     index = IndexFolder(Path(folder))
     index.read()
     with index.alone():

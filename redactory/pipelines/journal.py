@@ -44,7 +44,7 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> str | None:
             found = [f"{path} is missing" for path in was if path not in is_]
             found += [f"{path} is new" for path in is_ if path not in was]
             found += [f"{path} has changed" for path in is_ if path in was and was[path] != is_[path]]
-            found = found or ["the files come in another order"]
+            found = found or ["the order of the files changed"]
         elif isinstance(old, Mapping) and isinstance(new, Mapping):
             was, is_ = flat(old), flat(new)
             found = [key for key in sorted({*was, *is_}) if was.get(key) != is_.get(key)]
@@ -100,8 +100,8 @@ class Journal:
         if differs is not None:
             same = f"the same ({KEY_VARIABLE})" if differs == "key" else "the same"
             raise AnotherRun(
-                f"this run was begun with another {differs}; resume it with {same}, "
-                "or start a new run in another folder"
+                f"this run was started with another {differs}; resume it with {same}, or start a new run in "
+                "another folder"
             )
 
     def stage(
@@ -177,6 +177,6 @@ def check_made_of(run: RunFolder, config: Config, sources: list[Source] | None =
     )
     if differs is not None:
         raise AnotherRun(
-            f"{run.root} holds a finished run of another {differs}: give another output folder, "
-            "or ask for it as it was made"
+            f"{run.root} holds a finished run with another {differs}: give another output folder, or repeat "
+            "the original settings"
         )

@@ -31,7 +31,7 @@ def shred_key(run: str | Path, *, by: str) -> dict[str, Any]:
     """
     folder, name = RunFolder(Path(run)), by.strip()
     if not name:
-        raise ConfigurationError("--by: give the name of who answers for it")
+        raise ConfigurationError("--by: give the name of the responsible person")
     if not folder.state.is_dir():
         raise RunStateError(f"{folder.root} is not a run folder")
     return sealed(folder.state, _shred, folder, name)
@@ -59,7 +59,7 @@ def refuse_shredded(run: RunFolder) -> None:
     """``RunStateError`` that says when and by whom, where the private part can never be read again."""
     if not run.data_key.is_file() and (record := shredded(run)) is not None:
         raise RunStateError(
-            f"the private part of {run.root.name} {shredded_when(record)}: nobody can read it"
+            f"the private part of {run.root.name} {shredded_when(record)} and is unreadable for everybody"
         )
 
 
@@ -90,9 +90,9 @@ def _shred(run: RunFolder, by: str) -> dict[str, Any]:
         elif before is None:
             name = run.root.name
             raise RunStateError(
-                f"the data key of {name} is gone already, and the log does not say that it was shredded"
+                f"the data key of {name} is already gone, but the log does not record that it was shredded"
                 if (run.manifest.is_file() and read_json(run.manifest)["encrypted"])
-                else f"{name} is not encrypted, so it has no key: redactory purge, or remove the folder"
+                else (f"{name} is not encrypted, so it has no key: redactory purge, or remove the folder")
             )
         for path in there:
             destroy(path)
@@ -126,7 +126,7 @@ def rotate_key(
     that holds no run.
     """
     if (to_key_file is None) == (to_service is None):
-        raise ConfigurationError("name the new key: --to-key-file or --to-service, one of the two")
+        raise ConfigurationError("give the new key with one of --to-key-file and --to-service")
     new: KeyService = (
         service_of(to_service, "--to-service")
         if to_service is not None
@@ -161,5 +161,5 @@ def _rotated(run: RunFolder, new: KeyService) -> str:
         if shredded(run) is not None:
             return "shredded"
         if run.manifest.is_file() and read_json(run.manifest)["encrypted"]:
-            raise CheckFailed(f"{run.root.name} is encrypted, and its state/{run.data_key.name} is gone")
+            raise CheckFailed(f"{run.root.name} is encrypted, but its state/{run.data_key.name} is missing")
         return "open"

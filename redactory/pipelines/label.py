@@ -34,8 +34,8 @@ from redactory.redaction.sealing import release_with
 
 _SEED_BITS, _KEY_BYTES = 53, 32
 ESTIMAND = (
-    "the probability of a miss of a secret that is drawn by drawing a point of the run that holds one, each "
-    "alike and copies as often as they occur, and then one of its secrets, each alike"
+    "the probability of missing a secret, if first an example with a secret is drawn uniformly (copies "
+    "count as often as they occur), then one of its secrets uniformly"
 )
 
 
@@ -58,7 +58,7 @@ def audit_sample(
     folder = RunFolder(Path(run))
     manifest, sample = read_manifest(folder), folder.sample(name)
     if is_finished(sample):
-        raise RunStateError(f"{sample.root} holds a sample: draw another one under another --name")
+        raise RunStateError(f"{sample.root} already holds a sample: draw the new one with another --name")
     seed = entropy.randbits(_SEED_BITS) if seed is None else seed
     date = date or datetime.datetime.now(datetime.UTC).date()
 
@@ -66,7 +66,7 @@ def audit_sample(
         frame = samples.frame_of(folder, _fitted_points(folder, manifest))
         sizes = {stratum: len(frame.points(stratum)) for stratum in STRATA}
         if not sum(sizes.values()):
-            raise RunStateError(f"{folder.root} has no point that could be labelled")
+            raise RunStateError(f"{folder.root} has no example that could be labelled")
         if not 0 < public_share < 1 or n < sum(map(bool, sizes.values())):
             raise ConfigurationError(
                 f"{n} draws at a public share of {public_share:g}: the share must lie between 0 and 1, and "
@@ -164,8 +164,8 @@ def kept_recall(run: RunFolder) -> dict[str, Any] | None:
         return None
     if broken := broken_files(run.recall):
         raise CheckFailed(
-            f"state/{run.recall.root.name} is not as it was sealed ({broken[0]}): measure again what the "
-            "policies miss (redactory label score, redactory run)"
+            f"state/{run.recall.root.name} changed after sealing ({broken[0]}): measure the misses again "
+            "(redactory label score, redactory run)"
         )
     result: dict[str, Any] = read_json(run.recall.root / "result.json")
     return result
@@ -194,7 +194,7 @@ def audit_score(
     folder = RunFolder(Path(run))
     manifest, sample = read_manifest(folder), folder.sample(name)
     if not 0 < confidence < 1:
-        raise ConfigurationError("confidence must lie between 0 and 1, both ends excluded")
+        raise ConfigurationError("confidence must lie strictly between 0 and 1")
     day = (date or datetime.datetime.now(datetime.UTC).date()).isoformat()
 
     def score() -> dict[str, Any]:
@@ -238,8 +238,8 @@ def _labels(file: Path, draw: dict[str, Any], unchanged: bool) -> list[samples.S
     rows = samples.read_labels(file, drawn, DigestKey(bytes.fromhex(draw["key"])))
     if not unchanged and not any(row.changed for row in rows):
         raise InputError(
-            f"{file.name}: no row differs from what the policies had marked. Label every secret in every row "
-            "first; if there truly is nothing to change, score it with --unchanged"
+            f"{file.name}: no row differs from the prefilled spans. Label every secret in every row first; "
+            "if there is truly nothing to change, score it with --unchanged"
         )
     return rows
 
@@ -263,7 +263,7 @@ def _replaced(run: RunFolder, result: dict[str, Any]) -> dict[str, Any] | None:
 def _read_draw(run: RunFolder, sample: SampleFolder) -> dict[str, Any]:
     """The record of the draw; the rows beside it may have been labelled in place, the record not."""
     if not is_finished(sample):
-        raise RunStateError(f"{sample.root} holds no sample: draw one first (redactory label sample)")
+        raise RunStateError(f"{sample.root} has no sample: draw one first (redactory label sample)")
     broken = [problem for problem in broken_files(sample) if problem.startswith(("draw.json", "manifest"))]
     # what a takedown left of the samples is of people who are still there
     if broken or release_with(run, read_manifest(sample)["parent"]) is None:

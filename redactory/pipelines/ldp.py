@@ -107,7 +107,7 @@ def ldp_settings(given: Given) -> LdpSettings:
 
     found = settings_of(LdpSettings, given)
     if found.budget is not None:
-        raise ConfigurationError("budget: it is each user's own; give a folder with --budget")
+        raise ConfigurationError("budget: each user needs a separate folder; give it with --budget")
     return found
 
 
@@ -135,7 +135,7 @@ def settle_service(
     # the classes of an encoder's training; of pairs it knows nothing
     classes = settings.classes or (() if settings.pairs else source.classes)
     if len(classes) < 2:
-        raise ConfigurationError("classes: name two at least, for example --set 'classes=[no, yes]'")
+        raise ConfigurationError("classes: name at least two, for example --set 'classes=[no, yes]'")
     settled = settings_of(type(settings), {**dict(settings), "classes": classes})
     return source, settled.settled(source.spendings)
 
@@ -157,7 +157,7 @@ def make_card(name: str, source: SentenceEncoder, settings: LdpSettings) -> dict
 def require_encoder(digest: str, source: SentenceEncoder) -> None:
     """Raise ``RunStateError`` where ``source`` is not the service's encoder, which has ``digest``."""
     if digest != source.digest:
-        raise RunStateError("the service was made for another encoder; give --encoder the one of the service")
+        raise RunStateError("the service belongs to another encoder; give that one with --encoder")
 
 
 # The users' side: rows of a file, their messages, their budgets.
@@ -187,10 +187,10 @@ def _read_examples(path: Path, pairs: bool) -> list[Example]:
             continue
         row, reason = parsed_object(line)
         if row is None:
-            raise InputError(f"{path.name}, row {number}: a JSON object is needed ({reason})")
+            raise InputError(f"{path.name}, row {number}: expected a JSON object ({reason})")
         for key in ("text", "text_b") if pairs else ("text",):
             if not isinstance(row.get(key), str) or not row[key].strip():
-                raise InputError(f"{path.name}, row {number}: {key}: text is needed")
+                raise InputError(f"{path.name}, row {number}: {key}: expected text")
         text = (row["text"], row["text_b"]) if pairs else row["text"]
         label, user = row.get("label"), row.get("user_id")
         name = None if label is None else str(label)
@@ -210,11 +210,11 @@ def open_budgets(
         return None
     if source.spendings:
         raise ConfigurationError(
-            "budget: this encoder was trained on private text, and how much of a user's is not on record: "
-            "take a public encoder; without a budget the card composes it for one sentence"
+            "budget: this encoder was trained on private text, and each user's share of it is not recorded: "
+            "use a public encoder; without a budget the card composes it for one sentence"
         )
     if not (limit > 0.0 and 0.0 < delta < 1.0):
-        raise ConfigurationError("limit: a positive epsilon, and a delta between 0 and 1, are needed")
+        raise ConfigurationError("limit: needs a positive epsilon, and a delta between 0 and 1")
     return BudgetFolder(Path(folder), limit, delta)
 
 
@@ -230,15 +230,15 @@ def training_messages(
 
     if data.is_file() and source.provenance.get("text_sha256") == file_sha256(data):
         raise GuaranteeError(
-            f"{data.name} is the text that the encoder was trained on, without noise: it is not protected. "
-            "Make the encoder of public text that is no user's"
+            f"{data.name} is the text that the encoder was trained on, without noise, so it is not "
+            "protected. Create the encoder from public text that does not belong to a user"
         )
     examples = _read_examples(data, settings.pairs)
     numbers = {name: number for number, name in enumerate(settings.classes)}
     groups: dict[str, list[int]] = {}
     for row, example in enumerate(examples):
         if example.label not in numbers:
-            raise InputError(f"{data.name}, row {row + 1}: label: none of the service's classes")
+            raise InputError(f"{data.name}, row {row + 1}: label: not a class of the service")
         groups.setdefault(example.user if budgets else ME, []).append(row)
     if budgets is not None:
         budgets.require_room(settings, {user: len(rows) for user, rows in groups.items()})
@@ -281,10 +281,10 @@ def ldp_evaluate(
     from redactory.training.ldp.server import ServerSide
 
     if draws < 1:
-        raise ConfigurationError("draws: at least one is needed")
+        raise ConfigurationError("draws: must be at least 1")
     server = ServerSide.load(Path(service))
     if {key.split(".")[0] for key in settings or {}} - {"query"}:
-        raise ConfigurationError("settings: a service is evaluated as it is, but for query.*")
+        raise ConfigurationError("settings: a service is evaluated unchanged; set only query.*")
     source = load_encoder(encoder, server.settings, declared_public)
     require_encoder(server.encoder, source)
     examples = _read_examples(Path(test), server.settings.pairs)[:limit]

@@ -33,7 +33,7 @@ class _OnceEach(yaml.SafeLoader):
         for key, _ in node.value:
             problem = None
             if not isinstance(key, yaml.ScalarNode):
-                problem = "a list or a mapping stands where a key is needed; look for brackets and '?'"
+                problem = "expected a key, got a list or a mapping; check brackets and '?'"
             elif key.value in seen:
                 problem = f"the key '{shorten(key.value)}' is given twice; keep one of them"
             if problem:
@@ -55,23 +55,23 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError):
         # a date that is none, a number with too many digits, brackets without end
         problem = (
-            ": this cannot be read as YAML: put values that look like a date or a number in quotation marks, "
-            "and look for too many brackets"
+            ": cannot be read as YAML: put values that look like a date or a number in quotation marks, and "
+            "check for surplus brackets"
         )
     except yaml.YAMLError as error:
         mark, words = getattr(error, "problem_mark", None), str(getattr(error, "problem", None) or "")
         if "'\\t'" in words:
-            words = "this is not YAML: a tab stands here; indent with spaces"
+            words = "invalid YAML: tab character; indent with spaces"
         elif not isinstance(error, yaml.constructor.ConstructorError):
             words = (
-                f"this is not YAML ({words}); look for a bracket or a quotation mark that is not closed, and "
-                "at the indentation, here and in the line before"
+                f"invalid YAML ({words}); check for an unclosed bracket or quotation mark, and the "
+                "indentation, here and in the line before"
             )
         problem = (f", line {mark.line + 1}, column {mark.column + 1}" if mark else "") + f": {words}"
     else:
         if isinstance(value, dict):
             return value
-        problem = ": a configuration is a mapping, with at least the key 'input', like 'input: corpus.jsonl'"
+        problem = ": expected a mapping, with at least the key 'input', like 'input: corpus.jsonl'"
     raise ConfigurationError(f"{path}{problem}")
 
 
@@ -99,7 +99,7 @@ def _placed(value: Mapping[str, Any], beside: Path) -> dict[str, Any]:
     url = str(output).rstrip("/")
     name = url.rpartition("/")[2]
     if not name or name in (".", "..") or is_url(f"{name}//"):
-        raise ConfigurationError(f"output: {url} names no folder: give one below the bucket")
+        raise ConfigurationError(f"output: {url} has no folder: give one below the bucket")
     work = os.environ.get(WORK_VARIABLE) or beside
     return {**value, "output": str(Path(work) / name), "store": url}
 
@@ -125,12 +125,11 @@ def load_config(given: Given, **changes: Any) -> Config:
     path = Path(str(given))
     if is_finished(RunFolder(path)):
         # its vault would be read as a corpus
-        raise ConfigurationError(f"'{given}' is a run: give the configuration (.yaml) that it was made with")
+        raise ConfigurationError(f"'{given}' is a run: give the configuration (.yaml) it was created with")
     if path.exists() or "://" in str(given) or any(sign in str(given) for sign in "*?["):
         return check(worked_on_here({"input": {"path": str(given)}}, changes, Path()))
     raise ConfigurationError(
-        f"'{given}' is not there: it is neither a configuration (.yaml), an input file "
-        f"({endings()}) nor a folder"
+        f"'{given}' not found: expected a configuration (.yaml), an input file ({endings()}) or a folder"
     )
 
 
@@ -142,7 +141,7 @@ def load_for_texts(given: Given | None, paths: Sequence[str] = ("-",), **input_c
     """
     value, file = _mapping_of({} if given is None else given)
     if value is None:
-        raise ConfigurationError(f"'{given}' is no configuration: give a file that ends in .yaml")
+        raise ConfigurationError(f"'{given}' is not a configuration: give a file that ends in .yaml")
     section = value.get("input")
     columns = section if isinstance(section, Mapping) else {}
     kept = {key: part for key, part in value.items() if key not in ("output", "store")}

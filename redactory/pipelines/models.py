@@ -31,7 +31,7 @@ def named_model(run: RunFolder, model: str | None) -> str:
     name = model
     if not is_finished(run.model(name)):
         there = ", ".join(run.model_names())
-        mend = f"there are: {there} (--model)" if there else "train one first (redactory train CONFIG)"
+        mend = f"finished models: {there} (--model)" if there else "train one first (redactory train CONFIG)"
         raise RunStateError(f"{run.root} has no finished model '{shorten(name)}'; {mend}")
     return name
 

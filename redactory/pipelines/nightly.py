@@ -80,7 +80,7 @@ def nightly(
     scheduled = _Scheduled(job, settings, file, tuple(again), curating, progress)
     with lock_job(job):
         with scheduled.reported():
-            wordless("what was cut off was finished", _put_in_order, job, settings.nightly)
+            wordless("an interrupted run was finished", _put_in_order, job, settings.nightly)
         left = unfinished(read_log(job))
         # asked once more after a crash, --again is not another asking
         done = [piece.url for own in left if own.begun for piece in planned(own.begun) if piece.again]
@@ -104,13 +104,13 @@ def _check(job: JobFolder, config: Config) -> None:
     check_before_reading(config)
     if config.store is not None:
         raise ConfigurationError(
-            "output: a scheduled run writes in a folder of this machine; name one, and under nightly.publish "
+            "output: a scheduled run needs a folder on this machine; give one, and set nightly.publish to "
             "the URL that released runs go to"
         )
     if load_digest_key().fresh:
         raise ConfigurationError(
-            f"a scheduled run needs a key that later ones have too: set {KEY_VARIABLE} or "
-            f"{KEY_VARIABLE}_FILE (redactory keys new digest FILE makes one)"
+            f"a scheduled run needs a key that later ones share: set {KEY_VARIABLE} or {KEY_VARIABLE}_FILE "
+            "(create one with redactory keys new digest FILE)"
         )
 
 
@@ -171,7 +171,7 @@ class _Scheduled:
                 return {"run": None, "date": date, "state": "nothing there"}
         with self.reported(run):
             look = (config, watermark(records), self.again, now, done)
-            plan = wordless("the input was looked at", plan_reading, *look)
+            plan = wordless("the input was checked", plan_reading, *look)
             waiting = plan.to_json()["waiting"]
             if not plan.slices:
                 return {"run": None, "date": date, "state": "nothing new", "waiting": waiting}
@@ -195,8 +195,8 @@ class _Scheduled:
                     raise
                 # another configuration, or another version: it can never be resumed
                 raise RunStateError(
-                    f"{error} (to give up what {run.root.name} has done, and read its material anew: "
-                    f"redactory release reject {run.root} --by NAME --reason TEXT)"
+                    f"{error} (to discard {run.root.name} and read its input as new: redactory release "
+                    f"reject {run.root} --by NAME --reason TEXT)"
                 ) from None
             counts = {name: summary[name] for name in COUNTS}
             ended = sealed(run.state, end_scheduled, self.job, run, config.nightly, counts)

@@ -31,8 +31,8 @@ def check_output(run: RunFolder, resume: bool) -> None:
     """Refuse a folder that a new run would disturb, or that would get into the run (``RunStateError``)."""
     if run.reissue.plan.is_file():
         raise RunStateError(
-            f"{run.root} was being written anew (a takedown or a purge) and was interrupted: ask for "
-            "that again (redactory takedown, redactory purge)"
+            f"a takedown or purge of {run.root} was interrupted; run it again (redactory takedown, "
+            "redactory purge)"
         )
     if run.root.exists() and not run.root.is_dir():
         raise RunStateError(f"{run.root} is a file; give another output folder (output, --out)")
@@ -41,9 +41,7 @@ def check_output(run: RunFolder, resume: bool) -> None:
     if not resume and is_finished(run):
         raise RunStateError(f"{run.root} holds a finished run; give another output folder (output, --out)")
     if not resume and (run.journal.exists() or others):
-        raise RunStateError(
-            f"{run.root} is not empty: resume the run in it (--resume), or give another folder"
-        )
+        raise RunStateError(f"{run.root} is not empty: resume its run (--resume), or give another folder")
     # a run was begun once its journal has a whole record
     begun = False
     if run.journal.is_file():
@@ -51,9 +49,7 @@ def check_output(run: RunFolder, resume: bool) -> None:
             begun = file.readline().endswith(b"\n")
     strange = any(not path.is_dir() for other in others for path in (other, *other.rglob("*")))
     if resume and not is_finished(run) and not begun and strange:
-        raise RunStateError(
-            f"{run.root} holds files, but no run was begun in it; give an empty folder, or a new one"
-        )
+        raise RunStateError(f"{run.root} contains files, but no run; give an empty or new folder")
 
 
 def check_apart(folder: Path, key: str, inputs: Iterable[str]) -> None:
@@ -64,8 +60,8 @@ def check_apart(folder: Path, key: str, inputs: Iterable[str]) -> None:
             continue
         if not is_hidden(folder.resolve().relative_to(source).as_posix()):
             raise ConfigurationError(
-                f"{key}: {folder} lies in the input {given}: the next run, or this one resumed, would read "
-                "it as its input; give a place outside, or a name that starts with '_'"
+                f"{key}: {folder} is inside the input {given}: the next or resumed run would read it as "
+                "input; give a place outside, or a name that starts with '_'"
             )
 
 
@@ -77,7 +73,7 @@ def occupied(run: RunFolder, resume: bool) -> Iterator[None]:
     """
     make_private_folder(run.root)
     if run.state.is_symlink():
-        raise RunStateError(f"{run.state} leads elsewhere, where nothing of a run may be written; remove it")
+        raise RunStateError(f"{run.state} is a link to another place, where no run may write; remove it")
     make_private_folder(run.state)
     with only_one(run.lock, str(run.root)):
         # another run may have come and gone since the first check
@@ -109,7 +105,7 @@ def close(run: RunFolder, partitions: int, counted: bool = False) -> None:
         if there != due and (there or folder != run.across):
             first = min(there ^ due)
             problem = (
-                "is missing" if first in due else "is not of this run; remove it, and go on with --resume"
+                "is missing" if first in due else "does not belong to this run; remove it, and use --resume"
             )
             raise CheckFailed(f"{folder.relative_to(run.root)}/{first} {problem}")
 
@@ -173,18 +169,18 @@ def new_folder(
     lock, staging = room / "lock", room / "content"
     if room.is_symlink() or (room.exists() and not room.is_dir()):
         # it would be emptied, and filled, somewhere else
-        raise RunStateError(f"{room} is not a folder of ours, or leads elsewhere; remove it")
+        raise RunStateError(f"{room} was not created by Redactory, or is not a folder; remove it")
     others = {path.name for path in make_private_folder(room).iterdir()} - {lock.name, staging.name}
     if others:
         raise RunStateError(
-            f"{room} holds {min(others)}, which no export or fetch left there; remove that folder"
+            f"{room} contains {min(others)}, which no export or fetch left there; remove that folder"
         )
     try:
         with only_one(lock, str(place)):
             if place.exists() or place.is_symlink():
                 raise RunStateError(f"{place} exists; give a new folder")
             if staging.is_symlink():
-                raise RunStateError(f"{staging} leads elsewhere; remove it")
+                raise RunStateError(f"{staging} is a link to another place; remove it")
             if not resume:
                 remove(staging)
             yield make_private_folder(staging)
@@ -230,8 +226,8 @@ def check_room(config: Config, inputs: Iterable[tuple[str, int]]) -> None:
     place = next(folder for folder in (output, *output.parents) if folder.is_dir())
     if not os.access(place, os.W_OK | os.X_OK):
         raise RunStateError(
-            f"{place} may not be written, so there can be no {output}: give another output folder, or this "
-            "user the right to write there"
+            f"{place} is not writable, so {output} cannot be created: give another output folder, or make "
+            "it writable for this user"
         )
     # what an interrupted run has written lies there already
     written = output.rglob("*") if output.is_dir() else ()
@@ -240,8 +236,8 @@ def check_room(config: Config, inputs: Iterable[tuple[str, int]]) -> None:
     free, reserve = shutil.disk_usage(place).free, RESERVED_BYTES
     if free < needed + reserve:
         raise RunStateError(
-            f"the run needs about {_said(needed)} at {config.output}, {_said(reserve)} are to stay free, and "
-            f"{place} has {_said(free)}: make room, or give an output folder on another file system"
+            f"the run needs about {_said(needed)} at {config.output} plus a reserve of {_said(reserve)}, "
+            f"but {place} has {_said(free)} free: make room, or give an output folder on another file system"
         )
 
 

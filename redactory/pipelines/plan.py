@@ -23,8 +23,8 @@ from redactory.training.counted import Selection, planned
 LDP = "ldp"
 COUNTED = (
     "counted in the private part of the run: no epsilon covers these numbers, so do not publish them; a cap "
-    "or a rate that is taken from them follows the graph (train.bounding.constants: graph), and no user's "
-    "removal is stated with it"
+    "or a rate based on them depends on the graph (train.bounding.constants: graph), and no user-removal "
+    "epsilon can be stated for it"
 )
 
 
@@ -52,7 +52,7 @@ def plan(
     with waiting(progress, "account noise"):
         if config is None and given.get("trainer") == LDP:
             if plot is not None:
-                raise ConfigurationError("a plan of messages (ldp) has no steps to plot: leave out plot")
+                raise ConfigurationError("a plan of messages (ldp) has no steps to plot: omit plot")
             return _of_messages(given)
         return _of_training(config, given, output, plot)
 
@@ -65,7 +65,7 @@ def _of_messages(given: Mapping[str, Any]) -> dict[str, Any]:
     paper = found.pop("published", {})
     unknown = paper.keys() - {entry.name for entry in fields(Published)}
     if unknown:
-        raise ConfigurationError(f"published.{shorten(min(unknown))}: there is no such number")
+        raise ConfigurationError(f"published.{shorten(min(unknown))}: unknown number")
     return plan_messages(
         ldp_settings(found), Published(**{key: _number(f"published.{key}", n) for key, n in paper.items()})
     )
@@ -107,7 +107,7 @@ def _of_training(
         selection = Selection.calibrated(route.epsilon, route.delta, route.texts_per_user)
     if plot is not None and (selection or start):
         raise ConfigurationError(
-            "plot: a selection by counts, and a model to start from, have no steps to plot: leave it out"
+            "plot: a selection by counts, or an initial model, has no steps to plot: omit it"
         )
     result = plan_training(train, Known(**numbers), dedup, plot is not None, selection, start)
     if selection is not None:
@@ -127,7 +127,7 @@ def _of_training(
 
 def _number(name: str, value: Any) -> Any:
     if not isinstance(value, int | float):
-        raise ConfigurationError(f"{name}: a number is needed")
+        raise ConfigurationError(f"{name}: expected a number")
     return int(value) if isinstance(value, float) and value.is_integer() and abs(value) > 1 else value
 
 
@@ -196,5 +196,5 @@ def budget(config: Given) -> dict[str, Any]:
 
     found = Budget.of(settings)
     if settings.budget is None or found is None:
-        raise ConfigurationError("train.budget: no budget is named here: give its path and its epsilon")
+        raise ConfigurationError("train.budget: the configuration has none: set its path and its epsilon")
     return {"budget": str(settings.budget.path), **found.summary()}

@@ -211,8 +211,8 @@ class Policy:
             failures = sorted({point.failure for point in points if point.failure is not None})
             if failures:
                 raise InputError(
-                    f"text {number} cannot be processed in whole ({', '.join(failures)}), so it is not known "
-                    "what is in it: split() says which data points of it are quarantined"
+                    f"text {number} cannot be processed completely ({', '.join(failures)}), so its content "
+                    "is unknown; split() says which of its examples are quarantined"
                 )
             yield text, points
 
@@ -235,10 +235,10 @@ def _copied(name: str, kind: type[Policy], config: Config, detector: TextDetecto
 
 def _each_a_text(texts: Iterable[str]) -> Iterator[str]:
     if isinstance(texts, str):
-        raise InputError("several texts are needed, as a list; one text goes to the method without _many")
+        raise InputError("expected a list of texts; for one text use the method without _many")
     for number, text in enumerate(texts, 1):
         if not isinstance(text, str):
-            raise InputError(f"text {number}: a text is needed, and this is {type(text).__name__}")
+            raise InputError(f"text {number}: expected a string, got {type(text).__name__}")
         yield text
 
 
@@ -275,7 +275,7 @@ def detect_fates(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[tup
     """
     settings = DetectSettings.read_back(manifest["configuration"]["detect"])
     if changed := changed_since(settings, manifest["policies"]):
-        raise ConfigurationError(f"{changed}; bring back what it was, or curate again")
+        raise ConfigurationError(f"{changed}; restore it, or curate again")
     detector, own = (
         Detector(settings),
         ReleaseSettings.read_back(manifest["configuration"].get("release", {})),
@@ -325,7 +325,7 @@ def read(run: str | Path, side: Literal["public", "private"] = "public") -> Data
     finished, or is held or rejected.
     """
     if side not in SIDES:
-        raise ConfigurationError(f"side: one of {listed(SIDES)}")
+        raise ConfigurationError(f"side: expected one of {listed(SIDES)}")
     folder = RunFolder(Path(run))
     read_manifest(folder)
     check_released(folder)
@@ -354,7 +354,7 @@ def redact_frame(
     """
     if not hasattr(frame, "isetitem"):
         fix = "; pass series.to_frame('text')" if hasattr(frame, "to_frame") else ""
-        raise InputError(f"expected a DataFrame of pandas, got {type(frame).__name__}{fix}")
+        raise InputError(f"expected a pandas DataFrame, got {type(frame).__name__}{fix}")
     there: list[Any] = frame.columns.tolist()
     names: list[Any] = [columns]
     # a tuple is one name where a column has it
@@ -364,8 +364,8 @@ def redact_frame(
         raise ConfigurationError("columns: name at least one column")
     for name in names:
         if there.count(name) != 1:
-            known = f"there are {listed(map(repr, there))}" if there else "there is none"
-            raise ConfigurationError(f"columns: {name!r} must be a column of the frame, once; {known}")
+            known = f"valid columns: {listed(map(repr, there))}" if there else "the frame has none"
+            raise ConfigurationError(f"columns: {name!r} must occur exactly once in the frame; {known}")
     policy = config if isinstance(config, Policy) else Policy.load(config)
     return wordless("a frame was redacted", _redacted, frame, [there.index(name) for name in names], policy)
 
@@ -376,7 +376,7 @@ def _redacted(frame: DataFrame, places: Sequence[int], policy: Policy) -> DataFr
         column = frame.iloc[:, place]
         for row, (value, missing) in enumerate(zip(column, column.isna(), strict=True)):
             if not missing and not isinstance(value, str):
-                raise InputError(f"column {frame.columns.tolist()[place]!r}, row {row}: text is needed")
+                raise InputError(f"column {frame.columns.tolist()[place]!r}, row {row}: expected text")
             if not missing:
                 texts[value] = value
     texts = dict(zip(texts, policy.redact_many(texts), strict=True))

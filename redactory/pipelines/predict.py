@@ -62,12 +62,12 @@ def predict(
     in_range = min(top, 1 if write is None else write, tokens, 1 if top_k is None else top_k) >= 1
     if not in_range or not 0.0 <= temperature < math.inf or (write is not None and not texts):
         raise ConfigurationError(
-            "predict: give a top, texts to write, tokens and top-k of at least 1, and a temperature that is "
-            "a number and not below 0"
+            "predict: top, number of texts, tokens and top-k must be at least 1, and the temperature a "
+            "finite number of at least 0"
         )
     folder = ModelFolder(Path(model))
     if not is_finished(folder) or not str(read_manifest(folder).get("format")).startswith("redactory-model/"):
-        raise RunStateError(f"{folder.root} is no finished model: give a folder RUN/models/NAME")
+        raise RunStateError(f"{folder.root} is not a finished model: give a folder RUN/models/NAME")
     if problems := broken_files(folder):
         raise CheckFailed(f"{folder.root.name}: {'; '.join(problems)}")
     task, card = str(read_manifest(folder)["settings"]["task"]), read_json(folder.guarantee)
@@ -82,7 +82,7 @@ def predict(
         answer = _classes if task == CLASSIFY else _next_words
         return about | {"task": task, "results": list(answer(folder, texts, top)) if texts else []}
     if task == CLASSIFY:
-        raise ConfigurationError(f"predict: {folder.root.name} predicts classes and writes nothing")
+        raise ConfigurationError(f"predict: {folder.root.name} predicts classes and cannot generate text")
     from redactory.evaluation.generation import generate
     from redactory.training.chat import as_lines
 
@@ -106,7 +106,7 @@ def _asked(folder: ModelFolder, texts: Sequence[Prompt]) -> tuple[LanguageModel,
         return trained, list(map(prompt, texts))
     if not all(isinstance(text, str) for text in texts):
         raise ConfigurationError(
-            f"predict: {folder.root.name} is no chat model: give texts, or train with train.chat"
+            f"predict: {folder.root.name} is not a chat model: give texts, or train with train.chat"
         )
     return trained, list(map(str, texts))
 

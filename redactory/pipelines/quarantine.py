@@ -90,7 +90,7 @@ def content_of_entry(run: str | Path, entry: str) -> bytes:
     rows = sealed(folder.state, list, (row for row in entries(folder, ["content"]) if row["id"] == entry))
     if not rows:
         raise ConfigurationError(
-            f"{folder.root.name} has no entry of that id in quarantine: see redactory quarantine list "
+            f"{folder.root.name} has no quarantine entry with that id: see redactory quarantine list "
             f"{folder.root}"
         )
     return rows[0]["content"] or b""
@@ -123,7 +123,7 @@ def quarantine_export(run: str | Path, *, unencrypted: bool = False) -> dict[str
     check_released(folder)
     if manifest["encryption"] and not unencrypted:
         raise ConfigurationError(
-            f"{folder.root.name} is encrypted, and exported rows are not: pass --unencrypted to write their "
+            f"{folder.root.name} is encrypted, but exported rows are not: pass --unencrypted to write their "
             f"original text to {folder.exported.relative_to(folder.root)}"
         )
     # a key that the run drew for itself is gone, and fewer users are then known
@@ -148,7 +148,7 @@ def _export(run: RunFolder, config: Config, key: DigestKey | None) -> dict[str, 
                 "a new run"
             )
         if entry["kind"] == "point" and whole:
-            left["their documents decide as a whole: give these to a new run"] += 1
+            left["their document is decided as a whole: curate whole documents in a new run"] += 1
         elif entry["kind"] == "point":
             texts[entry["source"]].append((entry["point_id"], content.decode()))
         elif isinstance(line := _line_of(entry["reason"], entry["source"], content, columns), str):
@@ -162,7 +162,7 @@ def _export(run: RunFolder, config: Config, key: DigestKey | None) -> dict[str, 
     carried = {row["point_id"]: row for row in rows if row["point_id"] in wanted}
     for doc_id, own in texts.items():
         if doc_id not in users:
-            left["their user is not known any more"] += len(own)
+            left["their user is unknown"] += len(own)
             continue
         user, label = users[doc_id]
         row = {columns.fields.paths[0]: _text_of(own, carried), columns.id: doc_id}
@@ -183,7 +183,7 @@ def _line_of(reason: str, source: str, content: bytes, columns: InputSettings) -
     if reason == DUPLICATE_ID:
         return "their document's id occurs twice"
     if kind is None or not (kind == "jsonl" or FORMATS[kind].is_text):
-        return "they are rows of a table: fix the file, and give it to a new run"
+        return "they are rows of a table: fix the file, and curate it in a new run"
     if len(content) >= KEPT_BYTES:
         return "only their first 64 KiB were kept"
     if kind == "jsonl":

@@ -103,14 +103,14 @@ def redact(
         raise ConfigurationError("--out: a folder needs a folder or a URL, not standard output")
     require_named_as_written(out, sources, inside)
     if redaction.vault is not None and redaction.replace != "pseudonym":
-        raise ConfigurationError("vault: only pseudonyms can be unmasked: give --replace pseudonym")
+        raise ConfigurationError("vault: only pseudonyms can be unmasked: add --replace pseudonym")
     if redaction.vault is not None:
         # before hours of work whose pseudonyms nobody could restore
         Vault.begun(Path(redaction.vault))
     key = load_digest_key()
     kind = REPLACEMENTS[redaction.replace]
     if kind.needs_key and key.fresh:
-        raise ConfigurationError(f"replace: {kind.name} needs a key that lasts: set REDACTORY_KEY")
+        raise ConfigurationError(f"replace: {kind.name} needs a permanent key: set REDACTORY_KEY")
     copy = _Copy(redaction, settings, kind(key, settings.detect.language), progress)
     copy.not_copied = not_copied(given) if inside else {}
     return wordless("rows were redacted", copy.run, given, out, sources, inside, workers)
@@ -248,7 +248,7 @@ class _Copy:
         fields = Fields(self.settings.input.fields.paths if asked else usual)
         wrong = [*fields.missing(rows), *(name for name in self.redaction.columns if name not in seen)]
         if rows and (wrong or not (fields.paths or self.redaction.columns)):
-            what = "say with --text where the text is"
+            what = "name the text fields with --text"
             if wrong:
                 what = f"there is no field '{shorten(wrong[0])}'{_meant(wrong[0], rows)}"
             told = [name for name in seen if shown(name, seen, len(rows)) == name] or ["others in every row"]
@@ -256,8 +256,8 @@ class _Copy:
             # a schema was written on purpose; a first line, or keys, may be rows of data
             if len(named) < len(told) and source.format not in ("parquet", "arrow"):
                 raise ConfigurationError(
-                    f"{source.name}: {what}; its fields ({len(told):,}) are not named here: they may be "
-                    "data; is the first line a header?"
+                    f"{source.name}: {what}; its fields ({len(told):,}) are not named here, since they may "
+                    "be data; is the first line a header?"
                 )
             others = [f"{some(len(told) - len(named), 'other')} that may be data"] * (len(named) < len(told))
             raise ConfigurationError(f"{source.name}: {what}; its fields are {listed([*named, *others])}")
@@ -286,7 +286,7 @@ class _Copy:
         paths = looks or judge.unread
         if not paths:
             return
-        what = "fields that look personal would stay as they are" if looks else "nobody can look at bytes"
+        what = "fields that look personal would be kept unmasked" if looks else "bytes cannot be checked"
         named = [path for path in paths if self._is_nameable(path)]
         # what is not named may be data; where it stands is told
         told = [
@@ -295,8 +295,8 @@ class _Copy:
         ]
         mends = [_mend(path, rows) for path in named] + ["--column NAME=WHAT"] * (len(named) < len(told))
         raise ConfigurationError(
-            f"{where}: {what}: {listed([*dict.fromkeys(told)])}. Say what becomes of each "
-            f"({' '.join(dict.fromkeys(filter(None, mends)))}; WHAT is {KEEP}, a label like PERSON, or "
+            f"{where}: {what}: {listed([*dict.fromkeys(told)])}. Choose per column with "
+            f"{' '.join(dict.fromkeys(filter(None, mends)))} (WHAT is {KEEP}, a label like PERSON, or "
             f"{DROP}), or give --keep-columns"
         )
 
@@ -386,7 +386,7 @@ class _Copy:
 def _meant(path: str, rows: list[Mapping[str, Any]]) -> str:
     """What was meant: a path where a column is asked for, or the same path through lists, if there."""
     if not Fields((path,)).missing(rows):
-        return " among the columns; --column takes whole ones, give what is below one with --text"
+        return " among the columns; --column handles whole columns, use --text for fields inside one"
     parts = path.split(".")[:_DEEP]
     for marks in product(("", "[]"), repeat=len(parts)):
         meant = ".".join(map(add, parts, marks))

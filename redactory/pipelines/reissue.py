@@ -106,8 +106,8 @@ def _require_signer(run: RunFolder, manifest: Mapping[str, Any]) -> None:
     # read where the run is unsigned too: a broken key must not be found when half is written
     if configured_signer() is None and manifest.get(SIGNED_BY) is not None:
         raise RunStateError(
-            f"{run.root.name} is signed, and written anew it must be again: set {SIGNING_VARIABLE}_FILE "
-            f"(or {SIGNING_VARIABLE})"
+            f"{run.root.name} is signed, and so must be its reissue: set {SIGNING_VARIABLE}_FILE (or "
+            f"{SIGNING_VARIABLE})"
         )
 
 
@@ -165,7 +165,7 @@ def _carry_out(run: RunFolder) -> None:
     """Bring ``run`` to what its plan says, from wherever it was left; each step can be repeated."""
     plan = read_json(run.reissue.plan)
     if plan.get("format") != FORMAT:
-        raise RunStateError(f"{run.root.name}: another version began to write it anew: finish with that one")
+        raise RunStateError(f"{run.root.name}: another version started to rewrite it: finish with that one")
     # whoever finishes it may be another process than the one that began
     _require_signer(run, read_json(run.manifest))
     body = plan["body"]
@@ -210,7 +210,7 @@ def _swap(run: RunFolder, plan: Mapping[str, Any]) -> None:
             staged.replace(place)
         # what is not staged any more must lie in its place
         if file_sha256(place) != plan["files"][name]["sha256"]:
-            raise CheckFailed(f"{name} is not what was staged: restore the run from a backup")
+            raise CheckFailed(f"{name} does not match the staged copy; restore the run from a backup")
     for name in change["removed"]:
         (run.root / name).unlink(missing_ok=True)
     for folder in {(run.root / name).parent for name in (*change["replaced"], *change["removed"])}:

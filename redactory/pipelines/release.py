@@ -69,7 +69,7 @@ def finish(
     files = [path for folder in job.run.data_folders for path in parts(folder)]
     for path in files:
         if is_encrypted(path) != (key_of(path) is not None):
-            raise CheckFailed(f"{path.parent.name}/{path.name} is not encrypted as the run is")
+            raise CheckFailed(f"{path.parent.name}/{path.name} is not encrypted like the run")
     listed = list_files(job.run, files, job.key)
     journal.bind({name: entry["sha256"] for name, entry in listed.items()})
     body = _manifest(job, inputs, reports, counts, seconds, journal)
@@ -77,9 +77,9 @@ def finish(
     across, limit = body["dedup"]["across"], job.config.release.max_cross_split
     if limit is not None and across > limit:
         raise CheckFailed(
-            f"{across} public points nearly duplicate a private one, and release.max_cross_split "
-            f"allows {limit}: nothing is released. audit/across lists them by point_id, vault/ has their "
-            "text. To release them all the same, raise the limit and resume (--resume)."
+            f"{across} public examples nearly duplicate a private one, but release.max_cross_split allows "
+            f"{limit}: nothing is released. audit/across lists them by point_id, vault/ has their text. To "
+            "release them anyway, raise the limit and resume (--resume)."
         )
     write_text(job.run.card, dataset_card(job.run.root.name, body))
     write_manifest(job.run, body, {**listed, **list_files(job.run, [job.run.card])})
@@ -116,7 +116,7 @@ def check_conservation(counts: dict[str, int]) -> None:
     for all_, parts_ in (("rows", ("documents", "rejected")), ("points", FATES)):
         if counts[all_] != sum(counts[part] for part in parts_):
             found = " + ".join(str(counts[part]) for part in parts_)
-            raise CheckFailed(f"{all_} are lost: {counts[all_]} ≠ {found}")
+            raise CheckFailed(f"lost {all_}: {counts[all_]} ≠ {found}")
 
 
 def _manifest(

@@ -161,10 +161,10 @@ def latest_run(records: Iterable[Record]) -> str | None:
 
 
 _NOT_RELEASED = {
-    "unfinished": "{name} was cut off before it was released or held: run redactory nightly again, it "
-    "goes on there",
-    "held": "{name} is held: look at {report}, and release it with redactory release approve {root}",
-    "rejected": "{name} was rejected: its material was given back, take a run that is released",
+    "unfinished": "{name} was interrupted before it was released or held: run redactory nightly again to "
+    "finish it",
+    "held": "{name} is held: read {report}, and release it with redactory release approve {root}",
+    "rejected": "{name} was rejected, and its input will be read as new: use a released run",
 }
 _NOT_RELEASED["failed"] = _NOT_RELEASED["unfinished"]
 
@@ -193,8 +193,8 @@ def put_back(run: RunFolder) -> str | None:
     if present.number >= last and all(b.get("supersedes") != present.digest for b in entered):
         return None
     return (
-        f"the log knows release {last}, and this is release {present.number}: "
-        f"a folder from before a {newest.get('why', 'takedown')} was put back"
+        f"the log records release {last}, but this is release {present.number}: a folder from before a "
+        f"{newest.get('why', 'takedown')} was restored"
     )
 
 
@@ -202,7 +202,7 @@ def check_newest(run: RunFolder) -> None:
     """``RunStateError`` where ``run`` is an older release of itself than its log knows."""
     if older := put_back(run):
         name = run.root.resolve().name
-        raise RunStateError(f"{name}: {older}; bring back the newer one, or do again what was done")
+        raise RunStateError(f"{name}: {older}; restore the newer one, or repeat what was done")
 
 
 # Where the log ended when a run was sealed, so that it cannot be cut off unnoticed.
@@ -210,7 +210,7 @@ def check_newest(run: RunFolder) -> None:
 
 ANCHOR = "release_log"
 """The manifest's key for :func:`anchor_of`."""
-MOVED = "no log names this run; was it moved or copied?"
+MOVED = "no log has this run; was it moved or copied?"
 
 
 def anchor_of(run: RunFolder) -> dict[str, dict[str, Any]]:
@@ -237,9 +237,9 @@ def cut_off(run: RunFolder, manifest: dict[str, Any]) -> str | None:
     path = run.release_log if said["of"] == "run" or job is None else job.log
     heads, due = chain_heads(path) if path.is_file() else [], int(said["records"])
     if len(heads) < due:
-        return f"the log holds {len(heads)} of the {some(due, 'record')} that it had: it was shortened"
+        return f"the log has {len(heads)} of its {some(due, 'record')}: it was truncated"
     if heads[due - 1] != said["head"]:
-        return f"the log's first {due} records are not those that it had: it was written anew"
+        return f"the log's first {due} records changed: it was rewritten"
     return None
 
 
@@ -257,11 +257,11 @@ def _check_whole(job: JobFolder | None, run: RunFolder) -> None:
             if one.release_log.is_file():
                 continue  # another log was begun since
             raise RunStateError(
-                f"{one.root}: {error} Its records are in the log of the job that it was made in"
+                f"{one.root}: {error} Its records are in the log of the job that created it"
             ) from None
         if lost:
             path = log_of(one)
-            raise CheckFailed(f"{path}: {lost}; {one.root.name} knew them: bring the log back from a backup")
+            raise CheckFailed(f"{path}: {lost}; {one.root.name} knew them: restore the log from a backup")
 
 
 # The log as an operator reads it.
@@ -284,15 +284,15 @@ def list_releases(job: str | Path) -> dict[str, Any]:
     """
     folder = JobFolder(Path(job))
     if not folder.exists():
-        raise RunStateError(f"{folder.root} is not a job: give the folder that scheduled runs lie in")
+        raise RunStateError(f"{folder.root} is not a job: give the folder of the scheduled runs")
     records = read_log(folder)
     _check_whole(folder, RunFolder(folder.root))
     known, latest = standings(records), latest_run(records)
     problems = [f"{name}: {why}" for name in known if (why := put_back(folder.run(name)))]
     if (leads_to := latest_of(folder)) not in (None, latest):
         problems.append(
-            f"{folder.latest.name} leads to {leads_to}, and by the log it is {latest or 'none'}: "
-            "the next scheduled run points it there, look at who moved it"
+            f"{folder.latest.name} points to {leads_to}, but according to the log it is {latest or 'none'}: "
+            "the next scheduled run corrects it; find out who moved it"
         )
     runs = []
     for own in known.values():
@@ -322,7 +322,7 @@ def release_log(place: str | Path) -> dict[str, Any]:
     folder, run = JobFolder(Path(place)), RunFolder(Path(place))
     if not folder.exists() and not run.state.is_dir():
         raise RunStateError(
-            f"{folder.root} is neither a job nor a run: give a run, or the folder that scheduled runs lie in"
+            f"{folder.root} is neither a job nor a run: give a run, or the folder of the scheduled runs"
         )
     job = folder if folder.exists() else job_of(run)
     if job is None:
@@ -354,9 +354,9 @@ def in_words(record: Record) -> str:
             words.append(f"{some(len(waiting), 'unfinished row')} left for later")
     shown = ("rows", "public", "private", "duplicate", "quarantined")
     words += [f"{counts[name]:,} {name}" for name in shown if name in counts]
-    words += [f"{some(removed['points'], 'point')} taken out"] if removed else []
+    words += [f"{some(removed['points'], 'example')} removed"] if removed else []
     words += [str(finding["metric"]) for finding in body.get("findings", ())]
-    words += ["no point in it"] if body.get("empty") else []
+    words += ["it has no example"] if body.get("empty") else []
     words += [str(body["unjudged"])] if body.get("unjudged") else []
     words += [name for key in ("what", "models", "failed") for name in body.get(key) or ()]
     words += [f"{key} {body[key]}" for key in ("to", "of", "by") if body.get(key) is not None]

@@ -24,7 +24,7 @@ _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}\d+-")
 _MENDS = {
     errno.ENOSPC: ("the disk is full", "make room"),
     errno.EDQUOT: ("the disk is full for this user", "make room, or have the quota raised"),
-    errno.EFBIG: ("a file is larger than may be written here", "raise the limit (ulimit -f)"),
+    errno.EFBIG: ("a file exceeds the size limit", "raise the limit (ulimit -f)"),
     errno.EROFS: ("{} cannot be written", "mount its file system for writing"),
     errno.EACCES: ("{} cannot be written", "give this user the right to write there"),
     errno.EMFILE: ("too many files are open", "raise the limit (ulimit -n)"),
@@ -93,7 +93,7 @@ def _without_frames(
 
 def _what(error: BaseException, root: Path | None, place: str = "") -> str:
     """What happened, and where it is nothing that has to be reported, the mend."""
-    cause, again = _cause(error, root), "give the command again (with --resume where it has one)"
+    cause, again = _cause(error, root), "run the command again (with --resume if it has it)"
     if isinstance(error, BrokenExecutor):
         return f"{cause}: {again}, with fewer --workers"
     number = error.errno if isinstance(error, OSError) else None

@@ -65,7 +65,7 @@ def what_forbids(manifest: Mapping[str, Any]) -> str | None:
     if "EVERYTHING" in open_:
         needed = "labels that are masked"
     return (
-        f"{blind_words(blind)} Curate with {needed}, or accept what is missed and curate with "
+        f"{blind_words(blind)} Curate with {needed}, or accept the misses and curate with "
         f"release.accept_blind: [{', '.join(open_)}]"
     )
 
@@ -83,11 +83,11 @@ def leaving(run: RunFolder) -> Iterator[Callable[[], None]]:
         require_regular(run)
         check_released(run)
         if (why := what_forbids(manifest)) is not None:
-            raise CheckFailed(f"nothing leaves {run.root}. {why}")
+            raise CheckFailed(f"cannot export {run.root}: {why}")
         if run.reissue.plan.is_file():
             raise RunStateError(
-                f"{run.root} is to be written anew (a takedown or a purge), and that was interrupted: run it "
-                "again first (redactory takedown, redactory purge)"
+                f"a takedown or purge of {run.root} was interrupted; run it again first (redactory "
+                "takedown, redactory purge)"
             )
         return file_sha256(run.manifest)
 
@@ -97,7 +97,7 @@ def leaving(run: RunFolder) -> Iterator[Callable[[], None]]:
 
         def still() -> None:
             if may_leave() != began:
-                raise RunStateError(f"{run.root} was changed while it was to leave: try again")
+                raise RunStateError(f"{run.root} changed during the export: try again")
 
         yield still
 
@@ -119,7 +119,7 @@ def read_sums(text: str) -> dict[str, str]:
         match = re.fullmatch(r"([0-9a-f]{64})  (.+)", line)
         path = PurePosixPath(match[2]) if match else PurePosixPath("..")
         if match is None or path.is_absolute() or ".." in path.parts or str(path) != match[2]:
-            raise CheckFailed(f"{SUMS}: line {number} names no file with its sha256")
+            raise CheckFailed(f"{SUMS}: line {number} is not a file with its sha256")
         if match[2] in found:
             raise CheckFailed(f"{SUMS}: line {number} names {match[2]} a second time")
         found[match[2]] = match[1]
@@ -165,8 +165,8 @@ def mirror(
         check_own_place(store, there, [files[MANIFEST], *earlier])
         if strays := sorted(there - ours):
             raise RunStateError(
-                f"{store.url}: {some(len(strays), 'file')} there not of what is to lie there, first "
-                f"{strays[0]}; give another place, or remove them"
+                f"{store.url}: {some(len(strays), 'unexpected file')}, first {strays[0]}; give another "
+                "place, or remove them"
             )
 
     def is_there(name: str) -> bool:
@@ -208,7 +208,7 @@ def _known_sums(store: Store) -> dict[str, str]:
 def _put(store: Store, path: Path, name: str, digest: str) -> None:
     store.put(path, name)
     if store.digest(name) != digest:
-        raise CheckFailed(f"{store.url}/{name} is not read back as it was written; try again")
+        raise CheckFailed(f"{store.url}/{name} differs from what was written; try again")
 
 
 def _end(store: Store, texts: Mapping[str, str], mode: int) -> None:
@@ -232,7 +232,7 @@ def check_own_place(store: Store, there: Collection[str], manifests: Iterable[Pa
     """``RunStateError`` unless the manifest ``there`` is one of ``manifests``, or the beginning of one."""
     lies = store.read(MANIFEST) if MANIFEST in there else None
     if lies is None or not any(path.read_bytes().startswith(lies) for path in manifests):
-        raise RunStateError(f"{store.url}: something else lies there; give another place, or remove it")
+        raise RunStateError(f"{store.url}: something else is already there; give another place, or remove it")
 
 
 # Publish: a finished run at a URL, file by file.
@@ -255,9 +255,9 @@ def _publish(run: RunFolder, url: str, progress: Progress) -> dict[str, Any]:
     with leaving(run) as still:
         if not read_manifest(run)["encrypted"]:
             raise RunStateError(
-                f"{run.root} is not encrypted, and its private part would lie open at "
+                f"{run.root} is not encrypted, so its private part would be readable at "
                 f"{without_secrets(url)}: curate with an encryption key (redactory keys new encryption), or "
-                f"send the public side alone (redactory export {run.root} --to URL)"
+                f"publish only the public split (redactory export {run.root} --to URL)"
             )
         files, former = _files_of(run)
         done = mirror(files, Store.at(url), progress, still, _manifests(run), former)
@@ -282,7 +282,7 @@ def _files_of(run: RunFolder) -> tuple[dict[str, Path], set[str]]:
         found += [manifest, SealedFolder(manifest.parent).signature]
     for folder in (run, *run.sealed_folders()):
         if broken := broken_files(folder):
-            raise CheckFailed(f"{folder.root.name} is not as it was sealed, and stays here: {broken[0]}")
+            raise CheckFailed(f"cannot publish {folder.root.name}, which changed after sealing: {broken[0]}")
         found += [folder.root / name for name in read_manifest(folder)["files"]]
         found += [folder.manifest, folder.signature, folder.success]
     seals = [
@@ -313,9 +313,9 @@ def check_store(store: str | None, run: RunFolder) -> None:
         return
     if configured_service() is None:
         raise RunStateError(
-            f"output: a run at {without_secrets(store)} needs an encryption key: its private part would lie "
-            "there in the open (redactory keys new encryption FILE makes one, and "
-            "REDACTORY_ENCRYPTION_KEY_FILE names it)"
+            f"output: a run at {without_secrets(store)} needs an encryption key, or its private part would "
+            "be readable there (create one with redactory keys new encryption FILE, and set "
+            "REDACTORY_ENCRYPTION_KEY_FILE)"
         )
     there = Store.at(store)
     if names := there.names():
@@ -334,23 +334,23 @@ def fetch(url: str, to: str | Path, progress: Progress = silent) -> dict[str, An
     published, ``StoreError`` where the store does not do what it is asked.
     """
     if not is_url(url):
-        raise ConfigurationError(f"{url} is not a URL: a folder on this machine needs no fetching")
+        raise ConfigurationError(f"{url} is not a URL: a folder on this machine need not be fetched")
     store, place = Store.at(url), Path(to)
     if place.exists():
         raise RunStateError(f"{place} exists; give a new folder")
     seal, sums = store.read(SUCCESS), store.read(SUMS)
     if seal is None or sums is None:
         missing = SUCCESS if seal is None else SUMS
-        raise RunStateError(f"{store.url}: nothing finished lies there ({missing} is missing)")
+        raise RunStateError(f"{store.url}: nothing finished is there ({missing} is missing)")
     digests = read_sums(sums.decode("utf-8", "replace"))
     if seal != f"{digests.get(MANIFEST)}\n".encode():
-        raise CheckFailed(f"{store.url}: {SUCCESS} names another manifest than {SUMS}")
+        raise CheckFailed(f"{store.url}: the manifest in {SUCCESS} is not the one in {SUMS}")
     with new_folder(place, resume=True) as staging:
         for done, (name, digest) in enumerate(sorted(digests.items()), 1):
             _bring(store, name, staging / name, digest)
             progress("fetch", done, len(digests), "files")
         if strays := sorted(names_in(staging).keys() - digests.keys() - {SUCCESS, SUMS}):
-            raise RunStateError(f"{staging} holds {strays[0]}, left from another fetch; remove that folder")
+            raise RunStateError(f"{staging} has {strays[0]}, left from another fetch; remove that folder")
         folder, run = SealedFolder(staging), RunFolder(staging)
         folder.success.touch(mode=PRIVATE_FILE)
         folder.success.write_bytes(seal)

@@ -26,11 +26,11 @@ _CHUNK = 1 << 20
 class Kind(StrEnum):
     """What is wrong with a store, in words."""
 
-    NOT_KNOWN = "no file system of this kind is known"
-    NOT_INSTALLED = "the package that reads this kind of store is not installed"
+    NOT_KNOWN = "unsupported kind of file system"
+    NOT_INSTALLED = "the package for this kind of store is not installed"
     NOT_FOUND = "there is no such bucket or folder"
-    NOT_PERMITTED = "the credentials are missing, not known, or not allowed to do this"
-    NOT_REACHED = "the store cannot be reached; see to the network and the endpoint"
+    NOT_PERMITTED = "the credentials are missing, unknown, or not permitted to do this"
+    NOT_REACHED = "the store cannot be reached; check the network and the endpoint"
     FAILED = "the store refused"
 
 
@@ -94,7 +94,7 @@ def cause_of(url: str, error: Exception) -> str:
 
         return str(known_implementations.get(scheme, {}).get("err") or type(error).__name__)
     unknown = isinstance(error, ValueError) and "Protocol not known" in str(error)
-    return f"'{scheme}' is not one that fsspec lists" if unknown else type(error).__name__
+    return f"fsspec does not support '{scheme}'" if unknown else type(error).__name__
 
 
 def without_secrets(url: str) -> str:

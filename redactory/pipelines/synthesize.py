@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 SPARE = 2
 """So many texts are written for each that is kept, where lengths are to be met."""
 _PART_ROWS = 100_000
-_NOT_COUNTED = "Nothing was counted: take no histogram (leave out --histogram), or name a model with room."
+_NOT_COUNTED = "Nothing was counted: do not use a histogram (omit --histogram), or choose a model with room."
 _MASK = re.compile(re.escape(MASK))
 _SEED_BITS = 32
 
@@ -126,20 +126,19 @@ class _Corpus:
         settings = read_manifest(self.run.model(self.model))["settings"]
         self.roles, self.trainer = settings.get("roles", False), TRAINERS[settings["trainer"]]
         if settings.get("task") == "classify":
-            raise ConfigurationError(f"synthesize: {self.model} predicts classes and writes nothing")
+            raise ConfigurationError(f"synthesize: {self.model} predicts classes and cannot generate text")
         if settings.get("chat") is not None:
             raise ConfigurationError(
-                f"synthesize: {self.model} was trained on conversations (train.chat), whose turns no column "
-                "here holds apart; train with train.roles: true, or have it answer (redactory predict)"
+                f"synthesize: {self.model} was trained on conversations (train.chat), whose turns cannot be "
+                "separated into columns here; train with train.roles: true, or prompt it (redactory predict)"
             )
         if bool(self.roles) != bool(self.labels):
             what = "classes" if self.roles == CLASS else "roles"
             raise ConfigurationError(
-                f"synthesize: --label: {self.model} read texts with their {what} (train.roles): name these, "
-                "a public list"
+                f"synthesize: --label: {self.model} was trained with the {what} of its texts (train.roles): "
+                "name them, a public list"
                 if self.roles
-                else f"synthesize: --label: {self.model} read texts without labels; leave it out, or train "
-                "with train.roles"
+                else (f"synthesize: --label: {self.model} has no labels; omit it, or train with train.roles")
             )
 
     @property
@@ -152,11 +151,11 @@ class _Corpus:
         card = promise_of(self.run, self.model)
         why = None if card["holds"] else card["holds_reason"]
         if (audit := audited(self.run, self.model)) is not None and not audit["holds"]:
-            why = "an audit shows more than its guarantee states"
+            why = "an audit proves a larger epsilon than its guarantee"
         if why is not None and not no_guarantee:
             raise GuaranteeError(
-                f"{self.model} writes nothing that may leave: {why}. Train one with a guarantee, or give "
-                "--no-guarantee for text that stays"
+                f"{self.model} cannot write text for export: {why}. Train one with a guarantee, or give "
+                "--no-guarantee for text that is not exported"
             )
         if why is not None:
             card |= {"holds": False, "holds_reason": why}
@@ -171,7 +170,7 @@ class _Corpus:
 
         if self.roles != CLASS:
             raise ConfigurationError(
-                "synthesize: --histogram counts classes (train.roles: class); leave it out for this model"
+                "synthesize: --histogram counts classes (train.roles: class); omit it for this model"
             )
         require_countable(self.trainer, self.trainer.relation)
         with lock_run(self.run):  # two at a time would each draw one
@@ -185,7 +184,8 @@ class _Corpus:
                 raise RunStateError(
                     f"synthesize: the histogram of {self.model} was drawn with --histogram "
                     f"{known.deviation:g} and {some(len(known.counts), 'label')} "
-                    f"({', '.join(known.counts)}), and another would cost as much again: give the same"
+                    f"({', '.join(known.counts)}); another one would spend the same again, so give the same "
+                    "values"
                 )
             return known
         stream = RandomStream.from_entropy()

@@ -39,7 +39,7 @@ def train(
         settings.train.recall.require_public(public_of(manifest))
     if not manifest["counts"]["points"]:
         raise RunStateError(
-            f"{run.root} has no points, so there is nothing to train on; see why (redactory curate --dry-run)"
+            f"{run.root} has no examples to train on; see why with redactory curate --dry-run"
         )
     check_released(run)
     if not is_finished(run.model(settings.train.model_name)):
@@ -57,9 +57,8 @@ def train(
             own = own.model_copy(update={"recall": measured})
         elif own.recall.sample is not None and own.recall != measured:
             raise ConfigurationError(
-                "train.recall.sample: the bounds of a labelled sample are those that redactory label score "
-                "joins and keeps in the run, and these are not; leave train.recall out, and they are taken "
-                "from there"
+                "train.recall.sample: the bounds must come from a sample that redactory label score keeps "
+                "in the run, but these do not; omit train.recall to use those"
             )
         result = train_model(run, own, progress)
         write_report(run)
@@ -83,9 +82,9 @@ def require_section(config: Config) -> None:
     """``ConfigurationError`` where the configuration does not say how to train."""
     if "train" not in config.model_fields_set:
         raise ConfigurationError(
-            "train: the configuration has no such section, so nothing says how to train; add one, such as "
-            "train: {trainer: crt, epsilon: 8.0, delta: 1.0e-5} (redactory plan says what it would promise), "
-            "or name a trainer (redactory train --trainer)"
+            "train: the configuration has no such section; add one, such as train: {trainer: crt, epsilon: "
+            "8.0, delta: 1.0e-5} (redactory plan shows its guarantee), or name a trainer (redactory train "
+            "--trainer)"
         )
 
 
@@ -201,10 +200,10 @@ def guarantee(
     """
     several = bool(also) or not (model is None or isinstance(model, str))
     if delta is not None and not 0.0 < delta < 1.0:
-        raise ConfigurationError(f"--delta: must be between 0 and 1, and {delta} stands there")
+        raise ConfigurationError(f"--delta: must be between 0 and 1, got {delta}")
     if delta is not None and not several:
         raise ConfigurationError(
-            "--delta: a single model's card states its figures at the delta it was trained for; leave it out"
+            "--delta: the card of a single model states its epsilons at the delta of its training; omit it"
         )
     asked = [model] if isinstance(model, str) else list(model or ())
     models: list[tuple[RunFolder, str]] = []
@@ -226,8 +225,8 @@ def guarantee(
         # a ledger that is a chain in itself may still be another one than the model was sealed with
         if broken := broken_files(folder.model(name)):
             raise CheckFailed(
-                f"{folder.root}: {name} is not as it was sealed ({broken[0]}): no figure is stated of it; "
-                "see redactory verify"
+                f"{folder.root}: {name} changed after sealing ({broken[0]}), so no guarantee is stated; see "
+                "redactory verify"
             )
     audit = None if several else audited(*models[0])
     return card if audit is None else {**card, "audit": audit}

@@ -81,7 +81,7 @@ class Vault:
         _key()
         if not os.access(path.absolute().parent, os.W_OK):
             raise ConfigurationError(
-                f"vault: {path} cannot be written: its folder is missing, or closed to you"
+                f"vault: {path} cannot be written: its folder is missing, or not writable"
             )
         return cls.read(path) if os.path.lexists(path) else cls()
 
@@ -111,7 +111,7 @@ class Vault:
         ``ConfigurationError`` where no key is configured.
         """
         variables = f"{ENCRYPTION_VARIABLE}_FILE (or {ENCRYPTION_VARIABLE})"
-        key = _key(f"{path.name} is encrypted: set {variables} to the key that it was written with")
+        key = _key(f"{path.name} is encrypted: set {variables} to the key it was written with")
         try:
             data = path.read_bytes()
             return cls(**json.loads(AESGCM(key).decrypt(data[:_NONCE], data[_NONCE:], b"redactory vault")))
@@ -119,7 +119,7 @@ class Vault:
             raise InputError(f"{path} cannot be read: {error.strerror}") from None
         except (InvalidTag, ValueError):
             raise InputError(
-                f"{path} is not a vault, or {ENCRYPTION_VARIABLE} is not the key that it was written with"
+                f"{path} is not a vault, or {ENCRYPTION_VARIABLE} is not the key it was written with"
             ) from None
 
 
@@ -130,7 +130,7 @@ def _digest(text: str) -> str:
 def _key(missing: str = "") -> bytes:
     secret = load_encryption_key()
     if secret is None:
-        new = f"set {ENCRYPTION_VARIABLE}_FILE (redactory keys new encryption FILE makes a key)"
+        new = f"set {ENCRYPTION_VARIABLE}_FILE (create a key with redactory keys new encryption FILE)"
         raise ConfigurationError(missing or f"a vault is encrypted: {new}")
     return hmac.digest(secret, b"redactory/vault", "sha256")
 
@@ -144,11 +144,11 @@ def unmask(given: str | Path, out: str | Path, vault: str | Path, *, format_: st
     known = Vault.read(Path(vault))
     given = located(str(given))
     if str(out) == PIPE or is_url(str(out)):
-        raise ConfigurationError("--out: values come back on this machine alone: give a file or a folder")
+        raise ConfigurationError("--out: original values can only be written to a local file or folder")
     require_apart(given, str(out))
     sources, inside = sources_of(given, format_)
     require_named_as_written(str(out), sources, inside)
-    return wordless("values were put back", _put_back, sources, inside, str(out), known, Path(vault))
+    return wordless("values were restored", _put_back, sources, inside, str(out), known, Path(vault))
 
 
 def _put_back(sources: list[Source], inside: bool, out: str, known: Vault, vault: Path) -> dict[str, Any]:

@@ -140,14 +140,14 @@ def closed_modes(root: Path, closed: Collection[str], but: Collection[Path] = ()
         barred |= stat.S_ISUID | stat.S_ISGID if stat.S_ISREG(mode) else 0
         if mode & barred and not stat.S_ISLNK(mode):
             wide.append(f"{path.relative_to(root).as_posix()} ({stat.S_IMODE(mode):04o})")
-    require(wide and [f"{', '.join(wide)}: others can read or write there; chmod go-rwx"])
-    return "nobody but the owner can write, nor read what is private"
+    require(wide and [f"{', '.join(wide)}: others can read or write there; run chmod go-rwx"])
+    return "only the owner can write, and read what is private"
 
 
 def purged(seen: Seen) -> str | None:
     """What was purged, as a note; nothing where nothing was."""
     gone = seen.manifest.get("purged")
-    return f"{', '.join(gone)}: taken away on purpose" if gone else None
+    return f"{', '.join(gone)}: deleted on purpose" if gone else None
 
 
 def public_labels(seen: Seen) -> str | None:
@@ -180,7 +180,7 @@ def conservation(seen: Seen) -> str:
     expected.update(dict.fromkeys((f for f in expected if f.name in manifest.get("purged", ())), 0))
     rows = {f: sum(map(part_rows, parts(f))) for f in expected}
     require(f"{f.name}: {some(rows[f], 'row')}, not {n}" for f, n in expected.items() if rows[f] != n)
-    return f"{some(counts['rows'], 'row')} and {some(counts['points'], 'point')} are accounted for"
+    return f"{some(counts['rows'], 'row')} and {some(counts['points'], 'example')} are accounted for"
 
 
 def no_mask_in_public(seen: Seen) -> str | None:
@@ -189,7 +189,7 @@ def no_mask_in_public(seen: Seen) -> str | None:
         return None
     batches = read_batches(seen.run.public, ["text"])
     found = sum(pc.sum(pc.match_substring(batch["text"], MASK)).as_py() or 0 for batch in batches)
-    words = f"{some(found, 'public point')} with {MASK}"
+    words = f"{some(found, 'public example')} with {MASK}"
     require([words] if found else [])
     return words
 
@@ -204,7 +204,7 @@ def _columns(seen: Seen, folder: Path) -> list[str]:
         types = {field.name: str(field.type) for field in found}
         wrong |= {name for name, kind in more.items() if types.get(name) != kind}
     named = ", ".join(sorted(wrong))
-    return [f"{folder.name}: columns that are not as the manifest says: {named}"] if wrong else []
+    return [f"{folder.name}: columns differ from the manifest: {named}"] if wrong else []
 
 
 def ids(seen: Seen) -> str:
@@ -220,7 +220,7 @@ def ids(seen: Seen) -> str:
         if set(released) != due:
             problems.append(f"{folder.name}: {some(len(set(released) ^ due), 'id')} not as in audit/points")
     require(problems)
-    return "each point lies where its fate says"
+    return "each example is where its decision says"
 
 
 def whole_documents(seen: Seen) -> str | None:
@@ -249,7 +249,7 @@ def rescan(seen: Seen) -> str | None:
     try:
         settings = DetectSettings.read_back(manifest["configuration"]["detect"])
     except RunStateError as error:
-        raise ConfigurationError(f"not made: {error}") from None
+        raise ConfigurationError(f"skipped: {error}") from None
     named = settings.named_files()
     if named and not seen.signed:
         key = load_digest_key()
@@ -257,11 +257,11 @@ def rescan(seen: Seen) -> str | None:
         # of earlier versions nobody knows who wrote it
         if not hmac.compare_digest(str(manifest["key"].get("configuration")), due):
             raise Unmade(
-                f"not made: {named[0]} names files outside of the run, and anybody may have written that: "
-                f"set the run's {KEY_VARIABLE}, or give --public-key"
+                f"skipped: {named[0]} names files outside the run, and this could be forged: set the run's "
+                f"{KEY_VARIABLE}, or give --public-key"
             )
     if changed := changed_since(settings, manifest["policies"]):
-        raise ConfigurationError(f"not made: {changed}")
+        raise ConfigurationError(f"skipped: {changed}")
     detector, flagged, done = Detector(settings), [], 0
     for batch in read_batches(seen.run.public):
         points, texts = batch["point_id"].to_pylist(), batch["text"].to_pylist()
@@ -270,7 +270,7 @@ def rescan(seen: Seen) -> str | None:
                 flagged.append(point)
         done += len(texts)
         seen.progress("re-scan", done, manifest["counts"]["public"], "points")
-    words = f"{len(flagged)} of {some(done, 'public point')} flagged"
+    words = f"{len(flagged)} of {some(done, 'public example')} flagged"
     require([f"{words}, first {flagged[0]}"] if flagged else [])
     return words
 
@@ -280,14 +280,14 @@ def open_values(seen: Seen) -> str:
     key, manifest = load_digest_key(), seen.manifest
     limit = manifest["configuration"]["release"]["max_open_values"]
     if key.fingerprint != manifest["key"]["fingerprint"]:
-        why = "the run drew a key of its own" if manifest["key"]["fresh"] else "set the run's REDACTORY_KEY"
-        raise (Unmade if limit is None else ConfigurationError)(f"not made: {why}")
+        why = "the run used a temporary key" if manifest["key"]["fresh"] else "set the run's REDACTORY_KEY"
+        raise (Unmade if limit is None else ConfigurationError)(f"skipped: {why}")
     language, public = manifest["configuration"]["detect"]["language"], kinds_of(public_of(manifest))
     seen.open_values = find_open_values(seen.run, key, language, public)
     count = len(seen.open_values)
     which = "--json names them; " if count else ""
-    bound = "no limit is set (release.max_open_values)" if limit is None else f"at most {limit} are allowed"
-    words = f"{some(count, 'public point')} with a value masked elsewhere; {which}{bound}"
+    bound = "no limit is set (release.max_open_values)" if limit is None else f"at most {limit} allowed"
+    words = f"{some(count, 'public example')} with a value masked elsewhere; {which}{bound}"
     require([words] if limit is not None and count > limit else [])
     return words
 
@@ -301,26 +301,26 @@ def model(seen: Seen, name: str) -> str:
     results = own.results()
     require(problem for folder in (own, *results) for problem in unsealed(folder, seen.known))
     others = [result for result in results if not measured_on(own, result)]
-    require(f"{other.root.name}/ is of another model, or of another evaluation" for other in others)
+    require(f"{other.root.name}/ belongs to another model, or to another evaluation" for other in others)
     parent = release_with(run, str(read_manifest(own).get("parent")))
     try:
         card: dict[str, Any] = dict(guarantee(run.root, name))
     except ConfigurationError:
-        return "its files hold; its guarantee was not derived again: the extra 'train' is not installed"
+        return "its files match; its guarantee was not recomputed: the extra 'train' is not installed"
     except RunStateError as error:
         raise CheckFailed(str(error)) from None
     audit, problems = card.pop("audit", None), list[str]()
     if parent is None:
-        problems.append("its manifest names another run as its parent")
+        problems.append("its manifest names another parent run")
     if card != read_json(own.guarantee):
-        problems.append("guarantee.json is not what ledger and manifest say")
+        problems.append("guarantee.json does not match ledger and manifest")
     elif not _is_page_of(own, card):
-        problems.append("README.md is not what guarantee.json says")
+        problems.append("README.md does not match guarantee.json")
     if audit is not None and not audit["holds"]:
-        problems.append("an audit shows a larger epsilon than its guarantee states")
+        problems.append("an audit proves a larger epsilon than its guarantee")
     require(problems)
     later = parent is not None and parent.digest != file_sha256(run.manifest)
-    more = f"; it was trained on release {parent.number}, and knows what was taken out since" if later else ""  # type: ignore[union-attr]
+    more = f"; it was trained on release {parent.number}, before later erasures" if later else ""  # type: ignore[union-attr]
     return f"its guarantee follows from its ledger{more}"
 
 
@@ -334,11 +334,11 @@ def _is_page_of(model: ModelFolder, card: dict[str, Any]) -> bool:
 def report(seen: Seen) -> str:
     """The report, the dataset card and each model's page say what the manifests say."""
     if not same_version(seen.manifest):
-        raise Unmade("not made: rendered by another version")
+        raise Unmade("skipped: rendered by another version")
     due = [*pages_of(seen.run), (seen.run.card, dataset_card(seen.manifest["run"], seen.manifest))]
     changed = [path.relative_to(seen.root).as_posix() for path, page in due if not _is_exactly(path, page)]
-    require(changed and [f"differs from what the manifests say: {', '.join(changed)}"])
-    return "says what the manifests say, and so do the card and each model's page"
+    require(changed and [f"differs from the manifests: {', '.join(changed)}"])
+    return "matches the manifests, and so do the card and the page of each model"
 
 
 # Of an export: what can be checked without the run, its keys, its models and the engines.
@@ -363,7 +363,7 @@ def nothing_else(seen: Seen) -> str:
     # of a run without a public point there are no parts
     strays.discard(folder.public.name)
     require(strays and [", ".join(sorted(strays))])
-    return "it holds nothing else"
+    return "it contains nothing else"
 
 
 def sums(seen: Seen) -> str:
@@ -373,14 +373,14 @@ def sums(seen: Seen) -> str:
     beside = (path for path in (folder.manifest, folder.signature) if path.exists())
     digests |= {path.name: file_sha256(path) for path in beside}
     require([] if _is_exactly(folder.sums, sums_text(digests)) else ["differs from the manifest"])
-    return "agrees with the manifest"
+    return "matches the manifest"
 
 
 def _says(seen: Seen, path: Path, due: str) -> str:
     if not same_version(seen.manifest):
-        raise Unmade("not made: written by another version")
-    require([] if _is_exactly(path, due) else ["differs from what the manifest says"])
-    return "says what the manifest says"
+        raise Unmade("skipped: written by another version")
+    require([] if _is_exactly(path, due) else ["differs from the manifest"])
+    return "matches the manifest"
 
 
 def exported_ids(seen: Seen) -> str:
@@ -391,9 +391,9 @@ def exported_ids(seen: Seen) -> str:
     if len(found) != len(set(found)):
         problems.append("an id occurs twice")
     if not len(found) == sum(map(part_rows, parts(folder))) == due:
-        problems.append(f"{some(len(found), 'point')}, not {due}")
+        problems.append(f"{some(len(found), 'example')}, expected {due}")
     require(problems)
-    return f"{some(due, 'point')}, each with an id of its own"
+    return f"{some(due, 'example')}, each with a unique id"
 
 
 def exported_model(seen: Seen, name: str) -> str:
@@ -406,14 +406,14 @@ def exported_model(seen: Seen, name: str) -> str:
         # a ledger or a card that is none
         kind = type(error).__name__
         raise CheckFailed(f"its ledger or its guarantee cannot be read ({kind})") from None
-    raise Unmade("guarantee and weights are those of its ledger; deriving its figures again needs the run")
+    raise Unmade("guarantee and weights match its ledger; recomputing its epsilons needs the run")
 
 
 def _apart(model: ModelFolder, digest: str) -> Iterator[str]:
     """What does not go together of a model: its files, its ledger, its guarantee."""
     yield from broken_files(model)
     if file_sha256(model.manifest) != digest:
-        yield "its manifest is not the one that left"
+        yield "its manifest is not the exported one"
     records, card = read_records(model.ledger), read_json(model.guarantee)
     head, end, steps = records[0].body, records[-1].body, len(records) - 2
     if end["weights"] != file_sha256(model.weights):
@@ -422,9 +422,9 @@ def _apart(model: ModelFolder, digest: str) -> Iterator[str]:
     if (said["head"], said["parent"]) != (chain_head(model.ledger), head["parent"]):
         yield "the guarantee belongs to another ledger"
     if not said["steps"] == head["steps"] == end["steps"] == steps:
-        yield "the ledger lacks steps that were promised, or holds more"
+        yield "the ledger has more or fewer steps than stated"
     if not card["holds"]:
-        yield f"nothing is guaranteed of it ({card['holds_reason']})"
+        yield f"it has no guarantee ({card['holds_reason']})"
 
 
 def promised(seen: Seen) -> str:
@@ -434,17 +434,15 @@ def promised(seen: Seen) -> str:
     if same_version(seen.manifest):
         _says(seen, folder.card, synthetic_card(seen.manifest, card))
     if not (card["holds"] and seen.manifest["holds"]):
-        raise CheckFailed(
-            f"nothing is guaranteed of these texts ({card['holds_reason']}): they must not leave"
-        )
-    raise Unmade("the card says what is promised; deriving its figures again needs the run")
+        raise CheckFailed(f"these texts have no guarantee ({card['holds_reason']}) and must not be shared")
+    raise Unmade("the card matches the guarantee; recomputing its epsilons needs the run")
 
 
 def _stays(why: str) -> Work:
     """A check of a run that cannot be made of an export, and why."""
 
     def work(_: Seen) -> str:
-        raise Unmade(f"not made: {why}")
+        raise Unmade(f"skipped: {why}")
 
     return work
 

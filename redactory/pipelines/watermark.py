@@ -66,9 +66,9 @@ class Piece:
         digest, key = _digest(source, self.slice)
         if self.key != key:
             raise ConfigurationError(
-                f"{self.name}: an earlier run read it under the key {self.key}, and {KEY_VARIABLE} is {key}, "
-                "so that nobody can tell whether it is the same: bring that key back, or read all of it as "
-                "new: --again FILE"
+                f"{self.name}: an earlier run read it with the key {self.key}, but {KEY_VARIABLE} is {key}, "
+                "so it cannot be verified that the file is unchanged: restore that key, or re-read the file "
+                "as new: --again FILE"
             )
         return digest == self.digest
 
@@ -201,9 +201,8 @@ def plan_reading(
     if changed:
         more = [f"and {len(changed) - _NAMED} more"] if len(changed) > _NAMED else []
         raise InputError(
-            f"changed since an earlier run read it: {', '.join([*changed[:_NAMED], *more])}. A scheduled run "
-            "reads what is added at the end. Put the file back as it was, or read all of it as new: --again "
-            "FILE"
+            f"changed since an earlier run read it: {', '.join([*changed[:_NAMED], *more])}. A scheduled "
+            "run only reads what is appended. Restore the file, or re-read it as new: --again FILE"
         )
     return plan
 
@@ -226,10 +225,10 @@ def _growth(
         return [], 0
     size, of = source.size(), (source.url, source.name, source.format)
     if size is None:
-        raise InputError(f"{source.name}: its size is not known, nor therefore what is new in it")
+        raise InputError(f"{source.name}: its size is unknown, and therefore also what is new in it")
     if not source.grows:
         if seen and size and (seen[-1].piece.to_byte != size or not seen[-1].piece.is_in(source)):
-            raise _Changed("it can only be read whole")
+            raise _Changed("it can only be read completely")
         if size and not seen and not _is_quiet(source, config, now) and not source.is_whole():
             # perhaps it is still being written; once it is quiet, what cannot be read is quarantined
             return [], size
@@ -269,7 +268,7 @@ def _begin(source: Source, last: Piece, size: int) -> tuple[int, int]:
     # the last row was read without its line end, which may have come by now
     after = b"".join(source.blocks(Slice(end, min(end + 2, size))))
     if after not in (b"\r", b"\r\n") and not after.startswith(b"\n"):
-        raise _Changed(f"its row {row} has gone on since it was read")
+        raise _Changed(f"its row {row} has grown since it was read")
     return min(end + (1 if after.startswith(b"\n") else 2), size), row
 
 
@@ -294,15 +293,15 @@ def days_asked(
         if not (date or first or last):
             return [None]
         raise ConfigurationError(
-            f"--date, --from and --to need {DATE} in input.path, like logs/{DATE}/*.jsonl: without it, "
-            "whatever is new is read"
+            f"--date, --from and --to need {DATE} in input.path, like logs/{DATE}/*.jsonl; without it, all "
+            "new input is read"
         )
     if date and (first or last):
         raise ConfigurationError("give --date, or --from with --to, not both")
     if not (first or last):
         return [_day(date, "--date") if date else today]
     if not (first and last):
-        raise ConfigurationError("a range needs both its ends: --from 2026-11-01 --to 2026-11-05")
+        raise ConfigurationError("give both ends of the range: --from 2026-11-01 --to 2026-11-05")
     start = _day(first, "--from")
     count = (_day(last, "--to") - start).days + 1
     if not 0 < count <= LONGEST:
@@ -314,7 +313,7 @@ def _day(text: str, option: str) -> datetime.date:
     try:
         return datetime.datetime.strptime(text, "%Y-%m-%d").date()
     except ValueError:
-        raise ConfigurationError(f"{option} {text}: write a day like 2026-11-03") from None
+        raise ConfigurationError(f"{option} {text}: expected a day like 2026-11-03") from None
 
 
 def is_dated(config: Config) -> bool:

@@ -28,8 +28,8 @@ _WRONG = ("InvalidCiphertextException", "IncorrectKeyException")
 _WORDS = {
     "AccessDeniedException": "access to the key is denied: the credentials need kms:Encrypt and kms:Decrypt",
     "DisabledException": "the key is disabled",
-    "KMSInvalidStateException": "the key is not usable now: disabled, or waiting for its deletion",
-    "NotFoundException": "there is no such key in this account and region",
+    "KMSInvalidStateException": "the key cannot be used now: disabled, or pending deletion",
+    "NotFoundException": "this key does not exist in this account and region",
     "ThrottlingException": "too many requests: try again later",
     "NoCredentialsError": "no credentials are configured (see boto3's documentation)",
     "NoRegionError": "no region is configured: set AWS_DEFAULT_REGION",
@@ -99,10 +99,10 @@ def _key_in(variable: str) -> KmsKey:
         raise ConfigurationError("AWS KMS needs boto3: pip install 'redactory[aws]'")
     key = os.environ.get(variable, "").strip()
     if not key:
-        raise ConfigurationError(f"{variable} is not set: name the KMS key by its id or its ARN")
+        raise ConfigurationError(f"{variable} is not set: set it to the id or the ARN of the KMS key")
     if key.startswith("alias/") or ":alias/" in key:
         raise ConfigurationError(
-            f"{variable} names an alias, which can be moved to another key: name the key by its id or its ARN"
+            f"{variable} is an alias, which can be moved to another key: give the key's id or its ARN"
         )
     return KmsKey(key)
 

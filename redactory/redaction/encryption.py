@@ -114,7 +114,7 @@ def service_of(function: str, given_in: str) -> KeyService:
     except ModuleNotFoundError as error:
         # whether it is the module that was named, or one that this needs itself
         missing = error.name
-        why = f"{module} needs the module '{missing}', which is not installed here"
+        why = f"{module} needs the module '{missing}', which is not installed"
         if missing is None or f"{module}.".startswith(f"{missing}."):
             why = f"there is no module '{shorten(module)}' to import; write package.module:function"
         raise ConfigurationError(f"{given_in}: {why}") from None
@@ -158,7 +158,7 @@ FORMAT = "redactory-data-key/1"
 ALGORITHM = "AES_GCM_V1, 256 bits, footer and all columns under the run's data key"
 _RUN_ID_BYTES = 16
 _MAGIC = b"redactory/encrypted/1\n"
-_NO_KEY = f"set {ENCRYPTION_VARIABLE}_FILE (or {ENCRYPTION_VARIABLE}, or {SERVICE_VARIABLE}) to the run's"
+_NO_KEY = f"set {ENCRYPTION_VARIABLE}_FILE (or {ENCRYPTION_VARIABLE}, or {SERVICE_VARIABLE}) to the run's key"
 
 
 @dataclass(frozen=True)
@@ -210,8 +210,8 @@ def establish_key(run: RunFolder, begun: bool) -> RunKey | None:
         return None
     if begun:
         raise RunStateError(
-            f"{run.root.name} was begun without encryption, or its state/{run.data_key.name} is gone: "
-            "resume it as it was begun, or start a new run in another folder"
+            f"{run.root.name} was started without encryption, or its state/{run.data_key.name} is missing: "
+            "resume it with the original settings, or start a new run in another folder"
         )
     _parquet()
     run_id, secret = secrets.token_hex(_RUN_ID_BYTES), secrets.token_bytes(KEY_BYTES)
@@ -233,11 +233,11 @@ def rewrapped(run: RunFolder, new: KeyService) -> dict[str, str] | None:
         return None
     service = configured_service()
     if service is None:
-        raise ConfigurationError(f"{run.root.name} is encrypted: {_NO_KEY} present one")
+        raise ConfigurationError(f"{run.root.name} is encrypted: {_NO_KEY} (the current one)")
     secret = _unwrapped(content, service)
     record = _wrapped(new, run_id, secret)
     if _unwrapped(json.dumps(record).encode(), new) != secret:
-        raise CheckFailed(f"{new.name} does not unwrap what it has wrapped: nothing was changed")
+        raise CheckFailed(f"{new.name} cannot unwrap what it wrapped: nothing was changed")
     return {**record, "before": by}
 
 
@@ -310,14 +310,14 @@ def read_secret(path: Path) -> bytes:
     key, data = key_of(path), path.read_bytes()
     if key is None:
         if data.startswith(_MAGIC):
-            raise RunStateError(f"{path.name} is encrypted, and its run's data key is gone")
+            raise RunStateError(f"{path.name} is encrypted, but the data key of its run is missing")
         return data
     try:
         if not data.startswith(_MAGIC):
             raise InvalidTag
         return decrypt(derived(key.secret, "file"), data[len(_MAGIC) :], key.identity(path))
     except (InvalidTag, ValueError):
-        raise CheckFailed(f"{path.name} was changed, or is not this file of this run") from None
+        raise CheckFailed(f"{path.name} was changed, or does not belong to this run") from None
 
 
 def _key_file(content: bytes) -> tuple[str, str, bytes]:
@@ -349,13 +349,11 @@ def _unwrapped(content: bytes, service: KeyService) -> bytes:
     try:
         secret = service.unwrap(wrapped, _context(run_id))
     except InvalidTag:
-        raise CheckFailed(
-            "the encryption key is another one than the run's, or state/data-key.json was changed"
-        ) from None
+        raise CheckFailed("the encryption key is not the run's, or state/data-key.json was changed") from None
     except Exception as error:
         raise refusal(service, error) from None
     if len(secret) != KEY_BYTES:
-        raise CheckFailed(f"{service.name} unwrapped {len(secret)} bytes, not a data key of {KEY_BYTES}")
+        raise CheckFailed(f"{service.name} unwrapped {len(secret)} bytes, expected a data key of {KEY_BYTES}")
     return secret
 
 

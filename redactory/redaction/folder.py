@@ -45,19 +45,24 @@ class SealedFolder:
     root: Path
     manifest = at("manifest.json", "Counts, versions and the sha256 of every file.")
     success = at(SUCCESS, "Written last; its text is the sha256 of the manifest.")
-    signature = at("manifest.json.sig", "Ed25519 signature of the manifest, 64 bytes, where there is a key.")
+    signature = at(
+        "manifest.json.sig", "Ed25519 signature of the manifest, 64 bytes; only if a signing key is set."
+    )
 
 
 @dataclass(frozen=True)
 class SampleFolder(SealedFolder):
     """``state/samples/NAME``: points drawn for people to label, with their original text."""
 
-    rows = at("sample.jsonl", "The sample in the span schema (JSON lines), π's spans filled in.")
+    rows = at(
+        "sample.jsonl",
+        "The sample in the span schema (JSON lines), with the spans of the strict policy filled in.",
+    )
     table = at("sample.csv", "The same as CSV, to read.")
     tasks = at("label-studio.json", "The same as tasks with predictions, to import into Label Studio.")
     interface = at("label-studio.xml", "Label Studio's labelling interface for the tasks (XML).")
     draw = at("draw.json", "The record of the draw, without text: strata, seed, keyed digests.")
-    score = Inside(SealedFolder, "score", "What the labels gave, sealed: ``result.json``.")
+    score = Inside(SealedFolder, "score", "The result of the labels, sealed: ``result.json``.")
 
 
 @dataclass(frozen=True)
@@ -67,14 +72,12 @@ class ModelFolder(SealedFolder):
     weights = at("model.safetensors", "The parameters (safetensors).")
     config = at("config.json", "The architecture (JSON).")
     tokenizer = at("tokenizer.json", "The public vocabulary (JSON).")
-    ledger = at("ledger.jsonl", "The privacy ledger: one record a noisy step.")
+    ledger = at("ledger.jsonl", "The privacy ledger: one record per noisy step.")
     guarantee = at("guarantee.json", "The guarantee card (JSON).")
     card = at("README.md", "The model card (Markdown).")
-    held_out = at(
-        "held_out.json", "The loss on held-out public text, where train.held_out names some (JSON)."
-    )
+    held_out = at("held_out.json", "The loss on held-out public text, if train.held_out is set (JSON).")
     report = at(
-        "report.html", "Utility, guarantee and attacks for people; every later command renders it anew."
+        "report.html", "Utility, guarantee and attacks, for reading; every later command renders it again."
     )
     measured = at("MEASURED.md", "The same as Markdown.")
 
@@ -92,59 +95,53 @@ class ReissueFolder:
     """``state/reissue``: what a finished run is about to become."""
 
     root: Path
-    files = at("files", "The new parts, below the names that they will have in the run.")
+    files = at("files", "The new parts, under their final names in the run.")
     index = at("index", "The run's new entry in the index across runs.")
-    plan = at("plan.json", "Written last: from then on the reissue is carried out, whatever happens.")
+    plan = at("plan.json", "Written last: from then on the reissue will be carried out, whatever happens.")
 
 
 @dataclass(frozen=True)
 class RunFolder(SealedFolder):
     """``RUN/``: public and private shards, what proves them, and what must stay private."""
 
-    public = at("public", "Shards of the public side: released point id, text.")
-    private = at("private", "Shards of the private side: released id, keyed user, text masked by π, reasons.")
-    quarantine = at("quarantine", "Rows and points that could not be processed, with reason codes.")
-    vault = at("vault", "The original text of every point.")
+    public = at("public", "Shards of the public split: released example id, text.")
+    private = at("private", "Shards of the private split: released id, keyed user, masked text, reasons.")
+    quarantine = at("quarantine", "Rows and examples that could not be processed, with reason codes.")
+    vault = at("vault", "The original text of every example.")
     spans = at("audit/spans", "The text-free span ledger.")
-    points = at("audit/points", "Each point's fate and keyed ids.")
+    points = at("audit/points", "Each example's decision and keyed ids.")
     across = at(
-        "audit/across", "Public points that nearly duplicate a private one: suspected misses; no text."
+        "audit/across", "Public examples that nearly duplicate a private one: suspected misses; no text."
     )
     card = at("README.md", "The dataset card (Markdown with YAML front matter).")
-    report = at("report.html", "The report for people: a view, rendered again by every later command.")
-    models = at(MODELS, "One folder a trained model.")
-    releases = at(
-        "releases", "What this run was sealed with before it was reissued; absent where it never was."
-    )
+    report = at("report.html", "The report, for reading; rendered again by every later command.")
+    models = at(MODELS, "One folder per trained model.")
+    releases = at("releases", "The seals of earlier releases, before a reissue; absent if there was none.")
 
     state = at("state", "Lock, journal, work files, sealed tracebacks, the orchestrator's home.")
-    lock = at("state/lock", "Held by the one curation at work, whose process it names; gone between runs.")
-    work = at("state/work", "What stages hand to each other; gone once the run is finished.")
+    lock = at("state/lock", "Lock of the one running curation, with its process; absent between runs.")
+    work = at("state/work", "What stages pass to each other; removed once the run is finished.")
     cluster = at(
-        "state/dask", "Files of a cluster at work: Dask's own, and what shows that it sees this folder."
+        "state/dask", "Files of a running cluster: Dask's files, and the proof that it sees this folder."
     )
-    staging = at(
-        "state/staging", "Where workers of a cluster write what they commit; without it they cannot."
-    )
+    staging = at("state/staging", "Where workers of a cluster write what they commit; required for that.")
     journal = at("state/journal.jsonl", "The run's journal (``foundation/records.py``).")
     data_key = at(
-        "state/data-key.json", "The wrapped key of the private part: without it nobody can read that."
+        "state/data-key.json", "The wrapped key of the private part, which is unreadable without it."
     )
-    release_log = at("state/releases.jsonl", "The release log of a run that belongs to no job.")
+    release_log = at("state/releases.jsonl", "The release log of a run without a job.")
     samples = at(
-        "state/samples", "One folder a sample of points for people to label, with their original text."
+        "state/samples", "One folder per sample of examples for people to label, with their original text."
     )
     exported = at("state/quarantine.jsonl", "Rows of the quarantine to fix and curate again: original text.")
-    orchestrator = at("state/prefect", "Prefect's home of this run, where it is given no other.")
-    recall = Inside(SealedFolder, "state/recall", "What the policies were measured to miss: ``result.json``.")
+    orchestrator = at("state/prefect", "Prefect's home for this run, unless another one is set.")
+    recall = Inside(SealedFolder, "state/recall", "Measured misses of the policies: ``result.json``.")
     redaction = Inside(
-        SealedFolder, "state/redaction", "What the shards gave away under attack; private figures."
+        SealedFolder, "state/redaction", "What the shards revealed under attack; private metrics."
     )
-    gate = Inside(
-        SealedFolder, "state/gate", "How the run compares with earlier ones of its job; private figures."
-    )
+    gate = Inside(SealedFolder, "state/gate", "Comparison with earlier runs of the job; private metrics.")
     reissue = Inside(
-        ReissueFolder, "state/reissue", "Where a takedown or a purge waits until it is carried out."
+        ReissueFolder, "state/reissue", "Where an erasure or a purge waits until it is carried out."
     )
 
     @property
@@ -209,12 +206,12 @@ class JobFolder:
     """``JOB/``: one folder a run, and ``_job/``, which readers of data pass over."""
 
     root: Path
-    own = at(JOB, "What belongs to no single run; mode 0700.")
-    log = at(f"{JOB}/log.jsonl", "The release log: everything that the job knows is read off it.")
-    lock = at(f"{JOB}/lock", "Held by the one scheduled run, approval or takedown at work.")
-    cluster = at(f"{JOB}/dask", "Files of a cluster at work, as ``RunFolder.cluster``.")
+    own = at(JOB, "What does not belong to a single run; mode 0700.")
+    log = at(f"{JOB}/log.jsonl", "The release log: the job's state is read from it.")
+    lock = at(f"{JOB}/lock", "Lock of the one running scheduled run, approval or erasure.")
+    cluster = at(f"{JOB}/dask", "Files of a running cluster, as in ``RunFolder.cluster``.")
     metrics = at(
-        f"{JOB}/metrics.prom", "Figures of the last run for Prometheus' text-file collector; no text."
+        f"{JOB}/metrics.prom", "Metrics of the last run for Prometheus' text-file collector; no text."
     )
     latest = at("latest", "A symbolic link to the run that was released last.")
 
@@ -231,10 +228,12 @@ class JobFolder:
 class ExportFolder(SealedFolder):
     """``DIR/``: the public side of a run, models that leave under their own guarantee, and nothing else."""
 
-    public = at("public", "The shards of the public side, byte for byte those of the run.")
-    card = at("README.md", "The dataset card, with counts of the public side alone.")
+    public = at("public", "The shards of the public split, identical to those of the run.")
+    card = at("README.md", "The dataset card, with counts of the public split only.")
     croissant = at("croissant.json", "The data set described for other programs (Croissant, JSON-LD).")
-    sums = at("SHA256SUMS", "The sha256 of every file but this one and ``_SUCCESS``, for ``sha256sum -c``.")
+    sums = at(
+        "SHA256SUMS", "The sha256 of every file except this one and ``_SUCCESS``, for ``sha256sum -c``."
+    )
 
     def model(self, name: str) -> ModelFolder:
         """The folder of a model that left with it, as in a run."""
@@ -245,7 +244,7 @@ class ExportFolder(SealedFolder):
 class SyntheticFolder(ExportFolder):
     """``DIR/``: text that a model wrote, what is promised of it, and nothing else."""
 
-    guarantee = at("guarantee.json", "What holds of the model and of what its labels were drawn by (JSON).")
+    guarantee = at("guarantee.json", "The guarantee of the model and of the choice of its labels (JSON).")
 
 
 def job_of(run: RunFolder) -> JobFolder | None:
@@ -265,7 +264,7 @@ def runs_in(place: str | Path) -> list[RunFolder]:
     inside = sorted(root.iterdir()) if root.is_dir() else []
     found = [RunFolder(path) for path in inside if not path.is_symlink() and RunFolder(path).state.is_dir()]
     if not found and not JobFolder(root).exists():
-        raise ConfigurationError(f"{place} is neither a run nor the folder of a job's runs; give one of them")
+        raise ConfigurationError(f"{place} is neither a run nor a job's folder of runs; give one of them")
     return found
 
 
@@ -286,7 +285,7 @@ def is_export(manifest: dict[str, Any]) -> bool:
 def _plain(name: str, of: str) -> str:
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
-            f"a {of}'s name must be letters, digits, '.', '_' or '-' (at most 64), and '{shorten(name)}' is "
-            "not; give another"
+            f"a {of}'s name must consist of letters, digits, '.', '_' or '-' (at most 64), but "
+            f"'{shorten(name)}' does not; give another"
         )
     return name

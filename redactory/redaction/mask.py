@@ -29,7 +29,7 @@ def merge_intervals(
     merged: list[tuple[int, int]] = []
     for start, end in sorted(intervals):
         if not 0 <= start < end <= len(text):
-            raise ValueError(f"interval [{start}, {end}) does not lie in a text of {len(text)} code points")
+            raise ValueError(f"interval [{start}, {end}) is outside a text of {len(text)} code points")
         reached = merged[-1][1] if merged else 0
         if merged and (start < reached or (near and not text[reached:start].strip())):
             merged[-1] = (merged[-1][0], max(reached, end))
@@ -92,14 +92,14 @@ def route(text: str, detection: Detection) -> Fate:
 
 
 _IN_WORDS = {
-    MASK_REASON: f"{MASK} stood in the text already",
+    MASK_REASON: f"{MASK} was already in the text",
     DOCUMENT_REASON: "another example of its document is private",
     "count:FEW": "too few users wrote it",
     "rule:DIGIT": "a digit",
     "rule:SYMBOL": "a sign of an address, as @",
     "rule:CAPITAL": "a capital away from the start of a sentence",
     "rule:NAME": "a word on the list of given names",
-    "rule:WORD": "a word that is on no list of words",
+    "rule:WORD": "a word that is not in the word list",
     "rule:EVERYTHING": "every example is private, as configured",
 }
 
@@ -108,7 +108,7 @@ def reason_words(reason: str) -> str:
     """What a reason of a private point means; nothing where the label says it: an engine found that."""
     detector, _, label = reason.rpartition(":")
     if label == "UNSURE":
-        return "a word that the engine does not hold surely for plain"
+        return "a word that the engine is unsure about"
     return _IN_WORDS.get(reason, "a value found elsewhere in its document" if detector == "known" else "")
 
 

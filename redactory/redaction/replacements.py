@@ -129,7 +129,7 @@ class Label(Replacement):
     """``<PERSON>``."""
 
     name = "label"
-    gives_away = "The kind of what stood there."
+    gives_away = "The kind of the replaced value."
 
     def of_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Put:
         """The kind by itself."""
@@ -140,7 +140,7 @@ class Number(Replacement):
     """``<PERSON_1>``: a value has one number within a document, in whatever spelling."""
 
     name = "number"
-    gives_away = "The kind, and which values of one document are equal or parts of one name."
+    gives_away = "The kind, and which values of one document are equal or parts of the same name."
 
     def of_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Put:
         """Numbers in the order in which values are met."""
@@ -162,8 +162,8 @@ class Pseudonym(Replacement):
 
     name = "pseudonym"
     gives_away = (
-        "The kind, and which values are equal in everything that was replaced with the same key: how often a "
-        "value occurs, and together with what, can point at whose it is."
+        "The kind, and which values are equal in everything that was replaced with the same key: the "
+        "frequency and co-occurrence of values can reveal whose they are."
     )
     needs_key = True
 
@@ -192,7 +192,8 @@ class Surrogate(Replacement):
     gives_away = (
         "The kind and the form of a value (words, letters, digits, check digits), which values are equal "
         "under the same key, the days between two dates of a document, the country of a telephone number or "
-        "an IBAN, and the gender that a given name or a title tells. An invented value may be somebody's."
+        "an IBAN, and the gender implied by a given name or a title. An invented value may belong to a real "
+        "person."
     )
     needs_key = True
 

@@ -90,19 +90,17 @@ def check_signature(folder: SealedFolder, public_key: Ed25519PublicKey | None) -
     try:
         named = _named_key(read_json(folder.manifest).get(SIGNED_BY))
     except (OSError, ValueError, AttributeError):
-        return Finding(False, False, "manifest.json does not say by which key it is signed")
+        return Finding(False, False, "manifest.json does not name the key that signed it")
     given = None if public_key is None else fingerprint(public_key)
     if named is None:
         if folder.signature.exists():
-            return Finding(
-                False, False, f"{folder.signature.name} lies beside a manifest that names no signer"
-            )
+            return Finding(False, False, f"{folder.signature.name} exists, but the manifest names no signer")
         if given is not None:
-            return Finding(False, True, f"not signed, and so not by the given key {given}")
-        return Finding(True, False, "not made: it is not signed, and nobody can tell who wrote it")
+            return Finding(False, True, f"not signed, so not by the given key {given}")
+        return Finding(True, False, "skipped: not signed, so the author is unknown")
     own = fingerprint(named)
     if given not in (None, own):
-        return Finding(False, True, f"signed by the key {own}, not by the given one, {given}")
+        return Finding(False, True, f"signed by the key {own}, not by the given key {given}")
     try:
         if folder.signature.stat().st_size != _SIGNATURE_BYTES:
             raise InvalidSignature
@@ -110,8 +108,8 @@ def check_signature(folder: SealedFolder, public_key: Ed25519PublicKey | None) -
     except (OSError, InvalidSignature):
         return Finding(False, given is not None, f"{folder.signature.name} is not its signature by {own}")
     if given is None:
-        open_ = "whose key that is was not checked: give --public-key"
-        return Finding(True, False, f"signed by the key {own}, which it names itself; {open_}")
+        open_ = "pass --public-key to verify the signer"
+        return Finding(True, False, f"self-declared key {own}; {open_}")
     return Finding(True, True, f"signed by the given key {own}")
 
 
@@ -200,14 +198,14 @@ def read_manifest(folder: SealedFolder) -> dict[str, Any]:
         form = str(value.get("format", ""))
     except (OSError, ValueError, AttributeError):
         raise RunStateError(
-            f"{folder.root} is not a folder that Redactory finished: it has no {folder.manifest.name} that "
-            "can be read; give another folder"
+            f"{folder.root} is not a folder that Redactory finished: it has no readable "
+            f"{folder.manifest.name}; give another folder"
         ) from None
     version = form.rpartition("/")[2]
     if version.isdecimal() and int(version) > FORMAT_VERSION:
         raise RunStateError(
-            f"{folder.root.name} has the format {form}, which a newer version of Redactory wrote: upgrade "
-            "this one (pip install --upgrade redactory)"
+            f"{folder.root.name} has the format {form} of a newer version of Redactory: upgrade (pip "
+            "install --upgrade redactory)"
         )
     return value
 
@@ -244,8 +242,8 @@ def require_regular(run: RunFolder) -> None:
     """
     if odd := irregular_in(run):
         raise RunStateError(
-            f"{run.root} holds what is neither a folder nor a regular file: {', '.join(odd)}. A finished run "
-            "consists of these alone: put the files themselves there"
+            f"{run.root} contains items that are neither folders nor regular files: {', '.join(odd)}. "
+            "Replace them with the files themselves"
         )
 
 
@@ -260,12 +258,13 @@ def irregular_in(run: RunFolder) -> list[str]:
 def _unfinished(folder: SealedFolder) -> RunStateError:
     if not folder.root.exists():
         return RunStateError(
-            f"{folder.root} is not a finished folder: nothing lies there; curate first, or give its place"
+            f"{folder.root} is not a finished folder: it does not exist; curate first, or give the right "
+            "folder"
         )
     mend = (
-        "give a finished one, or go on with what was cut off (redactory curate --resume)"
+        "give a finished one, or resume the interrupted one (redactory curate --resume)"
         if folder.root.is_dir()
-        else "a folder is needed, and this is a file"
+        else "expected a folder, got a file"
     )
     return RunStateError(f"{folder.root} is not a finished folder: {folder.success.name} is missing; {mend}")
 
@@ -316,7 +315,9 @@ def releases(run: RunFolder) -> list[Release]:
         number = found[-1].number - 1
         kept = run.release(number)
         if number < 1 or not kept.manifest.is_file() or file_sha256(kept.manifest) != digest:
-            raise CheckFailed(f"releases/{number}/manifest.json is not what release {number + 1} names")
+            raise CheckFailed(
+                f"releases/{number}/manifest.json is not the one that release {number + 1} names"
+            )
         found.append(Release(number, digest, read_json(kept.manifest)))
     return found[::-1]
 

@@ -26,8 +26,8 @@ def require_there(folder: Path) -> None:
         return
     if folder.name in read_json(run.manifest).get("purged", ()):
         raise RunStateError(
-            f"{run.root.name}: {folder.name}/ was purged, and this needs it: take a run that has it, or "
-            "what reads the shards alone (train with crt, crt-drop or redact-only)"
+            f"{run.root.name}: {folder.name}/ was purged, but is needed here: use another run, or a trainer "
+            "that reads only the shards (crt, crt-drop or redact-only)"
         )
 
 
@@ -292,15 +292,15 @@ def _opened(path: Path) -> Iterator[tuple[pq.ParquetFile, RunKey | None]]:
     if is_encrypted(path) != (key is not None):
         if key is None:
             raise RunStateError(
-                f"{_name(path)} is encrypted, and there is no data key for it: it was shredded, or lost "
-                "(redactory verify says which)"
+                f"{_name(path)} is encrypted, but its data key was shredded or lost (redactory verify tells "
+                "which)"
             )
-        raise CheckFailed(f"{_name(path)} lies open in an encrypted run: it is not what the run wrote")
+        raise CheckFailed(f"{_name(path)} is not encrypted in an encrypted run: the run did not write it")
     with _decrypting(path, key):
         file = pq.ParquetFile(path, decryption_properties=key.parquet_decryption() if key else None)
     with file:
         if key is not None and (file.metadata.metadata or {}).get(_IDENTITY) != key.identity(path):
-            raise CheckFailed(f"{_name(path)} was written as another part, and lies in this one's place")
+            raise CheckFailed(f"{_name(path)} was written as another part, and is in the wrong place")
         yield file, key
 
 
@@ -312,7 +312,7 @@ def _decrypting(path: Path, key: RunKey | None) -> Iterator[None]:
         if key is None:
             raise
         raise CheckFailed(
-            f"{_name(path)} cannot be decrypted: changed, or written under another key"
+            f"{_name(path)} cannot be decrypted: changed, or written with another key"
         ) from None
 
 

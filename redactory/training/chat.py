@@ -43,7 +43,7 @@ def joined(said: Iterable[tuple[str | None, str]]) -> str:
     found = list(said)
     parts = "".join(f"{role or ''}{text}" for role, text in found)
     if TURN_MARK in parts or ROLE_MARK in parts:
-        raise InputError("a turn holds a sign that stands between turns (U+001E or U+001F)")
+        raise InputError("a turn contains a separator of turns (U+001E or U+001F)")
     return TURN_MARK.join(f"{role}{ROLE_MARK}{text}" if role else text for role, text in found)
 
 
@@ -86,11 +86,11 @@ def prompt(given: Any) -> str:
     if not isinstance(given, str):
         given = said_in(given)
         if given is None:
-            raise InputError("a prompt is a text, or a list of turns with role and content")
+            raise InputError("a prompt must be a text, or a list of turns with role and content")
     elif given and ROLE_MARK not in given:
         given = joined([(USER, given)])
     if given and turns(given)[-1][0] == ASSISTANT:
-        raise InputError("a prompt ends with what somebody says to the assistant, and this with its answer")
+        raise InputError("a prompt must end with a message to the assistant, not with its answer")
     return given and f"{given}{TURN_MARK}{ASSISTANT}{ROLE_MARK}"
 
 
@@ -309,4 +309,4 @@ def _special(tokenizer: FolderTokenizer) -> re.Pattern[str]:
 
 
 def _unfit(what: str) -> ConfigurationError:
-    return ConfigurationError(f"train.chat.template: the folder's own {what}; give template plain")
+    return ConfigurationError(f"train.chat.template: the folder's {what}; set template to plain")

@@ -113,7 +113,7 @@ def planned(epsilon: float, delta: float, texts: int) -> dict[str, Any]:
     ]
     others = {
         f"epsilon {format_upper(4 * epsilon)}": Selection.calibrated(4 * epsilon, delta, texts).threshold,
-        "one text a user": Selection.calibrated(epsilon, delta, 1).threshold,
+        "one text per user": Selection.calibrated(epsilon, delta, 1).threshold,
     }
     return {"threshold": own.threshold, "deviation": own.deviation, "others": others, "year": year}
 

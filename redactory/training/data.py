@@ -52,7 +52,7 @@ def require_unchanged(run: RunFolder, folder: Path) -> None:
     sealed = {n: entry["sha256"] for n, entry in read_manifest(run)["files"].items() if n.startswith(prefix)}
     found = {path.relative_to(run.root).as_posix(): file_sha256(path) for path in parts(folder)}
     if sealed != found:
-        raise CheckFailed(f"the parts of {folder.name}/ are not those that manifest.json lists")
+        raise CheckFailed(f"the parts of {folder.name}/ are not those in manifest.json")
 
 
 Reading = Literal["texts", "roles", "class", "turn", "conversation"]
@@ -102,8 +102,8 @@ def conversations(run: RunFolder, folder: Path) -> Iterator[str]:
         return
     if read_manifest(run)["dedup"]["rule"] != "none":
         raise ConfigurationError(
-            "train.chat: whole conversations need a run with dedup.mode none: where equal texts are merged, "
-            "a turn stays in one conversation alone; curate with it, or give train.chat.example turn"
+            "train.chat: whole conversations need a run with dedup.mode none: otherwise a turn that repeats "
+            "is kept in only one conversation; curate with it, or set train.chat.example to turn"
         )
     sides = {PUBLIC: (run.public,), PRIVATE: (run.public, run.private)}[folder.name]
     masked = dict(chain.from_iterable(rows_of(side, ["point_id", "text"]) for side in sides))
@@ -158,7 +158,7 @@ def public_texts(run: RunFolder, reading: Reading = "texts") -> Iterator[str]:
     counted = "route" in read_manifest(run)
     for row, text in enumerate(texts(run, run.public, reading)):
         if MASK in text and not counted:
-            raise CheckFailed(f"row {row} of public/ holds the mask: such a point must be private")
+            raise CheckFailed(f"row {row} of public/ contains the mask: such an example must be private")
         yield text
 
 
@@ -180,7 +180,7 @@ def public_occurrences(run: RunFolder) -> Ids:
         elif fate == "duplicate" and side == PUBLIC and earlier is None:
             if original is None:
                 raise CheckFailed(
-                    "a Bloom filter does not say which point a duplicate repeats (dedup.mode bloom): "
+                    "a Bloom filter does not record which example a duplicate repeats (dedup.mode bloom): "
                     "train with public_epoch: distinct"
                 )
             copies[original] += 1
@@ -211,8 +211,8 @@ def classes_of(run: RunFolder, folder: Path) -> Iterator[str | None]:
     if read_manifest(run)["dedup"]["rule"] != "none":
         raise ConfigurationError(
             "train.task: classify, and train.roles: class, on public/ and private/ need a run with "
-            "dedup.mode none: where equal texts are merged, whose class stays depends on other points; "
-            "curate with it, or train with dpsgd"
+            "dedup.mode none: otherwise the class of merged texts depends on other examples; curate with "
+            "it, or train with dpsgd"
         )
     points = (point for (point,) in rows_of(run.vault, ["point_id"]))
     given = dict(zip(points, classes_in(run.vault), strict=True))
@@ -302,7 +302,7 @@ def public_text_of(
     within = path.resolve().is_relative_to(run.root.resolve())
     if within or any(_may_be(path, entry, manifest) for entry in manifest.get("inputs", ())):
         raise ConfigurationError(
-            f"{key}: {path.name} is part of the corpus; give text that is public and no part of it"
+            f"{key}: {path.name} is part of the corpus; give public text that is not part of it"
         )
     return found
 

@@ -69,7 +69,7 @@ class HeldOutText:
             found = [every[row] for row in rows]
         found = [one for one in found if one[0].split() and (not own.classes or one[1] in own.classes)]
         if not found:
-            raise ConfigurationError(f"{KEY}: no text is held out; give a larger share, or another file")
+            raise ConfigurationError(f"{KEY}: no text is held out; set a larger share, or another file")
         found = found[:: math.ceil(len(found) / _MOST_TEXTS)]
         return cls(tuple(text for text, _ in found), tuple(name for _, name in found), rows)
 

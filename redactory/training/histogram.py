@@ -77,7 +77,7 @@ class Histogram:
         shares = np.maximum(np.array(list(self.counts.values())), 0.0)
         if not shares.sum():
             raise ConfigurationError(
-                "synthesize: noise drowns every count of the histogram: take none (leave out --histogram)"
+                "synthesize: noise hides every count of the histogram: do not use one (omit --histogram)"
             )
         exact = rows * shares / shares.sum()
         found = np.floor(exact).astype(np.int64)
@@ -96,7 +96,7 @@ def mechanism_of(deviation: float) -> PoissonGaussian:
     """Every point in one sum, clipped to 1, with noise of ``deviation``."""
     if not 0.1 <= deviation <= 1e6:
         raise ConfigurationError(
-            f"synthesize: --histogram {deviation:g}: give a deviation of the noise from 0.1 to 1e6"
+            f"synthesize: --histogram {deviation:g}: needs a standard deviation from 0.1 to 1e6"
         )
     return PoissonGaussian(1.0, deviation, 1.0, 1.0, "lattice")
 
@@ -105,6 +105,6 @@ def require_countable(trainer: Trainer, relation: Relation) -> None:
     """``GuaranteeError`` where a model's figures are not those of one exchanged point."""
     if trainer.of_units or relation is not Relation.SUBSTITUTION:
         raise GuaranteeError(
-            f"synthesize: --histogram: no figure is proved for a histogram beside {trainer.name}, whose "
-            "guarantee exchanges no points; leave it out: labels are then drawn from public constants"
+            f"synthesize: --histogram: no epsilon is proved for a histogram with {trainer.name}, whose "
+            "guarantee does not exchange examples; omit it: labels are then drawn from public constants"
         )

@@ -57,9 +57,8 @@ class StepLedger:
             self._known[step] = digest
         elif not hmac.compare_digest(known, digest):
             raise CheckFailed(
-                f"noisy step {step} was replayed with another sum than its record: its noise must not be "
-                f"used "
-                "again. Remove the model's folder and train anew."
+                f"noisy step {step} was replayed with a sum that differs from its record: its noise must "
+                "not be reused. Remove the model's folder and train again."
             )
 
 
@@ -95,8 +94,8 @@ def require_same_head(log: RecordLog, head: dict[str, Any]) -> None:
     changed = sorted(k for k in {*head, *begun} - of_its_own if begun.get(k) != head.get(k))
     if changed:
         raise RunStateError(
-            f"a training was begun here with other {', '.join(changed)}: finish it with those, "
-            "give this one another name, or remove the model's folder"
+            f"an unfinished training here has other {', '.join(changed)}: finish it with those, give this "
+            "one another name, or remove the model's folder"
         )
 
 

@@ -354,7 +354,7 @@ def steps_left(
     """
     begun, steps = checkpoint.read(), iter(schedule)
     if sum(step.noisy for step in islice(steps, begun)) > recorded:
-        raise CheckFailed("the ledger lacks steps that the checkpoint counts: remove the model's folder")
+        raise CheckFailed("the ledger lacks steps that are in the checkpoint: remove the model's folder")
     measured, left = curve.begin(begun) if curve else "", TimeLeft(islice(schedule, begun, None))
     written, took = clock(), 0.0
     start = written

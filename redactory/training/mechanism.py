@@ -23,8 +23,8 @@ def require_clip_norm(clip_norm: float, name: str = "clip_norm") -> None:
     """``ConfigurationError`` naming ``name`` unless clipping to ``clip_norm`` is exact but for rounding."""
     if not SMALLEST_CLIP <= clip_norm <= LARGEST_CLIP:
         raise ConfigurationError(
-            f"{name} {clip_norm:g}: give one from {SMALLEST_CLIP:g} to {LARGEST_CLIP:g}; beyond, single "
-            "precision does not hold a clipped gradient to its bound"
+            f"{name} {clip_norm:g}: use a value from {SMALLEST_CLIP:g} to {LARGEST_CLIP:g}; outside, single "
+            "precision cannot keep a clipped gradient within its bound"
         )
 
 
@@ -224,7 +224,7 @@ class HiddenClassGaussian(SampledGaussian):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.classes < 2 or not 0.0 < self.sampling_rate < 1.0:
-            raise GuaranteeError("a class is hidden among two at least, at a rate between 0 and 1")
+            raise GuaranteeError("a hidden class needs at least two classes, and a rate between 0 and 1")
 
 
 Mechanism = PoissonGaussian | BandedGaussian | HiddenClassGaussian

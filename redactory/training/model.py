@@ -98,8 +98,8 @@ def network_of(settings: ModelSettings, tokenizer: TextCodec) -> LanguageNetwork
     """
     if settings.kind in OF_CLASSES:
         raise ConfigurationError(
-            f"train.model.kind: {settings.kind} reads a text as a whole and predicts no next word; "
-            "use it with train.task: classify"
+            f"train.model.kind: {settings.kind} reads a whole text and cannot predict the next word; use it "
+            "with train.task: classify"
         )
     if isinstance(settings, TransformerSettings):
         ends = {"bos_token_id": tokenizer.begin_id, "eos_token_id": tokenizer.end_id}
@@ -122,7 +122,7 @@ def classifier_of(settings: ModelSettings, tokenizer: TextCodec, classes: tuple[
     distinct, or where the network is not one that predicts classes.
     """
     if len(classes) < 2 or len(set(classes)) < len(classes):
-        raise ConfigurationError("train.classes: task classify needs two classes or more, each named once")
+        raise ConfigurationError("train.classes: task classify needs at least two classes, each named once")
     if settings.kind == "gpt2" or settings.kind == "llama":
         raise ConfigurationError(
             f"train.model.kind: {settings.kind} predicts words; task classify needs bag, lstm, awd-lstm, "
@@ -216,7 +216,7 @@ def rebuilt(name: str, config: dict[str, Any]) -> LanguageNetwork | Classifier:
         )
     language = _FORMATS.get(saved, (None, None))[1]
     if language is None:
-        raise InputError(f"{name}/config.json has another format than this version reads")
+        raise InputError(f"{name}/config.json has a format that this version cannot read")
     found: LanguageNetwork = language.rebuilt(config)
     return found
 
@@ -398,7 +398,7 @@ def load_classifier(folder: ModelFolder) -> TextClassifier:
     max_tokens = config.pop(_READ, None)
     if not is_classifier(config):
         raise InputError(
-            f"{folder.root.name}/config.json is not that of a classifier that this version reads"
+            f"{folder.root.name}/config.json is not that of a classifier that this version can read"
         )
     return TextClassifier(*_read(folder, config), max_tokens)
 
@@ -433,8 +433,8 @@ def opened_with(kind: str, task: str) -> str:
     """One sentence for a card: what opens a model's folder."""
     if kind == OWN_KIND:
         return (
-            "`config.json` names the class of this network: build one as it was built for the training, and "
-            "load `model.safetensors` into it; `redactory predict` does not know it."
+            "`config.json` names the class of this network: build one as for the training, and load "
+            "`model.safetensors` into it; `redactory predict` cannot open it."
         )
     if kind not in _RECURRENT:
         return (
@@ -442,6 +442,6 @@ def opened_with(kind: str, task: str) -> str:
             "`AutoTokenizer.from_pretrained` for its tokenizer."
         )
     return (
-        "Plain `transformers` does not know this network (`config.json` names no `model_type`): open the "
-        "folder with `redactory predict`, or from Python with `redactory.training`."
+        "Plain `transformers` cannot open this network (`config.json` names no `model_type`): use "
+        "`redactory predict`, or from Python `redactory.training`."
     )

@@ -67,8 +67,8 @@ def require_device(device: str) -> None:
     if not _has_gpu():
         why = "was built without it" if torch.version.cuda is None else "finds no GPU"
         raise ConfigurationError(
-            f"train.device: this training is on cuda, and torch {why} here, where there is cpu alone: give "
-            "device auto (or cpu) and, for a training that was begun on cuda, another name"
+            f"train.device: this training is on cuda, but torch {why}, so only the cpu is available: set "
+            "device to auto (or cpu) and, for a training that was started on cuda, give another name"
         )
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 

@@ -129,7 +129,7 @@ class PrivateLoop:
         other points), or ``optimizers`` together do not move exactly its trainable parameters.
         """
         if self._log is not None:
-            raise RunStateError("this loop was begun before: make a new one")
+            raise RunStateError("this loop was already started: create a new one")
         if is_finished(self._folder):
             return self
         require_sources(self._run, self._settings)
@@ -217,11 +217,11 @@ class PrivateLoop:
         if is_finished(self._folder):
             return summary_of(self._folder, own, self._parent, own_loop=True)
         if self._log is None:
-            raise RunStateError("this loop was not begun: nothing is trained")
+            raise RunStateError("this loop was not started: nothing is trained")
         self._end_step()
         if self._next is not None:
             raise RunStateError(
-                f"{self._steps_left} of the loop's steps are not done, and the guarantee is about all of them"
+                f"{self._steps_left} of the loop's steps are not done, but the guarantee is about all of them"
             )
         if self._log.records[-1].type != END:
             self._watch.finish()
@@ -271,7 +271,7 @@ class OwnStep:
         """The public points of a step without noise; ``CheckFailed`` in a step with it."""
         phase = self._step.phase
         if not isinstance(phase, PlainPhase):
-            self._watch.refuse("the points of a step with noise are private, and not handed out")
+            self._watch.refuse("the examples of a step with noise are private, and not available")
         return phase.points.batch(phase.rows_of(self._step.number)).to(self._network.device)
 
     def backward(self) -> None:
@@ -318,21 +318,21 @@ def _require_possible(settings: TrainSettings) -> None:
     trainer = trainer_of(settings)
     if trainer.noised is None or trainer.samples_users:
         raise ConfigurationError(
-            f"train.trainer: {settings.trainer} has no steps with noise on points, which a loop of one's own "
-            "could take; give crt, crt-drop, dpsgd or uedp-bounded, or use redactory train"
+            f"train.trainer: {settings.trainer} has no noisy steps on examples, which a custom loop could "
+            "run; set crt, crt-drop, dpsgd or uedp-bounded, or use redactory train"
         )
     for key in ("held_out", "tensorboard"):
         if getattr(settings, key) is not None:
-            raise ConfigurationError(f"train.{key}: a loop of one's own measures by itself; leave it out")
+            raise ConfigurationError(f"train.{key}: a custom loop measures by itself; remove it")
     if settings.chat is not None or settings.precision != "float32":
-        raise ConfigurationError("train.chat, train.precision: redactory train has them; leave them out")
-    if settings.workers > 1:
         raise ConfigurationError(
-            "train.workers: a loop of one's own computes in its own process; leave it out"
+            "train.chat, train.precision: only redactory train supports them; remove them"
         )
+    if settings.workers > 1:
+        raise ConfigurationError("train.workers: a custom loop has one process; remove it")
     if world_size() > 1:
         raise ConfigurationError(
-            "several processes would each step by themselves: start the loop in one process"
+            "several processes would each step independently: start the loop in one process"
         )
 
 

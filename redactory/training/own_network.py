@@ -69,8 +69,8 @@ def own_network(network: nn.Module, task: str, losses: Losses | None) -> Network
         return found
     if losses is None:
         raise ConfigurationError(
-            f"{type(network).__name__} is no network of Hugging Face: give losses, a function from the "
-            "network and a batch to the loss of each point, [B]"
+            f"{type(network).__name__} is not a Hugging Face network: pass losses, a function from the "
+            "network and a batch to the loss of each example, [B]"
         )
     return OwnNetwork(network, losses)
 
@@ -79,25 +79,25 @@ def require_own_clipped(network: Network, tokenizer: TextCodec, settings: TrainS
     """``ConfigurationError`` where ``network`` is elsewhere, too small, or not clipped exactly."""
     if network.device.type != settings.device:
         raise ConfigurationError(
-            f"train.device: the network is on {network.device.type}, and {settings.device} is asked for: "
-            "move it there, or give train.device"
+            f"train.device: the network is on {network.device.type}, but {settings.device} is configured: "
+            "move it there, or change train.device"
         )
     needed = settings.max_tokens + (settings.task == "classify")
     if network.context is not None and needed > network.context:
         raise ConfigurationError(
-            f"train.max_tokens: the network reads {network.context} tokens, and {needed} are asked for"
+            f"train.max_tokens: the network reads {network.context} tokens, but needs {needed}"
         )
     known, classes = tokenizer.size, len(settings.classes)
     if isinstance(network, HuggingFaceNetwork):
         known = len(network.model.get_input_embeddings().weight)
     if known < tokenizer.size:
         raise ConfigurationError(
-            f"the network knows {known} tokens, and the vocabulary has {tokenizer.size}: "
-            "network.resize_token_embeddings(loop.tokenizer.size), before the optimizer is made"
+            f"the network has {known} tokens, but the vocabulary has {tokenizer.size}: call "
+            "network.resize_token_embeddings(loop.tokenizer.size) before creating the optimizer"
         )
     if isinstance(network, ClassifierNetwork) and network.classes != settings.classes:
         raise ConfigurationError(
-            "train.classes: the network's id2label names other classes: make it with "
+            "train.classes: the network's id2label has other classes: create it with "
             "id2label=dict(enumerate(settings.classes))"
         )
     require_exact_of(

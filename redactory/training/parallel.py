@@ -124,12 +124,12 @@ class Leader:
             raise self._lost(rank)
         if isinstance(answer, str):
             raise CheckFailed(
-                f"training: {self._name(rank)} failed ({answer}): start the same command again with "
-                "train.workers: 1; training goes on from its last checkpoint, and the error is sealed there"
+                f"training: {self._name(rank)} failed ({answer}): run the same command again with "
+                "train.workers: 1; training resumes from its last checkpoint, and the error is sealed there"
             )
         if answer[:2] != (self._dealt, place):
             raise CheckFailed(
-                "training: a process answered for another piece than its own: nothing was added"
+                "training: a process returned a micro-batch that was not assigned to it: nothing was added"
             )
         return answer[2]
 
@@ -142,8 +142,8 @@ class Leader:
         if code is not None and code < 0:
             what = f"was ended by signal {-code} (killed, or out of memory)"
         return CheckFailed(
-            f"training: {self._name(rank)} {what}; start the same command again, with any train.workers: "
-            "training goes on from its last checkpoint"
+            f"training: {self._name(rank)} {what}; run the same command again, with any train.workers: "
+            "training resumes from its last checkpoint"
         )
 
     def _name(self, rank: int) -> str:

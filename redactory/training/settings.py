@@ -30,8 +30,8 @@ from redactory.training.units import BoundingSettings, ChatSettings, FederatedSe
 def _known(value: Any) -> Any:
     if isinstance(value, str) and value.partition(":")[0] in ("mps", "gpu", "cuda") and value != "cuda":
         raise ValueError(
-            "training is on 'cpu' or on 'cuda', one card that CUDA_VISIBLE_DEVICES can choose, and on "
-            "nothing else: give one of them, or 'auto' for what is there"
+            "training runs on 'cpu', or on 'cuda' with one card, which CUDA_VISIBLE_DEVICES can choose: set "
+            "one of them, or 'auto' for what is available"
         )
     return value
 
@@ -55,7 +55,7 @@ class StratifiedSample(Record):
 
     name: str = Field(description="The sample's name.")
     date: datetime.date = Field(description="When its labels were scored.")
-    texts: PositiveInt = Field(description="Distinct texts that were labelled.")
+    texts: PositiveInt = Field(description="Number of distinct labelled texts.")
     gamma_upper: Annotated[float, Field(ge=0, le=1)] = Field(description="Upper bound of γ.")
     delta_2_upper: Annotated[float, Field(ge=0, le=1)] = Field(description="Upper bound of δ₂.")
 
@@ -89,21 +89,21 @@ class RecallMeasurement(Record):
                 "public_labels": value.get("public_labels", ()),
             }
         except (KeyError, TypeError):
-            raise ValueError("it is no record of a measurement of this version") from None
+            raise ValueError("it is not a measurement record of this version") from None
 
-    labels: PositiveInt = Field(description="Labelled secrets that were checked.")
-    missed_by_strict: int = Field(ge=0, description="Of those, how many the strict policy π missed.")
-    missed_by_both: int = Field(ge=0, description="Of those, how many stand open in a public point.")
+    labels: PositiveInt = Field(description="Number of labelled secrets that were checked.")
+    missed_by_strict: int = Field(ge=0, description="How many of those the strict policy π missed.")
+    missed_by_both: int = Field(ge=0, description="How many of those are unmasked in a public example.")
     confidence: Confidence = Field(0.95, description="One-sided confidence of each upper bound.")
-    date: datetime.date | None = Field(None, description="When that was measured.")
+    date: datetime.date | None = Field(None, description="Date of the measurement.")
     sample: StratifiedSample | None = Field(
-        None, description="The stratified sample that was labelled; its bounds stand for those of the counts."
+        None, description="The stratified sample that was labelled; its bounds replace those of the counts."
     )
 
     public_labels: tuple[str, ...] = Field(
         (),
-        description="detect.public_labels of the run that it was measured on: what has one of them was no "
-        "secret. A measurement under other ones is refused.",
+        description="detect.public_labels of the measured run: spans with one of them were not secrets. A "
+        "measurement with other public labels is refused.",
     )
 
     def require_public(self, labels: Iterable[str]) -> None:
@@ -115,9 +115,9 @@ class RecallMeasurement(Record):
         if kinds_of(labels) != kinds_of(self.public_labels):
             own, there = (listed(found or ["none"]) for found in (labels, self.public_labels))
             raise ConfigurationError(
-                f"train.recall: what the policies miss was measured with other public labels ({there}) than "
-                f"those of the run ({own}): other things were secrets there; measure again (redactory label "
-                "score, redactory run)"
+                f"train.recall: the misses were measured with other public labels ({there}) than the run's "
+                f"({own}), so other spans counted as secrets; measure again (redactory label score, "
+                "redactory run)"
             )
 
     @model_validator(mode="after")
@@ -132,7 +132,7 @@ class RecallMeasurement(Record):
             return self
         gamma, delta_2 = self.sample.gamma_upper, self.sample.delta_2_upper
         if gamma < delta_2 or (self.missed_by_strict and not gamma) or (self.missed_by_both and not delta_2):
-            raise ValueError("sample: a bound is below what was seen, or gamma_upper below delta_2_upper")
+            raise ValueError("sample: a bound is below what was observed, or gamma_upper below delta_2_upper")
         return self
 
 
@@ -158,8 +158,8 @@ SOURCES = ("public", "public_text", "shipped", "file", "folder", "model.folder")
 class BudgetSettings(Settings):
     """What all models of one corpus may spend together (``docs/how-to/guarantee.md``)."""
 
-    path: Path = Field(description="The record of what was spent; made by the first training that names it.")
-    epsilon: PositiveFloat = Field(description="Most that all trainings together may spend (substitution).")
+    path: Path = Field(description="The record of spending; created by the first training that uses it.")
+    epsilon: PositiveFloat = Field(description="Maximum epsilon of all trainings together (substitution).")
     delta: Probability = Field(1e-5, description="Delta of that epsilon.")
 
     def to_record(self) -> dict[str, Any]:
@@ -175,47 +175,52 @@ class TrainSettings(Settings):
         "crt",
         description="; ".join(f"{trainer.name}: {trainer.about}" for trainer in TRAINERS.values()) + ".",
     )
-    task: Task = Field("next-word", description="What is learnt: the next word, or the class of each point.")
+    task: Task = Field(
+        "next-word", description="What is learned: the next word, or the class of each example."
+    )
     classes: tuple[str, ...] = Field(
         (),
-        description="task classify: the names of the classes, a public list; each row's is in input.label.",
+        description="task classify: the names of the classes, a public list; a row's class is in "
+        "input.label.",
     )
-    units: UnitSettings = Field(UnitSettings(), description="UeDP: whom and what is protected.")
+    units: UnitSettings = Field(
+        UnitSettings(), description="UeDP: which users or entities are protected, and how."
+    )
     bounding: BoundingSettings = Field(
-        BoundingSettings(), description="uedp-bounded: how many points of a unit are trained on."
+        BoundingSettings(), description="uedp-bounded: how many examples of a privacy unit are trained on."
     )
     federated: FederatedSettings = Field(
         FederatedSettings(), description="uedp-alg1 and user-level: how users are sampled."
     )
     tokenizer: Literal["auto", "public", "public_text", "shipped"] | Path = Field(
         "auto",
-        description="Of what the vocabulary is made: public, the words of the public side; public_text; "
-        "shipped, the list of common English words in the package; or a tokenizer's file (tokenizer.json) or "
-        "folder, which must be public. auto: public_text where it is given, else the public side where the "
-        "trainer may see it, filled up with the shipped list; for a trainer that hides users and entities "
-        "that list alone. A pretrained model.folder brings its own.",
+        description="Source of the vocabulary: public, the words of the public split; public_text; shipped, "
+        "the list of common English words in the package; or a tokenizer's file (tokenizer.json) or folder, "
+        "which must be public. auto: public_text if set, otherwise the public split if the trainer may use "
+        "it, completed by the shipped list; for a trainer that protects users and entities only that list. A "
+        "pretrained model.folder has its vocabulary.",
     )
     public_text: Path | None = Field(
         None,
-        description="Text that is no part of the corpus, donated or otherwise public: JSON lines with the "
-        "column input.text, or plain lines, a point each. It makes the vocabulary.",
+        description="Text that is not part of the corpus, donated or otherwise public: JSON lines with the "
+        "column input.text, or plain lines, one example each. It determines the vocabulary.",
     )
     pretraining_epochs: NonNegativeInt = Field(
-        0, description="Passes over public_text without noise before the first step on the corpus."
+        0, description="Number of noise-free passes over public_text before the first step on the corpus."
     )
     held_out: float | Path | None = Field(
         None,
         description="Public text that no step learns from: the loss on it is measured after every epoch. A "
-        "share (0.05) of the public side, or of public_text for trainers that learn from no public side; or "
-        "a file like public_text's, which leaves the training as it is. Training does not stop by it.",
+        "share (0.05) of the public split, or of public_text for trainers without the public split; or a "
+        "file like public_text's, which does not affect the training. Training never stops early.",
     )
     tensorboard: Path | None = Field(
         None,
-        description="A folder for event files, which TensorBoard draws: the loss on held_out, step sizes and "
-        "the noise; nothing of private text.",
+        description="A folder for TensorBoard event files: the loss on held_out, learning rates and the "
+        "noise; nothing of private text.",
     )
     name: str | None = Field(
-        None, description="The model's folder below models/; the trainer's name if absent."
+        None, description="The model's folder below models/; default: the trainer's name."
     )
     model: ModelSettings = Field(LstmSettings(), description="The network: its kind and its size.")
     roles: bool | Literal["class"] = Field(
@@ -228,37 +233,40 @@ class TrainSettings(Settings):
         description="Conversations (input.text: messages) with their roles in a chat template; {} for the "
         "defaults.",
     )
-    epochs: PositiveInt = Field(3, description="Epochs; each has ceil(1 / sampling_rate) noisy steps.")
+    epochs: PositiveInt = Field(
+        3, description="Number of epochs; each has ceil(1 / sampling_rate) noisy steps."
+    )
 
     epsilon: PositiveFloat = Field(
         8.0, description="Target epsilon (substitution) that noise is calibrated to."
     )
     delta: Probability = Field(1e-5, description="Delta at which every epsilon is stated.")
     noise_multiplier: PositiveFloat | None = Field(
-        None, description="Noise standard deviation over clip_norm; given instead of calibrating to epsilon."
+        None, description="Noise standard deviation over clip_norm; set it instead of calibrating to epsilon."
     )
     sampling_rate: Rate = Field(
         0.01,
-        description="Probability q of each point in each noisy step: chosen, never a count of private text.",
+        description="Probability q of each example in each noisy step: chosen, never a count of private "
+        "text.",
     )
     bands: PositiveInt | Literal["auto"] = Field(
         1,
-        description="Correlated noise: how many steps it partly cancels over (1: independent). auto: the "
-        "fewest with about the least error at the target epsilon; plan shows them all.",
+        description="Correlated noise: over how many steps it partly cancels (1: independent). auto: the "
+        "smallest number with nearly the least error at the target epsilon; plan shows them all.",
     )
     expected_batch_size: PositiveFloat = Field(
         256.0, description="The public constant that divides the noisy sum; never the realised batch size."
     )
-    clip_norm: ClipNorm = Field(1.0, description="L2 bound C of one point's gradient.")
+    clip_norm: ClipNorm = Field(1.0, description="L2 bound C of one example's gradient.")
     noise: Literal["float", "lattice"] = Field(
         "lattice",
-        description="How noise is drawn: in double precision, or as whole numbers that floating point cannot "
-        "give away (slower).",
+        description="How noise is drawn: in double precision, or as integers, which floating point cannot "
+        "reveal (slower).",
     )
 
-    public_batch_size: PositiveInt = Field(32, description="Points in a step without noise.")
+    public_batch_size: PositiveInt = Field(32, description="Number of examples in a noise-free step.")
     minimum_plain_steps: PositiveInt = Field(
-        100, description="Steps without noise an epoch has at least: a small side is passed over again."
+        100, description="Minimum noise-free steps per epoch: a small split is passed over again."
     )
     public_epochs_first: NonNegativeInt = Field(
         0, description="crt: passes over public/ without noise before the first epoch."
@@ -266,93 +274,94 @@ class TrainSettings(Settings):
     public_epoch: Literal["distinct", "occurrences"] = Field(
         "distinct",
         description="crt, a pass over public/: each distinct text once, as published, or as often as it "
-        "occurred before deduplication. Public points are equal in both worlds of the guarantee: no epsilon "
-        "changes; but a secret that both policies missed is then seen as often as it occurred.",
+        "occurred before deduplication. Public examples are equal in both worlds of the guarantee, so no "
+        "epsilon changes; but a secret that both policies missed is then seen as often as it occurred.",
     )
     public_share: Annotated[float, Field(gt=0, lt=1)] | None = Field(
         None,
-        description="crt, an epoch's steps: all without noise and then all with it, as published; or, with "
-        "a number, in an order that is drawn, this share of them without noise, a public constant.",
+        description="crt, an epoch's steps: first all noise-free ones, then all noisy ones, as published; "
+        "or, with a number, in random order, with this share of them noise-free, a public constant.",
     )
-    learning_rate: PositiveFloat = Field(2e-3, description="Step size of steps without noise.")
+    learning_rate: PositiveFloat = Field(2e-3, description="Learning rate of noise-free steps.")
     private_learning_rate: PositiveFloat = Field(
-        1e-2, description="Step size of noisy steps; for pretrained transformers a twentieth of it."
+        1e-2, description="Learning rate of noisy steps; for pretrained transformers use a twentieth of it."
     )
     learning_rate_schedule: Literal["constant", "linear", "cosine"] = Field(
         "constant",
-        description="linear, cosine: step sizes fall to zero over the training, by the number of the step.",
+        description="linear, cosine: learning rates decay to zero over the training, by step number.",
     )
     warm_up: Share = Field(
-        0.0, description="Share of the steps of a kind, the first, over which its step size rises from zero."
+        0.0,
+        description="Warm-up: the first share of the steps of a kind, in which their learning rate rises.",
     )
     optimizer: Literal["adam", "sgd"] = Field(
-        "adam", description="Rule of both kinds of step, each with a state of its own."
+        "adam", description="Optimizer of both kinds of step, each with a separate state."
     )
     weight_decay: NonNegativeFloat = Field(
-        0.0, description="Share of each weight, times the step size, taken off in every step (AdamW's)."
+        0.0, description="Weight decay (AdamW), times the learning rate, in every step."
     )
     average: Share = Field(
         0.0,
-        description="Share of all steps, the last, whose weights are averaged into the saved model; 0: those "
-        "after the last step. What noisy steps released is averaged, so no epsilon changes.",
+        description="Share of all steps, at the end, whose weights are averaged into the saved model; 0: the "
+        "weights after the last step. This averages already released weights, so no epsilon changes.",
     )
 
     max_tokens: PositiveInt = Field(
-        128, description="A point's tokens beyond this many are not trained on; at most model.context."
+        128, description="Tokens of an example beyond this number are not trained on; at most model.context."
     )
     vocabulary_size: PositiveInt = Field(
         4_000,
-        description="At most this many pieces of words are tokens; a word of a text counts from its second "
-        "occurrence on.",
+        description="Maximum number of word pieces in the vocabulary; a word of a text counts from its "
+        "second occurrence on.",
     )
 
     budget: BudgetSettings | None = Field(
-        None, description="The budget that this training must stay within; one that would not is refused."
+        None, description="The budget that this training must stay within; otherwise it is refused."
     )
     recall: RecallMeasurement | None = Field(
         None,
-        description="What the two policies miss: the JSON record that evaluate detection or label score "
-        "wrote; the run's own measurement if absent.",
+        description="The misses of the two policies: the JSON record that evaluate detection or label score "
+        "wrote; default: the run's measurement.",
     )
     group_sizes: tuple[Annotated[int, Field(ge=2)], ...] = Field(
-        (2, 4, 8), description="Numbers of points for which the group figures are computed."
+        (2, 4, 8), description="Numbers of examples that group epsilons are computed for."
     )
     seed: int | None = Field(
-        None, description="Test mode: draws repeat, and whoever knows the seed can subtract the noise."
+        None, description="Test mode: random draws repeat, and whoever knows the seed can subtract the noise."
     )
     threads: PositiveInt = Field(
-        2, description="Threads of the numerics; results are bit-equal for equal numbers."
+        2, description="Number of CPU threads; results are bit-equal for equal numbers."
     )
     workers: PositiveInt = Field(
         1,
-        description="Processes of this machine that share out the pieces of a noisy step "
-        "(physical_tokens), or the users of one, each with threads threads; the result has the same bits.",
+        description="Processes of this machine that share the micro-batches of a noisy step "
+        "(physical_tokens), or its users, each with threads threads; the result has the same bits.",
     )
     checkpoint_steps: PositiveInt = Field(
         500,
-        description="Steps after which an interrupted training can go on; also after every epoch and about "
-        "every half minute.",
+        description="Steps between checkpoints that an interrupted training can resume from; also after "
+        "every epoch and about every half minute.",
     )
     device: Device = Field(
         "cpu",
-        description="Where the arithmetic is done; a replayed step is bit-equal on cpu only. auto: on cuda "
-        "where torch finds a graphics card, else on cpu; the ledger and the guarantee say which it was.",
+        description="Where to compute; a replayed step is bit-equal on cpu only. auto: on cuda if torch "
+        "finds a GPU, otherwise on cpu; ledger and guarantee record which.",
     )
     precision: Literal["float32", "bf16"] = Field(
         "float32",
-        description="bf16: steps without noise multiply in bfloat16, under autocast. Weights and noisy steps "
-        "are in single precision: rounded further, a point would show in what the others give.",
+        description="bf16: noise-free steps multiply in bfloat16, under autocast. Weights and noisy steps "
+        "stay in single precision: with coarser rounding an example would influence others' gradients.",
     )
     physical_tokens: PositiveInt = Field(
         4096,
-        description="Tokens (with padding) held in memory at once in a noisy step: the pieces that workers "
-        "share out; changes no result beyond rounding.",
+        description="Tokens (with padding) held in memory at once in a noisy step: the micro-batches that "
+        "workers share; changes no result beyond rounding.",
     )
 
     @model_validator(mode="after")
     def _processes_share_out_what_a_processor_does(self) -> Self:
         if self.workers > 1 and self.device != "cpu":
-            raise ValueError("workers: several processes train on device cpu alone; remove one of the two")
+            raise ValueError("workers: several processes can train only on device cpu; remove one of the two")
         return self
 
     @model_validator(mode="after")
@@ -360,7 +369,7 @@ class TrainSettings(Settings):
         context = None if getattr(self.model, "folder", None) else getattr(self.model, "context", None)
         if self.task == "next-word" and context is not None and self.max_tokens > context:
             raise ValueError(
-                f"max_tokens: the model reads {context} tokens, and {self.max_tokens} are asked for: lower "
+                f"max_tokens: the model reads {context} tokens, but max_tokens is {self.max_tokens}: lower "
                 "it, or raise model.context"
             )
         return self
@@ -386,26 +395,26 @@ class TrainSettings(Settings):
     def _roles(self) -> str | None:
         trainer = TRAINERS[self.trainer]
         if self.roles is True and not set(trainer.folders) <= {"public", "private"}:
-            return "train.roles: roles are in the shards, which crt, crt-drop and redact-only read: give one"
+            return "train.roles: only crt, crt-drop and redact-only read roles: use one of them"
         if self.roles == "class" and (trainer.of_units or self.task == "classify"):
-            return "train.roles: class stands before a text whose words are predicted, of secrets and points"
+            return "train.roles: class needs a model that predicts words, and secrets or examples to protect"
         return None
 
     def _chat(self) -> str | None:
         if self.chat is None:
             return None
         if self.task == "classify" or self.roles:
-            return f"train.chat: a template writes the roles; leave out {'roles' if self.roles else 'task'}"
+            return f"train.chat: a template writes the roles; remove {'roles' if self.roles else 'task'}"
         if self.public_epoch == "occurrences":
-            return "train.public_epoch: how often conversations occurred is not counted; leave it out"
+            return "train.public_epoch: the occurrences of conversations are not counted; remove it"
         trainer = TRAINERS[self.trainer]
         if not trainer.chats:
             able = ", ".join(name for name, trainer in TRAINERS.items() if trainer.chats)
-            return f"train.chat: conversations are trained by {able}; give one of them"
+            return f"train.chat: conversations are trained by {able}; use one of them"
         if trainer.of_units and (self.chat.example == "turn" or self.units.copies == "merge"):
             return (
-                f"train.chat: {self.trainer} takes whole conversations, each of one user: give example "
-                "conversation, and units.copies keep"
+                f"train.chat: {self.trainer} takes whole conversations, each of one user: set example to "
+                "conversation, and units.copies to keep"
             )
         return None
 
@@ -414,16 +423,16 @@ class TrainSettings(Settings):
         if classify and len(classes) < 2:
             return "train.classes: task classify needs the names of at least two classes"
         if len(set(classes)) != len(classes) or "" in classes:
-            return "train.classes: a name is empty or stands there twice"
+            return "train.classes: a name is empty or occurs twice"
         if classes and not classify:
-            return "train.classes: they belong to task classify"
+            return "train.classes: only for task classify"
         if classify and kind in ("gpt2", "llama"):
             return (
                 f"train.model.kind: {kind} predicts words; task classify needs bag, lstm, awd-lstm, bilstm, "
                 "bert or a folder"
             )
         if not classify and kind in OF_CLASSES:
-            return f"train.model.kind: {kind} predicts classes; give task classify, or another kind"
+            return f"train.model.kind: {kind} predicts classes; set task to classify, or use another kind"
         if classify and not TRAINERS[self.trainer].classifies:
             able = ", ".join(name for name, trainer in TRAINERS.items() if trainer.classifies)
             return f"train.task: classify is trained by {able}"
@@ -432,36 +441,34 @@ class TrainSettings(Settings):
     def _vocabulary(self) -> str | None:
         trainer, given = TRAINERS[self.trainer], self.tokenizer
         if self.public_text is None and (self.pretraining_epochs or given == "public_text"):
-            asked = (
-                "pretraining_epochs pass over it" if self.pretraining_epochs else "train.tokenizer names it"
-            )
-            return f"train.public_text: {asked}, and it is not given"
+            asked = "pretraining_epochs needs it" if self.pretraining_epochs else "train.tokenizer names it"
+            return f"train.public_text: {asked}, but it is not set"
         if given != "auto" and getattr(self.model, "folder", None) is not None:
-            return "train.tokenizer: a pretrained model.folder brings its own: leave out one of the two"
+            return "train.tokenizer: a pretrained model.folder has its tokenizer: remove one of the two"
         if trainer.hides_units and given == "public":
             return (
-                f"train.tokenizer: {self.trainer} hides users and entities, so not even the vocabulary may "
-                "come from the corpus: leave it out, or give text that is no part of it (train.public_text)"
+                f"train.tokenizer: {self.trainer} protects users and entities, so not even the vocabulary "
+                "may come from the corpus: remove it, or give other public text (train.public_text)"
             )
         return None
 
     def _held_out(self) -> str | None:
         if self.tensorboard is not None and self.held_out is None:
-            return "train.tensorboard: what is drawn is measured on public text: give train.held_out too"
+            return "train.tensorboard: its curves are measured on public text: set train.held_out too"
         if self.held_out is None or isinstance(self.held_out, Path):
             return None
         if not 0.0 < self.held_out <= 0.5:
-            return "train.held_out: a share is above 0 and at most 0.5; give one, or a file of public text"
+            return "train.held_out: expected a share above 0 and at most 0.5, or a file of public text"
         if TRAINERS[self.trainer].plain[:1] != ("public",) and self.public_text is None:
-            return f"train.held_out: {self.trainer} learns from no public side: give a file of public text"
+            return f"train.held_out: {self.trainer} does not use the public split: give a file of public text"
         return None
 
     def _lists(self) -> str | None:
         if self.budget is None or not TRAINERS[self.trainer].hides_units or not self.units.lists:
             return None
         return (
-            f"train.budget: what stands on units.{self.units.lists[0]} is nowhere on record, so trainings "
-            "cannot be known to hide the same units: leave out the budget or the list"
+            f"train.budget: the contents of units.{self.units.lists[0]} are not recorded, so different "
+            "trainings might protect different units: remove the budget or the list"
         )
 
     def _bands(self) -> str | None:
@@ -470,22 +477,22 @@ class TrainSettings(Settings):
         trainer, most = TRAINERS[self.trainer], math.floor(1.0 / self.sampling_rate)
         if trainer.noised is None or trainer.of_units:
             able = ", ".join(n for n, one in TRAINERS.items() if one.noised and not one.of_units)
-            return f"train.bands: correlated noise is proved for {able}; leave it out"
+            return f"train.bands: correlated noise is proved for {able}; remove it"
         if self.bands == "auto":
-            fixed = "train.bands: auto compares at the target epsilon; give a number beside noise_multiplier"
+            fixed = "train.bands: auto compares at the target epsilon; with noise_multiplier set a number"
             return fixed if self.noise_multiplier else None
         if self.bands * self.sampling_rate > 1.0:
             return (
                 f"train.bands: a step draws from one of {self.bands} groups at {self.bands} times "
-                f"sampling_rate, which is above 1; give at most {most}, or a lower sampling_rate"
+                f"sampling_rate, which is above 1; set at most {most}, or a lower sampling_rate"
             )
         return None
 
     def _precision(self) -> str | None:
         if self.precision == "bf16" and not TRAINERS[self.trainer].plain and not self.pretraining_epochs:
             return (
-                f"train.precision: bf16 is for steps without noise, and {self.trainer} has none: leave it "
-                "out, or give public_text and pretraining_epochs"
+                f"train.precision: bf16 is for noise-free steps, but {self.trainer} has none: remove it, or "
+                "set public_text and pretraining_epochs"
             )
         return None
 

@@ -49,7 +49,7 @@ class ShardDataset(IterableDataset[Row]):
         world_size: int | None = None,
     ) -> None:
         if side not in (PUBLIC, PRIVATE):
-            raise ConfigurationError(f"side: {PUBLIC} or {PRIVATE}")
+            raise ConfigurationError(f"side: expected {PUBLIC} or {PRIVATE}")
         if rank is None and world_size is None:
             together = torch.distributed.is_available() and torch.distributed.is_initialized()
             rank = torch.distributed.get_rank() if together else 0
@@ -67,7 +67,7 @@ class ShardDataset(IterableDataset[Row]):
         self._parts = [(path, part_rows(path)) for path in parts(folder)]
         if not self._parts:
             raise RunStateError(
-                f"{self._run.root.name} has no {side}/: an export holds the public side alone"
+                f"{self._run.root.name} has no {side}/: an export contains only the public split"
             )
         self.rows = sum(rows for _, rows in self._parts)
         # (share, of how many, rows of it that were given): of a loaded state, and of the last iterator
@@ -82,7 +82,7 @@ class ShardDataset(IterableDataset[Row]):
         loaded, self._loaded = self._loaded, None
         if loaded is not None and loaded[:2] != (number, of):
             raise RunStateError(
-                f"the state is of share {loaded[0]} of {loaded[1]}, and this is share {number} of {of}: "
+                f"the state is of share {loaded[0]} of {loaded[1]}, but this is share {number} of {of}: "
                 "resume with as many ranks and workers"
             )
         if loaded is not None:
@@ -99,8 +99,8 @@ class ShardDataset(IterableDataset[Row]):
         known = self._loaded or self._given
         if known is None:
             raise RunStateError(
-                "no row was read in this process, so it has no state: with workers, ask torchdata's "
-                "StatefulDataLoader for it"
+                "no row was read in this process, so it has no state: with workers, use torchdata's "
+                "StatefulDataLoader"
             )
         number, of, given = known
         return {"manifest": self._manifest, "side": self.side, "share": [number, of], "given": given}
@@ -112,7 +112,7 @@ class ShardDataset(IterableDataset[Row]):
         """
         if (state.get("manifest"), state.get("side")) != (self._manifest, self.side):
             raise RunStateError(
-                f"the state was taken of another run, release or side than {self._run.root.name}, {self.side}"
+                f"the state is from another run, release or split than {self._run.root.name}, {self.side}"
             )
         number, of = state["share"]
         self._loaded = (number, of, int(state["given"]))
@@ -143,7 +143,7 @@ class ShardDataset(IterableDataset[Row]):
 
     def _require_same(self) -> None:
         if _sealed_digest(self._run) != self._manifest:
-            raise RunStateError(f"{self._run.root.name} was written anew while it was read: begin again")
+            raise RunStateError(f"{self._run.root.name} was rewritten while it was read: start again")
 
 
 def _sealed_digest(run: RunFolder) -> str:

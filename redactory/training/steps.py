@@ -194,7 +194,7 @@ class BandedPhase(NoisyPhase):
         assert isinstance(self.mechanism, BandedGaussian)
         row = self.mechanism.matrix.row(number)
         if not row.keys() - {number} <= self.sums.keys():
-            raise CheckFailed("the sums before this step are gone: remove the model's folder and train anew")
+            raise CheckFailed("the sums before this step are gone: remove the model's folder and train again")
         self.sums[number] = total.detach()
         mixed = torch.zeros_like(total, dtype=torch.float64)
         for step, entry in row.items():

@@ -157,7 +157,7 @@ class Tokenizer:
 
     def _encoded(self, text: str) -> Any:
         if _SURROGATE.search(text):
-            raise ValueError("a lone surrogate has no UTF-8 and cannot be encoded")
+            raise ValueError("a lone surrogate cannot be encoded in UTF-8")
         return self._backend.encode(text, add_special_tokens=False)
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -199,7 +199,7 @@ class Tokenizer:
     def from_json(cls, value: Mapping[str, Any]) -> Self:
         """A tokenizer as :meth:`to_json` wrote it; ``InputError`` for another format."""
         if value.get("format") != FORMAT or value.get("alphabet") != list(_ALPHABET):
-            raise InputError("the tokenizer file has another format than this version reads")
+            raise InputError("the tokenizer file has a format that this version cannot read")
         return cls.of_merges(value["letters"], [(left, right) for left, right in value["merges"]])
 
     def _built(self) -> Any:
@@ -344,15 +344,15 @@ class FolderTokenizer:
         # a file that is no tokenizer's is told by a bare Exception
         except Exception as error:
             raise ConfigurationError(
-                f"{key}: no tokenizer can be read from {folder.name} ({type(error).__name__}); is it there?"
+                f"{key}: no tokenizer can be read from {folder.name} ({type(error).__name__}); does it exist?"
             ) from None
         if not inner.is_fast:
             raise ConfigurationError(f"{key}: {folder.name} needs a fast tokenizer (tokenizer.json)")
         # of a folder with a model alone the library makes one without a word
         if set(inner.get_vocab()) <= set(inner.all_special_tokens):
             raise ConfigurationError(
-                f"{key}: {folder.name} holds no tokenizer, or one without a word; put the model's own there "
-                "(its save_pretrained)"
+                f"{key}: {folder.name} has no tokenizer, or an empty one; save the model's tokenizer there "
+                "(save_pretrained)"
             )
         if len(inner.encode(MASK, add_special_tokens=False)) != 1:
             inner.add_special_tokens({"additional_special_tokens": [MASK]})
@@ -363,7 +363,7 @@ class FolderTokenizer:
         ends = [i for i in (inner.eos_token_id, inner.sep_token_id) if i is not None]
         begins = [i for i in (inner.bos_token_id, inner.cls_token_id, *ends) if i is not None]
         if not ends:
-            raise ConfigurationError(f"{key}: the tokenizer has no token for the end of a text")
+            raise ConfigurationError(f"{key}: the tokenizer has no end-of-text token")
         return cls(inner, begins[0], ends[0], inner.encode(MASK, add_special_tokens=False)[0])
 
     @property
@@ -446,5 +446,5 @@ def require_transformers() -> None:
         import transformers  # noqa: F401
     except ImportError:
         raise ConfigurationError(
-            "this model needs transformers, not installed here: pip install 'redactory[train]'"
+            "this model needs transformers, which is not installed: pip install 'redactory[train]'"
         ) from None

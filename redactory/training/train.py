@@ -194,7 +194,7 @@ def promised(
             selection=selection,
         )
     if start is not None and spec.refusal and trainer.noised:
-        raise ConfigurationError(f"train.model.folder: {spec.refusal}; give weights that are public")
+        raise ConfigurationError(f"train.model.folder: {spec.refusal}; give public weights")
     own = spec.mechanism
     head: dict[str, Any] = {
         "format": LEDGER,
@@ -275,8 +275,8 @@ def stage_of(run: RunFolder, settings: TrainSettings) -> str | None:
         return None
     if own.resolve().parent != run.models.resolve():
         raise ConfigurationError(
-            f"train.model.folder: {own.name} is a model of another run, so trained on its text, and nothing "
-            "adds up what it spent there with this: give weights that are public, or a model of this run"
+            f"train.model.folder: {own.name} is a model of another run, so trained on its text, and its "
+            "epsilon cannot be added to this one's: give public weights, or a model of this run"
         )
     if not is_finished(run.model(own.resolve().name)):
         raise ConfigurationError(f"train.model.folder: models/{own.resolve().name} is not finished")
@@ -291,13 +291,13 @@ def start_of(run: RunFolder, settings: TrainSettings) -> TrainingSpec | None:
     facts = ledger_facts(run, run.model(name))
     if facts.parent != parent_digest(run):
         raise ConfigurationError(
-            f"train.model.folder: models/{name} was trained on an earlier release of this run; give "
-            "weights that are public, or a model of the run as it is"
+            f"train.model.folder: models/{name} was trained on an earlier release of this run; give public "
+            "weights, or a model of the current release"
         )
     if facts.trainer.of_units:
         raise ConfigurationError(
-            f"train.model.folder: models/{name} was trained with {facts.settings.trainer}, which no "
-            "training starts from; give weights that are public"
+            f"train.model.folder: models/{name} was trained with {facts.settings.trainer}, which cannot be "
+            "a starting point; give public weights"
         )
     return spec_in(run, facts, facts.settings.recall)
 
@@ -306,8 +306,8 @@ def require_same_text(public_text: PublicText | None, head: dict[str, Any]) -> N
     """``CheckFailed`` where the file is no longer the one that the ledger names."""
     if public_text is not None and public_text.sha256 != head["public_text"]:
         raise CheckFailed(
-            f"train.public_text: {public_text.path.name} changed while it was trained on: bring it back, or "
-            "remove the model's folder and train anew"
+            f"train.public_text: {public_text.path.name} changed during training: restore it, or remove the "
+            "model's folder and train again"
         )
 
 
@@ -352,8 +352,8 @@ def summary_of(
     same_run, name = manifest["parent"] == parent, folder.root.name
     if not same_run and release_with(run, manifest["parent"]) is not None:
         raise RunStateError(
-            f"models/{name} was trained on an earlier release of this run, before it was written "
-            "anew (redactory takedown, redactory purge): give this training another name (train.name)"
+            f"models/{name} was trained on an earlier release of this run, before a takedown or purge: give "
+            "this training another name (train.name)"
         )
     if manifest["settings"] != settings_json(settings) or not same_run:
         raise RunStateError(
@@ -431,8 +431,8 @@ def _built(settings: TrainSettings, vocabulary: Vocabulary) -> Model:
     context, needed = found.network.context, settings.max_tokens + classify
     if context is not None and needed > context:
         raise ConfigurationError(
-            f"train.max_tokens: the model reads {context} tokens, and {needed} are asked for: "
-            "lower it, or raise train.model.context"
+            f"train.max_tokens: the model reads {context} tokens, but needs {needed}: lower it, or raise "
+            "train.model.context"
         )
     return found
 
@@ -451,7 +451,7 @@ def update_norms(first: Mapping[str, Tensor], after: nn.Module) -> dict[str, flo
             squared[name.rpartition(".")[0]] += float(change.square().sum())
     norms = {layer: value**0.5 for layer, value in squared.items()}
     if not all(value < float("inf") for value in norms.values()):
-        raise CheckFailed("a weight is no finite number: train anew with smaller learning rates")
+        raise CheckFailed("non-finite weight: train again with smaller learning rates")
     if norms and not any(norms.values()):
-        raise CheckFailed("no weight moved: nothing was trained")
+        raise CheckFailed("no parameter changed: nothing was trained")
     return norms

@@ -26,31 +26,32 @@ class FederatedSettings(Settings):
 
     users: PositiveInt | None = Field(
         None,
-        description="|U|, a public bound on the number of users; needed. With uedp-alg1 a corpus with more "
-        "is refused: the spread of an entity rests on it where no cap does.",
+        description="|U|, a public upper bound on the number of users; required. With uedp-alg1 a corpus "
+        "with more is refused: it bounds the users of an entity if no cap does.",
     )
     user_rate: Rate = Field(0.05, description="q_u: probability of each user in each noisy step.")
     entity_rate: Rate = Field(0.5, description="uedp-alg1, q_e: probability of each entity in each step.")
     extended_rate: Share = Field(
         1.0,
-        description="uedp-alg1, q_s: probability in each step of each point without an entity (the extended "
-        "set S, estimator f_E+); at 0 points with an entity alone are learnt from (f_E).",
+        description="uedp-alg1, q_s: probability in each step of each example without an entity (the "
+        "extended set S, estimator f_E+); at 0 only examples with an entity are used (f_E).",
     )
     rule: Literal["any", "all"] = Field(
         "any",
-        description="uedp-alg1: a point is used when any of its entities is sampled (as published: q_e then "
-        "hides nothing), or when all of them are.",
+        description="uedp-alg1: an example is used if any of its entities is sampled (as published: q_e then "
+        "hides nothing), or if all of them are.",
     )
     max_users_per_entity: PositiveInt | None = Field(
         None,
         description="uedp-alg1: cap M on the users that one entity touches, enforced on the fixed graph by "
-        "leaving points out; |U| if absent.",
+        "omitting examples; default: |U|.",
     )
     local_epochs: ClassVar[int] = 1
     """Passes of a sampled user over their own points."""
-    local_batch_size: PositiveInt = Field(8, description="B: points of a user's batch.")
+    local_batch_size: PositiveInt = Field(8, description="B: number of examples in a user's batch.")
     local_learning_rate: PositiveFloat = Field(
-        0.02, description="η: step size of a user's own SGD, on the sum over a batch of the points' losses."
+        0.02,
+        description="η: learning rate of a user's local SGD, on the sum of a batch's losses.",
     )
 
     @model_validator(mode="after")
@@ -121,7 +122,7 @@ class Figure:
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) != (self.reason is not None):
-            raise ValueError("a figure has either an epsilon or a reason why there is none")
+            raise ValueError("needs either an epsilon or a reason why there is none")
 
 
 # What a training under UeDP is told: its units, and how much one of them may contribute.
@@ -141,28 +142,29 @@ class UnitSettings(Settings):
         "of the two).",
     )
     labels: tuple[str, ...] | None = Field(
-        None, description="Labels whose hits are entities; every label if absent."
+        None, description="Labels whose spans are entities; default: every label."
     )
     entities: Path | None = Field(
         None,
-        description="A text file with an entity a line (the client's list): looked up in every text, "
-        "whether or not a detector saw it.",
+        description="A text file with one entity per line (the client's list): searched in every text, "
+        "whether or not a detector found it.",
     )
     aliases: Path | None = Field(
-        None, description="A text file with an alias, a tab, and the value it stands for in a line."
+        None, description="A text file with an alias, a tab, and the value it stands for on each line."
     )
     hubs: tuple[Hubs | Path, ...] = Field(
         (),
-        description="Public lists of values that are protected by nothing: the ready-made countries, months "
-        "and weekdays, or text files with a value a line, listed without looking at the corpus.",
+        description="Public lists of values that are not protected: the built-in countries, months and "
+        "weekdays, or text files with one value per line, compiled without looking at the corpus.",
     )
     copies: Literal["keep", "merge"] = Field(
         "keep",
-        description="Points that repeat another one's text: keep each as its own user's, or merge them into "
-        "one point that counts against the cap of every holder (dedup.mode exact).",
+        description="Examples that repeat another one's text: keep each as its user's, or merge them into "
+        "one example that counts against the cap of every holder (dedup.mode exact).",
     )
     missed_mentions: NonNegativeInt = Field(
-        0, description="Points in which an entity may stand unlisted, and which epsilon is to cover as well."
+        0,
+        description="Number of examples that may mention an entity undetected, also covered by epsilon.",
     )
 
     @property
@@ -191,17 +193,17 @@ class ChatSettings(Settings):
 
     example: Annotated[Literal["conversation", "turn"], BeforeValidator(_proved)] = Field(
         "conversation",
-        description="What one example is, and so what a secret stands in: a whole conversation, which is "
-        "private where one of its turns is; or each example of the run by itself, without what was said "
-        "before it.",
+        description="What one example is, and so what a secret is part of: a whole conversation, which is "
+        "private if one of its turns is; or each example of the run by itself, without what was said before "
+        "it.",
     )
     loss_on: Literal["assistant", "all"] = Field(
-        "assistant", description="Whose turns are learnt: what the assistant says, or everything."
+        "assistant", description="Whose turns are learned: the assistant's, or all."
     )
     template: Literal["auto", "plain"] = Field(
         "auto",
-        description="How roles are written: as the model folder's tokenizer does where it has a template, "
-        "else plain ('user: ...' and the end token).",
+        description="How roles are written: with the template of the model folder's tokenizer, if it has "
+        "one, otherwise plain ('user: ...' and the end token).",
     )
 
 
@@ -210,29 +212,28 @@ class BoundingSettings(Settings):
 
     rule: Literal["greedy", "all-keep", "r-loc", "none"] = Field(
         "greedy",
-        description="How points are chosen under the caps; r-loc also bounds a user's removal; none keeps "
-        "every point and has only the curve over K.",
+        description="How examples are selected under the caps; r-loc also bounds a user's removal; none "
+        "keeps every example, with only the curve over K.",
     )
-    k_user: PositiveInt | None = Field(None, description="Most points of one user that are trained on.")
-    k_entity: PositiveInt | None = Field(None, description="Most points of one entity that are trained on.")
+    k_user: PositiveInt | None = Field(None, description="Maximum examples of one user to train on.")
+    k_entity: PositiveInt | None = Field(None, description="Maximum examples of one entity to train on.")
     entities_per_point: NonNegativeInt | None = Field(
-        None, description="r-loc: points that list more entities than this are left out."
+        None, description="r-loc: examples that list more entities than this are omitted."
     )
     constants: Literal["graph", "public"] = Field(
         "graph",
-        description="Where sampling rate, epochs, normaliser, noise and caps come from: chosen by counts of "
-        "the corpus, such as a plan's (a fixed graph has the same), or without looking at it. Removal is "
-        "stated for the latter alone.",
+        description="How sampling rate, epochs, normaliser, noise and caps were chosen: with counts of the "
+        "corpus, such as a plan's (graph), or without looking at it. Removal is stated only for the latter.",
     )
 
     @model_validator(mode="after")
     def _a_rule_has_what_it_needs(self) -> Self:
         if self.rule == "none" and (self.k_user is not None or self.k_entity is not None):
-            raise ValueError("rule none keeps every point and enforces no cap: remove k_user and k_entity")
+            raise ValueError("rule none keeps every example and enforces no cap: remove k_user and k_entity")
         if self.rule == "r-loc" and (self.entities_per_point is None or self.k_user is None):
             raise ValueError("rule r-loc needs entities_per_point and k_user")
         if self.rule != "r-loc" and self.entities_per_point is not None:
-            raise ValueError("entities_per_point belongs to rule r-loc")
+            raise ValueError("entities_per_point requires rule r-loc")
         return self
 
     def missing_cap(self, protect: Protect) -> str | None:

@@ -107,14 +107,14 @@ def _given(run: RunFolder | None, path: Path) -> tuple[TextCodec, dict[str, str 
         run is not None and own.is_relative_to(run.root.resolve())
     ):
         raise ConfigurationError(
-            f"{key}: {path.name} is of a model of a run, so made from its text; give one that is public"
+            f"{key}: {path.name} belongs to a model of a run, made from its text; give a public one"
         )
     if path.is_dir():
         return FolderTokenizer.from_folder(path, single_digits=True, key=key), {FOLDER: folder_sha256(path)}
     try:
         ours = of_ours(read_json(path))
     except (InputError, ValueError, KeyError, TypeError):
-        raise ConfigurationError(f"{key}: {path.name} is no tokenizer's file that can be read") from None
+        raise ConfigurationError(f"{key}: {path.name} is not a readable tokenizer file") from None
     found = ours or FolderTokenizer.from_folder(path, single_digits=True, key=key)
     return found, {FILE: file_sha256(path)}
 
@@ -178,7 +178,7 @@ def fit_remarks(fit: Mapping[str, Any], of_folder: bool = False) -> list[str]:
     found = []
     if a_word is not None and a_word > MOST_TOKENS_A_WORD:
         mend = (
-            "a folder whose tokenizer was made for such text would take fewer"
+            "a folder whose tokenizer was made for such text would need fewer"
             if of_folder
             else "give text of the same kind as train.public_text, a tokenizer of its language as "
             "train.tokenizer, or raise train.vocabulary_size"
@@ -189,7 +189,7 @@ def fit_remarks(fit: Mapping[str, Any], of_folder: bool = False) -> list[str]:
         )
     if cut is not None and cut > MOST_CUT:
         found.append(
-            f"{cut:.0%} of the public texts are longer than train.max_tokens and are cut: raise it, or cut "
-            "documents into smaller examples (segment.mode)"
+            f"{cut:.0%} of the public texts are longer than train.max_tokens and are truncated: raise it, "
+            "or split documents into smaller examples (segment.mode)"
         )
     return found

@@ -47,14 +47,12 @@ class Watch:
     def refuse(self, problem: str) -> NoReturn:
         """Raise ``CheckFailed``, now and whenever anything is asked for from here on."""
         self._refused = self._refused or problem
-        at = "outside of every step" if self._number is None else f"in step {self._number}"
-        raise CheckFailed(
-            f"{at}: {problem}; begin the loop again, from its last checkpoint, with that mended"
-        )
+        at = "outside every step" if self._number is None else f"in step {self._number}"
+        raise CheckFailed(f"{at}: {problem}; fix this and restart the loop from its last checkpoint")
 
     def _go_on(self) -> None:
         if self._refused is not None:
-            raise CheckFailed(f"this loop was refused before: {self._refused}")
+            raise CheckFailed(f"this loop was already refused: {self._refused}")
 
     def begin(self, network: nn.Module, optimizers: Iterable[Optimizer]) -> None:
         """Look after ``network`` and ``optimizers``, those inside accelerate's in their place."""
@@ -64,7 +62,7 @@ class Watch:
             while hasattr(inner, "optimizer"):
                 inner = inner.optimizer
             if not isinstance(inner, Optimizer):
-                raise ConfigurationError(f"{type(inner).__name__} is no optimizer of torch")
+                raise ConfigurationError(f"expected a torch.optim.Optimizer, got {type(inner).__name__}")
             self.optimizers.append(inner)
         self._trained = {id(parameter) for parameter in trainable(network)}
         if problem := self._other_parameters():
@@ -86,11 +84,11 @@ class Watch:
         """Why optimizers and network no longer fit each other, or None."""
         moved = {id(p) for one in self.optimizers for group in one.param_groups for p in group["params"]}
         if {id(parameter) for parameter in trainable(self._network)} != self._trained:
-            return "the network trains other parameters than it did when the loop began"
+            return "the network trains other parameters than at the start of the loop"
         if moved - self._trained:
-            return "an optimizer moves parameters that are not trained here: leave them out, none is clipped"
+            return "an optimizer has parameters that are not trained here, so not clipped: remove them"
         if self._trained - moved:
-            return "no optimizer moves some of the parameters that are trained"
+            return "some of the trained parameters are in no optimizer"
         return None
 
     # between steps
@@ -106,7 +104,7 @@ class Watch:
         if problem := self._other_parameters():
             self.refuse(problem)
         if self._state() != self._at:
-            self.refuse(f"weights or buffers moved {when}")
+            self.refuse(f"weights or buffers changed {when}")
 
     def open(self, number: int, watched: bool) -> None:
         """Step ``number`` begins; where it is not ``watched`` only its end is looked at."""
@@ -121,9 +119,9 @@ class Watch:
             return False
         if self._watched:
             if self._laid is None:
-                self.refuse("it was passed over: call backward() of each step")
+                self.refuse("it was skipped: call backward() for each step")
             if not self._took:
-                self.refuse("no optimizer took its gradient: step once for each backward()")
+                self.refuse("no optimizer used its gradient: step once for each backward()")
             self._require_still("after its optimizer's step")
         self._number, self._laid = None, None
         return True
@@ -131,7 +129,7 @@ class Watch:
     def finish(self) -> None:
         """After the last step: what was frozen is what it was."""
         if frozen_digest(self._network) != self.frozen:
-            self.refuse("weights that are not trained are no longer what they were")
+            self.refuse("frozen weights changed")
 
     # within a step
 
@@ -139,14 +137,14 @@ class Watch:
         """``compute`` lays the gradient of step ``number`` (``by_autograd``, or not), and nothing else."""
         self._go_on()
         if number != self._number:
-            self.refuse(f"backward() of step {number}, which is over")
+            self.refuse(f"backward() of step {number}, which is already over")
         if self._laid is not None:
-            self.refuse("its gradient was computed before: one backward() for each step")
+            self.refuse("its gradient was already computed: call backward() once per step")
         if not self._watched:
             self.settle()
         self._require_still("before its gradient was computed")
         if self._watched and any(_gradients(trainable(self._network)).values()):
-            self.refuse("gradients lie there already: call optimizer.zero_grad() after each step")
+            self.refuse("gradients are already present: call optimizer.zero_grad() after each step")
         self._drawn, self._computing = _generators(), by_autograd
         try:
             with torch.enable_grad():
@@ -171,26 +169,26 @@ class Watch:
             return
         self._go_on()
         self.refuse(
-            "a backward pass of the loop's own reached the parameters: their gradient is a step's backward()"
+            "another backward pass reached the parameters: the gradient must come from the step's backward()"
         )
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         self._go_on()
         if self._number is None:
-            self.refuse("an optimizer stepped, and the ledger knows of no such step")
+            self.refuse("an optimizer stepped, but the ledger has no such step")
         if not self._watched:
             return
         if self._laid is None:
-            self.refuse("an optimizer stepped before the step's gradient was there, with its noise")
+            self.refuse("an optimizer stepped before the step's noisy gradient was computed")
         if id(optimizer) in self._took:
             self.refuse("an optimizer stepped twice")
         if any(value is not None for value in (*args[1:], *named.values())):
-            self.refuse("an optimizer was given a closure, which computes gradients of its own")
+            self.refuse("an optimizer was given a closure, which computes separate gradients")
         own = [parameter for group in optimizer.param_groups for parameter in group["params"]]
         if any(self._laid.get(key) != value for key, value in _gradients(own).items()):
             self.refuse(
-                "the gradient is not the one that backward() laid there: it is not to be clipped, scaled or "
-                "added to (max_grad_norm 0, no gradient scaler)"
+                "the gradient is not the one from backward(): do not clip, scale or add to it "
+                "(max_grad_norm 0, no gradient scaler)"
             )
         self._require_still("between its gradient and its optimizer's step")
 

@@ -120,9 +120,9 @@ def test_a_removal_that_is_cut_short_is_a_removal(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"key": "0b"}, "key 0a, and this run has key 0b"),
+        ({"key": "0b"}, "key 0a, but this run has key 0b"),
         ({"modes": {"public": "none", "private": "folded"}}, "modes.public exact, .* modes.public none"),
-        ({"near": None}, "near.threshold 0.7, and this run has near.threshold None"),
+        ({"near": None}, "near.threshold 0.7, but this run has near.threshold None"),
         ({"versions": {"unicode": "15"}}, "versions.unicode None, .* versions.unicode 15"),
     ],
 )
@@ -131,9 +131,9 @@ def test_other_parameters_are_refused_with_both_values(
 ) -> None:
     index = index_in(tmp_path)
     before = index.head.read_bytes()
-    with pytest.raises(RunStateError, match=f"made with {said}: an index refuses to mix parameters.*another"):
+    with pytest.raises(RunStateError, match=f"created with {said}; an index cannot mix parameters.*another"):
         index.checked({**PARAMETERS, **change})
-    with index.alone(), pytest.raises(RunStateError, match="refuses to mix"):
+    with index.alone(), pytest.raises(RunStateError, match="cannot mix"):
         index.open({**PARAMETERS, **change})
     assert index.head.read_bytes() == before
 
@@ -142,7 +142,7 @@ def test_another_format_and_a_folder_of_other_files_are_refused(tmp_path: Path) 
     index = index_in(tmp_path)
     body = json.loads(index.head.read_text())
     index.head.write_text(json.dumps({**body, "format": "redactory-index/0"}))
-    with pytest.raises(RunStateError, match=f"redactory-index/0, and this version writes {FORMAT}"):
+    with pytest.raises(RunStateError, match=f"redactory-index/0, but this version writes {FORMAT}"):
         index.read()
     other = IndexFolder(tmp_path / "other")
     other.root.mkdir()
@@ -158,10 +158,10 @@ def test_an_entry_that_is_not_what_was_written_is_noticed(tmp_path: Path) -> Non
     entry = index.promote(sealed(index, "a"))
     entry.check()
     (entry.folder / "public.bloom").write_bytes(b"b")
-    with pytest.raises(CheckFailed, match=r"public\.bloom is not what was written"):
+    with pytest.raises(CheckFailed, match=r"public\.bloom differs from what was written"):
         entry.check()
     (entry.folder / "public.bloom").unlink()
-    with pytest.raises(CheckFailed, match="is not what was written"):
+    with pytest.raises(CheckFailed, match="differs from what was written"):
         entry.check()
     (entry.folder / "entry.json").write_text("{")
     with pytest.raises(CheckFailed, match=r"entry\.json cannot be read"):

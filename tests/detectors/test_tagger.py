@@ -77,7 +77,7 @@ def test_training_can_begin_with_the_weights_of_another_tagger(tagger_folder: Pa
     assert recall(found[0], UNSEEN) > 0.9
     assert recall(found[1], UNSEEN) < 0.2
     other = SMALL_FIT.model_copy(update={"width": 16})
-    with pytest.raises(ConfigurationError, match=r"start: small has another width.*start to null"):
+    with pytest.raises(ConfigurationError, match=r"start: small has a different width.*start to null"):
         train_tagger(labelled_texts(40, seed=3), other, start=tagger_folder)
 
 

@@ -172,14 +172,14 @@ def _foreign_code(folder: Path) -> None:
     ("spoil", "key"),
     [
         (lambda f: (f / "config.json").unlink(), r"folder.*config\.json"),
-        (lambda f: (f / "model.safetensors").unlink(), r"folder.*no token classifier"),
-        (lambda f: (f / "model.safetensors").write_bytes(b"none"), r"folder.*no token classifier"),
+        (lambda f: (f / "model.safetensors").unlink(), r"folder.*cannot load a token classifier"),
+        (lambda f: (f / "model.safetensors").write_bytes(b"none"), r"folder.*cannot load a token classifier"),
         (lambda f: (f / "tokenizer.json").unlink(), r"folder"),
         (_headless, r"folder.*classifier\.bias, classifier\.weight"),
         (_slow, r"folder.*slow"),
-        (_one_label, r"folder.*plain label alone"),
+        (_one_label, r"folder.*only the non-entity label"),
         (_not_finite, r"folder.*cannot read"),
-        (_foreign_code, r"folder.*no token classifier"),
+        (_foreign_code, r"folder.*cannot load a token classifier"),
     ],
 )
 def test_a_folder_that_cannot_serve_is_a_configuration_error(tmp_path: Path, spoil: Any, key: str) -> None:

@@ -254,7 +254,7 @@ def test_without_draws_a_canary_beyond_the_sample_has_a_bound_alone() -> None:
     sample = np.random.default_rng(1).standard_normal(20_000) - 1_000.0
     (row,) = sampled_exposure(sample, np.array([40.0]) - 1_000.0, 10**9)
     assert row["exposure"] is row["method"] is None
-    assert "joins digits" in row["reason"]
+    assert "merges digits" in row["reason"]
     # none of 20,000 scored as high: the share is at most 3/20,000 at 95 %
     assert row["at_least"] == pytest.approx(math.log2(20_000 / 3.0), abs=0.01)
     (flat,) = sampled_exposure(np.full(5_000, -18.4), np.full(1, -18.4), 10**8)

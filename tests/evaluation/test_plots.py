@@ -42,7 +42,7 @@ GROUPS = [
         (
             plots.exposure_plot,
             ({"canaries": CANARIES, "largest_possible": 19.9, "chance": {"highest_95": 7.61}},),
-            ("planted, missed by π", "1 without", "never planted", "chance's highest: 7.6"),
+            ("planted, missed by strict", "1 without", "never planted", "chance's highest: 7.6"),
         ),
         (plots.exposure_plot, ({"canaries": [], "largest_possible": 19.9},), ("known by heart: 19.9",)),
         (

@@ -122,6 +122,6 @@ def test_each_secret_of_a_text_is_taken_out_alone() -> None:
 
 
 def test_a_span_outside_its_text_is_refused_without_quoting_it() -> None:
-    with pytest.raises(ValueError, match="does not lie in a text") as error:
+    with pytest.raises(ValueError, match="is outside a text of") as error:
         measure_misses(_fate, ["secret"], [[{"start": 2, "end": 9, "label": "X"}]])
     assert "secret" not in str(error.value)

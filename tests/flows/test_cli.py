@@ -97,11 +97,11 @@ def test_verify_ends_with_one_where_a_check_fails(machine: Machine, curated: Pat
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["curate", "absent.jsonl"], "neither a configuration"),
-        (["verify", "absent"], "nothing lies there"),
-        (["guarantee", "absent"], "nothing lies there"),
+        (["curate", "absent.jsonl"], "expected a configuration"),
+        (["verify", "absent"], "it does not exist"),
+        (["guarantee", "absent"], "it does not exist"),
         (["curate", "bad.yaml"], "epsilonn"),
-        (["evaluate", "attack", "canary", "absent"], "nothing lies there"),
+        (["evaluate", "attack", "canary", "absent"], "it does not exist"),
     ],
 )
 def test_bad_input_ends_with_two_and_one_json_object(
@@ -183,7 +183,7 @@ def test_what_a_copy_on_standard_output_leaves_out_is_told_beside(tmp_path: Path
     given = ["redact", str(tmp_path / "a.jsonl"), "--out", "-", "--config", str(tmp_path / "job.yaml")]
     done = CliRunner().invoke(app, given)
     assert (done.exit_code, done.stdout) == (1, '{"text": "x"}\n')
-    assert "1 row written, 2 left out.\nRejected as text_not_string: 2. What stands in" in done.stderr
+    assert "1 row written, 2 left out.\nRejected as text_not_string: 2. A text field" in done.stderr
 
 
 def _planned(*numbers: str) -> list[str]:
@@ -195,7 +195,7 @@ PLANS: list[tuple[tuple[str, ...], dict[str, Any], tuple[str, ...]]] = [
     (
         ("trainer=crt", "sampling_rate=0.1", "noise_multiplier=2", "steps=10", "gamma=0.1"),
         {"steps": 10},
-        ("one named secret that π missed", "epsilon_bayesian"),
+        ("one named secret that the strict policy missed", "epsilon_bayesian"),
     ),
     (
         ("trainer=dpsgd", "sampling_rate=0.01", "noise_multiplier=1", "steps=10"),
@@ -249,7 +249,7 @@ def test_a_plan_of_a_configuration_with_changes_and_what_is_refused(tmp_path: Pa
     assert plot.is_file()
     for wrong, says in (
         (["train.epochs=[", "YAML"]),
-        (["train.epochs", "'='"]),
+        (["train.epochs", "KEY=VALUE"]),
         (["train.epochz=1", "epochz"]),
     ):
         refused = CliRunner().invoke(app, [*given, "--set", wrong])

@@ -191,7 +191,7 @@ def test_a_worker_given_up_for_lost_that_goes_on_changes_nothing(
     workers: Workers, config: Any, tmp_path: Path
 ) -> None:
     future, before, run = _late(workers, True, config, tmp_path)
-    with pytest.raises(RunStateError, match="came too late"):
+    with pytest.raises(RunStateError, match="after its stage had ended"):
         report_of(future)
     assert _files(run) == before
 
@@ -215,7 +215,9 @@ def _refused(address: str, config: Any, folder: Path, match: str) -> None:
 def test_other_versions_are_refused(somebodys: Any, config: Any, tmp_path: Path, monkeypatch: Any) -> None:
     newer = {"packages": {"spacy": "99.0"}}
     monkeypatch.setattr(module, "versions", lambda: newer)
-    _refused(somebodys.scheduler_address, config, tmp_path, r"the worker on .* has spacy 3.*begun with 99\.0")
+    _refused(
+        somebodys.scheduler_address, config, tmp_path, r"the worker on .* has spacy 3.*started with 99\.0"
+    )
 
 
 def test_a_command_that_ends_leaves_another_one_its_files(
@@ -235,11 +237,13 @@ def test_a_worker_that_joined_later_is_looked_at_before_its_first_part(
 ) -> None:
     terms = dataclasses.replace(workers.terms, facts=(Fact("the strict policy", "of other models", "fix"),))
     stage_map = Workers(workers.client, terms)
-    with pytest.raises(ConfigurationError, match=r"has the strict policy .* begun with of other models: fix"):
+    with pytest.raises(
+        ConfigurationError, match=r"has the strict policy .* started with of other models: fix"
+    ):
         curate(config, output=tmp_path / "run", detector=DigitDetector(), stage_map=stage_map)
 
 
-@pytest.mark.parametrize(("theirs", "match"), [("nothing", "does not see"), ("a copy", "sees another")])
+@pytest.mark.parametrize(("theirs", "match"), [("nothing", "cannot access"), ("a copy", "sees a different")])
 def test_a_folder_that_is_another_one_there_is_refused(
     somebodys: Any, config: Any, tmp_path: Path, monkeypatch: Any, theirs: str, match: str
 ) -> None:
@@ -269,11 +273,11 @@ def test_from_a_store_to_a_store_by_workers_that_have_the_encryption_key_and_no_
     monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", ENCRYPTION_KEY)
     monkeypatch.setenv("REDACTORY_WORK", str(tmp_path / "work"))
     address, folder = somebodys.scheduler_address, tmp_path / "dask"
-    _refused(address, config, folder, "has encryption key none, .*: its environment must hold the same")
+    _refused(address, config, folder, "has encryption key none, .*: its environment must set the same")
     with s3_server() as server, Client(somebodys, set_as_default=False) as client:
         client.run(_set_key, ENCRYPTION_KEY[::-1])
         _refused(
-            address, config, folder, "has encryption key .*, and the run is begun with .*: its environment"
+            address, config, folder, "has encryption key .*, but the run was started with .*: its environment"
         )
         boto3.client("s3", endpoint_url=server).upload_file(config["input"], BUCKET, "corpus/rows.jsonl")
         stored = {
@@ -311,7 +315,7 @@ def test_a_worker_of_many_threads_is_refused(config: Any, tmp_path: Path) -> Non
         )
 
 
-TLS_ALONE, NO_ADDRESS = "write tls://HOST:PORT", "is not the address of a scheduler"
+TLS_ALONE, NO_ADDRESS = "write tls://HOST:PORT", "is not a scheduler address"
 
 
 @pytest.mark.parametrize(
@@ -359,7 +363,7 @@ def test_with_certificates_and_not_without(config: Any, plain: Any, tmp_path: Pa
 
 def test_a_scheduler_that_is_not_there_is_told_of(config: Any, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr("redactory.flows.dask_map.PATIENCE", 0.2)
-    _refused("tcp://127.0.0.1:9", config, tmp_path / "dask", "no scheduler answers at tcp://127.0.0.1:9")
+    _refused("tcp://127.0.0.1:9", config, tmp_path / "dask", "no usable scheduler at tcp://127.0.0.1:9")
 
 
 def test_a_key_that_is_none_leaves_no_folder(config: Any, tmp_path: Path, monkeypatch: Any) -> None:

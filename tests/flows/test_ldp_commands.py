@@ -130,7 +130,7 @@ def test_accuracy_and_epsilon_are_shown_with_and_without_fictitious_questions(ma
     page = carried_out(*given)
     assert "hidden in 4 messages" in page
     assert "not a guarantee" in page
-    with pytest.raises(ConfigurationError, match=r"but for query\.\*"):
+    with pytest.raises(ConfigurationError, match=r"set only query\.\*"):
         carried_out(*given, "--set", "noise_multiplier=1")
 
 

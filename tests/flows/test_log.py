@@ -81,7 +81,7 @@ def test_standard_error_holds_nothing_but_lines(
     assert told.out == ""
     monkeypatch.setenv("REDACTORY_LOG", "xml")
     assert _carried_out(monkeypatch, "verify", str(tmp_path)) == 2
-    assert "the one form of log is 'json'" in capfd.readouterr().err
+    assert "the only log format is 'json'" in capfd.readouterr().err
 
 
 def test_arguments_are_not_logged(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:

@@ -47,7 +47,7 @@ def test_hits_are_told_by_place_and_only_a_check_fails(folder: Path) -> None:
     assert done.exit_code == 0
     assert done.stdout.splitlines() == [
         "dirty.jsonl:2:2:1: CLIENT 1.00 list (strict: masks)",
-        "Hits 1 (CLIENT 1); files 2, with hits 1; texts 3",
+        "Spans 1 (CLIENT 1); files 2, with spans 1; texts 3",
     ]
     assert "Zaphod" not in done.output
     for arguments, code in (
@@ -76,12 +76,12 @@ def test_what_nobody_could_look_at_is_never_called_clean(folder: Path) -> None:
     (folder / "kept.jsonl").write_text('{"text": ["Zaphod"]}\n' * 3)
     done = _scan("clean.csv", "kept.jsonl")
     assert done.exit_code == 2
-    assert "Not one row could be looked at in kept.jsonl; hits elsewhere 0" in done.stdout
+    assert "No row could be checked in kept.jsonl; spans elsewhere 0" in done.stdout
     (folder / "kept.jsonl").write_text('{"text": ""}\n')
     assert _scan("kept.jsonl").exit_code == 0
     asked = CliRunner().invoke(app, ["scan", "--explain", "kept.jsonl"]).exception
     assert isinstance(asked, ConfigurationError)
-    assert "this is a file" in str(asked)
+    assert "is a file: use redactory scan" in str(asked)
 
 
 def test_a_text_is_told_from_a_mistyped_file(folder: Path) -> None:
@@ -151,6 +151,6 @@ def test_pre_commit_runs_the_hook_as_it_is_written(
     )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "dirty.jsonl:2:2:1: CLIENT 1.00 list (strict: masks)" in done.stdout
-    assert "files 2, with hits 1" in done.stdout
+    assert "files 2, with spans 1" in done.stdout
     assert "exit code: 1" in done.stdout
     assert "Zaphod" not in done.stdout

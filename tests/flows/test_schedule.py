@@ -90,7 +90,7 @@ def test_a_plan_stands_wherever_a_worker_starts(tmp_path: Path, monkeypatch: pyt
             ({"cron": cron}, "got [67] fields")
             for cron in ("0 2 * * * *", "* * * * * *", "0 0 12 * * ? 2026")
         ),
-        *(({"cron": cron}, "never comes due") for cron in ("0 0 31 2 *", "0 0 31 4,6 *", "*/0 * * * *")),
+        *(({"cron": cron}, "never runs") for cron in ("0 0 31 2 *", "0 0 31 4,6 *", "*/0 * * * *")),
         ({"cron": "\N{ARABIC-INDIC DIGIT TWO} 2 * * *"}, "five fields"),
     ],
 )
@@ -209,7 +209,7 @@ def test_what_fails_before_there_is_a_run_folder_is_told_without_its_words(
 
 
 def test_only_what_may_pass_by_itself_is_tried_again() -> None:
-    """Our own refusals stay as they are, however often they are asked for."""
+    """Our own refusals stay as they are, however often they but needs."""
     kinds = {SealedError}
     for kind in kinds.copy() | {RedactoryError}:
         kinds |= {
@@ -259,7 +259,7 @@ def test_a_server_that_is_named_by_nothing_is_none(tmp_path: Path) -> None:
 
 def test_without_a_server_nothing_is_deployed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redactory.flows.schedule.server_address", lambda: None)
-    with pytest.raises(ConfigurationError, match="--deploy: name your Prefect server in PREFECT_API_URL"):
+    with pytest.raises(ConfigurationError, match="--deploy: set PREFECT_API_URL to your Prefect server"):
         deploy(_plan(small_job(tmp_path, "nightly")), "pool", 4)
 
 

@@ -72,7 +72,7 @@ def test_no_perplexity_of_secrets_is_shown_for_a_model_that_learnt_masked_text(
         assert told in printed
         assert "53.20" in printed
         assert "2.963" in printed
-        assert ("whose secrets were masked" in printed) == learnt_masked
+        assert ("trained on masked text" in printed) == learnt_masked
 
 
 def test_no_value_steers_a_terminal_or_ends_a_cell(capsys: pytest.CaptureFixture[str]) -> None:
@@ -87,8 +87,8 @@ def test_no_value_steers_a_terminal_or_ends_a_cell(capsys: pytest.CaptureFixture
 @pytest.mark.parametrize(
     ("fates", "told"),
     [
-        ({"public": 2, "duplicate": 1}, "Every point is public"),
-        ({"private": 2, "duplicate": 1}, "Every point is private"),
+        ({"public": 2, "duplicate": 1}, "Every example is public"),
+        ({"private": 2, "duplicate": 1}, "Every example is private"),
         ({"public": 1, "private": 1}, None),
         # no side is empty because of what was found, or was not
         ({"duplicate": 3}, None),
@@ -155,13 +155,13 @@ def test_a_place_is_one_row_with_the_hits_that_decide(capsys: pytest.CaptureFixt
     found = explain("we saw Zaphod Beeblebrox and Anna", CONFIG)
     explained(found, every=False)
     printed = capsys.readouterr().out
-    assert "Side: private. What stands there: we saw <MASK> and Anna" in printed
+    assert "Split: private. Result: we saw <MASK> and Anna" in printed
     assert _rows(printed, "What decides") == [
         "7–24 'Zaphod Beeblebrox' CLIENT 1.000 list masked",
         "29–33 'Anna' CAPITAL, NAME 1.000 rule makes private",
     ]
     left = len(found["marks"]) - sum(mark["masks"] for mark in found["marks"]) - 2
-    assert f"{left} more mark" in printed
+    assert f"{left} more span" in printed
     explained(found, every=True)
     assert len(_rows(capsys.readouterr().out, "Marks")) == len(found["marks"])
     explained(explain("all is well", CONFIG), every=False)
@@ -172,4 +172,4 @@ def test_the_name_of_a_file_is_not_taken_for_a_text(tmp_path: Path) -> None:
     (tmp_path / "rows.jsonl").write_text('{"text": "hello"}')
     refused = CliRunner().invoke(app, ["scan", "--explain", str(tmp_path / "rows.jsonl")])
     assert isinstance(refused.exception, ConfigurationError)
-    assert "looks into files" in str(refused.exception)
+    assert "use redactory scan FILE" in str(refused.exception)

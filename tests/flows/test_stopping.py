@@ -69,7 +69,7 @@ def test_a_training_that_is_stopped_goes_on_to_the_same_bits(
         assert _main("train", str(file), "--json") == 143
     told = capsys.readouterr()
     assert json.loads(told.out)["exit_code"] == 143
-    assert "stopped by SIGTERM: give the command again" in told.err
+    assert "stopped by SIGTERM: run the same command again" in told.err
     assert run.root_key("crt").is_file()
     assert not run.model("crt").success.exists()
     assert _main("train", str(file)) == 0
@@ -107,7 +107,7 @@ def test_a_command_that_was_interrupted_says_how_it_goes_on(
     monkeypatch.setattr(redactory, command, interrupted)
     (tmp_path / "run.jsonl").write_text('{"text": "x"}')
     assert _main(command, str(tmp_path / "run.jsonl"), "--out", str(tmp_path / "x")) == 130
-    assert capsys.readouterr().err.endswith(f"interrupted: give the command again to {how}")
+    assert capsys.readouterr().err.endswith(f"interrupted: run the same command again to {how}")
 
 
 def test_a_signal_that_is_answered_or_ignored_stays_so() -> None:

@@ -264,7 +264,7 @@ def _by_a_linked_folder(mine: Path, place: Path) -> None:
         lambda _mine, place: place.mkdir(),
         _by_a_linked_folder,
     ],
-    ids=["link", "broken link", "second name", "pipe", "folder", "linked folder"],
+    ids=["link", "broken link", "hard link", "pipe", "folder", "linked folder"],
 )
 def test_no_lock_log_or_shredding_reaches_a_file_of_somebody_else(
     tmp_path: Path, write: Callable[[Path], None], put: Callable[[Path, Path], None]

@@ -71,8 +71,8 @@ MC4CAQAwBQYDK2VuBCIEIHB1dCBhIHByaXZhdGUga2V5IGluIGhlcmUgbm93ISE=
     ("variable", "given_key", "says"),
     [
         ("REDACTORY_KEY", "z", "1 bytes"),
-        ("REDACTORY_KEY", "zQ7" * 5, "15 bytes, at least 16"),
-        ("REDACTORY_ENCRYPTION_KEY", "zQ7" * 10, "30 bytes, at least 32"),
+        ("REDACTORY_KEY", "zQ7" * 5, "15 bytes, but needs at least 16"),
+        ("REDACTORY_ENCRYPTION_KEY", "zQ7" * 10, "30 bytes, but needs at least 32"),
         ("REDACTORY_SIGNING_KEY", "zQ7 gibberish", "Ed25519"),
         ("REDACTORY_SIGNING_KEY", PEM, "Ed25519"),
         ("REDACTORY_SIGNING_KEY", X25519, "Ed25519"),
@@ -100,7 +100,7 @@ def test_a_key_that_was_meant_and_is_not_there_is_not_an_absent_one(
     for name, value in itertools.product((variable, in_file), ("", " \n")):
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
-            with pytest.raises(ConfigurationError, match=f"^{name} is set and empty: .* or unset it$"):
+            with pytest.raises(ConfigurationError, match=f"^{name} is set but empty: .* or unset it$"):
                 LOADERS[variable]()
     monkeypatch.setenv(in_file, str(tmp_path / "absent"))
     with pytest.raises(ConfigurationError, match="cannot be read"):
@@ -137,7 +137,7 @@ def test_a_signing_key_has_its_public_key_beside_it(monkeypatch: pytest.MonkeyPa
     key = load_signing_key()
     assert key is not None
     assert key.public_key() == read_public_key(public)
-    with pytest.raises(ConfigurationError, match="no Ed25519 public key"):
+    with pytest.raises(ConfigurationError, match="not an Ed25519 public key"):
         read_public_key(path)
 
 
@@ -192,7 +192,7 @@ def test_the_key_file_of_a_rotation_is_read_as_the_configured_one(
     monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY_FILE", str(file))
     assert read_encryption_key(file) == load_encryption_key()
     file.write_text("  too short  ")
-    with pytest.raises(ConfigurationError, match="holds 9 bytes"):
+    with pytest.raises(ConfigurationError, match="has 9 bytes"):
         read_encryption_key(file)
     with pytest.raises(ConfigurationError, match="cannot be read"):
         read_encryption_key(tmp_path / "absent")

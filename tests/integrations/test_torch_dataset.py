@@ -128,7 +128,7 @@ def test_a_state_of_something_else_is_refused(run: Path, tmp_path: Path) -> None
     begun = ShardDataset(run)
     iter(begun)
     state = begun.state_dict()
-    with pytest.raises(RunStateError, match="another run, release or side"):
+    with pytest.raises(RunStateError, match="another run, release or split"):
         ShardDataset(run, "private").load_state_dict(state)
     with pytest.raises(RunStateError, match="another run"):
         ShardDataset(run_of(tmp_path)).load_state_dict(state)
@@ -136,7 +136,7 @@ def test_a_state_of_something_else_is_refused(run: Path, tmp_path: Path) -> None
         ShardDataset(run).load_state_dict({})
     half = ShardDataset(run, rank=1, world_size=2)
     half.load_state_dict(state)
-    with pytest.raises(RunStateError, match="share 0 of 1, and this is share 1 of 2"):
+    with pytest.raises(RunStateError, match="share 0 of 1, but this is share 1 of 2"):
         iter(half)
 
 
@@ -182,7 +182,7 @@ def test_an_encrypted_side_needs_the_key_in_the_environment(
 def test_an_export_has_the_public_side(run: Path, tmp_path: Path) -> None:
     told = redactory.export(shutil.copytree(run, tmp_path / "run"), tmp_path / "shards")
     assert list(ShardDataset(told["to"])) == rows_of(run, "public")
-    with pytest.raises(RunStateError, match="an export holds the public side alone"):
+    with pytest.raises(RunStateError, match="an export contains only the public split"):
         ShardDataset(told["to"], "private")
 
 
@@ -213,7 +213,7 @@ def test_a_run_that_is_written_anew_while_it_is_read_is_left(tmp_path: Path) -> 
     reading = iter(dataset)
     assert len(list(islice(reading, 3))) == 3
     redactory.takedown([copy], doc_ids=["document-20"])
-    with pytest.raises(RunStateError, match="written anew while it was read"):
+    with pytest.raises(RunStateError, match="was rewritten while it was read"):
         list(reading)
     with pytest.raises(RunStateError, match="another run, release"):
         ShardDataset(copy, "private").load_state_dict(dataset.state_dict())

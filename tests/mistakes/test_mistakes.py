@@ -132,7 +132,7 @@ def test_a_terminal_of_ascii(option: str, monkeypatch: pytest.MonkeyPatch, tmp_p
     shown, told = (stream.buffer.getvalue().decode("ascii") for stream in (out, err))  # type: ignore[attr-defined]
     assert row.is_told(told.strip().removeprefix("redactory: ").replace("\n", " "))
     if option:
-        assert "'grüße.jsonl' is not there" in json.loads(shown)["error"]
+        assert "'grüße.jsonl' not found" in json.loads(shown)["error"]
 
 
 def test_a_log_has_no_word_of_a_command_line_that_was_not_understood(scene: Scene) -> None:

@@ -57,7 +57,7 @@ def test_a_stream_and_a_file_hold_the_same_rows(
     path = tmp_path / f"rows.arrow{ending}"
     path.write_bytes(pack(_packed(pa.Table.from_pylist(ROWS), form)))
     if ending:
-        with pytest.raises(InputError, match=rf"rows\.arrow\{ending} is Arrow inside of another"):
+        with pytest.raises(InputError, match=rf"rows\.arrow\{ending} is Arrow inside another"):
             _read(path)
         return
     entries = _read(path)
@@ -116,7 +116,7 @@ def test_only_the_mapped_columns_are_read(folder: Path) -> None:
 
 WHOLE = {form: _packed(pa.Table.from_pylist(ROWS), form) for form in WRITERS}
 REFUSAL = re.compile(
-    r"broken\.arrow( is no whole Arrow file: it cannot be read after row \d+; copy it anew, .*"
+    r"broken\.arrow( is not a complete Arrow file: it cannot be read after row \d+; copy it again, .*"
     r"| has no column 'text'; .*| has two columns '.*'.*)",
     re.DOTALL,
 )
@@ -141,7 +141,7 @@ def _refusal(path: Path) -> str:
 def test_a_file_that_is_cut_off_is_refused(folder: Path, form: str, share: float) -> None:
     path = folder / "broken.arrow"
     path.write_bytes(WHOLE[form][: int(share * len(WHOLE[form]))])
-    assert "no whole Arrow file" in _refusal(path)
+    assert "not a complete Arrow file" in _refusal(path)
 
 
 def test_a_stream_that_stops_between_two_batches_is_refused_with_the_last_row(folder: Path) -> None:

@@ -288,7 +288,7 @@ def test_rows_may_be_labelled_in_place_but_the_record_may_not_change(
     draw.write_text(draw.read_text(encoding="utf-8").replace('"seed": 2', '"seed": 3'), encoding="utf-8")
     with pytest.raises(CheckFailed, match=r"draw\.json"):
         score(run, in_place, fates=fates)
-    with pytest.raises(RunStateError, match="holds no sample"):
+    with pytest.raises(RunStateError, match="has no sample"):
         score(run, in_place, name="none", fates=fates)
 
 
@@ -348,9 +348,9 @@ def test_rows_that_a_policy_was_fitted_on_are_neither_drawn_nor_measured(
     assert result["misses"]["gamma"]["upper"] > known["misses"]["gamma"]["upper"]
     _read_rows.cache_clear()
     rows_file.unlink()
-    with pytest.raises(ConfigurationError, match="cannot be known"):
+    with pytest.raises(ConfigurationError, match="it is unknown"):
         audit_sample(fitted_run, 60, name="lost")
-    with pytest.raises(ConfigurationError, match="cannot be known"):
+    with pytest.raises(ConfigurationError, match="it is unknown"):
         score(fitted_run, labelled, fates=fates)
 
 
@@ -386,7 +386,9 @@ SAMPLE = {"name": "spring", "date": "2026-03-04", "texts": 400, "gamma_upper": 0
 
 def test_bounds_of_a_sample_that_nobody_scored_here_are_refused(run: Path) -> None:
     recall = {**MEASURED, "sample": SAMPLE}
-    with pytest.raises(ConfigurationError, match=r"train\.recall\.sample: the bounds of a labelled sample"):
+    with pytest.raises(
+        ConfigurationError, match=r"train\.recall\.sample: the bounds must come from a sample"
+    ):
         redactory.train({"input": "rows.jsonl"}, output=run, recall=recall)
     assert not RunFolder(run).model_names()
     with pytest.raises(ConfigurationError, match=r"train\.recall\.confidence: must be at least 0\.5"):

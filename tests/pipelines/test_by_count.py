@@ -184,7 +184,7 @@ def test_nothing_is_public_where_nobody_agrees_and_what_would_change_it_is_said(
     hints = " ".join(curated_hints(result))
     assert (result["public"], result["private"]) == (0, 8)
     assert "No text is public" in hints
-    assert "a user of its own" in hints
+    assert "a separate user" in hints
     assert sound(tmp_path / "run")
     # there is nothing to repeat, and repeating takes whole numbers
     assert np.repeat([], public_occurrences(RunFolder(tmp_path / "run"))).tolist() == []

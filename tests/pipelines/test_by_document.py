@@ -194,7 +194,7 @@ def test_a_document_that_is_taken_down_leaves_the_others_as_they_were(tmp_path: 
 def test_no_point_is_tried_again_without_its_document(run: Path) -> None:
     result = redactory.quarantine_export(run)
     assert (result["out"], result["exported"]) == (None, 0)
-    assert result["left"] == {"their documents decide as a whole: give these to a new run": 2}
+    assert result["left"] == {"their document is decided as a whole: curate whole documents in a new run": 2}
 
 
 def test_known_values_are_refused_where_examples_decide(tmp_path: Path) -> None:
@@ -227,7 +227,7 @@ def test_declared_values_are_known_in_their_own_row_alone(tmp_path: Path) -> Non
     ("changes", "message"),
     [
         ({"release": LINES["release"]}, "input.known needs release.known_values"),
-        ({"input": {"keep": ["name"]}}, "'name' is to be masked, and would be read or kept"),
+        ({"input": {"keep": ["name"]}}, "'name' is to be masked, but is also read or kept"),
         ({"input": {"known": {"name": "drop"}}}, "'name' needs a label"),
     ],
 )
@@ -249,7 +249,7 @@ def test_what_is_read_for_people_can_be_masked_by_document(tmp_path: Path) -> No
     assert before[0] == "I am <MASK>. the will of ozols please ask Ozols nothing here"
     assert after[0] == "I am <MASK>. the will of <MASK> please ask <MASK> nothing here"
     assert after[1:] == before[1:]
-    with pytest.raises(ConfigurationError, match="ask for side private"):
+    with pytest.raises(ConfigurationError, match="use side private"):
         redactory.conversations(run, known_values=True)
 
 

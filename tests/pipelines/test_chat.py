@@ -215,7 +215,7 @@ def test_an_export_gives_public_turns_alone(told: Path, tmp_path: Path) -> None:
         [(1, "assistant"), (2, "user")],
         [(3, None)],
     ]
-    with pytest.raises(RunStateError, match="the public side alone"):
+    with pytest.raises(RunStateError, match="which contains only the public split"):
         redactory.conversations(tmp_path / "out", "private")
 
 
@@ -289,7 +289,7 @@ def test_conversations_are_curated_trained_on_with_their_roles_and_given_back(tm
     held_out = redactory.evaluate_model(tmp_path / "run", test=[str(tmp_path / "rows.jsonl")])["as_is"]
     said = (f"{one['role']}: {one['content']}" for row in rows for one in row["messages"])
     assert held_out["tokens"] == sum(len(model.tokenizer.encode(text)) + 1 for text in said)
-    with pytest.raises(ConfigurationError, match=r"train\.roles: roles are in the shards"):
+    with pytest.raises(ConfigurationError, match=r"train\.roles: .* redact-only read roles"):
         redactory.train({**config, "train": {**train, "trainer": "dpsgd"}})
     plain, lines = tmp_path / "plain", write_rows(tmp_path / "lines.jsonl", [{"text": "hi"}])
     redactory.curate(lines, output=plain, detector=DigitDetector())
@@ -322,7 +322,7 @@ def test_a_dry_run_says_where_the_text_may_be(tmp_path: Path) -> None:
     config = tmp_path / "job.yaml"
     config.write_text(f"input: {{path: {corpus}, text: body}}")
     told = CliRunner().invoke(app, ["curate", str(config), "--dry-run"])
-    assert "no row looked at has the column 'body' (input.text): no row can be used" in told.stdout
+    assert "no checked row has the column 'body' (input.text): no row can be used" in told.stdout
     assert "the policies were not tried" in told.stdout
 
 

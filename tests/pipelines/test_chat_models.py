@@ -129,7 +129,7 @@ def test_a_model_answers_until_its_turn_ends(made: Any) -> None:
     ids = library.from_pretrained(folder).apply_chat_template(chat(1)[:3], add_generation_prompt=True)
     trained = load_model(ModelFolder(folder))
     assert list(ids["input_ids"]) == trained.tokenizer.encode(prompt(chat(1)[:3]))
-    with pytest.raises(ConfigurationError, match="evaluate model measures it"):
+    with pytest.raises(ConfigurationError, match="use evaluate model"):
         redactory.evaluate_canary(run.root, "answers", canaries="nothing.json")
 
 

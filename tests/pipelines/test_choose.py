@@ -71,10 +71,10 @@ def test_what_is_labelled_is_not_chosen_again(corpus: dict[str, Any], tmp_path: 
     first, then = ({row["text"] for row in chosen(tmp_path / name)} for name in ("first", "next"))
     assert (len(first), len(then), first & then) == (60, 3, set())
     both = [tmp_path / name / "chosen.jsonl" for name in ("first", "next")]
-    with pytest.raises(InputError, match="not labelled already"):
+    with pytest.raises(InputError, match="the input has no document with text that is not already labelled"):
         label_choose(corpus, tmp_path / "none", labelled=both)
     assert not (tmp_path / "none").exists()
-    with pytest.raises(ConfigurationError, match="there already"):
+    with pytest.raises(ConfigurationError, match="already exists"):
         label_choose(corpus, tmp_path / "first")
 
 
@@ -100,9 +100,11 @@ def test_chosen_rows_fit_a_tagger_and_nothing_is_measured_on_them(
     exported = tmp_path / "export.json"
     exported.write_text(json.dumps(tasks))
     for file in (labelled, exported):
-        with pytest.raises(InputError, match=r"row 1: redactory label choose chose it.*label sample"):
+        with pytest.raises(
+            InputError, match=r"row 1: its rows were chosen by redactory label choose.*label sample"
+        ):
             evaluate_detect(file, corpus)
-        with pytest.raises(InputError, match="no random draw"):
+        with pytest.raises(InputError, match="not drawn at random"):
             fit_policy(file, out=tmp_path / "policy.yaml", config=corpus, miss_rate=0.2)
     assert not (tmp_path / "policy.yaml").exists()
     assert fit([labelled], tmp_path / "tagger", {**SMALL_FIT.model_dump(), "epochs": 1})["rows"] == 36

@@ -36,18 +36,18 @@ from redactory.pipelines.loading import check, load_config
         ("input: []", r"input\.path: at least one path is needed"),
         (
             "segment: line",
-            "segment: a section of keys is needed, and text stands there; its keys are mode, speaker",
+            "segment: expected a section of keys, got a string; its keys are mode, speaker",
         ),
-        ("segment: null", "segment: a section of keys is needed, and nothing stands there; remove the line"),
-        ("input: {path: x, text: 3}", r"input\.text: text is needed, and a whole number .*quotation marks"),
+        ("segment: null", "segment: expected a section of keys, got nothing; remove the line"),
+        ("input: {path: x, text: 3}", r"input\.text: expected a string, got an integer.*quotation marks"),
         (
             "train: {model: {kind: gpt2, context: 64}}",
-            "train: max_tokens: the model reads 64 tokens, and 128 are asked for",
+            "train: max_tokens: the model reads 64 tokens, but max_tokens is 128",
         ),
         ("train: {trainer: dp-sgd}", r"train\.trainer: must be one of .*; did you mean 'dpsgd'\?"),
         ("train: {model: {kind: gtp2}}", r"train\.model: kind must be one of lstm, .*gpt2"),
         ("train: {model: {kind: gpt2, layer: 1}}", r"train\.model\.layer: unknown key"),
-        ("train: {epsilon: -1.5}", r"train\.epsilon: must be more than 0, and -1\.5 stands there"),
+        ("train: {epsilon: -1.5}", r"train\.epsilon: must be more than 0, got -1\.5"),
         ("train: {units: {protect: all}}", r"train\.units\.protect: must be one of 'users', 'entities'"),
         ("detect: []", r"detect: "),
         ("detect: {tagger: names}", r"detect\.tagger: "),
@@ -64,11 +64,11 @@ from redactory.pipelines.loading import check, load_config
         ("detect: {lists: {deny: [{words: [a], lable: B}]}}", r"detect\.lists\.deny\.0\.lable: .*'label'"),
         ("segment: {mode: [}\n", "line 2"),
         ("- a list\n", "mapping"),
-        ("? [a, b]\n: c\n", "line 2, column 3: a list or a mapping stands where a key"),
-        ("segment:\n\tmode: line\n", "line 3, column 1: this is not YAML: a tab stands here"),
+        ("? [a, b]\n: c\n", "line 2, column 3: expected a key, got a list or a mapping"),
+        ("segment:\n\tmode: line\n", "line 3, column 1: invalid YAML: tab character"),
         ("workers: 1\nworkers: 2\n", "line 3, column 1: the key 'workers' is given twice"),
-        ("output: 2026-13-45\n", r"run\.yaml: this cannot be read as YAML"),
-        ("output: " + 500 * "[", r"run\.yaml: this cannot be read as YAML"),
+        ("output: 2026-13-45\n", r"run\.yaml: cannot be read as YAML"),
+        ("output: " + 500 * "[", r"run\.yaml: cannot be read as YAML"),
     ],
 )
 def test_a_mistake_is_named_with_its_place(tmp_path: Path, value: str, says: str) -> None:
@@ -169,7 +169,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 def test_the_example_is_a_configuration_and_what_is_neither_is_named(tmp_path: Path) -> None:
     write_example(tmp_path / "job.yaml")
     assert load_config(tmp_path / "job.yaml").segment.mode == "sentence"
-    with pytest.raises(ConfigurationError, match="neither a configuration"):
+    with pytest.raises(ConfigurationError, match="expected a configuration"):
         load_config(tmp_path / "absent.jsonl")
 
 

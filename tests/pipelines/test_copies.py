@@ -140,7 +140,7 @@ def test_a_reader_that_goes_away_is_not_the_documents_fault(tmp_path: Path) -> N
         check=False,
     )
     os.close(write)
-    assert "redactory: standard output was closed by whoever read it" in done.stderr
+    assert "redactory: standard output was closed by its reader" in done.stderr
     assert ("Exception ignored" in done.stderr, done.returncode) == (False, 2)
 
 
@@ -197,8 +197,8 @@ def test_a_file_in_a_folder_that_is_not_copied_is_counted_and_named(
         ("a.docx", "b.docx", "no document", "Nothing was written: every document was left out."),
         ("a.pdf", "b.txt", "no document", "Nothing was written: every document was left out."),
         ("a.pdf", "b.PDF", "no document", "give b.txt"),
-        ("-", "b.jsonl", "id,text\n1,x\n", "The copy b.jsonl holds no row: every one was left out."),
-        ("-", "b.jsonl", "id,text\n1,x\n", "as JSON lines: give --format (csv, parquet, mbox, …)"),
+        ("-", "b.jsonl", "id,text\n1,x\n", "The copy b.jsonl has no rows: every one was left out."),
+        ("-", "b.jsonl", "id,text\n1,x\n", "as JSON lines: or give --format (csv, parquet, mbox, …)"),
     ],
 )
 def test_a_message_says_what_was_done(
@@ -233,7 +233,7 @@ def test_a_path_that_passes_by_a_list_is_told_the_way(tmp_path: Path) -> None:
 def test_a_column_below_another_is_told_to_be_a_text(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"requester": {"name": "x"}, "text": "x"}))
     with pytest.raises(
-        ConfigurationError, match=r"'requester\.name' among the columns; --column takes whole"
+        ConfigurationError, match=r"'requester\.name' among the columns; --column handles whole"
     ):
         redact(
             tmp_path / "a.jsonl", tmp_path / "b", {"columns": {"requester.name": "PERSON"}}, config=PATTERNS
@@ -256,8 +256,8 @@ def test_what_is_proposed_for_a_field_loses_no_row(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": "x", "fields": fields, SECRET: SECRET}))
     with pytest.raises(ConfigurationError) as refused:
         redact(tmp_path / "a.jsonl", tmp_path / "b.jsonl", config=PATTERNS)
-    proposed = "--column fields=WHAT --column NAME=WHAT; WHAT is keep, a label like PERSON, or drop"
-    assert f"field 3 (its name looks like EMAIL_ADDRESS). Say what becomes of each ({proposed})" in str(
+    proposed = "--column fields=WHAT --column NAME=WHAT (WHAT is keep, a label like PERSON, or drop"
+    assert f"field 3 (its name looks like EMAIL_ADDRESS). Choose per column with {proposed})" in str(
         refused.value
     )
     redact(tmp_path / "a.jsonl", tmp_path / "b.jsonl", {"columns": {"fields": "drop", SECRET: "drop"}})
@@ -277,5 +277,7 @@ def test_a_format_is_known_by_its_endings_and_another_is_refused_with_the_list(
     if name in known:
         assert sources_of(given_path, name)[0][0].format == known[name]
         return
-    with pytest.raises(ConfigurationError, match=r"--format: .* is none of auto, jsonl, text, parquet"):
+    with pytest.raises(
+        ConfigurationError, match=r"--format: unknown format .*; expected auto, jsonl, text, parquet"
+    ):
         sources_of(given_path, name)

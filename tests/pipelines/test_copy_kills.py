@@ -96,7 +96,7 @@ def test_a_finished_copy_of_something_else_is_not_taken_for_this_one(
             out.rename(tmp_path / "moved")
             shutil.copy(tmp_path / "moved", out)
         redaction = {"replace": "label"} if change == "the settings" else None
-        with pytest.raises(ConfigurationError, match="is there already"):
+        with pytest.raises(ConfigurationError, match="already exists"):
             redact(source, out, redaction, config=PATTERNS)
         if change == "the output":
             out.unlink()

@@ -168,7 +168,7 @@ def test_console_and_report_say_what_was_dropped_and_what_it_proves(runs: dict[s
         "mode-none": ["public split, mode none: nothing is dropped", "(a repeated text is listed once)"],
         "mode-bloom": [
             "public filter: of 7 new texts",
-            "0 taken for repeats and lost",
+            "0 wrongly counted as repeats and lost",
             "no finite epsilon",
         ],
         "mode-minhash": ["near-duplicates: 4 texts dropped, in groups of at most 4", "rule near-greedy"],
@@ -238,7 +238,7 @@ def test_backwards_and_stopped_and_resumed_gives_the_same_bytes(
 
 def test_a_release_is_blocked_and_let_go_by_a_higher_limit(rows_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with pytest.raises(CheckFailed, match=r"4 public points .*max_cross_split allows 3:") as error:
+    with pytest.raises(CheckFailed, match=r"4 public examples .*max_cross_split allows 3:") as error:
         curate(rows_file, out, {}, config={"release": {"max_cross_split": 3}})
     assert "parcel" not in str(error.value)
     assert not (out / "_SUCCESS").exists()

@@ -217,7 +217,7 @@ TYPE = "Content-Type: text/plain"
         ("a.eml", PARTS.encode() + f"--c\n\n{BASE64}\n--c--\n".encode(), "broken_document"),
         ("a.eml", PARTS.encode() + f"--b\n\n{BASE64}\n".encode(), "broken_document"),
         ("a.eml", f"Content-Type: multipart/mixed\n\n--b\n\n{BASE64}\n--b--\n".encode(), "broken_document"),
-        ("a.eml", f"{SECRET} is no header\n\nx".encode(), "broken_document"),
+        ("a.eml", f"{SECRET} its first line is not a header\n\nx".encode(), "broken_document"),
         ("a.eml", f"Subject: =?utf-8?b?{BASE64}\n\nx".encode(), "broken_document"),
         ("a.docx", word(**{"word/a.xml": "<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>"}), "broken_document"),
         ("a.docx", word(**{"word/a.xml": "<!DOCTYPE a SYSTEM 'file:///a'><a/>"}), "broken_document"),

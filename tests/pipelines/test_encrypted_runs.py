@@ -192,9 +192,9 @@ def test_whatever_needs_the_private_part_is_refused_without_the_key(
     monkeypatch.delenv(ENCRYPTION)
     refused(ConfigurationError, "set REDACTORY_ENCRYPTION_KEY_FILE")
     monkeypatch.setenv(ENCRYPTION, str(keys["bob.key"]))
-    refused(CheckFailed, "another one than the run's")
+    refused(CheckFailed, "is not the run's")
     RunFolder(copy).data_key.unlink()
-    refused(RunStateError, "no data key")
+    refused(RunStateError, "data key was shredded or lost")
 
 
 @pytest.mark.usefixtures("no_rescan")
@@ -362,11 +362,11 @@ def test_an_open_run_is_not_resumed_as_an_encrypted_one_nor_the_other_way(
     assert any(b"Rosalind" in path.read_bytes() for path in opened.rglob("traceback-*"))
     resumed(closed, ConfigurationError, "is encrypted: set")
     monkeypatch.setenv(ENCRYPTION, str(keys["bob.key"]))
-    resumed(closed, CheckFailed, "another one than the run's")
-    resumed(opened, RunStateError, "was begun without encryption")
+    resumed(closed, CheckFailed, "is not the run's")
+    resumed(opened, RunStateError, "was started without encryption")
     monkeypatch.setenv(ENCRYPTION, str(keys["ann.key"]))
     RunFolder(closed).data_key.unlink()
-    resumed(closed, RunStateError, "is gone")
+    resumed(closed, RunStateError, "is missing")
 
 
 @pytest.fixture

@@ -184,7 +184,7 @@ def test_an_engine_that_cannot_be_had_is_refused_before_a_row_is_read(
 
 def test_a_language_without_a_pipeline_is_told(labelled: Path) -> None:
     config = {"input": str(labelled), "detect": {**MINIMAL, "language": "de", "conservative": {"rules": []}}}
-    with pytest.raises(ConfigurationError, match="language 'de' is needed, and none is installed: install"):
+    with pytest.raises(ConfigurationError, match="language 'de'; none is installed: install"):
         redactory.evaluate_against(labelled, ["presidio"], config)
 
 

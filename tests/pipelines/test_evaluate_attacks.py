@@ -118,7 +118,7 @@ def test_what_was_measured_on_another_model_is_not_taken_for_this_ones(
     found = {
         check["name"]: check["detail"] for check in redactory.verify(copy.root)["checks"] if not check["ok"]
     }
-    assert found["model sgd"] == "audit/ is of another model, or of another evaluation"
+    assert found["model sgd"] == "audit/ belongs to another model, or to another evaluation"
     assert "audit" not in redactory.guarantee(copy.root, "sgd")
     assert "model dpsgd" not in found
     # another evaluation of the same model, under this one's name
@@ -126,7 +126,7 @@ def test_what_was_measured_on_another_model_is_not_taken_for_this_ones(
     shutil.rmtree(named_wrongly, ignore_errors=True)
     shutil.copytree(run.model("dpsgd").result("audit").root, named_wrongly)
     [told] = [one["detail"] for one in redactory.verify(copy.root)["checks"] if one["name"] == "model dpsgd"]
-    assert told == "membership/ is of another model, or of another evaluation"
+    assert told == "membership/ belongs to another model, or to another evaluation"
 
 
 @pytest.mark.slow
@@ -181,9 +181,9 @@ def test_only_what_the_coins_stand_for_is_compared() -> None:
 
 
 def test_what_cannot_be_attacked_says_so(run: RunFolder, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match="another model"):
+    with pytest.raises(ConfigurationError, match="give a model other than the attacked one"):
         redactory.evaluate_membership(run.root, "sgd", reference="sgd")
-    with pytest.raises(InputError, match="with the label SHOE"):
+    with pytest.raises(InputError, match="labelled SHOE"):
         redactory.evaluate_membership(run.root, "sgd", label="SHOE")
     corpus = write_rows(tmp_path / "c.jsonl", [{"id": "1", "text": "x"}])
     redactory.audit_plant(corpus, tmp_path / "p.jsonl", canaries=5)

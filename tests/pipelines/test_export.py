@@ -246,7 +246,7 @@ def test_a_ledger_of_another_model_or_a_manifest_of_any_words_is_found(out: Path
 def test_points_that_must_not_be_public_are_found(
     own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run that was sealed with a mask in public/: its own export does not hold, and nothing leaves."""
+    """A run that was sealed with a mask in public/: its own export does not hold, and is refused."""
     import pyarrow as pa
 
     folder = RunFolder(own)
@@ -283,9 +283,9 @@ def test_adapters_leave_in_their_folder(
 
 def test_what_must_not_leave_is_refused(own: Path, tmp_path: Path) -> None:
     out, folder = tmp_path / "out", RunFolder(own)
-    with pytest.raises(GuaranteeError, match="nothing is guaranteed"):
+    with pytest.raises(GuaranteeError, match="it has no guarantee"):
         redactory.export(own, out, models=["open"])
-    with pytest.raises(RunStateError, match="no finished model nobody; there are: crt, open"):
+    with pytest.raises(RunStateError, match="no finished model nobody; finished models: crt, open"):
         redactory.export(own, out, models=["nobody"])
     with pytest.raises(ConfigurationError):
         redactory.export(own, out, models=["../crt"])
@@ -319,7 +319,7 @@ def test_what_is_made_leads_nowhere_else_and_leaves_alone_what_lies_beside(own: 
     (tmp_path / "mine" / "notes.txt").write_text("mine")
     # a link in its place would have another folder emptied
     (tmp_path / ".out.unfinished").symlink_to(tmp_path / "mine")
-    with pytest.raises(RunStateError, match="leads elsewhere"):
+    with pytest.raises(RunStateError, match="was not created by Redactory"):
         redactory.export(own, tmp_path / "out")
     assert (tmp_path / "mine" / "notes.txt").read_text() == "mine"
     (tmp_path / ".third.unfinished").mkdir()

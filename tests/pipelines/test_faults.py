@@ -166,7 +166,7 @@ def test_a_file_that_is_not_of_the_run_never_gets_into_a_release(
     assert curated(rows, run, Fault("before", "manifest.json")) == KILLED
     (run / name).write_bytes(b"PAR1")
     assert curated(rows, run) == REFUSED
-    assert f"{name} is not of this run" in said(run)
+    assert f"{name} does not belong to this run" in said(run)
     (run / name).unlink()
     assert curated(rows, run) == 0
     assert state_of(run) == undisturbed
@@ -189,7 +189,7 @@ def test_resuming_into_a_folder_of_other_files_is_refused_and_leaves_them_alone(
         (run / name).write_bytes(b"mine")
         run.chmod(0o755)
         assert curated(rows, run) == REFUSED
-        assert "no run was begun in it" in said(run)
+        assert "but no run" in said(run)
         assert (run / name).read_bytes() == b"mine"
         assert run.stat().st_mode & 0o777 == 0o755
         shutil.rmtree(run)

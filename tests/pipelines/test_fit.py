@@ -101,7 +101,7 @@ def test_calibration_is_judged_on_rows_that_decided_nothing(tmp_path: Path, wron
     assert (found["tokens"], found["error"]) == (len(said), pytest.approx(error, abs=1e-4))
     assert (found["error"] > found["error_before"]) is wrong
     shown = show_templates().get_template("tagger_fitted").render(r=result)
-    for text, warning in ((shown, "Warning: calibrating made the confidence worse"), (card, "made it worse")):
+    for text, warning in ((shown, "Warning: calibration made the confidence worse"), (card, "made it worse")):
         assert (warning in text) is wrong
         assert ("label more rows" in text) is wrong
 
@@ -176,7 +176,7 @@ def test_a_crash_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
 def test_a_folder_that_is_there_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "tagger").mkdir()
     (tmp_path / "tagger" / "mine").write_text("kept")
-    with pytest.raises(ConfigurationError, match="there already"):
+    with pytest.raises(ConfigurationError, match="already exists"):
         fit([tmp_path / "absent.jsonl"], tmp_path / "tagger", SHORT)
     assert [path.name for path in (tmp_path / "tagger").iterdir()] == ["mine"]
 
@@ -188,10 +188,10 @@ def plain(count: int) -> list[LabelledText]:
 def test_rows_that_nothing_can_be_learnt_from_are_refused(tmp_path: Path) -> None:
     some = labelled_texts(LEAST_ROWS - 1, seed=3)
     for texts, says in (
-        (some, f"at least {LEAST_ROWS} distinct labelled texts, {LEAST_ROWS - 1} are given"),
-        ([*some, some[0], LabelledText(" ", ())], f"{LEAST_ROWS - 1} are given"),
-        (plain(30), "no row that is left for training has a labelled span"),
-        ([], "0 are given"),
+        (some, f"at least {LEAST_ROWS} distinct labelled texts, got {LEAST_ROWS - 1}"),
+        ([*some, some[0], LabelledText(" ", ())], f"got {LEAST_ROWS - 1}"),
+        (plain(30), "no row left for training has a labelled span"),
+        ([], "got 0"),
     ):
         with pytest.raises(InputError, match=says):
             fit([written(tmp_path / "rows.jsonl", texts)], tmp_path / "tagger", SHORT)

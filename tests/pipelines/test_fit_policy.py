@@ -142,9 +142,9 @@ def test_the_record_says_what_the_bound_stands_on(
     detect = load_config(result["out"]).detect
     told = side_channel(policy_records(detect)) or ""
     assert "side channel that no epsilon covers" in told
-    assert "not those that were fitted" not in told
+    assert "have changed since the fit" not in told
     other = detect.model_copy(update={"max_chars": 10})
-    assert "not those that were fitted" in (side_channel(policy_records(other)) or "")
+    assert "have changed since the fit" in (side_channel(policy_records(other)) or "")
     assert side_channel(policy_records(DetectSettings.model_validate(PATTERNS_ONLY))) is None
 
 
@@ -154,7 +154,9 @@ def test_rows_that_were_fitted_on_are_refused(
     key, fresh = load_digest_key(), [row["text"] for row in simulate_customersim(50, 22).rows]
     refuse_fitted_rows(fresh, fitted, key)
     refuse_fitted_rows([rows[0]["text"]], None, key)
-    with pytest.raises(ConfigurationError, match=r"1 of these 51 texts are among the 110 rows.*kept back"):
+    with pytest.raises(
+        ConfigurationError, match=r"1 of these 51 texts are among the 110 rows.*other labelled rows"
+    ):
         refuse_fitted_rows([*fresh, f" {rows[5]['text']}\n"], fitted, key)
     labels = read_labels(labelled, TURN)
     secret = next(texts[0] for own in labels.secrets.values() for texts in own)
@@ -172,7 +174,7 @@ def test_what_cannot_be_told_is_refused(fitted: FittedPolicy, tmp_path: Path) ->
     changed = tmp_path / "changed.json"
     value = json.loads(Path(fitted.rows_file).read_text())
     changed.write_text(json.dumps(value | {"digests": []}))
-    with pytest.raises(ConfigurationError, match="not as redactory fit --policy wrote it"):
+    with pytest.raises(ConfigurationError, match="changed since redactory fit --policy wrote it"):
         refuse_fitted_rows(["x"], fitted.model_copy(update={"rows_file": str(changed)}), key)
 
 
@@ -192,9 +194,7 @@ def test_too_few_secrets_are_refused_with_the_number_that_is_needed(
 ) -> None:
     small = write_rows(tmp_path / "small.jsonl", rows[:60])
     users = {row["user_id"] for row in rows[:60] if row["spans"]}
-    told = (
-        rf"small\.jsonl: 2,995 labelled secrets would be needed, the file has {len(users)} \(one of each user"
-    )
+    told = rf"small\.jsonl: needs 2,995 labelled secrets, the file has {len(users)} \(one per user"
     with pytest.raises(InputError, match=told):
         fit_policy(small, out=tmp_path / "policy.yaml", config=config)
     assert [path.name for path in tmp_path.iterdir()] == ["small.jsonl"]

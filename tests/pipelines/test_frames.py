@@ -87,7 +87,7 @@ def test_a_column_of_several_levels_is_named_by_all_of_them(policy: Policy) -> N
     masked = redactory.redact_frame(frame, ("a", "y"), policy)
     assert masked.to_numpy().tolist() == [["call 55", f"call {MASK}"]]
     with pytest.raises(
-        redactory.ConfigurationError, match=r"'a' must be .* there are \('a', 'x'\) and \('a', 'y'\)"
+        redactory.ConfigurationError, match=r"'a' must occur .* valid columns: \('a', 'x'\) and \('a', 'y'\)"
     ):
         redactory.redact_frame(frame, ["a"], policy)
 
@@ -135,15 +135,19 @@ def test_a_frame_without_a_text_stays_as_it_is(empty: pandas.DataFrame, policy: 
         (
             pandas.Series(["secret 1"]),
             ["text"],
-            r"expected a DataFrame of pandas, got Series; pass .*to_frame",
+            r"expected a pandas DataFrame, got Series; pass .*to_frame",
         ),
-        ({"text": ["secret 1"]}, ["text"], "expected a DataFrame of pandas, got dict"),
-        (pandas.DataFrame(), ["text"], "'text' must be a column of the frame, once; there is none"),
-        (pandas.DataFrame({1: ["secret 1"]}), ["1"], "'1' must be .* there are 1"),
+        ({"text": ["secret 1"]}, ["text"], "expected a pandas DataFrame, got dict"),
+        (
+            pandas.DataFrame(),
+            ["text"],
+            "'text' must occur exactly once in the frame; the frame has none",
+        ),
+        (pandas.DataFrame({1: ["secret 1"]}), ["1"], "'1' must occur .* valid columns: 1"),
         (pandas.DataFrame({1: ["secret 1"]}), [], "name at least one column"),
-        (pandas.DataFrame({1: [2]}), 1, "column 1, row 0: text is needed"),
-        (pandas.DataFrame({1: [["secret 1"]]}), 1, "column 1, row 0: text is needed"),
-        (pandas.DataFrame({1: pandas.Categorical([2])}), 1, "column 1, row 0: text is needed"),
+        (pandas.DataFrame({1: [2]}), 1, "column 1, row 0: expected text"),
+        (pandas.DataFrame({1: [["secret 1"]]}), 1, "column 1, row 0: expected text"),
+        (pandas.DataFrame({1: pandas.Categorical([2])}), 1, "column 1, row 0: expected text"),
     ],
 )
 def test_what_is_wrong_with_a_frame_is_named(frame: Any, columns: Any, says: str, policy: Policy) -> None:

@@ -360,7 +360,7 @@ def test_what_is_no_file_is_never_waited_for(tmp_path: Path) -> None:
     assert (_texts(entries), _reasons(entries)) == (["fine"], ["not_a_file"] * 2)
     assert _reasons(_all(tmp_path / "*.jsonl")) == ["not_a_file"] * 2
     for given_path in (pipe, link):
-        with pytest.raises(ConfigurationError, match=rf"{given_path.name}' is no file \(a pipe"):
+        with pytest.raises(ConfigurationError, match=rf"{given_path.name}' is not a file \(but a pipe"):
             _all(given_path)
 
 
@@ -447,7 +447,7 @@ def test_a_damaged_file_of_a_folder_is_left_out_of_a_copy_with_all_its_rows(tmp_
     with pytest.raises(CheckFailed, match=r"2 of 3 files were rejected, more than .* 0\.6"):
         redactory.redact(inside, tmp_path / "other", config=job)
     assert not (tmp_path / "other").exists()
-    with pytest.raises(InputError, match=r"late\.jsonl\.gz cannot be read: it is cut off"):
+    with pytest.raises(InputError, match=r"late\.jsonl\.gz cannot be read: it is truncated"):
         redactory.redact(inside / "late.jsonl.gz", tmp_path / "third.jsonl", config=job)
 
 

@@ -332,7 +332,7 @@ def test_what_was_forgotten_is_missed_by_whoever_resumes(tmp_path: Path) -> None
     with pytest.raises(SealedError):
         curate(tmp_path, "b", ["hello", "so"], progress=Stop(9))
     redactory_index(tmp_path, "--keep-runs", "0")
-    with pytest.raises(RunStateError, match=r"entry 000001-a that this run goes by was removed .*new run"):
+    with pytest.raises(RunStateError, match=r"entry 000001-a that this run uses was removed .*new run"):
         curate(tmp_path, "b", ["hello", "so"], resume=True)
 
 
@@ -379,10 +379,10 @@ def test_a_run_with_other_parameters_is_refused_before_it_begins(
 ) -> None:
     curate(tmp_path, "a", ["hello"])
     for change, what in CHANGES:
-        with pytest.raises(RunStateError, match=f"made with {what}.*refuses to mix"):
+        with pytest.raises(RunStateError, match=f"created with {what}.*cannot mix"):
             curate(tmp_path, "b", ["hello"], **change)
     monkeypatch.setenv("REDACTORY_KEY", "another key, also long enough")
-    with pytest.raises(RunStateError, match=r"made with key .*refuses to mix"):
+    with pytest.raises(RunStateError, match=r"created with key .*cannot mix"):
         curate(tmp_path, "b", ["hello"])
     assert not (tmp_path / "b").exists()
     near = tmp_path / "near"
@@ -394,15 +394,15 @@ def test_a_run_with_other_parameters_is_refused_before_it_begins(
 
 
 def test_what_an_index_cannot_go_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ConfigurationError, match="index has no meaning with mode none"):
+    with pytest.raises(ConfigurationError, match="index has no effect with mode none"):
         curate(tmp_path, "a", ["hello"], {"mode": "none"})
     for place in ("a/index", ""):
-        with pytest.raises(ConfigurationError, match="lie in each other"):
+        with pytest.raises(ConfigurationError, match="are inside each other"):
             curate(tmp_path, "a", ["hello"], index={"path": str(tmp_path / place)})
     folder = tmp_path / "corpus"
     folder.mkdir()
     # a name with an underscore before it is no input
-    for name, wrong in (("_index", "nothing is there to read"), ("index", "lies in the input")):
+    for name, wrong in (("_index", "nothing to read at"), ("index", "is inside the input")):
         index = {"path": str(folder / name)}
         with pytest.raises(ConfigurationError, match=wrong):
             redactory.curate(plain(folder, index), output=tmp_path / "a", detector=DigitDetector())
@@ -419,7 +419,7 @@ def test_resuming_with_another_index_or_none_is_refused(tmp_path: Path) -> None:
         curate(tmp_path, "a", ["hello"], progress=Stop(9))
     other, rows = tmp_path / "other", tmp_path / "a.jsonl"
     for now in ("none", "[0-9a-f]{16}"):
-        with pytest.raises(RunStateError, match=f"begun with the index [0-9a-f]{{16}}, .* holds {now}: "):
+        with pytest.raises(RunStateError, match=f"started with the index [0-9a-f]{{16}}, .* holds {now}: "):
             curate(tmp_path, "a", ["hello"], index={"path": str(other)}, resume=True)
         if now == "none":
             assert not other.exists()
@@ -452,7 +452,7 @@ def test_the_commands_show_and_prune(tmp_path: Path) -> None:
     assert [(Path(p["path"]).name, p["state"]) for p in shown["pending"]] == [("c", "unfinished")]
     page = CliRunner().invoke(app, ["index", str(tmp_path / "index")]).stdout
     assert "000002-b" in page
-    assert "is not finished" in " ".join(page.split())
+    assert "unfinished run" in " ".join(page.split())
     shutil.rmtree(tmp_path / "c")
     pruned = redactory_index(tmp_path, "--keep-runs", "1", "--keep-days", "1")
     assert pruned["kept"] == ["000002-b"]

@@ -103,10 +103,7 @@ def test_an_export_says_what_was_kept_and_a_changed_column_shows(run: Path, tmp_
     files = {**manifest.pop("files"), **list_files(copy, parts(copy.public))}
     write_manifest(copy, manifest, files)
     succeed(copy)
-    assert (
-        "public: columns that are not as the manifest says: lang, more"
-        in checks(copy.root)["point ids"]["detail"]
-    )
+    assert "public: columns differ from the manifest: lang, more" in checks(copy.root)["point ids"]["detail"]
 
 
 @pytest.mark.parametrize(
@@ -120,7 +117,7 @@ def test_what_looks_personal_is_refused_until_it_is_accepted(
         {"text": "hello"},
         *({"text": f"line {'ab'[i]}", column: value} for i, value in enumerate(values)),
     ]
-    told = rf"{column} \(.*\)\. Take it out, or accept it \(input\.accept_personal: \[{column}\]\)"
+    told = rf"{column} \(.*\)\. Remove the column, or accept it \(input\.accept_personal: \[{column}\]\)"
     with pytest.raises(ConfigurationError, match=told):
         _run(tmp_path, rows, keep=[column])
     assert not (tmp_path / "run").exists()
@@ -140,9 +137,9 @@ def test_what_is_no_plain_value_is_rejected_and_a_column_has_one_type(tmp_path: 
     run = _run(tmp_path, rows, keep=["lang"])
     assert read_manifest(RunFolder(run))["rejected"] == {"kept_not_plain": 4, "kept_too_long": 1}
     for values, told in (
-        (["en", 1], r"input\.keep: 'lang' is string and integer from row to row"),
+        (["en", 1], r"input\.keep: 'lang' is string and integer in different rows"),
         ([None, None], r"input\.keep: no row has a value for 'lang'"),
-        ([["en"]], "name one below it"),
+        ([["en"]], "name a field in it."),
     ):
         place = tmp_path / str(len(list(tmp_path.iterdir())))
         place.mkdir()
@@ -156,8 +153,8 @@ def test_what_is_no_plain_value_is_rejected_and_a_column_has_one_type(tmp_path: 
         ({"keep": ["a..b"]}, r"input\.keep: 'a\.\.b' is not a path"),
         ({"keep": ["tags[]"]}, r"input\.keep: 'tags\[\]' names the entries of a list"),
         ({"keep": ["text"]}, r"input\.keep: 'text' is a column that shards have anyway"),
-        ({"keep": ["lang", "lang"]}, r"input\.keep: 'lang' stands there twice"),
-        ({"accept_personal": ["lang"]}, r"accept_personal: 'lang' is not one of input\.keep"),
+        ({"keep": ["lang", "lang"]}, r"input\.keep: 'lang' occurs twice"),
+        ({"accept_personal": ["lang"]}, r"accept_personal: 'lang' is not in input\.keep"),
     ],
 )
 def test_what_cannot_be_kept_is_told_before_anything_is_read(section: dict[str, Any], told: str) -> None:

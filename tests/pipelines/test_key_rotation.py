@@ -163,8 +163,8 @@ def test_a_run_that_cannot_be_opened_is_named_and_the_others_are_done(
     told = json.loads(done.stdout)
     assert (done.exit_code, told["rotated"]) == (1, [str(job.run("a").root)])
     assert [failed["run"] for failed in told["failed"]] == [str(job.run(name).root) for name in "bc"]
-    assert "another one than the run's" in told["failed"][0]["error"]
-    assert "is gone" in told["failed"][1]["error"]
+    assert "is not the run's" in told["failed"][0]["error"]
+    assert "is missing" in told["failed"][1]["error"]
     assert job.run("b").data_key.read_bytes() == kept
     shown = call("keys", "rotate", job.root, "--to-key-file", keys["new"])
     assert (shown.exit_code, str(job.run("c").root) in shown.stdout) == (1, True)
@@ -210,7 +210,7 @@ def test_what_is_no_place_no_key_or_no_service_is_refused(
 ) -> None:
     kept = job.run("a").data_key.read_bytes()
     told = redactory.rotate_key(job.run("a").root, to_service=f"{__name__}:liar")
-    assert "does not unwrap what it has wrapped" in told["failed"][0]["error"]
+    assert "cannot unwrap what it wrapped" in told["failed"][0]["error"]
     for lock in (job.lock, job.run("a").lock):
         with only_one(lock, "the night"):
             told = redactory.rotate_key(job.run("a").root, to_key_file=keys["new"])
@@ -218,8 +218,8 @@ def test_what_is_no_place_no_key_or_no_service_is_refused(
     assert (job.run("a").data_key.read_bytes(), job.log.exists()) == (kept, False)
     (tmp_path / "short").write_text("too short")
     wrong: list[tuple[dict[str, Any], str]] = [
-        ({}, "one of the two"),
-        ({"to_key_file": keys["new"], "to_service": "a:b"}, "one of the two"),
+        ({}, "with one of --to-key-file"),
+        ({"to_key_file": keys["new"], "to_service": "a:b"}, "with one of --to-key-file"),
         ({"to_key_file": tmp_path / "short"}, "at least 32"),
         ({"to_service": "no.such:thing"}, r"--to-service: there is no module 'no\.such'"),
     ]
@@ -230,7 +230,7 @@ def test_what_is_no_place_no_key_or_no_service_is_refused(
         redactory.rotate_key(job.own, to_key_file=keys["new"])
     monkeypatch.delenv(VARIABLE)
     told = redactory.rotate_key(job.root, to_key_file=keys["new"])
-    assert ["to the run's present one" in failed["error"] for failed in told["failed"]] == [True] * 3
+    assert ["run's key (the current one)" in failed["error"] for failed in told["failed"]] == [True] * 3
 
 
 class Dying(DigitDetector):
@@ -257,7 +257,7 @@ def test_an_interrupted_run_is_resumed_under_the_new_key(
     with pytest.raises(SealedError):
         redactory.curate(config, output=run.root, detector=Dying())
     assert redactory.rotate_key(run.root, to_key_file=keys["new"])["rotated"] == [str(run.root)]
-    with pytest.raises(CheckFailed, match="another one than the run's"):
+    with pytest.raises(CheckFailed, match="is not the run's"):
         redactory.curate(config, output=run.root, detector=DigitDetector(), resume=True)
     monkeypatch.setenv(VARIABLE, str(keys["new"]))
     redactory.curate(config, output=run.root, detector=DigitDetector(), resume=True)
@@ -349,7 +349,7 @@ def test_a_shredded_run_verifies_and_says_when_and_by_whom(job: JobFolder, keys:
     config = {"input": str(job.root), "detect": BLANK, "output": str(run.root), "train": {}}
     with pytest.raises(RunStateError, match=r"was shredded on .* by Ann Example"):
         redactory.train(config)
-    with pytest.raises(RunStateError, match="no data key for it: it was shredded"):
+    with pytest.raises(RunStateError, match="data key was shredded or lost"):
         redactory.audit_sample(run.root, 3)
     again = redactory.shred_key(run.root, by="Bob")
     assert (again["by"], again["destroyed"]) == ("Ann Example", [])
@@ -379,7 +379,7 @@ def test_a_key_that_is_only_missing_stays_a_failure(job: JobFolder) -> None:
     run, other = job.run("a"), job.run("b")
     run.data_key.unlink()
     redactory.shred_key(other.root, by="Ann")
-    with pytest.raises(RunStateError, match="does not say that it was shredded"):
+    with pytest.raises(RunStateError, match="but the log does not record that it was shredded"):
         redactory.shred_key(run.root, by="Ann")
     assert not checked(run).ok
     # another run that takes the name of a shredded one is not that run
@@ -402,7 +402,7 @@ def test_a_shredding_that_was_cut_off_is_a_failure_until_it_is_finished(
             redactory.shred_key(run.root, by="Ann")
     found = checked(run)
     assert not found.ok
-    assert "is there, though it was shredded" in found.detail
+    assert "exists, although it was shredded" in found.detail
     redactory.shred_key(run.root, by="Ann")
     assert checked(run).ok
 
@@ -451,5 +451,5 @@ def test_only_an_encrypted_run_is_shredded_and_only_when_it_is_meant(job: JobFol
     done = call("keys", "shred", job.run("a").root, "--by", "Ann", "--yes")
     assert done.exit_code == 0, done.output
     assert "backups" in done.stdout
-    assert "state/samples lies open" in done.stdout
+    assert "state/samples is unencrypted" in done.stdout
     assert all(parts(folder) for folder in (job.run("a").private, job.run("a").vault))

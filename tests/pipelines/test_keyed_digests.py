@@ -118,5 +118,5 @@ def test_a_piece_that_was_read_under_another_key_is_refused(tmp_path: Path) -> N
     assert not piece.is_in(source)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(KEY_VARIABLE, "another key of enough bytes")
-        with pytest.raises(ConfigurationError, match="bring that key back"):
+        with pytest.raises(ConfigurationError, match="restore that key"):
             piece.is_in(source)

@@ -146,7 +146,7 @@ def test_a_file_system_without_locks_is_refused(tmp_path: Path, monkeypatch: pyt
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with pytest.raises(RunStateError, match=r"No locks available.*a file system that has locks"):
+    with pytest.raises(RunStateError, match=r"No locks available.*a file system that supports locks"):
         _holds_nobody(tmp_path / "lock")
 
 
@@ -176,7 +176,7 @@ def test_another_configuration_is_refused_by_the_names_of_its_keys(
     run = tmp_path / "run"
     shutil.copytree(begun, run)
     assert curated(rows, run, config=change) == REFUSED
-    assert f"begun with another {named}; resume it with the same" in said(run)
+    assert f"this run was started with another {named}; resume it with the same" in said(run)
 
 
 def test_another_input_is_refused_by_the_names_of_its_files(rows: Path, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_another_input_is_refused_by_the_names_of_its_files(rows: Path, tmp_path
     assert curated(rows, run, Fault("after", "journal part detect"), config=config) == KILLED
     in_other_order = {"input": {**config["input"], "path": [str(folder / f"{n}.jsonl") for n in "bac"]}}
     assert curated(rows, run, config=in_other_order) == REFUSED
-    assert "another input (the files come in another order)" in said(run)
+    assert "another input (the order of the files changed)" in said(run)
     with (folder / "b.jsonl").open("ab") as file:
         file.write(b"\n")
     assert curated(rows, run, config=config) == REFUSED
@@ -254,7 +254,7 @@ def test_a_run_folder_inside_its_input_is_refused(tmp_path: Path) -> None:
     rows_file(tmp_path / "rows.jsonl")
     config = {**CONFIG, "input": str(tmp_path)}
     for inside in ("run", "deep/run"):
-        with pytest.raises(ConfigurationError, match="lies in the input"):
+        with pytest.raises(ConfigurationError, match="is inside the input"):
             redactory.curate(config, output=tmp_path / inside, detector=DigitDetector(), resume=True)
     for passed_over in ("_runs/run", ".runs/run"):
         assert curated(tmp_path, tmp_path / passed_over) == 0
@@ -277,15 +277,15 @@ def test_a_finished_run_of_something_else_is_no_answer(made: tuple[Path, Path]) 
     folder, run = made
     before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
     assert curated(folder, run, config={"segment": {"mode": "document"}}) == REFUSED
-    assert "a finished run of another configuration (segment.mode): give another output folder" in said(run)
+    assert "a finished run with another configuration (segment.mode): give another output folder" in said(run)
     late = write_rows(folder / "c.jsonl", [{"text": "tonight's rows"}])
     assert curated(folder, run) == REFUSED
-    assert "a finished run of another input (c.jsonl is new)" in said(run)
+    assert "a finished run with another input (c.jsonl is new)" in said(run)
     late.unlink()
     content = (folder / "b.jsonl").read_bytes()
     (folder / "b.jsonl").write_bytes(content * 2)
     assert curated(folder, run) == REFUSED
-    assert "a finished run of another input (b.jsonl has changed)" in said(run)
+    assert "a finished run with another input (b.jsonl has changed)" in said(run)
     (folder / "b.jsonl").write_bytes(content)
     assert {p: p.read_bytes() for p in run.rglob("*") if p.is_file()} == before
 

@@ -105,5 +105,5 @@ def test_rules_that_are_fitted_decide_of_no_language_whether_it_is_read() -> Non
     read = {policy.reads for policy in policies_along(by_model, policy_path(by_model))}
     assert read == {frozenset({"en", "de", "es", "fr", "it", "nl", "pt"})}
     by_rules = DetectSettings(language="auto", tagger=None)
-    with pytest.raises(ConfigurationError, match="name the language"):
+    with pytest.raises(ConfigurationError, match="or set the language"):
         policies_along(by_rules, policy_path(by_rules))

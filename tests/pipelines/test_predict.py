@@ -205,12 +205,12 @@ def test_a_seed_writes_the_same_texts_and_without_one_it_is_drawn(run: RunFolder
 @pytest.mark.parametrize(
     ("name", "wrong", "says"),
     [
-        *(("words", own, "predict: give a top") for own in (
+        *(("words", own, "predict: top, number of texts") for own in (
             {"texts": ()}, {"write": 0}, {"tokens": 0}, {"top_k": 0}, {"top": 0},
             {"temperature": -1.0}, {"temperature": float("nan")}, {"temperature": float("inf")},
         )),
-        ("classes", {}, "writes nothing"),
-        ("gpt2", {"tokens": 64}, r"context of 64, so ask for at most 63 \(--tokens 63\)"),
+        ("classes", {}, "cannot generate text"),
+        ("gpt2", {"tokens": 64}, r"context of 64; use at most 63 \(--tokens 63\)"),
     ],
 )  # fmt: skip
 def test_arguments_out_of_range_are_refused(run: RunFolder, name: str, wrong: Any, says: str) -> None:
@@ -230,7 +230,7 @@ def test_what_is_no_model_or_not_the_sealed_one_is_refused(run: RunFolder, tmp_p
     with pytest.raises(CheckFailed, match=r"guarantee\.json: sha256 differs"):
         redactory.predict(copy, TEXTS)
     (copy / "_SUCCESS").unlink()
-    with pytest.raises(RunStateError, match="no finished model"):
+    with pytest.raises(RunStateError, match="is not a finished model"):
         redactory.predict(copy, TEXTS)
 
 
@@ -244,7 +244,7 @@ def test_the_command(run: RunFolder, tmp_path: Path) -> None:
         assert json.loads(found.stdout) == expected, given_
     shown = runner.invoke(app, ["predict", words, "--text", "the rent"])
     assert shown.exit_code == 0, shown.output
-    assert "no guarantee holds" in shown.stdout
+    assert "no guarantee" in shown.stdout
     assert "Why: " in shown.stdout
     asked = ["predict", words, "--text", TEXTS[0], "--generate", "2", "--tokens", "6", "--seed", "4"]
     written = redactory.predict(words, TEXTS[:1], write=2, tokens=6, seed=4)
@@ -255,6 +255,6 @@ def test_the_command(run: RunFolder, tmp_path: Path) -> None:
         assert "".join(readable).rstrip() in shown.stdout
     assert "Seed: 4" in shown.stdout
     page = runner.invoke(app, ["evaluate", "model", str(run.root), "--model", "classes"])
-    assert "Taken for" in page.stdout
+    assert "Confusion matrix" in page.stdout
     for wrong in ([], ["-", "--text", "a"], [str(write_rows(tmp_path / "bad.jsonl", [{"text": 3}]))]):
         assert runner.invoke(app, ["predict", classes, *wrong]).exit_code != 0

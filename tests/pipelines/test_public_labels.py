@@ -154,10 +154,10 @@ def test_a_page_shows_what_is_public(config: Path) -> None:
     rows = [line for line in explained.stdout.splitlines() if line.rstrip().endswith(("masked", "public"))]
     assert [line.split()[-1] for line in rows] == ["masked", "public"]
     described = CliRunner().invoke(app, ["curate", str(config), "--dry-run"])
-    assert "What stays public by its label" in described.stdout
+    assert "What stays public because of its label" in described.stdout
     labelled = str(config.parent / "rows.jsonl")
     measured = CliRunner().invoke(app, ["evaluate", "detection", str(config), "--labelled", labelled])
-    assert "Public labels: no secrets, and no misses" in measured.stdout
+    assert "Public labels: not counted as secrets or misses" in measured.stdout
 
 
 def test_a_night_that_is_approved_says_it(tmp_path: Path) -> None:

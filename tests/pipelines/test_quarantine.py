@@ -84,7 +84,7 @@ def test_what_is_listed_has_no_text_and_no_documents_id(run: Path) -> None:
     [cut] = (e["id"] for e in entries(RunFolder(run), ["reason"]) if e["reason"] == "broken_json")
     assert content_of_entry(run, cut).startswith(b'{"id": "g"')
     for strange in ("0-999", "99-0", "../../vault-1", "", "0"):
-        with pytest.raises(ConfigurationError, match="no entry of that id"):
+        with pytest.raises(ConfigurationError, match="has no quarantine entry with that id"):
             content_of_entry(run, strange)
     with pytest.raises(RunStateError):
         redactory.quarantine_list(run.parent / "in")
@@ -112,7 +112,7 @@ def test_an_entry_is_shown_on_a_terminal_and_nowhere_else(run: Path) -> None:
     assert b"\x1b" not in shown
     piped = subprocess.run(command, capture_output=True, check=False)
     assert (piped.returncode, piped.stdout) == (2, b"")
-    assert b"a terminal alone" in piped.stderr
+    assert b"only on a terminal" in piped.stderr
     assert {p: p.stat().st_mtime_ns for p in run.rglob("*")} == before
 
 
@@ -126,8 +126,8 @@ def test_points_and_rows_that_can_be_processed_today_are(run: Path, exported: di
     assert exported["left"] == {
         "their document's id occurs twice": 1,
         "only their first 64 KiB were kept": 1,
-        "their user is not known any more": 1,
-        "they are rows of a table: fix the file, and give it to a new run": 2,
+        "their user is unknown": 1,
+        "they are rows of a table: fix the file, and curate it in a new run": 2,
         "they are not UTF-8": 1,
     }
     assert exported["entries"] == exported["exported"] + sum(exported["left"].values())
@@ -174,7 +174,7 @@ def test_another_key_and_an_unfinished_run_are_refused(run: Path, monkeypatch: p
     with pytest.raises(RunStateError, match="not a finished folder"):
         redactory.quarantine_export(run.parent)
     monkeypatch.setenv("REDACTORY_KEY", "another key of the tests")
-    with pytest.raises(ConfigurationError, match="another key"):
+    with pytest.raises(ConfigurationError, match="is not the run's"):
         redactory.quarantine_export(run)
     monkeypatch.delenv("REDACTORY_KEY")
     with pytest.raises(ConfigurationError, match="no key is set: set REDACTORY_KEY"):

@@ -339,7 +339,7 @@ def test_describe_tells_a_column_that_no_row_has(tmp_path: Path, capsys: pytest.
         return result["columns_missing"]
 
     assert missing() == missing(user="customer") == []
-    assert "no row looked at" not in capsys.readouterr().out
+    assert "no checked row" not in capsys.readouterr().out
     assert missing(user="costumer", label="class") == [
         {"source": "rows.jsonl", "key": "input.label", "column": "class"},
         {"source": "rows.jsonl", "key": "input.user", "column": "costumer"},

@@ -188,7 +188,7 @@ def test_no_value_hides_behind_another(copy: Callable[..., bytes]) -> None:
 @pytest.mark.parametrize(
     ("name", "data", "said"),
     [
-        ("a.json", b'[{"text": "b"}]\n' + b" " * (1 << 20) + SECRET.encode(), "behind the array's"),
+        ("a.json", b'[{"text": "b"}]\n' + b" " * (1 << 20) + SECRET.encode(), "after the array's"),
         ("a.json", b"[" * 99_999, "entry 1 of the array is nested too deep"),
         ("a.csv", f"text,n,text\n{SECRET},1,b\n".encode(), "columns 1 and 3 have the same name"),
         ("a.parquet", "parquet", "columns 1 and 2 have the same name"),
@@ -514,7 +514,7 @@ def test_what_has_the_outputs_name_is_never_overwritten(
         monkeypatch.setattr(
             Unfinished, "publish", lambda work, to: ((tmp_path / "aside").rename(out), publish(work, to))
         )
-    with pytest.raises(ConfigurationError, match="out is there already: remove it"):
+    with pytest.raises(ConfigurationError, match="out already exists: remove it"):
         redact(tmp_path / given, out, config=PATTERNS)
     assert contents() == mine
     assert not (tmp_path / "nowhere").exists()
@@ -614,7 +614,7 @@ def test_a_key_that_few_rows_have_is_not_named(copy: Callable[..., bytes]) -> No
     rows = [{"text": "t", "n": {"id": "7"}} for _ in range(30)]
     lines = [*rows, {"text": "t", "Ann Kovacs": 1, "n": {"Ann Kovacs": {"phone": "7"}}}]
     data = "\n".join(map(json.dumps, lines)).encode()
-    personal, fields = r"personal.*: n\.… \(by its name\).* \(--column n=WHAT", "are text and n$"
+    personal, fields = r"personal.*: n\.… \(by its name\).* --column n=WHAT", "are text and n$"
     for asked, told in (({}, personal), ({"text": ["txt"]}, fields)):
         with pytest.raises(ConfigurationError, match=told) as refused:
             copy("a.jsonl", data, **asked)
@@ -632,7 +632,7 @@ def test_names_of_fields_that_may_be_data_are_not_printed(copy: Callable[..., by
         ("b.jsonl", json.dumps(row), {"text": ["z"]}),
     ):
         # of what is not named the place is told
-        told = r": field 2 \(.*\)[.] Say" if asked else "not named here: they may be data"
+        told = r": field 2 \(.*\)[.] Choose" if asked else "since they may be data"
         with pytest.raises(ConfigurationError, match=told) as refused:
             copy(name, data.encode(), **asked)
         assert not any(said in str(refused.value) for said in ("Ozols", "ann", "hello"))
@@ -650,7 +650,7 @@ def test_names_of_fields_that_may_be_data_are_not_printed(copy: Callable[..., by
         ("contact", pa.binary(), SECRET.encode(), "personal.*: contact"),
         ("birth_date", pa.date32(), datetime.date(1980, 5, 1), "personal.*: birth_date"),
         ("born", pa.timestamp("us"), datetime.datetime(1980, 5, 1), "personal.*: born"),
-        ("photo", pa.binary(), b"\xff\xd8\x00", "nobody can look at bytes: photo.*--column photo=WHAT"),
+        ("photo", pa.binary(), b"\xff\xd8\x00", "bytes cannot be checked: photo.*--column photo=WHAT"),
     ],
 )
 def test_columns_of_every_type_are_judged(
@@ -691,7 +691,7 @@ def test_a_column_that_turns_personal_stops_the_copy(
         write_rows(source, rows)
     with pytest.raises(
         ConfigurationError,
-        match=r"rows 11 to 15: .*: note \([35] of 5 values look like \w+.*\)\. Say .*--column note=WHAT",
+        match=r"rows 11 to 15: .*: note \([35] of 5 values look like \w+.*\)\. Choose .*--column note=WHAT",
     ):
         redact(source, out, config=PATTERNS)
     assert not out.exists()

@@ -111,7 +111,7 @@ def test_every_schema_is_one_and_says_what_it_is_of() -> None:
         assert found["title"] == title
         assert found["$schema"] == "https://json-schema.org/draft/2020-12/schema"
         assert name == "configuration" or found["description"]
-    with pytest.raises(ConfigurationError, match="there are: configuration"):
+    with pytest.raises(ConfigurationError, match="valid names: configuration"):
         redactory.schema("nothing")
 
 

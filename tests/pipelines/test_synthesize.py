@@ -163,7 +163,7 @@ def test_a_histogram_is_drawn_once_and_booked(made: Any, tmp_path: Path) -> None
     assert again["epsilon"] == read_json(corpus_of(run).guarantee)["epsilon"]
     booked = [row["training"] for row in redactory.budget(config)["trainings"]]
     assert booked == ["run/dpsgd", "run/dpsgd/histogram"]
-    with pytest.raises(RunStateError, match="another would cost as much again"):
+    with pytest.raises(RunStateError, match="another one would spend the same again"):
         redactory.synthesize(run, "dpsgd", rows=4, out=tmp_path / "x", labels=CLASSES, histogram=2.0)
     # what is composed with it elsewhere counts it
     assert redactory.guarantee(run, ["dpsgd"])["epsilon"] == again["epsilon"]
@@ -231,12 +231,14 @@ def test_a_histogram_is_not_drawn_beyond_the_budget_of_its_model(made: Any, tmp_
     tight = with_budget(config, {"path": str(path), "epsilon": cost + 0.01})
     for name, own in (("tight", tight), ("free", with_budget(config, None))):
         redactory.train(own, output=run, name=name)
-    with pytest.raises(BudgetExceeded, match=r"run/tight/histogram epsilon would be .* Nothing was counted"):
+    with pytest.raises(
+        BudgetExceeded, match=r"run/tight/histogram would raise epsilon to .* Nothing was counted"
+    ):
         redactory.synthesize(run, "tight", histogram=DEVIATION, **asked)
     # a record that is gone, or another one in its place, is not begun anew
     kept = path.read_bytes()
     path.unlink()
-    with pytest.raises(BudgetExceeded, match=r"spent\.jsonl: run/tight is not booked in it"):
+    with pytest.raises(BudgetExceeded, match=r"spent\.jsonl: run/tight is not recorded in it"):
         redactory.synthesize(run, "tight", histogram=DEVIATION, **asked)
     assert not path.exists()
     path.write_bytes(kept)
@@ -413,7 +415,7 @@ def test_a_model_without_a_guarantee_writes_nothing_that_leaves(made: Any, tmp_p
     assert not told["holds"]
     assert "Nothing is guaranteed" in corpus.card.read_text(encoding="utf-8")
     assert failed(corpus.root) == {"guarantee"}
-    with pytest.raises(GuaranteeError, match="nothing is guaranteed"):
+    with pytest.raises(GuaranteeError, match="it has no guarantee"):
         redactory.export(run, tmp_path / "left", synthetic=corpus.root)
     # nor where the card claims what the ledger does not say
     forged(corpus, read_json(corpus_of(run).guarantee))

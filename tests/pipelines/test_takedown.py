@@ -252,7 +252,7 @@ def test_a_lost_key_is_refused_by_name_and_other_runs_are_done(
     assert [(Path(r["run"]).name, r["release"]) for r in result["runs"]] == [("monday", 2), ("tuesday", 2)]
     told = {problem["run"]: problem["problem"] for problem in result["problems"]}
     assert "REDACTORY_KEY" in told[str(other)]
-    assert "drew a key of its own" in told[str(fresh)]
+    assert "used a temporary key" in told[str(fresh)]
     assert not failed(job / "tuesday")
     for place, ids in ((tmp_path / "nowhere", ["theirs"]), (job, [])):
         with pytest.raises(ConfigurationError, match=r"neither a run|say who"):
@@ -381,7 +381,7 @@ def test_a_run_at_work_or_half_written_is_left_alone(run: Path) -> None:
         result = redactory.takedown([run], user_ids=["u"])
     assert "is being written by" in result["problems"][0]["problem"]
     (run / "_SUCCESS").unlink()
-    assert "is not finished: go on" in redactory.takedown([run], user_ids=["u"])["problems"][0]["problem"]
+    assert "is unfinished: resume it" in redactory.takedown([run], user_ids=["u"])["problems"][0]["problem"]
     plan = RunFolder(run).reissue.plan
     plan.parent.mkdir()
     plan.write_text("{}")
@@ -393,12 +393,12 @@ def test_the_command(run: Path, tmp_path: Path) -> None:
     (tmp_path / "ids").write_text("theirs\n\ntheirs too\n")
     told = call("takedown", run, "--doc-ids-from", tmp_path / "ids", "--json")
     assert json.loads(told.stdout)["runs"][0]["documents"] == 2
-    assert "taken out with release 2" in call("takedown", run, "--doc-id", "theirs").output
+    assert "removed with release 2" in call("takedown", run, "--doc-id", "theirs").output
     page = call("takedown", run, "--doc-id", "d0").output
-    assert "2 points of 1 document are gone; this is release 3" in page
-    assert "What others wrote" not in page
+    assert "2 examples of 1 document removed; this is release 3" in page
+    assert "Texts of others" not in page
     page = call("takedown", run, "--user-id", "w1").output
-    assert "What others wrote about a user stays: put the names on a deny list" in page
+    assert "Texts of others about a user remain: put the names on a deny list" in page
     assert call("takedown", run).exit_code != 0
 
 
@@ -492,7 +492,7 @@ def test_a_part_that_is_not_what_was_staged_ends_no_takedown(run: Path, how: str
             staged.unlink()
         else:
             staged.write_bytes(old if how == "is another" else kept[:-1] + bytes([kept[-1] ^ 1]))
-        with pytest.raises(CheckFailed, match=f"{name} is not what was staged"):
+        with pytest.raises(CheckFailed, match=f"{name} does not match the staged copy"):
             swap(folder, {**plan, "body": {"changes": [{"files": {"replaced": [name], "removed": []}}]}})
         staged.parent.mkdir(exist_ok=True)
         staged.write_bytes(kept)
@@ -583,7 +583,7 @@ def test_a_folder_from_before_is_refused_by_all_who_use_a_run(
     shutil.rmtree(other)
     shutil.rmtree(run)
     shutil.copytree(before, run)
-    told = "the log knows release 2, and this is release 1: a folder from before a takedown was put back"
+    told = "the log records release 2, but this is release 1: a folder from before a takedown was restored"
     [found] = [check for check in redactory.verify(run)["checks"] if not check["ok"]]
     assert (found["name"], found["detail"]) == ("release log", told)
     assert redactory.list_releases(run.parent)["problems"] == [f"monday: {told}"]
@@ -597,7 +597,7 @@ def test_a_folder_from_before_is_refused_by_all_who_use_a_run(
         lambda: redactory.guarantee(run, also=[run]),
     ]
     for use in uses:
-        with pytest.raises(RunStateError, match="from before a takedown was put back"):
+        with pytest.raises(RunStateError, match="from before a takedown was restored"):
             use()
     # the way back where the newer folder is lost
     assert _one(redactory.takedown([run], doc_ids=["theirs"]))["release"] == 2
@@ -634,4 +634,4 @@ def test_an_older_folder_is_seen_by_its_digest_and_latest_by_where_it_leads(
     (run.parent / "latest").unlink()
     (run.parent / "latest").symlink_to("tuesday")
     [_, problem] = redactory.list_releases(run.parent)["problems"]
-    assert problem.startswith("latest leads to tuesday, and by the log it is monday")
+    assert problem.startswith("latest points to tuesday, but according to the log it is monday")

@@ -132,7 +132,7 @@ def test_another_key_or_other_engines_than_the_runs(copy: Path, monkeypatch: pyt
         patch.setenv("REDACTORY_KEY", "not the key of this run")
         found = checks(copy)["values masked elsewhere"]
         assert (found["ok"], found["made"]) == (True, False)
-        assert found["detail"].startswith("not made")
+        assert found["detail"].startswith("skipped")
     folder = RunFolder(copy)
     manifest = read_json(folder.manifest)
     manifest["policies"]["strict"]["hash"] = "0" * 64
@@ -161,7 +161,7 @@ def test_a_part_that_is_a_link_is_refused_by_name_wherever_a_run_is_changed_or_l
             problem = asked()["problems"][0]["problem"]
         except RunStateError as error:
             problem = str(error)
-        assert f"neither a folder nor a regular file: {place}" in problem
+        assert f"contains items that are neither folders nor regular files: {place}" in problem
     assert "files" in failed(copy)
     assert elsewhere.exists()
 
@@ -236,7 +236,7 @@ def test_a_true_run_holds_no_stray_and_says_what_no_digest_covers(run: RunFolder
     assert (found.ok, found.made, found.detail.endswith(told)) == (True, True, True)
     shutil.rmtree(run.samples)
     run.tracebacks()[0].unlink()
-    assert strays(run).detail == "the run holds nothing but what it declares"
+    assert strays(run).detail == "the run contains only declared files"
 
 
 def test_what_is_unknown_in_the_state_leaves_the_check_open_unless_somebody_is_at_work(
@@ -247,18 +247,16 @@ def test_what_is_unknown_in_the_state_leaves_the_check_open_unless_somebody_is_a
     found = strays(run)
     assert (found.ok, found.made) == (True, False)
     named = ", ".join(sorted([*work, "state/recall/more.json"]))
-    assert found.detail.startswith(f"{named} is no work that goes on: none of it is checked")
+    assert found.detail.startswith(f"{named} does not belong to any unfinished work: not checked")
     with only_one(run.lock, "a run"):
-        assert strays(run).detail.startswith("state/recall/more.json is no work")
+        assert strays(run).detail.startswith("state/recall/more.json does not belong to any")
 
 
 def test_a_training_at_work_leaves_the_check_open_and_may_not_promise_yet(run: RunFolder) -> None:
     put(run, "models/next/ledger.jsonl", "state/train-next.key", "state/train-next.checkpoint")
     found = strays(run)
     assert (found.ok, found.made) == (True, False)
-    assert found.detail.startswith(
-        "models/next is not finished: none of it is checked; state/ holds 1 sample"
-    )
+    assert found.detail.startswith("models/next is not finished: not checked; state/ holds 1 sample")
     put(run, "models/next/guarantee.json")
     assert not strays(run).ok
 
@@ -284,10 +282,10 @@ def test_measured_misses_that_were_changed_fail_and_serve_no_guarantee(run: RunF
     path.write_text(path.read_text().replace('"misses": 1', '"misses": 0'))
     found = found_by("measured", run)
     assert (found.ok, "result.json: sha256 differs" in found.detail) == (False, True)
-    with pytest.raises(CheckFailed, match="not as it was sealed"):
+    with pytest.raises(CheckFailed, match="changed after sealing"):
         kept_recall(run)
     seal(run.recall, {"parent": "0" * 64}, [path])
-    assert "of another run" in found_by("measured", run).detail
+    assert "was measured on another run" in found_by("measured", run).detail
 
 
 @pytest.mark.usefixtures("no_rescan")

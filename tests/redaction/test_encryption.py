@@ -215,16 +215,16 @@ def test_without_a_key_or_with_another_nothing_is_read_or_written(
     run: RunFolder, part: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, OTHER)
-    refused(part, CheckFailed, "the encryption key is another one")
+    refused(part, CheckFailed, "the encryption key is not the run's")
     monkeypatch.delenv(VARIABLE)
     refused(part, ConfigurationError, f"is encrypted: set {VARIABLE}_FILE")
     with pytest.raises(ConfigurationError):
         write_part(part.with_name("part-00001.parquet"), TABLE)
     assert len(list(part.parent.iterdir())) == 1
     run.data_key.unlink()
-    refused(part, RunStateError, "there is no data key")
+    refused(part, RunStateError, "data key was shredded or lost")
     monkeypatch.setenv(VARIABLE, SECRET)
-    with pytest.raises(RunStateError, match=r"state/data-key.json is gone"):
+    with pytest.raises(RunStateError, match=r"state/data-key.json is missing"):
         establish_key(run, begun=True)
 
 
@@ -235,9 +235,9 @@ def test_without_a_key_or_with_another_nothing_is_read_or_written(
             lambda _, at: pq.write_table(TABLE, at),
             "run/private",
             CheckFailed,
-            "lies open in an encrypted run",
+            "is not encrypted in an encrypted run",
         ),
-        (shutil.copy, "run/public", RunStateError, "no data key for it"),
+        (shutil.copy, "run/public", RunStateError, "data key was shredded or lost"),
         (shutil.copy, "run/vault", CheckFailed, "written as another part"),
         (shutil.copy, "other/private", CheckFailed, "cannot be decrypted"),
         *(
@@ -327,7 +327,7 @@ def test_a_secret_file_is_refused_like_a_part(
         with pytest.raises(CheckFailed, match="was changed"):
             read_secret(path)
     other.write_bytes(whole)
-    with pytest.raises(CheckFailed, match="not this file"):
+    with pytest.raises(CheckFailed, match="not belong"):
         read_secret(other)
     path.write_bytes(whole)
     assert read_secret(path) == TEXT.encode()
@@ -335,7 +335,7 @@ def test_a_secret_file_is_refused_like_a_part(
     with pytest.raises(ConfigurationError):
         read_secret(path)
     run.data_key.unlink()
-    with pytest.raises(RunStateError, match="data key is gone"):
+    with pytest.raises(RunStateError, match="data key of its run is missing"):
         read_secret(path)
 
 
@@ -448,7 +448,7 @@ def test_what_is_not_configured_is_told_apart_from_a_mistake(
         begun(tmp_path / "both")
     monkeypatch.delenv(VARIABLE)
     monkeypatch.setenv(SERVICE_VARIABLE, "")
-    with pytest.raises(ConfigurationError, match=f"^{SERVICE_VARIABLE} is set and empty: .* or unset it$"):
+    with pytest.raises(ConfigurationError, match=f"^{SERVICE_VARIABLE} is set but empty: .* or unset it$"):
         begun(tmp_path / "empty")
     monkeypatch.delenv(SERVICE_VARIABLE)
     run = RunFolder(tmp_path / "run")
@@ -562,7 +562,7 @@ def test_a_key_service_is_named_and_asked_once(tmp_path: Path, named: Callable[[
         ("no_service", ConfigurationError, "no key service"),
         ("broken", ConfigurationError, r"failed \(RuntimeError\)"),
         ("absent", ConfigurationError, r"failed \(AttributeError\)"),
-        ("needy", ConfigurationError, "needs the module 'a_client', which is not installed here"),
+        ("needy", ConfigurationError, "needs the module 'a_client', which is not installed"),
     ],
 )
 def test_a_key_service_that_fails_stops_the_run(

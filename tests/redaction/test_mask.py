@@ -96,7 +96,7 @@ def test_an_interval_outside_is_an_error_that_quotes_nothing(text: str, start: i
     if 0 <= start < end <= len(text):
         assert mask(text, [(start, end)]) == text[:start] + MASK + text[end:]
         return
-    said = f"[{start}, {end}) does not lie in a text of {len(text)}"
+    said = f"[{start}, {end}) is outside a text of {len(text)}"
     with pytest.raises(ValueError, match=re.escape(said)) as caught:
         mask(text, [(start, end)])
     assert "secret" not in str(caught.value)

@@ -157,7 +157,7 @@ def test_the_signature_is_plain_ed25519_and_its_key_known_by_the_given_one_alone
     ann, bob = public(keys["ann"]), public(keys["bob"])
     assert check_signature(run, ann)[:2] == (True, True)
     alone = check_signature(run, None)
-    assert (alone[:2], "give --public-key" in alone.detail) == ((True, False), True)
+    assert (alone[:2], "pass --public-key" in alone.detail) == ((True, False), True)
     other = check_signature(run, bob)
     assert other[:2] == (False, True)
     assert fingerprint(ann) in other.detail
@@ -252,7 +252,7 @@ def test_without_a_key_or_with_another_than_at_the_begin(
     assert "signed_by" not in read_json(copy.manifest)
     found = check_signature(copy, None)
     assert found[:2] == (True, False)
-    assert found.detail.startswith("not made: it is not signed")
+    assert found.detail.startswith("skipped: not signed")
 
 
 # --------------------------------------- the run folder: distinct places, all inside it, and plain names
@@ -267,7 +267,7 @@ TRICKS = [
 
 @pytest.mark.parametrize("name", TRICKS)
 def test_path_tricks_are_no_names(name: str) -> None:
-    with pytest.raises(ConfigurationError, match="name must be"):
+    with pytest.raises(ConfigurationError, match="name must consist of"):
         RUN.model(name)
 
 
@@ -336,6 +336,6 @@ def test_each_release_is_the_one_that_the_next_names(tmp_path: Path, number: int
     else:
         kept.write_bytes(data[:-1] if harm == "cut off" else data.replace(b"3", b"4", 1))
     with pytest.raises(
-        CheckFailed, match=f"releases/{number}/manifest.json is not what release {number + 1} names"
+        CheckFailed, match=f"releases/{number}/manifest.json is not the one that release {number + 1} names"
     ):
         releases(run)

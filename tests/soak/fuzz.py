@@ -54,10 +54,10 @@ PACKERS = {
     ".bz2": bz2.compress,
 }
 REFUSALS = re.compile(
-    r"rows(\.\w+)*( cannot be read: (it is (cut off|damaged).*|\w+)|.* decompress it first"
-    r"| is no whole (Parquet|Arrow) file: it cannot be read after row \d+; .*"
+    r"rows(\.\w+)*( cannot be read: (it is (truncated|damaged).*|\w+)|.* decompress it first"
+    r"| is not a complete (Parquet|Arrow) file: it cannot be read after row \d+; .*"
     r"| has no column '(text|id)'; .*| has two columns '(text|id|user_id)': .*"
-    r"|: its first line is no header \(\w+\)|: its first line is not UTF-8; .*)"
+    r"|: its first line is not a header \(\w+\)|: its first line is not UTF-8; .*)"
 )
 
 

@@ -153,8 +153,8 @@ CLASSIFIERS: dict[str, dict[str, Any]] = {
     "nystromformer": _SIZES,
 }
 REFUSED = {
-    **dict.fromkeys(("xlnet", "fnet", "nystromformer"), "another loss beside a longer one"),
-    "mobilebert": "not that of autograd",
+    **dict.fromkeys(("xlnet", "fnet", "nystromformer"), "changes beside a longer one"),
+    "mobilebert": "differs from that of autograd",
     **dict.fromkeys(("t5", "bart"), "with and without an end token"),
 }
 """Classifiers that see padded places, and that look for the end token."""

@@ -105,7 +105,7 @@ def trained(curated: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolde
 
 @pytest.fixture
 def fresh_run(curated: Path, tmp_path: Path) -> Callable[[], RunFolder]:
-    """Makes as many own copies of the finished run as are asked for."""
+    """Makes as many own copies of the finished run as tokens, but needs."""
     made: list[RunFolder] = []
 
     def make() -> RunFolder:

@@ -170,7 +170,7 @@ def test_a_row_is_cut_with_what_is_learnt_of_it() -> None:
     ],
 )
 def test_a_template_that_cannot_be_told_apart_is_refused(folder: Path, template: str, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=rf"train\.chat\.template: .*{said}.*give template plain"):
+    with pytest.raises(ConfigurationError, match=rf"train\.chat\.template: .*{said}.*set template to plain"):
         codec(folder, template)
 
 
@@ -189,7 +189,7 @@ def test_a_conversation_whose_roles_a_template_refuses_is_no_other_one(folder: P
             {"chat": {}, "trainer": "uedp-alg1", "federated": {"users": 3}},
             "train.chat: conversations are trained by",
         ),
-        ({"chat": {}, "public_epoch": "occurrences"}, "train.public_epoch: how often conversations"),
+        ({"chat": {}, "public_epoch": "occurrences"}, "train.public_epoch: the occurrences of conversations"),
         (
             {
                 "chat": {"example": "turn"},

@@ -194,7 +194,7 @@ def test_a_model_without_a_guarantee_leaves_none_to_all(
     assert "tuesday: sgd" in card["reasons"]["epsilon"]
     print_page("guarantee_composed", card)
     told = capsys.readouterr().out
-    assert "No guarantee holds of all together" in told
+    assert "All together have no guarantee" in told
     assert "tuesday: sgd: no noise" in told
     assert "epsilon " not in told
     seeded = composed_card([(monday, "crt"), (tuesday, "seeded")])
@@ -220,7 +220,7 @@ def test_the_public_function_takes_every_model_or_the_named_one(
     card = redactory.guarantee(monday.root, "crt", also=[tuesday.root])
     assert [one["run"] for one in card["models"]] == [str(monday.root), str(tuesday.root)]
     print_page("guarantee_composed", card)
-    assert "all in one hand" in capsys.readouterr().out
+    assert "published together" in capsys.readouterr().out
     for models, also in ((None, [tuesday.root]), ([], [])):
         with pytest.raises(GuaranteeError, match="units"):
             redactory.guarantee(monday.root, models, also=also)
@@ -242,11 +242,11 @@ def test_the_command_composes_models_and_names_those_that_one_card_leaves_out(
         assert done.exit_code == 0, done.output
         return done.stdout
 
-    assert "Of crt alone. What holds of whoever has again, dpsgd as well:" in printed("crt")
+    assert "For crt alone. Guarantee against somebody who also has again, dpsgd:" in printed("crt")
     assert "--model crt --model again --model dpsgd" in printed("crt")
     both, page = redactory.guarantee(root, ["crt", "again"]), printed("crt", "again")
     assert both["epsilon"] == composed_card([(nights[0], "crt"), (nights[0], "again")])["epsilon"]
-    assert "all in one hand" in page
+    assert "published together" in page
     assert "alone" not in page
     assert format_upper(both["epsilon"]) in page
 
@@ -326,7 +326,7 @@ def test_an_interrupted_training_goes_on_under_its_own_budget(
 
     with pytest.raises(Stop):
         train_model(run, unseeded(budget=begun), stop)
-    with pytest.raises(RunStateError, match="begun here with other budget"):
+    with pytest.raises(RunStateError, match="training here has other budget"):
         train_model(run, unseeded(budget=None if other is None else {**begun, **other}))
     train_model(run, unseeded(budget=begun))
     assert read_manifest(run.model("crt"))["budget"]["path"] == str(tmp_path / "spent.jsonl")
@@ -346,7 +346,7 @@ def test_a_ledger_that_is_a_chain_but_not_the_sealed_one_gives_no_figure(tmp_pat
             )
             log.append(record.type, body)
     for ask in (lambda: redactory.guarantee(run.root, "crt"), lambda: redactory.guarantee(run.root, ["crt"])):
-        with pytest.raises(CheckFailed, match="not as it was sealed"):
+        with pytest.raises(CheckFailed, match="changed after sealing"):
             ask()
 
 
@@ -355,9 +355,9 @@ def test_a_budget_is_of_one_unit_at_one_delta_and_a_chain(tmp_path: Path) -> Non
     budget = Budget(settings(path, 50.0), UNIT)
     budget.reserve("id", "one", own())
     loose = Budget(BudgetSettings(path=path, epsilon=50.0, delta=1e-2), UNIT)
-    with pytest.raises(GuaranteeError, match=r"counts at delta 1e-05, and train\.budget\.delta is 0\.01"):
+    with pytest.raises(GuaranteeError, match=r"counts at delta 1e-05, but train\.budget\.delta is 0\.01"):
         loose.reserve("other", "two", own())
-    with pytest.raises(GuaranteeError, match="another unit"):
+    with pytest.raises(GuaranteeError, match="another privacy unit"):
         Budget(settings(path, 50.0), TRAINERS["dpsgd"].unit).require_room("two", own())
     path.write_bytes(path.read_bytes().replace(b'"steps":8', b'"steps":1'))
     assert budget.spent()[0].steps == 1  # the last line: no later one shows it
@@ -449,5 +449,5 @@ def test_the_command_says_what_is_spent_and_by_whom(tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text(json.dumps(config))
     printed = CliRunner().invoke(app, ["guarantee", "--budget", str(tmp_path / "job.yaml")]).stdout
     assert f"{told['spent']:.4f} of 0.5 spent: over the budget" in printed
-    with pytest.raises(ConfigurationError, match=r"train\.budget: no budget is named"):
+    with pytest.raises(ConfigurationError, match=r"train\.budget: the configuration has none"):
         redactory.budget({"input": {"path": "rows.jsonl"}})

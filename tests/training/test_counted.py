@@ -204,7 +204,7 @@ def test_which_points_a_cap_keeps_does_not_follow_from_their_texts(tmp_path: Pat
     body = read_manifest(mixed)
     body["dedup"]["sides"] = {"public": {"rule": "S1"}, "private": {"rule": "none"}}
     seal(mixed, body, [p for f in (mixed.vault, mixed.points, mixed.spans, mixed.public) for p in parts(f)])
-    with pytest.raises(GuaranteeError, match="follows from the selection"):
+    with pytest.raises(GuaranteeError, match="depends on the selection"):
         read_units(mixed, UnitSettings(copies="merge"))
 
 
@@ -217,7 +217,7 @@ def test_noise_is_found_for_both_together(tmp_path: Path) -> None:
 def test_no_encoder_of_messages_comes_from_a_counted_run(tmp_path: Path) -> None:
     made = counted_run(tmp_path, "thursday")
     assert "selection" in train_model(made, unseeded(trainer="dpsgd", epochs=1))["guarantee"]
-    with pytest.raises(GuaranteeError, match="public by count, and what the selection spent"):
+    with pytest.raises(GuaranteeError, match="public by count, and the epsilon of that"):
         SentenceEncoder.load(made.model("dpsgd").root)
 
 

@@ -56,7 +56,7 @@ def test_a_mode_without_a_proof_has_no_figure_and_says_what_is_lost(tmp_path: Pa
 def test_a_rule_with_another_size_than_it_proves_has_no_figure(tmp_path: Path) -> None:
     card = card_of(tmp_path, "folded", group_size=1)
     assert card["epsilon_substitution"] is None
-    assert "not on the list" in card["reasons"]["epsilon_substitution"]
+    assert "not a known stable rule" in card["reasons"]["epsilon_substitution"]
 
 
 def test_every_rule_has_its_words() -> None:

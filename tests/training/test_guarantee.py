@@ -153,7 +153,7 @@ def test_public_labels_are_named_as_what_is_not_covered(tmp_path: Path) -> None:
     train_model(run, small(seed=None))
     card = guarantee_card(run, "crt", GOOD.model_copy(update={"public_labels": ("ORG", "DATE")}))
     assert card["public_labels"] == ["ORGANIZATION", "DATE"]
-    assert "what is surely ORGANIZATION or DATE counts as no secret" in card["not_covered"][0]
+    assert "what is confidently ORGANIZATION or DATE does not count as a secret" in card["not_covered"][0]
     assert card["not_covered"][0] in guarantee_page(card)
     assert any("ORGANIZATION or DATE" in sentence for sentence in promises(card))
     with pytest.raises(ConfigurationError, match="measured with other public labels"):

@@ -133,8 +133,8 @@ def test_a_classifier_tells_errors_and_its_commonest_class(tmp_path: Path) -> No
     [
         ({"held_out": 0.0}, "at most 0.5"),
         ({"held_out": 0.7}, "at most 0.5"),
-        ({"held_out": 0.1, "trainer": "dpsgd"}, "learns from no public side"),
-        ({"tensorboard": "board"}, "give train.held_out too"),
+        ({"held_out": 0.1, "trainer": "dpsgd"}, "does not use the public split"),
+        ({"tensorboard": "board"}, "set train.held_out too"),
     ],
 )
 def test_shares_that_hold_nothing_out_are_refused(changes: dict[str, Any], says: str) -> None:

@@ -325,7 +325,7 @@ def test_the_folder_is_named_and_not_where_it_lies(
 def test_what_did_not_move_is_a_failure() -> None:
     network = network_of(TrainSettings(model=FRESH["lstm"]).model, _words())
     network.initialise(RandomStream.from_seed(0))
-    with pytest.raises(CheckFailed, match="no weight moved"):
+    with pytest.raises(CheckFailed, match="no parameter changed"):
         update_norms(dict(network.named_parameters()), network)
     broken = network_of(TrainSettings(model=FRESH["lstm"]).model, _words())
     with torch.no_grad():

@@ -410,35 +410,35 @@ def centred_over_the_batch(b: Bench) -> None:
 
 
 MISUSE = {
-    before_noise: "stepped before the step's gradient was there",
-    own_backward: "in step 1: a backward pass of the loop's own",
-    own_backward_after_noise: "a backward pass of the loop's own",
-    own_backward_between: "outside of every step: a backward pass",
-    own_gradient: "gradients lie there already",
+    before_noise: "stepped before the step's noisy gradient was computed",
+    own_backward: "in step 1: another backward pass",
+    own_backward_after_noise: "another backward pass reached the parameters",
+    own_backward_between: "outside every step: another backward pass",
+    own_gradient: "gradients are already present",
     clipped_again: "max_grad_norm 0",
-    moved_before_the_step: "moved between its gradient and its optimizer's step",
-    moved_after_the_step: "moved after its optimizer's step",
-    moved_before_the_first: "moved between two steps",
-    moved_before_its_gradient: "moved before its gradient was computed",
-    moved_after_the_end: "moved between two steps",
-    moved_at_the_end: "moved after its optimizer's step",
-    what_is_frozen_moved: "not trained are no longer what they were",
-    a_buffer_moved: "weights or buffers moved",
+    moved_before_the_step: "changed between its gradient and its optimizer's step",
+    moved_after_the_step: "changed after its optimizer's step",
+    moved_before_the_first: "changed between two steps",
+    moved_before_its_gradient: "changed before its gradient was computed",
+    moved_after_the_end: "changed between two steps",
+    moved_at_the_end: "changed after its optimizer's step",
+    what_is_frozen_moved: "frozen weights changed",
+    a_buffer_moved: "weights or buffers changed",
     stepped_twice: "stepped twice",
-    another_optimizer: "moved between its gradient",
+    another_optimizer: "changed between its gradient",
     by_a_closure: "closure",
-    between_steps: "the ledger knows of no such step",
-    after_the_last: "the ledger knows of no such step",
-    passed_over: "passed over",
-    not_taken: "no optimizer took its gradient",
-    laid_twice: "computed before",
-    an_old_step: "step 1, which is over",
-    private_points: "are private, and not handed out",
-    one_more_parameter: "moves parameters that are not trained here",
+    between_steps: "the ledger has no such step",
+    after_the_last: "the ledger has no such step",
+    passed_over: "was skipped",
+    not_taken: "no optimizer used its gradient",
+    laid_twice: "already computed",
+    an_old_step: "step 1, which is already over",
+    private_points: "are private, and not available",
+    one_more_parameter: "has parameters that are not trained here",
     frozen_on_the_way: "trains other parameters",
     dropout_on_the_way: "draws random numbers",
-    counted_on_the_way: "moved while its gradient was computed",
-    centred_over_the_batch: "among other points",
+    counted_on_the_way: "changed while its gradient was computed",
+    centred_over_the_batch: "with the other examples",
 }
 
 
@@ -450,9 +450,9 @@ def test_misuse_is_refused_from_then_on(wrong: Callable[[Bench], None], bench: B
     step, watch = bench.optimizer.step, bench.loop._watch
     later = (lambda: next(bench.loop), bench.loop.finish, step, lambda: on_own_points(bench))
     for anything in (*later, lambda: watch.lay(watch._number or 1, step, by_autograd=False)):
-        with pytest.raises(CheckFailed, match="refused before"):
+        with pytest.raises(CheckFailed, match="already refused"):
             anything()
-    with pytest.raises(GuaranteeError, match="not finished"):
+    with pytest.raises(GuaranteeError, match="unfinished"):
         guarantee_card(bench.loop._run, "dpsgd")
 
 
@@ -501,9 +501,9 @@ def test_optimizers_move_exactly_what_is_clipped(bench: Bench) -> None:
     network = bench.network
     beside = SGD([*network.parameters(), nn.Parameter(torch.zeros(2))], lr=0.5)
     for given, said in (
-        ((SGD(network.words.parameters(), lr=0.5),), "no optimizer moves some"),
+        ((SGD(network.words.parameters(), lr=0.5),), "are in no optimizer"),
         ((beside,), "not trained here"),
-        (("adam",), "no optimizer of torch"),
+        (("adam",), "expected a torch.optim.Optimizer"),
     ):
         bench = Bench(bench.loop._run, network)
         with pytest.raises(ConfigurationError, match=said):
@@ -582,7 +582,7 @@ def test_a_loop_that_was_killed_before_its_seal_is_sealed(bench: Bench) -> None:
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"trainer": "sgd"}, "no steps with noise"),
+        ({"trainer": "sgd"}, "no noisy steps"),
         ({"trainer": "crt", "held_out": 0.1}, "train.held_out"),
         ({"workers": 2}, "train.workers"),
     ],
@@ -599,7 +599,7 @@ def test_what_steps_without_noise_learn_from_is_the_loops_or_said_on_the_card(fr
     step = next(strict.begin())
     assert not step.noisy
     assert len(step.batch.inputs)
-    with pytest.raises(CheckFailed, match="a backward pass of the loop's own"):
+    with pytest.raises(CheckFailed, match="another backward pass reached the parameters"):
         on_own_points(strict)
     said = "a dictionary"
     free = Bench(fresh_run(), trainer="crt", public_steps=said)
@@ -617,7 +617,7 @@ def test_what_steps_without_noise_learn_from_is_the_loops_or_said_on_the_card(fr
     assert any(said in words for words in card["assumptions"])
     careless = Bench(fresh_run(), trainer="crt", public_steps=said)
     assert next(step for step in careless.begin() if step.noisy).number > 1
-    with pytest.raises(CheckFailed, match="a backward pass of the loop's own"):
+    with pytest.raises(CheckFailed, match="another backward pass reached the parameters"):
         on_own_points(careless)
 
 
@@ -638,7 +638,7 @@ def steps_of_a_trainer() -> Any:
     ("given", "said"),
     [
         ({"max_grad_norm": 1e-3}, "max_grad_norm 0"),
-        ({"gradient_accumulation_steps": 2}, "no optimizer took its gradient"),
+        ({"gradient_accumulation_steps": 2}, "no optimizer used its gradient"),
         ({"train_dataset": [0]}, "the loop draws the points of every step by itself"),
     ],
 )

@@ -253,7 +253,7 @@ def test_a_process_that_answers_for_another_piece_or_not_at_all_ends_the_trainin
     with parallel.piece_map(2, network, 1) as every:
         half = every(network, failing, POINTS, [np.asarray([0])] * 4)
         assert not any(next(half).any() for _ in range(2))  # the other answer of this dealing is never taken
-        with pytest.raises(CheckFailed, match="another piece than its own"):
+        with pytest.raises(CheckFailed, match="a micro-batch that was not assigned"):
             clipped_sum(network, POINTS, ROWS, 0.3, 30, every)
     with parallel.piece_map(2, network, 1) as every:
         clipped_sum(network, POINTS, ROWS, 0.3, 30, every)

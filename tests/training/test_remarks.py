@@ -35,7 +35,7 @@ def test_a_remark_stands_where_the_divisor_is_far_from_what_is_drawn(
     own, draws = spec(sampling_rate=rate, expected_batch_size=batch, delta=1e-8), rate * points
     told = remarks(own, Facts(points))
     if draws < 1.0:
-        assert "noise alone" in told[0]
+        assert "pure noise" in told[0]
     elif batch > 2 * draws:
         assert re.search("times too small.* too short", told[0])
     elif batch < draws / 2:
@@ -50,17 +50,21 @@ def test_a_remark_stands_where_the_divisor_is_far_from_what_is_drawn(
     [
         ({}, {}, None),
         ({}, {"points": 100, "plain": 32, "parameters": 10}, None),
-        ({"expected_batch_size": 256}, {"points": 63}, r"draws 6\.3 points .* stated 40\.6 times too small"),
+        (
+            {"expected_batch_size": 256},
+            {"points": 63},
+            r"draws 6\.3 examples .* stated 40\.6 times too small",
+        ),
         (
             {"expected_batch_size": 256},
             {"points": 63, "at_most": True},
-            r"draws at most 6\.3 points .* of at most 63\): .* at least 40\.6 times too small",
+            r"draws at most 6\.3 examples .* of at most 63\): .* at least 40\.6 times too small",
         ),
         ({}, {"points": 9_000, "at_most": True}, None),
-        ({"public_batch_size": 8}, {"plain": 7}, "public_batch_size is 8, and 7 points"),
+        ({"public_batch_size": 8}, {"plain": 7}, "public_batch_size is 8, but only 7 examples"),
         ({"delta": 0.009}, {}, None),
-        ({"delta": 0.011}, {}, "delta is 0.011, above one over the 100 points"),
-        ({"delta": 0.009}, {"points": 120}, "above one over the 120 points"),
+        ({"delta": 0.011}, {}, "delta is 0.011, above one over the 100 examples"),
+        ({"delta": 0.009}, {"points": 120}, "above one over the 120 examples"),
         ({**USERS, "delta": 0.03}, {}, "above one over the 50 users"),
         ({**USERS, "delta": 0.019}, {"points": 9_000}, None),
         ({}, {"parameters": 10**4}, None),

@@ -94,7 +94,7 @@ def test_a_start_that_is_gone_or_another_leaves_no_figure(staged: RunFolder, tmp
     with pytest.raises(GuaranteeError, match="models/first has no ledger"):
         redactory.guarantee(run.root, "second")
     train_model(run, unseeded(NOISE[0], FRESH, name="first"))
-    with pytest.raises(GuaranteeError, match="names another models/first to start from"):
+    with pytest.raises(GuaranteeError, match="starts from another models/first"):
         redactory.guarantee(run.root, "second")
 
 
@@ -113,11 +113,11 @@ def test_what_cannot_be_added_up_is_no_start(staged: RunFolder, tmp_path: Path) 
     other = write_run(tmp_path / "other")
     refused("first is a model of another run", first, other)
     refused("copy is a model of another run", Path(shutil.copytree(first, tmp_path / "copy")))
-    refused("whose figures are about another unit", first, trainer="dpsgd")
+    refused("whose epsilons are about another privacy unit", first, trainer="dpsgd")
     train_model(other, unseeded(1.0, FRESH, name="bare", trainer="sgd", noise_multiplier=None))
-    refused("of which nothing holds", other.model("bare").root, other)
+    refused("which has no guarantee", other.model("bare").root, other)
     train_model(other, small(model=FRESH, max_tokens=40, name="seeded"))
-    refused("of which nothing holds", other.model("seeded").root, other)
+    refused("which has no guarantee", other.model("seeded").root, other)
 
 
 def test_a_budget_must_know_the_start(staged: RunFolder, tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_budget_must_know_the_start(staged: RunFolder, tmp_path: Path) -> None
     budget = {"path": path, "epsilon": 50.0}
     train_model(run, unseeded(NOISE[0], FRESH, name="first"))
     upon = {"folder": run.model("first").root}
-    with pytest.raises(BudgetExceeded, match=r"run/first is not booked in it"):
+    with pytest.raises(BudgetExceeded, match=r"run/first is not recorded in it"):
         train_model(run, unseeded(NOISE[1], upon, name="second", budget=budget))
     train_model(run, unseeded(NOISE[0], FRESH, name="counted", budget=budget))
     train_model(run, unseeded(NOISE[1], {"folder": run.model("counted").root}, name="third", budget=budget))

@@ -182,7 +182,7 @@ def test_a_replayed_step_with_another_sum_stops_the_training(fresh_run: MakeRun)
         for kind, body in bodies[:-1]:
             log.append(kind, body)
         log.append(bodies[-1][0], {**bodies[-1][1], "sum": "0" * 32})
-    with pytest.raises(CheckFailed, match="another sum"):
+    with pytest.raises(CheckFailed, match="a sum that differs"):
         train_model(run, small())
 
 

@@ -119,12 +119,12 @@ def test_a_model_of_a_run_lends_no_tokenizer(fresh_run: MakeRun, tmp_path: Path)
     train_model(run, small(epochs=1))
     model = run.model("crt")
     inside = settings(tokenizer=str(model.tokenizer))
-    with pytest.raises(ConfigurationError, match="of a model of a run"):
+    with pytest.raises(ConfigurationError, match="belongs to a model of a run"):
         vocabulary_of(run, inside, None)
-    with pytest.raises(ConfigurationError, match="of a model of a run"):
+    with pytest.raises(ConfigurationError, match="belongs to a model of a run"):
         vocabulary_of(RunFolder(tmp_path / "another"), inside, None)
     (tmp_path / "linked.json").symlink_to(model.tokenizer)
-    with pytest.raises(ConfigurationError, match="of a model of a run"):
+    with pytest.raises(ConfigurationError, match="belongs to a model of a run"):
         vocabulary_of(None, settings(tokenizer=str(tmp_path / "linked.json")), None)
     copied = tmp_path / "tokenizer.json"
     copied.write_bytes(model.tokenizer.read_bytes())

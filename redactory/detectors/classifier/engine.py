@@ -118,13 +118,13 @@ def _columns(id2label: dict[int, str], plain_label: str) -> tuple[int, list[str]
     plain = [column for column, label in labels.items() if label == plain_label]
     if len(plain) != 1:
         raise ConfigurationError(
-            f"detect.transformers.folder: the model has no label '{plain_label}' of plain tokens; its labels "
-            f"are {', '.join(sorted(labels.values()))}: rename the plain one in its config.json (id2label)"
+            f"detect.transformers.folder: the model has no non-entity label '{plain_label}'; its labels are "
+            f"{', '.join(sorted(labels.values()))}: rename that label in its config.json (id2label)"
         )
     kind = {column: _without_prefix(label) for column, label in labels.items() if column != plain[0]}
     kinds = sorted(set(kind.values()))
     if not kinds:
-        raise ConfigurationError("detect.transformers.folder: the model has the plain label alone")
+        raise ConfigurationError("detect.transformers.folder: the model has only the non-entity label")
     return plain[0], kinds, {column: kinds.index(name) for column, name in kind.items()}
 
 
@@ -146,13 +146,13 @@ def _load(settings: TransformersSettings) -> tuple[Any, Any]:
     if info["missing_keys"]:
         raise ConfigurationError(
             "detect.transformers.folder: the weights lack parts of a token classifier, which would be "
-            f"filled at random: {', '.join(sorted(info['missing_keys']))}"
+            f"random: {', '.join(sorted(info['missing_keys']))}"
         )
     try:
         return tokenizer, model.float().eval().to(settings.device)
     except Exception as error:
         raise ConfigurationError(
-            f"detect.transformers.device: the model cannot be put on '{settings.device}' "
+            f"detect.transformers.device: the model cannot be moved to '{settings.device}' "
             f"({type(error).__name__})"
         ) from None
 
@@ -180,13 +180,12 @@ def loaded(folder: Path, key: str, **options: Any) -> tuple[Any, Any, dict[str, 
             )
     except Exception as error:
         raise ConfigurationError(
-            f"{key}: no token classifier with its tokenizer can be loaded from '{folder}' "
+            f"{key}: cannot load a token classifier with its tokenizer from '{folder}' "
             f"({type(error).__name__})"
         ) from None
     if not getattr(tokenizer, "is_fast", False):
         raise ConfigurationError(
-            f"{key}: its tokenizer is a slow one, which does not say where in the text a token stands; "
-            "save a fast one (tokenizer.json)"
+            f"{key}: its slow tokenizer does not give token positions; save a fast one (tokenizer.json)"
         )
     return tokenizer, model, info
 
@@ -225,7 +224,7 @@ class TransformersEngine:
         # as long as a window, so that a limit of the model that it does not tell is met here
         for probe in ("Anna lives here", "a " * self._model.window):
             if self.read([probe])[0].failure:
-                raise ConfigurationError("detect.transformers.folder: the model cannot read plain words")
+                raise ConfigurationError("detect.transformers.folder: the model cannot read simple words")
 
     def fold(self, kinds: Collection[str]) -> None:
         """Hold tokens of ``kinds`` for as plain as those that nothing is found in."""

@@ -85,7 +85,7 @@ class RowReader:
             )
         except Exception as error:
             problem = type(error).__name__
-            raise InputError(f"the base's tokenizer cannot read a labelled text ({problem})") from None
+            raise InputError(f"the base model's tokenizer cannot read a labelled text ({problem})") from None
         places = [[trimmed(row.text, *ends) for ends in window] for window in encoded["offset_mapping"]]
         pieces = sorted({place for window in places for place in window if place[0] < place[1]})
         words = list(words_of(row.text, [Piece(*place, 1.0, "") for place in pieces]))
@@ -147,15 +147,15 @@ _HEADS = ("classifier", "score")
 class ClassifierSettings(FitSettings):
     """How a model is trained that can read already; what it is built of, the base folder says."""
 
-    epochs: int = Field(3, ge=1, description="Passes over the rows.")
-    batch_words: int = Field(1_000, ge=1, description="Word pieces in a step at most, padding included.")
-    learning_rate: float = Field(5e-5, gt=0, description="Highest step size; it warms up and falls to zero.")
+    epochs: int = Field(3, ge=1, description="Number of passes over the rows.")
+    batch_words: int = Field(1_000, ge=1, description="Maximum word pieces in a step, with padding.")
+    learning_rate: float = Field(5e-5, gt=0, description="Maximum learning rate; rises, then decays to zero.")
 
     @model_validator(mode="after")
     def _the_base_decides_the_rest(self) -> Self:
         idle = sorted(BASE_DECIDES & self.model_fields_set)
         if idle:
-            raise ValueError(f"the base folder decides {', '.join(idle)}; leave it out")
+            raise ValueError(f"the base folder determines {', '.join(idle)}; remove it")
         return self
 
 
@@ -221,7 +221,7 @@ def train_classifier(
                 _step(model, optimizer, batch)
             progress("fit", epoch + 1, settings.epochs, "epochs")
     if not all(torch.isfinite(weights).all() for weights in model.parameters()):
-        raise ConfigurationError("learning_rate: the training diverged; take a smaller one")
+        raise ConfigurationError("learning_rate: the training diverged; use a smaller one")
     model.eval()
     return classifier
 
@@ -255,7 +255,7 @@ def _scored(classifier: Classifier, rows: Sequence[LabelledText]) -> Scored:
         logits += worst.values()
         truth += [row.truth[word] for word in worst]
     if not logits:
-        raise InputError("the rows kept for calibration have no word that the base's tokenizer sees")
+        raise InputError("the calibration rows contain no word that the base model's tokenizer knows")
     return np.stack(logits), np.array(truth)
 
 
@@ -308,7 +308,7 @@ def _untrained(base: Path, rows: Sequence[LabelledText]) -> Classifier:
 
     labels = (PLAIN, *sorted({label for row in rows for _, _, label in row.spans}))
     if PLAIN in labels[1:]:
-        raise InputError(f"a span is labelled '{PLAIN}', which is the label of what no span holds")
+        raise InputError(f"a span is labelled '{PLAIN}', which is reserved for tokens outside spans")
     tokenizer, model = _loaded(base, labels)
     classifier = Classifier(model.float(), RowReader(tokenizer, labels, *window_of(tokenizer, model.config)))
     head = classifier.head
@@ -325,6 +325,6 @@ def _loaded(base: Path, labels: Sequence[str]) -> tuple[Any, Any]:
     lacking = sorted(key for key in drawn if key.startswith(f"{model.base_model_prefix}."))
     if lacking:
         raise ConfigurationError(
-            f"base: the weights lack parts of the encoder, which would be filled at random: {lacking[0]}, …"
+            f"base: the weights lack parts of the encoder, which would be random: {lacking[0]}, …"
         )
     return tokenizer, model

@@ -119,7 +119,7 @@ class _Tagger:
 
     def _reading(self, doc: Doc, scores: NDArray[np.float32]) -> Reading:
         if not np.isfinite(scores).all():
-            raise ValueError("the tagger gave scores that are not finite")
+            raise ValueError("the tagger returned scores that are not finite")
         open_ = scores[:, list(self._public)].sum(axis=1)
         others = scores.copy()
         others[:, [self._plain, *self._public]] = -1.0
@@ -209,8 +209,8 @@ def _folders(settings: TaggerSettings, language: str) -> list[tuple[str, Path]]:
         if model == DEFAULT and not shipped:
             languages = sorted(code for read in _SHIPPED.values() for code in read)
             raise ConfigurationError(
-                f"detect.tagger: the taggers that are shipped read {listed(languages)}, and detect.language "
-                f"is '{language}'; set detect.tagger to null, or name a tagger of that language under models"
+                f"detect.tagger: the shipped taggers read {listed(languages)}, but detect.language is "
+                f"'{language}'; set detect.tagger to null, or name a tagger of that language under models"
             )
         for name in shipped if model == DEFAULT else [model]:
             found.append((name, tagger_folder(name)))

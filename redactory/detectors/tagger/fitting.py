@@ -122,8 +122,8 @@ def _begin_with(nlp: Language, start: Path) -> None:
         own.model.get_ref("tok2vec").from_bytes(other.model.get_ref("tok2vec").to_bytes())
     except ValueError:
         raise ConfigurationError(
-            f"start: {start.name} has another width, depth or table_rows than the tagger to be fitted; give "
-            "those that its fit.json names, or set start to null"
+            f"start: {start.name} has a different width, depth or table_rows than the tagger to be fitted; "
+            "use those in its fit.json, or set start to null"
         ) from None
     places = [
         (number, other.labels.index(label))
@@ -261,7 +261,7 @@ def temperature_of(seen: Scored, unseen: Scored, plain: int) -> tuple[float, Rel
 
     known = seen[1] != UNKNOWN
     if not known.any():
-        raise InputError("the rows kept for calibration have no token with a label that was trained on")
+        raise InputError("the calibration rows have no token with a label that was trained on")
     temperature = _most_likely(seen[0][known], seen[1][known])
     logits, truth = unseen
     (before, _), (after, bins) = (

@@ -56,7 +56,7 @@ class Batches(Format):
 
         kind, number = type(self).__name__, 0
         if not self.file.seekable():
-            raise DamagedFile(f"{self.path} is {kind} inside of another compression: decompress it first")
+            raise DamagedFile(f"{self.path} is {kind} inside another compression: decompress it first")
         size, decoded = self.file.seek(0, io.SEEK_END), 0
         most = getattr(self.file, "most", None) or max(SMALL, EXPANSION * size)
         self.file.seek(0)
@@ -80,8 +80,8 @@ class Batches(Format):
         except (pa.ArrowException, ValueError, MemoryError, OverflowError, EOFError):
             pass
         raise DamagedFile(
-            f"{self.path} is no whole {kind} file: it cannot be read after row {number}; copy it anew, or "
-            "set input.format to what it is"
+            f"{self.path} is not a complete {kind} file: it cannot be read after row {number}; copy it "
+            "again, or set input.format to its real format"
         )
 
     def _of_batch(self, number: int, group: int, batch: Any, told: Any, place: int) -> Row:

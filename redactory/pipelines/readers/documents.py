@@ -54,39 +54,41 @@ class InputSettings(Settings):
         description="A file, a folder, a glob or a URL, or a list of them: JSONL, Parquet, Arrow, CSV, "
         "TSV or text files, plain or .gz or .zst. Relative to the configuration file."
     )
-    format: FormatName = Field("auto", description="auto tells the format from each file's ending.")
+    format: FormatName = Field("auto", description="auto: the format follows from each file's extension.")
     text: str | tuple[str, ...] = Field(
         "text",
-        description="Column of the text, a path below one (ticket.body, messages[*].content), or a list of "
-        "them; of messages and conversations what each turn says, its role kept as the speaker. No example "
-        "lies in two texts.",
+        description="Column of the text, a path inside one (ticket.body, messages[*].content), or a list of "
+        "them; for messages and conversations: what each turn says, with its role as the speaker. An example "
+        "never spans two texts.",
     )
-    id: str = Field("id", description="Column of the document's id; without one, file and row name it.")
-    user: str = Field("user_id", description="Column of the user; a row without one is its own user.")
+    id: str = Field("id", description="Column of the document's id; without one, file and row identify it.")
+    user: str = Field(
+        "user_id", description="Column of the user; a row without one counts as a separate user."
+    )
     label: str | None = Field(
         None,
-        description="Column of the row's class, for a model that tells classes (train.task classify); each "
-        "of its points has it. Private, as the text is: it goes to vault/ alone.",
+        description="Column of the row's class, for a classifier (train.task classify); all examples of the "
+        "row get it. Private, like the text: it is stored only in vault/.",
     )
     keep: Paths = Field(
         (),
-        description="Columns, or paths as in text, that go with each example into the shards of both sides, "
-        "as they are: strings, numbers, true and false. One that looks personal is refused.",
+        description="Columns, or paths as in text, that are copied unchanged with each example into the "
+        "shards of both splits: strings, numbers, true and false. One that looks personal is refused.",
     )
     accept_personal: Paths = Field(
         (),
-        description="Columns of keep that may look personal; role: of a conversation, roles that are names "
-        "nobody knows.",
+        description="Columns of keep that may look personal; role: of a conversation, roles that are not "
+        "standard names.",
     )
     known: dict[str, str] = Field(
         {},
-        description="Columns whose values are masked wherever they stand in the row's text, each with a "
-        "label (name: PERSON). Needs release.known_values. Nothing else is made of them.",
+        description="Columns whose values are masked everywhere in the row's text, each with a label (name: "
+        "PERSON). Needs release.known_values. They are not used for anything else.",
     )
     keep_order: bool = Field(
         False,
-        description="Examples carry document_id (keyed), their position in the document and, where that has "
-        "several texts, the turn: documents can be put in order again, and the sides be linked.",
+        description="Add document_id (keyed), the position in the document and, if that has several texts, "
+        "the turn to each example: documents can be put in order again, and the splits be linked.",
     )
     max_chars: int = Field(1_000_000, ge=1, description="A text longer than this (code points) is rejected.")
     max_row_bytes: int = Field(
@@ -95,8 +97,8 @@ class InputSettings(Settings):
     max_expansion: float = Field(
         EXPANSION,
         ge=1,
-        description="A compressed, Parquet or Arrow file that holds more than so many times its size, and "
-        "16 MiB, is rejected from there on.",
+        description="A compressed, Parquet or Arrow file is rejected from the point where it holds more than "
+        "this many times its size plus 16 MiB.",
     )
     max_rejected_share: float = Field(
         1.0,
@@ -131,12 +133,10 @@ class InputSettings(Settings):
     def _one_value_each(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for path in value:
             if EACH in steps_of(path, "input.keep"):
-                raise ValueError(
-                    f"'{shorten(path)}' names the entries of a list, and one value is needed a row"
-                )
+                raise ValueError(f"'{shorten(path)}' names the entries of a list, but a row needs one value")
             problem = "is a column that shards have anyway" if path in shards.OWN_COLUMNS else ""
-            if problem := problem or "stands there twice" * (value.count(path) > 1):
-                raise ValueError(f"'{shorten(path)}' {problem}; take it out, or rename it in the input")
+            if problem := problem or "occurs twice" * (value.count(path) > 1):
+                raise ValueError(f"'{shorten(path)}' {problem}; remove it here, or rename it in the input")
         return value
 
     @field_validator("known")
@@ -151,7 +151,7 @@ class InputSettings(Settings):
     def _what_is_masked_is_not_kept(self) -> Self:
         if both := sorted({*self.known} & {*self.keep, *self.fields.columns, self.label}):
             raise ValueError(
-                f"known: '{shorten(both[0])}' is to be masked, and would be read or kept as it is"
+                f"known: '{shorten(both[0])}' is to be masked, but is also read or kept; choose one"
             )
         return self
 
@@ -160,8 +160,8 @@ class InputSettings(Settings):
         for name in self.accept_personal:
             if name not in (*self.keep, shards.ROLE):
                 raise ValueError(
-                    f"accept_personal: '{shorten(name)}' is not one of input.keep; add it there, or here "
-                    "take it out"
+                    f"accept_personal: '{shorten(name)}' is not in input.keep; add it there, or remove it "
+                    "here"
                 )
         return self
 

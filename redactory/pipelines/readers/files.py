@@ -289,10 +289,10 @@ class _Spans(io.RawIOBase):
 def _damage(url: str, error: Exception) -> str | None:
     """Describe what is wrong with the content of a file; None where a disk or a network failed."""
     if isinstance(error, EOFError) or "Truncated compressed stream" in str(error):
-        return "it is cut off; copy it anew"
+        return "it is truncated; copy it again"
     # a decompressor's error has no number, unlike that of a disk or a net
     if _compression(url) and isinstance(error, OSError) and error.errno is None:
-        return "it is damaged, or not compressed as its ending says; copy it anew, or rename it"
+        return "it is damaged, or not compressed as its file name says; copy it again, or rename it"
     return None
 
 
@@ -317,7 +317,9 @@ def format_named(name: str, key: str = "--format") -> str:
         (f.name for f in FORMATS.values() if f".{name.lower().lstrip('.')}" in f.endings), None
     )
     if format_name is None:
-        raise ConfigurationError(f"{key}: '{shorten(name)}' is none of auto, {', '.join(FORMATS)}")
+        raise ConfigurationError(
+            f"{key}: unknown format '{shorten(name)}'; expected auto, {', '.join(FORMATS)}"
+        )
     return format_name
 
 
@@ -386,7 +388,7 @@ def find_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path") 
             raise ConfigurationError(f"{key}: '{shown}' cannot be opened: {_what(path, error)}") from None
         if not matches:
             raise ConfigurationError(
-                f"{key}: nothing is there to read at '{without_secrets(path)}'{_why_nothing(path)}"
+                f"{key}: nothing to read at '{without_secrets(path)}'{_why_nothing(path)}"
             )
         folder = _folder_of(path) if is_local else None
         for url, name in matches:
@@ -401,11 +403,11 @@ def find_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path") 
 
 LINK_OUTSIDE, LINKED_FOLDER, NOT_A_FILE = "link_outside", "linked_folder", "not_a_file"
 _REFUSED = {
-    LINK_OUTSIDE: "is a link that leads out of the input's folder: name the file itself in input.path, or "
+    LINK_OUTSIDE: "is a link that leads outside the input's folder: name the file itself in input.path, or "
     "remove the link",
-    LINKED_FOLDER: "is a link to a folder, which is not followed: name that folder in input.path too, or "
-    "remove the link",
-    NOT_A_FILE: "is no file (a pipe, a device, a broken link): take it out",
+    LINKED_FOLDER: "is a link to a folder, which is not followed: add that folder to input.path, or remove "
+    "it",
+    NOT_A_FILE: "is not a file (but a pipe, a device or a broken link): remove it",
 }
 
 
@@ -505,22 +507,22 @@ def _why_nothing(path: str) -> str:
     if is_url(path):
         return ""
     if os.path.isdir(path):
-        return f": no file below this folder ends in {endings()}; name files of another kind one by one"
+        return f": no file in this folder ends in {endings()}; name files of another kind one by one"
     # a path that stands in a configuration has become absolute by now
-    start = "; relative paths start at the configuration's own folder" if os.path.isabs(path) else ""
+    start = "; relative paths start at the folder of the configuration" if os.path.isabs(path) else ""
     return f": there is no such file or folder{start}"
 
 
 def _source(url: str, name: str, format_: str) -> Source:
     if PurePosixPath(name).suffix.lower() in (*ARCHIVES, ".xz"):
         raise ConfigurationError(
-            f"input.path: '{name}' is an archive, or compressed in a way that is not read: unpack it first"
+            f"input.path: '{name}' is an archive, or compressed in an unsupported way: unpack it first"
         )
     kind = format_of(url) if format_ == "auto" else format_named(format_)
     if kind is None:
         raise ConfigurationError(
-            f"input.format: the format of '{name}' cannot be told from its ending; "
-            f"set it to one of {', '.join(FORMATS)}"
+            f"input.format: cannot tell the format of '{name}' from its file name; set it to one of "
+            f"{', '.join(FORMATS)}"
         )
     return Source(url, name, kind)
 

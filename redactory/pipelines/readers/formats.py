@@ -82,9 +82,8 @@ class Columns:
         for column in self.needed:
             if column not in names:
                 raise DamagedFile(
-                    f"{file} has no column '{shorten(column)}'; say under input which column holds what "
-                    "(text, id, user, label, keep). In CSV the first line names the columns, with commas "
-                    "between them"
+                    f"{file} has no column '{shorten(column)}'; set the columns under input (text, id, "
+                    "user, label, keep). In CSV the first line must name the columns, separated by commas"
                 )
         wanted = [name for name in names if self.mapped is None or name in self.mapped]
         for number, name in enumerate(names):
@@ -223,7 +222,7 @@ class Format:
         """Count a blank line: there is no row in it; ``ExpandingFile`` where there are too many."""
         self._blanks += 1
         if self._blanks > self.most_blanks:
-            raise ExpandingFile(f"{self.path} has more than {self.most_blanks:,} blank lines: take them out")
+            raise ExpandingFile(f"{self.path} has more than {self.most_blanks:,} blank lines: remove them")
 
     def _row(self, number: int, cells: Mapping[str, Any], render: Render, raw: bytes = b"") -> Row:
         try:
@@ -332,7 +331,7 @@ class JsonArray(JsonLines):
                 end = decoder.raw_decode(held, at)[1]
             except RecursionError:
                 raise DamagedFile(
-                    f"{self.path}: entry {number + 1} of the array is nested too deep"
+                    f"{self.path}: entry {number + 1} of the array is nested too deeply"
                 ) from None
             except ValueError:
                 # what is held may end inside an entry
@@ -340,9 +339,7 @@ class JsonArray(JsonLines):
                 more = text.read(max(CHUNK, len(held)))
                 held += more
                 if not more or len(held) > 2 * max(self.limit, CHUNK):
-                    raise DamagedFile(
-                        f"{self.path}: the array cannot be read behind entry {number}"
-                    ) from None
+                    raise DamagedFile(f"{self.path}: the array cannot be read after entry {number}") from None
                 continue
             number += 1
             entry = held[at:end].encode("utf-8", "surrogateescape")
@@ -355,8 +352,8 @@ class JsonArray(JsonLines):
         while held:
             if held.strip(" \t\r\n"):
                 raise DamagedFile(
-                    f"{self.path}: something stands behind the array's closing bracket; take it out, or "
-                    "write one object a line"
+                    f"{self.path}: unexpected content after the array's closing bracket; remove it, or "
+                    "write one object per line"
                 )
             yield held.encode()
             held = text.read(CHUNK)

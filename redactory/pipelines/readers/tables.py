@@ -52,7 +52,7 @@ class Csv(Format):
         coming = self._read()
         header, reason, first = next(coming, ([], None, ""))
         if header is None:
-            raise DamagedFile(f"{self.path}: its first line is no header ({reason})")
+            raise DamagedFile(f"{self.path}: its first line is not a header ({reason})")
         if not first:
             return
         if _SURROGATE.search(first):

@@ -62,9 +62,9 @@ def carried_columns(asked: InputSettings, counts: Mapping[str, int], whole: bool
         if kinds == ["integer", "number"]:
             kinds = ["number"]
         if len(kinds) > 1:
-            raise CheckFailed(f"input.keep: '{name}' is {listed(kinds)} from row to row: make it one of them")
+            raise CheckFailed(f"input.keep: '{name}' is {listed(kinds)} in different rows: use one kind")
         if not kinds and whole and counts["rows"]:
-            raise CheckFailed(f"input.keep: no row has a value for '{name}': name a column that is there")
+            raise CheckFailed(f"input.keep: no row has a value for '{name}': name an existing column")
         fields.append(pa.field(name, KINDS[kinds[0] if kinds else "string"]))
     return pa.schema(fields)
 
@@ -104,6 +104,6 @@ def refuse_personal(config: Config, rows: Iterable[Sequence[Any]], detector: Tex
     if looks := dict(personal(values, hits, config.detect.language)):
         reasons = listed([f"{name} ({why})" for name, why in looks.items()])
         raise ConfigurationError(
-            f"input.keep: what looks personal would stand in the shards as it is: {reasons}. Take it out, or "
-            f"accept it (input.accept_personal: [{', '.join(looks)}])"
+            f"input.keep: values that look personal would be copied unmasked into the shards: {reasons}. "
+            f"Remove the column, or accept it (input.accept_personal: [{', '.join(looks)}])"
         )

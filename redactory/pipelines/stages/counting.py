@@ -130,7 +130,7 @@ def count_texts(job: Job, partitions: int, number: int) -> StageReport:
         ) from None
     if stream.octets("fingerprint", 0, 16).hex() != own.id:
         raise RunStateError(
-            "the key of the counts' noise is another run's: start a new run in another folder"
+            "the key of the counts' noise belongs to another run: start a new run in another folder"
         )
 
     def noise(piece: int, texts: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

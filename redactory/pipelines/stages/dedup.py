@@ -422,9 +422,9 @@ def signed_of(folder: Path, side: str, partition: int) -> SignedFiles:
 def gone(index: IndexFolder, what: str) -> RunStateError:
     """The error where an earlier run was forgotten that this run goes by."""
     return RunStateError(
-        f"{index.root}: {what} that this run goes by was removed meanwhile (dedup.index.keep or "
-        "redactory index --keep-runs), and without it the run would become another one: start a new run in "
-        "another folder, and keep more runs in the index than are at work at a time"
+        f"{index.root}: {what} that this run uses was removed meanwhile (dedup.index.keep or redactory "
+        "index --keep-runs), and the result would differ without it: start a new run in another folder, and "
+        "keep more runs in the index than run at the same time"
     )
 
 

@@ -50,7 +50,7 @@ def epsilon_of(
     if not spent:
         return 0.0
     if relation is Relation.ADD_OR_REMOVE and threshold_loss(spent):
-        raise GuaranteeError("a point that is gone makes room for another text: an exchange is accounted")
+        raise GuaranteeError("an example's removal makes room for another text: account for an exchange")
     if relation is Relation.SUBSTITUTION and any(one.rows > 1 for one in spent):
         return group_epsilon_of(spent, delta, 1)
     _require_single(spent)
@@ -109,7 +109,7 @@ def _of_group(
     if not spent:
         return 0.0
     if threshold_loss(spent) and (sides > 1 or points > 1):
-        raise GuaranteeError("a selection by counts is accounted for one point, or one user")
+        raise GuaranteeError("a selection by counts can only be accounted for one example, or one user")
     ratio = max(points * one.rows / one.mechanism.noise_multiplier for one in spent)
     if ratio > _HOPELESS_RATIO:
         return None
@@ -127,7 +127,7 @@ def _of_group(
 
 def _require_single(spent: Spendings) -> None:
     if any(one.rows != 1 for one in spent):
-        raise GuaranteeError("one exchanged point exchanges several rows: a group is accounted otherwise")
+        raise GuaranteeError("exchanging one example exchanges several rows: groups need other accounting")
 
 
 def single_grid(spent: Spendings, discretization: float) -> float:
@@ -304,9 +304,7 @@ def calibrate_noise(
     """
     delta, target = delta - threshold_loss(beside), target + math.log1p(-threshold_loss(beside))
     if delta <= 0.0:
-        raise GuaranteeError(
-            "the selection by counts leaves nothing of delta: raise delta, or lower route.delta"
-        )
+        raise GuaranteeError("the selection by counts uses up delta: raise delta, or lower route.delta")
 
     def cost(coarser: float, noise_multiplier: float) -> float:
         spent = (Spending(PoissonGaussian(sampling_rate, noise_multiplier, 1.0, 1.0), steps), *beside)

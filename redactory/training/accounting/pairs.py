@@ -199,7 +199,7 @@ def nulled_parts(spent: Spendings, points: int) -> Parts:
     for one in spent:
         own = one.mechanism
         if not isinstance(own, PoissonGaussian):
-            raise GuaranteeError("groups are accounted under Poisson sampling only")
+            raise GuaranteeError("groups can only be accounted under Poisson sampling")
         pair = removal(own.sampling_rate, own.noise_multiplier, points * one.rows)
         found.append((((1.0, pair),), one.steps))
     return tuple(found)

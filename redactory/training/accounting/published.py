@@ -43,7 +43,7 @@ def renyi_epsilon(
 ) -> float | None:
     """An upper bound of epsilon; ``GuaranteeError`` for any relation but ``ADD_OR_REMOVE``."""
     if relation is not Relation.ADD_OR_REMOVE:
-        raise GuaranteeError("Rényi accounting is valid for one point there or not, never for substitution")
+        raise GuaranteeError("Rényi accounting is valid for one example's presence, never for substitution")
     with _without_warnings():
         found = float(_composed(spent, tuple(orders)).get_epsilon(delta))
     return found if math.isfinite(found) else None
@@ -55,7 +55,7 @@ def _composed(spent: Spendings, orders: tuple[float, ...]) -> RdpAccountant:
     with _without_warnings():
         for one in spent:
             if not isinstance(one.mechanism, PoissonGaussian) or one.rows != 1:
-                raise GuaranteeError("Rényi accounting knows Poisson sampling of single points only")
+                raise GuaranteeError("Rényi accounting supports only Poisson sampling of single examples")
             event = PoissonSampledDpEvent(
                 one.mechanism.sampling_rate,
                 GaussianDpEvent(min(max(one.mechanism.noise_multiplier, _LEAST_NOISE), _MOST_NOISE)),
@@ -119,9 +119,9 @@ def crt_published(
         "delta_bayesian": delta + (delta_2 or 0.0),
         "epsilon_group": groups,
         "why_not": {
-            "epsilon": "accounts for a point there or not, while a secret is exchanged for its mask",
-            "epsilon_bayesian": "the same, and takes the recall of a sample for the recall",
-            "epsilon_group": "shrinks with the share that is missed, and counts unique secrets, not points",
+            "epsilon": "accounts for an example's presence, while a secret is exchanged for its mask",
+            "epsilon_bayesian": "the same, and treats the recall of a sample as the true recall",
+            "epsilon_group": "shrinks with the share that is missed, and counts unique secrets, not examples",
         },
     }
 
@@ -156,7 +156,7 @@ def published_rate(
         ("sensitive_share", sensitive_share),
     ):
         if not 0.0 <= value <= 1.0:
-            raise ConfigurationError(f"{name}: a share from 0 to 1 is needed")
+            raise ConfigurationError(f"{name}: expected a share from 0 to 1")
     match estimator:
         case Estimator.USER_LEVEL:
             return user_rate
@@ -199,10 +199,10 @@ def log_moment(sampling_rate: float, noise: float, order: int) -> float:
 
 
 LDP_WHY_NOT = {
-    "sensitivity": "C stands where two sentences' clipped vectors can be 2C apart (pairs: 2√2·C)",
+    "sensitivity": "uses C where two sentences' clipped vectors can be 2C apart (pairs: 2√2·C)",
     "composition": "the central limit theorem is an approximation, here below the truth, not a bound",
     "sampling": "a sentence that is not sent sends nothing, which the server sees: no amplification",
-    "fictitious": "what other messages hold says nothing about this one: fictitious sentences hide none",
+    "fictitious": "other messages say nothing about this one: fictitious sentences do not hide it",
 }
 _LARGEST_SQUARE = 600.0
 

@@ -452,12 +452,12 @@ def _other_order(pair: Pair) -> Pair:
 # Of what was spent, and beside the main accountant: a disagreement is an error, never a choice.
 
 
-NOT_FINITE = "no finite epsilon at this delta: the noise is too small for so many steps"
+NOT_FINITE = "no finite epsilon at this delta: the noise is too small for this many steps"
 _LOOSE = 2e-3
 """How far the bounds of a group's epsilon may lie apart, as a share of it: a figure is stated to 1%."""
 NOT_CONFIRMED = (
-    "no epsilon is confirmed by both accountants: the noise is too small, or delta is too small for so many "
-    "steps"
+    "no epsilon is confirmed by both accountants: the noise is too small, or delta is too small for this "
+    "many steps"
 )
 
 
@@ -489,7 +489,7 @@ def removal_bracket(
     parts = []
     for one in in_clips(spent):
         if not isinstance(one.mechanism, PoissonGaussian):
-            raise GuaranteeError("groups are accounted under Poisson sampling only")
+            raise GuaranteeError("groups can only be accounted under Poisson sampling")
         pair = absent(one.mechanism.sampling_rate, one.mechanism.noise_multiplier, points * one.rows)
         parts.append((((1.0, pair),), one.steps))
     return bracket_of_parts(tuple(parts), delta, lesser, loose)
@@ -549,7 +549,7 @@ def stated(
     if second.refutes(value):
         raise GuaranteeError(
             f"the two accountants disagree about {what}: {value} is not between "
-            f"{format_lower(second.lower, 6)} and {format_upper(second.upper, 6)}; no figure is stated"
+            f"{format_lower(second.lower, 6)} and {format_upper(second.upper, 6)}; no epsilon is stated"
         )
     if math.isinf(second.upper):
         return Stated(None, second, NOT_CONFIRMED)

@@ -52,11 +52,11 @@ def check_supported(network: nn.Module) -> None:
     """
     for name, module in network.named_modules():
         if isinstance(module, _BatchNorm):
-            raise ConfigurationError(f"{name}: batch normalisation mixes points; use LayerNorm")
+            raise ConfigurationError(f"{name}: batch normalisation mixes examples; use LayerNorm")
         if isinstance(module, _InstanceNorm) and module.track_running_stats:
-            raise ConfigurationError(f"{name}: running statistics carry something from point to point")
+            raise ConfigurationError(f"{name}: running statistics carry information from example to example")
         if isinstance(module, nn.Embedding) and (module.max_norm is not None or module.scale_grad_by_freq):
-            raise ConfigurationError(f"{name}: max_norm and scale_grad_by_freq mix the points of a batch")
+            raise ConfigurationError(f"{name}: max_norm and scale_grad_by_freq mix the examples of a batch")
     learnt = learning(network)
     kinds = {p.dtype for p in learnt.values()}
     if not (kinds <= {torch.float32} or kinds <= {torch.float64}):
@@ -65,11 +65,11 @@ def check_supported(network: nn.Module) -> None:
     for name, parameter in learnt.items():
         if hasattr(parameter, "device_mesh"):
             raise ConfigurationError(
-                f"{name}: its parts lie on several processes (FSDP2, tensor parallel), so that none of them "
-                "can clip: use DistributedDataParallel, and train adapters where the whole does not fit"
+                f"{name}: its parts are on several processes (FSDP2, tensor parallel), so none of them can "
+                "clip: use DistributedDataParallel, and train adapters if the whole does not fit"
             )
         if "." not in name:
-            raise ConfigurationError(f"{name}: a parameter of the network itself; make it part of a layer")
+            raise ConfigurationError(f"{name}: is a parameter of the network itself; move it into a layer")
         other = places.setdefault(parameter.untyped_storage().data_ptr(), name) if parameter.numel() else name
         if other != name:
             raise ConfigurationError(f"{name} and {other} share memory but are two parameters")
@@ -187,7 +187,7 @@ def _of_this_process(
     with recorded(found, tape):  # through the backward pass too: a checkpointed block runs again in it
         values = losses()
         if values.dim() != 1:
-            raise ConfigurationError("the losses of a batch must have one dimension, the points")
+            raise ConfigurationError("the losses of a batch must have one dimension, the examples")
         if not len(values) or not values.requires_grad:
             nothing = torch.cat([p.new_zeros(p.numel(), requires_grad=False) for p in learnt.values()])
             zeros = values.detach().new_zeros(len(values), dtype=torch.float64)
@@ -212,12 +212,12 @@ def _backward(tape: Tape, values: Tensor, each: Tensor, learnt: Parameters, agai
         if "use_reentrant=True" not in str(error):
             raise
         raise ConfigurationError(
-            "a block is checkpointed with use_reentrant=True, where its backward pass is out of sight: give "
+            "a block is checkpointed with use_reentrant=True, which hides its backward pass: set "
             "use_reentrant=False"
         ) from None
     for name, gradient in zip(learnt, found, strict=True):
         if gradient is not None:
-            raise Inseparable(name, "used outside of its layer, where points cannot be told apart")
+            raise Inseparable(name, "used outside its layer, where examples cannot be separated")
     tape.check_examples(len(values))
 
 
@@ -234,7 +234,7 @@ def _probe(tape: Tape, values: Tensor, learnt: Parameters) -> None:
     for key, uses in tape.uses.items():
         squared = squared_norms(uses, {})[0][len(values) // 2 :]
         if bool((squared.isfinite() & (squared != 0.0)).any()):
-            raise Inseparable(tape.names[key], "one point's loss depends on another's row")
+            raise Inseparable(tape.names[key], "one example's loss depends on another's row")
     tape.uses.clear()
     tape.probing = False
 
@@ -375,8 +375,8 @@ def check_parts(network: Any, points: EncodedPoints, rows: Ids, tokens: int) -> 
     # a gradient that has all but vanished is rounding alone
     if any(distance > APART * largest + 1e-5 for distance in apart):
         raise ConfigurationError(
-            "the network gives a point another gradient among other points, so that one point would move "
-            "all: nothing may be centred, normalised or weighted over a batch"
+            "the gradient of an example changes with the other examples in its batch, so that one could "
+            "affect all: nothing may be centred, normalised or weighted over a batch"
         )
     return True
 
@@ -408,28 +408,28 @@ def clipped_backward(optimizer: Any, network: nn.Module, losses: Callable[[], Te
 
     if not isinstance(optimizer, DPOptimizerFastGradientClipping):
         raise ConfigurationError(
-            f"{type(optimizer).__name__} clips by itself, or not at all: give Opacus' "
-            "DPOptimizerFastGradientClipping, which adds noise to sums that were clipped before"
+            f"{type(optimizer).__name__} clips by itself, or does not clip: use Opacus' "
+            "DPOptimizerFastGradientClipping, which adds noise to already clipped sums"
         )
     if not isinstance(optimizer.max_grad_norm, int | float):
         raise ConfigurationError("max_grad_norm must be one number: the bound of an example's whole gradient")
     if not optimizer._is_last_step_skipped and any(p.summed_grad is not None for p in optimizer.params):
         raise ConfigurationError(
-            "the sum of the last step is still there: call optimizer.zero_grad() before each step"
+            "the sum of the last step is still present: call optimizer.zero_grad() before each step"
         )
     wrappers = (DistributedDataParallel, DifferentiallyPrivateDistributedDataParallel)
     if several() and not (
         isinstance(network, wrappers) and isinstance(optimizer, DistributedDPOptimizerFastGradientClipping)
     ):
         raise ConfigurationError(
-            "this is one of several processes, whose networks would drift apart: wrap the network in "
-            "DistributedDataParallel and give Opacus' DistributedDPOptimizerFastGradientClipping"
+            "with several processes the networks would diverge: wrap the network in DistributedDataParallel "
+            "and use Opacus' DistributedDPOptimizerFastGradientClipping"
         )
     parameters = list(learning(network).values())
     if {id(p) for p in optimizer.params} != {id(p) for p in parameters}:
         raise ConfigurationError(
-            "the optimizer moves other parameters than those that the network trains: make it of "
-            "[p for p in network.parameters() if p.requires_grad]"
+            "the optimizer's parameters are not those that the network trains: create it from [p for p in "
+            "network.parameters() if p.requires_grad]"
         )
     kept: list[Tensor] = []
 

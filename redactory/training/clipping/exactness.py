@@ -61,9 +61,9 @@ def check_exact(
     shares = zip(torch.split(found.flat, sizes), torch.split(expected, sizes), strict=True)
     for (name, parameter), (share, own) in zip(learnt.items(), shares, strict=True):
         if parameter.numel() and float((share - own).norm()) > GRADIENT_APART * float(expected.norm()):
-            raise ConfigurationError(f"{name}: its clipped gradient is not that of autograd")
+            raise ConfigurationError(f"{name}: its clipped gradient differs from that of autograd")
     if distance > GRADIENT_APART * float(norms.max()):
-        raise ConfigurationError("the norms of the points' gradients are not those of autograd")
+        raise ConfigurationError("the norms of the examples' gradients differ from those of autograd")
 
 
 def _check_losses(network: nn.Module, losses: Losses, alone: Sequence[Losses]) -> None:
@@ -76,19 +76,19 @@ def _check_losses(network: nn.Module, losses: Losses, alone: Sequence[Losses]) -
             for name, buffer in network.named_buffers():
                 if not torch.equal(kept.setdefault(name, buffer.clone()), buffer):
                     raise ConfigurationError(
-                        f"{name}: a point moves this buffer, and with it what is computed of the next ones "
+                        f"{name}: an example changes this buffer, and with it the results of later ones "
                         "(rotary positions that change with the length?)"
                     )
         first, again, *rest = (own[: len(alone)] for own in found)
         single = torch.cat(rest)
     if not bool((first.isfinite() & single.isfinite()).all()):
-        raise ConfigurationError("the network gives a point a loss that is no finite number")
+        raise ConfigurationError("the network gives a non-finite loss for an example")
     if not torch.equal(first, again):
         raise ConfigurationError("the network draws random numbers (dropout?), or remembers the last batch")
     if float((first - single).abs().max()) > LOSS_APART * max(1.0, float(single.abs().max())):
         raise ConfigurationError(
-            "the network gives a point another loss beside a longer one: it sees places that are padded, or "
-            "other points, so that none has a gradient of its own"
+            "the loss of an example changes beside a longer one: the network sees padding or other "
+            "examples, so per-example gradients do not exist"
         )
 
 
@@ -102,7 +102,7 @@ def _recorded(network: nn.Module, losses: Losses, points: int) -> ClippedGradien
             first = first or problem
             if not _widen(network, problem.name):
                 raise ConfigurationError(
-                    f"{first}; and no block around it can be run on each point alone"
+                    f"{first}; and no block around it can be run on each example alone"
                 ) from None
 
 

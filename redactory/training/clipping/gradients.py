@@ -363,7 +363,7 @@ class Tape:
 
     def _keep(self, parameter: Tensor, use: Use) -> None:
         if id(parameter) not in self.names:
-            raise ConfigurationError("a layer reported a parameter that is not one of the network's own")
+            raise ConfigurationError("a layer reported a parameter that does not belong to the network")
         self.uses.setdefault(id(parameter), []).append(use)
 
     def check_examples(self, examples: int) -> None:
@@ -373,10 +373,10 @@ class Tape:
                 if use.examples != examples:
                     raise Inseparable(
                         self.names[key],
-                        f"its layer met {use.examples} rows in a batch of {examples}; the first dimension of "
-                        "its input must be the batch. Where points and places share it (experts, OPT), give "
-                        "the number of points; where it knows none (relative positions), have check_exact "
-                        "record the block around it as one",
+                        f"its layer received {use.examples} rows in a batch of {examples}; the first "
+                        "dimension of its input must be the batch. If it combines examples and positions "
+                        "(experts, OPT), pass the number of examples; if it has no batch (relative "
+                        "positions), have check_exact record the surrounding block as one",
                     )
 
 

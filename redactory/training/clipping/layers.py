@@ -137,7 +137,7 @@ class _Layer(torch.autograd.Function):
     def backward(ctx: Any, wanted: Tensor | None, wanted_cell: Tensor | None) -> tuple[Tensor | None, ...]:
         inputs, weight_ih, used, mask = ctx.saved_tensors
         if ctx.trace is None:
-            raise RuntimeError("the backward pass of this LSTM runs once for each forward pass")
+            raise RuntimeError("the backward pass of this LSTM runs once per forward pass")
         trace, tape = ctx.trace, ctx.listener
         wanted = torch.zeros_like(trace.shown) if wanted is None else wanted.transpose(0, 1).contiguous()
         if tape is not None and tape.probing:

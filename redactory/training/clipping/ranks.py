@@ -40,8 +40,8 @@ def sum_of_ranks(flat: Tensor, parameters: Iterable[Tensor], group: Any) -> Tens
     processes.all_gather(found, own, group=group)
     if any(not torch.equal(found[0], other) for other in found):
         raise ConfigurationError(
-            "the processes' networks have different weights: all must take the same steps along the sum, "
-            "with noise that one of them draws and all are sent"
+            "the processes' networks have different weights: all must start equal and take the same steps, "
+            "with noise drawn by one process and sent to all"
         )
     total = torch.zeros_like(flat)
     for rank in range(ranks):

@@ -159,7 +159,7 @@ def _lstm(module: nn.LSTM, name: str, tape: Tape) -> Forward:
             raise ConfigurationError(f"{name}: takes padded batches [B, T, I], not packed ones")
         if hx is not None and any(state.requires_grad or bool(state.any()) for state in hx):
             raise ConfigurationError(
-                f"{name}: a hidden state is handed in; every point must start from the zero state"
+                f"{name}: receives a hidden state; every example must start from the zero state"
             )
         states = input if module.batch_first else input.transpose(0, 1)
         tape.joined(len(states))
@@ -238,7 +238,7 @@ def _is_plain_rms_norm(module: Any) -> bool:
 def _batched(x: Tensor, name: str, tape: Tape) -> tuple[Tensor, bool]:
     """``x``, the input of a layer, with the points first, and whether it was [B·T, ...] before."""
     if x.dim() < 2:
-        raise Inseparable(name, "its input has no dimension for the points of a batch")
+        raise Inseparable(name, "its input has no dimension for the examples of a batch")
     joined = tape.joined(len(x))
     return _split(x, tape.examples) if joined else x, joined
 
@@ -287,7 +287,7 @@ def opaque(module: nn.Module, name: str, tape: Tape) -> Callable[..., Any]:
         leaves, layout = pytree.tree_flatten((args, kwargs))
         moving = [place for place, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         if not moving or any(leaves[place].dim() < 2 for place in moving):
-            raise Inseparable(name, "every tensor that it takes must begin with the batch")
+            raise Inseparable(name, "the first dimension of every tensor that it takes must be the batch")
         device = leaves[moving[0]].device.type
         for place in moving:
             leaves[place] = _each_its_own(leaves[place], tape)
@@ -338,9 +338,9 @@ def _run(module: nn.Module, name: str, args: Any, kwargs: Any) -> Any:
         for parameter in learnt:
             parameter.requires_grad_(True)
     if any(buffer._version != version for buffer, version in buffers):
-        raise Inseparable(name, "writes a buffer, which carries something from point to point")
+        raise Inseparable(name, "writes a buffer, which carries information from example to example")
     if not all(map(torch.equal, random, _random_states(module))):
-        raise ConfigurationError(f"{name}: draws random numbers; make its dropout a module outside of it")
+        raise ConfigurationError(f"{name}: draws random numbers; make its dropout a separate module")
     return output
 
 
@@ -376,7 +376,7 @@ class _Call:
         inputs = [self.apart(self.leaves[place].detach(), place in self.joined) for place in self.moving]
         wanted = [self.apart(delta, self.together[place]) for place, delta in deltas.items()]
         if any(len(x) != len(wanted[0]) for x in [*inputs, *wanted]):
-            raise Inseparable(self.name, "every tensor in and out must begin with the batch")
+            raise Inseparable(self.name, "every input and output tensor must begin with the batch")
         parameters = {name: p.detach() for name, p in self.module.named_parameters() if p.requires_grad}
 
         def one(inputs: list[Tensor], wanted: list[Tensor]) -> tuple[Named, list[Tensor]]:
@@ -397,7 +397,7 @@ class _Call:
                     for row in rows
                 ]
             except RuntimeError:
-                raise Inseparable(self.name, "cannot be run on one point alone") from None
+                raise Inseparable(self.name, "cannot be run on a single example") from None
         gradients, outputs = zip(*pairs, strict=True)
         stacked = {name: torch.stack([own[name] for own in gradients]) for name in parameters}
         return stacked, [torch.stack(rows) for rows in zip(*outputs, strict=True)]
@@ -418,7 +418,7 @@ class _Call:
     def apart(self, x: Tensor, joined: bool) -> Tensor:
         """``x`` with the points in a dimension of their own."""
         if not x.dim():
-            raise Inseparable(self.name, "every tensor in and out must begin with the batch")
+            raise Inseparable(self.name, "every input and output tensor must begin with the batch")
         return _split(x, self.examples) if joined else x
 
     def _alone(self, parameters: Named, inputs: list[Tensor]) -> list[Tensor]:
@@ -462,8 +462,8 @@ def _is_real(leaf: Any) -> bool:
 def _check_equal(first: Tensor, again: Tensor, name: str) -> None:
     """A module's outputs on a batch must be those on each example alone, but for rounding."""
     if first.shape != again.shape:
-        raise Inseparable(name, "every tensor in and out must begin with the batch")
+        raise Inseparable(name, "every input and output tensor must begin with the batch")
     known = first.isfinite() & again.isfinite()
     first, again = first[known], again[known]
     if len(first) and float((first - again).abs().max()) > 1e-3 * float(first.abs().max()) + 1e-12:
-        raise Inseparable(name, "what it computes for one point depends on the others in its batch")
+        raise Inseparable(name, "its result for one example depends on the others in its batch")

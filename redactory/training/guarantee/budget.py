@@ -30,7 +30,7 @@ _PATIENCE = 20.0
 _NOT_TRAINED = "Nothing was trained."
 _NOT_SELECTED = (
     "Nothing was counted: select less often (once a month, over the month's rows), raise the budget, or let "
-    "policies decide (route.by: policies), with another dedup.index where there is one."
+    "policies decide (route.by: policies), with another dedup.index if there is one."
 )
 
 
@@ -69,8 +69,8 @@ class Budget:
         if refusal is not None or spending is None:
             why = refusal or "it has no privacy mechanism that can be composed"
             raise BudgetExceeded(
-                f"{training} cannot be trained under a budget: {why}. Nothing was trained: mend that, or "
-                "leave out train.budget"
+                f"{training} cannot be trained under a budget: {why}. Nothing was trained: fix that, or "
+                "remove train.budget"
             )
         self._require_room(self._known(), training, spending)
 
@@ -78,8 +78,8 @@ class Budget:
         """``BudgetExceeded`` where ``training``, which is to be built upon, is not in the record."""
         if not any(body["id"] == identity for body in self._known()):
             raise BudgetExceeded(
-                f"budget {self._settings.path}: {training} is not booked in it, so what that training spent "
-                f"is not counted. {mend}"
+                f"budget {self._settings.path}: {training} is not recorded in it, so its spending is not "
+                f"counted. {mend}"
             )
 
     def reserve(self, identity: str, training: str, spending: Spending, mend: str = _NOT_TRAINED) -> None:
@@ -113,8 +113,8 @@ class Budget:
         """
         if self._entities:
             raise GuaranteeError(
-                "route.by: counts of users hide no entities, so a budget of entities cannot book them: "
-                "protect users (train.units.protect), or leave out the budget"
+                "route.by: counts of users do not hide entities, so a budget of entities cannot cover them: "
+                "protect users (train.units.protect), or remove the budget"
             )
         spending = selection.of_user() if self._nulled else selection.of_point()
         self.reserve(selection.id, f"{run}/public by count", spending, _NOT_SELECTED)
@@ -158,7 +158,7 @@ class Budget:
             cost = "infinite" if found is None else format_upper(found, places=4)
             models = ", ".join(body["training"] for body in known) or "nothing"
             raise BudgetExceeded(
-                f"budget {self._settings.path.name}: with {training} epsilon would be {cost} at delta "
+                f"budget {self._settings.path.name}: {training} would raise epsilon to {cost} at delta "
                 f"{format_upper(delta)}; the budget is {format_upper(self._settings.epsilon)}, of which "
                 f"{format_upper(already, places=4)} is spent ({models}). {mend}"
             )
@@ -175,15 +175,16 @@ class Budget:
             return []
         head, rest = records[0], records[1:]
         if head.type != HEAD or head.body.get("format") != FORMAT or any(r.type != RESERVED for r in rest):
-            raise GuaranteeError(f"{self._settings.path.name} is no budget file of this version")
+            raise GuaranteeError(f"{self._settings.path.name} is not a budget file of this version")
         if head.body["unit"] != self._unit:
             raise GuaranteeError(
-                f"{self._settings.path.name} counts another unit ('{head.body['unit']}'): use another file"
+                f"{self._settings.path.name} counts another privacy unit ('{head.body['unit']}'): use another"
             )
         if others := {record.body["delta"] for record in rest} - {self._settings.delta}:
             raise GuaranteeError(
-                f"{self._settings.path.name} counts at delta {format_upper(min(others))}, and "
-                f"train.budget.delta is {format_upper(self._settings.delta)}: give the same, or another file"
+                f"{self._settings.path.name} counts at delta {format_upper(min(others))}, but "
+                f"train.budget.delta is {format_upper(self._settings.delta)}: set the same, or use another "
+                "file"
             )
         return [record.body for record in rest]
 

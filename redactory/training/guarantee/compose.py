@@ -108,7 +108,7 @@ def composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | None =
     if delta is None and len(stated) > 1:
         listed = ", ".join(f"{value:g}" for value in stated)
         raise ConfigurationError(
-            f"these models state their figures at different deltas ({listed}): give --delta"
+            f"these models state their epsilons at different deltas ({listed}): give --delta"
         )
     delta = stated[0] if delta is None else delta
     refusals = "; ".join(f"{member.title}: {member.refusal}" for member in members if member.refusal)
@@ -217,12 +217,12 @@ def _require_one(members: Sequence[_Member]) -> bool:
     """One unit, one relation, no model twice; whether the unit is users or entities."""
     heads = [member.facts.chain_head for member in members]
     if len(set(heads)) != len(heads):
-        raise GuaranteeError("a model is named twice: each is composed once")
+        raise GuaranteeError("a model is named twice: each can be composed once")
     kinds = {member.facts.trainer.of_units for member in members}
     if len(kinds) > 1:
         raise GuaranteeError(
-            "some of these models hide users or entities, the others secrets or points: their figures are "
-            "under different relations and cannot be composed"
+            "some of these models protect users or entities, the others secrets or examples: their epsilons "
+            "are under different relations and cannot be composed"
         )
     (of_units,) = kinds
     noisy = [member for member in members if member.spec.mechanism is not None]
@@ -235,7 +235,7 @@ def _require_one(members: Sequence[_Member]) -> bool:
         unknown = [member.title for member in noisy if member.facts.settings.units.lists]
         if len(noisy) > 1 and unknown:
             raise GuaranteeError(
-                "what stands on lists in files is nowhere on record, so units cannot be compared: "
+                "the contents of lists in files are not recorded, so units cannot be compared: "
                 + ", ".join(unknown)
             )
     for what, values in (

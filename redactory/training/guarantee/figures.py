@@ -42,13 +42,13 @@ EPSILONS = (
     *("epsilon", "epsilon_confidentiality", "epsilon_bayesian", "epsilon_substitution"),
     *("epsilon_add_remove", "epsilon_group"),
 )
-NO_GROUP_FIGURE = "where a size has no figure, none below 4096 was found: the noise protects no such group"
+NO_GROUP_FIGURE = "sizes without an epsilon: none below 4096 was found; the noise protects no such group"
 NOT_MEASURED = "recall not measured"
-NO_GROUP_OF_BANDS = "no figure is proved for several points under correlated noise"
-NO_GROUP_COUNTED = "public by count is accounted for one exchanged point: of several none has a figure"
+NO_GROUP_OF_BANDS = "no epsilon is proved for several examples under correlated noise"
+NO_GROUP_COUNTED = "public by count is accounted for one exchanged example; for several there is no epsilon"
 POLICIES_UNUSED = (
-    "the policies are not used by this trainer: epsilon_substitution is the figure for a secret in a "
-    "point of the private side; a vocabulary that is taken from public/ is outside of it"
+    "this trainer does not use the policies: epsilon_substitution covers a secret in an example of the "
+    "private split, but not a vocabulary taken from public/"
 )
 LARGEST_SECOND, SECOND_WORTH = 500.0, 24.0
 """Largest epsilon, and K/σ, of a unit for which the second accountant is asked: beyond, none protects."""
@@ -227,7 +227,7 @@ def _groups(claim: Claim, found: Figures) -> None:
         if one.value is not None and one.second is not None:
             seconds[str(size)] = outward(one.second)
         elif one.reason not in (None, NOT_FINITE):
-            reasons.append(f"{size} points: {one.reason}")
+            reasons.append(f"{size} examples: {one.reason}")
     if None in values.values():
         found.reasons[name] = "; ".join([NO_GROUP_FIGURE, *reasons])
 
@@ -254,7 +254,7 @@ def _by_policy(claim: Claim, found: Figures) -> None:
     elif claim.delta <= claim.delta_2:
         refusal = (
             f"delta {format_upper(claim.delta)} is not above {format_upper(claim.delta_2, 3)}, the upper "
-            "bound of the share of secrets that both policies miss: for those there is no guarantee"
+            "bound on the share of secrets that both policies miss: those have no guarantee"
         )
     _amplified(claim, found, "epsilon_bayesian", 0.0)
     if refusal is None:
@@ -378,13 +378,13 @@ def _of_users(spec: TrainingSpec, mechanism: PoissonUsersGaussian, found: Figure
     found.put("epsilon_as_published", published, None, NO_SHARE)
     found.values["curve"] = {str(size): epsilon for size, epsilon in spread_curve(*terms).items()}
     if None in found.values["curve"].values():
-        found.reasons["curve"] = "where there is no figure, none was found for so little noise"
+        found.reasons["curve"] = "no epsilon: none was found for so little noise"
     found.put("epsilon_user_removal", None, None, words["only_bounded"])
     found.alone = ["curve"] if second or figure.epsilon is None else ["epsilon_sound", "curve"]
     found.relation = figure.relation
     if second is None:
         found.no_second = (
-            words["no_second_of_entities"] if figure.epsilon else "there is no figure to confirm"
+            words["no_second_of_entities"] if figure.epsilon else "there is no epsilon to confirm"
         )
     own, bounds, of_users = mechanism.entities, algorithm1_figures(*terms), spec.protect.value == "users"
     facts = found.facts

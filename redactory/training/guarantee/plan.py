@@ -52,11 +52,11 @@ class Known:
     def __post_init__(self) -> None:
         counts = (("step", self.steps), ("point", self.points), ("user", self.users))
         problems = (
-            *((n is not None and n < 1, f"there is at least one {what}") for what, n in counts),
-            (not 0.0 <= self.gamma <= 1.0, "gamma lies between 0 and 1"),
-            (not 0.0 <= (self.delta_2 or 0.0) <= 1.0, "delta_2 lies between 0 and 1"),
-            ((self.delta_2 or 0.0) > self.gamma, "delta_2 is at most gamma"),
-            (self.bayesian and self.gamma == 0.0, "with gamma 0 the Bayesian figure is 0 with any noise"),
+            *((n is not None and n < 1, f"there must be at least one {what}") for what, n in counts),
+            (not 0.0 <= self.gamma <= 1.0, "gamma must be between 0 and 1"),
+            (not 0.0 <= (self.delta_2 or 0.0) <= 1.0, "delta_2 must be between 0 and 1"),
+            ((self.delta_2 or 0.0) > self.gamma, "delta_2 must be at most gamma"),
+            (self.bayesian and self.gamma == 0.0, "with gamma 0 the Bayesian epsilon is 0 with any noise"),
         )
         if found := [problem for is_wrong, problem in problems if is_wrong]:
             raise ConfigurationError("; ".join(found))
@@ -91,7 +91,7 @@ def plan_training(
         raise ConfigurationError(f"train.trainer {trainer.name} has no privacy mechanism: nothing to plan")
     if known.bayesian:
         if not trainer.by_policy:
-            raise ConfigurationError(f"{settings.trainer} has no Bayesian figure")
+            raise ConfigurationError(f"{settings.trainer} has no Bayesian epsilon")
         # log(1 + γ(e^ε − 1)) = target, and ε is that of δ/γ
         missed = math.log1p(math.expm1(settings.epsilon) / known.gamma)
         inner = min(settings.delta / known.gamma, 1.0 - 1e-9)

@@ -75,8 +75,8 @@ def _delta(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
     if spec.delta * count > 1.0:
         yield (
             f"train.delta is {format_upper(spec.delta)}, above one over the {count:,} "
-            f"{'users' if users else 'points'}: giving one of them away whole, drawn at random, would keep "
-            "such a promise; set it far lower"
+            f"{'users' if users else 'examples'}: publishing a whole one, drawn at random, would satisfy "
+            "it; set it far lower"
         )
 
 
@@ -87,19 +87,21 @@ def _batch(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
     rate, batch = spec.settings.sampling_rate, spec.settings.expected_batch_size
     draws, most = rate * facts.points, "at most " if facts.at_most else ""
     count = f"{draws:,.2g}" if draws < 10.0 else f"{draws:,.0f}"
-    drawn = f"draws {most}{count} points on average (train.sampling_rate {rate:g} of {most}{facts.points:,})"
+    drawn = (
+        f"draws {most}{count} examples on average (train.sampling_rate {rate:g} of {most}{facts.points:,})"
+    )
     # where there may be fewer, no batch is known to be too small
     small = batch < draws / _FAR and not facts.at_most
     if draws < 1.0:
-        yield f"a noisy step {drawn}: many steps are noise alone; raise train.sampling_rate"
+        yield f"a noisy step {drawn}: many steps are pure noise; raise train.sampling_rate"
     elif small or batch > draws * _FAR:
         times = max(batch / draws, draws / batch)
         ratio, steps, least = ("large", "long", "") if small else ("small", "short", most and "at least ")
         yield (
-            f"train.expected_batch_size is {batch:g}, and a noisy step {drawn}: noise_to_batch is stated "
+            f"train.expected_batch_size is {batch:g}, but a noisy step {drawn}: noise_to_batch is stated "
             f"{least}{times:,.3g} times too {ratio}, and with optimizer sgd steps are as much too {steps} "
-            "(adam is not affected); give it the rate times the points that you expect of such text, not "
-            "this count"
+            "(adam is not affected); set it to the rate times the number of examples that you expect of "
+            "such text, not this count"
         )
 
 
@@ -107,8 +109,8 @@ def _plain_batch(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
     size = spec.settings.public_batch_size
     if facts.plain is not None and size > facts.plain:
         yield (
-            f"train.public_batch_size is {size:,}, and {facts.plain:,} points are learnt without noise: "
-            "every such step takes them all; set it lower"
+            f"train.public_batch_size is {size:,}, but only {facts.plain:,} examples are trained on without "
+            "noise: every such step takes them all; set it lower"
         )
 
 
@@ -119,10 +121,10 @@ def _noise(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
     ratio = noise_to_signal(own.noise_multiplier, own.normaliser, spec.steps, count)
     if ratio > _HOPELESS:
         yield (
-            f"the noise of all noisy steps together is {ratio:,.2g} times the most that their gradients can "
-            f"add up to ({count:,} parameters, noise multiplier {own.noise_multiplier:.3g}, batches of "
-            f"{own.normaliser:g}, {spec.steps:,} steps): they teach the model next to nothing; more private "
-            "points, a smaller network or vocabulary, or a larger epsilon would help"
+            f"the noise of all noisy steps together is {ratio:,.2g} times the maximum sum of their "
+            f"gradients ({count:,} parameters, noise multiplier {own.noise_multiplier:.3g}, batches of "
+            f"{own.normaliser:g}, {spec.steps:,} steps): they teach the model next to nothing; use more "
+            "private examples, a smaller network or vocabulary, or a larger epsilon"
         )
 
 
@@ -132,20 +134,20 @@ def _loss(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
     if len(losses) < 2:
         return
     first, last, least = losses[0], losses[-1], min(losses)
-    lower = "lower train.learning_rate or train.private_learning_rate, whichever steps it rose in"
+    lower = "lower train.learning_rate or train.private_learning_rate, whichever raised it"
     if last >= first:
         yield (
-            f"the loss on held-out public text was {first:.3g} before the first step and is {last:.3g} after "
-            f"the last one: the training diverged, or learnt nothing; {lower}"
+            f"the loss on held-out public text was {first:.3g} before the first step and is {last:.3g} "
+            f"after the last one: the training diverged, or learned nothing; {lower}"
         )
     elif last > least + _RISEN:
         yield (
             f"the loss on held-out public text ended at {last:.3g}, after {least:.3g} in step "
-            f"{facts.curve[losses.index(least)]['step']:,}; {lower}, or let it fall "
+            f"{facts.curve[losses.index(least)]['step']:,}; {lower}, or decay it "
             "(train.learning_rate_schedule linear)"
         )
 
 
 def _one_class(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
     if facts.curve and facts.curve[-1].get("most_said") == 1.0:
-        yield "the classifier says one class for every held-out public text: it has learnt nothing of them"
+        yield "the classifier predicts one class for every held-out public text: it has learned nothing"

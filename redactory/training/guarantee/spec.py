@@ -161,11 +161,11 @@ class TrainingSpec:
         ):
             if asked:
                 raise ConfigurationError(
-                    f"train.{key} were not counted, and with route.by count or both nothing else of a public "
-                    "row may be learnt: curate with route.by policies, or leave it out"
+                    f"train.{key} were not counted, and with route.by count or both only counted parts of a "
+                    "public row may be used: curate with route.by policies, or remove it"
                 )
         if own.bands != 1:
-            raise ConfigurationError("train.bands: not with route.by count or both; leave out one of the two")
+            raise ConfigurationError("train.bands: not with route.by count or both; remove one of the two")
 
     @property
     def beside(self) -> Spendings:
@@ -243,7 +243,7 @@ class TrainingSpec:
         said = (
             ("entities on a list count", own.entities is not None),
             ("aliases on a list are one entity", own.aliases is not None),
-            (f"no entity is what stands on {', '.join(hubs)}", bool(hubs)),
+            (f"the values in {', '.join(hubs)} are not entities", bool(hubs)),
         )
         return "; ".join([f"{found}{labels}", *(words for words, is_so in said if is_so)])
 
@@ -267,15 +267,15 @@ class TrainingSpec:
         if rule in WORDS["lost"]:
             return f"no finite epsilon: {WORDS['lost'][rule]}"
         if (rule, self.dedup["group_size"]) not in STABLE_RULES:
-            return f"no finite epsilon: deduplication rule {rule} is not on the list of stable rules"
+            return f"no finite epsilon: deduplication rule {rule} is not a known stable rule"
         return None
 
     def _not_added_up(self, start: TrainingSpec) -> str | None:
         """Why what ``start`` spent cannot be composed with this, or None."""
         if start.broken:
-            return f"of which nothing holds ({start.broken})"
+            return f"which has no guarantee ({start.broken})"
         if self.trainer.hides_units or (self.unit, self.relation) != (start.unit, start.relation):
-            return "whose figures are about another unit or relation"
+            return "whose epsilons are about another privacy unit or relation"
         return None
 
     @property
@@ -366,7 +366,7 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     except CheckFailed as error:
         raise GuaranteeError(str(error)) from None
     begun = len(records) >= 2 and records[0].type == HEAD and records[0].body.get("format") == FORMAT
-    _require(begun and records[-1].type == END, "has no head or no end: the training is not finished")
+    _require(begun and records[-1].type == END, "has no head or no end: the training is unfinished")
     head, steps, end = records[0].body, records[1:-1], records[-1].body
     mechanism = None if head["mechanism"] is None else mechanism_from_json(head["mechanism"])
     try:
@@ -376,18 +376,18 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     trainer = trainer_of(settings)
     users = isinstance(mechanism, PoissonUsersGaussian)
     fits = users is trainer.samples_users if mechanism else trainer.noised is None
-    _require(fits, "names another mechanism than its trainer's")
+    _require(fits, "has a mechanism that is not its trainer's")
     _require(head["relation"] == trainer.relation.value, "was accounted for another relation")
     sampler = None if mechanism is None else mechanism.sampler
-    _require(head["sampler"] == sampler, "names a sampler that is not known")
+    _require(head["sampler"] == sampler, "has an unknown sampler")
     # the run's manifest, or one that was superseded after the training
     own = file_sha256(run.manifest) == head["parent"]
     own = own or (is_finished(run) and release_with(run, head["parent"]) is not None)
     _require(own, "belongs to another curated run")
-    _require(end["steps"] == head["steps"] == len(steps), "lacks steps that were promised, or holds more")
-    _require(mechanism is not None or not steps, "holds noisy steps of a training without noise")
+    _require(end["steps"] == head["steps"] == len(steps), "has more or fewer steps than stated")
+    _require(mechanism is not None or not steps, "has noisy steps in a training without noise")
     planned = mechanism.matrix.steps if isinstance(mechanism, BandedGaussian) else len(steps)
-    _require(planned == len(steps), "has a matrix of another number of steps")
+    _require(planned == len(steps), "has a matrix for another number of steps")
     event: dict[str, Any] = mechanism.event() if mechanism else {}
     for number, record in enumerate(steps):
         step = (record.type, record.body.get("event"), record.body.get("step"))
@@ -395,7 +395,7 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     _require(end["weights"] == file_sha256(folder.weights), "belongs to other weights")
     vocabulary = head["vocabulary"]
     made_of = set(vocabulary["made_of"])
-    _require(bool(made_of) and made_of <= set(SOURCES), "names no known source of the vocabulary")
+    _require(bool(made_of) and made_of <= set(SOURCES), "has an unknown source of the vocabulary")
     own_pieces = folder.tokenizer.exists() and digest_of(read_json(folder.tokenizer))
     _require(vocabulary["sha256"] == own_pieces, "belongs to another tokenizer")
     return LedgerFacts(
@@ -427,7 +427,7 @@ def spec_in(run: RunFolder, facts: LedgerFacts, recall: RecallMeasurement | None
     if facts.base is not None and START in facts.base:
         name = facts.base[START]
         before = ledger_facts(run, run.model(name))
-        _require(before.chain_head == facts.base["ledger"], f"names another models/{name} to start from")
+        _require(before.chain_head == facts.base["ledger"], f"starts from another models/{name}")
         _require(before.parent == facts.parent, f"and that of models/{name} are of different releases")
         start = spec_in(run, before, recall or before.settings.recall)
     rates = MissRates.of_run(recall, manifest)

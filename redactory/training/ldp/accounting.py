@@ -45,15 +45,15 @@ class FixedSends(Settings):
     kind: Literal["fixed"] = Field("fixed", description="Every sentence is sent equally often.")
     sends: PositiveInt = Field(
         1,
-        description="J, how often each sentence is sent. One is enough: J sends at noise z carry what one "
-        "send at z/√J carries, and the server may pass over a message as often as it likes.",
+        description="J, how often each sentence is sent. One is enough: J sends at noise z carry the "
+        "information of one at z/√J, and the server may process a message several times.",
     )
 
 
 class VisibleCoins(Settings):
     """In each step a coin decides whether a sentence is sent; the server sees which ones were."""
 
-    kind: Literal["visible"] = Field(description="A coin for each step; who sends is seen.")
+    kind: Literal["visible"] = Field(description="A coin for each step; who sends is visible.")
     rate: Rate = Field(description="p, the probability that a sentence is sent in a step.")
     steps: PositiveInt = Field(description="T, the number of steps.")
 
@@ -61,19 +61,19 @@ class VisibleCoins(Settings):
 class HiddenCoins(Settings):
     """In each step every slot sends one message: of its sentence by a secret coin, else of noise alone."""
 
-    kind: Literal["hidden"] = Field(description="A message in every step; whether of noise alone is secret.")
-    rate: Rate = Field(description="p, the probability that a message is of the sentence.")
-    steps: PositiveInt = Field(description="T, the number of steps, and of messages of every slot.")
+    kind: Literal["hidden"] = Field(description="A message in every step; noise-only ones look the same.")
+    rate: Rate = Field(description="p, the probability that a message encodes the sentence.")
+    steps: PositiveInt = Field(description="T, the number of steps, and of messages per slot.")
     classes: Annotated[int, Field(ge=2)] | None = Field(
         None,
-        description="K, how many classes there are: a training message of noise alone carries one that is "
-        "drawn, and epsilon covers a sentence's class, too. Without it the class is sent in clear.",
+        description="K, the number of classes: a training message of pure noise carries a random one, and "
+        "epsilon covers a sentence's class, too. Without it the class is sent unprotected.",
     )
 
     @model_validator(mode="after")
     def _a_class_is_hidden_by_others(self) -> Self:
         if self.classes is not None and self.rate >= 1.0:
-            raise ValueError("classes: where the rate is 1 every message tells its class; lower the rate")
+            raise ValueError("classes: at rate 1 every message reveals its class; lower the rate")
         return self
 
 
@@ -92,14 +92,14 @@ LARGEST_SECOND = 200.0
 def sensitivity(vectors: int) -> float:
     """How far (L2, in units of C) one message moves when its sentence is exchanged: 2, or 2√2 for a pair."""
     if vectors not in (1, 2):
-        raise ConfigurationError("a message holds 1 vector, or 2 where pairs are matched")
+        raise ConfigurationError("a message holds 1 vector, or 2 if pairs are matched")
     return 2.0 * math.sqrt(vectors)
 
 
 def message(noise: float, vectors: int, rate: float = 1.0) -> PoissonGaussian:
     """One message as a mechanism, lengths in units of C: its vectors are one, of norm at most √vectors."""
     if not 0.0 < noise < math.inf:
-        raise ConfigurationError("noise_multiplier: a positive number is needed")
+        raise ConfigurationError("noise_multiplier: must be positive")
     norm = sensitivity(vectors) / 2.0
     return PoissonGaussian(rate, noise / norm, norm, 1.0, noise="lattice")
 
@@ -164,7 +164,7 @@ def epsilon_sound(
     way, encoder, one = participation, in_clips(encoder), Spending(message(noise, vectors), 1)
     if isinstance(way, VisibleCoins):
         if any(spent.rows > 1 for spent in encoder):
-            raise GuaranteeError("beside an encoder that exchanges several rows no seen coins are accounted")
+            raise GuaranteeError("visible coins: no accounting beside an encoder that exchanges several rows")
         told = _seen(way, exchange(1.0, one.mechanism.noise_multiplier))
         parts = (*parts_of(encoder, Relation.SUBSTITUTION), *told)
         found: float | None = composed_epsilon(parts, single_grid((*encoder, one), grid), delta)
@@ -216,7 +216,8 @@ def calibrated_noise(
     own = epsilon_of(encoder, delta, Relation.SUBSTITUTION)
     if own is None or own >= epsilon:
         raise GuaranteeError(
-            f"epsilon {format_upper(epsilon)} is spent by the encoder's own training: no message can be sent"
+            f"the training of the encoder alone spends epsilon {format_upper(epsilon)}: no message can be "
+            "sent"
         )
 
     if getattr(participation, "classes", None) is not None:

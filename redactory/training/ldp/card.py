@@ -62,7 +62,7 @@ class Published:
         if rate is None:
             return None
         if steps is None:
-            raise ConfigurationError("a rate and the number of steps belong together")
+            raise ConfigurationError("give a rate and the number of steps together")
         return rate * (self.true_share or 1.0), int(steps)
 
     def noise(self, settings: LdpSettings) -> float:
@@ -116,7 +116,7 @@ def service_card(
     kind, way, noise = str(provenance.get("kind")), settings.participation, settings.noise(spendings)
     if kind not in _WORDS["encoders"] or (kind == "dpsgd") != bool(spendings):
         raise GuaranteeError(
-            "encoder: only a public one, or one with what its DP-SGD spent, has a guarantee behind it"
+            "encoder: only a public one, or one with a recorded DP-SGD epsilon, has a guarantee"
         )
     why = (_WORDS["too_little_noise"], _WORDS["not_published_finite"])
     found = _figures(settings, noise, spendings, Published(), why)
@@ -271,7 +271,7 @@ def _compared(settings: LdpSettings, noise: float) -> list[dict[str, Any]]:
         often = max(1, round(way.rate * way.steps))
         ways += [
             (f"as many sends as expected: {often}", FixedSends(sends=often)),
-            ("coins that are seen", VisibleCoins(kind="visible", rate=way.rate, steps=way.steps)),
+            ("visible coins", VisibleCoins(kind="visible", rate=way.rate, steps=way.steps)),
             ("coins hidden by noise alone", HiddenCoins(kind="hidden", rate=way.rate, steps=way.steps)),
         ]
         if hides_classes(way):
@@ -301,7 +301,7 @@ def _inference(settings: LdpSettings, paper: Published, noise: float) -> dict[st
         "epsilon_visible": seen,
         "epsilon_hidden": hidden,
         "epsilon_one_send": one,
-        "worth": "fictitious sentences change none of the sound figures: they are the same for every share",
+        "worth": "fictitious sentences do not change the sound epsilons: they are equal for every share",
     }
 
 

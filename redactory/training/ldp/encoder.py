@@ -38,13 +38,13 @@ from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, 
 
 PUBLIC, DECLARED, DPSGD = "public", "declared public", "dpsgd"
 UPDATED = (
-    "an encoder that was updated on private text without noise is a function of that text, so exchanging one "
-    "sentence may move every later message by 2C: no figure of a message holds (docs/guarantees.md, 'Local "
-    "differential privacy'). Use an encoder that is public, or one trained with trainer dpsgd"
+    "an encoder that was updated on private text without noise depends on that text, so exchanging one "
+    "sentence may move every later message by 2C: no epsilon of a message holds (docs/guarantees.md, 'Local "
+    "differential privacy'). Use a public encoder, or one trained with trainer dpsgd"
 )
 OTHER_UNIT = (
-    "its figures are about another unit or relation than one sentence exchanged for another, and do not "
-    "compose with those of messages. Use an encoder that is public, or one trained with trainer dpsgd"
+    "its epsilons are about another privacy unit or relation than one sentence exchanged for another, and "
+    "do not compose with those of messages. Use a public encoder, or one trained with trainer dpsgd"
 )
 
 Kind = Literal["latent", "token"]
@@ -111,11 +111,11 @@ class SentenceEncoder:
         else:
             require_silent(folder)
             if config.get("model_type") not in KINDS:
-                raise ConfigurationError(f"encoder: {folder.name} holds no encoder that this version reads")
+                raise ConfigurationError(f"encoder: {folder.name} has no encoder that this version can read")
             if not declared_public:
                 raise ConfigurationError(
-                    f"{folder.name}: nothing in it proves what it was trained on. Declare it public if it "
-                    "is, or make an encoder from public text (redactory ldp train --public)"
+                    f"{folder.name}: its training text is unproven. Declare it public if it is, or create "
+                    "an encoder from public text (redactory ldp train --public)"
                 )
             origin = {"kind": DECLARED, "folder_sha256": folder_sha256(folder)}
             tokenizer, network = read_folder(folder)
@@ -156,7 +156,7 @@ class SentenceEncoder:
             try:
                 text.encode()
             except UnicodeEncodeError:
-                raise InputError(f"text {row} holds half of a surrogate pair, which is not text") from None
+                raise InputError(f"text {row} contains half of a surrogate pair, which is not text") from None
         points = EncodedPoints.from_texts(flat, self.tokenizer, self.max_tokens)
         found = torch.zeros(len(flat), *self.shape(kind))
         for start in range(0, len(flat), BATCH):
@@ -236,7 +236,7 @@ def _layers(network: nn.Module) -> Encoder | LanguageNetwork:
         return FolderEncoder(network.model.base_model)
     if isinstance(network, FolderEncoder | LanguageNetwork):
         return network
-    raise InputError("this kind of model represents no text")
+    raise InputError("this kind of model cannot represent text")
 
 
 def _trained(model: ModelFolder) -> tuple[dict[str, Any], Spendings]:
@@ -249,24 +249,24 @@ def _trained(model: ModelFolder) -> tuple[dict[str, Any], Spendings]:
     run = RunFolder(folder.resolve().parent.parent)
     if folder.resolve().parent != run.models or not run.manifest.is_file():
         raise GuaranteeError(
-            f"{folder.name}: a trained model is checked against its run: give RUN/models/NAME"
+            f"{folder.name}: a trained model must be checked against its run: give RUN/models/NAME"
         )
     if problems := broken_files(model):
-        raise GuaranteeError(f"{folder.name} is not as it was sealed: {problems[0]}")
+        raise GuaranteeError(f"{folder.name} changed after sealing: {problems[0]}")
     facts, card = ledger_facts(run, model), read_json(model.guarantee)
     by, refusal = f"trained with {facts.settings.trainer}", None
     if facts.mechanism is None:
         refusal = f"{by}: {UPDATED}"
     elif START in (facts.base or {}):
-        refusal = "it started from another model of its run, which only the card of both adds up"
+        refusal = "it started from another model of its run; only the card of both gives their sum"
     elif facts.trainer.by_policy or facts.trainer.of_units:
         refusal = f"{by}: {OTHER_UNIT}"
     elif facts.seeded:
         refusal = "trained with a seed: whoever knows it can subtract the noise. Train it without train.seed"
     elif "selection" in card:
-        refusal = "its run is public by count, and what the selection spent is composed with no messages"
+        refusal = "its run is public by count, and the epsilon of that does not compose with messages"
     elif card.get("epsilon_substitution") is None or card.get("holds") is not True:
-        refusal = "its card states no epsilon (guarantee.json), so none composes"
+        refusal = "its card states no epsilon (guarantee.json), so nothing can be composed"
     if refusal is not None:
         raise GuaranteeError(f"{folder.name}: {refusal}")
     record = {
@@ -289,7 +289,7 @@ def require_silent(folder: Path) -> None:
     """
     for name in ("ledger.jsonl", "guarantee.json", "fit.json", SealedFolder(folder).success.name):
         if (folder / name).exists():
-            raise GuaranteeError(f"{folder.name} ({name}) says that it was trained on a corpus: {UPDATED}")
+            raise GuaranteeError(f"{folder.name} ({name}) states that it was trained on a corpus: {UPDATED}")
 
 
 # A local Hugging Face folder as the frozen layers that read a sentence.
@@ -361,7 +361,7 @@ def pooling_of(folder: Path) -> str:
     pools = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
     modes = [key for key, value in named.items() if key.startswith("pooling_mode") and value is True]
     if len(modes) > 1 or not set(modes) <= set(pools):
-        raise ConfigurationError(f"{folder.name}: of its pooling only the mean or the first state is read")
+        raise ConfigurationError(f"{folder.name}: unsupported pooling; expected the mean or the first state")
     return pools[modes[0]] if modes else "mean"
 
 
@@ -411,11 +411,11 @@ def read_encoder(folder: Path) -> tuple[TextCodec, PooledClassifier, int, dict[s
     ``InputError`` where it is of another format.
     """
     if problems := broken_files(SealedFolder(folder)):
-        raise CheckFailed(f"the encoder {folder.name} is not as it was sealed: {problems[0]}")
+        raise CheckFailed(f"the encoder {folder.name} changed after sealing: {problems[0]}")
     config, record = read_json(folder / CONFIG), read_json(folder / PROVENANCE)
     network = config["network"]
     if record.get("kind") != PUBLIC:
-        raise InputError(f"{folder.name}/{CONFIG} is not that of an encoder that this version reads")
+        raise InputError(f"{folder.name}/{CONFIG} is not that of an encoder that this version can read")
     tokenizer: TextCodec
     found: Any
     elsewhere = network["encoder"]["format"] == "folder"

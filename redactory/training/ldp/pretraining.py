@@ -47,7 +47,7 @@ def pretrain_encoder(
     where ``model.folder`` cannot serve.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise RunStateError(f"{out.name} is there already: give another name, or remove it")
+        raise RunStateError(f"{out.name} already exists: give another name, or remove it")
     started, sha256 = time.monotonic(), public.sha256
     labels = [label for _, label in public.rows()]
     classes = settings.classes or tuple(sorted({label for label in labels if label}))
@@ -55,7 +55,7 @@ def pretrain_encoder(
     rows = np.flatnonzero(numbers != NO_CLASS).astype(np.int64)
     if len(np.unique(numbers[rows])) < 2:
         raise InputError(
-            f"{public.path.name}: an encoder needs rows of two classes or more, in column {public.label!r}"
+            f"{public.path.name}: an encoder needs rows of at least two classes, in column {public.label!r}"
         )
     with fixed_numerics(settings.threads):
         tokenizer, network, base = _fresh(public, settings, classes)
@@ -71,7 +71,7 @@ def pretrain_encoder(
             progress("learning the encoder", number + 1, steps, "steps")
         accuracy = _accuracy(taught, points, rows)
     if public.sha256 != sha256:
-        raise RunStateError(f"{public.path.name} changed while it was read: begin again")
+        raise RunStateError(f"{public.path.name} changed while it was read: start again")
     record = {
         "kind": PUBLIC,
         "text_sha256": sha256,

@@ -97,7 +97,7 @@ class ServerSide:
 
     def __init__(self, settings: LdpSettings, *, encoder: str, shape: tuple[int, ...]) -> None:
         if len(settings.classes) < 2:
-            raise ConfigurationError("classes: a service tells two classes apart at least; name them")
+            raise ConfigurationError("classes: a service needs at least two classes; name them")
         # a user's budget is their own: where it lies is nothing that a service keeps
         self.settings = settings.model_copy(update={"budget": None})
         self.encoder, self.shape = encoder, tuple(shape)
@@ -125,7 +125,7 @@ class ServerSide:
         """
         slots, seed = self._received.slots, self.settings.seed or 0
         if not slots:
-            raise RunStateError("no training message came yet: send some first")
+            raise RunStateError("no training message has arrived yet: send some first")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             head = head_of(self.settings, self._received.shape)
@@ -179,7 +179,7 @@ class ServerSide:
         try:
             facts = read_json(folder / _SERVICE)
             if facts["format"] != FORMAT:
-                raise InputError(f"{folder.name}: {_SERVICE} is of another version; train the service anew")
+                raise InputError(f"{folder.name}: {_SERVICE} is of another version; train the service again")
             settings = LdpSettings.model_validate(facts["settings"])
             found = cls(settings, encoder=facts["encoder"], shape=tuple(facts["shape"]))
             if facts["trained"]:

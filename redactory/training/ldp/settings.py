@@ -31,8 +31,8 @@ class HeadSettings(Settings):
     """The server's network, trained on noisy messages alone: nothing here changes an epsilon."""
 
     hidden_size: PositiveInt = Field(64, description="Width of the hidden layer, or of each LSTM's state.")
-    epochs: PositiveInt = Field(30, description="Passes over the messages that came in; post-processing.")
-    learning_rate: PositiveFloat = Field(1e-2, description="Step size of Adam.")
+    epochs: PositiveInt = Field(30, description="Passes over the received messages; post-processing.")
+    learning_rate: PositiveFloat = Field(1e-2, description="Learning rate of Adam.")
     batch_size: PositiveInt = Field(64, description="Messages in a step.")
 
 
@@ -40,18 +40,18 @@ class QuerySettings(Settings):
     """How questions are sent, where that is not how training sentences are: with fictitious ones between."""
 
     participation: Participation = Field(
-        description="As of training sentences; hidden sends fictitious questions between the true one's."
+        description="Same as for training sentences; hidden sends fictitious queries between the true one's."
     )
     noise_multiplier: PositiveFloat | None = Field(
         None,
-        description="z of a question's messages; without it, that at which a question costs no more than a "
+        description="z of a query's messages; default: the value at which a query costs no more than a "
         "training sentence.",
     )
 
     @model_validator(mode="after")
     def _a_question_has_no_class(self) -> Self:
         if isinstance(self.participation, HiddenCoins) and self.participation.classes is not None:
-            raise ValueError("participation.classes: a question carries no class; leave it out")
+            raise ValueError("participation.classes: a query carries no class; remove it")
         return self
 
 
@@ -66,33 +66,33 @@ class LdpSettings(Settings):
         1.0, description="C, the L2 bound of one vector: of a sentence's whole representation."
     )
     noise_multiplier: PositiveFloat | None = Field(
-        None, description="z = σ/C, noise over clip_norm; given instead of calibrating to epsilon."
+        None, description="z = σ/C, noise over clip_norm; set it instead of calibrating to epsilon."
     )
     epsilon: PositiveFloat = Field(
         8.0, description="Target epsilon of one sentence, over all its training messages together."
     )
     delta: Probability = Field(1e-5, description="Delta at which every epsilon is stated.")
     participation: Participation = Field(
-        FixedSends(), description="How often a sentence is sent, and whether that can be seen."
+        FixedSends(), description="How often a sentence is sent, and whether that is visible."
     )
     query: QuerySettings | None = Field(
-        None, description="How questions are sent; without it as training sentences are."
+        None, description="How queries are sent; default: as training sentences."
     )
     pairs: bool = Field(
         False, description="Each example is a pair of sentences (matching): two vectors, each clipped to C."
     )
     represent: Literal["latent", "token"] = Field(
         "latent",
-        description="What is noised: one vector of a sentence, or the embeddings of its tokens.",
+        description="What gets noise: one vector of a sentence, or the embeddings of its tokens.",
     )
     dimension: PositiveInt = Field(16, description="Length of the encoder's latent vector.")
     max_tokens: PositiveInt = Field(
-        64, description="Tokens that a sentence is cut or filled up to, so that no length shows."
+        64, description="Tokens that a sentence is truncated or padded to, to hide its length."
     )
     classes: tuple[str, ...] = Field((), description="The names of the classes, a public list.")
     head: HeadSettings = Field(HeadSettings(), description="The server's network.")
     seed: int | None = Field(
-        None, description="Test mode: draws repeat, and whoever knows the seed can subtract the noise."
+        None, description="Test mode: random draws repeat, and whoever knows the seed can subtract the noise."
     )
     budget: BudgetSettings | None = Field(
         None, description="What a user's training messages and queries may spend together."
@@ -101,10 +101,10 @@ class LdpSettings(Settings):
     @model_validator(mode="after")
     def _classes_are_told_apart(self) -> Self:
         if len(set(self.classes)) != len(self.classes) or not all(name.strip() for name in self.classes):
-            raise ValueError("classes: every name once, none empty")
+            raise ValueError("classes: names must be unique and not empty")
         # they are printed where users ask, and a service's are a stranger's
         if not all(c.isprintable() or c in _JOINERS for name in self.classes for c in name):
-            raise ValueError("classes: no control characters in a name")
+            raise ValueError("classes: control characters are not allowed in a name")
         return self
 
     @model_validator(mode="after")
@@ -117,7 +117,9 @@ class LdpSettings(Settings):
     def _hidden_classes_are_those(self) -> Self:
         hidden = getattr(self.participation, "classes", None)
         if hidden is not None and self.classes and hidden != len(self.classes):
-            raise ValueError(f"participation.classes: there are {len(self.classes)} classes, not {hidden}")
+            raise ValueError(
+                f"participation.classes: expected {len(self.classes)}, as in classes, got {hidden}"
+            )
         return self
 
     @property
@@ -153,7 +155,7 @@ class LdpSettings(Settings):
             terms = self.vectors, self.participation, self.delta, encoder
             target = epsilon_sound(noise, *terms)
             if target is None:
-                raise GuaranteeError("query.noise_multiplier: give one, for a sentence has no finite epsilon")
+                raise GuaranteeError("query.noise_multiplier: set it, since a sentence has no finite epsilon")
             found = calibrated_noise(target, self.vectors, query.participation, self.delta, encoder)
             query = query.model_copy(update={"noise_multiplier": found})
         return self.model_copy(update={"noise_multiplier": noise, "query": query})
@@ -175,13 +177,13 @@ class FrozenFolderSettings(Settings):
 
     kind: Literal["folder"] = Field(description="The network that this section describes.")
     folder: Path = Field(
-        description="The folder: BERT and its kin, or a sentence encoder of them, with a fast tokenizer. It "
-        "must be public."
+        description="The folder of BERT or a similar model, or of a sentence encoder based on one, with a "
+        "fast tokenizer. It must be public."
     )
     pooling: Literal["folder", "mean", "first"] = Field(
         "folder",
-        description="What of the states over a text is read: their mean, the first one, or whichever the "
-        "folder names (1_Pooling/config.json; the mean where it names none).",
+        description="How the states over a text are pooled: their mean, the first one, or what the folder "
+        "specifies (1_Pooling/config.json; otherwise the mean).",
     )
 
 
@@ -195,10 +197,11 @@ class EncoderSettings(Settings):
         BiLstmSettings(kind="bilstm"), description="The network below the representation."
     )
     classes: tuple[str, ...] = Field(
-        (), description="The classes it is taught to tell; empty: all that the public text has."
+        (), description="The classes it is trained on; empty: all that the public text has."
     )
     dimension: PositiveInt = Field(
-        16, description="Width of the linear layer that a sentence is represented by; noise is on each."
+        16,
+        description="Width of the linear layer that represents a sentence; each dimension gets noise.",
     )
     clip_norm: PositiveFloat = Field(
         1.0,
@@ -206,27 +209,27 @@ class EncoderSettings(Settings):
     )
     noise_multiplier: NonNegativeFloat = Field(
         0.0,
-        description="Noise over clip_norm that is put on the clipped vector while it is learnt, so that it "
-        "learns to stand the noise of messages. Public text: nothing is protected by it.",
+        description="Noise over clip_norm that is added to the clipped vector in training, so that it "
+        "becomes robust to the noise of messages. The text is public: this protects nothing.",
     )
-    epochs: PositiveInt = Field(10, description="Passes over the public text.")
-    learning_rate: PositiveFloat = Field(2e-3, description="Step size of Adam, falling to zero.")
+    epochs: PositiveInt = Field(10, description="Number of passes over the public text.")
+    learning_rate: PositiveFloat = Field(2e-3, description="Learning rate of Adam, decaying to zero.")
     batch_size: PositiveInt = Field(32, description="Sentences in a step.")
-    max_tokens: PositiveInt = Field(64, description="Tokens that a sentence is cut or filled up to.")
-    vocabulary_size: PositiveInt = Field(10_000, description="At most this many words are tokens (bilstm).")
-    minimum_count: PositiveInt = Field(2, description="A word is a token from this count on (bilstm).")
-    seed: NonNegativeInt = Field(0, description="First weights and order: public, as the text is.")
-    threads: PositiveInt = Field(2, description="Threads of the numerics.")
+    max_tokens: PositiveInt = Field(64, description="Tokens that a sentence is truncated or padded to.")
+    vocabulary_size: PositiveInt = Field(10_000, description="Maximum size of the vocabulary (bilstm).")
+    minimum_count: PositiveInt = Field(2, description="Minimum count of a word in the vocabulary (bilstm).")
+    seed: NonNegativeInt = Field(0, description="Seed of initial weights and order: public, like the text.")
+    threads: PositiveInt = Field(2, description="Number of CPU threads.")
 
     @model_validator(mode="after")
     def _a_bottleneck_is_the_dimension(self) -> Self:
         if isinstance(self.model, BiLstmSettings) and self.model.bottleneck is not None:
-            raise ValueError("model.bottleneck: here it is called dimension; leave it out")
+            raise ValueError("model.bottleneck: use dimension instead")
         return self
 
     @model_validator(mode="after")
     def _classes_are_told_apart(self) -> Self:
         named = self.classes
         if named and (len(named) < 2 or len(set(named)) < len(named) or "" in named):
-            raise ValueError("classes: two or more, every name once, none empty")
+            raise ValueError("classes: at least two; names must be unique and not empty")
         return self

@@ -72,7 +72,7 @@ class DPLayer(nn.Module):
         super().__init__()
         require_clip_norm(clip_norm, "ldp.clip_norm")
         if not (math.isfinite(noise_multiplier) and noise_multiplier > 0.0):
-            raise ConfigurationError("ldp.noise_multiplier: a finite number above 0 is needed")
+            raise ConfigurationError("ldp.noise_multiplier: must be finite and above 0")
         self.clip_norm, self.noise_multiplier = float(clip_norm), float(noise_multiplier)
         self.not_finite = 0
         """Examples so far that were not finite and became zero: a private fact, for the user alone."""
@@ -106,7 +106,7 @@ class DPLayer(nn.Module):
         """
         flat = _examples(x)
         if not bool((flat.norm(dim=1) <= self.clip_norm * (1.0 + 2.0**-30)).all()):
-            raise ConfigurationError("ldp.clip_norm: an example is longer than it; clip before noise")
+            raise ConfigurationError("ldp.clip_norm: an example exceeds it; clip before noise")
         noise = _Noise(self.clip_norm, self.noise_multiplier * self.clip_norm)
         stream, first = self._stream or RandomStream.from_entropy(), self._step
         self._step += len(flat) if self._stream is not None else 0
@@ -119,7 +119,7 @@ class DPLayer(nn.Module):
 def _examples(x: Tensor) -> Tensor:
     """``x`` [B, ...] as float64 [B, d]."""
     if x.dim() < 2:
-        raise ConfigurationError("the DP layer takes examples along the first axis: [B, ...]")
+        raise ConfigurationError("the DP layer expects examples along the first axis: [B, ...]")
     return x.detach().to(torch.float64).reshape(len(x), math.prod(x.shape[1:]))
 
 
@@ -150,13 +150,13 @@ class UserSide:
         self._seeded = stream if stream is not None and stream.seeded else None
         if budget is not None and encoder.spendings:
             raise GuaranteeError(
-                "budget: this encoder was trained on private text, and how much of a user's is not on "
-                "record: take a public encoder"
+                "budget: this encoder was trained on private text, and each user's share of it is not "
+                "recorded: use a public encoder"
             )
         if budget is not None and self._seeded is not None:
             raise GuaranteeError(
-                "budget: in test mode (seed) the noise can be computed again, and no epsilon holds that "
-                "could be booked: leave out the seed, or the budget"
+                "budget: in test mode (seed) the noise can be recomputed, so no epsilon can be recorded: "
+                "remove the seed, or the budget"
             )
         own = settings.settled(encoder.spendings)
         self._settings: dict[Purpose, LdpSettings] = {"train": own, "query": own.asked(encoder.spendings)}
@@ -183,10 +183,10 @@ class UserSide:
         ``InputError`` names the first row whose label is not a class's number; nothing was booked then.
         """
         if len(texts) != len(labels):
-            raise InputError(f"labels: {len(texts)} texts have {len(labels)} labels; give one each")
+            raise InputError(f"labels: got {len(labels)} labels for {len(texts)} texts; give one each")
         for row, label in enumerate(labels):
             if not 0 <= label < len(self._settings["train"].classes):
-                raise InputError(f"row {row + 1}: label is not the number of one of settings.classes")
+                raise InputError(f"row {row + 1}: label is not the number of a class in settings.classes")
         yield from self._messages("train", texts, [int(label) for label in labels])
 
     def query_messages(self, texts: Texts) -> Iterator[Message]:
@@ -207,7 +207,7 @@ class UserSide:
             return [by_slot[slot][0] if slot in by_slot else None for slot in self._asked]
         every = set(range(way.steps))
         if any(by_slot.get(slot, {}).keys() != every for slot in self._asked):
-            raise RunStateError("the service left a message without an answer")
+            raise RunStateError("the service did not answer a message")
         trues = (np.flatnonzero(coins).tolist() for coins in self._coins.T)
         return [_product(slot, by_slot[slot], true) for slot, true in zip(self._asked, trues, strict=True)]
 
@@ -280,8 +280,8 @@ class UserSide:
     def _represented(self, texts: Any) -> Tensor:
         if self._encoder.digest != self._digest:
             raise GuaranteeError(
-                "the encoder changed: one that learns from what it encodes lets every later message tell of "
-                "earlier sentences; keep it frozen, or train it with dpsgd and begin anew"
+                "the encoder changed: if it learns from what it encodes, every later message reveals "
+                "earlier sentences; keep it frozen, or train it with dpsgd and start again"
             )
         return self._encoder.represent(texts, self._settings["train"].represent).detach().float()
 
@@ -423,7 +423,7 @@ def _key(path: Path) -> bytes:
     found = path.read_bytes() if path.exists() else b""
     if len(found) != _KEY_BYTES:
         raise GuaranteeError(
-            f"budget {path.parent.name}: {_KEY} is missing or broken, so that what was spent is found no "
-            "more: restore it from a copy"
+            f"budget {path.parent.name}: {_KEY} is missing or broken, so the spent budget cannot be read: "
+            "restore it from a copy"
         )
     return found

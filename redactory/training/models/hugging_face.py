@@ -240,8 +240,8 @@ def _trial(model: Any) -> bool:
     other = model(input_ids=torch.cat([ids[:, :-1], ids[:, :1]], 1), use_cache=False).logits
     if not torch.allclose(logits[:, :-1], other[:, :-1], rtol=1e-3, atol=1e-4):
         raise ConfigurationError(
-            "train.model.folder: this model reads a text from both sides and predicts no next word; use it "
-            "with train.task: classify"
+            "train.model.folder: this model reads a text in both directions and cannot predict the next "
+            "word; use it with train.task: classify"
         )
     if len(seen) != 1 or seen[0][1].data_ptr() != logits.data_ptr() or model.base_model is model:
         return False
@@ -266,7 +266,7 @@ def context_of(model: Any) -> int | None:
     return None if length is None or length < 0 else int(length)
 
 
-_UNREAD = "it cannot read points of several lengths, with and without an end token ({})"
+_UNREAD = "it cannot read examples of several lengths, with and without an end token ({})"
 LENGTHS = (5, 3, 2)
 """Of the points that mean nothing: their number and the longest are prime."""
 
@@ -306,7 +306,9 @@ def require_exact_of(
         )
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
         words = error if isinstance(error, ConfigurationError) else _UNREAD.format(type(error).__name__)
-        raise ConfigurationError(f"train.model: no private training of this {named}: {words}") from None
+        raise ConfigurationError(
+            f"train.model: no support for private training of this {named}: {words}"
+        ) from None
 
 
 def _beside_long(batch: Batch, length: int, pad_id: int, token: int) -> Batch:
@@ -341,7 +343,7 @@ def with_adapters(model: Any, settings: LoraSettings, base: str) -> Any:
         from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as USUAL
     except ImportError:
         raise ConfigurationError(
-            "lora needs peft, not installed here: pip install 'redactory[lora]'"
+            "lora needs peft, which is not installed: pip install 'redactory[lora]'"
         ) from None
     modules: Any = list(settings.modules) or USUAL.get(model.config.model_type, "all-linear")
     config = LoraConfig(
@@ -428,8 +430,8 @@ def _read_config(folder: Path) -> dict[str, Any]:
     inner = config.get("text_config")
     if any(part.get(key) is not None for part in (config, inner) if isinstance(part, dict)):
         raise ConfigurationError(
-            f"model.folder: {folder.name}/config.json has the key {key}: its weights are quantized, and only "
-            "whole ones are read; give the folder of the model before, or one saved dequantized"
+            f"model.folder: {folder.name}/config.json has the key {key}: quantized weights are not "
+            "supported; give the folder of the original model, or one saved dequantized"
         )
     return config
 
@@ -448,8 +450,8 @@ def require_task(folder: Path, task: str) -> None:
         others = [name for name, kinds in able.items() if kind in kinds]
         mend = f"; it can be trained with train.task: {others[0]}" if others else ""
         raise ConfigurationError(
-            f"model.folder: {folder.name} holds a model of kind '{kind}', which {CLASSES[task]} of this "
-            f"transformers does not read{mend}"
+            f"model.folder: {folder.name} holds a model of kind '{kind}', which {CLASSES[task]} of the "
+            f"installed transformers cannot read{mend}"
         )
 
 
@@ -464,7 +466,7 @@ def read_model(folder: Path, task: Any, **config: Any) -> tuple[Any, frozenset[s
     require_transformers()
     if (folder / "fit.json").exists():
         raise ConfigurationError(
-            "model.folder: redactory fit trained these weights on labelled rows; give weights that are public"
+            "model.folder: redactory fit trained these weights on labelled rows; give public weights"
         )
     _read_config(folder)
     try:
@@ -480,11 +482,11 @@ def read_model(folder: Path, task: Any, **config: Any) -> tuple[Any, frozenset[s
             )
     except Exception as error:  # a config.json can make the library fail in any way
         raise ConfigurationError(
-            f"model.folder: no weights can be read from {folder.name} ({type(error).__name__})"
+            f"model.folder: cannot read weights from {folder.name} ({type(error).__name__})"
         ) from None
     if model.config.get_text_config() is not model.config:
         raise ConfigurationError(
-            f"model.folder: the model in {folder.name} reads more than text; save its language model alone"
+            f"model.folder: the model in {folder.name} reads more than text; save only its language model"
         )
     other = (entry[0] for entry in loading["mismatched_keys"])
     return without_dropout(model), frozenset({*loading["missing_keys"], *other})

@@ -76,7 +76,7 @@ class KeyedDropout:
         try:
             seed = self._seed((kind, index))
         except KeyError:
-            raise CheckFailed("a mask was asked for that nobody handed over") from None
+            raise CheckFailed("a required mask was not supplied") from None
         generator = torch.Generator().manual_seed(int.from_bytes(seed, "little") >> 1)
         return torch.rand(count, generator=generator)
 

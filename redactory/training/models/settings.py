@@ -16,7 +16,7 @@ class LstmSettings(Settings):
     kind: Literal["lstm"] = Field("lstm", description="The network that this section describes.")
     embedding_size: PositiveInt = Field(200, description="Width of the token embedding.")
     hidden_size: PositiveInt = Field(200, description="Width of each LSTM layer's state.")
-    layers: PositiveInt = Field(1, description="LSTM layers, one on top of the other.")
+    layers: PositiveInt = Field(1, description="Number of stacked LSTM layers.")
     pooling: ClassVar[str] = "last-max-mean"
     """What of the states over a text a class is read off (:class:`.recurrent.PooledClassifier`)."""
 
@@ -29,7 +29,7 @@ class AwdLstmSettings(Settings):
         100, description="Width of the token embedding, and of the last layer."
     )
     hidden_size: PositiveInt = Field(1150, description="Width of the other LSTM layers' states.")
-    layers: PositiveInt = Field(3, description="LSTM layers, one on top of the other.")
+    layers: PositiveInt = Field(3, description="Number of stacked LSTM layers.")
     word_dropout: ClassVar[float] = 0.1
     """Share of the vocabulary's embeddings left out of a step; the paper's, like all of these."""
     input_dropout: ClassVar[float] = 0.65
@@ -53,7 +53,7 @@ class BiLstmSettings(Settings):
     pooling: ClassVar[str] = "max-mean"
     """The largest and the mean value of each unit."""
     bottleneck: PositiveInt | None = Field(
-        None, description="Width of a linear layer before the classes: what a text is represented by."
+        None, description="Width of a linear layer before the classes, which represents the text."
     )
 
 
@@ -72,12 +72,12 @@ class LoraSettings(Settings):
     rank: PositiveInt = Field(8, description="Rank of each adapter.")
     method: Literal["lora", "rslora", "dora"] = Field(
         "lora",
-        description="lora; rslora, which divides by the root of the rank; dora, which learns the length of "
-        "each row of a weight too.",
+        description="lora; rslora, which divides by the root of the rank; dora, which also learns the length "
+        "of each row of a weight.",
     )
     modules: tuple[str, ...] = Field(
         (),
-        description="Names of the linear layers that get an adapter; the attention's projections if empty.",
+        description="Names of the linear layers that get an adapter; default: the attention's projections.",
     )
 
 
@@ -87,9 +87,9 @@ class FolderSettings(Settings):
     kind: Literal["folder"] = Field("folder", description="The network that this section describes.")
     folder: Path = Field(
         description="A local folder with pretrained weights and their fast tokenizer, both public; or a "
-        "model of the same run, whose guarantee is added up with this one's."
+        "model of the same run, whose guarantee is added to this one's."
     )
-    lora: LoraSettings | None = Field(None, description="Train low-rank adapters only.")
+    lora: LoraSettings | None = Field(None, description="Train only low-rank adapters.")
 
 
 class TransformerSettings(Settings):
@@ -97,8 +97,8 @@ class TransformerSettings(Settings):
 
     layers: PositiveInt = Field(4, description="Blocks.")
     width: PositiveInt = Field(256, description="Width.")
-    heads: PositiveInt = Field(4, description="Attention heads; they divide the width.")
-    context: PositiveInt = Field(128, description="Tokens that the model can read; at least max_tokens.")
+    heads: PositiveInt = Field(4, description="Attention heads; must divide the width.")
+    context: PositiveInt = Field(128, description="Maximum tokens in the context; at least max_tokens.")
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:

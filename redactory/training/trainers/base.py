@@ -126,8 +126,8 @@ class Trainer:
             return None
         if rows > 1:
             raise ConfigurationError(
-                "train.bands: correlated noise is accounted where one exchanged point exchanges one row, and "
-                "this rule of deduplication exchanges two: give bands 1, or dedup.private_mode exact"
+                "train.bands: correlated noise needs that one exchanged example exchanges one row, but with "
+                "this deduplication rule it exchanges two: set bands to 1, or dedup.private_mode to exact"
             )
         from redactory.training.widths import bands_of, schedule_of
 

@@ -18,12 +18,12 @@ class RedactOnly(Trainer):
     """SGD on both sides' masked points."""
 
     name = "redact-only"
-    about = "no noise, on both sides' masked points; no guarantee"
+    about = "no noise, on both splits' masked examples; no guarantee"
     plain = ("public", "private")
     chats = True
     nothing = (
-        "no noise: this trainer learns the masked texts as they are; what the strict policy missed is "
-        "learnt without noise, nothing is guaranteed"
+        "no noise: this trainer learns the masked texts; a secret that the strict policy missed is learned "
+        "without noise, nothing is guaranteed"
     )
 
 
@@ -31,17 +31,17 @@ class Sgd(Trainer):
     """SGD on the originals."""
 
     name = "sgd"
-    about = "no noise, on all original points; no guarantee"
+    about = "no noise, on all original examples; no guarantee"
     plain = ("vault",)
     chats = True
-    nothing = "no noise: this trainer learns the original texts as they are, nothing is guaranteed"
+    nothing = "no noise: this trainer learns the original texts, nothing is guaranteed"
 
 
 class Noiseless(Trainer):
     """The originals, as the trainers that hide users and entities see them."""
 
     name = "noiseless"
-    about = "no noise, on all original points, as users and entities hold them; no guarantee"
+    about = "no noise, on all original examples, as users and entities hold them; no guarantee"
     plain = ("vault",)
     classifies = of_units = True
     relation = Relation.ADD_OR_REMOVE
@@ -55,8 +55,8 @@ class DeIdentification(Noiseless):
     about = "the same without their entities; no guarantee"
     masks_entities = True
     nothing = (
-        "no noise: this trainer learns the texts with their entities masked; an entity that no detector and "
-        "no list marks is learnt as it is, and so is everything else of a user; nothing is guaranteed"
+        "no noise: this trainer learns the texts with their entities masked; an entity that no detector or "
+        "list finds is learned unmasked, and so is everything else of a user; nothing is guaranteed"
     )
 
 
@@ -64,21 +64,21 @@ class Sdp(Trainer):
     """Selective DP-SGD (Shi et al. 2021): its noise is inside the steps, so no figure of ours."""
 
     name = "sdp"
-    about = "noise on what π marks of original points (Shi et al.); no guarantee"
+    about = "noise on what the strict policy finds in original examples (Shi et al.); no guarantee"
     plain = ("vault",)
     nothing = (
-        "no finite epsilon: noise protects only the tokens that the strict policy marks, and what it missed "
-        "is learnt without noise; under a policy that can miss, epsilon is infinite"
+        "no finite epsilon: noise protects only the tokens that the strict policy finds, and a secret that "
+        "it missed is learned without noise; if a policy can miss, epsilon is infinite"
     )
 
     def problem(self, settings: TrainSettings) -> str | None:
         """It is published for one network, and has no epsilon to calibrate to."""
         if settings.model.kind != "lstm" or settings.model.layers != 1:
-            return "sdp noises the state of one LSTM layer: model kind lstm, layers 1"
+            return "sdp adds noise to the state of one LSTM layer: set model kind to lstm, layers to 1"
         if settings.noise_multiplier is None:
-            return "sdp has no epsilon to calibrate to: give noise_multiplier"
+            return "sdp has no epsilon to calibrate to: set noise_multiplier"
         if isinstance(settings.tokenizer, Path):
-            return "train.tokenizer: sdp must know where a token stands: leave out a file or folder"
+            return "train.tokenizer: sdp needs token positions: remove a file or folder"
         return None
 
     def plain_steps(self, made: Ingredients, descent: Descent) -> PlainPhase:

@@ -19,18 +19,18 @@ class Crt(Trainer):
     """Algorithm 1 of the CRT paper.  Formal guarantees: ``docs/guarantees.md``."""
 
     name = "crt"
-    about = "SGD on public and DP-SGD on masked private points"
+    about = "SGD on public and DP-SGD on masked private examples"
     plain = ("public",)
     noised = "private"
     by_policy = classifies = chats = True
     assumptions: ClassVar[tuple[str, ...]] = (
         "The vocabulary, the network's size and every constant come from public text and the configuration "
         "alone.",
-        "Where classes are learnt, a secret and its mask have the same class; that of a public point is "
-        "learnt without noise.",
-        "Bayesian figures are averages over the secrets of this corpus, for an adversary who does not know "
-        "which of them was masked. For a secret that is known to have been missed by π, "
-        "epsilon_substitution is the figure.",
+        "If classes are learned, a secret and its mask have the same class; that of a public example is "
+        "learned without noise.",
+        "Bayesian epsilons are averages over the secrets of this corpus, for an adversary who does not know "
+        "which of them was masked. For a secret known to have been missed by the strict policy, use "
+        "epsilon_substitution.",
     )
 
     def rows(self, settings: TrainSettings, group_size: int | None) -> int:
@@ -52,12 +52,13 @@ class CrtDrop(Crt):
     """A masked point contributes a zero gradient: a secret is compared with its point gone."""
 
     name = "crt-drop"
-    about = "the same, but a private point with a mask contributes nothing"
+    about = "the same, but a private example with a mask contributes nothing"
     relation = Relation.ADD_OR_REMOVE
     drops_masked = True
     compared = (
-        "A private point with a mask contributes a zero gradient, but counts wherever points are counted. A "
-        "secret that π missed is compared with its point gone: one point there or not, and groups likewise.",
+        "A private example with a mask contributes a zero gradient, but counts wherever examples are "
+        "counted. A secret that the strict policy missed is compared with its example removed: one example "
+        "present or absent, and groups likewise.",
     )
 
 
@@ -65,14 +66,12 @@ class DpSgd(Trainer):
     """Noise on every original point: the baseline with a guarantee (``docs/guarantees.md``)."""
 
     name = "dpsgd"
-    about = "DP-SGD on all original points"
+    about = "DP-SGD on all original examples"
     noised = "vault"
     classifies = chats = True
     unit = f"one original {A_POINT}"
     compared = (
-        "The exchanged points both lie on the private side: where the vocabulary is made of public/, a word "
-        "of a public point can be a token of this model.",
+        "Both exchanged examples are in the private split: if the vocabulary is made of public/, a word of "
+        "a public example can be a token of this model.",
     )
-    assumptions = (
-        "Original texts are used, duplicates included: a secret that stands in K points is a group of K.",
-    )
+    assumptions = ("Original texts are used, with duplicates: a secret in K examples is a group of K.",)

@@ -36,11 +36,11 @@ class UserLevel(Trainer):
         if own.users is None:
             return f"train.federated.users: {self.name} needs |U|, a public bound on the number of users"
         if self.sampling(settings) is None and own.max_users_per_entity is not None:
-            return f"train.federated.max_users_per_entity: {self.name} protects no entities; remove it"
+            return f"train.federated.max_users_per_entity: {self.name} does not protect entities; remove it"
         if self.sampling(settings) is not None and settings.budget is not None:
-            return f"train.budget: trainings with {self.name} cannot be composed with others: leave it out"
+            return f"train.budget: trainings with {self.name} cannot be composed with others: remove it"
         if settings.units.copies == "merge":
-            return f"train.units.copies: {self.name} is proved for points of one user each: keep the copies"
+            return f"train.units.copies: {self.name} is proved for examples of one user each: set it to keep"
         return None
 
     def rate(self, settings: TrainSettings) -> float:
@@ -113,7 +113,7 @@ class UserLevel(Trainer):
         assert made.originals is not None
         incidence, points, own = made.originals.incidence, made.learnt().points, made.settings.federated
         if incidence is None or len(incidence) != len(points):
-            raise CheckFailed("the hypergraph is not that of the points that are trained on")
+            raise CheckFailed("the hypergraph is not that of the examples that are trained on")
         return FederatedPhase(
             network=made.network,
             descent=Descent(make_optimizer(made.network, "sgd"), 1.0),

@@ -32,18 +32,18 @@ class UedpBounded(Trainer):
         if missing is not None:
             return (
                 f"train.bounding.{missing}: units.protect is {units.protect.value}, so a cap is needed; "
-                "redactory plan suggests one from the numbers of users and points"
+                "redactory plan suggests one from the numbers of users and examples"
             )
         if own.rule == "none" and settings.noise_multiplier is None:
-            return "train.noise_multiplier: rule none has no epsilon to calibrate to; give the noise"
+            return "train.noise_multiplier: rule none has no epsilon to calibrate to; set the noise"
         if own.rule == "none" and settings.budget is not None:
-            return "train.budget: rule none has no epsilon to book; give a rule with caps"
+            return "train.budget: rule none has no epsilon to record; use a rule with caps"
         if own.rule == "r-loc" and units.copies == "merge":
-            return "train.units.copies: r-loc is proved for points of one user each: keep the copies"
+            return "train.units.copies: r-loc is proved for examples of one user each: set it to keep"
         if own.rule == "none" and own.constants == "public" and units.copies == "merge":
             return (
-                "train.units.copies: where points vanish, other users' copies of them would come: keep the "
-                "copies, or give bounding.constants graph"
+                "train.units.copies: if examples are removed, other users' copies would replace them: set "
+                "it to keep, or bounding.constants to graph"
             )
         return None
 

@@ -36,7 +36,7 @@ SPREADS, GROUPS = (1, 4, 16, 64), (1, 2, 4, 8)
 ALL_USERS, FIXED_GRAPH = "the public number of users", "a cap enforced on the fixed graph"
 """Where M comes from."""
 NOT_FINITE = "no finite epsilon was found for so little noise"
-NO_ENTITIES = "DP-FedAvg samples no entities and hides none: only users are protected"
+NO_ENTITIES = "DP-FedAvg does not sample or protect entities: only users are protected"
 NO_SHARE = "the published formula multiplies by the share of sentences with an entity: a count of the corpus"
 
 
@@ -86,7 +86,7 @@ def _figures(
     mechanism: PoissonUsersGaussian, steps: int, delta: float, protect: Protect, coarser: float
 ) -> Algorithm1Figures:
     if not 0.0 < delta < 1.0:
-        raise ConfigurationError("delta: a number between 0 and 1 is needed")
+        raise ConfigurationError("delta: must be between 0 and 1")
     own, spread = mechanism.entities, spread_of(mechanism)
     rate, noise = mechanism.sampling_rate, mechanism.noise_multiplier
     # points may vanish only where no cap looks at what else is there

@@ -53,7 +53,7 @@ class BoundedTraining:
         if not (0.0 < self.sampling_rate <= 1.0 and self.noise_multiplier > 0.0 and self.steps >= 0):
             raise ConfigurationError("uedp-bounded needs a sampling rate in (0, 1], noise > 0 and steps >= 0")
         if self.missed_mentions < 0 or any(k is not None and k < 1 for k in (self.k_user, self.k_entity)):
-            raise ConfigurationError("k_user and k_entity: at least 1; missed mentions: at least 0")
+            raise ConfigurationError("k_user and k_entity: must be at least 1; missed mentions: at least 0")
 
     @classmethod
     def of(cls, settings: TrainSettings, noise_multiplier: float, steps: int) -> BoundedTraining:
@@ -79,14 +79,14 @@ def affected(training: BoundedTraining) -> Affected:
     ``GuaranteeError`` where a protected unit has no cap.
     """
     if training.rule == NONE:
-        raise GuaranteeError("no selection enforces a cap on what one unit contributes")
+        raise GuaranteeError("no selection caps the contribution of one privacy unit")
     needs = {
         "k_user": training.k_user if training.protect is not Protect.ENTITIES else 0,
         "k_entity": training.k_entity if training.protect is not Protect.USERS else 0,
     }
     for name, cap in needs.items():
         if cap is None:
-            raise GuaranteeError(f"{name}: no cap is enforced on a unit that is to be protected")
+            raise GuaranteeError(f"{name}: a privacy unit to be protected has no cap")
     user, entity = (cap or 0 for cap in needs.values())
     listed = max(user, entity) if training.protect is Protect.EITHER else user + entity
     return Affected(listed + training.missed_mentions)
@@ -131,13 +131,13 @@ def _stated(
     training: BoundedTraining, delta: float, name: str, adjacency: Adjacency, changed: Callable[[], Affected]
 ) -> Figure:
     if not 0.0 < delta < 1.0:
-        raise ConfigurationError("delta: a number between 0 and 1 is needed")
+        raise ConfigurationError("delta: must be between 0 and 1")
     try:
         check_stable(training.rule, adjacency)
         if adjacency is not Adjacency.FIXED_GRAPH and training.constants is not Constants.PUBLIC:
             raise GuaranteeError(
-                "the sampling rate, the steps, the normaliser or the caps may follow the data: they differ "
-                "once points vanish"
+                "the sampling rate, the steps, the normaliser or the caps may depend on the data: they "
+                "change once examples are removed"
             )
         points = changed()
     except GuaranteeError as error:
@@ -169,7 +169,7 @@ def calibrate(target: float, training: BoundedTraining, delta: float, tolerance:
     """
     changed = affected(training)
     if not (target > 0.0 and training.steps):
-        raise ConfigurationError("no noise can be calibrated for no steps, or for an epsilon of 0")
+        raise ConfigurationError("noise cannot be calibrated for 0 steps, or for an epsilon of 0")
 
     def spent(coarser: float, sigma: float) -> float:
         found = epsilon(replace(training, noise_multiplier=sigma), changed, delta, coarser)
@@ -225,7 +225,7 @@ def cap_choices(
     σ / batch size, the noise on the mean gradient in clips.
     """
     if not len(incidence):
-        raise ConfigurationError("there is no point to plan for")
+        raise ConfigurationError("there is no example to plan for")
     degrees = (incidence.entities if protect is Protect.ENTITIES else incidence.users).degrees()
     shared = degrees[degrees > 1] if protect is Protect.ENTITIES else degrees[degrees > 0]
     suggested = suggested_cap(int(shared.sum()), len(shared))

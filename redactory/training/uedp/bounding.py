@@ -17,9 +17,9 @@ from redactory.training.uedp.incidence import Incidence, Rows
 from redactory.training.units import Adjacency
 
 NONE, GREEDY, ALL_KEEP, R_LOC = RULES = ("none", "greedy", "all-keep", "r-loc")
-_PATH = "a removed user's one point can make the choice flip along a whole path"
-_HUB = "removing one hub entity lets a point of each of its users in"
-_LISTS = "a removed user frees places in each of their entities' lists, whose number is not bounded"
+_PATH = "removing a user's one example can flip the choice along a whole path"
+_HUB = "removing one hub entity admits an example of each of its users"
+_LISTS = "a removed user frees places in the lists of each of their entities, whose number is unbounded"
 _WHY_NOT: dict[str, dict[Adjacency, str | None]] = {
     NONE: {Adjacency.FIXED_GRAPH: None, Adjacency.REMOVAL: None},
     GREEDY: {Adjacency.FIXED_GRAPH: None, Adjacency.REMOVAL: _PATH, Adjacency.USER_REMOVAL: _PATH},
@@ -40,7 +40,7 @@ class Affected:
 def check_stable(rule: str, adjacency: Adjacency) -> None:
     """``GuaranteeError``, by name and reason, unless ``rule`` is proved stable under ``adjacency``."""
     if rule not in _WHY_NOT:
-        raise GuaranteeError(f"selection rule {rule!r} is not known; the rules are {', '.join(RULES)}")
+        raise GuaranteeError(f"unknown selection rule {rule!r}; valid rules: {', '.join(RULES)}")
     why = _WHY_NOT[rule].get(adjacency, "no bound is proved")
     if why is not None:
         raise GuaranteeError(f"selection rule {rule!r} is not stable under {adjacency.value}: {why}")
@@ -65,13 +65,13 @@ def bound(
     """
     check_stable(rule, adjacency)
     if any(cap is not None and cap < 1 for cap in (k_user, k_entity)):
-        raise ConfigurationError("k_user and k_entity: at least 1 is needed")
+        raise ConfigurationError("k_user and k_entity: must be at least 1")
     if rule == NONE and (k_user is not None or k_entity is not None):
-        raise ConfigurationError("rule none keeps every point and enforces no cap")
+        raise ConfigurationError("bounding.rule none enforces no cap; use another rule")
     kept = _RULES[rule](incidence, k_user, k_entity, entities_per_point)
     for cap, rows in ((k_user, incidence.users), (k_entity, incidence.entities)):
         if cap is not None and rows.columns and int(rows.degrees(kept).max()) > cap:
-            raise CheckFailed("a unit has more kept points than its cap")
+            raise CheckFailed("a privacy unit has more kept examples than its cap")
     return kept
 
 
@@ -91,7 +91,7 @@ def cap_spread(incidence: Incidence, users: int) -> Kept:
     user, or has fewer than M users so far.  ``GuaranteeError`` for points with several users.
     """
     if users < 1:
-        raise ConfigurationError("max_users_per_entity: at least 1 is needed")
+        raise ConfigurationError("max_users_per_entity: must be at least 1")
     owners = _single_user(incidence, "the cap on an entity's users").tolist()
     holders: list[set[int]] = [set() for _ in range(incidence.entities.columns)]
     kept = np.zeros(len(incidence), np.bool_)
@@ -159,7 +159,7 @@ def _first(incidence: Incidence, rows: Rows, cap: int | None, among: Kept | None
 
 def _single_user(incidence: Incidence, what: str) -> NDArray[np.int32]:
     if np.any(incidence.users.lengths != 1):
-        raise GuaranteeError(f"{what} is proved for points of one user each: keep the copies apart")
+        raise GuaranteeError(f"{what} is proved for examples of one user each: set copies to keep")
     return incidence.users.indices
 
 

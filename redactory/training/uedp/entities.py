@@ -70,9 +70,7 @@ class EntityNames:
         self._hub_forms = {_words(_tokens(value)) for value in hubs}
         self.listed = frozenset(map(self._digest_of, own))
         if self.listed & self._hubs.keys():
-            raise ConfigurationError(
-                "entities: a value stands on both listed and hubs; keep it on one of them"
-            )
+            raise ConfigurationError("entities: a value is in both listed and hubs; keep it in one of them")
         forms = {alias for alias in self._aliases if self._digest_of(alias) in self.listed}
         self._forms = {tokens: self._digest_of(tokens) for tokens in {*own, *forms}}
         self._lengths = sorted({len(tokens) for tokens in self._forms})
@@ -144,7 +142,7 @@ class EntityNames:
             named, seen = table[alias], {alias}
             while named in table:
                 if named in seen:
-                    raise ConfigurationError("entities.aliases: the table goes round in a circle")
+                    raise ConfigurationError("entities.aliases: the table contains a cycle")
                 seen.add(named)
                 named = table[named]
             resolved[alias] = named
@@ -153,7 +151,7 @@ class EntityNames:
     def _place(self, name: str, row: int, value: str) -> tuple[str, ...]:
         tokens = self.normalised(value)
         if not tokens:
-            raise ConfigurationError(f"entities.{name}: entry {row} holds no letter or digit")
+            raise ConfigurationError(f"entities.{name}: entry {row} contains no letter or digit")
         return tokens
 
 
@@ -180,7 +178,7 @@ def _hubs() -> dict[str, dict[str, list[str]]]:
 def hub_list(name: str) -> tuple[str, ...]:
     """One of the ready-made allow-lists by name; ``ConfigurationError`` for another name."""
     if name not in _hubs():
-        raise ConfigurationError(f"entities.hubs: the lists are {', '.join(sorted(_hubs()))}")
+        raise ConfigurationError(f"entities.hubs: the built-in lists are {', '.join(sorted(_hubs()))}")
     return tuple(_hubs()[name]["values"])
 
 

@@ -48,13 +48,13 @@ def users_of(incidence: Incidence, mechanism: PoissonUsersGaussian) -> tuple[Use
     """
     if np.any(incidence.users.lengths != 1):
         raise GuaranteeError(
-            "a point has several users (train.units.copies merge): sampling users is proved for points of "
-            "one user each; keep the copies apart"
+            "an example has several users (train.units.copies merge): sampling users is proved for examples "
+            "of one user each; set it to keep"
         )
     owners = incidence.users.indices
     if mechanism.entities is not None and len(np.unique(owners)) > mechanism.users:
         raise ConfigurationError(
-            "train.federated.users: there are more users than this public bound; raise it, and train anew"
+            "train.federated.users: there are more users than this public bound; raise it, and train again"
         )
     cap = None if mechanism.entities is None else mechanism.entities.max_users_per_entity
     kept = np.ones(len(incidence), np.bool_) if cap is None else cap_spread(incidence, cap)

@@ -125,11 +125,11 @@ class Collector:
         ``InputError`` where ids do not rise, or a point has no holder.
         """
         if self._points and point <= self._points[-1]:
-            raise InputError(f"points must come in the order of their ids: {point} after {self._points[-1]}")
+            raise InputError(f"examples must be in order of their ids: {point} after {self._points[-1]}")
         mentions, holders = list(mentions), list(holders)
         entities, labels = [m.entity for m in mentions], [m.label for m in mentions]
         if not holders or any(len(unit) != DIGEST_BYTES for unit in (*holders, *entities)):
-            raise InputError(f"point {point}: a keyed id of 16 bytes is needed for its user and each entity")
+            raise InputError(f"point {point}: needs a keyed id of 16 bytes for its user and each entity")
         self._points.append(point)
         self._priorities.append(priority)
         for name, own in (("users", holders), ("entities", entities), ("labels", labels)):

@@ -83,7 +83,7 @@ def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False, whol
     for point, text in rows_of(run.vault, _VAULT):
         owner, found = owners.at(point), hits.at(point)
         if owner is None:
-            raise CheckFailed(f"audit/points lacks point {point}, which the vault holds")
+            raise CheckFailed(f"audit/points lacks point {point}, which is in the vault")
         _, user, fate, _, document = owner
         place = place + 1 if document == within else 0
         again, within = document == within, document
@@ -92,7 +92,7 @@ def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False, whol
         mentions: list[Mention] = []
         for _, start, end, label, _ in found[1] if found is not None else ():
             if not 0 <= start < end <= len(text):
-                raise CheckFailed(f"audit/spans: a hit in point {point} does not lie in its text")
+                raise CheckFailed(f"audit/spans: a span in point {point} is outside its text")
             mention = names.mention(text[start:end], label)
             mentions += [] if mention is None else [mention]
         mentions += names.lookup(text)
@@ -123,19 +123,19 @@ def _holders(run: RunFolder) -> Mapping[int, list[bytes]]:
     rules = {side["rule"] for side in dedup.get("sides", {}).values()} or {dedup["rule"]}
     if unknown := rules - {"S1", "S2", "none"}:
         raise GuaranteeError(
-            f"deduplication by rule {', '.join(sorted(unknown))} does not say who else holds a kept text: "
-            "keep the copies, or curate with dedup.mode exact"
+            f"deduplication by rule {', '.join(sorted(unknown))} does not record who else has a kept text: "
+            "set copies to keep, or curate with dedup.mode exact"
         )
     if len(rules) > 1 and "route" in read_manifest(run):
         raise GuaranteeError(
-            "what is public by count was merged and the rest not (dedup.private_mode none), so which copies "
-            "are one point follows from the selection: keep the copies, or curate with private_mode exact"
+            "texts public by count were merged but others not (dedup.private_mode none), so which copies "
+            "are one example depends on the selection: set copies to keep, or curate with private_mode exact"
         )
     found: dict[int, list[bytes]] = {}
     for point, user, fate, original, _ in rows_of(run.points, _POINTS):
         if fate == "duplicate":
             if original is None:
-                raise CheckFailed(f"audit/points does not say which point {point} repeats")
+                raise CheckFailed(f"audit/points does not record which point {point} repeats")
             found.setdefault(original, []).append(bytes.fromhex(user))
     return found
 
@@ -151,7 +151,7 @@ class _InOrder:
         while self._next is not None and self._next[0] <= point:
             last, self._next = self._next, next(self._rows, None)
             if self._next is not None and self._next[0] <= last[0]:
-                raise CheckFailed("a table of the run is not in the order of its point ids")
+                raise CheckFailed("a table of the run is not in the order of its example ids")
             if last[0] == point:
                 return last
         return None
@@ -202,7 +202,7 @@ class Originals:
                     places.append((start, end))
             yield mask(text, places)
         if wanted is not None and count < len(wanted):
-            raise CheckFailed("the vault lacks a point that was chosen")
+            raise CheckFailed("the vault lacks a selected example")
 
     def classes(self, names: tuple[str, ...]) -> NDArray[np.int64]:
         """The number in ``names`` of each point's class, int64 [n]; ``NO_CLASS`` where it has none of them.

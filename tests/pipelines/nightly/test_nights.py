@@ -126,7 +126,7 @@ def test_a_backfill_has_one_run_a_day_and_passes_over_what_is_done(tmp_path: Pat
     ids = [name for run in job.job.root.glob("2026*") for name in read_column(RunFolder(run).vault, "doc_id")]
     assert len(set(ids)) == len(ids) == 4
     # a day without a file is an error by itself
-    with pytest.raises(ConfigurationError, match="nothing is there to read"):
+    with pytest.raises(ConfigurationError, match="nothing to read at"):
         job.night(date="2026-11-03")
     assert job.events()[-1] == "failed"
 
@@ -136,9 +136,9 @@ def test_a_backfill_has_one_run_a_day_and_passes_over_what_is_done(tmp_path: Pat
     [
         (False, {"date": "2026-11-01"}, "need {date} in input.path"),
         (False, {"first": "2026-11-01"}, "need {date} in input.path"),
-        (True, {"date": "3.11.2026"}, "write a day like 2026-11-03"),
+        (True, {"date": "3.11.2026"}, "expected a day like 2026-11-03"),
         (True, {"date": "2026-11-01", "last": "2026-11-02"}, "not both"),
-        (True, {"last": "2026-11-02"}, "needs both its ends"),
+        (True, {"last": "2026-11-02"}, "give both ends of the range"),
         (True, {"first": "2026-11-02", "last": "2026-11-01"}, "the earlier first"),
     ],
 )
@@ -174,7 +174,7 @@ def test_a_run_that_was_killed_is_finished_by_the_next_one_first(job: Job, curat
     assert job.events() == ["begun"]
     for begun in job.job.root.glob("20*"):
         # its gate was never asked: finished as it is, it may not leave
-        with pytest.raises(RunStateError, match="was cut off before it was released or held"):
+        with pytest.raises(RunStateError, match="was interrupted before it was released or held"):
             redactory.export(begun, job.folder / "export")
     job.write("a.jsonl", "three")
     finished, new = job.night()["nights"]
@@ -293,9 +293,9 @@ def test_only_work_that_was_never_a_run_is_discarded(job: Job) -> None:
     before = _content(job.folder)
     result = redactory.takedown([job.job.root], user_ids=["u"])
     assert [problem["problem"] for problem in result["problems"]] == [
-        f"{run.root} was finished, and _SUCCESS is missing: restore it from a backup",
-        f"{lone.root} is not finished: go on with it (redactory curate --resume) and ask again, or remove "
-        "the folder",
+        f"{run.root} was finished, but _SUCCESS is missing: restore it from a backup",
+        f"{lone.root} is unfinished: resume it (redactory curate --resume) and try again, or remove the "
+        "folder",
     ]
     assert _content(job.folder) == before
 
@@ -338,7 +338,7 @@ def test_what_fails_besides_a_run_takes_no_release_back(
     run.reissue.root.mkdir()
     plan = {"format": "of tomorrow", "body": {"changes": [{"why": "purge"}]}}
     run.reissue.plan.write_text(json.dumps(plan))
-    with pytest.raises(RunStateError, match="another version began"):
+    with pytest.raises(RunStateError, match="another version started to rewrite it"):
         job.night()
     assert (job.events()[-2:], (tmp_path / "called").is_file()) == (["failed", "done"], True)
     assert release_state(run) == "released"
@@ -368,7 +368,7 @@ def test_a_held_run_is_not_latest_and_an_approved_one_is(tmp_path: Path) -> None
     assert release_state(held) == "released"
     assert job.job.latest.resolve() == held.root.resolve()
     assert read_log(job.job)[-1].body["reason"] == "a new form was introduced"
-    with pytest.raises(RunStateError, match="only a run that is held"):
+    with pytest.raises(RunStateError, match="only a held run can be approved"):
         redactory.approve_release(held.root, "Ann", "again")
 
 
@@ -408,15 +408,15 @@ def test_an_empty_run_is_approved_only_where_that_is_said(tmp_path: Path) -> Non
     assert redactory.approve_release(empty.root, "Ann", "a quiet Sunday", empty=True)["empty"]
     redactory.reject_release(first.root, "Bo", "the wrong feed")
     size = (job.input / "a.jsonl").stat().st_size // 2
-    unjudged = "not compared with earlier runs: {} before it, and nightly.drift.least is 5".format
+    unjudged = "not compared with earlier runs: {} before it, but nightly.drift.least is 5".format
     log = redactory.release_log(job.job.root)["records"]
     assert [record["words"] for record in log] == [
         f"begun: {size} new bytes in 1 file",
         f"released: 2 rows, 1 public, 1 private, 0 duplicate, 0 quarantined, {unjudged('0 released runs')}",
         f"begun: {size} new bytes in 1 file",
-        "held: 2 rows, 0 public, 0 private, 2 duplicate, 0 quarantined, no point to read, "
+        "held: 2 rows, 0 public, 0 private, 2 duplicate, 0 quarantined, no readable example, "
         + unjudged("1 released run"),
-        "approved: a quiet Sunday, no point in it, by Ann",
+        "approved: a quiet Sunday, it has no example, by Ann",
         "rejected: the wrong feed, by Bo",
         "done: of 5",
     ]
@@ -435,7 +435,7 @@ def test_a_run_with_nothing_to_read_is_held_however_usual_bad_rows_are(job: Job)
         [ended] = job.night()["nights"]
         assert ended["state"] == ("released" if night < 6 else "held")
     assert (ended["counts"]["rows"], ended["counts"]["points"]) == (30, 0)
-    assert [finding["metric"] for finding in ended["findings"]] == ["no point to read"]
+    assert [finding["metric"] for finding in ended["findings"]] == ["no readable example"]
     assert job.job.latest.resolve().name != Path(ended["run"]).name
 
 
@@ -443,7 +443,7 @@ def test_a_run_of_no_job_cannot_be_decided_about(job: Job) -> None:
     job.write("a.jsonl", "one")
     run = job.folder / "alone" / "run"
     curate({**job.config, "output": str(run)}, detector=DigitDetector())
-    with pytest.raises(RunStateError, match="belongs to no job"):
+    with pytest.raises(RunStateError, match="does not belong to a job"):
         redactory.approve_release(run, "Ann", "why")
     assert release_state(RunFolder(run)) is None
 
@@ -469,7 +469,7 @@ def test_a_log_without_its_end_or_written_anew_is_noticed(job: Job) -> None:
     assert _log_check(second)["ok"]
     redactory.list_releases(job.job.root)
     job.job.log.write_bytes(b"".join(whole[:2]))
-    assert _log_check(second)["detail"].startswith("the log holds 2 of the 3 records that it had")
+    assert _log_check(second)["detail"].startswith("the log has 2 of its 3 records")
     assert _log_check(first)["ok"]
     for ask in (redactory.list_releases, redactory.release_log):
         with pytest.raises(CheckFailed, match=second.root.name):
@@ -478,7 +478,7 @@ def test_a_log_without_its_end_or_written_anew_is_noticed(job: Job) -> None:
     assert not _log_check(first)["ok"]
     enter(first, Event.BEGUN, date="2026-11-02", plan=begun["plan"])
     enter(first, Event.RELEASED, manifest="0" * 64, counts={})
-    assert _log_check(first)["detail"].endswith("it was written anew")
+    assert _log_check(first)["detail"].endswith("it was rewritten")
     job.job.own.rename(job.folder / "elsewhere")
     assert not _log_check(first)["made"]
 

@@ -44,7 +44,7 @@ def test_what_is_needed_is_asked_of_the_disk_that_will_hold_it(
     config = _config(tmp_path)
     check_room(config, [("file:///rows.jsonl", GB // 10)])
     assert small_disk == [tmp_path]
-    with pytest.raises(RunStateError, match=r"about 2\.4 GB at .*run, 0\.5 GB are to stay free.*has 2\.0 GB"):
+    with pytest.raises(RunStateError, match=r"about 2\.4 GB at .*run plus a reserve of 0\.5 GB.*has 2\.0 GB"):
         check_room(config, [("file:///rows.jsonl", GB // 10), ("file:///more.csv", GB // 10)])
     assert not (tmp_path / "not").exists()
 
@@ -75,7 +75,7 @@ def test_a_place_that_may_not_be_written_is_refused(tmp_path: Path, monkeypatch:
     # whoever is root may write anywhere
     monkeypatch.setattr(os, "access", lambda path, mode: path != closed and real(path, mode))
     config = load_config({"input": str(tmp_path), "output": str(closed / "run")})
-    with pytest.raises(RunStateError, match="closed may not be written"):
+    with pytest.raises(RunStateError, match="closed is not writable"):
         check_room(config, [])
     assert list(closed.iterdir()) == []
 

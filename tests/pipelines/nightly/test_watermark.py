@@ -184,7 +184,7 @@ def test_a_last_row_waits_until_it_is_whole_or_nobody_writes(tmp_path: Path) -> 
     assert world.read["run0"] == {("a.jsonl", 1): 1, ("a.jsonl", 2): 1}
     with file.open("ab") as more:
         more.write(b'o"}\n{"text": "three"}\n')
-    with pytest.raises(InputError, match="its row 2 has gone on"):
+    with pytest.raises(InputError, match="its row 2 has grown"):
         world.plan()
 
 
@@ -193,7 +193,7 @@ def test_a_last_row_waits_until_it_is_whole_or_nobody_writes(tmp_path: Path) -> 
     [
         ("a.jsonl", b'{"text": "r0"}\n{"text": "r1"}\n', b'{"text": "s0"}\n{"text": "r1"}\n', "rows 1 to 2"),
         ("a.jsonl", b'{"text": "r0"}\n{"text": "r1"}\n', b'{"text": "r0"}\n', "rows 1 to 2"),
-        ("note.txt", b"one\n", b"one\ntwo\n", "it can only be read whole"),
+        ("note.txt", b"one\n", b"one\ntwo\n", "it can only be read completely"),
     ],
 )
 def test_a_changed_file_is_refused_by_name_and_read_where_asked(

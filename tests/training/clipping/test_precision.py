@@ -108,7 +108,7 @@ def test_steps_without_noise_may_be_in_bfloat16() -> None:
 def test_bfloat16_is_on_record_and_refused_where_every_step_has_noise() -> None:
     settings = TrainSettings.model_validate({"trainer": "crt", "precision": "bf16"})
     assert settings_json(settings)["precision"] == "bf16"
-    with pytest.raises(ValidationError, match=r"train\.precision: bf16 is for steps without noise"):
+    with pytest.raises(ValidationError, match=r"train\.precision: bf16 is for noise\-free steps"):
         TrainSettings.model_validate({"trainer": "dpsgd", "precision": "bf16"})
 
 

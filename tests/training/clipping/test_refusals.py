@@ -104,7 +104,7 @@ STATIC = {
     "half precision": (nn.Linear(3, 3).half(), "float32"),
 }
 RUNNING = {
-    "hidden state carried across points": (Carrying(), "middle.lstm: a hidden state"),
+    "hidden state carried across points": (Carrying(), "middle.lstm: receives a hidden state"),
     "a mean over the batch": (Lambda(lambda x: x - x.mean(0, keepdim=True)), "depends on another"),
     "attention across the batch": (Lambda(lambda x: x.softmax(0)), "depends on another"),
     "points and places exchanged": (Lambda(lambda x, y: y(x.mT).mT, nn.Linear(3, 3)), None),
@@ -115,7 +115,7 @@ RUNNING = {
     ),
     "a layer on rows of all points": (
         Lambda(lambda x, y: y(x.flatten(0, 1)).view_as(x), nn.Linear(3, 3)),
-        "middle.inner.weight: its layer met 9 rows in a batch of 3",
+        "middle.inner.weight: its layer received 9 rows in a batch of 3",
     ),
     "positions without a batch": (
         Lambda(lambda x, y: x + y(torch.arange(3)), nn.Embedding(9, 3)),
@@ -132,7 +132,7 @@ RUNNING = {
     ),
     "an unknown module that mixes points": (
         Scaled(lambda x, scale: (x - x.mean(0)) * scale),
-        "middle: what it computes for one point",
+        "middle: its result for one example",
     ),
     "packed sequences": (
         Lambda(
@@ -193,7 +193,7 @@ def test_a_batch_that_is_centred_or_weighted_without_a_gradient_is_seen_in_its_h
     rows = np.arange(4)
     assert check_parts(Languages(""), TOKENS, rows, 4096)
     clipped_sum(Languages(mixed), TOKENS, rows, 0.5, 4096)  # one pass alone shows nothing
-    with pytest.raises(ConfigurationError, match="another gradient among other points"):
+    with pytest.raises(ConfigurationError, match="changes with the other examples in its batch"):
         check_parts(Languages(mixed), TOKENS, rows, 4096)
     assert not check_parts(Languages(mixed), TOKENS, rows[:1], 4096)
     assert not check_parts(Languages(mixed), TOKENS, rows[:0], 4096)
@@ -212,13 +212,13 @@ def test_a_training_holds_its_batches_against_their_halves_at_the_start_and_ever
     network.mixed = "mean"
     phase.step(1)
     phase.step(999)
-    with pytest.raises(ConfigurationError, match="another gradient"):
+    with pytest.raises(ConfigurationError, match="changes with the other examples"):
         phase.step(1000)
     # a step that draws nobody shows nothing: the next one is looked at
     phase.mechanism = replace(mechanism, sampling_rate=1e-12)
     phase.step(2000)
     phase.mechanism = mechanism
-    with pytest.raises(ConfigurationError, match="another gradient"):
+    with pytest.raises(ConfigurationError, match="changes with the other examples"):
         phase.step(2001)
 
 
@@ -232,7 +232,7 @@ def test_a_clip_that_single_precision_cannot_hold_is_refused_wherever_it_is_give
         lambda: PoissonUsersGaussian(0.1, 1.0, clip_norm, 1.0, users=3),
         lambda: DPLayer(clip_norm, 1.0),
     ):
-        with pytest.raises(ConfigurationError, match=r"clip_norm .*: give one from 1e-06 to 1e\+06"):
+        with pytest.raises(ConfigurationError, match=r"clip_norm .*: use a value from 1e-06 to 1e\+06"):
             given()
     for settings in (TrainSettings, LdpSettings):
         with pytest.raises(ValidationError, match="clip_norm"):
@@ -245,7 +245,7 @@ def test_a_clip_that_single_precision_cannot_hold_is_refused_wherever_it_is_give
 def test_a_parameter_of_the_network_itself_is_refused() -> None:
     net = Small(nn.Identity())
     net.scale = nn.Parameter(torch.ones(()))
-    with pytest.raises(ConfigurationError, match="scale: a parameter of the network itself"):
+    with pytest.raises(ConfigurationError, match="scale: is a parameter of the network itself"):
         check_supported(net)
 
 

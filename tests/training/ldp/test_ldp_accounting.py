@@ -206,7 +206,7 @@ def test_a_hidden_class_is_randomised_response_where_vectors_say_nothing() -> No
     assert booked(4.0, 2, hidden(0.5, 3, 12)) == whole
     with pytest.raises(GuaranteeError, match="no dominating pair"):
         epsilon_of(whole, 1e-5, Relation.ADD_OR_REMOVE)
-    with pytest.raises(ValueError, match="every message tells its class"):
+    with pytest.raises(ValueError, match="every message reveals its class"):
         hidden(1.0, 3, 12)
 
 

@@ -187,7 +187,7 @@ def test_points_may_vanish_only_where_no_cap_follows_the_data() -> None:
     without = replace(run_of(CONLL, 5), entities=None)
     figure = sound(without)
     assert figure.epsilon is None
-    assert "hides none" in (figure.reason or "")
+    assert "does not sample or protect entities" in (figure.reason or "")
     assert sound(without, protect=Protect.USERS).epsilon is not None
 
 

@@ -183,7 +183,7 @@ def test_a_unit_without_a_cap_has_no_figure() -> None:
     run = training(1_000, 256, 1, 8.0)
     assert "k_user" in (zero_out(replace(run, k_user=None), DELTA).reason or "")
     assert zero_out(replace(run, k_user=None, protect=Protect.ENTITIES), DELTA).epsilon is not None
-    assert "enforces a cap" in (zero_out(replace(run, rule=NONE), DELTA).reason or "")
+    assert "caps the contribution" in (zero_out(replace(run, rule=NONE), DELTA).reason or "")
 
 
 @pytest.mark.parametrize("rule", [GREEDY, ALL_KEEP, NONE])

@@ -203,7 +203,7 @@ def test_a_list_that_changed_meanwhile_is_not_trained_on(tmp_path: Path, public:
     with pytest.raises(Interrupted):
         train_model(run, settings, interrupt_after(1))
     listed.write_text("Zed\nnothing\n")
-    with pytest.raises(CheckFailed, match="another sum"):
+    with pytest.raises(CheckFailed, match="a sum that differs"):
         train_model(run, settings)
 
 
@@ -282,7 +282,7 @@ USERS: dict[str, Any] = {**GIVEN, "trainer": "uedp-alg1", "federated": {"users":
         ({**GIVEN, "bounding": {"rule": "none"}, "noise_multiplier": None}, "noise_multiplier"),
         ({**GIVEN, "bounding": {"rule": "none", "k_user": 1}}, "enforces no cap"),
         ({**GIVEN, "bounding": {"rule": "r-loc", "k_user": 1}}, "entities_per_point"),
-        ({**GIVEN, "bounding": {"k_user": 1, "entities_per_point": 3}}, "belongs to rule r-loc"),
+        ({**GIVEN, "bounding": {"k_user": 1, "entities_per_point": 3}}, "requires rule r-loc"),
         ({**MERGED, "bounding": R_LOC}, "train.units.copies"),
         ({**MERGED, "bounding": {"rule": "none", "constants": "public"}}, "train.units.copies"),
         ({**GIVEN, "task": "classify"}, "train.classes"),

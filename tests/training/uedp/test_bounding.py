@@ -133,7 +133,7 @@ def test_a_user_who_vanishes_flips_greedy_along_a_path() -> None:
     whole = ordered(world, 1, 1)
     assert max(len(whole ^ ordered(without_user(world, user), 1, 1)) for user in (0, 1, length)) > length
     for adjacency in (Adjacency.REMOVAL, Adjacency.USER_REMOVAL):
-        with pytest.raises(GuaranteeError, match="flip along a whole path"):
+        with pytest.raises(GuaranteeError, match="flip the choice along a whole path"):
             bound(hypergraph(world), 1, 1, GREEDY, adjacency)
 
 
@@ -155,7 +155,7 @@ def test_caps_and_rules_that_make_no_sense_are_refused_and_a_broken_cap_is_caugh
 ) -> None:
     incidence = hypergraph({0: (0, frozenset()), 1: (0, frozenset())})
     for arguments, error, words in (
-        ((1, 1, "text-hash"), GuaranteeError, "'text-hash' is not known; the rules are none, greedy"),
+        ((1, 1, "text-hash"), GuaranteeError, "'text-hash'; valid rules: none, greedy"),
         ((0, 1), ConfigurationError, "at least 1"),
         ((1, 1, R_LOC), ConfigurationError, "entities_per_point"),
         ((1, None, NONE), ConfigurationError, "enforces no cap"),
@@ -165,7 +165,7 @@ def test_caps_and_rules_that_make_no_sense_are_refused_and_a_broken_cap_is_caugh
     assert bound(incidence, None, None, NONE).all()
     # sabotage: a greedy that keeps everything
     monkeypatch.setitem(bounding._RULES, GREEDY, bounding._RULES[NONE])
-    with pytest.raises(CheckFailed, match="more kept points than its cap"):
+    with pytest.raises(CheckFailed, match="more kept examples than its cap"):
         bound(incidence, 1, None)
 
 
@@ -176,9 +176,9 @@ def test_a_point_with_several_holders_counts_against_each() -> None:
     incidence = collector.finish()
     assert kept_ids(incidence, bound(incidence, 1, None)) == {1, 2}
     assert kept_ids(incidence, bound(incidence, 2, None)) == {0, 1, 2}
-    with pytest.raises(GuaranteeError, match="points of one user each"):
+    with pytest.raises(GuaranteeError, match="examples of one user each"):
         bound(incidence, 1, 1, R_LOC, entities_per_point=1)
-    with pytest.raises(GuaranteeError, match="points of one user each"):
+    with pytest.raises(GuaranteeError, match="examples of one user each"):
         cap_spread(incidence, 1)
     part = incidence.take(np.array([True, False, True]))
     assert (part.points.tolist(), part.users.degrees().tolist()) == ([0, 2], [1, 1, 2])

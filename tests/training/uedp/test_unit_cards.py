@@ -115,7 +115,7 @@ def test_r_loc_states_a_users_removal_and_pays_for_it(trained: RunFolder) -> Non
 def test_without_a_selection_there_is_the_curve_and_no_figure_for_a_unit(trained: RunFolder) -> None:
     card = guarantee_card(trained, "free")
     assert card["epsilon"] is None
-    assert "no selection enforces a cap" in card["reasons"]["epsilon"]
+    assert "no selection caps the contribution" in card["reasons"]["epsilon"]
     assert card["adjacency_curve"] == "any units with at most K points, removal"
     assert card["curve"]["1"] == pytest.approx(gaussian(1, 6.0, 3), rel=0.01)
 
@@ -163,7 +163,7 @@ def test_other_hubs_aliases_or_copies_are_another_unit(tmp_path: Path, public: P
         {"labels": ("PERSON",)},
     ]
     assert len({unit_of(public, units) for units in changes}) == len(changes)
-    assert "no entity is what stands on countries, months" in unit_of(public, changes[2])
+    assert "the values in countries, months are not entities" in unit_of(public, changes[2])
 
 
 def test_lists_in_files_are_neither_composed_nor_booked(tmp_path: Path, public: Path) -> None:
@@ -171,9 +171,9 @@ def test_lists_in_files_are_neither_composed_nor_booked(tmp_path: Path, public: 
     run = write_unit_run(tmp_path / "RUN")
     for name in ("one", "two"):
         train_model(run, training(public, name=name, units={"hubs": (str(tmp_path / "list.txt"),)}))
-    with pytest.raises(GuaranteeError, match="nowhere on record"):
+    with pytest.raises(GuaranteeError, match="are not recorded"):
         composed_card([(run, "one"), (run, "two")])
-    with pytest.raises(ValueError, match=r"units\.entities is nowhere on record"):
+    with pytest.raises(ValueError, match=r"units\.entities are not recorded"):
         training(
             public,
             units={"entities": str(tmp_path / "list.txt")},
@@ -216,5 +216,5 @@ def test_a_budget_counts_k_points_and_ends(tmp_path: Path, public: Path) -> None
     with pytest.raises(BudgetExceeded):
         train_model(run, training(public, name="third", budget=budget, **SEEDLESS))
     users = training(public, name="users", budget=budget, units={"protect": "users"}, **SEEDLESS)
-    with pytest.raises(GuaranteeError, match="another unit"):
+    with pytest.raises(GuaranteeError, match="another privacy unit"):
         train_model(run, users)

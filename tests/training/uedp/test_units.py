@@ -290,11 +290,11 @@ def test_a_listed_value_that_no_detector_saw_is_found(tmp_path: Path) -> None:
 
 def test_a_run_whose_tables_do_not_fit_is_refused(tmp_path: Path) -> None:
     run = write_run(tmp_path / "spans", spans=[(0, 2, 99, "PERSON")])
-    with pytest.raises(CheckFailed, match="does not lie in its text"):
+    with pytest.raises(CheckFailed, match="is outside its text"):
         read_incidence(run, names())
     changed = write_run(tmp_path / "changed")
     write_part(parts(changed.spans)[0], next(iter(read_batches(changed.spans, None))).schema.empty_table())
-    with pytest.raises(CheckFailed, match="not those that"):
+    with pytest.raises(CheckFailed, match="not those in"):
         read_incidence(changed, names())
     short = write_run(tmp_path / "short")
     write_part(parts(short.points)[0], POINTS.empty_table())
