@@ -142,10 +142,10 @@ def measured(asked: argparse.Namespace, way: str, rows: list[Row], held_out: Hel
 def settings(name: str, seed: int, target: float | None, private: int) -> TrainSettings:
     """Of one training; without a target there is no noise."""
     # the same number of plain steps for each way, however few rows it leaves
-    own: Row = {**CONSTANTS, "epochs": 4, "sampling_rate": 0.02, "minimum_plain_steps": 250, "noise": "float"}
+    own: Row = {**CONSTANTS, "epochs": 4, "sampling_rate": 0.02, "min_public_steps": 250, "noise": "float"}
     own["tokenizer"] = "shipped"
     # near what each way leaves, so that ways compare; where it promises something, the size is an estimate
-    own |= {"trainer": "crt" if target else "redact-only", "public_epoch": "occurrences"}
+    own |= {"trainer": "crt" if target else "redact-only", "public_weighting": "count"}
     own |= {
         "epsilon": target or 1.0,
         "delta": DELTA,

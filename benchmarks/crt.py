@@ -68,16 +68,16 @@ CONSTANTS: dict[str, Any] = {
     "epochs": 2,
     "sampling_rate": 0.005,
     "clip_norm": 0.5,
-    "minimum_plain_steps": 50,
+    "min_public_steps": 50,
     "public_batch_size": 64,
     "learning_rate": 1e-2,
-    "private_learning_rate": 4e-2,
+    "dp_learning_rate": 4e-2,
     "learning_rate_schedule": "linear",
     "vocabulary_size": 2000,
     "max_tokens": 64,
     "threads": 1,
     "group_sizes": (),
-    "physical_tokens": 16384,
+    "max_physical_batch_tokens": 16384,
 }
 """The section ``train`` of every training, the same for all corpora."""
 

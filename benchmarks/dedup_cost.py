@@ -30,11 +30,11 @@ from redactory.pipelines.work import StageMap, Task, timed
 
 DEDUP_STAGES = ("dedup", "dedup in one pass", "sign", "compare", "group", "choose")
 MODES: dict[str, dict[str, Any]] = {
-    "exact": {"across": False},
+    "exact": {"report_cross_split": False},
     "exact, across the split": {},
-    "folded": {"mode": "folded", "across": False},
-    "bloom": {"mode": "bloom", "across": False},
-    "minhash": {"mode": "minhash", "across": False},
+    "folded": {"mode": "folded", "report_cross_split": False},
+    "bloom": {"mode": "bloom", "report_cross_split": False},
+    "minhash": {"mode": "minhash", "report_cross_split": False},
     "minhash, across the split": {"mode": "minhash"},
 }
 

@@ -155,7 +155,8 @@ def _reasons(recorded: Recorded, points: Sequence[LabelledPoint]) -> dict[str, d
 
 
 def _curve(recorded: Recorded, points: Sequence[LabelledPoint]) -> list[dict[str, Any]]:
-    """Public share against miss rate over ``plain_confidence`` and ``sure``: the settings that none beats.
+    """Public share against miss rate over ``min_non_entity_probability`` and ``confident_threshold``: the
+    settings that none beats.
 
     A text with ``<MASK>`` is private whatever the policies say, so a secret is missed by both exactly when
     its point goes public as it is: no masked text needs to be read.
@@ -168,12 +169,19 @@ def _curve(recorded: Recorded, points: Sequence[LabelledPoint]) -> list[dict[str
     for plain in PLAIN_CONFIDENCE:
         for sure in SURE:
             changed = detector.conservative.settings.model_copy(
-                update={"plain_confidence": plain, "sure": sure}
+                update={"min_non_entity_probability": plain, "confident_threshold": sure}
             )
             policy = dataclasses.replace(detector.conservative, settings=changed)
             public = {t for t in open_texts if _is_public(t, recorded.readings[t], policy)}
             misses = sum(secrets[text] for text in public)
-            found.append({"plain_confidence": plain, "sure": sure, "misses": misses, "public": public})
+            found.append(
+                {
+                    "min_non_entity_probability": plain,
+                    "confident_threshold": sure,
+                    "misses": misses,
+                    "public": public,
+                }
+            )
     return [_point_of(entry, points, secrets.total()) for entry in _front(found, points)]
 
 
@@ -193,7 +201,10 @@ def _front(found: list[dict[str, Any]], points: Sequence[LabelledPoint]) -> Iter
     for entry in found:
         entry["clean"] = sum(clean[text] for text in entry["public"])
     best = -1
-    for entry in sorted(found, key=lambda e: (e["misses"], -e["clean"], -e["plain_confidence"], -e["sure"])):
+    for entry in sorted(
+        found,
+        key=lambda e: (e["misses"], -e["clean"], -e["min_non_entity_probability"], -e["confident_threshold"]),
+    ):
         if entry["clean"] > best:
             best = entry["clean"]
             yield entry
@@ -201,8 +212,8 @@ def _front(found: list[dict[str, Any]], points: Sequence[LabelledPoint]) -> Iter
 
 def _point_of(entry: dict[str, Any], points: Sequence[LabelledPoint], secrets: int) -> dict[str, Any]:
     return {
-        "plain_confidence": entry["plain_confidence"],
-        "sure": entry["sure"],
+        "min_non_entity_probability": entry["min_non_entity_probability"],
+        "confident_threshold": entry["confident_threshold"],
         "miss_rate": {**proportion(entry["misses"], secrets), "misses": entry["misses"], "n": secrets},
         "public_share": public_share(points, entry["public"].__contains__),
     }

@@ -34,7 +34,7 @@ TRAIN = {
     "sampling_rate": 0.25,
     "expected_batch_size": 16,
     "model": SMALL,
-    "minimum_plain_steps": 3,
+    "min_public_steps": 3,
     "vocabulary_size": 300,
     "max_tokens": 24,
     "threads": 1,
@@ -43,7 +43,7 @@ TRAIN = {
 CLASSES = ["delivery", "invoice", "praise"]
 UNITS = {
     "public_text": "donated.txt",
-    "units": {"protect": "both", "entities": "entities.txt", "hubs": ["months"]},
+    "units": {"privacy_unit": "both", "entities": "entities.txt", "high_degree_entities": ["months"]},
 }
 FEDERATED = {"users": 60, "user_rate": 0.25, "max_users_per_entity": 5}
 GPT2 = {"kind": "gpt2", "layers": 1, "width": 16, "heads": 2, "context": 32}
@@ -111,7 +111,7 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
             },
             "merged": {
                 **UNITS,
-                "units": {"protect": "either", "copies": "merge"},
+                "units": {"privacy_unit": "either", "duplicates": "merge"},
                 "trainer": "uedp-bounded",
                 "bounding": {"rule": "all-keep", "k_user": 6, "k_entity": 6},
             },
@@ -119,12 +119,12 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
             "all": {
                 **UNITS,
                 "trainer": "uedp-alg1",
-                "federated": {**FEDERATED, "rule": "all", "extended_rate": 0.0},
+                "federated": {**FEDERATED, "rule": "all", "related_entity_rate": 0.0},
                 "noise_multiplier": 40.0,
             },
             "user-level": {
                 "public_text": "donated.txt",
-                "units": {"protect": "users"},
+                "units": {"privacy_unit": "users"},
                 "trainer": "user-level",
                 "federated": {"users": 60, "user_rate": 0.25},
                 "noise_multiplier": 4.0,
@@ -174,7 +174,7 @@ LDP = {
     "hidden": {
         "dimension": 4,
         "noise_multiplier": 6.0,
-        "participation": {"kind": "hidden", "rate": 0.5, "steps": 4},
+        "sampling": {"kind": "secret_bernoulli", "rate": 0.5, "steps": 4},
     },
 }
 VOLATILE = re.compile(
@@ -299,7 +299,7 @@ def ledger(path: Path) -> list[Any]:
 
 
 def released(folder: Path) -> dict[str, Any]:
-    """Two nights of a job with an index, and what an export of the second holds after a takedown."""
+    """Two nights of a job with an index, and what an export of the second holds after an erasure."""
     import redactory
 
     job, rows = folder / "job", (folder / "rows.jsonl").read_text().splitlines(keepends=True)
@@ -318,8 +318,8 @@ def released(folder: Path) -> dict[str, Any]:
             path for path in job.iterdir() if (path / "_SUCCESS").exists() and not path.is_symlink()
         )
         found[f"night {night}"] = of_a_night(runs[-1])
-    told = redactory.takedown([job], user_ids=["user 25"])
-    found["takedown"] = [told["ok"], [of_a_night(run) for run in runs]]
+    told = redactory.erase([job], user_ids=["user 25"])
+    found["erasure"] = [told["ok"], [of_a_night(run) for run in runs]]
     redactory.export(runs[-1], folder / "export")
     found["export"] = sorted(
         p.relative_to(folder / "export").as_posix() for p in (folder / "export").rglob("*")

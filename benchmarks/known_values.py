@@ -3,7 +3,7 @@
 Labelled sentences (JSONL: id, text, spans) are put together as documents: those of one source document where
 the ids say so (Universal NER's EWT), else so many in a row.  A labelled value counts once for each place
 where it is labelled, persons' names also by themselves.  ``curate`` is measured on its private side, both
-times with ``release.by: document``, ``redact`` on its copy.  Prints JSON: places, those open, and the open
+times with ``release.unit: document``, ``redact`` on its copy.  Prints JSON: places, those open, and the open
 ones whose value is masked elsewhere in the same document.
 
     python benchmarks/known_values.py uner_ewt_dev.jsonl uner_ewt_test.jsonl
@@ -77,7 +77,7 @@ def documents_of(rows: Rows, sentences: int | None) -> Iterator[dict[str, Any]]:
 
 def curated(source: Path, run: Path, known: bool) -> Texts:
     """The masked text of each private document."""
-    release = {"by": "document", "known_values": known}
+    release = {"unit": "document", "known_values": known}
     redactory.curate({"input": str(source), "release": release, "dedup": {"mode": "none"}}, output=run)
     folder = RunFolder(run)
     masked = {row["point_id"]: row["text"] for b in read_batches(folder.private) for row in b.to_pylist()}

@@ -41,13 +41,13 @@ RUNGS: dict[str, dict[str, Any]] = {
     "figure 2": {"tokenizer": "public", "vocabulary_size": 2000},
     "filled up": {"tokenizer": "auto"},
     "rate": {"tokenizer": "public", "sampling_rate": 0.02, "epochs": 8},
-    "bands": {"bands": "auto"},
-    "public first": {"public_epochs_first": 5},
+    "bands": {"noise_bands": "auto"},
+    "public first": {"public_pretraining_epochs": 5},
     "mixed": {"public_share": 1 / 3},
     "cosine": {"learning_rate_schedule": "cosine", "warm_up": 0.05},
-    "average": {"average": 0.1},
+    "average": {"weight_averaging_fraction": 0.1},
     "pretrained": {"pretraining_epochs": 3},
-    "small steps": {"private_learning_rate": 0.01},
+    "small steps": {"dp_learning_rate": 0.01},
     "few public": {"public_share": 0.02},
 }
 """The keys of each rung."""
@@ -145,7 +145,7 @@ def _rungs(asked: argparse.Namespace) -> Iterator[tuple[str, dict[str, Any]]]:
             yield rung, so_far
     if asked.floors:
         for floor, keys in FLOORS.items():
-            yield floor, {**so_far, "bands": 1, **keys}
+            yield floor, {**so_far, "noise_bands": 1, **keys}
 
 
 def by_formula(asked: argparse.Namespace) -> Row:

@@ -98,8 +98,8 @@ def training(rate: float, steps: int, claim: float) -> dict[str, Any]:
         "noise_multiplier": noise,
         "as_published": claim,
         "exact_add_remove": epsilon_of((own,), delta, Relation.ADD_OR_REMOVE),
-        "hidden": _sound(noise, HiddenCoins(kind="hidden", rate=rate, steps=steps), delta),
-        "visible": _sound(noise, VisibleCoins(kind="visible", rate=rate, steps=steps), delta),
+        "hidden": _sound(noise, HiddenCoins(kind="secret_bernoulli", rate=rate, steps=steps), delta),
+        "visible": _sound(noise, VisibleCoins(kind="public_bernoulli", rate=rate, steps=steps), delta),
         "expected_sends": rate * steps,
         # the expected number of sends need not be whole: the Gaussian figure is for any
         "expected_sends_sound": gaussian_epsilon(2.0 * math.sqrt(rate * steps) / noise, delta),
@@ -115,7 +115,7 @@ def composition(steps: int) -> dict[str, Any]:
     (rate, often), delta = TRAINING[0], 1 / SST
     noise = noise_published(EPSILONS[0], rate, often, delta)
     own = (Spending(message(noise, 1, rate), steps),)
-    hidden = HiddenCoins(kind="hidden", rate=rate, steps=steps)
+    hidden = HiddenCoins(kind="secret_bernoulli", rate=rate, steps=steps)
     one = epsilon_sound(noise, 1, hidden.model_copy(update={"steps": 1}), delta / (2 * steps))
     assert one is not None
     return {
@@ -128,7 +128,7 @@ def composition(steps: int) -> dict[str, Any]:
         "exact_add_remove": epsilon_of(own, delta, Relation.ADD_OR_REMOVE),
         "hidden": _sound(noise, hidden, delta),
         "hidden_advanced": advanced(one, steps, delta / 2),
-        "visible": _sound(noise, VisibleCoins(kind="visible", rate=rate, steps=steps), delta),
+        "visible": _sound(noise, VisibleCoins(kind="public_bernoulli", rate=rate, steps=steps), delta),
     }
 
 
@@ -138,7 +138,7 @@ def answered(rate: float, epsilon: float) -> dict[str, Any]:
     ``noise_of_true`` is z/√(pT), that of what a user has in the true messages, in expectation.
     """
     steps = 1 if rate == 1.0 else math.ceil(math.log(2 * ASKED) / -math.log1p(-rate))
-    way = HiddenCoins(kind="hidden", rate=rate, steps=steps)
+    way = HiddenCoins(kind="secret_bernoulli", rate=rate, steps=steps)
     noise = calibrated_noise(epsilon, 1, way, DELTA)
     return {
         "rate": rate,
@@ -175,8 +175,8 @@ def queries(rate: float, steps: int, claim: float) -> dict[str, Any]:
         "true_share": TRUE_SHARE,
         "noise_multiplier": noise,
         "as_published": claim,
-        "visible": _sound(noise, VisibleCoins(kind="visible", rate=rate, steps=steps), delta),
-        "hidden": _sound(noise, HiddenCoins(kind="hidden", rate=rate, steps=steps), delta),
+        "visible": _sound(noise, VisibleCoins(kind="public_bernoulli", rate=rate, steps=steps), delta),
+        "hidden": _sound(noise, HiddenCoins(kind="secret_bernoulli", rate=rate, steps=steps), delta),
         "one_send": _sound(noise, FixedSends(), delta),
     }
 

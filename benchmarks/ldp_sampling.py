@@ -44,9 +44,9 @@ RATES = (0.03, 0.2, 0.5, 0.9)
 def trainings() -> Iterator[dict[str, Any]]:
     """How training sentences take part: once, by coins that are seen, hidden, hidden with their class."""
     yield FIXED
-    yield from ({"kind": "hidden", "rate": rate, "steps": steps} for rate, steps in HIDDEN)
-    yield from ({"kind": "hidden", "rate": r, "steps": n, "classes": TYPES} for r, n in CLASSES)
-    yield {"kind": "visible", "rate": 0.5, "steps": 4}
+    yield from ({"kind": "secret_bernoulli", "rate": rate, "steps": steps} for rate, steps in HIDDEN)
+    yield from ({"kind": "secret_bernoulli", "rate": r, "steps": n, "classes": TYPES} for r, n in CLASSES)
+    yield {"kind": "public_bernoulli", "rate": 0.5, "steps": 4}
 
 
 def questions() -> Iterator[tuple[float, dict[str, Any]]]:
@@ -54,7 +54,9 @@ def questions() -> Iterator[tuple[float, dict[str, Any]]]:
     for epsilon in QUERY_EPSILONS:
         ways = [*ASKED, *((rate, 30) for rate in RATES if epsilon == EPSILON)]
         yield epsilon, FIXED
-        yield from ((epsilon, {"kind": "hidden", "rate": rate, "steps": steps}) for rate, steps in ways)
+        yield from (
+            (epsilon, {"kind": "secret_bernoulli", "rate": rate, "steps": steps}) for rate, steps in ways
+        )
 
 
 def made(
@@ -75,13 +77,13 @@ def made(
         redactory.ldp_encoder(corpus.path("public"), encoder, taught)
     for way in trainings():
         service = out / f"service-{repeat}-{_name(way)}"
-        key = {"part": "training", "repeat": repeat, "participation": way}
+        key = {"part": "training", "repeat": repeat, "sampling": way}
         if key in done:
             continue
         begun = time.monotonic()
         shutil.rmtree(service, ignore_errors=True)
         told = redactory.ldp_train(
-            corpus.path("users"), encoder, service, {"epsilon": EPSILON, "delta": DELTA, "participation": way}
+            corpus.path("users"), encoder, service, {"epsilon": EPSILON, "delta": DELTA, "sampling": way}
         )
         card, asked = told["guarantee"], _asked(corpus, encoder, service, EPSILON, FIXED)
         kept = ("epsilon_sound", "epsilon_as_published", "noise_multiplier", "unit")
@@ -93,10 +95,10 @@ def made(
             **asked,
             "seconds": round(time.monotonic() - begun, 1),
         }
-    hidden = {"kind": "hidden", "rate": HIDDEN[0][0], "steps": HIDDEN[0][1]}
-    both = [("both", hidden, e, {"kind": "hidden", "rate": r, "steps": n}) for e, r, n in BOTH]
+    hidden = {"kind": "secret_bernoulli", "rate": HIDDEN[0][0], "steps": HIDDEN[0][1]}
+    both = [("both", hidden, e, {"kind": "secret_bernoulli", "rate": r, "steps": n}) for e, r, n in BOTH]
     for part, trained, epsilon, way in [*(("query", FIXED, *asked) for asked in questions()), *both]:
-        key = {"part": part, "repeat": repeat, "epsilon": epsilon, "participation": way}
+        key = {"part": part, "repeat": repeat, "epsilon": epsilon, "sampling": way}
         if key not in done:
             begun = time.monotonic()
             found = _asked(corpus, encoder, out / f"service-{repeat}-{_name(trained)}", epsilon, way)
@@ -107,8 +109,8 @@ def _asked(
     corpus: Clauses, encoder: Path, service: Path, epsilon: float, way: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Accuracy on the first TEXTS clauses, each asked once in this ``way`` at ``epsilon``."""
-    settings = redactory.plan(trainer="ldp", participation=way, epsilon=epsilon, delta=DELTA)
-    query = {"participation": way, "noise_multiplier": settings["noise_multiplier"]}
+    settings = redactory.plan(trainer="ldp", sampling=way, epsilon=epsilon, delta=DELTA)
+    query = {"sampling": way, "noise_multiplier": settings["noise_multiplier"]}
     found = redactory.ldp_evaluate(
         service, encoder, corpus.path("test"), {"query": query}, draws=1, limit=TEXTS
     )
@@ -131,13 +133,13 @@ def _train(arguments: argparse.Namespace) -> None:
     results, begun = arguments.out / "sampling.jsonl", time.monotonic()
     source = arguments.data / "cuad_clauses" / "clauses.jsonl"
     corpus = Clauses.prepared(source, arguments.out / f"corpus-{TYPES}", TYPES)
-    keys = ("part", "repeat", "epsilon", "participation")
+    keys = ("part", "repeat", "epsilon", "sampling")
     done = [{key: row[key] for key in keys if key in row} for row in _lines(results)]
     for repeat in range(arguments.repeats):
         for row in made(corpus, arguments.out, arguments.epochs, repeat, done):
             with results.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")
-            told = f"{row['part']:8} {row.get('epsilon', EPSILON):4} {_name(row['participation']):20}"
+            told = f"{row['part']:8} {row.get('epsilon', EPSILON):4} {_name(row['sampling']):20}"
             print(
                 f"{told} {row['accuracy']:.3f} {row['accuracy_without_noise']:.3f} {row['seconds']:6.1f} s",
                 flush=True,
@@ -166,7 +168,7 @@ def _best(rows: Sequence[Mapping[str, Any]]) -> list[tuple[float, ...]]:
     found: dict[int, dict[str, list[float]]] = {}
     for row in rows:
         way = found.setdefault(row["query"]["messages"], {})
-        way.setdefault(_name(row["participation"]), []).append(row["accuracy"])
+        way.setdefault(_name(row["sampling"]), []).append(row["accuracy"])
     points: list[tuple[float, ...]] = []
     for messages, ways in sorted(found.items()):
         best = ways["fixed"] if "fixed" in ways else max(ways.values(), key=fmean)

@@ -1,4 +1,4 @@
-"""Thirty nights of one job, as an operator has them: growth, a poisoned night, a crash, a takedown, a key.
+"""Thirty nights of one job, as an operator has them: growth, a poisoned night, a crash, an erasure, a key.
 
 Every command is typed as an operator types it, in a process of its own whose clock is set (time-machine) to
 the night's date, so that what is kept for days is purged when it is due. Each night finds a new file and a
@@ -13,7 +13,7 @@ the log lies beside the figures as it was read. Prints JSON; takes minutes.
 
 With ``--count`` every night selects what is public anew, under a budget of one user with room for so many
 selections: one night more counts nothing.  The plan says what a year costs, by nights and by months.  Nobody
-is taken out of a selection, so that the takedown is refused.
+is taken out of a selection, so that the erasure is refused.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ segment: {mode: turn}
 partition: {documents: 20}
 dedup: {index: {path: index}}
 nightly:
-  quiet_minutes: 0
+  partial_row_grace_minutes: 0
   keep: {vault: 14, quarantine: 21}
-  drift: {runs: 14, least: 5}
+  drift: {runs: 14, min_history: 5}
   hook: [/bin/sh, -c, "echo $REDACTORY_EVENT $REDACTORY_RUN >> hooks.txt"]
 """
 COUNTED = """\
-route: {by: count, epsilon: 1.0, delta: 1.0e-6, texts_per_user: 4}
+route: {strategy: count, epsilon: 1.0, delta: 1.0e-6, texts_per_user: 4}
 detect: {tagger: null, spacy: {model: "blank:en"}}
-release: {accept_blind: [PERSON, LOCATION, ORGANIZATION]}
+release: {allow_uncovered_kinds: [PERSON, LOCATION, ORGANIZATION]}
 train:
   trainer: user-level
   federated: {users: 100000}
@@ -176,7 +176,7 @@ def _night(
     day = FIRST + datetime.timedelta(days=number)
     part = corpus[number * (arguments.rows + 5) : (number + 1) * (arguments.rows + 5)]
     file = job.root / "in" / f"chat-{day}.jsonl"
-    poisoned, crash, takedown, rotation = (round(arguments.nights * share) for share in (0.5, 0.3, 0.65, 0.8))
+    poisoned, crash, erasure, rotation = (round(arguments.nights * share) for share in (0.5, 0.3, 0.65, 0.8))
     _write(file, [_changed(row) for row in part[5:]] if number == poisoned else part[5:], day)
     with (job.root / "in" / "feed.jsonl").open("a") as feed:
         feed.writelines(json.dumps(row) + "\n" for row in part[:5])
@@ -210,9 +210,9 @@ def _night(
         # thirty nights have one or two that lie outside of what the nights before let expect, by chance
         held, why = found["nights"][-1]["run"], ("--by", "operator", "--reason", "looked at it: chance")
         told["approved"] = job.type(day, "08:00:00", "release", "approve", str(held), *why)
-    if number == takedown:
-        person = ("takedown", "--user-id", PERSON, "job")
-        told["takedown"] = job.type(day, "10:00:00", *person, expect=2 if arguments.count else 0)
+    if number == erasure:
+        person = ("erase", "--user-id", PERSON, "job")
+        told["erasure"] = job.type(day, "10:00:00", *person, expect=2 if arguments.count else 0)
     if number == rotation:
         told["rotation"] = job.type(
             day, "11:00:00", "keys", "rotate", "job", "--to-key-file", str(job.root / "second.key")
@@ -236,7 +236,7 @@ def _spent(job: Job, arguments: argparse.Namespace, corpus: list[dict[str, Any]]
     _write(job.root / "in" / f"chat-{day}.jsonl", corpus[-arguments.rows :], day)
     refused = job.type(day, "03:00:00", "nightly", "job.yaml", expect=1)
     (job.root / "in" / f"chat-{day}.jsonl").unlink()
-    budget = job.type(day, "04:00:00", "guarantee", "--budget", "job.yaml")
+    budget = job.type(day, "04:00:00", "budget", "job.yaml")
     plan = job.type(day, "05:00:00", "plan", "job.yaml")
     after = [one["epsilon_after"] for one in budget.pop("trainings")]
     return {"refused": refused, "budget": {**budget, "after": after}, "year": plan["selection"]["year"]}

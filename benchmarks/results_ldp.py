@@ -95,7 +95,7 @@ def _sampling() -> Row:
         found: dict[str, list[Row]] = {}
         for row in rows:
             if row["part"] == part and row.get("epsilon") == epsilon:
-                found.setdefault(json.dumps(row["participation"]), []).append(row)
+                found.setdefault(json.dumps(row["sampling"]), []).append(row)
         return list(found.values())
 
     def mean(own: Sequence[Row], key: str = "accuracy") -> float:
@@ -106,7 +106,7 @@ def _sampling() -> Row:
         return f"{mean(own, key):.3f} ({min(ends):.3f} to {max(ends):.3f})"
 
     def line(own: Sequence[Row]) -> tuple[str, ...]:
-        one, way = own[0], own[0]["participation"]
+        one, way = own[0], own[0]["sampling"]
         kind = "once" if way["kind"] == "fixed" else way["kind"] + ", with the class" * ("classes" in way)
         figures = (digits(one[key], 2) for key in ("noise_multiplier", "epsilon_as_published"))
         return kind, digits(way.get("rate", 1.0)), f"{way.get('steps', 1):,}", *figures, reach(own)

@@ -64,7 +64,7 @@ def uedp() -> Row:
         "awd_worse": value(awd, "uedp-bounded") > value(awd, "pretraining-alone"),
         "awd_better": value(awd_more, "uedp-bounded") < value(awd_more, "pretraining-alone"),
         "by_cap": _sweep(rows, "k", lambda settings: settings["bounding"]["k_user"]),
-        "by_rate": _sweep(rows, "q-s", lambda settings: settings["federated"]["extended_rate"]),
+        "by_rate": _sweep(rows, "q-s", lambda settings: settings["federated"]["related_entity_rate"]),
         **_classify(chosen("classify")),
     }
 

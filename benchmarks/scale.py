@@ -31,12 +31,12 @@ from typing import Any
 from scale_corpus import RecordedSpans, write_corpus
 
 DEDUPS: dict[str, dict[str, Any]] = {
-    "exact": {"dedup": {"mode": "exact", "across": False}},
-    "exact, across": {"dedup": {"mode": "exact", "across": True}},
-    "minhash": {"dedup": {"mode": "minhash", "across": False}},
+    "exact": {"dedup": {"mode": "exact", "report_cross_split": False}},
+    "exact, across": {"dedup": {"mode": "exact", "report_cross_split": True}},
+    "minhash": {"dedup": {"mode": "minhash", "report_cross_split": False}},
     "exact, public by count": {
-        "dedup": {"mode": "exact", "across": False},
-        "route": {"by": "count", "epsilon": 1.0, "delta": 1e-6, "texts_per_user": 4},
+        "dedup": {"mode": "exact", "report_cross_split": False},
+        "route": {"strategy": "count", "epsilon": 1.0, "delta": 1e-6, "texts_per_user": 4},
     },
 }
 """What is curated; with counts, every dialogue is a user's own."""
@@ -109,7 +109,7 @@ def _detection(out: Path, folder: Path, dialogues: int = 3_000) -> dict[str, Any
     redactory.simulate(corpus, dialogues, 1)
     shutil.rmtree(run, ignore_errors=True)
     cpu_of = defaultdict[str, float](float)
-    config = {"input": str(corpus), "segment": {"mode": "turn"}, "dedup": {"across": False}}
+    config = {"input": str(corpus), "segment": {"mode": "turn"}, "dedup": {"report_cross_split": False}}
     redactory.curate(config, output=run, stage_map=functools.partial(_serial, cpu_of))
     manifest = json.loads((run / "manifest.json").read_text())
     texts = next(s["counts"]["texts"] for s in manifest["stages"] if s["stage"] == "detect")

@@ -44,12 +44,12 @@ SHARED: dict[str, Any] = {
     "noise": "float",
     "vocabulary_size": 2000,
     "max_tokens": 40,
-    "physical_tokens": 16384,
+    "max_physical_batch_tokens": 16384,
     "learning_rate_schedule": "linear",
 }
 LANGUAGE = {"model": {"embedding_size": 96, "hidden_size": 128}, "learning_rate": 4e-3}
 CLASSIFIER = {"task": "classify", "model": {"kind": "bag"}, "learning_rate": 1e-2}
-NOISY = {"epsilon": EPSILON, "delta": 1e-5, "sampling_rate": 0.1, "epochs": 6, "private_learning_rate": 4e-3}
+NOISY = {"epsilon": EPSILON, "delta": 1e-5, "sampling_rate": 0.1, "epochs": 6, "dp_learning_rate": 4e-3}
 
 
 def main() -> None:
@@ -93,8 +93,8 @@ def curated(source: str, run: Path, **more: Any) -> dict[str, Any]:
         "input": {"path": source, "label": "label"},
         "segment": {"mode": "line"},
         "detect": ENGINES,
-        "dedup": {"mode": "none", "across": False},
-        "release": {"accept_blind": ["PERSON", "LOCATION", "ORGANIZATION"]},
+        "dedup": {"mode": "none", "report_cross_split": False},
+        "release": {"allow_uncovered_kinds": ["PERSON", "LOCATION", "ORGANIZATION"]},
         **more,
     }
     redactory.curate(config, output=run)
@@ -144,7 +144,7 @@ def cuad(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, Any]:
         return float(redactory.evaluate_model(run, name, (paths["test"],))["error_rate"])
 
     private, open_ = (
-        {"trainer": "dpsgd", **NOISY, "epochs": 8, "private_learning_rate": 2e-2},
+        {"trainer": "dpsgd", **NOISY, "epochs": 8, "dp_learning_rate": 2e-2},
         {"trainer": "noiseless", "epochs": 12},
     )
     errors = {
@@ -154,7 +154,14 @@ def cuad(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, Any]:
         "real_dpsgd_from_scratch": error(paths["private"], "real-dpsgd-scratch", **private),
         "majority": 1 - max(Counter(row["label"] for row in parts["test"]).values()) / len(parts["test"]),
     }
-    language = {**LANGUAGE, **public, "roles": "class", "trainer": "dpsgd", "pretraining_epochs": 12, **NOISY}
+    language = {
+        **LANGUAGE,
+        **public,
+        "prefix": "class",
+        "trainer": "dpsgd",
+        "pretraining_epochs": 12,
+        **NOISY,
+    }
     redactory.train({**config, "train": language}, output=work / "run")
     ways: dict[str, dict[str, Any]] = {"uniform": {}, "histogram": {"histogram": HISTOGRAM}}
     measured = {}
@@ -193,12 +200,12 @@ def cuad(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, Any]:
 def customersim(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, Any]:
     """What texts of a model with a guarantee show, and of one without that learnt the corpus by heart."""
     found = {}
-    noisy: dict[str, Any] = {**NOISY, "sampling_rate": 0.02, "epochs": 10, "private_learning_rate": 1e-2}
-    by_count = {"by": "count", "epsilon": 1.0, "delta": 1e-6, "texts_per_user": 4}
+    noisy: dict[str, Any] = {**NOISY, "sampling_rate": 0.02, "epochs": 10, "dp_learning_rate": 1e-2}
+    by_count = {"strategy": "count", "epsilon": 1.0, "delta": 1e-6, "texts_per_user": 4}
     counted = {"route": by_count, "dedup": {"private_mode": "none"}}
     kinds: dict[str, tuple[int, dict[str, Any], dict[str, Any]]] = {
         "dpsgd": (asked.dialogues, noisy, {}),
-        "crt": (asked.dialogues, {**noisy, "public_epoch": "occurrences"}, counted),
+        "crt": (asked.dialogues, {**noisy, "public_weighting": "count"}, counted),
         "sgd": (asked.by_heart, {"epochs": asked.passes}, {}),
     }
     for name, (dialogues, settings, more) in kinds.items():
@@ -245,7 +252,7 @@ def multiwoz(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, Any]
             work / f"{part}.jsonl", ({"id": row["id"], "text": row["text"]} for row in rows)
         )
     config = curated(paths["valid"], work / "run", input={"path": paths["valid"]}, segment={"mode": "turn"})
-    noisy = {**NOISY, "sampling_rate": 0.02, "epochs": 8, "private_learning_rate": 1e-2}
+    noisy = {**NOISY, "sampling_rate": 0.02, "epochs": 8, "dp_learning_rate": 1e-2}
     public = {"public_text": str(asked.public_text.resolve()), "pretraining_epochs": 3}
     train = {**SHARED, **LANGUAGE, "trainer": "dpsgd", **public, **noisy}
     redactory.train({**config, "train": train}, output=work / "run")

@@ -15,18 +15,18 @@ AWD = {"kind": "awd-lstm", "embedding_size": 100, "hidden_size": 200, "layers": 
 _FEDERATED: Mapping[str, Any] = {
     "epochs": 1,
     "clip_norm": 0.1,
-    "private_learning_rate": 5e-3,
+    "dp_learning_rate": 5e-3,
     "federated": {"user_rate": 0.2, "local_batch_size": 128},
 }
 _ONE_USER_EACH: Mapping[str, Any] = {
     **_FEDERATED,
-    "private_learning_rate": 3e-3,
+    "dp_learning_rate": 3e-3,
     "federated": {**_FEDERATED["federated"], "max_users_per_entity": 1},
 }
 _NOTHING: Mapping[str, Any] = {
     "epochs": 1,
     "sampling_rate": 1.0,
-    "private_learning_rate": 1e-9,
+    "dp_learning_rate": 1e-9,
     "bounding": {"k_user": 1, "k_entity": 1},
 }
 _MORE_STEPS: Mapping[str, Any] = {"user_rate": 0.05}
@@ -43,15 +43,15 @@ TUNED: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
             "epochs": 4,
             "sampling_rate": 0.2,
             "clip_norm": 0.5,
-            "private_learning_rate": 4e-3,
+            "dp_learning_rate": 4e-3,
             "bounding": {"k_user": 5, "k_entity": 1},
         },
         "scratch": {
             "noiseless": {"epochs": 4, "learning_rate": 1e-2},
             "de-identification": {"epochs": 4, "learning_rate": 1e-2},
-            "user-level": {"private_learning_rate": 3e-2},
-            "uedp-alg1": {"private_learning_rate": 2e-2},
-            "uedp-bounded": {"private_learning_rate": 2e-2},
+            "user-level": {"dp_learning_rate": 3e-2},
+            "uedp-alg1": {"dp_learning_rate": 2e-2},
+            "uedp-bounded": {"dp_learning_rate": 2e-2},
         },
     },
     "customersim": {
@@ -60,7 +60,7 @@ TUNED: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
         "de-identification": {"epochs": 1},
         "user-level": {
             **_FEDERATED,
-            "private_learning_rate": 1.25e-2,
+            "dp_learning_rate": 1.25e-2,
             "federated": {**_FEDERATED["federated"], **_MORE_STEPS},
         },
         "uedp-alg1": {**_ONE_USER_EACH, "federated": {**_ONE_USER_EACH["federated"], **_MORE_STEPS}},
@@ -69,13 +69,13 @@ TUNED: Mapping[str, Mapping[str, Mapping[str, Any]]] = {
             "epochs": 2,
             "sampling_rate": 0.01,
             "clip_norm": 0.5,
-            "private_learning_rate": 5e-4,
+            "dp_learning_rate": 5e-4,
             "bounding": {"k_user": 9, "k_entity": 2},
         },
         "scratch": {
-            "user-level": {"private_learning_rate": 2e-2},
-            "uedp-alg1": {"private_learning_rate": 2e-2},
-            "uedp-bounded": {"private_learning_rate": 1e-2},
+            "user-level": {"dp_learning_rate": 2e-2},
+            "uedp-alg1": {"dp_learning_rate": 2e-2},
+            "uedp-bounded": {"dp_learning_rate": 1e-2},
         },
     },
 }
@@ -93,7 +93,7 @@ def tuned(job: Job) -> dict[str, Any]:
     if job.start == "scratch":
         found |= own["scratch"].get(job.trainer, {})
     if job.target == 2.0 and job.start == "donated":
-        found["private_learning_rate"] *= AT_TWO
+        found["dp_learning_rate"] *= AT_TWO
     return found
 
 
@@ -146,7 +146,7 @@ def _sweeps() -> Iterator[Job]:
         caps = {"bounding": {"k_user": cap, "k_entity": 1}}
         yield Job("k", "cuad", "donated", "uedp-bounded", 8.0, f"k{cap}", caps)
     for percent in (0, 50):
-        rate = {"federated": {"extended_rate": percent / 100}}
+        rate = {"federated": {"related_entity_rate": percent / 100}}
         yield Job("q-s", "cuad", "donated", "uedp-alg1", 8.0, f"qs{percent}", rate)
 
 

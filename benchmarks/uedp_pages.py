@@ -120,7 +120,7 @@ def _sweep(rows: Rows, to: Path) -> None:
     k = [r for r in [*rows, *main] if r["method"] == "uedp-bounded" and (r["figure"] == "k" or r in main)]
     q = [r for r in [*rows, *main] if r["method"] == "uedp-alg1" and (r["figure"] == "q-s" or r in main)]
     ks = sorted({(r["settings"]["bounding"]["k_user"], r["perplexity"]) for r in k})
-    qs = sorted({(r["settings"]["federated"].get("extended_rate", 1.0), r["perplexity"]) for r in q})
+    qs = sorted({(r["settings"]["federated"].get("related_entity_rate", 1.0), r["perplexity"]) for r in q})
     levels = [
         Line(r["method"], COLOURS.get(r["method"], "#86b300"), flat=r["perplexity"], style="--")
         for r in rows

@@ -2,7 +2,8 @@
 
 python docs/generate.py FOLDER     writes the same pages into a folder
 
-A line ``<!-- generated: NAME -->`` on a page that people write is where a part that follows from the code is put.
+A line ``<!-- generated: NAME -->`` on a page that people write is where a part that follows from the code is
+put.
 """
 
 from __future__ import annotations
@@ -237,8 +238,8 @@ def command_line() -> str:
         "| 2 | bad input or configuration |",
         "| 130 | interrupted (143 by `SIGTERM`) |",
         "",
-        "**Completion.** `redactory --install-completion` makes Tab offer commands, options and their values, "
-        "finished runs, jobs, and the models of a run, in bash, zsh, fish and PowerShell. "
+        "**Completion.** `redactory --install-completion` makes Tab offer commands, options and their "
+        "values, finished runs, jobs, and the models of a run, in bash, zsh, fish and PowerShell. "
         "`_REDACTORY_COMPLETE=source_bash redactory` prints the script, for a place of your own.",
         "",
     ]
@@ -277,8 +278,8 @@ def _parameter(parameter: Any) -> tuple[str, str, str, str]:
 
 FOLDERS = {
     "public/": ("PUBLIC", "Points in which neither policy found anything, as they were written. "
-        "Both sides, and `audit/points`, also have `role`, `document_id`, `position`, `turn` and columns of the "
-        "input where [they were asked for](../how-to/input.md#what-goes-with-each-example)."),
+        "Both sides, and `audit/points`, also have `role`, `document_id`, `position`, `turn` and columns of "
+        "the input where [they were asked for](../how-to/input.md#what-goes-with-each-example)."),
     "private/": ("PRIVATE", "All other points that are kept, masked by the strict policy."),
     "vault/": (
         "LABELLED_VAULT",
@@ -290,7 +291,7 @@ FOLDERS = {
     "audit/across/": (
         "ACROSS",
         "Released public points that nearly duplicate a private one; nothing else of either. Only where "
-        "`dedup.across` is on.",
+        "`dedup.report_cross_split` is on.",
     ),
     "quarantine/": ("QUARANTINE", "Rows that were rejected and points that could not be processed."),
 }
@@ -334,8 +335,8 @@ COLUMNS = {
         "end": "Code point after the last one.",
         "label": "What the detector takes it for.",
         "score": "How sure it is, 0 to 1.",
-        "detector": "`tagger`, `spacy`, `presidio`, `stanza`, `transformers`, `list`, `rule` or the name of a package's engine; where a model is "
-        "not sure that a token is plain, its name with `-plain`.",
+        "detector": "`tagger`, `spacy`, `presidio`, `stanza`, `transformers`, `list`, `rule` or the name of "
+        "a package's engine; where a model is not sure that a token is plain, its name with `-plain`.",
         "policy": "`strict`, `conservative`, or `public` where the label may be public.",
         "value_digest": "Keyed digest of a masked value; null for what is not masked.",
         "tokens": "Tokens of a masked value; null for what is not masked.",
@@ -418,17 +419,18 @@ REASONS = {
             "not_an_object": "A line is JSON, but not an object.",
             "repeated_key": "A JSON object has a key twice, at any depth.",
             "row_too_long": "More bytes than `input.max_row_bytes`.",
-            "broken_row": "A CSV or TSV row with another number of fields than the header, or with a quotation "
-            "that does not end or is followed by text, or a line that may stand inside of one; a Parquet or "
-            "Arrow row with a value that cannot be read, such as a date after the year 9999.",
-            "expanding_file": "A compressed, Parquet or Arrow file holds more than `input.max_expansion` times "
-            "its size, or any more than a million blank lines: the rows from here on are not read. Counted once.",
-            "link_outside": "A link in the input's folder leads out of it, and is not followed. A file that is "
-            "named itself may be a link.",
+            "broken_row": "A CSV or TSV row with another number of fields than the header, or with a "
+            "quotation that does not end or is followed by text, or a line that may stand inside of one; a "
+            "Parquet or Arrow row with a value that cannot be read, such as a date after the year 9999.",
+            "expanding_file": "A compressed, Parquet or Arrow file holds more than `input.max_expansion` "
+            "times its size, or any more than a million blank lines: the rows from here on are not read. "
+            "Counted once.",
+            "link_outside": "A link in the input's folder leads out of it, and is not followed. A file that "
+            "is named itself may be a link.",
             "linked_folder": "A link to a folder in the input's folder, which is not followed.",
             "not_a_file": "A pipe, a device or a broken link in the input's folder.",
-            "unreadable_file": "The file is cut off, damaged, or lacks a column that is named: the rows from here "
-            "on are missing. Counted once.",
+            "unreadable_file": "The file is cut off, damaged, or lacks a column that is named: the rows from "
+            "here on are missing. Counted once.",
             "missing_text": "No text column, or null.",
             "text_not_string": "The text is a number, an object, …",
             "text_is_bytes": "The text is bytes that are not UTF-8 (Parquet, Arrow): cast it to strings.",
@@ -444,22 +446,25 @@ REASONS = {
             "user_too_long": "A user of more than 1,024 code points.",
             "label_not_string": "With `input.label`: the class is neither text nor a whole number.",
             "label_too_long": "A class of more than 1,024 code points.",
-            "kept_not_plain": "With `input.keep`: a value is no string, number, true or false.",
+            "kept_not_plain": "With `input.metadata_columns`: a value is no string, number, true or false.",
             "kept_too_long": "A kept value of more than 1,024 code points.",
             "duplicate_id": "An earlier row has the same id.",
             "new_field": "Of `redact`: a field with a value that none of the first 1,000 rows had.",
             "embedded_data": "A text is a `data:` address, or a turn of a conversation holds bytes or base64 "
             "(images, sound).",
-            "separator_in_text": "With several fields: a text holds U+001E or U+001F, which stand between them.",
-            "too_many_elements": "A document has more elements, attributes, header fields, parts or texts than "
-            "can be read in a bounded time.",
-            "broken_document": "A mail, Word or PDF file that cannot be read, or that readers could take otherwise.",
+            "separator_in_text": "With several fields: a text holds U+001E or U+001F, which stand between "
+            "them.",
+            "too_many_elements": "A document has more elements, attributes, header fields, parts or texts "
+            "than can be read in a bounded time.",
+            "broken_document": "A mail, Word or PDF file that cannot be read, or that readers could take "
+            "otherwise.",
             "encrypted_document": "A Word or PDF file with a password.",
             "document_without_text": "A PDF file whose pages are images.",
         },
     ),
     "Quarantined points": (
-        "A point that a detector could not process is never let through. In `quarantine/` with `kind` = `point`.",
+        "A point that a detector could not process is never let through. In `quarantine/` with `kind` = "
+        "`point`.",
         {
             "too_long": "More code points than `detect.max_chars`.",
             "pattern_timeout": "A regular expression did not come to an end.",

@@ -3,7 +3,7 @@
 A name is added by one line, ``from module import name as name``: the package finds it here, too.
 """
 
-from .evaluation.one_run_audit import audit_plant as audit_plant
+from .evaluation.one_run_audit import plant_canaries as plant_canaries
 from .evaluation.simulator import simulate as simulate
 from .foundation.errors import CheckFailed as CheckFailed
 from .foundation.errors import ConfigurationError as ConfigurationError
@@ -12,7 +12,7 @@ from .foundation.errors import InputError as InputError
 from .foundation.errors import RedactoryError as RedactoryError
 from .foundation.errors import RunStateError as RunStateError
 from .pipelines.audit import evaluate_audit as evaluate_audit
-from .pipelines.choose import label_choose as label_choose
+from .pipelines.choose import label_active as label_active
 from .pipelines.config import Redaction as Redaction
 from .pipelines.config import schema as schema
 from .pipelines.config import schemas as schemas
@@ -20,8 +20,8 @@ from .pipelines.conversations import conversations as conversations
 from .pipelines.curate import curate as curate
 from .pipelines.describe import describe as describe
 from .pipelines.describe import explain as explain
+from .pipelines.erase import erase as erase
 from .pipelines.erase import purge as purge
-from .pipelines.erase import takedown as takedown
 from .pipelines.evaluate import evaluate_canary as evaluate_canary
 from .pipelines.evaluate import evaluate_extraction as evaluate_extraction
 from .pipelines.evaluate import evaluate_membership as evaluate_membership
@@ -32,14 +32,14 @@ from .pipelines.evaluate_detection import evaluate_detect as evaluate_detect
 from .pipelines.evaluate_detection import evaluate_recall as evaluate_recall
 from .pipelines.evaluate_detection import evaluate_redaction as evaluate_redaction
 from .pipelines.export import export as export
-from .pipelines.fit import fit as fit
+from .pipelines.fit import fit_tagger as fit_tagger
 from .pipelines.fit_policy import fit_policy as fit_policy
 from .pipelines.gate import approve_release as approve_release
 from .pipelines.gate import reject_release as reject_release
 from .pipelines.keys import rotate_key as rotate_key
 from .pipelines.keys import shred_key as shred_key
-from .pipelines.label import audit_sample as audit_sample
-from .pipelines.label import audit_score as audit_score
+from .pipelines.label import label_random as label_random
+from .pipelines.label import label_score as label_score
 from .pipelines.ldp import ldp_encoder as ldp_encoder
 from .pipelines.ldp import ldp_evaluate as ldp_evaluate
 from .pipelines.ldp import ldp_train as ldp_train

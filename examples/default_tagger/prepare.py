@@ -1,7 +1,7 @@
 """Write the rows that the default tagger is trained on, as JSON lines in the span schema.
 
     python examples/default_tagger/prepare.py CORPORA OUT [--varied N]
-    redactory fit OUT/*.jsonl --out TAGGER
+    redactory fit tagger OUT/*.jsonl --out TAGGER
 
 CORPORA is a folder with the files that ``corpora.py`` names, ``clauses.jsonl`` (CUAD v1, CC BY 4.0) and
 ``multiwoz_valid.jsonl`` (MultiWOZ 2.1, MIT).

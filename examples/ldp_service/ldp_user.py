@@ -70,7 +70,7 @@ class User:
 
         def cost(own: LdpSettings, what: str) -> dict[str, Any]:
             noise = own.noise(spent)
-            found = confirmed_epsilon(noise, own.vectors, own.participation, delta, spent).value
+            found = confirmed_epsilon(noise, own.vectors, own.sampling, delta, spent).value
             if found is None or found > epsilon:
                 much = "no finite epsilon" if found is None else f"epsilon {format_upper(found)}"
                 raise GuaranteeError(

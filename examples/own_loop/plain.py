@@ -56,7 +56,7 @@ def main() -> None:
         expected_batch_size=30,
         epochs=1,
         max_tokens=32,
-        minimum_plain_steps=2,
+        min_public_steps=2,
         vocabulary_size=300,
     )
     torch.manual_seed(0)

@@ -61,7 +61,7 @@ def main() -> None:
         expected_batch_size=30,
         epochs=1,
         max_tokens=32,
-        minimum_plain_steps=2,
+        min_public_steps=2,
         model={"kind": "folder", "folder": FOLDER},
     )
     with PrivateLoop("run", settings) as loop:

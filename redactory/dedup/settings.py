@@ -127,7 +127,7 @@ class DedupSettings(Settings):
     )
     bloom: BloomSettings = BloomSettings()
     near: NearSettings = NearSettings()
-    across: bool = Field(
+    report_cross_split: bool = Field(
         True,
         description="List the public examples that nearly duplicate a private one (audit/across): suspected "
         "misses of the conservative policy. No example is moved.",

@@ -68,7 +68,9 @@ def _unseen(settings: DetectSettings, language: str, ruled: str) -> list[Kind]:
         if (found.language and _plain(found.language)) in read
     }
     # a model that is sure that a word is plain forgives it the rules
-    heard = not any(found.reads == "tokens" for found in models) or settings.conservative.sure >= 1
+    heard = (
+        not any(found.reads == "tokens" for found in models) or settings.conservative.confident_threshold >= 1
+    )
     asked = settings.conservative.rules if heard and _plain(ruled) in read else ()
     rules = frozenset(holding(asked, _plain(ruled)))
     return [

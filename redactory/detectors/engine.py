@@ -218,11 +218,11 @@ def check_labels(settings: DetectSettings) -> None:
             f"{listed(map(shorten, unknown), 'or')}; they find {listed(sorted(known_labels))}"
             f"{did_you_mean(unknown[0].upper(), known_labels)}"
         )
-    named = strict.labels.keys() | strict.more_labels.keys()
+    named = strict.labels.keys() | strict.extra_labels.keys()
     if named == DEFAULT_LABELS.keys():
         return
     known_labels = labels_found(settings)
-    for key, labels in (("labels", strict.labels), ("more_labels", strict.more_labels)):
+    for key, labels in (("labels", strict.labels), ("extra_labels", strict.extra_labels)):
         require_labels(f"detect.strict.{key}", labels, known_labels)
         for label in sorted(labels):
             called = {other for other in known_labels if kind_of(other) == kind_of(label)}

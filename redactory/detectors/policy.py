@@ -95,7 +95,7 @@ class StrictPolicy:
         by_default = {label: DEFAULT_LABELS.get(label) for label in self.written}
         given = self.settings.labels.items()
         labels = {label: bound for label, bound in given if by_default.get(label) != bound}
-        return {**dict.fromkeys((*self.custom, *self.written), 0.0), **labels, **self.settings.more_labels}
+        return {**dict.fromkeys((*self.custom, *self.written), 0.0), **labels, **self.settings.extra_labels}
 
     def marks(self, text: str, reading: Reading) -> Iterator[Span]:
         """The spans that are masked, those of persons to the end of the name."""
@@ -161,14 +161,14 @@ class ConservativePolicy:
         if language is None:
             return tuple(RULES), 1.0, frozenset()
         rules = holding(self.settings.rules, language)
-        return rules, self.settings.sure, words_if_any(language)
+        return rules, self.settings.confident_threshold, words_if_any(language)
 
     def _hits(
         self, text: str, reading: Reading, rules: Sequence[RuleName], sure_from: float, words: frozenset[str]
     ) -> Iterator[Span]:
         yield from reading.spans
         forgiving = sure_from < 1
-        bound = self.settings.plain_confidence
+        bound = self.settings.min_non_entity_probability
         ordinary = 2 * bound - 1 if forgiving else 1.0
         for start, end, plain, detector in reading.plain:
             if plain < bound and not (plain >= ordinary and is_ordinary(text, start, end, words)):

@@ -29,7 +29,8 @@ _HASHTAG = re.compile(r"#[A-Za-z]*[.,!?:;]*")
 _NUMBER_BEFORE, _NUMBER_AFTER = re.compile(r"\d\S{0,30}\s+\Z"), re.compile(r"\S{0,30}\s+\S{0,30}\d")
 _NEAR = 64
 SURE_CAPITALS, SURE_NUMBER, SURE_SMALL = 0.98, 0.99, 0.999
-"""From where on a word in such letters, and a number or hashtag, are plain, where ``sure`` asks for more.
+"""From where on a word in such letters, and a number or hashtag, are plain, where ``confident_threshold``
+asks for more.
 
 On labelled text that no tagger was trained on, hardly a secret in these forms was held as plain as this.
 """

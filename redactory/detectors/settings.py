@@ -31,7 +31,7 @@ _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
 class FittedPolicy(Record):
-    """How ``redactory fit --policy`` came to the thresholds beside it; in a configuration its file's path."""
+    """How ``redactory fit policy`` came to the thresholds beside it; in a configuration its file's path."""
 
     rows: PositiveInt = Field(description="Labelled rows.")
     secrets: PositiveInt = Field(description="Number of labelled secrets that were tested, one per unit.")
@@ -61,7 +61,7 @@ class FittedPolicy(Record):
         except OSError as error:
             raise ValueError(f"its file cannot be read: {error.strerror}") from None
         except (ValueError, LookupError, TypeError):
-            raise ValueError("its file was not written by redactory fit --policy") from None
+            raise ValueError("its file was not written by redactory fit policy") from None
         return {**record, "rows_file": str(path), "rows_sha256": hashlib.sha256(data).hexdigest()}
 
 
@@ -128,7 +128,7 @@ def _read_rows(path: Path, sha256: str, fingerprint: str) -> frozenset[str]:
         raise ConfigurationError(f"{_KEY}: {path.name}: {error.strerror}: {lost}") from None
     value = json.loads(data) if hashlib.sha256(data).hexdigest() == sha256 else {}
     if value.get("format") != _FORMAT:
-        raise ConfigurationError(f"{_KEY}: {path.name} changed since redactory fit --policy wrote it: {lost}")
+        raise ConfigurationError(f"{_KEY}: {path.name} changed since redactory fit policy wrote it: {lost}")
     if value["key"] != fingerprint:
         raise ConfigurationError(
             f"{_KEY}: {path.name} was written with another key, so it is unknown which rows were fitted on; "
@@ -227,10 +227,10 @@ DEFAULT_RECOGNIZERS: tuple[str, ...] = tuple(
 
 
 class TaggerSettings(Settings):
-    """Token taggers made by ``redactory fit``."""
+    """Token taggers made by ``redactory fit tagger``."""
 
     models: tuple[str, ...] = Field(
-        ("default",), description="Folders written by redactory fit; default means the shipped tagger."
+        ("default",), description="Folders written by redactory fit tagger; default means the shipped tagger."
     )
 
 
@@ -382,11 +382,11 @@ class StrictSettings(Settings):
         {"tagger": 0.5},
         description="Engines whose spans must also reach a minimum score of the engine.",
     )
-    more_labels: dict[str, float] = Field(
+    extra_labels: dict[str, float] = Field(
         {}, description="Labels to mask in addition to labels, or other scores for some of them."
     )
 
-    @field_validator("labels", "more_labels")
+    @field_validator("labels", "extra_labels")
     @classmethod
     def _are_scores(cls, labels: dict[str, float]) -> dict[str, float]:
         if wrong := {shorten(label): bound for label, bound in labels.items() if not 0 <= bound <= 1}:
@@ -401,14 +401,14 @@ class StrictSettings(Settings):
 class ConservativeSettings(Settings):
     """π_c: which points are private, whatever π masks."""
 
-    plain_confidence: float = Field(
+    min_non_entity_probability: float = Field(
         0.9,
         ge=0,
         le=1,
         description="A token whose probability of being a non-entity is below this makes its example "
         "private; for a common word in lower case, the distance from 1 may be twice as large.",
     )
-    sure: float = Field(
+    confident_threshold: float = Field(
         0.9999,
         ge=0,
         le=1,
@@ -422,7 +422,7 @@ class ConservativeSettings(Settings):
         "the start of a sentence; a word in the list of given names; a word not in the word list.",
     )
     fitted: FittedPolicy | None = Field(
-        None, description="The file that redactory fit --policy wrote beside these numbers."
+        None, description="The file that redactory fit policy wrote beside these numbers."
     )
     flags_everything: bool = Field(
         False,

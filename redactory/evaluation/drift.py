@@ -63,7 +63,7 @@ class DriftSettings(Settings):
     """When a run is held back because it differs from earlier ones (section ``nightly.drift``)."""
 
     runs: int = Field(14, ge=2, description="Compare with this many of the latest released runs.")
-    least: int = Field(5, ge=2, description="With fewer earlier runs drift is not checked.")
+    min_history: int = Field(5, ge=2, description="With fewer earlier runs drift is not checked.")
     sigmas: float = Field(
         3.5, gt=0, le=8, description="Width of the limits, in standard deviations of a normal metric."
     )
@@ -144,7 +144,7 @@ def figures_of(manifest: Mapping[str, Any]) -> dict[Key, Count]:
 def compare(history: Sequence[Figures], today: Figures, settings: DriftSettings) -> list[Finding]:
     """Every figure of ``today`` beside the limits that ``history`` (oldest first) gives it.
 
-    A label that a run does not have counts as none of it; figures of fewer than ``settings.least`` runs
+    A label that a run does not have counts as none of it; figures of fewer than ``settings.min_history`` runs
     are left out, and so are those of nothing (a run without points).
     """
     compared = []
@@ -154,7 +154,7 @@ def compare(history: Sequence[Figures], today: Figures, settings: DriftSettings)
         if now is None or {*key} & set(settings.ignore) or (now.kind == "rate" and not key.label):
             continue
         before = [count for figures in history if (count := _of(figures, key)) is not None]
-        if len(before) >= settings.least:
+        if len(before) >= settings.min_history:
             compared.append(_judged(key, before[-settings.runs :], now, settings.sigmas))
     return compared
 

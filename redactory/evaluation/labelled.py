@@ -49,8 +49,8 @@ def labelled_rows(
                     _check(row)
                     if CHOSEN in row and not to_fit:
                         raise _Invalid(
-                            "its rows were chosen by redactory label choose, not at random: they can fit a "
-                            "tagger, but rates and bounds need a random sample (redactory label sample)"
+                            "its rows were chosen by redactory label active, not at random: they can fit a "
+                            "tagger, but rates and bounds need a random sample (redactory label random)"
                         )
                     yield _apart(row, kinds) if kinds else row
     except OSError as error:

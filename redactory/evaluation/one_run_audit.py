@@ -271,7 +271,7 @@ def draw_coins(
     return Coins(form, template, pairs, coins, seed is not None)
 
 
-def audit_plant(
+def plant_canaries(
     corpus: str | Path,
     out: str | Path,
     *,
@@ -339,7 +339,7 @@ def _copied(corpus: Path, out: TextIO, progress: Progress) -> tuple[int, bool]:
 
 
 def read_coins(path: Path) -> Coins:
-    """The coins that :func:`audit_plant` wrote; ``InputError`` for anything else."""
+    """The coins that :func:`plant_canaries` wrote; ``InputError`` for anything else."""
     try:
         value = read_json(path)
         if value.pop("format") != FORMAT:
@@ -351,6 +351,6 @@ def read_coins(path: Path) -> Coins:
         problem = error.strerror if isinstance(error, OSError) else "it is not such a file"
         raise InputError(
             f"{path} cannot be read as the coins of an audit: {problem}; give the .coins.json file that "
-            "redactory evaluate audit --plant wrote"
+            "redactory evaluate plant-canaries wrote"
         ) from None
     return coins

@@ -270,7 +270,7 @@ def _figures_of_units(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]
     """The same for a card of a trainer that hides users or entities, or of one of their baselines."""
     yield f"{card['unit']}: {card['relation']}", "epsilon_sound", _epsilons(card["epsilon_sound"])
     sized = "privacy units of at most {} examples" if "adjacency_curve" in card else "{} users at once"
-    if "adjacency_curve" not in card and card["protect"] != "users":
+    if "adjacency_curve" not in card and card["privacy_unit"] != "users":
         sized = "an entity in the examples of at most {} users"
     published = card.get("epsilon_as_published")
     for title, key, value in (

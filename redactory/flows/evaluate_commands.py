@@ -220,7 +220,7 @@ def _mark_row(text: str, marks: list[dict[str, Any]]) -> str:
     return " ¦ ".join((f"{start}–{end}", repr(text[start:end]).replace("¦", "|"), found, score, by, effect))
 
 
-# ``redactory fit``: a tagger, or the conservative policy.
+# ``redactory fit tagger``: a tagger, or the conservative policy.
 
 
 @command(
@@ -248,7 +248,9 @@ def fit(
     if not policy:
         if out is None:
             raise ConfigurationError("--out: give the folder to write the tagger to")
-        return Shown("tagger_fitted", redactory.fit(labelled, out, settings, progress=progress, base=base))
+        return Shown(
+            "tagger_fitted", redactory.fit_tagger(labelled, out, settings, progress=progress, base=base)
+        )
     if len(labelled) > 1:
         raise ConfigurationError("--policy: give exactly one file of labelled rows")
     asked: dict[str, Any] = {"config": own_config, "miss_rate": miss_rate, "confidence": confidence}
@@ -413,7 +415,7 @@ def evaluate_audit(
     if plant is None or out is None:
         raise ConfigurationError("--out: give the file to write the corpus with canaries to")
     columns = {"text": text, "id": identity, "user_id": user}
-    planted = redactory.audit_plant(plant, out, columns=columns, progress=progress, **planting)
+    planted = redactory.plant_canaries(plant, out, columns=columns, progress=progress, **planting)
     return Shown("planted", planted)
 
 
@@ -421,26 +423,26 @@ def evaluate_audit(
 
 
 @command(
-    "label choose: config",
+    "label active: config",
     out=option("Folder to write; it holds original text.", Path, NEEDED),
     n=option("Number of documents.", int, 50, flag="-n", min=1),
     labelled=option("Rows that are already labelled; repeatable.", list[Path]),
     seed=option("Another seed examines other documents.", int, 0),
 )
-def label_choose(config: str, progress: Progress, **given: Any) -> Shown:
+def label_active(config: str, progress: Progress, **given: Any) -> Shown:
     """Choose the documents that help a tagger most, where the policies are unsure; not for measuring."""
-    chosen = redactory.label_choose(config, progress=progress, **given)
+    chosen = redactory.label_active(config, progress=progress, **given)
     return Shown("chosen", chosen, 0, {"config": config})
 
 
 @command(
-    "label sample: run seed name",
+    "label random: run seed name",
     n=option("Maximum number of texts to label.", int, 400, flag="-n", min=1),
     public_share=option("Share of public texts.", float, 0.6),
 )
-def label_sample(**given: Any) -> Shown:
+def label_random(**given: Any) -> Shown:
     """Sample examples of a finished run for people to label: JSON lines, Label Studio tasks, a table."""
-    return Shown("sampled", redactory.audit_sample(**given))
+    return Shown("sampled", redactory.label_random(**given))
 
 
 @command(
@@ -450,4 +452,4 @@ def label_sample(**given: Any) -> Shown:
 )
 def label_score(progress: Progress, **given: Any) -> Shown:
     """Measure which labelled secrets the policies miss; guarantees use these numbers."""
-    return Shown("scored", redactory.audit_score(progress=progress, **given))
+    return Shown("scored", redactory.label_score(progress=progress, **given))

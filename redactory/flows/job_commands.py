@@ -148,14 +148,14 @@ _FROM_FILE = "{}, from a file with one id per line; keeps ids out of the shell h
 
 
 @command(
-    "takedown: places",
+    "erase: places",
     doc_id=option("A document's id; repeatable.", list[str]),
     user_id=option("A user's id; repeatable.", list[str]),
     doc_ids_from=option(_FROM_FILE.format("Documents"), Path, metavar="FILE"),
     user_ids_from=option(_FROM_FILE.format("Users"), Path, metavar="FILE"),
     dry_run=switch("Report what would be removed, without writing."),
 )
-def takedown(
+def erase(
     places: list[Path],
     doc_id: list[str] | None,
     user_id: list[str] | None,
@@ -165,9 +165,9 @@ def takedown(
 ) -> Shown:
     """Remove a person's rows from every run that holds them, and list the models trained on them."""
     users, documents = [*(user_id or ()), *_ids(user_ids_from)], [*(doc_id or ()), *_ids(doc_ids_from)]
-    result = redactory.takedown(places, doc_ids=documents, user_ids=users, dry_run=dry_run)
+    result = redactory.erase(places, doc_ids=documents, user_ids=users, dry_run=dry_run)
     code = 0 if result["ok"] else max(problem["exit_code"] for problem in result["problems"])
-    return Shown("taken_down", result, code, {"by_user": bool(users)})
+    return Shown("erased", result, code, {"by_user": bool(users)})
 
 
 def _ids(file: Path | None) -> list[str]:

@@ -95,7 +95,7 @@ _PANELS = {
     "Train": ("plan", "train", "guarantee", "predict", "synthesize"),
     "Measure, and improve detection": ("evaluate", "label", "fit"),
     "Operate": ("nightly", "schedule", "release", "index", "keys"),
-    "Share, erase": ("export", "fetch", "takedown", "purge"),
+    "Share, erase": ("export", "fetch", "erase", "purge"),
     "Local privacy": ("ldp",),
 }
 """The commands in the order of their help."""

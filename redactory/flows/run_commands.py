@@ -68,7 +68,7 @@ def curate(
         list[str],
         metavar="NAME=WHAT",
     ),
-    keep_columns=switch("Keep all columns that are not named."),
+    keep_other_columns=switch("Keep all columns that are not named."),
     replace=option(
         "Replacement of a span: mask (default), label, number, pseudonym or surrogate.",
         str,
@@ -83,7 +83,7 @@ def redact(
     progress: Progress,
     own_config: str | None,
     column: list[str] | None,
-    keep_columns: bool,
+    keep_other_columns: bool,
     replace: str | None,
     vault: Path | None,
     format_: str,
@@ -100,7 +100,7 @@ def redact(
     kept_in = None if vault is None else str(vault)
     settings = {
         "columns": columns,
-        "keep_columns": keep_columns or None,
+        "keep_other_columns": keep_other_columns or None,
         "replace": replace,
         "vault": kept_in,
     }
@@ -233,7 +233,7 @@ train:
   expected_batch_size: 64        # about the rate times the private examples
   epochs: {epochs}
   learning_rate: 0.01
-  public_epoch: occurrences
+  public_weighting: count
 evaluate: {{test: test.jsonl, canaries: {canaries}, labelled: corpus.jsonl}}
 workers: {workers}
 """
@@ -301,7 +301,7 @@ def _numbers_said(run: Path, model: str, canaries: Path) -> dict[str, Any]:
         "Probability that a canary is marked for the strict policy to miss.",
         float,
         0.0,
-        flag="--canary-miss-rate",
+        flag="--undetectable-canary-rate",
         min=0,
         max=1,
     ),
@@ -327,7 +327,7 @@ def simulate(progress: Progress, **given: Any) -> Shown:
 def plan(config: str | None, set_: list[str] | None, progress: Progress, **given: Any) -> Shown:
     """Compute the privacy cost of a training before it runs, from a configuration or --set alone."""
     result = redactory.plan(config, progress=progress, **given, **settings_of(set_))
-    if "participation" in result:
+    if "sampling" in result:
         return Shown("planned_messages", result)
     return Shown("planned_units" if "epsilon_sound" in result else "planned", result)
 
@@ -408,7 +408,7 @@ def predict(
     rows=option("Number of texts to write.", int, NEEDED, min=1),
     out=option("A new folder.", Path, NEEDED, metavar="FOLDER"),
     labels=option(
-        "A class or role of the training texts (train.roles) that is public; repeatable.",
+        "A class or role of the training texts (train.prefix) that is public; repeatable.",
         list[str],
         flag="--label",
     ),

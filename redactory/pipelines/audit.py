@@ -30,7 +30,7 @@ def evaluate_audit(
 ) -> Result:
     """Guess the coins of the planted canaries from a model, and bound its epsilon from below.
 
-    ``coins`` is the file of ``audit_plant``, by default the one beside the run's input. Returns {form,
+    ``coins`` is the file of ``plant_canaries``, by default the one beside the run's input. Returns {form,
     planted, standing, public, epsilon_upper, upper_field, comparable, reason, holds, guarantee_p_value} and
     :func:`redactory.evaluation.one_run_audit.audit_scores`. ``holds`` is false where ``epsilon_lower`` is
     above ``epsilon_upper``, the card's figure: to a true guarantee that happens with probability at most 1 -
@@ -107,7 +107,7 @@ def upper_bound_of(card: Mapping[str, Any], form: Form, public: int) -> Result:
     of_units, reason = "epsilon_sound" in card, None
     if card.get(field if field in card else "epsilon") is None:
         reason = card["reasons"].get(field) or card["reasons"].get("epsilon") or "the card states no epsilon"
-    elif of_units and (form != "absent" or card["protect"] not in ("users", "both", "either")):
+    elif of_units and (form != "absent" or card["privacy_unit"] not in ("users", "both", "either")):
         reason = "the guarantee compares a unit with its absence: plant form absent, for users"
     elif not of_units and form == "absent":
         reason = "the guarantee compares a secret with another or with its mask: plant form pair or masked"

@@ -37,7 +37,7 @@ _DIGIT = re.compile(r"\d")
 Doubts = Mapping[str, float]
 
 
-def label_choose(
+def label_active(
     config: Given,
     out: str | Path,
     n: int = 50,
@@ -84,7 +84,10 @@ def label_choose(
         raise InputError("no document could be read completely by every engine: see redactory scan")
     strict = settings.detect.strict
     # who has labelled before goes on with the same labels
-    labels = {span["label"] for row in done for span in row["spans"]} or {*strict.labels, *strict.more_labels}
+    labels = {span["label"] for row in done for span in row["spans"]} or {
+        *strict.labels,
+        *strict.extra_labels,
+    }
     labels |= {span["label"] for row in rows for span in row["spans"]}
     files = {name: folder / name for name in ("chosen.jsonl", "label-studio.json", "label-studio.xml")}
     make_private_folder(folder)

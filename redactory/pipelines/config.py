@@ -35,7 +35,7 @@ from redactory.training.settings import TrainSettings
 class NightlySettings(Settings):
     """What a scheduled run does beside the curation."""
 
-    quiet_minutes: float = Field(
+    partial_row_grace_minutes: float = Field(
         60,
         ge=0,
         description="Leave an incomplete last row (no line end, an open quotation) for a later run, until "
@@ -77,7 +77,7 @@ class Redaction(Settings):
         description="What to do with columns: a label (replace the whole value), drop or keep. Replaced and "
         "dropped values are masked in the row's texts too.",
     )
-    keep_columns: bool = Field(False, description="Keep all columns that are not named.")
+    keep_other_columns: bool = Field(False, description="Keep all columns that are not named.")
     replace: Replacements = Field("mask", description="What replaces a span.")
     known_values: bool = Field(
         True, description="Mask a value that was found once in a row everywhere in that row."
@@ -139,7 +139,7 @@ class PartitionSettings(Settings):
 class ReleaseSettings(Settings):
     """What decides an example's side, and what must hold before shards may leave."""
 
-    by: Literal["example", "document"] = Field(
+    unit: Literal["example", "document"] = Field(
         "example",
         description="What the split is decided for: each example, or its whole document, which is private if "
         "one of its examples is private or was not processed.",
@@ -154,12 +154,12 @@ class ReleaseSettings(Settings):
         ge=0,
         description="verify fails if more public examples than this show a value that was masked elsewhere.",
     )
-    max_cross_split: int | None = Field(
+    max_cross_split_duplicates: int | None = Field(
         None,
         ge=0,
         description="Nothing is released if more public examples than this nearly duplicate a private one.",
     )
-    accept_blind: tuple[Kind, ...] = Field(
+    allow_uncovered_kinds: tuple[Kind, ...] = Field(
         (),
         description="Kinds of names that no policy may look for; EVERYTHING for a strict policy that masks "
         "nothing in a built-in text. A run with any other gap is neither exported, published nor released.",
@@ -169,7 +169,7 @@ class ReleaseSettings(Settings):
 class RouteSettings(Settings):
     """What decides an example's side: policies, or how many users wrote its masked text."""
 
-    by: Literal["policies", "count", "both"] = Field(
+    strategy: Literal["policies", "count", "both"] = Field(
         "policies",
         description="policies: the policies decide; count: a masked text that enough users wrote is public, "
         "whatever the policies say, with a separate epsilon; both: a text that enough users wrote and "
@@ -259,44 +259,52 @@ class Config(Settings):
 
     @model_validator(mode="after")
     def _what_follows_from_a_document_is_decided_by_it(self) -> Self:
-        if self.release.known_values and self.release.by != "document":
+        if self.release.known_values and self.release.unit != "document":
             raise ValueError(
-                "release.known_values needs release.by: document. Otherwise the masks of an example, and so "
-                "its split, would depend on the other examples of its document: one exchanged example could "
-                "move others into the public shards, and no epsilon could be stated. For files that nothing "
-                "is trained on, use 'redactory redact'"
+                "release.known_values needs release.unit: document. Otherwise the masks of an example, and "
+                "so its split, would depend on the other examples of its document: one exchanged example "
+                "could move others into the public shards, and no epsilon could be stated. For files that "
+                "nothing is trained on, use 'redactory redact'"
             )
         return self
 
     @model_validator(mode="after")
     def _what_is_counted_is_a_text_alone(self) -> Self:
-        if self.route.by == "policies":
+        if self.route.strategy == "policies":
             return self
         own, dedup = self.input, self.dedup
         for wrong, what in (
-            (self.release.by == "document", "release.by: document decides by a text's neighbours"),
-            (own.keep or own.keep_order, "input.keep and input.keep_order publish uncounted values"),
+            (self.release.unit == "document", "release.unit: document decides by a text's neighbours"),
+            (
+                own.metadata_columns or own.emit_document_order,
+                "input.metadata_columns and input.emit_document_order publish uncounted values",
+            ),
             (dedup.scope == "user", "dedup.scope: user keeps a public text once per user"),
             (dedup.mode != "exact", "dedup.mode: a counted text is public once: use exact"),
             (dedup.private_mode not in (None, "exact", "none"), "dedup.private_mode: use exact or none"),
         ):
             if wrong:
-                raise ValueError(f"route.by {self.route.by}: only a text and its count are public; {what}")
+                raise ValueError(
+                    f"route.strategy {self.route.strategy}: only a text and its count are public; {what}"
+                )
         return self
 
     @model_validator(mode="after")
     def _what_is_declared_is_looked_for(self) -> Self:
-        if self.input.known and not self.release.known_values:
+        if self.input.known_value_columns and not self.release.known_values:
             raise ValueError(
-                "input.known needs release.known_values (which needs release.by: document): set it, or "
-                "remove the columns"
+                "input.known_value_columns needs release.known_values (which needs release.unit: document): "
+                "set it, or remove the columns"
             )
         return self
 
     @model_validator(mode="after")
     def _what_is_limited_is_counted(self) -> Self:
-        if self.release.max_cross_split is not None and not self.dedup.across:
-            raise ValueError("release.max_cross_split needs dedup.across: nothing is counted without it")
+        if self.release.max_cross_split_duplicates is not None and not self.dedup.report_cross_split:
+            raise ValueError(
+                "release.max_cross_split_duplicates needs dedup.report_cross_split: nothing is counted "
+                "without it"
+            )
         return self
 
     @model_validator(mode="after")
@@ -318,16 +326,22 @@ class Config(Settings):
             kept["dedup"]["index"] = True
         kept["input"].pop("path")
         # a run without classes, or that keeps nothing, is what it was before there were any
-        for name in ("label", "keep", "accept_personal", "known", "keep_order"):
+        for name in (
+            "label",
+            "metadata_columns",
+            "allow_personal_columns",
+            "known_value_columns",
+            "emit_document_order",
+        ):
             if not kept["input"][name]:
                 del kept["input"][name]
         return kept
 
     def by_documents(self) -> dict[str, Any]:
         """What of ``release`` and ``route`` shards follow from; nothing where policies judge each example."""
-        own = self.release.model_dump(mode="json", include={"by", "known_values"})
-        counted = {} if self.route.by == "policies" else {"route": self.route.model_dump(mode="json")}
-        return ({"release": own} if self.release.by == "document" else {}) | counted
+        own = self.release.model_dump(mode="json", include={"unit", "known_values"})
+        counted = {} if self.route.strategy == "policies" else {"route": self.route.model_dump(mode="json")}
+        return ({"release": own} if self.release.unit == "document" else {}) | counted
 
     @property
     def known_in(self) -> str | None:

@@ -29,7 +29,8 @@ def conversations(
     """The documents of a finished run, or of an export, as conversations, in the order of the input.
 
     Each is ``{"document_id", "turns": [{"turn", "role", "text", "fates"}]}`` with the columns of
-    ``input.keep``; a document that is no conversation is one turn without a role.  ``fates`` says of each
+    ``input.metadata_columns``; a document that is no conversation is one turn without a role.  ``fates`` says
+    of each
     example of a turn ``public``, ``private``, ``duplicate`` or ``quarantined``.  ``text`` is what may be seen
     of it, with a space between two examples, None where that is nothing: of side ``public`` the public ones,
     of ``private`` those of both sides, masked.  A duplicate has the text of the example that stands for it.
@@ -39,7 +40,8 @@ def conversations(
     stands in it, in public examples too: here no training stands on a text, whichever way the run was made.
 
     An export has its public examples alone.  ``ConfigurationError`` for one whose run was made without
-    ``input.keep_order``; ``RunStateError`` for its private side, and for a run that is not finished, or is
+    ``input.emit_document_order``; ``RunStateError`` for its private side, and for a run that is not finished,
+    or is
     held or rejected.
     """
     if side not in SIDES:
@@ -55,7 +57,7 @@ def conversations(
     if side == "private":
         raise RunStateError(f"{folder.root.name} is an export, which contains only the public split")
     if DOCUMENT not in manifest.get("columns", ()):
-        raise ConfigurationError(f"{folder.root.name}: its run was created without input.keep_order")
+        raise ConfigurationError(f"{folder.root.name}: its run was created without input.emit_document_order")
     return _read({**row, "fate": PUBLIC} for row in _rows(folder, PUBLIC))
 
 

@@ -90,7 +90,7 @@ def curate(
         # before the engines: a mistyped path is reported at once
         found = find_sources(settings.input.path, settings.input.format) if sources is None else sources
         wordless("checking the engines", check_before_reading, settings, progress)
-        wordless("looking at input.keep", check_kept, settings, found, detector)
+        wordless("looking at input.metadata_columns", check_kept, settings, found, detector)
         indexing.check_index(settings, load_digest_key())
         # one of unknown size counts as nothing
         check_room(settings, ((source.url, source.size() or 0) for source in found))
@@ -138,8 +138,8 @@ LOOKED_AT = 1_000
 
 
 def check_kept(config: Config, sources: list[Source], detector: TextDetector | None = None) -> None:
-    """Refuse a column of ``input.keep`` that looks personal by the first rows (``ConfigurationError``)."""
-    if set(config.input.keep) <= set(config.input.accept_personal):
+    """Refuse (``ConfigurationError``) a metadata column that looks personal by the first rows."""
+    if set(config.input.metadata_columns) <= set(config.input.allow_personal_columns):
         return
     entries = chain.from_iterable(map(RowCounts(config.input).read, sources))
     rows = [values_of(one) for one in islice(entries, LOOKED_AT) if isinstance(one, Document) and one.kept]
@@ -236,11 +236,11 @@ def stages_of(job: Job, partitions: int) -> Iterator[Stage]:
             dedup.plan_duplicates,
             job.hash_ranges,
             "ranges",
-            any(r.planned or (settings.across and not r.one_pass) for r in rules),
+            any(r.planned or (settings.report_cross_split and not r.one_pass) for r in rules),
         ),
         ("dedup in one pass", dedup.pass_side, sides, "sides", any(r.one_pass for r in rules)),
-        ("sign", dedup.sign_part, partitions, "partitions", near or settings.across),
-        ("compare", dedup.compare_range, job.near_count, "ranges", near or settings.across),
+        ("sign", dedup.sign_part, partitions, "partitions", near or settings.report_cross_split),
+        ("compare", dedup.compare_range, job.near_count, "ranges", near or settings.report_cross_split),
         ("recall", dedup.recall_part, partitions, "partitions", bool(settings.index) and by_digest),
         ("recall near", dedup.recall_near, job.near_count, "ranges", bool(settings.index) and near),
         ("group", dedup.join_all, 1, "plans", near),

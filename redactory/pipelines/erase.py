@@ -45,11 +45,11 @@ from redactory.pipelines.sealed import sealed
 from redactory.redaction import RunFolder, is_finished, parts, read_manifest, require_regular
 from redactory.redaction.folder import JobFolder, runs_in
 
-TAKEDOWN, PURGE = "takedown", "purge"
+ERASURE, PURGE = "erasure", "purge"
 OWN_FILES = ("input.path", "evaluate.test", "evaluate.labelled", "train.public_text", "train.held_out")
 
 
-def takedown(
+def erase(
     places: Iterable[str | Path],
     *,
     doc_ids: Iterable[str] = (),
@@ -153,7 +153,7 @@ def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) ->
     config = Config.read_back(manifest["configuration"])
     # files outside of the run, which may hold the person as well; a share is no file
     files = [n for n in OWN_FILES if (file := attrgetter(n)(config)) and not isinstance(file, float)]
-    before = [r.body for r in history(run) if r.type == Event.REISSUED and r.body.get("why") == TAKEDOWN]
+    before = [r.body for r in history(run) if r.type == Event.REISSUED and r.body.get("why") == ERASURE]
     asked = person.pseudonyms(key)
     same = [body for body in before if all(one in body["persons"] for one in asked)]
     done = {"already": same[-1]["release"], "models": same[-1]["models"]} if same else {}
@@ -162,7 +162,7 @@ def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) ->
     require_key(manifest, key)
     points, lone = points_of(run, person, key)
     rejected = rejected_rows(run, person, config.input)
-    # an id is known that stands in the run, or stood there before an earlier takedown
+    # an id is known that stands in the run, or stood there before an earlier erasure
     known = [*person.among(rejected.ids).pseudonyms(key), *(p for body in before for p in body["persons"])]
     own = {row[kind] for row in points.values() for kind in ("document", "user")}
     result = _result(
@@ -195,7 +195,7 @@ def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) ->
     if index_of(manifest) is not None:
         result["index"] = whole
     change = Change(
-        why=TAKEDOWN,
+        why=ERASURE,
         body=body,
         noted={**counted, "lost": len(rest.lost)},
         entered={"persons": asked, **counted, "models": result["models"]},
@@ -327,7 +327,7 @@ def purge_run(
 
 def _purge(run: RunFolder, what: list[What], by: str | None) -> dict[str, Any]:
     with alone(run):
-        # else a folder that was put back would become the newest release, with whom a takedown took out
+        # else a folder that was put back would become the newest release, with whom an erasure took out
         check_newest(run)
         before = read_manifest(run).get("purged", [])
         begun = run.begun()

@@ -134,7 +134,7 @@ class Evaluated:
         self, paths: Sequence[str], optional: Sequence[str]
     ) -> Iterator[tuple[Document, list[Segment]]]:
         given = self.curated["configuration"]["input"].items()
-        never = ("keep", "accept_personal", "keep_order", *optional)
+        never = ("metadata_columns", "allow_personal_columns", "emit_document_order", *optional)
         columns = {key: value for key, value in given if key not in never}
         settings = InputSettings.read_back({**columns, "path": tuple(paths)})
         cut = of_parts(self.cut) if settings.has_parts else self.cut
@@ -151,7 +151,7 @@ class Evaluated:
     @property
     def unlabelled(self) -> tuple[str, ...]:
         """The columns that no held-out row needs: that of the class, but where texts were read with it."""
-        return () if self.trained["settings"].get("roles") == CLASS else ("label",)
+        return () if self.trained["settings"].get("prefix") == CLASS else ("label",)
 
     def compared(
         self, held_out: Sequence[tuple[str, str | None, str | None]], seed: int, progress: Progress
@@ -161,7 +161,7 @@ class Evaluated:
         As the model reads them: where policies decide what is learnt with noise they are masked.  The last of
         the three says whether the text is: what is public, the model may show.
         """
-        by_class = self.trained["settings"].get("roles") == CLASS
+        by_class = self.trained["settings"].get("prefix") == CLASS
         order = RandomStream.from_seed(seed).permutation("held out", 0, len(held_out))[:MOST_COMPARED]
         theirs = [(held_out[i][0], held_out[i][1 if by_class else 2]) for i in order.tolist()]
         total = sum(map(part_rows, parts(self.run.vault)))
@@ -249,7 +249,7 @@ def evaluate_model(
         texts = [text for text, _, _ in found]
         with waiting(progress, "mask by the policies"):
             masked = [text for _, text in detect_fates(own.curated)(texts)]
-        if read := own.trained["settings"].get("roles"):
+        if read := own.trained["settings"].get("prefix"):
             roles = [label if read == CLASS else role for _, label, role in found]
             texts, masked = (list(map(with_role, given, roles)) for given in (texts, masked))
         trained, both = own.load(), {"as_is": texts, "masked": masked}

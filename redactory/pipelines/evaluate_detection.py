@@ -236,7 +236,8 @@ def evaluate_redaction(
         missing = {
             "linkage.user": None if several else "no user wrote more than one document: same as by document",
             "residual": no_engine or None,
-            "across": "the run was curated without dedup.across: nothing was compared across the split"
+            "across": "the run was curated without dedup.report_cross_split: nothing was compared across the "
+            "split"
             if across is None
             else None,
         }

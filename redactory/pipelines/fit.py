@@ -45,7 +45,7 @@ LEAST_ROWS = 20
 Rows = list[LabelledText]
 
 
-def fit(
+def fit_tagger(
     labelled: Sequence[str | Path],
     out: str | Path,
     settings: FitSettings | Mapping[str, Any] | None = None,

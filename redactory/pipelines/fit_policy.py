@@ -50,7 +50,7 @@ from redactory.redaction import PUBLIC, route
 DROPPED: tuple[RuleName, ...] = ("word", "name", "capital", "symbol", "digit")
 """Every rule, in the order in which the path gives them up: much text for few secrets goes first."""
 DOUBTS = (0.0, *(digit * 10.0**-place for place in range(8, 0, -1) for digit in (1, 2, 3, 5, 7)))
-"""1 - ``sure``: how much doubt about a word forgives the hit of a soft rule on it."""
+"""1 - ``confident_threshold``: how much doubt about a word forgives the hit of a soft rule on it."""
 ODDS = 100.0
 """A word that a soft rule points at counts as this many times as likely to be secret as another one.
 
@@ -64,9 +64,9 @@ ESTIMAND = (
     "then one of the {unit}'s secrets uniformly"
 )
 _HEADER = """\
-# Written by redactory fit --policy. `fitted` says on what; measurements refuse the rows in that file.
+# Written by redactory fit policy. `fitted` says on what; measurements refuse the rows in that file.
 """
-_KEYS = ("plain_confidence", "sure", "rules")
+_KEYS = ("min_non_entity_probability", "confident_threshold", "rules")
 """What tells a policy of the path from the others."""
 _SEED_DIGITS = 16
 
@@ -88,8 +88,8 @@ def policy_path(detect: DetectSettings) -> list[ConservativeSettings]:
     steps += [(DOUBTS[-1], tuple(kept[gone:])) for gone in range(1, len(kept) + 1)]
     return [
         ConservativeSettings(
-            plain_confidence=round(max(0.0, 1.0 - ODDS * doubt), 10),
-            sure=round(max(0.0, 1.0 - doubt), 10),
+            min_non_entity_probability=round(max(0.0, 1.0 - ODDS * doubt), 10),
+            confident_threshold=round(max(0.0, 1.0 - doubt), 10),
             rules=tuple(reversed(rules)),
         )
         for doubt, rules in steps

@@ -67,7 +67,7 @@ def judge(job: JobFolder, run: RunFolder, settings: DriftSettings) -> list[Findi
     hashes = [[p["hash"] for p in body["policies"].values()] for body in (*before, manifest)]
     names = [one.root.name for one in earlier]
     result: dict[str, Any] = {
-        "verdict": "outside" if outside else "within" if len(earlier) >= settings.least else "too few",
+        "verdict": "outside" if outside else "within" if len(earlier) >= settings.min_history else "too few",
         "empty": holds_nothing(manifest["counts"]),
         "runs": names,
         "other_policies": [name for name, own in zip(names, hashes, strict=False) if own != hashes[-1]],
@@ -117,8 +117,8 @@ def why_unjudged(result: Mapping[str, Any]) -> str | None:
     """Why a run was not compared with earlier ones; None where it was."""
     if result["verdict"] != "too few":
         return None
-    earlier, least = some(len(result["runs"]), "released run"), result["settings"]["least"]
-    return f"not compared with earlier runs: {earlier} before it, but nightly.drift.least is {least}"
+    earlier, least = some(len(result["runs"]), "released run"), result["settings"]["min_history"]
+    return f"not compared with earlier runs: {earlier} before it, but nightly.drift.min_history is {least}"
 
 
 def after_failure(job: JobFolder, run: RunFolder, settings: NightlySettings, error: RedactoryError) -> None:

@@ -39,7 +39,7 @@ ESTIMAND = (
 )
 
 
-def audit_sample(
+def label_random(
     run: str | Path,
     n: int = 400,
     *,
@@ -58,7 +58,7 @@ def audit_sample(
     folder = RunFolder(Path(run))
     manifest, sample = read_manifest(folder), folder.sample(name)
     if is_finished(sample):
-        raise RunStateError(f"{sample.root} already holds a sample: draw the new one with another --name")
+        raise RunStateError(f"{sample.root} already holds a sample: draw the new one with another --sample")
     seed = entropy.randbits(_SEED_BITS) if seed is None else seed
     date = date or datetime.datetime.now(datetime.UTC).date()
 
@@ -114,7 +114,7 @@ def _write(
     # what π masks, what occurs, and one label for all else
     strict = manifest["configuration"]["detect"]["strict"]
     occurring = {span["label"] for row in rows for span in row["spans"]}
-    labels = sorted({*strict["labels"], *strict["more_labels"], *occurring} - {"SECRET"})
+    labels = sorted({*strict["labels"], *strict["extra_labels"], *occurring} - {"SECRET"})
     # the key lies beside the texts that it digests: it keeps digests alone from being guessed at elsewhere
     key = DigestKey(entropy.token_bytes(_KEY_BYTES))
     write_text(folder.rows, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
@@ -171,7 +171,7 @@ def kept_recall(run: RunFolder) -> dict[str, Any] | None:
     return result
 
 
-def audit_score(
+def label_score(
     run: str | Path,
     labelled: str | Path,
     *,
@@ -263,9 +263,9 @@ def _replaced(run: RunFolder, result: dict[str, Any]) -> dict[str, Any] | None:
 def _read_draw(run: RunFolder, sample: SampleFolder) -> dict[str, Any]:
     """The record of the draw; the rows beside it may have been labelled in place, the record not."""
     if not is_finished(sample):
-        raise RunStateError(f"{sample.root} has no sample: draw one first (redactory label sample)")
+        raise RunStateError(f"{sample.root} has no sample: draw one first (redactory label random)")
     broken = [problem for problem in broken_files(sample) if problem.startswith(("draw.json", "manifest"))]
-    # what a takedown left of the samples is of people who are still there
+    # what an erasure left of the samples is of people who are still there
     if broken or release_with(run, read_manifest(sample)["parent"]) is None:
         problem = "; ".join(broken) or "it was drawn from another run"
         raise CheckFailed(f"samples/{sample.root.name} is not as it was drawn: {problem}")

@@ -39,7 +39,7 @@ ME = ""
 Given = Mapping[str, Any] | None
 Texts = Sequence[str | tuple[str, str]]
 _BATCH, _SMALLEST = 512, 1e-12
-_ONCE = {"query": {"participation": {"kind": "fixed"}}}
+_ONCE = {"query": {"sampling": {"kind": "fixed"}}}
 
 
 def ldp_encoder(
@@ -339,8 +339,8 @@ def _told(own: LdpSettings, source: SentenceEncoder, runs: list[dict[str, Any]])
 
     shares = [1.0 - run["error_rate"] for run in runs]
     return {
-        "participation": own.participation.model_dump(exclude_none=True),
-        "messages": steps_of(own.participation),
+        "sampling": own.sampling.model_dump(exclude_none=True),
+        "messages": steps_of(own.sampling),
         **figures_of_questions(own, source.spendings),
         "accuracy": {
             "mean": fmean(shares),

@@ -175,13 +175,19 @@ _FILES = (
     *("detect.patterns.files", "detect.presidio.configuration"),
     *("detect.stanza.folder", "detect.transformers.folder"),
     *("detect.lists.deny.file", "detect.lists.allow.file", "detect.conservative.fitted"),
-    *("train.recall", "train.public_text", "train.tokenizer", "train.model.folder", "train.budget.path"),
+    *(
+        "train.detector_recall_file",
+        "train.public_text",
+        "train.tokenizer",
+        "train.model.folder",
+        "train.budget.path",
+    ),
     *("train.held_out", "train.tensorboard"),
-    *("train.units.entities", "train.units.aliases", "train.units.hubs", "redact.vault"),
+    *("train.units.entities", "train.units.aliases", "train.units.high_degree_entities", "redact.vault"),
 )
 """The keys whose values are files and folders, read from the folder of the configuration."""
 _NAMES: dict[str, Callable[[str], bool]] = {
-    "train.units.hubs": lambda name: name in HUBS,
+    "train.units.high_degree_entities": lambda name: name in HUBS,
     "train.tokenizer": lambda name: name in ("auto", "public", "public_text", "shipped"),
     "detect.tagger.models": lambda name: name == DEFAULT,
     # a bare name is an installed pipeline

@@ -82,7 +82,7 @@ def nightly(
         with scheduled.reported():
             wordless("an interrupted run was finished", _put_in_order, job, settings.nightly)
         left = unfinished(read_log(job))
-        # asked once more after a crash, --again is not another asking
+        # asked once more after a crash, --reread is not another asking
         done = [piece.url for own in left if own.begun for piece in planned(own.begun) if piece.again]
         ended = [scheduled.finish(own) for own in left]
         ended += [scheduled.run(day, done, one_of_many=len(days) > 1) for day in days]
@@ -208,7 +208,7 @@ class _Scheduled:
 
 
 def _put_in_order(job: JobFolder, settings: NightlySettings) -> None:
-    """Do what a crash may have left undone: a takedown or a purge amid its work, what decisions ask for."""
+    """Do what a crash may have left undone: an erasure or a purge amid its work, what decisions ask for."""
     for name in standings(read_log(job)):
         finish_reissue(job.run(name))
     carry_out(job, settings)
@@ -230,7 +230,7 @@ def _keep_house(job: JobFolder, settings: NightlySettings) -> dict[str, Any]:
 def publish_released(job: JobFolder, url: str | None) -> list[str]:
     """Mirror below ``url`` the released runs that it has not as they are now; the runs that were.
 
-    A mirror from before a takedown, a purge or another data key is not as the run is now.
+    A mirror from before an erasure, a purge or another data key is not as the run is now.
     """
     if url is None:
         return []

@@ -31,7 +31,7 @@ def check_output(run: RunFolder, resume: bool) -> None:
     """Refuse a folder that a new run would disturb, or that would get into the run (``RunStateError``)."""
     if run.reissue.plan.is_file():
         raise RunStateError(
-            f"a takedown or purge of {run.root} was interrupted; run it again (redactory takedown, "
+            f"an erasure or purge of {run.root} was interrupted; run it again (redactory erase, "
             "redactory purge)"
         )
     if run.root.exists() and not run.root.is_dir():

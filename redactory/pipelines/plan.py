@@ -91,11 +91,11 @@ def _of_training(
     if loaded.known_in == DOCUMENT and not trainer_of(train).of_units:
         raise ConfigurationError(f"release.known_values: {WORDS['known_in_document']}")
     finished = config is not None and is_finished(run)
-    recall = train.recall or (measured_last(run) if finished else None)
+    recall = train.detector_recall_file or (measured_last(run) if finished else None)
     if recall is not None:
         recall.require_public(loaded.detect.public_labels)
     # with declared values, misses were measured of another function than this one
-    known = None if loaded.input.known else recall
+    known = None if loaded.input.known_value_columns else recall
     rates = MissRates.measured(known, loaded.detect.conservative.flags_everything)
     numbers = {"gamma": rates.gamma, "delta_2": rates.delta_2, **numbers}
     if finished and (noised := points_learnt(run, train)[0]):
@@ -103,7 +103,7 @@ def _of_training(
     rule = loaded.dedup.rules()["private"]
     dedup = {"rule": rule.name, "group_size": rule.group_size}
     route, selection, start = loaded.route, None, start_of(run, train)
-    if route.by != "policies":
+    if route.strategy != "policies":
         selection = Selection.calibrated(route.epsilon, route.delta, route.texts_per_user)
     if plot is not None and (selection or start):
         raise ConfigurationError(
@@ -154,7 +154,7 @@ def _numbers_alone(given: Mapping[str, Any], numbers: dict[str, Any]) -> Config:
     train = found.setdefault("train", {})
     trainer = TRAINERS.get(train.get("trainer", "crt"))
     if trainer is not None and trainer.hides_units:
-        own, protect = dict(train.get("bounding", {})), train.get("units", {}).get("protect", "both")
+        own, protect = dict(train.get("bounding", {})), train.get("units", {}).get("privacy_unit", "both")
         if {"users", "points"} <= numbers.keys() and own.get("rule") != "none" and not trainer.samples_users:
             cap = own.get("k_user") or suggested_cap(numbers["points"], numbers["users"])
             if protect != "entities":
@@ -178,7 +178,7 @@ def _corpus(run: RunFolder, config: Config) -> dict[str, Any]:
     own = config.train
     steps = trainer_of(own).steps(own)
     target = Target(own.epsilon, own.delta, round(own.expected_batch_size), steps)
-    found = cap_choices(read_units(run, own.units), own.units.protect, target=target)
+    found = cap_choices(read_units(run, own.units), own.units.privacy_unit, target=target)
     return {"note": COUNTED, "target": own.epsilon, **found}
 
 

@@ -95,7 +95,7 @@ class Policy:
     """Both policies of a configuration, and the segments that they work on; frozen, and named by its hash.
 
     A text is cut into data points as :func:`redactory.curate` cuts a document (``segment.mode``), and each
-    point is judged by itself, or with its document (``release.by``).  The results are those of a curation
+    point is judged by itself, or with its document (``release.unit``).  The results are those of a curation
     with the same configuration.  The engines are loaded on first use, which takes seconds: keep the object.
 
     Threads may share one policy, and several policies: engines read for one thread at a time.  A policy can
@@ -193,7 +193,7 @@ class Policy:
                 if release.known_values:
                     found = know(segments, found, language=self._config.detect.language)
                 fates = [route(text, one) for text, one in zip(segments, found, strict=True)]
-                yield list(_points(own, found, together(fates) if release.by == "document" else fates))
+                yield list(_points(own, found, together(fates) if release.unit == "document" else fates))
 
     def _loaded(self) -> TextDetector:
         with ONE_THREAD:

@@ -114,7 +114,7 @@ def quarantine_export(run: str | Path, *, unencrypted: bool = False) -> dict[str
     Returns ``{"run", "out", "entries", "exported", "left"}``; ``out`` is None where nothing can be written.
     The rows are JSON lines of original text in the columns of the run's configuration: rejected rows of JSON
     lines and text files, and each document of quarantined points with its id and user.  ``left`` counts the
-    entries that are not written, by reason.  A takedown and ``purge --quarantine`` remove the file.
+    entries that are not written, by reason.  An erasure and ``purge --quarantine`` remove the file.
     ``RunStateError`` for a run that is held or rejected.  ``ConfigurationError`` where its key is not set,
     and for an encrypted run unless ``unencrypted`` allows its text to be written in the open.
     """
@@ -135,7 +135,7 @@ def quarantine_export(run: str | Path, *, unencrypted: bool = False) -> dict[str
 
 
 def _export(run: RunFolder, config: Config, key: DigestKey | None) -> dict[str, Any]:
-    columns, whole = config.input, config.release.by == "document"
+    columns, whole = config.input, config.release.unit == "document"
     lines: list[bytes] = []
     size, exported, left = 0, 0, Counter[str]()
     texts: dict[str, list[tuple[int, str]]] = defaultdict(list)
@@ -166,7 +166,7 @@ def _export(run: RunFolder, config: Config, key: DigestKey | None) -> dict[str, 
             continue
         user, label = users[doc_id]
         row = {columns.fields.paths[0]: _text_of(own, carried), columns.id: doc_id}
-        row |= {name: value for name, value in carried[own[0][0]].items() if name in columns.keep}
+        row |= {name: value for name, value in carried[own[0][0]].items() if name in columns.metadata_columns}
         row |= {} if user is None else {columns.user: user}
         row |= {} if columns.label is None or label is None else {columns.label: label}
         lines.append(json.dumps(row).encode() + b"\n")

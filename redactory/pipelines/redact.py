@@ -266,7 +266,7 @@ class _Copy:
             for name, label in self.redaction.columns.items()
             if label == DROP
         }
-        if not self.redaction.keep_columns:
+        if not self.redaction.keep_other_columns:
             judge = Judge(fields, self.redaction.columns.keys(), self._hits, self.settings.detect.language)
             self.judges[source.name] = judge
             looks = judge.first(rows, header)
@@ -297,7 +297,7 @@ class _Copy:
         raise ConfigurationError(
             f"{where}: {what}: {listed([*dict.fromkeys(told)])}. Choose per column with "
             f"{' '.join(dict.fromkeys(filter(None, mends)))} (WHAT is {KEEP}, a label like PERSON, or "
-            f"{DROP}), or give --keep-columns"
+            f"{DROP}), or give --keep-other-columns"
         )
 
     def _require_as_judged(self, source: Source, rows: Rows) -> None:
@@ -491,7 +491,7 @@ def _portable(settings: Config) -> str:
 def _policy_of(settings: str) -> Policy:
     config = Config.model_validate(json.loads(settings))
     # what is suspected alone makes a point private, and is masked nowhere: it is not looked for
-    nothing = ConservativeSettings(rules=(), plain_confidence=0, sure=1)
+    nothing = ConservativeSettings(rules=(), min_non_entity_probability=0, confident_threshold=1)
     detect = config.detect.model_copy(update={"conservative": nothing})
     return Policy(config.model_copy(update={"detect": detect}))
 

@@ -1,4 +1,4 @@
-"""Reissue: the one way in which a finished run is changed, for a takedown and for a purge.
+"""Reissue: the one way in which a finished run is changed, for an erasure and for a purge.
 
 What is to go is staged beside its place and written down as a plan; then parts, journal, card, manifest,
 index and log are brought to what the plan says, from wherever an interruption left them.
@@ -63,7 +63,7 @@ class Change:
 
 
 def pending(run: RunFolder) -> bool:
-    """Whether a takedown or a purge of ``run`` was begun and is not finished."""
+    """Whether an erasure or a purge of ``run`` was begun and is not finished."""
     return run.reissue.plan.is_file()
 
 
@@ -83,7 +83,7 @@ def alone(run: RunFolder) -> Iterator[None]:
 
 
 def finish_reissue(run: RunFolder) -> str | None:
-    """Carry an interrupted takedown or purge of ``run`` to its end; which it was, None without one."""
+    """Carry an interrupted erasure or purge of ``run`` to its end; which it was, None without one."""
     if not pending(run):
         return None
     why: str = read_json(run.reissue.plan)["body"]["changes"][-1]["why"]

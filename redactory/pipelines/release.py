@@ -74,12 +74,13 @@ def finish(
     journal.bind({name: entry["sha256"] for name, entry in listed.items()})
     body = _manifest(job, inputs, reports, counts, seconds, journal)
     check_conservation(body["counts"])
-    across, limit = body["dedup"]["across"], job.config.release.max_cross_split
+    across, limit = body["dedup"]["across"], job.config.release.max_cross_split_duplicates
     if limit is not None and across > limit:
         raise CheckFailed(
-            f"{across} public examples nearly duplicate a private one, but release.max_cross_split allows "
-            f"{limit}: nothing is released. audit/across lists them by point_id, vault/ has their text. To "
-            "release them anyway, raise the limit and resume (--resume)."
+            f"{across} public examples nearly duplicate a private one, but "
+            f"release.max_cross_split_duplicates allows {limit}: nothing is released. audit/across lists "
+            "them by point_id, vault/ has their text. To release them anyway, raise the limit and resume "
+            "(--resume)."
         )
     write_text(job.run.card, dataset_card(job.run.root.name, body))
     write_manifest(job.run, body, {**listed, **list_files(job.run, [job.run.card])})
@@ -236,7 +237,7 @@ def _dedup_facts(settings: DedupSettings, counts: Counter[str]) -> dict[str, Any
         "rule": rules[PRIVATE].name,
         "group_size": rules[PRIVATE].group_size,
         "sides": {side: {"mode": settings.mode_of(side), "rule": rule.name} for side, rule in rules.items()},
-        "across": counts["across/points"] if settings.across else None,
+        "across": counts["across/points"] if settings.report_cross_split else None,
     }
     for side in (side for side, rule in rules.items() if rule.one_pass):
         capacity, added, dropped, new, lost = (
@@ -254,7 +255,7 @@ def _dedup_facts(settings: DedupSettings, counts: Counter[str]) -> dict[str, Any
             "loss_rate_upper": upper_bound(lost, new, CONFIDENCE) if new else None,
         }
     near = any(rule.near for rule in rules.values())
-    if near or settings.across:
+    if near or settings.report_cross_split:
         measured = ["compared", "crowded", *(("dropped", "grouped", "largest_group") if near else ())]
         facts["near"] = {**parameters(settings.near), **{name: counts[f"near/{name}"] for name in measured}}
     return facts

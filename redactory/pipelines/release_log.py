@@ -193,8 +193,8 @@ def put_back(run: RunFolder) -> str | None:
     if present.number >= last and all(b.get("supersedes") != present.digest for b in entered):
         return None
     return (
-        f"the log records release {last}, but this is release {present.number}: a folder from before a "
-        f"{newest.get('why', 'takedown')} was restored"
+        f"the log records release {last}, but this is release {present.number}: a folder from before the "
+        f"{newest.get('why', 'erasure')} was restored"
     )
 
 
@@ -300,7 +300,7 @@ def list_releases(job: str | Path) -> dict[str, Any]:
         counts, release = ended.get("counts"), None
         with suppress(RedactoryError):  # verify reports it
             if counts and is_finished(run):
-                # a takedown made another release since: the log has what the run held at its gate
+                # an erasure made another release since: the log has what the run held at its gate
                 present = present_release(run)
                 release, now = present.number, present.manifest["counts"]
                 counts = {name: now.get(name, was) for name, was in counts.items()}

@@ -47,7 +47,7 @@ from redactory.redaction.folder import ExportFolder, is_export
 from redactory.redaction.sealing import releases, sign
 
 PATIENCE = 60.0
-"""Seconds that what leaves waits for another export, or for a takedown at its end."""
+"""Seconds that what leaves waits for another export, or for an erasure at its end."""
 _HERE = ExportFolder(Path())
 MANIFEST, SUCCESS, SUMS = _HERE.manifest.name, _HERE.success.name, _HERE.sums.name
 WORK_VARIABLE = "REDACTORY_WORK"
@@ -57,7 +57,7 @@ WORK_VARIABLE = "REDACTORY_WORK"
 def what_forbids(manifest: Mapping[str, Any]) -> str | None:
     """Why the run of this manifest must not leave, with the mend; None where nothing forbids it."""
     blind = manifest["blind"]
-    accepted = manifest["configuration"]["release"].get("accept_blind", ())
+    accepted = manifest["configuration"]["release"].get("allow_uncovered_kinds", ())
     open_ = [kind for kind in blind["kinds"] if kind not in accepted]
     if not open_:
         return None
@@ -66,7 +66,7 @@ def what_forbids(manifest: Mapping[str, Any]) -> str | None:
         needed = "labels that are masked"
     return (
         f"{blind_words(blind)} Curate with {needed}, or accept the misses and curate with "
-        f"release.accept_blind: [{', '.join(open_)}]"
+        f"release.allow_uncovered_kinds: [{', '.join(open_)}]"
     )
 
 
@@ -86,8 +86,8 @@ def leaving(run: RunFolder) -> Iterator[Callable[[], None]]:
             raise CheckFailed(f"cannot export {run.root}: {why}")
         if run.reissue.plan.is_file():
             raise RunStateError(
-                f"a takedown or purge of {run.root} was interrupted; run it again first (redactory "
-                "takedown, redactory purge)"
+                f"an erasure or purge of {run.root} was interrupted; run it again first (redactory "
+                "erasure, redactory purge)"
             )
         return file_sha256(run.manifest)
 

@@ -85,7 +85,7 @@ def synthesize(
 ) -> dict[str, Any]:
     """Have a model of a finished run write ``rows`` texts into the new folder ``out``, which may leave.
 
-    ``labels`` are the public names of the classes or roles that the training read texts with (train.roles):
+    ``labels`` are the public names of the classes or roles that the training read texts with (train.prefix):
     as often each, or, with ``histogram``, as often and as long as a histogram of the corpus says that has
     noise of this standard deviation; drawn once for a model, accounted, booked in the budget
     that the model was trained under.
@@ -124,27 +124,27 @@ class _Corpus:
 
     def __post_init__(self) -> None:
         settings = read_manifest(self.run.model(self.model))["settings"]
-        self.roles, self.trainer = settings.get("roles", False), TRAINERS[settings["trainer"]]
+        self.prefix, self.trainer = settings.get("prefix"), TRAINERS[settings["trainer"]]
         if settings.get("task") == "classify":
             raise ConfigurationError(f"synthesize: {self.model} predicts classes and cannot generate text")
         if settings.get("chat") is not None:
             raise ConfigurationError(
                 f"synthesize: {self.model} was trained on conversations (train.chat), whose turns cannot be "
-                "separated into columns here; train with train.roles: true, or prompt it (redactory predict)"
+                "separated into columns here; train with train.prefix: role, or prompt it (redactory predict)"
             )
-        if bool(self.roles) != bool(self.labels):
-            what = "classes" if self.roles == CLASS else "roles"
+        if bool(self.prefix) != bool(self.labels):
+            what = "classes" if self.prefix == CLASS else "roles"
             raise ConfigurationError(
-                f"synthesize: --label: {self.model} was trained with the {what} of its texts (train.roles): "
+                f"synthesize: --label: {self.model} was trained with the {what} of its texts (train.prefix): "
                 "name them, a public list"
-                if self.roles
-                else (f"synthesize: --label: {self.model} has no labels; omit it, or train with train.roles")
+                if self.prefix
+                else (f"synthesize: --label: {self.model} has no labels; omit it, or train with train.prefix")
             )
 
     @property
     def column(self) -> str:
         """What the labels are."""
-        return CLASS if self.roles == CLASS else ROLE
+        return CLASS if self.prefix == CLASS else ROLE
 
     def promise(self, deviation: float | None, no_guarantee: bool) -> dict[str, Any]:
         """The card of what is written; a histogram is drawn first, where one is asked for."""
@@ -168,9 +168,9 @@ class _Corpus:
         """The one that was drawn before, or one that is booked, drawn and sealed now."""
         from redactory.training.histogram import require_countable
 
-        if self.roles != CLASS:
+        if self.prefix != CLASS:
             raise ConfigurationError(
-                "synthesize: --histogram counts classes (train.roles: class); omit it for this model"
+                "synthesize: --histogram counts classes (train.prefix: class); omit it for this model"
             )
         require_countable(self.trainer, self.trainer.relation)
         with lock_run(self.run):  # two at a time would each draw one
@@ -233,7 +233,7 @@ class _Corpus:
         texts = {place: text for place, text in enumerate(every) if text is not None}
         drawn = RandomStream.from_seed(seed).permutation("rows", 0, len(every)).tolist()
         order = [place for place in drawn if place in texts]
-        columns = {self.column: "string"} if self.roles else {}
+        columns = {self.column: "string"} if self.prefix else {}
         manifest = self._manifest(card, len(texts), columns, seed)
         make_private_folder(made.public)
         for part, first in enumerate(range(0, len(order), _PART_ROWS)):

@@ -35,8 +35,8 @@ def train(
     settings = _changed(config, output, changes)
     run = RunFolder(Path(settings.output))
     manifest = read_manifest(run)
-    if settings.train.recall is not None:
-        settings.train.recall.require_public(public_of(manifest))
+    if settings.train.detector_recall_file is not None:
+        settings.train.detector_recall_file.require_public(public_of(manifest))
     if not manifest["counts"]["points"]:
         raise RunStateError(
             f"{run.root} has no examples to train on; see why with redactory curate --dry-run"
@@ -53,12 +53,12 @@ def train(
 
         own = settings.train
         measured = recall_of(run, own.model_name)
-        if own.recall is None:
-            own = own.model_copy(update={"recall": measured})
-        elif own.recall.sample is not None and own.recall != measured:
+        if own.detector_recall_file is None:
+            own = own.model_copy(update={"detector_recall_file": measured})
+        elif own.detector_recall_file.sample is not None and own.detector_recall_file != measured:
             raise ConfigurationError(
-                "train.recall.sample: the bounds must come from a sample that redactory label score keeps "
-                "in the run, but these do not; omit train.recall to use those"
+                "train.detector_recall_file.sample: the bounds must come from a sample that redactory label "
+                "score keeps in the run, but these do not; omit train.detector_recall_file to use those"
             )
         result = train_model(run, own, progress)
         write_report(run)
@@ -164,10 +164,10 @@ def check_device(config: Config) -> None:
 
 
 def recall_of(run: RunFolder, name: str) -> RecallMeasurement | None:
-    """The misses that were measured last (``evaluate_recall``, ``audit_score``); once finished, its own."""
+    """The misses that were measured last (``evaluate_recall``, ``label_score``); once finished, its own."""
     model = run.model(name)
     if is_finished(model):
-        earlier = read_manifest(model)["settings"]["recall"]
+        earlier = read_manifest(model)["settings"]["detector_recall_file"]
         return earlier and RecallMeasurement.model_validate(earlier)
     return measured_last(run)
 

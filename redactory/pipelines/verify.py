@@ -162,7 +162,11 @@ def names_looked_for(seen: Seen) -> str:
     """Names of every kind were looked for, or their being missed was accepted."""
     require(filter(None, [what_forbids(seen.manifest)]))
     accepted = blind_words(seen.manifest["blind"])
-    return f"accepted (release.accept_blind). {accepted}" if accepted else "of persons, places, organisations"
+    return (
+        f"accepted (release.allow_uncovered_kinds). {accepted}"
+        if accepted
+        else "of persons, places, organisations"
+    )
 
 
 def conservation(seen: Seen) -> str:
@@ -185,7 +189,7 @@ def conservation(seen: Seen) -> str:
 
 def no_mask_in_public(seen: Seen) -> str | None:
     """No public point holds a mask, unless counts decided."""
-    if seen.manifest.get("route", {}).get("by") == "count":
+    if seen.manifest.get("route", {}).get("strategy") == "count":
         return None
     batches = read_batches(seen.run.public, ["text"])
     found = sum(pc.sum(pc.match_substring(batch["text"], MASK)).as_py() or 0 for batch in batches)
@@ -228,7 +232,7 @@ def whole_documents(seen: Seen) -> str | None:
 
     No value is then known in a public document, since nothing was masked in it: the re-scan needs no more.
     """
-    if seen.manifest["configuration"]["release"].get("by") != "document":
+    if seen.manifest["configuration"]["release"].get("unit") != "document":
         return None
     rows = groupby(read_values(seen.run.points, "document", "side"), itemgetter(0))
     whole = Counter(len({side for _, side in own}) == 1 for _, own in rows)
@@ -244,7 +248,7 @@ def rescan(seen: Seen) -> str | None:
     Files outside of the run that the manifest names are opened only where somebody who is known wrote it.
     """
     manifest = seen.manifest
-    if manifest.get("route", {}).get("by") == "count":
+    if manifest.get("route", {}).get("strategy") == "count":
         return None
     try:
         settings = DetectSettings.read_back(manifest["configuration"]["detect"])

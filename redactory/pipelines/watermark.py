@@ -68,7 +68,7 @@ class Piece:
             raise ConfigurationError(
                 f"{self.name}: an earlier run read it with the key {self.key}, but {KEY_VARIABLE} is {key}, "
                 "so it cannot be verified that the file is unchanged: restore that key, or re-read the file "
-                "as new: --again FILE"
+                "as new: --reread FILE"
             )
         return digest == self.digest
 
@@ -187,7 +187,7 @@ def plan_reading(
     sources = find_by_path(config.input.path, config.input.format)
     anew = {source.url for source in find_by_path(tuple(again), config.input.format)} if again else set()
     if strange := anew - {source.url for source in sources}:
-        raise ConfigurationError(f"--again: {min(strange)} is not a file of the input (input.path)")
+        raise ConfigurationError(f"--reread: {min(strange)} is not a file of the input (input.path)")
     plan, changed = Plan([], {}), list[str]()
     for source in sources:
         known, asked = seen.get(source.url, ()), source.url in anew.difference(done)
@@ -202,7 +202,7 @@ def plan_reading(
         more = [f"and {len(changed) - _NAMED} more"] if len(changed) > _NAMED else []
         raise InputError(
             f"changed since an earlier run read it: {', '.join([*changed[:_NAMED], *more])}. A scheduled "
-            "run only reads what is appended. Restore the file, or re-read it as new: --again FILE"
+            "run only reads what is appended. Restore the file, or re-read it as new: --reread FILE"
         )
     return plan
 
@@ -255,8 +255,8 @@ def _growth(
 
 
 def _is_quiet(source: Source, config: Config, now: datetime.datetime) -> bool:
-    """Whether nobody has written the file for ``nightly.quiet_minutes``."""
-    written, quiet = source.modified(), datetime.timedelta(minutes=config.nightly.quiet_minutes)
+    """Whether nobody has written the file for ``nightly.partial_row_grace_minutes``."""
+    written, quiet = source.modified(), datetime.timedelta(minutes=config.nightly.partial_row_grace_minutes)
     return written is not None and now - written >= quiet
 
 

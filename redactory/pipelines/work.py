@@ -111,7 +111,7 @@ class Job:
     @property
     def columns(self) -> pa.Schema:
         """What both sides' shards have beside their own columns; order and document only where asked for."""
-        if self.config.input.keep_order:
+        if self.config.input.emit_document_order:
             return pa.schema([(DOCUMENT, pa.string()), *self.carried])
         return pa.schema([field for field in self.carried if field.name not in ORDER.names])
 

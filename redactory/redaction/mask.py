@@ -113,7 +113,7 @@ def reason_words(reason: str) -> str:
 
 
 def together(fates: Sequence[Fate]) -> list[Fate]:
-    """The fates of all points of one document that decides as a whole (``release.by: document``).
+    """The fates of all points of one document that decides as a whole (``release.unit: document``).
 
     With one private point, or one that was not processed, all are private.
     """

@@ -76,7 +76,7 @@ def texts(run: RunFolder, folder: Path, reading: Reading = "texts") -> Iterator[
         if reading == "texts":
             yield from own
             continue
-        _require_roles(batch.schema.names, role, folder, "chat" if reading == "turn" else "roles")
+        _require_roles(batch.schema.names, role, folder, "chat" if reading == "turn" else "prefix")
         for text, said_by in zip(own, batch[role].to_pylist(), strict=True):
             yield joined([(said_by, text)]) if reading == "turn" else with_role(text, said_by)
 
@@ -149,7 +149,7 @@ def rows_of(folder: Path, columns: list[str]) -> Iterator[tuple[Any, ...]]:
 
 
 def with_role(text: str, role: str | None) -> str:
-    """``text`` as a model with ``train.roles`` reads it: ``role: text``, or alone where no role is known."""
+    """``text`` as a model with ``train.prefix`` reads it: ``role: text``, or alone where no role is known."""
     return text if role is None else f"{role}: {text}"
 
 
@@ -181,7 +181,7 @@ def public_occurrences(run: RunFolder) -> Ids:
             if original is None:
                 raise CheckFailed(
                     "a Bloom filter does not record which example a duplicate repeats (dedup.mode bloom): "
-                    "train with public_epoch: distinct"
+                    "train with public_weighting: unique"
                 )
             copies[original] += 1
     counts = {released: 1 + copies[point] for point, released in own.items()}
@@ -193,7 +193,7 @@ def classes_in(folder: Path) -> Iterator[str | None]:
     for batch in read_batches(folder, ["point_id", CLASS]):
         if CLASS not in batch.schema.names:
             raise ConfigurationError(
-                f"train.task, train.roles: {folder.name}/ has no classes; curate with input.label, the "
+                f"train.task, train.prefix: {folder.name}/ has no classes; curate with input.label, the "
                 "column of each row's class"
             )
         yield from batch[CLASS].to_pylist()
@@ -210,7 +210,7 @@ def classes_of(run: RunFolder, folder: Path) -> Iterator[str | None]:
         return
     if read_manifest(run)["dedup"]["rule"] != "none":
         raise ConfigurationError(
-            "train.task: classify, and train.roles: class, on public/ and private/ need a run with "
+            "train.task: classify, and train.prefix: class, on public/ and private/ need a run with "
             "dedup.mode none: otherwise the class of merged texts depends on other examples; curate with "
             "it, or train with dpsgd"
         )

@@ -96,7 +96,7 @@ class Ingredients:
         own, trainer = self.settings, TRAINERS[self.settings.trainer]
         plain, noisy = trainer.plain_steps(self, self.descent(own.learning_rate)), None
         if mechanism is not None and ledger is not None:
-            noisy = trainer.noisy_steps(self, self.descent(own.private_learning_rate), mechanism, ledger)
+            noisy = trainer.noisy_steps(self, self.descent(own.dp_learning_rate), mechanism, ledger)
         return Phases(self.pretraining(), plain, noisy)
 
     def encode(self, *folders: Path) -> EncodedPoints:
@@ -152,7 +152,7 @@ class Ingredients:
             descent,
             found.points,
             mechanism,
-            self.settings.physical_tokens,
+            self.settings.max_physical_batch_tokens,
             self.stream,
             ledger,
             found.silent,
@@ -217,8 +217,8 @@ class Schedule:
         with_noise = 0 if noisy is None else TRAINERS[settings.trainer].steps(settings) // settings.epochs
         without, first = 0, 0
         if plain is not None and len(plain.rows):
-            first = settings.public_epochs_first * plain.steps_a_pass
-            without = plain.steps_a_pass * math.ceil(settings.minimum_plain_steps / plain.steps_a_pass)
+            first = settings.public_pretraining_epochs * plain.steps_a_pass
+            without = plain.steps_a_pass * math.ceil(settings.min_public_steps / plain.steps_a_pass)
             if share is not None:
                 without = round(with_noise * share / (1.0 - share))
         before = 0 if pretraining is None else settings.pretraining_epochs * pretraining.steps_a_pass

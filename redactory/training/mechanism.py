@@ -238,12 +238,12 @@ Mechanism = PoissonGaussian | BandedGaussian | HiddenClassGaussian
 class EntitySampling:
     """The second level of Algorithm 1: entities and points of the extended set throw coins as well.
 
-    ``entity_rate`` q_e, ``extended_rate`` q_s (unused by ``f_E``); ``entity_weight`` w_e and
+    ``entity_rate`` q_e, ``related_entity_rate`` q_s (unused by ``f_E``); ``entity_weight`` w_e and
     ``extended_weight`` w_s in (0, 1]; ``max_users_per_entity`` M, enforced on the fixed graph, None for |U|.
     """
 
     entity_rate: float
-    extended_rate: float
+    related_entity_rate: float
     estimator: Literal["f_E", "f_E+"]
     rule: Literal["any", "all"]
     max_users_per_entity: int | None
@@ -251,7 +251,7 @@ class EntitySampling:
     extended_weight: float = 1.0
 
     def __post_init__(self) -> None:
-        rates = 0.0 < self.entity_rate <= 1.0 and 0.0 <= self.extended_rate <= 1.0
+        rates = 0.0 < self.entity_rate <= 1.0 and 0.0 <= self.related_entity_rate <= 1.0
         weights = 0.0 < self.entity_weight <= 1.0 and 0.0 < self.extended_weight <= 1.0
         names = self.estimator in ("f_E", "f_E+") and self.rule in ("any", "all")
         cap = self.max_users_per_entity is None or self.max_users_per_entity >= 1

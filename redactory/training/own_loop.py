@@ -169,8 +169,8 @@ class PrivateLoop:
             if values is not None:
                 values.setflags(write=False)  # they stay as they are, in memory too
         schedule = Schedule.of(own, phases, stream)
-        start = len(schedule) - round(own.average * len(schedule)) + 1
-        average = Average(network, start) if own.average else None
+        start = len(schedule) - round(own.weight_averaging_fraction * len(schedule)) + 1
+        average = Average(network, start) if own.weight_averaging_fraction else None
         self._left = steps_left(
             schedule,
             Checkpoint(run.checkpoint(name), binding, network, moved, phases.correlated, average),

@@ -133,7 +133,7 @@ def selective_phase(made: Ingredients, descent: Descent) -> SelectivePhase:
         own.public_batch_size,
         made.stream,
         marks=read_marks(made.run, made.tokenizer, own.max_tokens, points),
-        private_descent=Descent(descent.optimizer, own.private_learning_rate),
+        private_descent=Descent(descent.optimizer, own.dp_learning_rate),
         noise_multiplier=own.noise_multiplier,
         clip_norm=own.clip_norm,
     )

@@ -115,9 +115,9 @@ class RecallMeasurement(Record):
         if kinds_of(labels) != kinds_of(self.public_labels):
             own, there = (listed(found or ["none"]) for found in (labels, self.public_labels))
             raise ConfigurationError(
-                f"train.recall: the misses were measured with other public labels ({there}) than the run's "
-                f"({own}), so other spans counted as secrets; measure again (redactory label score, "
-                "redactory run)"
+                f"train.detector_recall_file: the misses were measured with other public labels ({there}) "
+                f"than the run's ({own}), so other spans counted as secrets; measure again (redactory label "
+                "score, redactory run)"
             )
 
     @model_validator(mode="after")
@@ -223,8 +223,8 @@ class TrainSettings(Settings):
         None, description="The model's folder below models/; default: the trainer's name."
     )
     model: ModelSettings = Field(LstmSettings(), description="The network: its kind and its size.")
-    roles: bool | Literal["class"] = Field(
-        False,
+    prefix: Literal["role", "class"] | None = Field(
+        None,
         description="A text is read as 'role: text' (crt, crt-drop and redact-only, of conversations), with "
         "class as 'class: text' (of a corpus with input.label). No guarantee hides a role.",
     )
@@ -249,7 +249,7 @@ class TrainSettings(Settings):
         description="Probability q of each example in each noisy step: chosen, never a count of private "
         "text.",
     )
-    bands: PositiveInt | Literal["auto"] = Field(
+    noise_bands: PositiveInt | Literal["auto"] = Field(
         1,
         description="Correlated noise: over how many steps it partly cancels (1: independent). auto: the "
         "smallest number with nearly the least error at the target epsilon; plan shows them all.",
@@ -265,14 +265,14 @@ class TrainSettings(Settings):
     )
 
     public_batch_size: PositiveInt = Field(32, description="Number of examples in a noise-free step.")
-    minimum_plain_steps: PositiveInt = Field(
+    min_public_steps: PositiveInt = Field(
         100, description="Minimum noise-free steps per epoch: a small split is passed over again."
     )
-    public_epochs_first: NonNegativeInt = Field(
+    public_pretraining_epochs: NonNegativeInt = Field(
         0, description="crt: passes over public/ without noise before the first epoch."
     )
-    public_epoch: Literal["distinct", "occurrences"] = Field(
-        "distinct",
+    public_weighting: Literal["unique", "count"] = Field(
+        "unique",
         description="crt, a pass over public/: each distinct text once, as published, or as often as it "
         "occurred before deduplication. Public examples are equal in both worlds of the guarantee, so no "
         "epsilon changes; but a secret that both policies missed is then seen as often as it occurred.",
@@ -283,7 +283,7 @@ class TrainSettings(Settings):
         "or, with a number, in random order, with this share of them noise-free, a public constant.",
     )
     learning_rate: PositiveFloat = Field(2e-3, description="Learning rate of noise-free steps.")
-    private_learning_rate: PositiveFloat = Field(
+    dp_learning_rate: PositiveFloat = Field(
         1e-2, description="Learning rate of noisy steps; for pretrained transformers use a twentieth of it."
     )
     learning_rate_schedule: Literal["constant", "linear", "cosine"] = Field(
@@ -300,7 +300,7 @@ class TrainSettings(Settings):
     weight_decay: NonNegativeFloat = Field(
         0.0, description="Weight decay (AdamW), times the learning rate, in every step."
     )
-    average: Share = Field(
+    weight_averaging_fraction: Share = Field(
         0.0,
         description="Share of all steps, at the end, whose weights are averaged into the saved model; 0: the "
         "weights after the last step. This averages already released weights, so no epsilon changes.",
@@ -318,7 +318,7 @@ class TrainSettings(Settings):
     budget: BudgetSettings | None = Field(
         None, description="The budget that this training must stay within; otherwise it is refused."
     )
-    recall: RecallMeasurement | None = Field(
+    detector_recall_file: RecallMeasurement | None = Field(
         None,
         description="The misses of the two policies: the JSON record that evaluate detection or label score "
         "wrote; default: the run's measurement.",
@@ -335,7 +335,7 @@ class TrainSettings(Settings):
     workers: PositiveInt = Field(
         1,
         description="Processes of this machine that share the micro-batches of a noisy step "
-        "(physical_tokens), or its users, each with threads threads; the result has the same bits.",
+        "(max_physical_batch_tokens), or its users, each with threads threads; the result has the same bits.",
     )
     checkpoint_steps: PositiveInt = Field(
         500,
@@ -352,7 +352,7 @@ class TrainSettings(Settings):
         description="bf16: noise-free steps multiply in bfloat16, under autocast. Weights and noisy steps "
         "stay in single precision: with coarser rounding an example would influence others' gradients.",
     )
-    physical_tokens: PositiveInt = Field(
+    max_physical_batch_tokens: PositiveInt = Field(
         4096,
         description="Tokens (with padding) held in memory at once in a noisy step: the micro-batches that "
         "workers share; changes no result beyond rounding.",
@@ -394,27 +394,27 @@ class TrainSettings(Settings):
 
     def _roles(self) -> str | None:
         trainer = TRAINERS[self.trainer]
-        if self.roles is True and not set(trainer.folders) <= {"public", "private"}:
-            return "train.roles: only crt, crt-drop and redact-only read roles: use one of them"
-        if self.roles == "class" and (trainer.of_units or self.task == "classify"):
-            return "train.roles: class needs a model that predicts words, and secrets or examples to protect"
+        if self.prefix == "role" and not set(trainer.folders) <= {"public", "private"}:
+            return "train.prefix: only crt, crt-drop and redact-only read roles: use one of them"
+        if self.prefix == "class" and (trainer.of_units or self.task == "classify"):
+            return "train.prefix: class needs a model that predicts words, and secrets or examples to protect"
         return None
 
     def _chat(self) -> str | None:
         if self.chat is None:
             return None
-        if self.task == "classify" or self.roles:
-            return f"train.chat: a template writes the roles; remove {'roles' if self.roles else 'task'}"
-        if self.public_epoch == "occurrences":
-            return "train.public_epoch: the occurrences of conversations are not counted; remove it"
+        if self.task == "classify" or self.prefix:
+            return f"train.chat: a template writes the roles; remove {'prefix' if self.prefix else 'task'}"
+        if self.public_weighting == "count":
+            return "train.public_weighting: the occurrences of conversations are not counted; remove it"
         trainer = TRAINERS[self.trainer]
         if not trainer.chats:
             able = ", ".join(name for name, trainer in TRAINERS.items() if trainer.chats)
             return f"train.chat: conversations are trained by {able}; use one of them"
-        if trainer.of_units and (self.chat.example == "turn" or self.units.copies == "merge"):
+        if trainer.of_units and (self.chat.example == "turn" or self.units.duplicates == "merge"):
             return (
                 f"train.chat: {self.trainer} takes whole conversations, each of one user: set example to "
-                "conversation, and units.copies to keep"
+                "conversation, and units.duplicates to keep"
             )
         return None
 
@@ -472,19 +472,22 @@ class TrainSettings(Settings):
         )
 
     def _bands(self) -> str | None:
-        if self.bands == 1:
+        if self.noise_bands == 1:
             return None
         trainer, most = TRAINERS[self.trainer], math.floor(1.0 / self.sampling_rate)
         if trainer.noised is None or trainer.of_units:
             able = ", ".join(n for n, one in TRAINERS.items() if one.noised and not one.of_units)
-            return f"train.bands: correlated noise is proved for {able}; remove it"
-        if self.bands == "auto":
-            fixed = "train.bands: auto compares at the target epsilon; with noise_multiplier set a number"
+            return f"train.noise_bands: correlated noise is proved for {able}; remove it"
+        if self.noise_bands == "auto":
+            fixed = (
+                "train.noise_bands: auto compares at the target epsilon; with noise_multiplier set a number"
+            )
             return fixed if self.noise_multiplier else None
-        if self.bands * self.sampling_rate > 1.0:
+        if self.noise_bands * self.sampling_rate > 1.0:
             return (
-                f"train.bands: a step draws from one of {self.bands} groups at {self.bands} times "
-                f"sampling_rate, which is above 1; set at most {most}, or a lower sampling_rate"
+                f"train.noise_bands: a step draws from one of {self.noise_bands} groups at "
+                f"{self.noise_bands} times sampling_rate, which is above 1; set at most {most}, or a lower "
+                "sampling_rate"
             )
         return None
 
@@ -519,9 +522,9 @@ class TrainSettings(Settings):
         """How the examples of a run are read."""
         if self.chat is not None:
             return self.chat.example
-        if self.roles == "class":
+        if self.prefix == "class":
             return "class"
-        return "roles" if self.roles else "texts"
+        return "roles" if self.prefix else "texts"
 
     @property
     def whole_conversations(self) -> bool:

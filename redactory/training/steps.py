@@ -142,7 +142,7 @@ class NoisyPhase:
     descent: Descent
     points: EncodedPoints
     mechanism: Mechanism
-    physical_tokens: int
+    max_physical_batch_tokens: int
     stream: RandomStream
     ledger: Admission
     dropped: NDArray[np.bool_] | None = None
@@ -161,10 +161,12 @@ class NoisyPhase:
         self.network.train()
         self.network.begin_step(self.stream, "noisy step", number)
         thousand = number // _CHECKED_EVERY
-        if thousand > self._checked and check_parts(self.network, self.points, rows, self.physical_tokens):
+        if thousand > self._checked and check_parts(
+            self.network, self.points, rows, self.max_physical_batch_tokens
+        ):
             self._checked = thousand
         total = self.clipped_sum(
-            self.network, self.points, rows, self.mechanism.clip_norm, self.physical_tokens
+            self.network, self.points, rows, self.mechanism.clip_norm, self.max_physical_batch_tokens
         )
         descend(self.network, self.descent, self.noisy_gradient(number, total), number)
 

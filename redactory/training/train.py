@@ -94,7 +94,7 @@ def train_model(run: RunFolder, settings: TrainSettings, progress: Progress = si
 def require_sources(run: RunFolder, settings: TrainSettings) -> None:
     """``CheckFailed`` unless all that is learnt from is as it was sealed; the device must be there too."""
     require_device(settings.device)
-    classes = {run.vault} if settings.task == "classify" or settings.roles == CLASS else set()
+    classes = {run.vault} if settings.task == "classify" or settings.prefix == CLASS else set()
     for data in {run.public, run.points, *classes, *trainer_of(settings).learns(run)}:
         require_unchanged(run, data)
 
@@ -156,8 +156,8 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
             curve.beside = partial(_constants, mechanism, phases)
         optimizers = [phase.descent.optimizer for phase in phases if phase]
         schedule = Schedule.of(settings, phases, stream)
-        first = len(schedule) - round(settings.average * len(schedule)) + 1
-        average = Average(model.network, first) if settings.average else None
+        first = len(schedule) - round(settings.weight_averaging_fraction * len(schedule)) + 1
+        average = Average(model.network, first) if settings.weight_averaging_fraction else None
         for _, step in steps_left(
             schedule,
             Checkpoint(run.checkpoint(name), binding, model.network, optimizers, phases.correlated, average),
@@ -299,7 +299,7 @@ def start_of(run: RunFolder, settings: TrainSettings) -> TrainingSpec | None:
             f"train.model.folder: models/{name} was trained with {facts.settings.trainer}, which cannot be "
             "a starting point; give public weights"
         )
-    return spec_in(run, facts, facts.settings.recall)
+    return spec_in(run, facts, facts.settings.detector_recall_file)
 
 
 def require_same_text(public_text: PublicText | None, head: dict[str, Any]) -> None:
@@ -352,7 +352,7 @@ def summary_of(
     same_run, name = manifest["parent"] == parent, folder.root.name
     if not same_run and release_with(run, manifest["parent"]) is not None:
         raise RunStateError(
-            f"models/{name} was trained on an earlier release of this run, before a takedown or purge: give "
+            f"models/{name} was trained on an earlier release of this run, before an erasure or purge: give "
             "this training another name (train.name)"
         )
     if manifest["settings"] != settings_json(settings) or not same_run:

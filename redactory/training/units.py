@@ -31,7 +31,7 @@ class FederatedSettings(Settings):
     )
     user_rate: Rate = Field(0.05, description="q_u: probability of each user in each noisy step.")
     entity_rate: Rate = Field(0.5, description="uedp-alg1, q_e: probability of each entity in each step.")
-    extended_rate: Share = Field(
+    related_entity_rate: Share = Field(
         1.0,
         description="uedp-alg1, q_s: probability in each step of each example without an entity (the "
         "extended set S, estimator f_E+); at 0 only examples with an entity are used (f_E).",
@@ -136,7 +136,7 @@ HUBS = get_args(Hubs)
 class UnitSettings(Settings):
     """Whom and what is protected (the patent's configuration)."""
 
-    protect: Protect = Field(
+    privacy_unit: Protect = Field(
         Protect.BOTH,
         description="What the other world lacks: users, entities, both (one of each at once), or either (one "
         "of the two).",
@@ -152,17 +152,17 @@ class UnitSettings(Settings):
     aliases: Path | None = Field(
         None, description="A text file with an alias, a tab, and the value it stands for on each line."
     )
-    hubs: tuple[Hubs | Path, ...] = Field(
+    high_degree_entities: tuple[Hubs | Path, ...] = Field(
         (),
         description="Public lists of values that are not protected: the built-in countries, months and "
         "weekdays, or text files with one value per line, compiled without looking at the corpus.",
     )
-    copies: Literal["keep", "merge"] = Field(
+    duplicates: Literal["keep", "merge"] = Field(
         "keep",
         description="Examples that repeat another one's text: keep each as its user's, or merge them into "
         "one example that counts against the cap of every holder (dedup.mode exact).",
     )
-    missed_mentions: NonNegativeInt = Field(
+    unmatched_mentions: NonNegativeInt = Field(
         0,
         description="Number of examples that may mention an entity undetected, also covered by epsilon.",
     )
@@ -171,12 +171,12 @@ class UnitSettings(Settings):
     def lists(self) -> tuple[str, ...]:
         """The keys whose content lies in files."""
         own = [key for key in ("entities", "aliases") if getattr(self, key) is not None]
-        return (*own, "hubs") if self.hub_files else tuple(own)
+        return (*own, "high_degree_entities") if self.hub_files else tuple(own)
 
     @property
     def hub_files(self) -> tuple[Path, ...]:
         """The lists of hubs that are files."""
-        return tuple(one for one in self.hubs if isinstance(one, Path))
+        return tuple(one for one in self.high_degree_entities if isinstance(one, Path))
 
 
 def _proved(value: Any) -> Any:

@@ -61,12 +61,12 @@ def widths(settings: TrainSettings, steps: int, relation: Relation) -> tuple[Wid
 
 
 def bands_of(settings: TrainSettings, steps: int, relation: Relation) -> int:
-    """``train.bands``; for ``auto`` the fewest with an error within 5% of the least, at one epsilon.
+    """``train.noise_bands``; for ``auto`` the fewest with an error within 5% of the least, at one epsilon.
 
     1 where that error is not a tenth below that of independent noise.
     """
-    if settings.bands != "auto":
-        return settings.bands
+    if settings.noise_bands != "auto":
+        return settings.noise_bands
     found = widths(settings, steps, relation)
     least = min(one.error_ratio for one in found)
     if least > _WORTH:

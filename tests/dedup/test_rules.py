@@ -167,10 +167,12 @@ def test_the_private_side_follows_the_other_unless_it_is_told() -> None:
 
 
 def test_a_limit_across_the_split_needs_the_count() -> None:
-    config = {"input": "x.jsonl", "release": {"max_cross_split": 0}}
-    assert load_config(config).release.max_cross_split == 0
-    with pytest.raises(ConfigurationError, match=r"max_cross_split needs dedup\.across"):
-        load_config({**config, "dedup": {"across": False}})
+    config = {"input": "x.jsonl", "release": {"max_cross_split_duplicates": 0}}
+    assert load_config(config).release.max_cross_split_duplicates == 0
+    with pytest.raises(
+        ConfigurationError, match=r"max_cross_split_duplicates needs dedup\.report_cross_split"
+    ):
+        load_config({**config, "dedup": {"report_cross_split": False}})
 
 
 # Rule S1: one text more, less or other changes the kept texts by one substitution at most; sabotage is found.

@@ -254,7 +254,7 @@ def test_its_scores_meet_the_bounds_of_labels_and_of_engines(install: Install) -
     for score, bounds, masked in (
         (0.4, {}, True),
         (0.2, {}, False),
-        (0.4, {"more_labels": {"PERSON": 0.5}}, False),
+        (0.4, {"extra_labels": {"PERSON": 0.5}}, False),
         (0.4, {"engines": {name: 0.5}}, False),
     ):
         settings = asked(name, options={"score": score}, strict=bounds)
@@ -273,7 +273,7 @@ def test_how_surely_a_word_is_plain_moves_with_the_fitted_bound(install: Install
     """
     name = install(more(code))
     for bound, private in ((0.7, False), (0.9, True)):
-        settings = asked(name, conservative={"rules": [], "plain_confidence": bound})
+        settings = asked(name, conservative={"rules": [], "min_non_entity_probability": bound})
         (found,) = Detector(settings).detect(["nobody is here"])
         assert bool(found.conservative) == private
 

@@ -62,7 +62,7 @@ TEXT = "some text"
 def test_strict_marks_listed_labels_from_their_bound_on(
     reading: Reading, labels: dict[str, float], more: dict[str, float]
 ) -> None:
-    policy = StrictPolicy(StrictSettings(labels=labels, more_labels=more), custom=("BADGE",))
+    policy = StrictPolicy(StrictSettings(labels=labels, extra_labels=more), custom=("BADGE",))
     bounds = {"BADGE": 0.0, **labels, **more}
     assert list(policy.marks(TEXT, reading)) == [
         s
@@ -85,7 +85,9 @@ def test_conservative_marks_every_span_and_every_doubt(
     reading: Reading, labels: dict[str, float], bound: float
 ) -> None:
     # sure: 1, or an ordinary word could be doubted twice as much
-    cautious = ConservativePolicy(ConservativeSettings(plain_confidence=bound, rules=(), sure=1.0))
+    cautious = ConservativePolicy(
+        ConservativeSettings(min_non_entity_probability=bound, rules=(), confident_threshold=1.0)
+    )
     marked = list(cautious.marks(TEXT, reading))
     unsure = marked[len(reading.spans) :]
     assert marked[: len(reading.spans)] == list(reading.spans)
@@ -170,7 +172,9 @@ def test_soft_rules_are_forgiven_where_every_token_under_the_hit_is_surely_plain
     scored: tuple[str, Reading], sure: float
 ) -> None:
     text, reading = scored
-    settings = ConservativeSettings(rules=EVERY_RULE, sure=sure, plain_confidence=0.0)
+    settings = ConservativeSettings(
+        rules=EVERY_RULE, confident_threshold=sure, min_non_entity_probability=0.0
+    )
     marked = {(s.label, s.start, s.end) for s in ConservativePolicy(settings).marks(text, reading)}
     expected = set()
     for rule in EVERY_RULE:
@@ -241,8 +245,8 @@ def test_flagging_everything_makes_every_text_private(text: str) -> None:
     [
         {"batch_size": 3},
         {"max_chars": 0},
-        {"conservative": {"plain_confidence": 1.1}},
-        {"conservative": {"sure": -0.1}},
+        {"conservative": {"min_non_entity_probability": 1.1}},
+        {"conservative": {"confident_threshold": -0.1}},
         {"conservative": {"rules": ["vowel"]}},
         {"strict": {"labels": {"PERSON": float("nan")}}},
         {"strict": {"threshold": 0.3}},
@@ -292,20 +296,23 @@ WRITTEN = {"custom": [{"name": "Own", "label": "BADGE", "patterns": {"blue": 0.4
             {"strict": {"labels": {"PERSN": 0.5, "EMAIL_ADDRESS": 0.3}}},
             "strict.labels: .*did you mean 'PERSON'",
         ),
-        ({"strict": {"more_labels": {"EMAIL": 0.3}}}, "strict.more_labels: .*did you mean 'EMAIL_ADDRESS'"),
+        ({"strict": {"extra_labels": {"EMAIL": 0.3}}}, "strict.extra_labels: .*did you mean 'EMAIL_ADDRESS'"),
         ({"strict": {"labels": {"person": 0.5}}}, "did you mean 'PERSON'"),
         ({"strict": {"labels": {"PHONE": 0.5}}}, "did you mean 'PHONE_NUMBER'"),
         ({"strict": {"labels": {"": 0.5}}}, "valid labels: ACCOUNT, AGE"),
         ({"strict": {"labels": {"QZX": 0.5}}}, "valid labels: ACCOUNT, AGE"),
         ({"strict": {"labels": {"PER": 0.5, "DATE_TIME": 0.5}}}, "found as PERSON .*: use PERSON"),
         ({"strict": {"labels": {"GPE": 0.5}}}, "found as LOCATION"),
-        ({"strict": {"more_labels": {"BADGES": 0.1}}, "lists": BADGES}, "did you mean 'BADGE'"),
-        ({"strict": {"more_labels": {"BADGE": 0.1}}}, "finds the label 'BADGE'"),
+        ({"strict": {"extra_labels": {"BADGES": 0.1}}, "lists": BADGES}, "did you mean 'BADGE'"),
+        ({"strict": {"extra_labels": {"BADGE": 0.1}}}, "finds the label 'BADGE'"),
         (
             {"strict": {"labels": {"PERSN": 0.5, "PHONE": 0.3, "QZX": 0.5}}},
             r"label 'PERSN' \(did .* 'PERSON'\?\), 'PHONE' \(.* 'PHONE_NUMBER'\?\) or 'QZX'; valid labels:",
         ),
-        ({"strict": {"more_labels": {f"QZX{n}": 0.5 for n in "ABCDEFG"}}}, "'QZXE' or 2 more; valid labels:"),
+        (
+            {"strict": {"extra_labels": {f"QZX{n}": 0.5 for n in "ABCDEFG"}}},
+            "'QZXE' or 2 more; valid labels:",
+        ),
         ({"strict": {"engines": {"taggr": 0.5}}}, "strict.engines: .*did you mean 'tagger'"),
         ({"strict": {"engines": {"patterns": 0.5}}}, "did you mean 'presidio'"),
         ({"strict": {"engines": {"list": 0.5}}}, "valid names: presidio, spacy"),
@@ -321,7 +328,7 @@ def test_a_label_that_no_hit_can_have_is_refused(detect: dict[str, Any], told: s
             ask(settings)
 
 
-@pytest.mark.parametrize("key", ["labels", "more_labels"])
+@pytest.mark.parametrize("key", ["labels", "extra_labels"])
 @pytest.mark.parametrize("bound", [2, -0.1])
 def test_a_bound_that_is_no_score_is_refused(key: str, bound: float) -> None:
     """With a bound above 1 no hit would have been masked, and a warning alone said so."""
@@ -333,11 +340,11 @@ def test_a_bound_that_is_no_score_is_refused(key: str, bound: float) -> None:
 @pytest.mark.parametrize(
     "detect",
     [
-        {"strict": {"more_labels": {"BADGE": 0.1}}, "lists": BADGES},
+        {"strict": {"extra_labels": {"BADGE": 0.1}}, "lists": BADGES},
         {"strict": {"labels": {"BADGE": 0.1}}, "patterns": WRITTEN},
         {"strict": {"labels": {"LISTED": 0.1, "MONEY": 0.2}}},
         {"strict": {"labels": {"PER": 0.5, "PERSON": 0.5}}},
-        {"strict": {"more_labels": {"DATE": 0.9, "WORK_OF_ART": 0.1}, "engines": {"spacy": 0.1}}},
+        {"strict": {"extra_labels": {"DATE": 0.9, "WORK_OF_ART": 0.1}, "engines": {"spacy": 0.1}}},
         {"public_labels": ["ORG", "DATE"]},
     ],
 )
@@ -386,9 +393,9 @@ BOTH, STRICT, CONSERVATIVE, NEITHER = (True, True), (True, False), (False, True)
     ("changes", "moved"),
     [
         ({"strict": {"labels": {"PERSON": 0.3}}}, STRICT),
-        ({"strict": {"more_labels": {"MONEY": 0.3}}}, STRICT),
-        ({"conservative": {"plain_confidence": 0.91}}, CONSERVATIVE),
-        ({"conservative": {"sure": 0.98}}, CONSERVATIVE),
+        ({"strict": {"extra_labels": {"MONEY": 0.3}}}, STRICT),
+        ({"conservative": {"min_non_entity_probability": 0.91}}, CONSERVATIVE),
+        ({"conservative": {"confident_threshold": 0.98}}, CONSERVATIVE),
         ({"conservative": {"rules": ["digit", "symbol", "capital"]}}, CONSERVATIVE),
         ({"conservative": {"flags_everything": True}}, CONSERVATIVE),
         ({"patterns": {}}, BOTH),

@@ -180,7 +180,7 @@ def test_a_folder_that_fit_did_not_write_is_refused(tmp_path: Path) -> None:
     foreign.initialize()
     for name, nlp in (("bare", bare), ("foreign", foreign)):
         nlp.to_disk(tmp_path / name)
-        with pytest.raises(ConfigurationError, match=f"{name} was not written by redactory fit"):
+        with pytest.raises(ConfigurationError, match=f"{name} was not written by redactory fit tagger"):
             TaggerEngine(TaggerSettings(models=(str(tmp_path / name),)), "en")
 
 

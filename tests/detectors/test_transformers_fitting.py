@@ -27,7 +27,7 @@ from redactory.detectors.settings import TransformersSettings
 from redactory.detectors.tagger import LabelledText, Reliability
 from redactory.detectors.tagger.fitting import BINS, UNKNOWN
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.pipelines.fit import _parts, fit
+from redactory.pipelines.fit import _parts, fit_tagger
 from tests.detectors.support import labelled_texts
 from tests.detectors.tiny_models import bert_folder
 
@@ -280,7 +280,7 @@ def _written(rows: Sequence[LabelledText], path: Path) -> Path:
 def test_fit_writes_a_folder_with_its_card_that_the_engine_takes(base: Path, tmp_path: Path) -> None:
     labelled = _written(ROWS, tmp_path / "rows.jsonl")
     chosen = {"epochs": 5, "learning_rate": 3e-3, "batch_words": 400, "held_out": 0.3}
-    result = fit([labelled], tmp_path / "mine", chosen, base=base)
+    result = fit_tagger([labelled], tmp_path / "mine", chosen, base=base)
     keys = "tagger rows held_out_rows labels reliability held_out settings files versions"
     assert set(result) == set(keys.split())
     assert min(result["held_out"]["cover_recall"], result["held_out"]["char_precision"]) > 0.7
@@ -313,5 +313,5 @@ def test_an_encoder_without_a_last_layer_serves(tmp_path: Path) -> None:
 def test_settings_that_the_base_decides_are_refused(base: Path, tmp_path: Path) -> None:
     labelled = _written(ROWS[:30], tmp_path / "rows.jsonl")
     with pytest.raises(ConfigurationError, match="decides depth, width"):
-        fit([labelled], tmp_path / "out", {"width": 64, "depth": 2}, base=base)
+        fit_tagger([labelled], tmp_path / "out", {"width": 64, "depth": 2}, base=base)
     assert not (tmp_path / "out").exists()

@@ -208,14 +208,14 @@ def _card(epsilon: float, delta: float, share: float, **more: Any) -> dict[str, 
 
 def _pages(epsilon: float, delta: float, share: float, threshold: int) -> Iterator[tuple[str, str, str]]:
     """(page, its text, which bounds it prints) for every page on which a guarantee stands."""
-    route = {"epsilon": epsilon, "delta": delta, "threshold": threshold, "by": "count"}
+    route = {"epsilon": epsilon, "delta": delta, "threshold": threshold, "strategy": "count"}
     card = _card(epsilon, delta, share)
     counted = {**card, "selection": route}
     of_units = {
         **counted,
         "format": FORMAT_OF_UNITS,
         "relation": "r",
-        "protect": "users",
+        "privacy_unit": "users",
         "curve": {"1": epsilon},
     }
     del (

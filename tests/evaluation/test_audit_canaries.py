@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from redactory.evaluation.one_run_audit import Form, audit_plant, coins_file, draw_coins, read_coins
+from redactory.evaluation.one_run_audit import Form, coins_file, draw_coins, plant_canaries, read_coins
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.redaction.mask import MASK
 
@@ -31,7 +31,7 @@ def test_the_corpus_holds_what_the_coins_say_and_nothing_else(
     corpus: Path, tmp_path: Path, form: Form
 ) -> None:
     out = tmp_path / "planted.jsonl"
-    told = audit_plant(corpus, out, canaries=40, form=form, seed=1)
+    told = plant_canaries(corpus, out, canaries=40, form=form, seed=1)
     coins, rows = read_coins(coins_file(out)), _rows(out)
     assert [row for row in rows if row["id"].startswith("d")] == ROWS
     planted = [row for row in rows if row["id"].startswith("audit-")]
@@ -61,7 +61,7 @@ def test_coins_are_fair_and_fresh() -> None:
 
 def test_the_place_of_a_canary_does_not_tell_its_coin(corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "planted.jsonl"
-    audit_plant(corpus, out, canaries=200, form="masked", seed=2)
+    plant_canaries(corpus, out, canaries=200, form="masked", seed=2)
     masked = [
         place for place, row in enumerate(r for r in _rows(out) if r["id"][0] == "a") if MASK in row["text"]
     ]
@@ -71,7 +71,7 @@ def test_the_place_of_a_canary_does_not_tell_its_coin(corpus: Path, tmp_path: Pa
 def test_columns_of_other_names_are_planted_in(tmp_path: Path) -> None:
     corpus = tmp_path / "c.jsonl"
     corpus.write_text('{"name": "x", "words": "y"}')  # no line end
-    audit_plant(corpus, tmp_path / "o.jsonl", canaries=3, columns={"text": "words", "id": "name"}, seed=1)
+    plant_canaries(corpus, tmp_path / "o.jsonl", canaries=3, columns={"text": "words", "id": "name"}, seed=1)
     rows = _rows(tmp_path / "o.jsonl")
     assert len(rows) == 4
     assert all(set(row) <= {"name", "words", "user_id"} for row in rows)
@@ -79,7 +79,7 @@ def test_columns_of_other_names_are_planted_in(tmp_path: Path) -> None:
 
 def test_what_cannot_be_planted_is_refused(corpus: Path, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="exists"):
-        audit_plant(corpus, corpus, canaries=3)
+        plant_canaries(corpus, corpus, canaries=3)
     for wrong in ({"canaries": 0}, {"form": "both"}, {"template": "x"}, {"template": "{digits} x"}):
         with pytest.raises(ConfigurationError, match=next(iter(wrong))):
             draw_coins(**{"canaries": 2, **wrong})  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ def test_what_cannot_be_planted_is_refused(corpus: Path, tmp_path: Path) -> None
     for content in ("", "secret 123\n", "[1]\n"):
         bad.write_text(content)
         with pytest.raises(InputError) as error:
-            audit_plant(bad, tmp_path / "never.jsonl", canaries=3)
+            plant_canaries(bad, tmp_path / "never.jsonl", canaries=3)
         assert "secret" not in str(error.value)
     for content in ("{}", '{"format": "redactory-coins/1"}', "x", "[]"):
         bad.write_text(content)

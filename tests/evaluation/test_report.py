@@ -320,7 +320,7 @@ def test_what_forbids_a_release_is_said_first(tmp_path: Path) -> None:
     assert "Nothing here forbids it" in render_report(write_run(tmp_path / "fine", body))
     body["blind"]["kinds"] = {"names": ["en"]}
     for accepted, forbidden in (((), True), (("names",), False)):
-        body["configuration"] = {"release": {"accept_blind": list(accepted)}}
+        body["configuration"] = {"release": {"allow_uncovered_kinds": list(accepted)}}
         page = first_lines("".join(_Page(render_report(write_run(tmp_path / f"{forbidden}", body))).text))
         assert ("Nothing here forbids it" in page) != forbidden
         assert "Blind: no engine" in page

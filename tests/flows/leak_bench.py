@@ -30,7 +30,7 @@ TRAIN = {
     "sampling_rate": 0.25,
     "noise_multiplier": 1.0,
     "model": {"embedding_size": 8, "hidden_size": 8},
-    "minimum_plain_steps": 2,
+    "min_public_steps": 2,
     "threads": 1,
 }
 DIGEST_KEY = "a digest key of the leak tests"
@@ -97,7 +97,7 @@ class Bench:
             "segment": {"mode": "turn"},
             "partition": {"documents": 40},
             "detect": {"max_chars": DETECTED_CHARS},
-            "release": {"accept_blind": ["EVERYTHING"]},
+            "release": {"allow_uncovered_kinds": ["EVERYTHING"]},
             "redact": {"columns": {"id": "IDENTIFIER", "user_id": "EMAIL_ADDRESS"}},
             "train": TRAIN,
             "evaluate": {"test": "held-out.jsonl", "labelled": "labelled.jsonl", "labelled_secrets": 40},

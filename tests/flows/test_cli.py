@@ -149,14 +149,14 @@ COMMANDS = {
     *("redact", "unmask"),
     *("scan", "curate", "train", "run", "verify", "demo", "init", "plan", "guarantee", "predict", "fit"),
     *("evaluate detection", "evaluate model", "evaluate attack", "evaluate audit", "evaluate synthetic"),
-    *("label choose", "label sample", "label score", "nightly", "schedule", "release list"),
+    *("label active", "label random", "label score", "nightly", "schedule", "release list"),
     *(
         "release approve",
         "release reject",
         "quarantine list",
         "quarantine export",
         "synthesize",
-        "takedown",
+        "erase",
         "purge",
         "export",
         "fetch",
@@ -218,8 +218,8 @@ PLANS: list[tuple[tuple[str, ...], dict[str, Any], tuple[str, ...]]] = [
         ("users at once", "K = 1"),
     ),
     (
-        ("trainer=ldp", "noise_multiplier=2", "participation.kind=fixed", "participation.sends=3"),
-        {"participation": {"kind": "fixed", "sends": 3}, "epsilon_sound": pytest.approx(8.39, abs=0.005)},
+        ("trainer=ldp", "noise_multiplier=2", "sampling.kind=fixed", "sampling.sends=3"),
+        {"sampling": {"kind": "fixed", "sends": 3}, "epsilon_sound": pytest.approx(8.39, abs=0.005)},
         ("sent 3 times", "not a guarantee", "Holds only if"),
     ),
 ]
@@ -281,8 +281,8 @@ _PLACES = [
     "detect: {{public_labels: [{}]}}",
     "train: {{model: {{{}: 1}}}}",
     "train: {{trainer: {}}}",
-    "input: {{path: x, keep: [{0}, {0}]}}",
-    "input: {{path: x, known: {{{}: x}}}}",
+    "input: {{path: x, metadata_columns: [{0}, {0}]}}",
+    "input: {{path: x, known_value_columns: {{{}: x}}}}",
     "redact: {{columns: {{{}: y}}}}",
     "nightly: {{keep: {{{}: 3}}}}",
 ]

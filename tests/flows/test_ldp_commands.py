@@ -119,7 +119,7 @@ def test_accuracy_is_better_than_chance_and_noise_costs_some(made: Path) -> None
 
 
 def test_accuracy_and_epsilon_are_shown_with_and_without_fictitious_questions(made: Path) -> None:
-    way = ("--set", "query.participation={kind: hidden, rate: 0.5, steps: 4}")
+    way = ("--set", "query.sampling={kind: secret_bernoulli, rate: 0.5, steps: 4}")
     given = ("evaluate", str(made / "service"), "--encoder", str(made / "encoder"))
     given += ("--test", str(made / "test.jsonl"), "--draws", "2", *way)
     with_them, without = as_json(*given)["questions"]
@@ -137,7 +137,7 @@ def test_accuracy_and_epsilon_are_shown_with_and_without_fictitious_questions(ma
 def test_a_service_whose_questions_hide_is_asked_so_and_is_refused_where_they_cost_too_much(
     made: Path, tmp_path: Path
 ) -> None:
-    query = {"participation": {"kind": "hidden", "rate": 0.5, "steps": 3}}
+    query = {"sampling": {"kind": "secret_bernoulli", "rate": 0.5, "steps": 3}}
     settings = {"noise_multiplier": 3.0, "max_tokens": 6, "query": query, "head": {"epochs": 2}}
     create_service(tmp_path / "own", made / "encoder", settings)
     said: list[bytes] = []
@@ -283,9 +283,9 @@ def test_pairs_are_matched(made: Path, tmp_path: Path) -> None:
 
 def test_settings_and_folders_are_checked(made: Path, tmp_path: Path) -> None:
     users, encoder = made / "users.jsonl", made / "encoder"
-    with pytest.raises(ConfigurationError, match=r"participation\.hidden\.rate"):
+    with pytest.raises(ConfigurationError, match=r"sampling\.secret_bernoulli\.rate"):
         redactory.ldp_train(
-            users, encoder, tmp_path / "a", {"participation.kind": "hidden", "participation.steps": 3}
+            users, encoder, tmp_path / "a", {"sampling.kind": "secret_bernoulli", "sampling.steps": 3}
         )
     with pytest.raises(ConfigurationError, match="no_such_key"):
         redactory.ldp_train(users, encoder, tmp_path / "b", {"no_such_key": 1})

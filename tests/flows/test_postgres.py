@@ -72,7 +72,9 @@ def nights(
 ) -> tuple[JobFolder, list[dict[str, Any]]]:
     """The job, and Prefect's record of its two nights; between them the corpus has grown."""
     folder = tmp_path_factory.mktemp("job")
-    config = small_job(folder, "support", partition={"documents": 9}, nightly={"quiet_minutes": 0})
+    config = small_job(
+        folder, "support", partition={"documents": 9}, nightly={"partial_row_grace_minutes": 0}
+    )
     # each is verified below
     deploy = ("schedule", "--deploy", config, "--work", "nightly", "--cron", "0 2 * * *", "--no-verify")
     server.redactory(*deploy, cwd=folder)

@@ -157,7 +157,7 @@ def _trained(kind: str, device: torch.device, folder: Path) -> list[np.ndarray[A
         descent=Descent(optimizer, 0.01),
         points=points,
         mechanism=PoissonGaussian(0.5, 1.0, 0.1, 6.0, noise="lattice" if kind == "lstm" else "float"),
-        physical_tokens=40,
+        max_physical_batch_tokens=40,
         stream=stream,
         ledger=ledger,
         clipped_sum=clipped_sum,

@@ -212,7 +212,7 @@ def test_a_run_that_is_written_anew_while_it_is_read_is_left(tmp_path: Path) -> 
     dataset = ShardDataset(copy, "private")
     reading = iter(dataset)
     assert len(list(islice(reading, 3))) == 3
-    redactory.takedown([copy], doc_ids=["document-20"])
+    redactory.erase([copy], doc_ids=["document-20"])
     with pytest.raises(RunStateError, match="was rewritten while it was read"):
         list(reading)
     with pytest.raises(RunStateError, match="another run, release"):

@@ -26,11 +26,11 @@ def job(root: Path, **sections: Any) -> dict[str, Any]:
         "epochs": 1,
         "sampling_rate": 0.5,
         "noise_multiplier": 2.0,
-        "minimum_plain_steps": 4,
+        "min_public_steps": 4,
         "group_sizes": [2],
         "seed": 1,
         "threads": 1,
-        "recall": {"labels": 200, "missed_by_strict": 1, "missed_by_both": 0},
+        "detector_recall_file": {"labels": 200, "missed_by_strict": 1, "missed_by_both": 0},
     }
     return {
         "input": {"path": str(write_rows(root / "rows.jsonl", rows)), "user": "user_id"},

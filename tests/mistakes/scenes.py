@@ -41,7 +41,7 @@ CHEAP: dict[str, Any] = {
         "epochs": 1,
         "sampling_rate": 0.5,
         "expected_batch_size": 8,
-        "minimum_plain_steps": 1,
+        "min_public_steps": 1,
         "vocabulary_size": 300,
         "group_sizes": [],
         "threads": 1,

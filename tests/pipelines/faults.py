@@ -79,7 +79,7 @@ def asked_of(rows: Path) -> dict[str, Any]:
     """The configuration that :func:`start` curates ``rows`` by."""
     if not (rows.is_file() and b'"lang"' in rows.read_bytes()):
         return {**CONFIG, "input": str(rows)}
-    return {**CONFIG, "input": {"path": str(rows), "keep": ["lang"], "keep_order": True}}
+    return {**CONFIG, "input": {"path": str(rows), "metadata_columns": ["lang"], "emit_document_order": True}}
 
 
 def start(rows: Path, run: Path, fault: Fault | None = None, **settings: Any) -> Any:

@@ -56,7 +56,7 @@ def configuration(source: str | Path, **more: Any) -> dict[str, Any]:
         "input": str(source),
         "segment": {"mode": "line"},
         "detect": ENGINES,
-        "dedup": {"across": False},
+        "dedup": {"report_cross_split": False},
         "partition": {"documents": 15},
         **more,
     }

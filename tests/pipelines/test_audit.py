@@ -20,8 +20,8 @@ from redactory.evaluation.sample_bounds import MASKED, PUBLIC, STRATA
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import read_json, write_json
 from redactory.foundation.keys import load_digest_key
-from redactory.pipelines.label import audit_sample
-from redactory.pipelines.label import audit_score as score
+from redactory.pipelines.label import label_random
+from redactory.pipelines.label import label_score as score
 from redactory.pipelines.train import recall_of
 from redactory.redaction import RunFolder, broken_files, read_batches, route
 from redactory.training import RecallMeasurement, guarantee_card, train_model
@@ -104,7 +104,7 @@ def label(sample: dict[str, Any], truth: Truth, out: Path) -> Path:
 
 def test_a_sample_is_private_sealed_and_leaves_the_curation_as_it_was(run: Path) -> None:
     before = {p: p.read_bytes() for p in run.rglob("*") if p.is_file()}
-    result = audit_sample(run, 60, seed=5, date=DAY)
+    result = label_random(run, 60, seed=5, date=DAY)
     folder = RunFolder(run).sample("sample")
     assert Path(result["folder"]) == folder.root
     assert folder.root.is_relative_to(run / "state")
@@ -124,7 +124,7 @@ def test_a_sample_is_private_sealed_and_leaves_the_curation_as_it_was(run: Path)
 
 
 def test_strata_are_those_of_the_run_and_the_draw_is_the_seeds(run: Path, truth: Truth) -> None:
-    result = audit_sample(run, 60, seed=5)
+    result = label_random(run, 60, seed=5)
     quarantined, strata = 0, Counter[str]()
     detector, texts = DigitDetector(), texts_in(run)
     for batch in read_batches(RunFolder(run).points, ["fate"]):
@@ -148,11 +148,11 @@ def test_strata_are_those_of_the_run_and_the_draw_is_the_seeds(run: Path, truth:
     for name, own in result["strata"].items():
         assert times[name] == (own["points"] if own["whole"] else own["draws"])
     assert {own["whole"] for own in result["strata"].values()} == {True, False}
-    again = audit_sample(run, 60, seed=5, name="again")
-    other = audit_sample(run, 60, seed=6, name="other")
+    again = label_random(run, 60, seed=5, name="again")
+    other = label_random(run, 60, seed=6, name="other")
     assert rows_in(again["files"]["rows"]) == rows
     assert rows_in(other["files"]["rows"]) != rows
-    assert audit_sample(run, 60, name="a")["seed"] != audit_sample(run, 60, name="b")["seed"]
+    assert label_random(run, 60, name="a")["seed"] != label_random(run, 60, name="b")["seed"]
 
 
 def test_points_of_a_stratum_are_drawn_alike(run: Path) -> None:
@@ -162,7 +162,7 @@ def test_points_of_a_stratum_are_drawn_alike(run: Path) -> None:
         copies.update(batch["text"].to_pylist())
     draws = points = 0
     for seed in range(12):
-        result = audit_sample(run, 12, seed=seed, name=f"s{seed}")
+        result = label_random(run, 12, seed=seed, name=f"s{seed}")
         own = result["strata"]["masked"]
         assert not own["whole"]
         draws, points = draws + own["draws"], own["points"]
@@ -177,16 +177,16 @@ def test_points_of_a_stratum_are_drawn_alike(run: Path) -> None:
 
 
 def test_a_name_is_drawn_once(run: Path) -> None:
-    audit_sample(run, 30)
-    with pytest.raises(RunStateError, match="--name"):
-        audit_sample(run, 30)
-    audit_sample(run, 30, name="second")
+    label_random(run, 30)
+    with pytest.raises(RunStateError, match="--sample"):
+        label_random(run, 30)
+    label_random(run, 30, name="second")
     with pytest.raises(ConfigurationError, match="name"):
-        audit_sample(run, 30, name="../up")
+        label_random(run, 30, name="../up")
     with pytest.raises(ConfigurationError, match="stratum"):
-        audit_sample(run, 2, name="few")
+        label_random(run, 2, name="few")
     with pytest.raises(RunStateError, match="not a finished folder"):
-        audit_sample(run / "public", 30)
+        label_random(run / "public", 30)
 
 
 def texts_in(run: Path) -> dict[int, str]:
@@ -203,7 +203,7 @@ def missed(text: str, span: dict[str, Any]) -> tuple[bool, bool]:
 
 
 def test_labels_give_the_misses_of_the_pipeline(run: Path, truth: Truth, tmp_path: Path) -> None:
-    sample = audit_sample(run, 30, seed=2)
+    sample = label_random(run, 30, seed=2)
     labelled = label(sample, truth, tmp_path / "labelled.jsonl")
     result = score(run, labelled, fates=fates, date=DAY)
     rows = rows_in(labelled)
@@ -246,7 +246,7 @@ def rates_of(run: Path, truth: Truth, name: str | None = None) -> tuple[float, f
 
 
 def test_a_run_that_is_labelled_whole_has_its_very_rates(run: Path, truth: Truth, tmp_path: Path) -> None:
-    sample = audit_sample(run, 400, seed=2)
+    sample = label_random(run, 400, seed=2)
     assert all(own["whole"] for own in sample["strata"].values())
     misses = score(run, label(sample, truth, tmp_path / "labelled.jsonl"), fates=fates)["misses"]
     for name, own in {**misses["labels"], None: misses}.items():
@@ -263,7 +263,7 @@ def test_the_bounds_hold_for_the_run(run: Path, truth: Truth, tmp_path: Path) ->
     gamma, delta_2 = rates_of(run, truth)
     failed = {"gamma": 0, "delta_2": 0}
     for seed in range(6):
-        sample = audit_sample(run, 20, seed=seed, name=f"s{seed}")
+        sample = label_random(run, 20, seed=seed, name=f"s{seed}")
         labelled = label(sample, truth, tmp_path / f"{seed}.jsonl")
         misses = score(run, labelled, name=f"s{seed}", fates=fates)["misses"]
         failed["gamma"] += misses["gamma"]["upper"] < gamma
@@ -272,7 +272,7 @@ def test_the_bounds_hold_for_the_run(run: Path, truth: Truth, tmp_path: Path) ->
 
 
 def test_labels_that_nobody_touched_are_not_scored(run: Path, tmp_path: Path) -> None:
-    sample = audit_sample(run, 60, seed=2)
+    sample = label_random(run, 60, seed=2)
     with pytest.raises(InputError, match="--unchanged"):
         score(run, sample["files"]["rows"], fates=fates)
     assert score(run, sample["files"]["rows"], fates=fates, unchanged=True)["changed"] == 0
@@ -281,7 +281,7 @@ def test_labels_that_nobody_touched_are_not_scored(run: Path, tmp_path: Path) ->
 def test_rows_may_be_labelled_in_place_but_the_record_may_not_change(
     run: Path, truth: Truth, tmp_path: Path
 ) -> None:
-    sample = audit_sample(run, 60, seed=2)
+    sample = label_random(run, 60, seed=2)
     in_place = label(sample, truth, Path(sample["files"]["rows"]))
     assert score(run, in_place, fates=fates)["changed"] > 0
     draw = RunFolder(run).sample("sample").draw
@@ -303,7 +303,7 @@ def test_rows_may_be_labelled_in_place_but_the_record_may_not_change(
 def test_another_pipeline_than_the_runs_measures_nothing(
     other: Callable[[Sequence[str]], list[tuple[str, str]]], run: Path, truth: Truth, tmp_path: Path
 ) -> None:
-    sample = audit_sample(run, 60, seed=2)
+    sample = label_random(run, 60, seed=2)
     with pytest.raises(CheckFailed, match="nothing is measured"):
         score(run, label(sample, truth, tmp_path / "l.jsonl"), fates=other)
     assert not RunFolder(run).recall.root.exists()
@@ -315,7 +315,7 @@ def test_a_masked_text_that_would_go_public_breaks_what_the_bounds_rest_on(
     def leaky(texts: Sequence[str]) -> list[tuple[str, str]]:
         return [("public" if "<MASK>" in t else s, m) for t, (s, m) in zip(texts, fates(texts), strict=True)]
 
-    sample = audit_sample(run, 60, seed=2)
+    sample = label_random(run, 60, seed=2)
     with pytest.raises(CheckFailed, match="would be public with a secret masked"):
         score(run, label(sample, truth, tmp_path / "l.jsonl"), fates=leaky)
 
@@ -334,7 +334,7 @@ def test_rows_that_a_policy_was_fitted_on_are_neither_drawn_nor_measured(
     settings = settings_of(finished[0].parent)
     settings["detect"]["conservative"] = {"fitted": str(rows_file)}
     redactory.curate(settings, output=fitted_run, detector=DigitDetector())
-    sample = audit_sample(fitted_run, 60, seed=2)
+    sample = label_random(fitted_run, 60, seed=2)
     assert not on & {row["text"] for row in rows_in(sample["files"]["rows"])}
     private = sum(n for text, n in texts.items() if "55" in text)
     assert sample["fitted_on"] == {"public": texts["it is ann"], "private": private}
@@ -342,20 +342,20 @@ def test_rows_that_a_policy_was_fitted_on_are_neither_drawn_nor_measured(
     assert sum(own["points"] for own in sample["strata"].values()) == kept
     labelled = label(sample, truth, tmp_path / "labelled.jsonl")
     result = score(fitted_run, labelled, fates=fates)
-    plain = audit_sample(run, 60, seed=2)
+    plain = label_random(run, 60, seed=2)
     known = score(run, label(plain, truth, tmp_path / "plain.jsonl"), fates=fates)
     # what is not measured counts as missed
     assert result["misses"]["gamma"]["upper"] > known["misses"]["gamma"]["upper"]
     _read_rows.cache_clear()
     rows_file.unlink()
     with pytest.raises(ConfigurationError, match="it is unknown"):
-        audit_sample(fitted_run, 60, name="lost")
+        label_random(fitted_run, 60, name="lost")
     with pytest.raises(ConfigurationError, match="it is unknown"):
         score(fitted_run, labelled, fates=fates)
 
 
 def test_the_result_is_where_training_and_report_look_for_it(run: Path, truth: Truth, tmp_path: Path) -> None:
-    sample = audit_sample(run, 60, seed=2)
+    sample = label_random(run, 60, seed=2)
     result = score(run, label(sample, truth, tmp_path / "l.jsonl"), fates=fates, date=DAY, confidence=0.9)
     folder = RunFolder(run)
     sealed = folder.sample("sample").score
@@ -373,7 +373,7 @@ def test_the_result_is_where_training_and_report_look_for_it(run: Path, truth: T
 
 
 def test_without_a_secret_nothing_was_measured(run: Path, tmp_path: Path) -> None:
-    sample = audit_sample(run, 60, seed=2)
+    sample = label_random(run, 60, seed=2)
     rows = [{**row, "spans": []} for row in rows_in(sample["files"]["rows"])]
     result = score(run, write_rows(tmp_path / "l.jsonl", rows), fates=fates)
     assert result["misses"]["gamma"] == {"misses": 0, "rate": None, "upper": 1.0}
@@ -387,12 +387,16 @@ SAMPLE = {"name": "spring", "date": "2026-03-04", "texts": 400, "gamma_upper": 0
 def test_bounds_of_a_sample_that_nobody_scored_here_are_refused(run: Path) -> None:
     recall = {**MEASURED, "sample": SAMPLE}
     with pytest.raises(
-        ConfigurationError, match=r"train\.recall\.sample: the bounds must come from a sample"
+        ConfigurationError, match=r"train\.detector_recall_file\.sample: the bounds must come from a sample"
     ):
-        redactory.train({"input": "rows.jsonl"}, output=run, recall=recall)
+        redactory.train({"input": "rows.jsonl"}, output=run, detector_recall_file=recall)
     assert not RunFolder(run).model_names()
-    with pytest.raises(ConfigurationError, match=r"train\.recall\.confidence: must be at least 0\.5"):
-        redactory.train({"input": "rows.jsonl"}, output=run, recall={**MEASURED, "confidence": 0.01})
+    with pytest.raises(
+        ConfigurationError, match=r"train\.detector_recall_file\.confidence: must be at least 0\.5"
+    ):
+        redactory.train(
+            {"input": "rows.jsonl"}, output=run, detector_recall_file={**MEASURED, "confidence": 0.01}
+        )
 
 
 def test_the_guarantee_takes_the_samples_bounds_and_names_it(tmp_path: Path) -> None:
@@ -435,7 +439,7 @@ def test_bounds_below_what_was_seen_are_refused(wrong: dict[str, Any]) -> None:
 @pytest.mark.slow
 def test_with_the_real_engines(curated: Path, tmp_path: Path) -> None:
     run = Path(shutil.copytree(curated, tmp_path / "run"))
-    rows = audit_sample(run, 80, seed=1)["files"]["rows"]
+    rows = label_random(run, 80, seed=1)["files"]["rows"]
     result = score(run, rows, unchanged=True)
     assert result["misses"]["n"] > 5
     assert 0 <= result["misses"]["delta_2"]["upper"] <= result["misses"]["gamma"]["upper"] <= 1
@@ -445,6 +449,6 @@ def test_with_the_real_engines(curated: Path, tmp_path: Path) -> None:
     write_json(manifest, body)
     with pytest.raises(CheckFailed, match="another run"):
         score(run, rows, unchanged=True)
-    audit_sample(run, 80, seed=1, name="later")
+    label_random(run, 80, seed=1, name="later")
     with pytest.raises(ConfigurationError, match="strict policy"):
         score(run, rows, name="later", unchanged=True)

@@ -63,7 +63,7 @@ def test_a_policy_knows_which_names_it_looks_for(tmp_path: Path) -> None:
     assert kinds("es", **alone, conservative={"rules": []}) == ["ORGANIZATION"]
     # what the model is sure about is forgiven the rules, and it has never heard of organisations
     assert kinds(**alone) == ["ORGANIZATION"]
-    assert kinds(**alone, conservative={"sure": 1.0}) == []
+    assert kinds(**alone, conservative={"confident_threshold": 1.0}) == []
 
 
 def test_the_language_of_a_text_is_told_where_there_is_enough_of_it() -> None:
@@ -109,7 +109,10 @@ def test_it_is_said_first_everywhere(blind: Path) -> None:
 def test_it_does_not_leave(blind: Path, tmp_path: Path) -> None:
     checks = {check["name"]: check for check in redactory.verify(blind)["checks"]}
     assert not checks["names looked for"]["ok"]
-    assert "release.accept_blind: [PERSON, LOCATION, ORGANIZATION]" in checks["names looked for"]["detail"]
+    assert (
+        "release.allow_uncovered_kinds: [PERSON, LOCATION, ORGANIZATION]"
+        in checks["names looked for"]["detail"]
+    )
     for leave in (redactory.export, redactory.publish):
         with pytest.raises(CheckFailed, match=r"cannot export .* Blind: no engine"):
             leave(blind, str(tmp_path / "out"))
@@ -119,12 +122,12 @@ def test_it_does_not_leave(blind: Path, tmp_path: Path) -> None:
 def test_what_is_accepted_by_name_leaves_and_says_so(tmp_path: Path) -> None:
     rows = _rows(tmp_path, [REPORT.format(name=name) for name in NAMES])
     config: dict[str, Any] = {"input": rows, "detect": PATTERNS}
-    part = {**config, "release": {"accept_blind": ["PERSON", "LOCATION"]}}
+    part = {**config, "release": {"allow_uncovered_kinds": ["PERSON", "LOCATION"]}}
     redactory.curate(part, output=tmp_path / "part")
     forbids = what_forbids(read_manifest(RunFolder(tmp_path / "part")))
     assert forbids is not None
     assert "finds ORGANIZATION in that language" in forbids
-    redactory.curate({**config, "release": {"accept_blind": KINDS}}, output=tmp_path / "run")
+    redactory.curate({**config, "release": {"allow_uncovered_kinds": KINDS}}, output=tmp_path / "run")
     assert redactory.verify(tmp_path / "run")["ok"]
     redactory.export(tmp_path / "run", tmp_path / "out")
     assert "> **Blind: no engine" in (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
@@ -174,10 +177,10 @@ def test_a_policy_that_masks_nothing_is_said_and_does_not_leave(tmp_path: Path) 
     assert "masks nothing" in redactory.describe(config)["blind"]
     assert "masks nothing" in redactory.curate(config, output=tmp_path / "run")["blind"]
     checks = {check["name"]: check for check in redactory.verify(tmp_path / "run")["checks"]}
-    assert "release.accept_blind: [EVERYTHING]" in checks["names looked for"]["detail"]
+    assert "release.allow_uncovered_kinds: [EVERYTHING]" in checks["names looked for"]["detail"]
     with pytest.raises(CheckFailed, match=r"cannot export .* masks nothing"):
         redactory.export(tmp_path / "run", tmp_path / "out")
-    accepted = {**json.loads(config.read_text()), "release": {"accept_blind": ["EVERYTHING"]}}
+    accepted = {**json.loads(config.read_text()), "release": {"allow_uncovered_kinds": ["EVERYTHING"]}}
     redactory.curate(accepted, output=tmp_path / "accepted")
     assert redactory.verify(tmp_path / "accepted")["ok"]
     arguments = ["redact", rows, "--config", str(config), "--column", "id=keep", "--out"]

@@ -33,7 +33,7 @@ from tests.draws import each_draw_once
 from tests.pipelines.support import LINES, DigitDetector, checks, failed, write_rows
 
 pytestmark = pytest.mark.usefixtures("unsynced", "unreported")
-COUNT: dict[str, Any] = {"by": "count", "epsilon": 2.0, "delta": 1e-4, "texts_per_user": 4}
+COUNT: dict[str, Any] = {"strategy": "count", "epsilon": 2.0, "delta": 1e-4, "texts_per_user": 4}
 SAID = ["good evening", "thank you all", "Ask Quirin about it", "my number is 5"]
 PUBLIC = {"good evening", "thank you all", "Ask Quirin about it", "my number is <MASK>"}
 
@@ -97,7 +97,7 @@ def test_what_leaves_says_nothing_of_the_languages_of_the_corpus(tmp_path: Path)
 
 
 def test_selected_and_unmarked_is_what_both_asks_for(tmp_path: Path) -> None:
-    run = curated(tmp_path, route={**COUNT, "by": "both"})
+    run = curated(tmp_path, route={**COUNT, "strategy": "both"})
     assert {row["text"] for row in public(run)} == {"good evening", "thank you all"}
     # three texts of each user count now where the cap is four: no place is taken by what cannot be public
     assert sound(run)
@@ -194,9 +194,9 @@ def test_nobody_is_taken_out_of_a_selection(tmp_path: Path) -> None:
     """Else a selected text would stay public exactly if somebody else wrote it."""
     run = curated(tmp_path)
     before = public(run)
-    [told] = redactory.takedown([run], user_ids=["u0"])["problems"]
+    [told] = redactory.erase([run], user_ids=["u0"])["problems"]
     assert "public by count" in told["problem"]
-    assert redactory.takedown([run], user_ids=["nobody"])["ok"]
+    assert redactory.erase([run], user_ids=["nobody"])["ok"]
     assert public(run) == before
     assert sound(run)
 
@@ -204,13 +204,13 @@ def test_nobody_is_taken_out_of_a_selection(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "config",
     [
-        {"release": {**LINES["release"], "by": "document"}},
+        {"release": {**LINES["release"], "unit": "document"}},
         {"dedup": {"mode": "folded"}},
         {"dedup": {"scope": "user"}},
         {"dedup": {"private_mode": "minhash"}},
-        {"input": {"path": "rows.jsonl", "keep": ["place"]}},
+        {"input": {"path": "rows.jsonl", "metadata_columns": ["place"]}},
     ],
 )
 def test_what_would_publish_more_than_was_counted_is_refused(config: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"route\.by count"):
+    with pytest.raises(ConfigurationError, match=r"route\.strategy count"):
         redactory.curate({**LINES, "input": "rows.jsonl", "route": COUNT, **config}, output=tmp_path / "run")

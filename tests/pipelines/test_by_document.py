@@ -25,7 +25,7 @@ from redactory.redaction.known import KNOWN, known_hits
 from redactory.redaction.shards import read_values
 from tests.pipelines.support import LINES, DigitDetector, checks, failed, write_rows
 
-BY_DOCUMENT: dict[str, Any] = {**LINES["release"], "by": "document", "known_values": True}
+BY_DOCUMENT: dict[str, Any] = {**LINES["release"], "unit": "document", "known_values": True}
 CONFIG: dict[str, Any] = {**LINES, "release": BY_DOCUMENT, "dedup": {"mode": "none"}}
 DOCUMENTS = {
     "a": ["I am Quirin Ozols.", "the will of ozols", "please ask Ozols", "nothing here"],
@@ -185,7 +185,7 @@ def test_a_document_that_is_taken_down_leaves_the_others_as_they_were(tmp_path: 
     if purged:
         # what was not processed still decides about the rest of its document
         redactory.purge(run, ["quarantine"])
-    redactory.takedown([run], user_ids=["b"])
+    redactory.erase([run], user_ids=["b"])
     assert fates_of(run) == {name: own for place, (name, own) in enumerate(before.items()) if place != 1}
     spans = [row for batch in read_batches(RunFolder(run).spans) for row in batch.to_pylist()]
     assert sum(span["detector"] == KNOWN for span in spans) == 2
@@ -199,7 +199,7 @@ def test_no_point_is_tried_again_without_its_document(run: Path) -> None:
 
 def test_known_values_are_refused_where_examples_decide(tmp_path: Path) -> None:
     path = write_rows(tmp_path / "rows.jsonl", [{"text": "x"}])
-    with pytest.raises(ConfigurationError, match=r"release\.by: document.*no epsilon"):
+    with pytest.raises(ConfigurationError, match=r"release\.unit: document.*no epsilon"):
         redactory.curate({"input": str(path), "release": {"known_values": True}}, output=tmp_path / "run")
 
 
@@ -212,7 +212,7 @@ def test_declared_values_are_known_in_their_own_row_alone(tmp_path: Path) -> Non
     ]
     columns = {"name": "PERSON", "tel": "PHONE_NUMBER"}
     given: dict[str, Any] = {**CONFIG, "detect": {**LINES["detect"]}}
-    given["input"] = {"path": str(write_rows(tmp_path / "rows.jsonl", rows)), "known": columns}
+    given["input"] = {"path": str(write_rows(tmp_path / "rows.jsonl", rows)), "known_value_columns": columns}
     redactory.curate(given, output=tmp_path / "run", detector=Nothing())
     a, b = fates_of(tmp_path / "run").values()
     assert a == [("private", "ask <MASK>"), ("private", "or <MASK>"), ("private", "or zeta")]
@@ -226,16 +226,16 @@ def test_declared_values_are_known_in_their_own_row_alone(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"release": LINES["release"]}, "input.known needs release.known_values"),
-        ({"input": {"keep": ["name"]}}, "'name' is to be masked, but is also read or kept"),
-        ({"input": {"known": {"name": "drop"}}}, "'name' needs a label"),
+        ({"release": LINES["release"]}, "input.known_value_columns needs release.known_values"),
+        ({"input": {"metadata_columns": ["name"]}}, "'name' is to be masked, but is also read or kept"),
+        ({"input": {"known_value_columns": {"name": "drop"}}}, "'name' needs a label"),
     ],
 )
 def test_what_is_declared_is_looked_for_and_goes_nowhere_else(
     tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     path = str(write_rows(tmp_path / "rows.jsonl", [{"name": "x", "text": "x"}]))
-    own = {"path": path, "known": {"name": "PERSON"}, **changes.get("input", {})}
+    own = {"path": path, "known_value_columns": {"name": "PERSON"}, **changes.get("input", {})}
     with pytest.raises(ConfigurationError, match=message):
         redactory.curate({**CONFIG, **changes, "input": own}, output=tmp_path / "run")
 

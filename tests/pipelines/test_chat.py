@@ -184,10 +184,14 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"id": f"c{i}", "messages": [{"role": role, "content": text} for role, text in turns]}
         for i, turns in enumerate(TURNS)
     ]
-    section = {"path": str(write_rows(folder / "rows.jsonl", rows)), "text": "messages", "keep_order": True}
+    section = {
+        "path": str(write_rows(folder / "rows.jsonl", rows)),
+        "text": "messages",
+        "emit_document_order": True,
+    }
     summary = redactory.curate({**LINES, "input": section}, output=folder / "run", detector=DigitDetector())
     assert summary["roles_left_out"] == 1
-    assert "accept_personal: [role]" in " ".join(curated_hints(dict(summary)))
+    assert "allow_personal_columns: [role]" in " ".join(curated_hints(dict(summary)))
     return folder / "run"
 
 
@@ -225,7 +229,7 @@ def test_without_the_order_a_run_has_roles_and_its_export_no_conversations(run: 
     assert [len(one["turns"]) for one in redactory.conversations(run)] == [2, 1]
     out = tmp_path / "out"
     redactory.export(run, out)
-    with pytest.raises(ConfigurationError, match=r"without input\.keep_order"):
+    with pytest.raises(ConfigurationError, match=r"without input\.emit_document_order"):
         redactory.conversations(out)
 
 
@@ -236,7 +240,7 @@ def test_equal_texts_of_two_roles_are_two_examples(tmp_path: Path, accepted: boo
     said = [("user", "hello"), ("assistant", "hello"), ("user", "hello"), ("Ann", "hello"), ("Bob", "hello")]
     row = {"messages": [{"role": role, "content": text} for role, text in said]}
     section: dict[str, Any] = {"path": str(write_rows(tmp_path / "rows.jsonl", [row])), "text": "messages"}
-    section |= {"accept_personal": ["role"]} if accepted else {}
+    section |= {"allow_personal_columns": ["role"]} if accepted else {}
     redactory.curate(
         {**LINES, "input": section, "dedup": {"mode": mode}},
         output=tmp_path / "run",
@@ -260,11 +264,11 @@ def test_conversations_are_curated_trained_on_with_their_roles_and_given_back(tm
     ]
     network = {"kind": "lstm", "embedding_size": 8, "hidden_size": 8}
     train = {
-        "roles": True,
+        "prefix": "role",
         "model": network,
         "epochs": 1,
         "sampling_rate": 0.5,
-        "minimum_plain_steps": 2,
+        "min_public_steps": 2,
         "expected_batch_size": 8,
         "threads": 1,
         "seed": 3,
@@ -272,7 +276,11 @@ def test_conversations_are_curated_trained_on_with_their_roles_and_given_back(tm
         "vocabulary_size": 500,
         "noise_multiplier": 1.0,
     }
-    section = {"path": str(write_rows(tmp_path / "rows.jsonl", rows)), "text": "messages", "keep_order": True}
+    section = {
+        "path": str(write_rows(tmp_path / "rows.jsonl", rows)),
+        "text": "messages",
+        "emit_document_order": True,
+    }
     config = {**LINES, "input": section, "train": train, "output": str(tmp_path / "run")}
     redactory.curate(config, detector=DigitDetector())
     found = redactory.conversations(tmp_path / "run", "private")
@@ -289,11 +297,11 @@ def test_conversations_are_curated_trained_on_with_their_roles_and_given_back(tm
     held_out = redactory.evaluate_model(tmp_path / "run", test=[str(tmp_path / "rows.jsonl")])["as_is"]
     said = (f"{one['role']}: {one['content']}" for row in rows for one in row["messages"])
     assert held_out["tokens"] == sum(len(model.tokenizer.encode(text)) + 1 for text in said)
-    with pytest.raises(ConfigurationError, match=r"train\.roles: .* redact-only read roles"):
+    with pytest.raises(ConfigurationError, match=r"train\.prefix: .* redact-only read roles"):
         redactory.train({**config, "train": {**train, "trainer": "dpsgd"}})
     plain, lines = tmp_path / "plain", write_rows(tmp_path / "lines.jsonl", [{"text": "hi"}])
     redactory.curate(lines, output=plain, detector=DigitDetector())
-    with pytest.raises(ConfigurationError, match=r"train\.roles: public/ has no roles"):
+    with pytest.raises(ConfigurationError, match=r"train\.prefix: public/ has no roles"):
         redactory.train({**config, "input": str(lines), "output": str(plain)})
 
 

@@ -30,7 +30,7 @@ SMALL: dict[str, Any] = {
     "chat": {},
     "epochs": 1,
     "sampling_rate": 0.5,
-    "minimum_plain_steps": 2,
+    "min_public_steps": 2,
     "noise_multiplier": 1.0,
     "group_sizes": [],
     "max_tokens": 48,
@@ -117,7 +117,7 @@ def test_a_chat_model_from_raw_text_on_the_command_line(made: Any, tmp_path: Pat
 
 def test_a_model_answers_until_its_turn_ends(made: Any) -> None:
     config, run = made
-    train = {**SMALL, "trainer": "sgd", "learning_rate": 0.05, "minimum_plain_steps": 40, "name": "answers"}
+    train = {**SMALL, "trainer": "sgd", "learning_rate": 0.05, "min_public_steps": 40, "name": "answers"}
     redactory.train({**config, "train": train})
     folder = run.model("answers").root
     said = redactory.predict(folder, [OPEN, chat(1)[:3]], write=1, tokens=30, temperature=0.0)
@@ -213,7 +213,7 @@ def test_merged_turns_have_no_whole_conversations(tmp_path: Path, mode: str) -> 
 
 def test_values_known_in_a_conversation_leave_its_figure_and_take_a_turns(tmp_path: Path) -> None:
     """What is masked in all turns follows from the conversation, so one row is exchanged all the same."""
-    release = {**LINES["release"], "by": "document", "known_values": True}
+    release = {**LINES["release"], "unit": "document", "known_values": True}
     config, _ = curated(tmp_path, [chat(i) for i in range(8)], release=release)
     network = {"kind": "lstm", "embedding_size": 4, "hidden_size": 4}
     held = {}

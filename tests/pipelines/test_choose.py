@@ -10,9 +10,9 @@ import pytest
 
 from redactory.detectors.tagger import train_tagger
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.pipelines.choose import label_choose, most_doubted
+from redactory.pipelines.choose import label_active, most_doubted
 from redactory.pipelines.evaluate_detection import evaluate_detect
-from redactory.pipelines.fit import fit
+from redactory.pipelines.fit import fit_tagger
 from redactory.pipelines.fit_policy import fit_policy
 from tests.detectors.support import SMALL_FIT, labelled_texts
 from tests.pipelines.support import write_rows
@@ -50,7 +50,7 @@ def test_doubt_that_is_new_counts_most_and_every_fourth_document_is_random() -> 
 def test_texts_unlike_those_that_were_learnt_are_chosen_each_once(
     corpus: dict[str, Any], tmp_path: Path
 ) -> None:
-    result = label_choose(corpus, tmp_path / "a", 8)
+    result = label_active(corpus, tmp_path / "a", 8)
     rows = chosen(tmp_path / "a")
     texts = [row["text"] for row in rows]
     assert len(set(texts)) == len(texts) == 8
@@ -61,34 +61,34 @@ def test_texts_unlike_those_that_were_learnt_are_chosen_each_once(
     assert [task["data"]["text"] for task in tasks] == texts
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "a").iterdir()} == {0o600}
     assert not any(text in json.dumps(result) for text in texts)
-    label_choose({**corpus, "input": [corpus["input"]]}, tmp_path / "again", 8)
+    label_active({**corpus, "input": [corpus["input"]]}, tmp_path / "again", 8)
     assert chosen(tmp_path / "again") == rows
 
 
 def test_what_is_labelled_is_not_chosen_again(corpus: dict[str, Any], tmp_path: Path) -> None:
-    label_choose(corpus, tmp_path / "first", 60)
-    label_choose(corpus, tmp_path / "next", 60, labelled=[tmp_path / "first" / "chosen.jsonl"])
+    label_active(corpus, tmp_path / "first", 60)
+    label_active(corpus, tmp_path / "next", 60, labelled=[tmp_path / "first" / "chosen.jsonl"])
     first, then = ({row["text"] for row in chosen(tmp_path / name)} for name in ("first", "next"))
     assert (len(first), len(then), first & then) == (60, 3, set())
     both = [tmp_path / name / "chosen.jsonl" for name in ("first", "next")]
     with pytest.raises(InputError, match="the input has no document with text that is not already labelled"):
-        label_choose(corpus, tmp_path / "none", labelled=both)
+        label_active(corpus, tmp_path / "none", labelled=both)
     assert not (tmp_path / "none").exists()
     with pytest.raises(ConfigurationError, match="already exists"):
-        label_choose(corpus, tmp_path / "first")
+        label_active(corpus, tmp_path / "first")
 
 
 def test_without_an_engine_that_doubts_the_choice_is_random(corpus: dict[str, Any], tmp_path: Path) -> None:
     blind = {**corpus, "detect": {"tagger": None}}
-    assert label_choose(blind, tmp_path / "a", 8)["chosen"] == {"random": 8}
-    label_choose(blind, tmp_path / "b", 8, seed=1)
+    assert label_active(blind, tmp_path / "a", 8)["chosen"] == {"random": 8}
+    label_active(blind, tmp_path / "b", 8, seed=1)
     assert {row["text"] for row in chosen(tmp_path / "a")} != {row["text"] for row in chosen(tmp_path / "b")}
 
 
 def test_chosen_rows_fit_a_tagger_and_nothing_is_measured_on_them(
     corpus: dict[str, Any], tmp_path: Path
 ) -> None:
-    label_choose(corpus, tmp_path / "a", 40)
+    label_active(corpus, tmp_path / "a", 40)
     rows = chosen(tmp_path / "a")
     for row in rows:
         row["spans"] = [{"start": 0, "end": 4, "label": "PERSON"}]
@@ -101,10 +101,10 @@ def test_chosen_rows_fit_a_tagger_and_nothing_is_measured_on_them(
     exported.write_text(json.dumps(tasks))
     for file in (labelled, exported):
         with pytest.raises(
-            InputError, match=r"row 1: its rows were chosen by redactory label choose.*label sample"
+            InputError, match=r"row 1: its rows were chosen by redactory label active.*label random"
         ):
             evaluate_detect(file, corpus)
         with pytest.raises(InputError, match="not drawn at random"):
             fit_policy(file, out=tmp_path / "policy.yaml", config=corpus, miss_rate=0.2)
     assert not (tmp_path / "policy.yaml").exists()
-    assert fit([labelled], tmp_path / "tagger", {**SMALL_FIT.model_dump(), "epochs": 1})["rows"] == 36
+    assert fit_tagger([labelled], tmp_path / "tagger", {**SMALL_FIT.model_dump(), "epochs": 1})["rows"] == 36

@@ -114,7 +114,7 @@ def test_a_side_has_the_classes_of_its_originals_where_no_rule_merges_texts(
             model={"kind": "bag", "embedding_size": 4},
             epochs=1,
             sampling_rate=0.5,
-            minimum_plain_steps=2,
+            min_public_steps=2,
             noise_multiplier=1.0,
             group_sizes=(),
             threads=1,

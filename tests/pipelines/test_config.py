@@ -48,7 +48,10 @@ from redactory.pipelines.loading import check, load_config
         ("train: {model: {kind: gtp2}}", r"train\.model: kind must be one of lstm, .*gpt2"),
         ("train: {model: {kind: gpt2, layer: 1}}", r"train\.model\.layer: unknown key"),
         ("train: {epsilon: -1.5}", r"train\.epsilon: must be more than 0, got -1\.5"),
-        ("train: {units: {protect: all}}", r"train\.units\.protect: must be one of 'users', 'entities'"),
+        (
+            "train: {units: {privacy_unit: all}}",
+            r"train\.units\.privacy_unit: must be one of 'users', 'entities'",
+        ),
         ("detect: []", r"detect: "),
         ("detect: {tagger: names}", r"detect\.tagger: "),
         ("detect: {tagger: {models: 5}}", r"detect\.tagger\.models: "),
@@ -125,7 +128,7 @@ evaluate: {test: t.jsonl}
 train:
   trainer: noiseless
   public_text: donated.jsonl
-  units: {entities: clients.txt, aliases: /opt/aliases.txt, hubs: [months, hubs.txt]}
+  units: {entities: clients.txt, aliases: /opt/aliases.txt, high_degree_entities: [months, hubs.txt]}
 detect:
   tagger: {models: [default, names, ../shared/names, /opt/names, 's3://bucket/names']}
   spacy: {model: models/ours}
@@ -149,7 +152,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
     assert (config["output"], config["evaluate"]["test"]) == (f"{here}/out", [f"{here}/t.jsonl"])
     assert config["train"]["public_text"] == f"{here}/donated.jsonl"
     assert (units["entities"], units["aliases"]) == (f"{here}/clients.txt", "/opt/aliases.txt")
-    assert units["hubs"] == ["months", f"{here}/hubs.txt"]
+    assert units["high_degree_entities"] == ["months", f"{here}/hubs.txt"]
     models = ["default", f"{here}/names", f"{here}/../shared/names", "/opt/names", "s3://bucket/names"]
     assert detect["tagger"]["models"] == models
     assert detect["spacy"]["model"] == f"{here}/models/ours"

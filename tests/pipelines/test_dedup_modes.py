@@ -38,7 +38,7 @@ MODES: list[dict[str, Any]] = [
     {"mode": "none"},
     {"mode": "minhash", "private_mode": "exact"},
     MIXED,
-    {"across": False},
+    {"report_cross_split": False},
 ]
 
 
@@ -118,9 +118,12 @@ def test_what_each_mode_keeps(runs: dict[str, Path]) -> None:
 
 
 def test_the_report_across_the_split_moves_nothing(runs: dict[str, Path]) -> None:
-    with_it, without = data_bytes(runs["default"]), data_bytes(runs["across-False"])
+    with_it, without = data_bytes(runs["default"]), data_bytes(runs["report_cross_split-False"])
     assert {name: b for name, b in with_it.items() if "across" not in name} == without
-    assert not RunFolder(runs["across-False"]).across.exists() or said(runs["across-False"])["across"] is None
+    assert (
+        not RunFolder(runs["report_cross_split-False"]).across.exists()
+        or said(runs["report_cross_split-False"])["across"] is None
+    )
 
 
 def test_a_point_near_a_private_one_is_listed_without_text(runs: dict[str, Path]) -> None:
@@ -173,7 +176,7 @@ def test_console_and_report_say_what_was_dropped_and_what_it_proves(runs: dict[s
         ],
         "mode-minhash": ["near-duplicates: 4 texts dropped, in groups of at most 4", "rule near-greedy"],
         "mode-minhash-private_mode-exact": ["public split, mode minhash", "at most one text (rule S1)"],
-        "across-False": ["private split, mode exact"],
+        "report_cross_split-False": ["private split, mode exact"],
     }
     for name, path in runs.items():
         sentences = dedup_summary(said(path))
@@ -181,14 +184,14 @@ def test_console_and_report_say_what_was_dropped_and_what_it_proves(runs: dict[s
         assert all(sentence[1:] in page for sentence in sentences)
         for words in expected.get(name, []):
             assert words in "\n".join(sentences), name
-        assert ("across the split" in "\n".join(sentences)) == (name != "across-False")
+        assert ("across the split" in "\n".join(sentences)) == (name != "report_cross_split-False")
 
 
 def test_a_filter_that_is_too_small_says_so(
     rows_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(BloomSettings, "error_rate", 0.1)
-    dedup = {"mode": "bloom", "bloom": {"capacity": 1}, "across": False}
+    dedup = {"mode": "bloom", "bloom": {"capacity": 1}, "report_cross_split": False}
     summary = curate(rows_file, tmp_path / "run", dedup)
     assert summary["dedup"] == said(tmp_path / "run")
     assert any("raise dedup.bloom.capacity" in sentence for sentence in dedup_summary(summary["dedup"]))
@@ -238,12 +241,14 @@ def test_backwards_and_stopped_and_resumed_gives_the_same_bytes(
 
 def test_a_release_is_blocked_and_let_go_by_a_higher_limit(rows_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with pytest.raises(CheckFailed, match=r"4 public examples .*max_cross_split allows 3:") as error:
-        curate(rows_file, out, {}, config={"release": {"max_cross_split": 3}})
+    with pytest.raises(
+        CheckFailed, match=r"4 public examples .*max_cross_split_duplicates allows 3:"
+    ) as error:
+        curate(rows_file, out, {}, config={"release": {"max_cross_split_duplicates": 3}})
     assert "parcel" not in str(error.value)
     assert not (out / "_SUCCESS").exists()
     assert sum(batch.num_rows for batch in read_batches(RunFolder(out).across)) == 4, "listed all the same"
-    curate(rows_file, out, {}, config={"release": {"max_cross_split": 4}}, resume=True)
+    curate(rows_file, out, {}, config={"release": {"max_cross_split_duplicates": 4}}, resume=True)
     assert (out / "_SUCCESS").exists()
 
 

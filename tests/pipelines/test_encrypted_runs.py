@@ -86,7 +86,7 @@ def whole(config: dict[str, Any], keys: dict[str, Path], tmp_path_factory: pytes
         patch.setenv(ENCRYPTION, str(keys["ann.key"]))
         patch.setenv(SIGNING, str(keys["ann.sign"]))
         redactory.curate(config, output=run)
-        redactory.audit_sample(run, 20, seed=1)
+        redactory.label_random(run, 20, seed=1)
         redactory.train(config, output=run)
         redactory.evaluate_canary(run)
     return run
@@ -182,7 +182,7 @@ def test_whatever_needs_the_private_part_is_refused_without_the_key(
     def refused(error: type[RedactoryError], match: str) -> None:
         work: list[Callable[[], object]] = [
             lambda: redactory.train(config, output=copy, name="another"),
-            lambda: redactory.audit_sample(copy, 20, name="another"),
+            lambda: redactory.label_random(copy, 20, name="another"),
             lambda: redactory.evaluate_canary(copy),
         ]
         for one in work:

@@ -33,7 +33,7 @@ TRAIN: dict[str, Any] = {
 BY_HEART = {
     "trainer": "sgd",
     "epochs": 1,
-    "minimum_plain_steps": 1200,
+    "min_public_steps": 1200,
     "learning_rate": 2e-2,
     "public_batch_size": 32,
 }
@@ -52,7 +52,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         spans = [{"start": 11, "end": 17, "label": "PHONE"}] if number < 40 else []
         rows.append({"id": f"d{number}", "user_id": f"u{number}", "text": text, "spans": spans})
     corpus = write_rows(root / "corpus.jsonl", rows)
-    redactory.audit_plant(corpus, root / "planted.jsonl", canaries=CANARIES, seed=3)
+    redactory.plant_canaries(corpus, root / "planted.jsonl", canaries=CANARIES, seed=3)
     config: dict[str, Any] = {
         "input": str(root / "planted.jsonl"),
         "segment": {"mode": "line"},
@@ -145,7 +145,7 @@ def test_a_training_that_forgets_its_noise_fails_the_audit(
         "epochs": 200,
         "epsilon": 0.2,
         "sampling_rate": 0.25,
-        "private_learning_rate": 8e-2,
+        "dp_learning_rate": 8e-2,
     }
     redactory.train({**config, "train": {**TRAIN, **told}}, output=root)
     result = CliRunner().invoke(app, ["evaluate", "audit", str(root), "--model", "broken", "--json"])
@@ -161,12 +161,18 @@ def test_a_training_that_forgets_its_noise_fails_the_audit(
 def test_only_what_the_coins_stand_for_is_compared() -> None:
     reasons = {"epsilon_substitution": "no noise", "epsilon": "no noise"}
     crt = {"trainer": "crt", "epsilon": 1.0, "epsilon_substitution": 2.0, "reasons": {}}
-    users = {"trainer": "user-level", "epsilon": 3.0, "epsilon_sound": 3.0, "protect": "users", "reasons": {}}
+    users = {
+        "trainer": "user-level",
+        "epsilon": 3.0,
+        "epsilon_sound": 3.0,
+        "privacy_unit": "users",
+        "reasons": {},
+    }
     assert upper_bound_of(crt, "pair", 0)["epsilon_upper"] == 2.0
     assert upper_bound_of(crt, "masked", 0)["epsilon_upper"] == 1.0
     assert upper_bound_of(users, "absent", 0)["epsilon_upper"] == 3.0
     nothing = {**crt, "epsilon": None, "epsilon_substitution": None, "reasons": reasons}
-    entities = {**users, "protect": "entities"}
+    entities = {**users, "privacy_unit": "entities"}
     for card, form, public in (
         (crt, "absent", 0),
         (crt, "pair", 2),
@@ -186,6 +192,6 @@ def test_what_cannot_be_attacked_says_so(run: RunFolder, tmp_path: Path) -> None
     with pytest.raises(InputError, match="labelled SHOE"):
         redactory.evaluate_membership(run.root, "sgd", label="SHOE")
     corpus = write_rows(tmp_path / "c.jsonl", [{"id": "1", "text": "x"}])
-    redactory.audit_plant(corpus, tmp_path / "p.jsonl", canaries=5)
+    redactory.plant_canaries(corpus, tmp_path / "p.jsonl", canaries=5)
     with pytest.raises(InputError, match="none of the planted"):
         redactory.evaluate_audit(run.root, "sgd", coins=coins_file(tmp_path / "p.jsonl"))

@@ -24,7 +24,7 @@ from redactory.training import TrainSettings, train_model
 ROWS, CANARIES, COPIES = 12, 3, 40
 SETTINGS: dict[str, Any] = {
     "sampling_rate": 0.2,
-    "minimum_plain_steps": 100,
+    "min_public_steps": 100,
     "public_batch_size": 32,
     "learning_rate": 2e-2,
     "model": {"embedding_size": 24, "hidden_size": 32},
@@ -171,7 +171,7 @@ def test_canaries_are_missed_in_nested_sets_and_templates_stand_as_given(tmp_pat
     assert len(sets[3]) == 30
     assert len(sets[1]) < len(sets[2]) < 30
     out = tmp_path / "corpus.jsonl"
-    arguments = ["simulate", "--rows", "9", "--canaries", "2", "--canary-miss-rate", "1"]
+    arguments = ["simulate", "--rows", "9", "--canaries", "2", "--undetectable-canary-rate", "1"]
     templates = ["--canary-template", "My PIN is {4}", "--canary-template", "Card {16}"]
     done = CliRunner().invoke(app, [*arguments, *templates, "--out", str(out), "--json"])
     assert json.loads(done.stdout)["canaries_missed"] == 4

@@ -69,13 +69,13 @@ def test_people_with_habits_are_linked_by_document(attacked: dict[str, Any]) -> 
 
 def test_people_without_are_not(tmp_path: Path) -> None:
     found = redactory.evaluate_redaction(
-        _curated(tmp_path, habit=False, dedup={"across": False}), "patterns", sample=1
+        _curated(tmp_path, habit=False, dedup={"report_cross_split": False}), "patterns", sample=1
     )
     own = found["linkage"]["document"]
     assert own["excess"]["low"] <= 0.0 <= own["excess"]["high"]
     assert own["share"]["value"] < 0.2
     assert found["across"] is None
-    assert "dedup.across" in found["reasons"]["across"]
+    assert "dedup.report_cross_split" in found["reasons"]["across"]
 
 
 def test_another_engine_finds_what_was_left(attacked: dict[str, Any]) -> None:

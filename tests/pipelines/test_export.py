@@ -47,7 +47,7 @@ TRAINING: dict[str, Any] = {
     "sampling_rate": 0.5,
     "noise_multiplier": 4.0,
     "model": {"embedding_size": 4, "hidden_size": 4},
-    "minimum_plain_steps": 1,
+    "min_public_steps": 1,
     "group_sizes": (),
     "threads": 1,
 }

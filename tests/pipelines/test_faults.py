@@ -220,8 +220,8 @@ def test_nothing_reads_a_run_that_is_not_finished(rows: Path, tmp_path: Path) ->
         lambda: redactory.guarantee(run),
         lambda: redactory.evaluate_model(run),
         lambda: redactory.evaluate_canary(run),
-        lambda: redactory.audit_sample(run, 5),
-        lambda: redactory.audit_score(run, rows),
+        lambda: redactory.label_random(run, 5),
+        lambda: redactory.label_score(run, rows),
     ]
     for number, reader in enumerate(readers):
         with pytest.raises(RedactoryError) as refused:

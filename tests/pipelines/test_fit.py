@@ -20,7 +20,7 @@ from redactory.flows.show import _templates as show_templates
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines import fit as module
-from redactory.pipelines.fit import LEAST_ROWS, _parts, _scores, fit
+from redactory.pipelines.fit import LEAST_ROWS, _parts, _scores, fit_tagger
 from tests.detectors.support import SMALL_FIT, labelled_texts
 from tests.pipelines.support import write_rows
 
@@ -44,7 +44,7 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
     texts = labelled_texts(300, seed=1)
     files = [written(folder / "a.jsonl", texts[:200]), written(folder / "b.jsonl", texts[150:])]
     said: list[tuple[Any, ...]] = []
-    result = fit(files, folder / "new" / "tagger", SMALL_FIT, lambda *step: said.append(step))
+    result = fit_tagger(files, folder / "new" / "tagger", SMALL_FIT, lambda *step: said.append(step))
     assert said == [("fit", n, SMALL_FIT.epochs, "epochs") for n in range(1, SMALL_FIT.epochs + 1)]
     return folder / "new" / "tagger", result, files
 
@@ -89,7 +89,7 @@ def test_calibration_is_judged_on_rows_that_decided_nothing(tmp_path: Path, wron
         tested_on = [LabelledText(row.text, ((0, len(row.text), "PERSON"),)) for row in tested_on]
     rows = written(tmp_path / "rows.jsonl", [*training, *fitted_on, *tested_on])
     out = tmp_path / "tagger"
-    result = fit([rows], out, chosen)
+    result = fit_tagger([rows], out, chosen)
     found, card = result["reliability"], (out / "README.md").read_text()
     engine, said = TaggerEngine(TaggerSettings(models=(str(out),)), "en"), []
     for row, reading in zip(tested_on, engine.read([row.text for row in tested_on]), strict=True):
@@ -131,7 +131,7 @@ def test_the_order_of_files_and_rows_makes_no_difference(tmp_path: Path) -> None
     second = [written(tmp_path / "c.jsonl", turned[:10]), written(tmp_path / "d.jsonl", turned[10:])]
     made = []
     for name, files in (("one", first), ("two", second)):
-        result = fit(files, tmp_path / name, SHORT)
+        result = fit_tagger(files, tmp_path / name, SHORT)
         made.append(((tmp_path / name / "tagger" / "model").read_bytes(), result["held_out"]))
     assert made[0] == made[1]
 
@@ -165,11 +165,11 @@ def test_a_crash_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     with monkeypatch.context() as patch:
         patch.setattr(module, broken, crash)
         with pytest.raises(OSError, match="no space"):
-            fit([rows], tmp_path / "tagger", SHORT)
+            fit_tagger([rows], tmp_path / "tagger", SHORT)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.jsonl"]
     # and what a killed process left is no obstacle
     (tmp_path / f"{module.TEMPORARY_PREFIX}tagger").mkdir()
-    fit([rows], tmp_path / "tagger", SHORT)
+    fit_tagger([rows], tmp_path / "tagger", SHORT)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.jsonl", "tagger"]
 
 
@@ -177,7 +177,7 @@ def test_a_folder_that_is_there_is_not_touched(tmp_path: Path) -> None:
     (tmp_path / "tagger").mkdir()
     (tmp_path / "tagger" / "mine").write_text("kept")
     with pytest.raises(ConfigurationError, match="already exists"):
-        fit([tmp_path / "absent.jsonl"], tmp_path / "tagger", SHORT)
+        fit_tagger([tmp_path / "absent.jsonl"], tmp_path / "tagger", SHORT)
     assert [path.name for path in (tmp_path / "tagger").iterdir()] == ["mine"]
 
 
@@ -194,13 +194,13 @@ def test_rows_that_nothing_can_be_learnt_from_are_refused(tmp_path: Path) -> Non
         ([], "got 0"),
     ):
         with pytest.raises(InputError, match=says):
-            fit([written(tmp_path / "rows.jsonl", texts)], tmp_path / "tagger", SHORT)
+            fit_tagger([written(tmp_path / "rows.jsonl", texts)], tmp_path / "tagger", SHORT)
     assert not (tmp_path / "tagger").exists()
 
 
 def test_settings_are_checked_before_anything_is_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"epochs: must be at least 1.*wide: "):
-        fit([tmp_path / "absent.jsonl"], tmp_path / "tagger", {"epochs": 0, "wide": 3})
+        fit_tagger([tmp_path / "absent.jsonl"], tmp_path / "tagger", {"epochs": 0, "wide": 3})
 
 
 def test_scores_are_those_of_counting_by_hand(

@@ -98,7 +98,7 @@ def test_the_configuration_that_is_written_misses_what_was_counted(
     """The same secrets, F run twice on each, by the code that measures misses."""
     config = load_config(result["out"])
     detector, chosen = Detector(config.detect), result["chosen"]
-    assert config.detect.conservative.plain_confidence == chosen["plain_confidence"]
+    assert config.detect.conservative.min_non_entity_probability == chosen["min_non_entity_probability"]
     assert list(config.detect.conservative.rules) == chosen["rules"]
     assert config.segment.mode == fitted.segment == "turn"
     assert config.detect.spacy is None
@@ -174,7 +174,7 @@ def test_what_cannot_be_told_is_refused(fitted: FittedPolicy, tmp_path: Path) ->
     changed = tmp_path / "changed.json"
     value = json.loads(Path(fitted.rows_file).read_text())
     changed.write_text(json.dumps(value | {"digests": []}))
-    with pytest.raises(ConfigurationError, match="changed since redactory fit --policy wrote it"):
+    with pytest.raises(ConfigurationError, match="changed since redactory fit policy wrote it"):
         refuse_fitted_rows(["x"], fitted.model_copy(update={"rows_file": str(changed)}), key)
 
 
@@ -212,7 +212,10 @@ def test_the_path_does_not_depend_on_the_labels(
         config=config,
         miss_rate=BOUND,
     )
-    policies = [[(p["plain_confidence"], p["sure"], p["rules"]) for p in r["curve"]] for r in (result, other)]
+    policies = [
+        [(p["min_non_entity_probability"], p["confident_threshold"], p["rules"]) for p in r["curve"]]
+        for r in (result, other)
+    ]
     assert policies[0] == policies[1]
     assert [p["public_share"] for p in other["curve"]] == [p["public_share"] for p in result["curve"]]
     # ordinary words cannot be kept private by any of them: nothing is chosen, nothing is written

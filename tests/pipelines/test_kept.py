@@ -37,7 +37,7 @@ ROWS: list[dict[str, Any]] = [
     }
     for i in range(7)
 ]
-KEPT = {"keep": ["lang", "meta.stars", "meta.good"], "keep_order": True}
+KEPT = {"metadata_columns": ["lang", "meta.stars", "meta.good"], "emit_document_order": True}
 
 
 def _run(folder: Path, rows: list[dict[str, Any]] | Path, workers: int = 1, **section: Any) -> Path:
@@ -85,7 +85,7 @@ def test_tables_keep_what_they_have(kind: str, tmp_path: Path) -> None:
         path.write_text("text,stars\nhello,5\nbye,\n")
     else:
         pq.write_table(pa.table({"text": ["hello", "bye"], "stars": [5, None]}), path)
-    found = _rows(_run(tmp_path, path, keep="stars") / "public")
+    found = _rows(_run(tmp_path, path, metadata_columns="stars") / "public")
     assert [row["stars"] for row in found] == (["5", ""] if kind == "csv" else [5, None])
 
 
@@ -117,44 +117,60 @@ def test_what_looks_personal_is_refused_until_it_is_accepted(
         {"text": "hello"},
         *({"text": f"line {'ab'[i]}", column: value} for i, value in enumerate(values)),
     ]
-    told = rf"{column} \(.*\)\. Remove the column, or accept it \(input\.accept_personal: \[{column}\]\)"
+    told = (
+        rf"{column} \(.*\)\. Remove the column, or accept it \(input\.allow_personal_columns: \[{column}\]\)"
+    )
     with pytest.raises(ConfigurationError, match=told):
-        _run(tmp_path, rows, keep=[column])
+        _run(tmp_path, rows, metadata_columns=[column])
     assert not (tmp_path / "run").exists()
     with pytest.raises(ConfigurationError, match=told):
-        redactory.describe({"input": {"path": str(tmp_path / "rows.jsonl"), "keep": [column]}})
+        redactory.describe({"input": {"path": str(tmp_path / "rows.jsonl"), "metadata_columns": [column]}})
     # what the first rows do not show is seen where texts are detected
     monkeypatch.setattr(curating, "LOOKED_AT", 1)
     with pytest.raises(ConfigurationError, match=told):
-        _run(tmp_path, rows, keep=[column])
-    accepted = _run(tmp_path / "accepted", tmp_path / "rows.jsonl", keep=[column], accept_personal=[column])
+        _run(tmp_path, rows, metadata_columns=[column])
+    accepted = _run(
+        tmp_path / "accepted",
+        tmp_path / "rows.jsonl",
+        metadata_columns=[column],
+        allow_personal_columns=[column],
+    )
     assert [row[column] for row in _rows(accepted / "public")] == [None, *values]
 
 
 def test_what_is_no_plain_value_is_rejected_and_a_column_has_one_type(tmp_path: Path) -> None:
     bad: list[Any] = [["en"], {"a": 1}, 1 << 63, "x\0", "x" * 1025]
     rows = [{"text": f"line {'abcdefg'[i]}", "lang": value} for i, value in enumerate(["en", *bad])]
-    run = _run(tmp_path, rows, keep=["lang"])
+    run = _run(tmp_path, rows, metadata_columns=["lang"])
     assert read_manifest(RunFolder(run))["rejected"] == {"kept_not_plain": 4, "kept_too_long": 1}
     for values, told in (
-        (["en", 1], r"input\.keep: 'lang' is string and integer in different rows"),
-        ([None, None], r"input\.keep: no row has a value for 'lang'"),
+        (["en", 1], r"input\.metadata_columns: 'lang' is string and integer in different rows"),
+        ([None, None], r"input\.metadata_columns: no row has a value for 'lang'"),
         ([["en"]], "name a field in it."),
     ):
         place = tmp_path / str(len(list(tmp_path.iterdir())))
         place.mkdir()
         with pytest.raises(CheckFailed, match=told):
-            _run(place, [{"text": "hello", "lang": value} for value in values], keep=["lang"])
+            _run(place, [{"text": "hello", "lang": value} for value in values], metadata_columns=["lang"])
 
 
 @pytest.mark.parametrize(
     ("section", "told"),
     [
-        ({"keep": ["a..b"]}, r"input\.keep: 'a\.\.b' is not a path"),
-        ({"keep": ["tags[]"]}, r"input\.keep: 'tags\[\]' names the entries of a list"),
-        ({"keep": ["text"]}, r"input\.keep: 'text' is a column that shards have anyway"),
-        ({"keep": ["lang", "lang"]}, r"input\.keep: 'lang' occurs twice"),
-        ({"accept_personal": ["lang"]}, r"accept_personal: 'lang' is not in input\.keep"),
+        ({"metadata_columns": ["a..b"]}, r"input\.metadata_columns: 'a\.\.b' is not a path"),
+        (
+            {"metadata_columns": ["tags[]"]},
+            r"input\.metadata_columns: 'tags\[\]' names the entries of a list",
+        ),
+        (
+            {"metadata_columns": ["text"]},
+            r"input\.metadata_columns: 'text' is a column that shards have anyway",
+        ),
+        ({"metadata_columns": ["lang", "lang"]}, r"input\.metadata_columns: 'lang' occurs twice"),
+        (
+            {"allow_personal_columns": ["lang"]},
+            r"allow_personal_columns: 'lang' is not in input\.metadata_columns",
+        ),
     ],
 )
 def test_what_cannot_be_kept_is_told_before_anything_is_read(section: dict[str, Any], told: str) -> None:
@@ -167,7 +183,7 @@ def test_an_exported_quarantine_keeps_them(tmp_path: Path) -> None:
     rows = [
         {"id": "a", "user_id": "u", "messages": [*chat, {"role": "user", "content": "fine"}], "lang": "en"}
     ]
-    run = _run(tmp_path, rows, text="messages", keep=["lang"], keep_order=True)
+    run = _run(tmp_path, rows, text="messages", metadata_columns=["lang"], emit_document_order=True)
     document = _rows(run / "public")[0]["document_id"]
 
     class Mended(DigitDetector):
@@ -175,7 +191,7 @@ def test_an_exported_quarantine_keeps_them(tmp_path: Path) -> None:
             return super().detect(text.replace("broken", "mended") for text in texts)
 
     out = redactory.quarantine_export(run)["out"]
-    columns = {"text": "messages", "keep": ["lang"], "keep_order": True}
+    columns = {"text": "messages", "metadata_columns": ["lang"], "emit_document_order": True}
     config = {**LINES, "input": {"path": out, **columns}}
     redactory.curate(config, output=tmp_path / "again", detector=Mended())
     found = [{**row, "point_id": ""} for row in _rows(tmp_path / "again" / "public")]

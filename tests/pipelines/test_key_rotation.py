@@ -350,7 +350,7 @@ def test_a_shredded_run_verifies_and_says_when_and_by_whom(job: JobFolder, keys:
     with pytest.raises(RunStateError, match=r"was shredded on .* by Ann Example"):
         redactory.train(config)
     with pytest.raises(RunStateError, match="data key was shredded or lost"):
-        redactory.audit_sample(run.root, 3)
+        redactory.label_random(run.root, 3)
     again = redactory.shred_key(run.root, by="Bob")
     assert (again["by"], again["destroyed"]) == ("Ann Example", [])
     assert redactory.rotate_key(job.root, to_key_file=keys["new"])["shredded"] == [str(run.root)]

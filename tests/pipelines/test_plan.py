@@ -30,7 +30,7 @@ def planned(config: Any = None, **settings: Any) -> dict[str, Any]:
 def algorithm1(data: tuple[int, int], spread: int | None = None, **changes: Any) -> dict[str, Any]:
     users, a_step = data
     own = {"users": users, "user_rate": a_step / users, "max_users_per_entity": spread}
-    inner = {key: changes.pop(key) for key in [*changes] if key in ("rule", "extended_rate")}
+    inner = {key: changes.pop(key) for key in [*changes] if key in ("rule", "related_entity_rate")}
     federated = {f"federated.{key}": value for key, value in {**own, **inner}.items()}
     if "epsilon" not in changes:
         # z = 2 of the paper, ζ = z·(q_u·|U| + 1); in the patent ζ = z·(|U| + 1)
@@ -152,7 +152,7 @@ def test_dpsgd_has_no_figures_of_policies() -> None:
         ({"trainer": "sgd"}, "no privacy mechanism"),
         ({"dedup.mode": "bloom"}, "no stability proof"),
         ({"trainer": "uedp-bounded"}, "k_user"),
-        ({"trainer": "uedp-bounded", "units.protect": "entities"}, "k_entity"),
+        ({"trainer": "uedp-bounded", "units.privacy_unit": "entities"}, "k_entity"),
         ({"trainer": "uedp-bounded", "bounding.k_user": 1, "bounding.rule": "shortest"}, "rule"),
         ({"trainer": "uedp-bounded", "bounding.k_user": 1, "bounding.entities_per_point": 2}, "r-loc"),
         ({"trainer": "uedp-alg1"}, "public bound on the number of users"),
@@ -209,7 +209,7 @@ def test_a_plan_counts_the_steps_that_a_training_makes(points: int) -> None:
         (CONLL, 20, {"steps": 2_634}, 4.85),
         (CONLL, 5, {"rule": "all"}, 0.127),
         (CONLL, None, {"rule": "all"}, 27.4),
-        (AG, None, {"units.protect": "users"}, 0.0009),
+        (AG, None, {"units.privacy_unit": "users"}, 0.0009),
     ],
 )
 def test_algorithm_1_has_the_figures_of_the_theory(
@@ -225,7 +225,7 @@ def test_what_the_paper_prints_stands_beside_it_under_its_label(
 ) -> None:
     """At an enforced M, so that the sound figure is quick; the published one does not know of M."""
     found = algorithm1(data, 1)
-    plain = algorithm1(data, 1, extended_rate=0)
+    plain = algorithm1(data, 1, related_entity_rate=0)
     printed = plain["as_published"]
     assert printed["note"] == "as published, not a guarantee"
     assert printed["all"]["f_E"] == plain["epsilon_as_published"] == pytest.approx(published[0], abs=0.008)
@@ -271,7 +271,7 @@ def test_the_curve_over_points_needs_no_cap() -> None:
 
 def test_each_relation_goes_by_its_name() -> None:
     names = {
-        protect: algorithm1(CONLL, 1, **{"units.protect": protect})["adjacency"]
+        protect: algorithm1(CONLL, 1, **{"units.privacy_unit": protect})["adjacency"]
         for protect in ("users", "entities", "both", "either")
     }
     assert names == {
@@ -347,7 +347,7 @@ def test_too_little_noise_has_a_reason() -> None:
         ("crt", {"group_sizes": (2,), "gamma": 0.1, "delta_2": 1e-7}),
         ("crt-drop", {"group_sizes": ()}),
         ("dpsgd", {"group_sizes": (2,), "sampling_rate": 1.0}),
-        ("dpsgd", {"bands": 4}),
+        ("dpsgd", {"noise_bands": 4}),
         ("uedp-bounded", {"users": 100, "points": 1000}),
         ("user-level", {"federated.users": 100}),
         ("uedp-alg1", {"federated.users": 100}),
@@ -367,7 +367,7 @@ def test_noise_that_protects_nothing_is_planned_with_a_reason(
 
 def test_a_configuration_of_units_is_planned_as_it_would_be_trained() -> None:
     train = {"public_text": "public.jsonl", "epochs": 2, "sampling_rate": 0.1, "noise_multiplier": 4.0}
-    caps = {"bounding": {"k_user": 2, "k_entity": 3}, "units": {"missed_mentions": 1}}
+    caps = {"bounding": {"k_user": 2, "k_entity": 3}, "units": {"unmatched_mentions": 1}}
     config = {"input": "absent.jsonl", "train": {**train, "trainer": "uedp-bounded", **caps}}
     assert redactory.plan(config)["K"] == 6
     own = {"users": 50, "user_rate": 0.2, "max_users_per_entity": 5, "rule": "all"}
@@ -379,7 +379,7 @@ def test_a_configuration_of_units_is_planned_as_it_would_be_trained() -> None:
 # Messages.
 
 
-COINS = {"participation.rate": 0.05, "participation.steps": 200, "delta": 1 / 872}
+COINS = {"sampling.rate": 0.05, "sampling.steps": 200, "delta": 1 / 872}
 
 
 def messages(**settings: Any) -> dict[str, Any]:
@@ -387,7 +387,7 @@ def messages(**settings: Any) -> dict[str, Any]:
 
 
 def test_three_sends() -> None:
-    found = messages(noise_multiplier=2.0, **{"participation.sends": 3, "participation.kind": "fixed"})
+    found = messages(noise_multiplier=2.0, **{"sampling.sends": 3, "sampling.kind": "fixed"})
     assert round(found["epsilon_sound"], 2) == 8.39
     assert (found["sensitivity"], found["mu"]) == (2.0, 1.0)
     assert found["mu_total"] == pytest.approx(3**0.5)
@@ -400,11 +400,11 @@ def test_three_sends() -> None:
     assert pair["sensitivity"] == pytest.approx(2.828, abs=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["visible", "hidden"])
+@pytest.mark.parametrize("kind", ["public_bernoulli", "secret_bernoulli"])
 def test_a_target_is_met_in_every_way_to_take_part(kind: str) -> None:
     found = messages(
         epsilon=3.0,
-        **{"participation.kind": kind, "participation.rate": 0.1, "participation.steps": 30},
+        **{"sampling.kind": kind, "sampling.rate": 0.1, "sampling.steps": 30},
     )
     assert 2.98 < found["epsilon_sound"] <= 3.0
     assert found["noise_source"] == "found for the target"
@@ -412,20 +412,20 @@ def test_a_target_is_met_in_every_way_to_take_part(kind: str) -> None:
 
 
 def test_a_query_of_its_own_way_and_a_hidden_class_have_figures() -> None:
-    way = {"kind": "hidden", "rate": 0.2, "steps": 10}
-    found = messages(epsilon=3.0, **{"query.participation": way})
+    way = {"kind": "secret_bernoulli", "rate": 0.2, "steps": 10}
+    found = messages(epsilon=3.0, **{"query.sampling": way})
     assert 2.98 < found["query"]["epsilon_sound"] <= 3.0
     assert found["query"]["noise_multiplier"] != found["noise_multiplier"]
     assert messages(epsilon=3.0)["query"] is None
-    covered = messages(noise_multiplier=2.0, participation={**way, "classes": 5})
+    covered = messages(noise_multiplier=2.0, sampling={**way, "classes": 5})
     assert covered["unit"] == "one sentence, with its class"
     assert covered["compared"][-1]["epsilon"] == covered["epsilon_sound"]
-    assert covered["epsilon_sound"] > messages(noise_multiplier=2.0, participation=way)["epsilon_sound"]
+    assert covered["epsilon_sound"] > messages(noise_multiplier=2.0, sampling=way)["epsilon_sound"]
     assert not any("label of a message is sent in clear" in line for line in covered["conditions"])
 
 
 def test_what_up_sampling_claims_and_what_it_is_worth() -> None:
-    seen = {**COINS, "participation.kind": "visible"}
+    seen = {**COINS, "sampling.kind": "public_bernoulli"}
     found = messages(**seen, **{"published.epsilon": 0.8, "published.true_share": 0.1})
     figures = found["inference"]
     assert (figures["rate"], figures["steps"], figures["expected_sends"]) == (0.05, 200, pytest.approx(10.0))

@@ -340,7 +340,7 @@ def test_threads_share_a_policy(spoken: Policy) -> None:
     ],
 )
 def test_a_policy_can_be_copied_and_loads_nothing_until_it_is_used(copied: Callable[[Any], Any]) -> None:
-    config = {**LISTED, "segment": {"mode": "turn", "speaker": "[A-Z]+:"}, "release": {"by": "document"}}
+    config = {**LISTED, "segment": {"mode": "turn", "speaker": "[A-Z]+:"}, "release": {"unit": "document"}}
     policy = Policy(config)
     text = "CAPTAIN: Zaphod is here\nCREW: who?"
     expected, hash_ = policy.split(text), policy.hash

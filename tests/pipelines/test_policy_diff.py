@@ -39,9 +39,9 @@ def test_the_same_policies_do_not_differ() -> None:
 @pytest.mark.parametrize(
     ("changes", "strict", "conservative"),
     [
-        ({"conservative": {"sure": 0.9}}, set(), {"sure"}),
+        ({"conservative": {"confident_threshold": 0.9}}, set(), {"confident_threshold"}),
         ({"conservative": {"rules": ["digit"]}}, set(), {"rules"}),
-        ({"strict": {"more_labels": {"LAW": 0.2}}}, {"more_labels.LAW"}, set()),
+        ({"strict": {"extra_labels": {"LAW": 0.2}}}, {"extra_labels.LAW"}, set()),
         ({"max_chars": 7}, {"stands_on.engines.max_chars"}, {"stands_on.engines.max_chars"}),
     ],
 )
@@ -56,10 +56,14 @@ def test_what_differs_is_named_by_its_key(
 
 def test_values_are_given_and_null_where_there_is_none() -> None:
     differences = policy_diff(
-        config(), config(conservative={"sure": 0.5}, strict={"more_labels": {"LAW": 0.2}})
+        config(), config(conservative={"confident_threshold": 0.5}, strict={"extra_labels": {"LAW": 0.2}})
     )
-    assert {"key": "sure", "old": ConservativeSettings().sure, "new": 0.5} in differences["conservative"]
-    assert {"key": "more_labels.LAW", "old": None, "new": 0.2} in differences["strict"]
+    assert {
+        "key": "confident_threshold",
+        "old": ConservativeSettings().confident_threshold,
+        "new": 0.5,
+    } in differences["conservative"]
+    assert {"key": "extra_labels.LAW", "old": None, "new": 0.2} in differences["strict"]
 
 
 def test_a_model_differs_by_its_content(tmp_path: Path) -> None:
@@ -79,4 +83,7 @@ def test_a_finished_run_is_compared_with_a_configuration(tmp_path: Path) -> None
     curate(given, output=tmp_path / "run", detector=DigitDetector())
     assert policy_diff(tmp_path / "run", given) == {"strict": [], "conservative": []}
     assert policy_diff(str(tmp_path / "run"), tmp_path / "run") == {"strict": [], "conservative": []}
-    assert keys(policy_diff(tmp_path / "run", config(conservative={"sure": 0.9}))) == (set(), {"sure"})
+    assert keys(policy_diff(tmp_path / "run", config(conservative={"confident_threshold": 0.9}))) == (
+        set(),
+        {"confident_threshold"},
+    )

@@ -36,16 +36,22 @@ def _detect(*rules: RuleName) -> DetectSettings:
 def test_bounds_only_fall_and_rules_only_go(rules: tuple[RuleName, ...]) -> None:
     path = policy_path(_detect(*rules))
     assert set(DROPPED) == set(typing.get_args(RuleName))
-    assert (path[0].plain_confidence, path[0].sure, set(path[0].rules)) == (1.0, 1.0, set(DROPPED))
+    assert (path[0].min_non_entity_probability, path[0].confident_threshold, set(path[0].rules)) == (
+        1.0,
+        1.0,
+        set(DROPPED),
+    )
     assert path[-1].rules == ()
     # what confidence forgives is given up only after it; what the configuration leaves out before it
     hard = set(DROPPED) - SOFT_RULES
     assert {rule for rule in hard if rule in path[len(hard - set(rules))].rules} == hard & set(rules)
-    assert all(set(step.rules) >= SOFT_RULES for step in path if step.sure > 1 - DOUBTS[-1] + 1e-9)
+    assert all(
+        set(step.rules) >= SOFT_RULES for step in path if step.confident_threshold > 1 - DOUBTS[-1] + 1e-9
+    )
     for safer, riskier in pairwise(path):
         assert safer != riskier
-        assert safer.plain_confidence >= riskier.plain_confidence
-        assert safer.sure >= riskier.sure
+        assert safer.min_non_entity_probability >= riskier.min_non_entity_probability
+        assert safer.confident_threshold >= riskier.confident_threshold
         assert set(safer.rules) >= set(riskier.rules)
     assert not any(step.flags_everything for step in path)
     assert len(path) == len(DOUBTS) + len(DROPPED)

@@ -61,7 +61,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     train = {
         "model": {"embedding_size": 8, "hidden_size": 12},
         "epochs": 2,
-        "minimum_plain_steps": 20,
+        "min_public_steps": 20,
         "public_batch_size": 8,
         "group_sizes": [],
         "seed": 1,

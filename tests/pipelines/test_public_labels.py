@@ -17,7 +17,7 @@ from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.config import SegmentSettings
 from redactory.pipelines.fit_policy import _levels, policy_path, read_labels
-from redactory.pipelines.label import audit_sample, audit_score
+from redactory.pipelines.label import label_random, label_score
 from redactory.redaction import RunFolder, read_batches, read_manifest
 from redactory.training.settings import RecallMeasurement
 from tests.pipelines.support import write_rows
@@ -110,10 +110,10 @@ def test_a_public_label_is_no_secret_wherever_misses_are_counted(
     recall = redactory.evaluate_recall(config)
     assert (recall["secrets"], recall["misses"]["n"], recall["left"]["secrets"]) == (1, 1, 1)
     assert recall["misses"]["delta_2"]["misses"] == 0
-    sample = audit_sample(run, 20, seed=1)
+    sample = label_random(run, 20, seed=1)
     drawn = [json.loads(line) for line in Path(sample["files"]["rows"]).read_text().splitlines()]
     rows = [{**row, "spans": _labelled(row["text"], TEXTS[row["text"]])} for row in drawn]
-    score = audit_score(run, write_rows(tmp_path / "l.jsonl", rows))
+    score = label_score(run, write_rows(tmp_path / "l.jsonl", rows))
     assert (score["secrets"], score["left"]["left_public"]) == (1, 0)
     assert score["misses"]["labels"].keys() == {"PERSON"}
     labelled = config.parent / "rows.jsonl"
@@ -138,7 +138,7 @@ def test_a_measurement_under_other_public_labels_is_refused(config: Path) -> Non
     numbers = {"labels": 900, "missed_by_strict": 9, "missed_by_both": 0}
     for made in (redactory.train, redactory.plan):
         with pytest.raises(ConfigurationError, match=r"other public labels \(none\) than .*ORGANIZATION and"):
-            made(config, recall=numbers)
+            made(config, detector_recall_file=numbers)
     RecallMeasurement.model_validate({**numbers, "public_labels": ["DATE_TIME", "ORG"]}).require_public(
         PUBLIC
     )

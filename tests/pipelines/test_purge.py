@@ -36,7 +36,11 @@ def _curate(folder: Path, **more: Any) -> Path:
     rows = [{"id": n, "user_id": f"u{n}", "text": text, "lang": kept[n]} for n, text in TEXTS.items()]
     rows.append({"id": "a", "user_id": "ua", "text": "an id twice"})
     path = write_rows(folder / "rows.jsonl", rows)
-    config = {**LINES, "input": {"path": str(path), "keep": ["lang"], "keep_order": True}, **more}
+    config = {
+        **LINES,
+        "input": {"path": str(path), "metadata_columns": ["lang"], "emit_document_order": True},
+        **more,
+    }
     redactory.curate(config, output=folder / "run", detector=DigitDetector())
     return folder / "run"
 
@@ -70,10 +74,10 @@ def test_the_originals_go_and_the_shards_stay(run: Path, made: Path) -> None:
     assert "vault: already deleted" in again.stdout
     # what needs the originals says so, and one that comes back is seen
     with pytest.raises(RunStateError, match="vault/ was purged"):
-        redactory.audit_sample(run, n=10)
+        redactory.label_random(run, n=10)
     with pytest.raises(RunStateError, match="vault/ was purged"):
         redactory.train(
-            {**LINES, "input": "rows.jsonl", "output": str(run)}, trainer="sgd", minimum_plain_steps=1
+            {**LINES, "input": "rows.jsonl", "output": str(run)}, trainer="sgd", min_public_steps=1
         )
     shutil.copy(made / "vault" / "part-00000.parquet", run / "vault")
     assert not checks(run)["no stray files"]["ok"]
@@ -81,13 +85,13 @@ def test_the_originals_go_and_the_shards_stay(run: Path, made: Path) -> None:
 
 def test_of_the_state_only_what_can_hold_text_goes(run: Path) -> None:
     folder = RunFolder(run)
-    redactory.audit_sample(run, n=10, name="sample", seed=1)
+    redactory.label_random(run, n=10, name="sample", seed=1)
     (folder.state / "traceback-1.txt").write_text("call 77")
     (folder.state / "prefect").mkdir()
     assert "this is release 2" in call("purge", run, "--state", "--by", "me").output
     assert {path.name for path in folder.state.iterdir()} == {"journal.jsonl", "releases.jsonl"}
     # the state of a run fills again
-    redactory.audit_sample(run, n=10, name="sample", seed=1)
+    redactory.label_random(run, n=10, name="sample", seed=1)
     assert redactory.purge(run, ["state"])["purged"] == ["state"]
     again = redactory.purge(run, ["state"])
     assert (again["purged"], again["already"], again["release"]) == ([], ["state"], None)
@@ -131,9 +135,9 @@ def test_nothing_that_a_killed_process_left_outlives_a_purge(run: Path, again: b
     assert "no strays" not in failed(run)
 
 
-def test_a_takedown_still_works_without_the_originals(run: Path) -> None:
+def test_an_erasure_still_works_without_the_originals(run: Path) -> None:
     redactory.purge(run, ["vault", "quarantine"])
-    (told,) = redactory.takedown([run], doc_ids=["a"])["runs"]
+    (told,) = redactory.erase([run], doc_ids=["a"])["runs"]
     assert (told["points"], told["moved_up"], told["lost"]) == (3, 1, 0)
     # c says "call <MASK>, please" of its own; b's "call 77" is masked to what a's was
     assert Counter(read_column(run / "private", "text")) == Counter(["call <MASK>", "call <MASK>, please"])
@@ -144,12 +148,12 @@ def test_a_takedown_still_works_without_the_originals(run: Path) -> None:
     assert not failed(run)
 
 
-def test_with_the_vault_alone_a_takedown_is_whole(made: Path, run: Path) -> None:
+def test_with_the_vault_alone_an_erasure_is_whole(made: Path, run: Path) -> None:
     """The reason why a point was quarantined went with the quarantine; all else is as with it."""
     whole = Path(shutil.copytree(made, run.parent / "whole"))
     redactory.purge(run, ["quarantine"])
     for place in (run, whole):
-        redactory.takedown([place], doc_ids=["c"])
+        redactory.erase([place], doc_ids=["c"])
     assert not failed(run)
     one, other = (read_json(place / "manifest.json") for place in (run, whole))
     assert all(one[key] == other[key] for key in ("counts", "reasons", "hits", "masks"))
@@ -171,7 +175,7 @@ def test_without_originals_a_folded_group_is_lost_and_counted(
     stands_for = {row["dup_of"] for row in rows if row["dup_of"] is not None}
     documents = {row["document"] for row in rows if row["point_id"] in stands_for}
     names = [name for name in TEXTS if load_digest_key().pseudonym("document", name) in documents]
-    (told,) = redactory.takedown([kept], doc_ids=names)["runs"]
+    (told,) = redactory.erase([kept], doc_ids=names)["runs"]
     assert (told["lost"], told["moved_up"]) == (len(stands_for), 0)
     assert not failed(kept)
 

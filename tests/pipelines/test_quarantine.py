@@ -163,10 +163,10 @@ def test_what_was_exported_is_private_and_goes_with_the_quarantine(tmp_path: Pat
     assert not out.exists()
 
 
-def test_a_takedown_removes_what_was_exported(tmp_path: Path) -> None:
+def test_an_erasure_removes_what_was_exported(tmp_path: Path) -> None:
     run = _run(tmp_path, [{"id": "a", "text": "it is broken"}, {"id": "b", "text": "fine"}])
     out = Path(redactory.quarantine_export(run.root)["out"])
-    redactory.takedown([run.root], doc_ids=["a"])
+    redactory.erase([run.root], doc_ids=["a"])
     assert not out.exists()
 
 

@@ -206,7 +206,7 @@ def test_what_would_stand_there_unread_is_refused(
         with pa.ipc.new_stream(packed, table.schema) as writer:
             writer.write_table(table)
     with pytest.raises(InputError, match=said):
-        copy(name, data if isinstance(data, bytes) else packed.getvalue(), Redaction(keep_columns=True))
+        copy(name, data if isinstance(data, bytes) else packed.getvalue(), Redaction(keep_other_columns=True))
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,9 @@ def test_what_would_stand_there_unread_is_refused(
 def test_a_path_names_its_texts_and_no_other(
     copy: Callable[..., bytes], paths: tuple[str, ...], row: dict[str, Any]
 ) -> None:
-    result = json.loads(copy("a.jsonl", json.dumps(row).encode(), Redaction(keep_columns=True), text=paths))
+    result = json.loads(
+        copy("a.jsonl", json.dumps(row).encode(), Redaction(keep_other_columns=True), text=paths)
+    )
     fields = Fields(paths)
     assert set(fields.texts(result)) <= {"<MASK>", "x"}
     assert json.dumps(result).count("@") == json.dumps(row).count("@") - len(
@@ -545,7 +547,7 @@ def test_a_key_that_looks_personal_is_not_copied_unasked(
     with pytest.raises(ConfigurationError, match=r"\((its name|a key in it) looks like") as refused:
         redact(source, tmp_path / "out.jsonl")
     assert not any(word in str(refused.value) for word in ("Mary", "mary", "Quirin", "4111", "Hans", "DE89"))
-    for number, asked in enumerate(({"keep_columns": True}, {"columns": {key: "keep"}})):
+    for number, asked in enumerate(({"keep_other_columns": True}, {"columns": {key: "keep"}})):
         redact(source, tmp_path / f"{number}.jsonl", asked)
         assert json.loads((tmp_path / f"{number}.jsonl").read_text()) == json.loads(kept)
     # a later row is left out
@@ -769,7 +771,7 @@ def test_a_field_that_nobody_judged_leaves_its_row_out(
     out = tmp_path / f"out-{name}"
     assert redact(source, out, config=PATTERNS)["quarantined"] == {"new_field": 1}
     assert b"Ozols" not in out.read_bytes()
-    whole = redact(source, tmp_path / f"whole-{name}", {"keep_columns": True}, config=PATTERNS)
+    whole = redact(source, tmp_path / f"whole-{name}", {"keep_other_columns": True}, config=PATTERNS)
     assert whole["written"] == 6, "columns that are kept are not judged"
 
 

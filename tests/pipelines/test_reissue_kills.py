@@ -1,4 +1,4 @@
-"""A takedown and a purge that die at each moment: never half a run, and asked again the same one."""
+"""An erasure and a purge that die at each moment: never half a run, and asked again the same one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tests.pipelines.support import DigitDetector, data_bytes, write_rows
 
 Ask = Callable[[Path], Any]
 ASKED: dict[str, Ask] = {
-    "takedown": lambda run: redactory.takedown([run], user_ids=["u"]),
+    "erasure": lambda run: redactory.erase([run], user_ids=["u"]),
     "purge": lambda run: redactory.purge(run, ["vault", "state"]),
 }
 
@@ -157,8 +157,8 @@ def test_encrypted_it_ends_with_the_same_content(
     for moment in (None, 20, *range(140, 200, 12)):
         run = Path(shutil.copytree(tmp_path / "first", tmp_path / f"run-{moment}"))
         with contextlib.suppress(Died), Moments(moment, died):
-            ASKED["takedown"](run)
-        ASKED["takedown"](run)
+            ASKED["erasure"](run)
+        ASKED["erasure"](run)
         files = read_manifest(RunFolder(run))["files"]
         digests = {name: entry.get("content", entry["sha256"]) for name, entry in files.items()}
         digests.pop("README.md")

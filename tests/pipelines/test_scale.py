@@ -41,7 +41,7 @@ def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "segment": {"mode": "line"},
         "detect": BLANK,
         "partition": {"documents": 4},
-        "dedup": {"across": False},
+        "dedup": {"report_cross_split": False},
     }
 
 

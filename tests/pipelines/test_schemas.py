@@ -65,7 +65,13 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Written:
         for kind in ("signing", "encryption"):
             new_key(kind, folder / kind)  # type: ignore[arg-type]
             patch.setenv(f"REDACTORY_{kind.upper()}_KEY_FILE", str(folder / kind))
-        index = {"dedup": {"across": True, "private_mode": "bloom", "index": {"path": str(folder / "index")}}}
+        index = {
+            "dedup": {
+                "report_cross_split": True,
+                "private_mode": "bloom",
+                "index": {"path": str(folder / "index")},
+            }
+        }
         indexed = RunFolder(small_run(folder / "indexed", **index))
         config = configuration(source, output=str(job.root))
         made = nightly(config, curating=functools.partial(curate, detector=Numbers()))
@@ -89,7 +95,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Written:
     run = write_run(folder / "points")
     quick: dict[str, Any] = {"epochs": 1, "noise_multiplier": 8.0}
     recall = {"labels": 100, "missed_by_strict": 2, "missed_by_both": 1}
-    train_model(run, small(trainer="crt", recall=recall, group_sizes=(2,), **quick))
+    train_model(run, small(trainer="crt", detector_recall_file=recall, group_sizes=(2,), **quick))
     train_model(run, small(trainer="redact-only", epochs=1))
     units, public = write_unit_run(folder / "units"), write_public(folder / "public.jsonl")
     train_model(units, training(public, bounding={"k_user": 1, "k_entity": 1}, **quick))

@@ -280,7 +280,7 @@ def test_nothing_that_lies_there_is_written_over(run: Path, other: Path, url: st
     assert Store.at(f"{url}-2").read("notes.txt") == b"mine"
 
 
-# What leaves beside a takedown.
+# What leaves beside an erasure.
 
 
 WAYS: dict[str, Callable[[Path, Path], Any]] = {
@@ -299,7 +299,7 @@ def keyed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("locked", [True, False])
 @pytest.mark.parametrize("way", WAYS)
-def test_a_takedown_waits_for_what_is_leaving_or_nothing_leaves(
+def test_an_erasure_waits_for_what_is_leaving_or_nothing_leaves(
     keyed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, way: str, locked: bool
 ) -> None:
     done: list[Any] = []
@@ -311,7 +311,7 @@ def test_a_takedown_waits_for_what_is_leaving_or_nothing_leaves(
             # once, while what leaves is read and is not there yet: hashing takes that long
             if not done and "public" in path.parts:
                 done.append(None)
-                done[0] = redactory.takedown([keyed], doc_ids=["document-3"])
+                done[0] = redactory.erase([keyed], doc_ids=["document-3"])
             return digest
 
         monkeypatch.setattr(module, "file_sha256", slow)
@@ -319,7 +319,7 @@ def test_a_takedown_waits_for_what_is_leaving_or_nothing_leaves(
         WAYS[way](keyed, tmp_path / "there")
         assert not done[0]["ok"]
         assert "is being written by" in done[0]["problems"][0]["problem"]
-        assert redactory.takedown([keyed], doc_ids=["document-3"])["ok"]
+        assert redactory.erase([keyed], doc_ids=["document-3"])["ok"]
         return
     monkeypatch.setattr(reissuing, "only_one", lambda *_: contextlib.nullcontext())
     # or, of a run that is mirrored as it lies there, a file that is another one by now
@@ -331,7 +331,7 @@ def test_a_takedown_waits_for_what_is_leaving_or_nothing_leaves(
     assert (tmp_path / "later" / "_SUCCESS").exists()
 
 
-def test_nothing_leaves_between_a_takedown_s_plan_and_its_end(
+def test_nothing_leaves_between_an_erasure_s_plan_and_its_end(
     keyed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cut_off(*_: Any) -> None:
@@ -340,9 +340,9 @@ def test_nothing_leaves_between_a_takedown_s_plan_and_its_end(
     with monkeypatch.context() as patch:
         patch.setattr(reissuing, "_carry_out", cut_off)
         with pytest.raises(KeyboardInterrupt):
-            redactory.takedown([keyed], doc_ids=["document-3"])
+            redactory.erase([keyed], doc_ids=["document-3"])
     for way, leave in WAYS.items():
-        with pytest.raises(RunStateError, match="takedown or purge"):
+        with pytest.raises(RunStateError, match="erasure or purge"):
             leave(keyed, tmp_path / way)
 
 

@@ -66,14 +66,14 @@ ROWS = [
 ]
 TRAINING: dict[str, Any] = {
     "trainer": "dpsgd",
-    "roles": "class",
+    "prefix": "class",
     "epochs": 1,
     "sampling_rate": 1.0,
     "noise_multiplier": 8.0,
     "model": {"embedding_size": 4, "hidden_size": 4},
     "max_tokens": 24,
     "vocabulary_size": 200,
-    "minimum_plain_steps": 1,
+    "min_public_steps": 1,
     "group_sizes": (),
     "threads": 1,
 }
@@ -495,10 +495,12 @@ def test_classes_stand_before_texts_where_a_training_asks_for_them(made: Any) ->
     run, _, _ = made
     read = list(texts(RunFolder(run), RunFolder(run).vault, "class"))
     assert read == [f"{row['kind']}: {row['text']}" for row in ROWS]
-    with pytest.raises(ValueError, match=r"train\.roles"):
-        TrainSettings(trainer="dpsgd", roles="class", task="classify", classes=CLASSES, model={"kind": "bag"})
-    with pytest.raises(ValueError, match=r"train\.roles"):
-        TrainSettings(trainer="user-level", roles="class")
+    with pytest.raises(ValueError, match=r"train\.prefix"):
+        TrainSettings(
+            trainer="dpsgd", prefix="class", task="classify", classes=CLASSES, model={"kind": "bag"}
+        )
+    with pytest.raises(ValueError, match=r"train\.prefix"):
+        TrainSettings(trainer="user-level", prefix="class")
 
 
 def test_what_policies_find_and_masks_become_invented_values(made: Any) -> None:

@@ -50,13 +50,13 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with a takedown, a model, an evaluation and measured misses; its export; another run; a job."""
+    """A run with an erasure, a model, an evaluation and measured misses; its export; another run; a job."""
     before, root = os.umask(0), tmp_path_factory.mktemp("world")
     try:
         run = RunFolder(small_run(root, train=TRAINING))
         small_run(root / "other")
         shutil.copytree(run.root, root / "before")
-        redactory.takedown([run.root], user_ids=["user-9"])
+        redactory.erase([run.root], user_ids=["user-9"])
         config = {"input": str(root / "letters.jsonl"), "train": TRAINING}
         redactory.train(config, output=run.root)
         shares = {"misses": 1, "rate": 0.1, "upper": 0.2}
@@ -338,7 +338,7 @@ run | OPEN | add | state/notes.txt state/train-x.key state/work/x
 LOG = "state/releases.jsonl"
 CUNNING: dict[tuple[str, str], dict[str, Tampering]] = {
     ("run", "release log"): {
-        "the log without the takedown": lambda r: _rewritten_log(r, lambda log: log[1:]),
+        "the log without the erasure": lambda r: _rewritten_log(r, lambda log: log[1:]),
         "the log tells of a later release": lambda r: _rewritten_log(
             r, lambda log: [*log, _other_body(log[0], release=3, supersedes=file_sha256(r / "manifest.json"))]
         ),
@@ -346,7 +346,7 @@ CUNNING: dict[tuple[str, str], dict[str, Tampering]] = {
             r, lambda log: [_other_body(log[0], manifest="0" * 64), *log[1:]]
         ),
         "a line of the log changed": lambda r: _edited(r / LOG, "reissued", "exported"),
-        "the folder from before the takedown": lambda r: _older(r, log=False),
+        "the folder from before the erasure": lambda r: _older(r, log=False),
     },
     ("run", "measured"): {
         "measured misses sealed without the key": lambda r: _seal_alone(r, {"misses": 0}),
@@ -404,7 +404,7 @@ CUNNING: dict[tuple[str, str], dict[str, Tampering]] = {
     },
     ("night", "TAIL"): {"the log's later half gone": lambda r: cut(r.parent / "_job/log.jsonl")},
     ("run", "BOTH"): {
-        "the folder and the log from before the takedown": lambda r: _older(r, log=True),
+        "the folder and the log from before the erasure": lambda r: _older(r, log=True),
     },
     ("run", "NAMED"): {
         "another run of the signer under its name": lambda r: _instead(r, "other/run"),
@@ -430,7 +430,7 @@ def _cases() -> Iterator[Case]:
 
 
 def _older(root: Path, *, log: bool) -> None:
-    """What a backup from before the takedown holds."""
+    """What a backup from before the erasure holds."""
     kept = (root / "state" / "releases.jsonl").read_bytes()
     shutil.rmtree(root)
     shutil.copytree(root.parent / "before", root)

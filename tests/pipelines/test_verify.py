@@ -117,7 +117,11 @@ def test_a_value_masked_elsewhere_is_listed_without_being_shown(tmp_path: Path) 
         "input": str(write_rows(tmp_path / "rows.jsonl", rows)),
         "segment": {"mode": "document"},
         # an engine that overlooks names in small letters
-        "detect": {"tagger": None, "spacy": {}, "conservative": {"plain_confidence": 0.0, "rules": []}},
+        "detect": {
+            "tagger": None,
+            "spacy": {},
+            "conservative": {"min_non_entity_probability": 0.0, "rules": []},
+        },
         "release": {"max_open_values": 0},
     }
     redactory.curate(config, output=tmp_path / "run")
@@ -154,7 +158,7 @@ def test_a_part_that_is_a_link_is_refused_by_name_wherever_a_run_is_changed_or_l
     (copy / place).symlink_to(elsewhere)
     for asked in (
         lambda: redactory.purge(copy, ["vault"]),
-        lambda: redactory.takedown([copy], user_ids=["somebody"], dry_run=True),
+        lambda: redactory.erase([copy], user_ids=["somebody"], dry_run=True),
         lambda: redactory.export(copy, tmp_path / "out"),
     ):
         try:

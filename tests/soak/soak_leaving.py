@@ -1,4 +1,4 @@
-"""Decisions, exports and mirrors that are killed again and again, an export beside a takedown among them.
+"""Decisions, exports and mirrors that are killed again and again, an export beside an erasure among them.
 
 Each kill is a SIGKILL at a drawn call that changes the disk.  Afterwards the same is asked for again: what
 does not go on is stuck, what is missing then is lost, and what lies outside though it was taken out before is
@@ -38,7 +38,7 @@ KEYS = {
 }
 PERSON = "document-3"
 ROUNDS = 40
-STEPS = {"export": 20, "publish": 40, "takedown": 35, "reject": 7}
+STEPS = {"export": 20, "publish": 40, "erasure": 35, "reject": 7}
 """About how often each of them changes the disk."""
 
 
@@ -137,7 +137,7 @@ def test_a_mirror_in_a_folder(tmp_path: Path) -> None:
 
 
 def _take_out(run: Path) -> None:
-    told = redactory.takedown([run], doc_ids=[PERSON])
+    told = redactory.erase([run], doc_ids=[PERSON])
     if not told["ok"]:
         raise RunStateError(told["problems"][0]["problem"])
 
@@ -165,16 +165,16 @@ def _in_a_job(folder: Path) -> Path:
 LEAVE = {"export": _export, "publish": _mirror}
 
 
-@pytest.mark.parametrize("against", ["takedown", "reject"])
+@pytest.mark.parametrize("against", ["erasure", "reject"])
 @pytest.mark.parametrize("way", sorted(LEAVE))
 def test_what_leaves_beside_what_takes_back(tmp_path: Path, way: str, against: str) -> None:
     """Both at once, either of them killed at a drawn moment or not at all, and then asked for again."""
-    made = small_run(tmp_path / "made", dedup={"mode": "none", "across": False})
+    made = small_run(tmp_path / "made", dedup={"mode": "none", "report_cross_split": False})
     if against == "reject":
         (tmp_path / "made" / "in").mkdir()
         shutil.move(tmp_path / "made" / "letters.jsonl", tmp_path / "made" / "in" / "letters.jsonl")
         made = _in_a_job(tmp_path / "made")
-    back = {"takedown": _take_out, "reject": _reject}[against]
+    back = {"erasure": _take_out, "reject": _reject}[against]
     draw = random.Random(f"{SEED} {way} {against}")
     for number in range(ROUNDS):
         scene = tmp_path / str(number)
@@ -198,7 +198,7 @@ def test_what_leaves_beside_what_takes_back(tmp_path: Path, way: str, against: s
             FOUND["leaked"].append(f"{way} {number}: after the {against} had ended")
         if not ended.exists():
             _again(f"{against} beside {way}", lambda run=run: _taken_back(back, run))
-        if against == "takedown":
+        if against == "erasure":
             _again(f"{way} beside {against}", lambda run=run, n=number: LEAVE[way](run, tmp_path / f"l-{n}"))
             if _is_old(tmp_path / f"l-{number}", made):
                 FOUND["leaked"].append(f"{way} {number}: what was taken out is in what left later")

@@ -34,7 +34,7 @@ SMALL: dict[str, Any] = {
     "noise_multiplier": 1.0,
     "model": {"embedding_size": 8, "hidden_size": 12},
     "public_batch_size": 8,
-    "minimum_plain_steps": 2,
+    "min_public_steps": 2,
     "group_sizes": (),
     "threads": 1,
     "seed": 7,

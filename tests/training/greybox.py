@@ -123,7 +123,7 @@ class Trial:
             descent=Descent(make_optimizer(network, "sgd"), RATE),
             points=found.points,
             mechanism=self.mechanism,
-            physical_tokens=64,
+            max_physical_batch_tokens=64,
             stream=stream,
             ledger=recorder,
             dropped=found.silent,

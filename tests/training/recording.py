@@ -320,7 +320,7 @@ class Oracle:
         """Of each step of all: whether it is noisy, and its number of its kind."""
         own, noisy = self.settings, math.ceil(1.0 / self.rate)
         a_pass = math.ceil(len(self.plain) / own.public_batch_size)
-        plain = a_pass * math.ceil(own.minimum_plain_steps / a_pass) if a_pass else 0
+        plain = a_pass * math.ceil(own.min_public_steps / a_pass) if a_pass else 0
         if own.public_share is not None:
             plain = round(noisy * own.public_share / (1 - own.public_share))
         found, done = [], [0, 0]
@@ -373,14 +373,14 @@ class Oracle:
         own = self.settings.federated
         if self.settings.trainer == "user-level":
             return 1.0
-        assert (own.rule, own.extended_rate > 0) == ("any", True)
+        assert (own.rule, own.related_entity_rate > 0) == ("any", True)
         assert self.originals is not None
         graph = self.originals.incidence
         assert graph is not None
         entities = graph.entities.of(row)
         if not len(entities):
             key = (int(graph.priorities[row]) << 64) + int(graph.points[row])
-            drawn = coins(ENTROPY, "extended coins", number, 1, key)[0] < own.extended_rate
+            drawn = coins(ENTROPY, "extended coins", number, 1, key)[0] < own.related_entity_rate
             return float(drawn)
         keys = [_number(graph.entity_ids[entity]) for entity in entities]
         sampled = [coins(ENTROPY, "entity coins", number, 1, key)[0] < own.entity_rate for key in keys]
@@ -441,7 +441,7 @@ class Oracle:
         users: dict[str, Any] = {}
         if self.federated:
             of = own.federated
-            names = ("entity_rate", "extended_rate", "rule", "max_users_per_entity")
+            names = ("entity_rate", "related_entity_rate", "rule", "max_users_per_entity")
             shared = {
                 **{name: getattr(of, name) for name in names},
                 "estimator": "f_E+",
@@ -603,13 +603,7 @@ def check_moves(trained: Trained) -> None:
     optimizers = [_optimizer(trained.oracle, at) for _ in range(2)]
     for step in trained.steps:
         moved, name = step.moved, (step.noisy, step.number)
-        rate = (
-            1.0
-            if trained.oracle.federated
-            else own.private_learning_rate
-            if step.noisy
-            else own.learning_rate
-        )
+        rate = 1.0 if trained.oracle.federated else own.dp_learning_rate if step.noisy else own.learning_rate
         assert moved.rate == rate
         if step.again:
             assert all(torch.equal(a, b) for a, b in zip(moved[:3], kept[name][:3], strict=True))
@@ -671,7 +665,7 @@ def check_card(trained: Trained) -> None:
     assert all(body["event"] == event for body in on_record)
     assert trained.recording.error is None
     card = trained.recording.summary["guarantee"]
-    told = card["protect"] if trainer in PROTECTED else card["relation"]
+    told = card["privacy_unit"] if trainer in PROTECTED else card["relation"]
     assert told == PROTECTED.get(trainer, relation)
     assert (card["steps"], card["noise_multiplier"]) == (steps, own.noise_multiplier)
     assert (card["sampling_rate"], card["clip_norm"]) == (trained.oracle.rate, clip)

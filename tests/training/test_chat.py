@@ -184,12 +184,15 @@ def test_a_conversation_whose_roles_a_template_refuses_is_no_other_one(folder: P
     ("given", "said"),
     [
         ({"chat": {"example": "context"}}, "a turn with those before it as its context has no proof"),
-        ({"chat": {}, "roles": True}, "train.chat: a template writes the roles"),
+        ({"chat": {}, "prefix": "role"}, "train.chat: a template writes the roles"),
         (
             {"chat": {}, "trainer": "uedp-alg1", "federated": {"users": 3}},
             "train.chat: conversations are trained by",
         ),
-        ({"chat": {}, "public_epoch": "occurrences"}, "train.public_epoch: the occurrences of conversations"),
+        (
+            {"chat": {}, "public_weighting": "count"},
+            "train.public_weighting: the occurrences of conversations",
+        ),
         (
             {
                 "chat": {"example": "turn"},

@@ -49,7 +49,7 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
     root = tmp_path_factory.mktemp("nights")
     runs = [write_run(root / name, policies=POLICIES) for name in ("monday", "tuesday")]
     for run in runs:
-        train_model(run, unseeded(recall=RECALL))
+        train_model(run, unseeded(detector_recall_file=RECALL))
     train_model(runs[0], unseeded(name="again", noise_multiplier=4.0, group_sizes=(2,)))
     train_model(runs[0], unseeded(trainer="dpsgd"))
     train_model(runs[1], unseeded(trainer="sgd"))
@@ -81,7 +81,7 @@ def test_bounds_are_added_over_runs_and_not_over_models_of_one(tmp_path: Path) -
     # one pair of policies says nothing: in each run a secret stands in another point
     runs = [write_run(tmp_path / name, policies=POLICIES) for name in ("first", "second")]
     for run, name in ((runs[0], "crt"), (runs[0], "again"), (runs[1], "crt")):
-        train_model(run, unseeded(recall=RECALL, name=name))
+        train_model(run, unseeded(detector_recall_file=RECALL, name=name))
     together = composed_card([(runs[0], "crt"), (runs[0], "again")])
     alone = together["models"][0]["gamma_upper"]
     failure = together["models"][0]["delta_2_upper"]
@@ -441,13 +441,13 @@ def test_the_command_says_what_is_spent_and_by_whom(tmp_path: Path) -> None:
     assert told["spent"] == told["trainings"][-1]["epsilon_after"] == pytest.approx(both, abs=1e-4)
     assert [one["training"] for one in told["trainings"]] == ["run/model-1", "run/model-2"]
     (tmp_path / "job.yaml").write_text(json.dumps(config))
-    printed = CliRunner().invoke(app, ["guarantee", "--budget", str(tmp_path / "job.yaml")]).stdout
+    printed = CliRunner().invoke(app, ["budget", str(tmp_path / "job.yaml")]).stdout
     assert f"{told['spent']:.4f} of 50 spent" in printed
     assert "run/model-2" in printed
     assert "over the budget" not in printed
     named["epsilon"] = 0.5
     (tmp_path / "job.yaml").write_text(json.dumps(config))
-    printed = CliRunner().invoke(app, ["guarantee", "--budget", str(tmp_path / "job.yaml")]).stdout
+    printed = CliRunner().invoke(app, ["budget", str(tmp_path / "job.yaml")]).stdout
     assert f"{told['spent']:.4f} of 0.5 spent: over the budget" in printed
     with pytest.raises(ConfigurationError, match=r"train\.budget: the configuration has none"):
         redactory.budget({"input": {"path": "rows.jsonl"}})

@@ -247,7 +247,7 @@ def test_the_error_is_that_of_the_dense_matrices() -> None:
 
 
 def test_auto_takes_the_least_error_at_the_same_epsilon_and_one_where_it_wins() -> None:
-    wide = TrainSettings(bands="auto", sampling_rate=0.01)
+    wide = TrainSettings(noise_bands="auto", sampling_rate=0.01)
     found = widths(wide, 300, SUBSTITUTION)
     assert found[0].bands == 1
     assert found[0].error_ratio == 1.0
@@ -273,19 +273,19 @@ def test_auto_takes_the_least_error_at_the_same_epsilon_and_one_where_it_wins() 
     ("changes", "words"),
     [
         ({"trainer": "redact-only"}, "proved for crt, crt-drop, dpsgd"),
-        ({"bands": "auto"}, "noise_multiplier"),
-        ({"bands": 5}, "at most 4"),
+        ({"noise_bands": "auto"}, "noise_multiplier"),
+        ({"noise_bands": 5}, "at most 4"),
     ],
 )
 def test_what_is_not_proved_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
-        small(**{"bands": 2, **changes})
+        small(**{"noise_bands": 2, **changes})
 
 
 def test_a_rule_that_exchanges_two_rows_is_refused(tmp_path: Path) -> None:
     folded = {"mode": "folded", "scope": "corpus", "rule": "S2", "group_size": 2}
-    with pytest.raises(ConfigurationError, match=r"train\.bands"):
-        train_model(write_run(tmp_path / "RUN", dedup=folded), small(bands=2))
+    with pytest.raises(ConfigurationError, match=r"train\.noise_bands"):
+        train_model(write_run(tmp_path / "RUN", dedup=folded), small(noise_bands=2))
 
 
 # ------------------------------------------------------------------------------------------ whole trainings
@@ -294,7 +294,7 @@ def test_a_rule_that_exchanges_two_rows_is_refused(tmp_path: Path) -> None:
 def test_a_training_is_resumed_with_the_same_bits_and_its_card_says_what_was_run(
     fresh_run: Callable[[], RunFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = small(bands=2, checkpoint_steps=3, public_share=0.5, group_sizes=(2,))
+    settings = small(noise_bands=2, checkpoint_steps=3, public_share=0.5, group_sizes=(2,))
     whole, killed = fresh_run(), fresh_run()
     with killing(-1) as moments:
         train_model(whole, settings)

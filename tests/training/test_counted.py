@@ -43,7 +43,7 @@ from tests.training.uedp.unit_runs import ROWS, write_public, write_unit_run
 from tests.training.uedp.unit_runs import training as unit_training
 
 OWN = Selection.calibrated(1.0, 1e-6, 4)
-ROUTE: dict[str, Any] = {"by": "count", "epsilon": 1.0, "delta": 1e-6, "texts_per_user": 4}
+ROUTE: dict[str, Any] = {"strategy": "count", "epsilon": 1.0, "delta": 1e-6, "texts_per_user": 4}
 TEXTS = [*PUBLIC_TEXTS[:10], f"my name is {MASK}"]
 
 
@@ -77,7 +77,7 @@ def counted_run(root: Path, name: str) -> RunFolder:
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """With two models, the second under a budget."""
     made = counted_run(tmp_path_factory.mktemp("counted"), "monday")
-    train_model(made, unseeded(public_epoch="occurrences"))
+    train_model(made, unseeded(public_weighting="count"))
     return made
 
 
@@ -142,10 +142,10 @@ def of_units(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     for name, changes in (
         ("level", {"trainer": "user-level", **federated}),
         ("again", {"trainer": "user-level", **federated}),
-        ("bounded", {"units": {"protect": "users"}}),
-        ("merged", {"units": {"protect": "users", "copies": "merge"}}),
+        ("bounded", {"units": {"privacy_unit": "users"}}),
+        ("merged", {"units": {"privacy_unit": "users", "duplicates": "merge"}}),
         ("both", {}),
-        ("alg1", {"trainer": "uedp-alg1", "units": {"protect": "users"}, **federated}),
+        ("alg1", {"trainer": "uedp-alg1", "units": {"privacy_unit": "users"}, **federated}),
     ):
         settings = {"seed": None, "sampling_rate": 1.0, "epochs": 3, "noise_multiplier": 6.0, "name": name}
         train_model(made, unit_training(public, **{**settings, **changes}))
@@ -205,7 +205,7 @@ def test_which_points_a_cap_keeps_does_not_follow_from_their_texts(tmp_path: Pat
     body["dedup"]["sides"] = {"public": {"rule": "S1"}, "private": {"rule": "none"}}
     seal(mixed, body, [p for f in (mixed.vault, mixed.points, mixed.spans, mixed.public) for p in parts(f)])
     with pytest.raises(GuaranteeError, match="depends on the selection"):
-        read_units(mixed, UnitSettings(copies="merge"))
+        read_units(mixed, UnitSettings(duplicates="merge"))
 
 
 def test_noise_is_found_for_both_together(tmp_path: Path) -> None:
@@ -308,7 +308,10 @@ def test_several_counted_runs_compose_to_what_all_their_events_cost(tmp_path: Pa
 @pytest.mark.parametrize("names", [("a",), ("a", "a"), ("a", "b"), ("a", "b", "b", "c")])
 def test_users_have_every_selection_once_and_every_training(tmp_path: Path, names: tuple[str, ...]) -> None:
     settings = unit_training(
-        write_public(tmp_path / "donated.jsonl"), seed=None, noise_multiplier=6.0, units={"protect": "users"}
+        write_public(tmp_path / "donated.jsonl"),
+        seed=None,
+        noise_multiplier=6.0,
+        units={"privacy_unit": "users"},
     )
     specs = [
         TrainingSpec.of(settings, None, 4, selection=replace(OWN, id=name), seeded=False) for name in names

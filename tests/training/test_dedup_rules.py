@@ -92,7 +92,7 @@ def test_occurrences_need_to_be_known(tmp_path: Path) -> None:
         copy = {**kept, "point_id": 1, "released_id": "p1", "fate": "duplicate", "dup_of": original}
         write_part(run.points / "part-00000.parquet", pa.Table.from_pylist([kept, copy], POINTS))
         if original is None:
-            with pytest.raises(CheckFailed, match="public_epoch: distinct"):
+            with pytest.raises(CheckFailed, match="public_weighting: unique"):
                 public_occurrences(run)
         else:
             assert public_occurrences(run).tolist() == [2]

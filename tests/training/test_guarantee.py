@@ -99,12 +99,12 @@ def test_over_a_run_that_is_blind_to_names_no_coverage_is_stated(tmp_path: Path)
     assert guarantee_page(card).partition("# crt\n\n")[2].startswith(f"> **{card['blind']}**")
 
 
-ROUTED = {"by": "count", "deviation": 9.0, "threshold": 60, "texts_per_user": 1, "id": "0" * 32}
+ROUTED = {"strategy": "count", "deviation": 9.0, "threshold": 60, "texts_per_user": 1, "id": "0" * 32}
 
 
 @pytest.mark.parametrize("known_in", [None, "example", "document"])
 @pytest.mark.parametrize("everything", [False, True])
-@pytest.mark.parametrize("route", [None, ROUTED, {**ROUTED, "by": "both"}])
+@pytest.mark.parametrize("route", [None, ROUTED, {**ROUTED, "strategy": "both"}])
 @pytest.mark.parametrize("language", ["en", "de"])
 def test_where_something_is_blind_to_names_a_measurement_is_worth_nothing(
     language: str, route: dict[str, Any] | None, everything: bool, known_in: str | None
@@ -299,14 +299,14 @@ def test_recall_settings_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "recall.json"
     path.write_text(json.dumps({"labels": 10, "missed_by_strict": 2, "missed_by_both": 0}), encoding="utf-8")
     expected = RecallMeasurement(labels=10, missed_by_strict=2, missed_by_both=0)
-    assert TrainSettings.model_validate({"recall": path}).recall == expected
+    assert TrainSettings.model_validate({"detector_recall_file": path}).detector_recall_file == expected
     misses = {"n": 10, "gamma": {"misses": 2}, "delta_2": {"misses": 0}, "confidence": 0.95}
     path.write_text(json.dumps({"misses": misses, "left": {}, "date": None}), encoding="utf-8")
-    assert TrainSettings.model_validate({"recall": path}).recall == expected
+    assert TrainSettings.model_validate({"detector_recall_file": path}).detector_recall_file == expected
     for wrong in ("[]", "{", '{"misses": {"n": 3}}'):
         path.write_text(wrong, encoding="utf-8")
         with pytest.raises(ValueError, match="recall"):
-            TrainSettings.model_validate({"recall": path})
+            TrainSettings.model_validate({"detector_recall_file": path})
 
 
 def test_a_fitted_policy_is_named_as_a_side_channel(unseeded: RunFolder, tmp_path: Path) -> None:
@@ -341,7 +341,7 @@ def test_where_a_points_fate_follows_from_its_document_there_is_no_figure(
 
 
 def test_where_the_point_is_the_document_figures_are_of_documents(tmp_path: Path) -> None:
-    declared = {"input": {"known": {"name": "PERSON"}}}
+    declared = {"input": {"known_value_columns": {"name": "PERSON"}}}
     run = write_run(tmp_path / "RUN", known_in="example", configuration=declared)
     train_model(run, small(seed=None))
     # measured on texts by themselves, which do not say what their rows declare

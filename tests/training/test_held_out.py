@@ -94,7 +94,7 @@ def test_killed_and_resumed_the_curve_is_the_same(fresh_run: MakeRun) -> None:
 
 def test_a_loss_that_rises_is_told_on_the_card(fresh_run: MakeRun, own_text: Path) -> None:
     run = fresh_run()
-    card = train_model(run, small(held_out=own_text, private_learning_rate=5.0))["guarantee"]
+    card = train_model(run, small(held_out=own_text, dp_learning_rate=5.0))["guarantee"]
     assert any("the training diverged" in one for one in card["remarks"])
     assert card == guarantee_card(run, "crt") == read_json(run.model("crt").guarantee)
     assert "the training diverged" in run.model("crt").card.read_text(encoding="utf-8")
@@ -108,7 +108,7 @@ def test_a_classifier_tells_errors_and_its_commonest_class(tmp_path: Path) -> No
     rows = [{"words": "a letter came", "kind": "letter"}, {"words": "we met", "kind": "meeting"}]
     held.write_text("\n".join(map(json.dumps, [*rows, {"words": "of none", "kind": "x"}])), encoding="utf-8")
     # it learns from rows of one class alone, and noise drowns the rest
-    own = {"task": "classify", "classes": classes, "pretraining_epochs": 30, "private_learning_rate": 1e-9}
+    own = {"task": "classify", "classes": classes, "pretraining_epochs": 30, "dp_learning_rate": 1e-9}
     card = train_model(run, training(public, **own, held_out=held))["guarantee"]
     (last, unit, texts) = (
         read_json(run.model("uedp-bounded").held_out)[key] for key in ("rows", "unit", "texts")

@@ -344,7 +344,7 @@ def test_a_folder_is_named_by_its_content_and_one_fitted_to_labels_is_refused(
     assert identity_of(settings) != before
     tokenizer = FolderTokenizer.from_folder(own)
     (own / "fit.json").touch()
-    with pytest.raises(ConfigurationError, match="redactory fit"):
+    with pytest.raises(ConfigurationError, match="redactory fit tagger"):
         network_of(settings, tokenizer)
 
 

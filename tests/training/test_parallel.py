@@ -39,12 +39,12 @@ from tests.training.dealt_work import QUOTED, failing
 CRT: dict[str, Any] = {
     "trainer": "crt",
     "public_share": 0.5,
-    "physical_tokens": 64,
+    "max_physical_batch_tokens": 64,
     "checkpoint_steps": 3,
 }
 GPT2: dict[str, Any] = {
     "trainer": "dpsgd",
-    "physical_tokens": 64,
+    "max_physical_batch_tokens": 64,
     "epochs": 1,
     "max_tokens": 40,
     "model": {"kind": "gpt2", "layers": 1, "width": 16, "heads": 2, "context": 64},

@@ -215,8 +215,8 @@ def test_what_a_histogram_adds_is_what_it_spends(deviation: float) -> None:
 
 WAYS: list[dict[str, Any]] = [
     {"kind": "fixed", "sends": 3},
-    {"kind": "visible", "rate": 0.5, "steps": 3},
-    {"kind": "hidden", "rate": 0.01, "steps": 3},
+    {"kind": "public_bernoulli", "rate": 0.5, "steps": 3},
+    {"kind": "secret_bernoulli", "rate": 0.01, "steps": 3},
 ]
 
 
@@ -229,7 +229,7 @@ def test_what_a_message_adds_is_what_its_user_is_booked_for(
     purpose: str, way: dict[str, Any], vectors: int
 ) -> None:
     """In units of C: a message of a pair is one vector of norm √2·C."""
-    changes: dict[str, Any] = {"participation": way, "noise_multiplier": 2.0}
+    changes: dict[str, Any] = {"sampling": way, "noise_multiplier": 2.0}
     settings = settings_with(
         pairs=vectors == 2,
         seed=None,

@@ -107,7 +107,7 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
         ),
         "crt-drop": lambda to: Case(
             write_run(to, PUBLIC, MIXED),
-            settings(epochs=2, trainer="crt-drop", optimizer="sgd", physical_tokens=20),
+            settings(epochs=2, trainer="crt-drop", optimizer="sgd", max_physical_batch_tokens=20),
         ),
         "large": lambda to: Case(
             write_run(to, MANY_WORDS, PRIVATE[:2]),
@@ -117,7 +117,7 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
                 sampling_rate=0.25,
                 noise="lattice",
                 model=LARGE,
-                private_learning_rate=0.1,
+                dp_learning_rate=0.1,
             ),
         ),
         "uedp-bounded": lambda to: Case(
@@ -135,7 +135,7 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
 
 
 def _federated(root: Path, trainer: str) -> Case:
-    own = {"local_learning_rate": 0.2, "extended_rate": 0.6, "users": 40}
+    own = {"local_learning_rate": 0.2, "related_entity_rate": 0.6, "users": 40}
     users, epochs = (30, 1) if trainer == "user-level" else (9, 2)
     made = federation.small(root, trainer, own, seed=None, clip_norm=0.05, max_tokens=9, epochs=epochs)
     return Case(federation.write_run(root, users), made)
@@ -159,7 +159,7 @@ def test_the_recorded_trainings_go_past_the_constants_in_the_code(case_of: Calla
     )
 
     def pieces(own: Oracle) -> list[int]:
-        tokens = own.settings.physical_tokens
+        tokens = own.settings.max_physical_batch_tokens
         return [len(piece) for piece in physical_batches(own.rows(0), own.noised.lengths, tokens)]
 
     assert sum(noisy for noisy, _ in long.order) > 17
@@ -378,7 +378,7 @@ def step(check: Check, case: str = "short") -> Callable[[Any], Any]:
 
 def sum_of(own: NoisyPhase, number: int) -> Tensor:
     return own.clipped_sum(
-        own.network, own.points, own.drawn(number), own.mechanism.clip_norm, own.physical_tokens
+        own.network, own.points, own.drawn(number), own.mechanism.clip_norm, own.max_physical_batch_tokens
     )
 
 

@@ -32,9 +32,9 @@ from tests.training.crashes import Witness
 SETTINGS: dict[str, Any] = {
     "checkpoint_steps": 3,
     "public_share": 0.5,
-    "public_epochs_first": 1,
+    "public_pretraining_epochs": 1,
     "warm_up": 0.25,
-    "average": 0.6,
+    "weight_averaging_fraction": 0.6,
 }
 STEPS = 8
 
@@ -228,7 +228,7 @@ def test_a_ledger_that_lacks_any_step_of_its_checkpoint_is_refused(curated: Path
             train_model(run, small(**SETTINGS))
 
 
-@pytest.mark.parametrize("changes", [{"checkpoint_steps": 4}, {"physical_tokens": 64}])
+@pytest.mark.parametrize("changes", [{"checkpoint_steps": 4}, {"max_physical_batch_tokens": 64}])
 def test_a_changed_configuration_is_refused(changes: dict[str, Any], curated: Path, tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "RUN")
     shutil.copytree(curated, run.root)

@@ -38,9 +38,9 @@ def staged(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     counts = {"points": 64, "quarantined": 0, "public": 32, "private": 32, "private_duplicate": 0}
     run = write_run(tmp_path_factory.mktemp("staged") / "run", counts=counts)
     recall = RecallMeasurement(labels=1000, missed_by_strict=50, missed_by_both=0)
-    train_model(run, unseeded(NOISE[0], FRESH, name="first", recall=recall))
+    train_model(run, unseeded(NOISE[0], FRESH, name="first", detector_recall_file=recall))
     upon = {"folder": run.model("first").root, "lora": {"rank": 2}}
-    train_model(run, unseeded(NOISE[1], upon, name="second", recall=recall))
+    train_model(run, unseeded(NOISE[1], upon, name="second", detector_recall_file=recall))
     return run
 
 

@@ -221,7 +221,7 @@ def test_numerics_are_left_as_they_were(fresh_run: MakeRun) -> None:
 
 
 def test_training_lowers_the_loss_and_crt_learns_the_private_side(curated: Path) -> None:
-    learnt = {"noise_multiplier": 0.1, "model": LARGER, "learning_rate": 0.02, "private_learning_rate": 0.02}
+    learnt = {"noise_multiplier": 0.1, "model": LARGER, "learning_rate": 0.02, "dp_learning_rate": 0.02}
     private = [
         f"{greeting}, my name is {MASK} and the code is 104." for greeting in ("Hello", "Welcome back")
     ]

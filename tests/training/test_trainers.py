@@ -95,7 +95,7 @@ def phases_of(run: RunFolder, **changes: Any) -> Phases:
 
 
 def test_each_kind_of_step_has_a_state_and_a_rate_of_its_own(curated: Path) -> None:
-    _, plain, noisy = phases_of(RunFolder(curated), learning_rate=0.1, private_learning_rate=0.2)
+    _, plain, noisy = phases_of(RunFolder(curated), learning_rate=0.1, dp_learning_rate=0.2)
     assert plain is not None
     assert noisy is not None
     assert plain.descent.optimizer is not noisy.descent.optimizer
@@ -114,7 +114,7 @@ def test_a_falling_step_size_is_a_function_of_the_steps_number(curated: Path) ->
     assert walked == pytest.approx([0.5, 0.375, 0.125])
     for rule, expected in (("linear", 2 * 8), ("constant", None)):
         _, plain, noisy = phases_of(
-            RunFolder(curated), learning_rate_schedule=rule, minimum_plain_steps=8, public_batch_size=6
+            RunFolder(curated), learning_rate_schedule=rule, min_public_steps=8, public_batch_size=6
         )
         assert plain is not None
         assert noisy is not None
@@ -229,7 +229,7 @@ def test_a_step_size_rises_and_falls_by_the_steps_number_alone(schedule: str, ex
 
 
 def test_passes_over_the_public_side_come_first_and_are_counted_on(curated: Path) -> None:
-    run, own = RunFolder(curated), small(public_epochs_first=2, learning_rate_schedule="linear")
+    run, own = RunFolder(curated), small(public_pretraining_epochs=2, learning_rate_schedule="linear")
     tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
     made = Ingredients(run, own, lstm(tokenizer.size, 4, 4), tokenizer, RandomStream.from_seed(1))
     phases = made.phases(TRAINERS["crt"].mechanism(own), Recorder())
@@ -269,7 +269,7 @@ def test_the_saved_weights_are_the_mean_of_those_after_the_last_steps(
 
     monkeypatch.setattr(Average, "take", noted)
     run = fresh_run()
-    train_model(run, small(average=0.5))
+    train_model(run, small(weight_averaging_fraction=0.5))
     found = flat(load_model(run.model("crt")).network)
     last = torch.stack(seen[len(seen) - round(0.5 * len(seen)) :])
     torch.testing.assert_close(found, last.mean(0), rtol=1e-5, atol=1e-6)

@@ -100,7 +100,9 @@ class _Tagger:
             ) from None
         pipe: Any = self._nlp.get_pipe("tagger") if "tagger" in self._nlp.pipe_names else None
         if pipe is None or PLAIN not in pipe.labels:
-            raise ConfigurationError(f"detect.tagger.models: {folder.name} was not written by redactory fit")
+            raise ConfigurationError(
+                f"detect.tagger.models: {folder.name} was not written by redactory fit tagger"
+            )
         self._model, self._labels = pipe.model, pipe.labels
         self._plain = self._labels.index(PLAIN)
 
@@ -223,11 +225,11 @@ def shipped_for(language: str) -> str:
 
 
 def tagger_folder(model: str) -> Path:
-    """The folder of a tagger: that of ``redactory fit``, or the name of one that is shipped."""
+    """The folder of a tagger: that of ``redactory fit tagger``, or the name of one that is shipped."""
     folder = Path(__file__).parent / model if model in _SHIPPED else Path(model)
     if not (folder / "config.cfg").is_file():
         raise ConfigurationError(
-            f"detect.tagger.models: '{model}' is not a folder that redactory fit wrote; give its path or "
-            "default"
+            f"detect.tagger.models: '{model}' is not a folder that redactory fit tagger wrote; give its path "
+            "or default"
         )
     return folder

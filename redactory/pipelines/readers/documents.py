@@ -70,22 +70,22 @@ class InputSettings(Settings):
         description="Column of the row's class, for a classifier (train.task classify); all examples of the "
         "row get it. Private, like the text: it is stored only in vault/.",
     )
-    keep: Paths = Field(
+    metadata_columns: Paths = Field(
         (),
         description="Columns, or paths as in text, that are copied unchanged with each example into the "
         "shards of both splits: strings, numbers, true and false. One that looks personal is refused.",
     )
-    accept_personal: Paths = Field(
+    allow_personal_columns: Paths = Field(
         (),
-        description="Columns of keep that may look personal; role: of a conversation, roles that are not "
-        "standard names.",
+        description="Columns of metadata_columns that may look personal; role: of a conversation, roles that "
+        "are not standard names.",
     )
-    known: dict[str, str] = Field(
+    known_value_columns: dict[str, str] = Field(
         {},
         description="Columns whose values are masked everywhere in the row's text, each with a label (name: "
         "PERSON). Needs release.known_values. They are not used for anything else.",
     )
-    keep_order: bool = Field(
+    emit_document_order: bool = Field(
         False,
         description="Add document_id (keyed), the position in the document and, if that has several texts, "
         "the turn to each example: documents can be put in order again, and the splits be linked.",
@@ -128,18 +128,18 @@ class InputSettings(Settings):
             steps_of(path)
         return value
 
-    @field_validator("keep")
+    @field_validator("metadata_columns")
     @classmethod
     def _one_value_each(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for path in value:
-            if EACH in steps_of(path, "input.keep"):
+            if EACH in steps_of(path, "input.metadata_columns"):
                 raise ValueError(f"'{shorten(path)}' names the entries of a list, but a row needs one value")
             problem = "is a column that shards have anyway" if path in shards.OWN_COLUMNS else ""
             if problem := problem or "occurs twice" * (value.count(path) > 1):
                 raise ValueError(f"'{shorten(path)}' {problem}; remove it here, or rename it in the input")
         return value
 
-    @field_validator("known")
+    @field_validator("known_value_columns")
     @classmethod
     def _each_with_a_label(cls, value: dict[str, str]) -> dict[str, str]:
         for name, label in value.items():
@@ -149,19 +149,22 @@ class InputSettings(Settings):
 
     @model_validator(mode="after")
     def _what_is_masked_is_not_kept(self) -> Self:
-        if both := sorted({*self.known} & {*self.keep, *self.fields.columns, self.label}):
+        if both := sorted(
+            {*self.known_value_columns} & {*self.metadata_columns, *self.fields.columns, self.label}
+        ):
             raise ValueError(
-                f"known: '{shorten(both[0])}' is to be masked, but is also read or kept; choose one"
+                f"known_value_columns: '{shorten(both[0])}' is to be masked, but is also read or kept; "
+                "choose one"
             )
         return self
 
     @model_validator(mode="after")
     def _what_is_accepted_is_kept(self) -> Self:
-        for name in self.accept_personal:
-            if name not in (*self.keep, shards.ROLE):
+        for name in self.allow_personal_columns:
+            if name not in (*self.metadata_columns, shards.ROLE):
                 raise ValueError(
-                    f"accept_personal: '{shorten(name)}' is not in input.keep; add it there, or remove it "
-                    "here"
+                    f"allow_personal_columns: '{shorten(name)}' is not in input.metadata_columns; add it "
+                    "there, or remove it here"
                 )
         return self
 
@@ -178,9 +181,9 @@ class InputSettings(Settings):
     def required_columns(self) -> list[str]:
         """Columns that a file must have: the text's, and those that the configuration names itself."""
         named = [getattr(self, name) for name in ("id", "user") if name in self.model_fields_set]
-        kept = Fields(self.keep).columns
+        kept = Fields(self.metadata_columns).columns
         classes = [] if self.label is None else [self.label]
-        return [*self.fields.columns, *named, *classes, *kept, *self.known]
+        return [*self.fields.columns, *named, *classes, *kept, *self.known_value_columns]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +191,8 @@ class Document:
     """A usable row.  ``user_id`` is None where the row names nobody: it is then its own user.
 
     ``label`` is the row's class, None where it has none or none is read; ``kept`` are the values of
-    ``input.keep`` in its order, ``known`` those of ``input.known`` with their labels, both as JSON.
+    ``input.metadata_columns`` in its order, ``known`` those of ``input.known_value_columns`` with their
+    labels, both as JSON.
     """
 
     doc_id: str
@@ -221,8 +225,14 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
         # a file is one text: the configured columns do not count
         limits = ("max_chars", "max_row_bytes", "max_expansion")
         asked = InputSettings(path=settings.path, **{name: getattr(settings, name) for name in limits})
-    mapped = (*asked.fields.columns, *Fields(asked.keep).columns, asked.id, asked.user, asked.label)
-    names = [name for name in (*mapped, *asked.known) if name is not None]
+    mapped = (
+        *asked.fields.columns,
+        *Fields(asked.metadata_columns).columns,
+        asked.id,
+        asked.user,
+        asked.label,
+    )
+    names = [name for name in (*mapped, *asked.known_value_columns) if name is not None]
     columns = Columns(tuple(asked.required_columns()), tuple(names))
     for part in source.slices or (None,):
         with source.open(part=part, expansion=asked.max_expansion) as file:
@@ -313,14 +323,18 @@ def _document(record: Mapping[str, Any], asked: InputSettings, name: str, number
     user = _name(record.get(asked.user), "user")
     label = None if asked.label is None else _name(record.get(asked.label), "label")
     # two spellings of one name are one person
-    kept = json.dumps([_kept(record, path) for path in asked.keep]) if asked.keep else None
-    said_of = ((_name(record.get(column), "known"), of) for column, of in asked.known.items())
-    known = json.dumps({value: of for value, of in said_of if value}) if asked.known else None
+    kept = (
+        json.dumps([_kept(record, path) for path in asked.metadata_columns])
+        if asked.metadata_columns
+        else None
+    )
+    said_of = ((_name(record.get(column), "known"), of) for column, of in asked.known_value_columns.items())
+    known = json.dumps({value: of for value, of in said_of if value}) if asked.known_value_columns else None
     return Document(doc_id, user and forms_of(user)[0], text, name, number, label, kept, known)
 
 
 def _kept(record: Mapping[str, Any], path: str) -> str | int | float | None:
-    """The value at the end of a path of ``input.keep``; None where there is none."""
+    """The value at the end of a path of ``input.metadata_columns``; None where there is none."""
     value: Any = record.get(path)
     if path not in record:
         value = record

@@ -33,7 +33,7 @@ def counted_in(documents: Sequence[Document], asked: InputSettings) -> Counter[s
     counts: Counter[str] = Counter()
     if asked.has_parts:
         counts["roles/told"] = sum(ROLE_MARK in document.text for document in documents)
-    for values in map(values_of, documents if asked.keep else ()):
+    for values in map(values_of, documents if asked.metadata_columns else ()):
         kinds = ((number, _CALLED.get(type(value))) for number, value in enumerate(values))
         counts.update(f"kept/{number}/{kind}" for number, kind in kinds if kind is not None)
     return counts
@@ -52,19 +52,26 @@ def carried_columns(asked: InputSettings, counts: Mapping[str, int], whole: bool
     for an input that is ``whole``, where no row has any.
     """
     told = counts["roles/told"] > 0
-    has = {"position": told or asked.keep_order, "turn": told or (asked.keep_order and asked.has_parts)}
+    has = {
+        "position": told or asked.emit_document_order,
+        "turn": told or (asked.emit_document_order and asked.has_parts),
+    }
     fields = [
         *(field for field in ORDER if has[field.name]),
         *([pa.field(ROLE, pa.string())] if told else []),
     ]
-    for number, name in enumerate(asked.keep):
+    for number, name in enumerate(asked.metadata_columns):
         kinds = [kind for kind in KINDS if counts[f"kept/{number}/{kind}"]]
         if kinds == ["integer", "number"]:
             kinds = ["number"]
         if len(kinds) > 1:
-            raise CheckFailed(f"input.keep: '{name}' is {listed(kinds)} in different rows: use one kind")
+            raise CheckFailed(
+                f"input.metadata_columns: '{name}' is {listed(kinds)} in different rows: use one kind"
+            )
         if not kinds and whole and counts["rows"]:
-            raise CheckFailed(f"input.keep: no row has a value for '{name}': name an existing column")
+            raise CheckFailed(
+                f"input.metadata_columns: no row has a value for '{name}': name an existing column"
+            )
         fields.append(pa.field(name, KINDS[kinds[0] if kinds else "string"]))
     return pa.schema(fields)
 
@@ -79,10 +86,10 @@ def carried(
     found: dict[str, Any] = {
         "position": [place for own in segments for place in range(len(own))],
         "turn": [turn for turn, _ in turns],
-        ROLE: [role if ROLE in asked.accept_personal or is_role(role) else None for _, role in turns],
+        ROLE: [role if ROLE in asked.allow_personal_columns or is_role(role) else None for _, role in turns],
     }
     rows = [json.loads(values or "[]") for values in kept]
-    for number, name in enumerate(asked.keep):
+    for number, name in enumerate(asked.metadata_columns):
         pairs = zip(rows, segments, strict=True)
         own = [values[number] for values, points in pairs for _ in points]
         found[name] = pa.array(own, schema.field(name).type)
@@ -92,9 +99,11 @@ def carried(
 def refuse_personal(config: Config, rows: Iterable[Sequence[Any]], detector: TextDetector) -> None:
     """``ConfigurationError`` where a kept column, of whose values these are rows, looks personal."""
     asked = config.input
-    values: dict[str, set[str]] = {name: set() for name in asked.keep if name not in asked.accept_personal}
+    values: dict[str, set[str]] = {
+        name: set() for name in asked.metadata_columns if name not in asked.allow_personal_columns
+    }
     for row in rows:
-        for name, value in zip(asked.keep, row, strict=True):
+        for name, value in zip(asked.metadata_columns, row, strict=True):
             if name in values and value is not None and not isinstance(value, bool):
                 values[name].add(str(value))
 
@@ -104,6 +113,6 @@ def refuse_personal(config: Config, rows: Iterable[Sequence[Any]], detector: Tex
     if looks := dict(personal(values, hits, config.detect.language)):
         reasons = listed([f"{name} ({why})" for name, why in looks.items()])
         raise ConfigurationError(
-            f"input.keep: values that look personal would be copied unmasked into the shards: {reasons}. "
-            f"Remove the column, or accept it (input.accept_personal: [{', '.join(looks)}])"
+            "input.metadata_columns: values that look personal would be copied unmasked into the shards: "
+            f"{reasons}. Remove the column, or accept it (input.allow_personal_columns: [{', '.join(looks)}])"
         )

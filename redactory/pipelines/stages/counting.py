@@ -53,7 +53,7 @@ def begin_selection(job: Job, journal: Journal) -> Job:
     selection spends stands in the journal before the first count, and in ``train.budget`` where there is one.
     """
     own = job.config.route
-    if own.by == "policies":
+    if own.strategy == "policies":
         return job
     if journal.selected is None:
         stream = RandomStream.from_entropy()
@@ -78,9 +78,10 @@ def begin_selection(job: Job, journal: Journal) -> Job:
 
 def check_countable(config: Config) -> None:
     """``ConfigurationError`` where noise could not be drawn here."""
-    if config.route.by != "policies" and find_spec("mpmath") is None:
+    if config.route.strategy != "policies" and find_spec("mpmath") is None:
         raise ConfigurationError(
-            "route.by: exactly rounded noise needs mpmath, not installed here: pip install 'redactory[train]'"
+            "route.strategy: exactly rounded noise needs mpmath, not installed here: pip install "
+            "'redactory[train]'"
         )
 
 
@@ -90,13 +91,14 @@ def check_countable(config: Config) -> None:
 def contribute(job: Job, partition: int, points: pa.Table, fates: Sequence[Fate]) -> None:
     """Write one partition's contributions: the texts that may become public, each with who gave it.
 
-    With ``by: both`` those alone in which no policy found anything, which is a function of the text too.
+    With ``strategy: both`` those alone in which no policy found anything, which is a function of the text
+    too.
     """
     key, digests = job.key, digests_of(job, points, [fate.text for fate in fates])
     of_user, of_pair = key.purpose("count/user"), key.purpose("count/choice")
     rows = []
     for user, text, fate in zip(users_of(points), digests, fates, strict=True):
-        if fate.failure is None and (job.config.route.by == "count" or fate.side == PUBLIC):
+        if fate.failure is None and (job.config.route.strategy == "count" or fate.side == PUBLIC):
             own = key.text_digest(of_user, user.encode())
             rows.append((own, key.text_digest(of_pair, own + text), text))
     _write(job, "masked", partition, points, fates)
@@ -164,7 +166,7 @@ def route_part(job: Job, partitions: int, number: int) -> StageReport:
     among = np.zeros(len(fates), bool)
     for path in job.ranges("counted"):
         among |= are_among(path, entries)
-    both, decided = job.config.route.by == "both", list[Fate]()
+    both, decided = job.config.route.strategy == "both", list[Fate]()
     for fate, selected in zip(fates, among.tolist(), strict=True):
         if fate.failure is not None or (both and fate.side == PRIVATE):
             decided.append(fate)

@@ -239,7 +239,7 @@ def sign_part(job: Job, partitions: int, number: int) -> StageReport:
     """Write the buckets, rows and shingles of the distinct redacted texts of one partition."""
     settings = job.config.dedup
     redacted = read_part(job.part("redacted", number))
-    wanted = list(SIDES) if settings.across else job.sides(NEAR)
+    wanted = list(SIDES) if settings.report_cross_split else job.sides(NEAR)
     own = _distinct_points(job, number, redacted, all_sides=True) == numbers(redacted, "point_id")
     own &= _usable(redacted, wanted)
     signed = kept(redacted, own)
@@ -268,7 +268,12 @@ def compare_range(job: Job, partitions: int, number: int) -> StageReport:
     """Compare the texts that share a bucket of one hash range: within sides, and across the split."""
     settings, near = job.config.dedup, [SIDES[side] for side in job.sides(NEAR)]
     pairs, across, counts = compare_buckets(
-        _signed(job, partitions), number, settings.near.threshold, near, settings.across, job.near_count
+        _signed(job, partitions),
+        number,
+        settings.near.threshold,
+        near,
+        settings.report_cross_split,
+        job.near_count,
     )
     write_entries(job.range("near-pairs", number), pairs)
     write_entries(job.range("near-across", number), across)
@@ -294,7 +299,7 @@ def choose_range(job: Job, partitions: int, number: int) -> StageReport:
 def across_rows(job: Job, records: pa.Table) -> list[tuple[Any, ...]]:
     """The released public points of a partition that nearly duplicate a private one, with one such."""
     public = records.filter(pc.equal(records["fate"], scalar(PUBLIC)))
-    if not job.config.dedup.across or not public.num_rows:
+    if not job.config.dedup.report_cross_split or not public.num_rows:
         return []
     released = dict(zip(*(public[name].to_pylist() for name in ("point_id", "released_id")), strict=True))
     found = [np.empty(0, ACROSS)]

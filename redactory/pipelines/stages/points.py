@@ -183,7 +183,7 @@ def detector_of(job: Job) -> TextDetector:
 def detect_part(job: Job, partitions: int, partition: int) -> StageReport:
     """Detect the texts that no earlier point has; what is found is written by hash range, then by point."""
     points = read_part(job.part("points", partition), columns=["point_id", "text"])
-    if asked := job.config.input.keep:
+    if asked := job.config.input.metadata_columns:
         columns = read_part(job.part("points", partition), columns=list(asked)).select(asked)
         refuse_personal(job.config, zip(*(one.to_pylist() for one in columns), strict=True), detector_of(job))
     ids = numbers(points, "point_id")
@@ -283,7 +283,7 @@ def redact_part(job: Job, partitions: int, partition: int) -> StageReport:
     """
     points = read_part(job.part("points", partition))
     ids, texts = numbers(points, "point_id"), points["text"].to_pylist()
-    of_documents, known_values = job.config.release.by == "document", job.config.release.known_values
+    of_documents, known_values = job.config.release.unit == "document", job.config.release.known_values
     found = found_in(job, partition, ids, [job.part("known", partition)] if known_values else [])
     known = detections_of(found)
     text_of = dict(zip(ids.tolist(), texts, strict=True))
@@ -377,7 +377,7 @@ def shard_part(job: Job, partitions: int, partition: int) -> StageReport:
     write_part(run.vault / name, points.filter(pc.is_null(failures)).select(job.vault_schema.names))
     write_part(run.points / name, records)
     across = across_rows(job, records)
-    if job.config.dedup.across:
+    if job.config.dedup.report_cross_split:
         write_part(run.across / name, _table(across, tables.ACROSS))
     rows = pa.concat_tables(read_part(job.part(table, partition)) for table in ("rejected", "repeated"))
     failed = points.append_column("reason", failures).filter(pc.is_valid(failures))

@@ -30,7 +30,7 @@ _PATIENCE = 20.0
 _NOT_TRAINED = "Nothing was trained."
 _NOT_SELECTED = (
     "Nothing was counted: select less often (once a month, over the month's rows), raise the budget, or let "
-    "policies decide (route.by: policies), with another dedup.index if there is one."
+    "policies decide (route.strategy: policies), with another dedup.index if there is one."
 )
 
 
@@ -113,8 +113,8 @@ class Budget:
         """
         if self._entities:
             raise GuaranteeError(
-                "route.by: counts of users do not hide entities, so a budget of entities cannot cover them: "
-                "protect users (train.units.protect), or remove the budget"
+                "route.strategy: counts of users do not hide entities, so a budget of entities cannot cover "
+                "them: protect users (train.units.privacy_unit), or remove the budget"
             )
         spending = selection.of_user() if self._nulled else selection.of_point()
         self.reserve(selection.id, f"{run}/public by count", spending, _NOT_SELECTED)

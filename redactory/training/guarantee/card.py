@@ -65,7 +65,9 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
         spec, card = facts.spec(), units_card(name, facts, manifest)
     else:
         blind = blind_words(blind_said(manifest)) if facts.trainer.by_policy else None
-        measured = None if blind or not by_texts_alone(manifest) else recall or facts.settings.recall
+        measured = (
+            None if blind or not by_texts_alone(manifest) else recall or facts.settings.detector_recall_file
+        )
         spec = spec_in(run, facts, measured)
         card = points_card(name, facts, spec, manifest, measured, blind)
     folder = run.model(name)
@@ -151,7 +153,7 @@ def units_card(
         found,
         {
             "task": facts.settings.task,
-            "protect": spec.protect.value if spec.mechanism else None,
+            "privacy_unit": spec.protect.value if spec.mechanism else None,
             "public_text": facts.public_text,
             "pretraining_epochs": facts.settings.pretraining_epochs,
             "unit": spec.units_in_words,
@@ -257,7 +259,7 @@ def _words(
     own = [*([rule] if rule and by_policy else []), *(() if counted else spec.trainer.compared)]
     own += [*spec.trainer.assumptions, *(recall if by_policy else ())]
     own += (
-        [counted["how"].format(**manifest["route"], public=counted["public"][manifest["route"]["by"]])]
+        [counted["how"].format(**manifest["route"], public=counted["public"][manifest["route"]["strategy"]])]
         if counted
         else []
     )
@@ -308,7 +310,7 @@ def _resting_on(spec: TrainingSpec, facts: LedgerFacts) -> list[str]:
     assert spec.mechanism is not None
     on_cuda = [] if spec.settings.device == "cpu" else [WORDS["on_cuda"]]
     chat = spec.settings.chat
-    of_turns = spec.settings.roles or (chat and chat.example == "turn")
+    of_turns = spec.settings.prefix or (chat and chat.example == "turn")
     roles = [WORDS["roles"]] if of_turns else []
     roles += [WORDS["chat"][chat.loss_on]] if chat else []
     correlated = [WORDS["correlated"].format(**own)] if (own := _correlated(spec)) else []
@@ -351,12 +353,17 @@ def _units_words(facts: LedgerFacts, spec: TrainingSpec) -> dict[str, Any]:
     words, own, units = WORDS["units"], spec.settings.bounding, spec.settings.units
     if not isinstance(spec.mechanism, PoissonUsersGaussian):
         conditions = [
-            {"item": item, "condition": name, "holds": True, "why": why or words["copies"][units.copies]}
+            {
+                "item": item,
+                "condition": name,
+                "holds": True,
+                "why": why or words["duplicates"][units.duplicates],
+            }
             for name, (item, why) in words["conditions"].items()
         ]
         assumed = [words["constants"][own.constants]]
         assumed += [words["secret_places"]] if own.rule == R_LOC and own.constants == "public" else []
-        missed = units.missed_mentions
+        missed = units.unmatched_mentions
         gaps = [words["missed"].format(count=missed)] if missed else []
     else:
         entities, of_users = spec.mechanism.entities, spec.protect is Protect.USERS

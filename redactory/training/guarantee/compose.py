@@ -66,7 +66,7 @@ class _Member:
             spec = facts.spec(selection=Selection.of_run(manifest))
             return cls(run, name, facts, {}, spec, units_card(name, facts, manifest))
         # what it started from is a member of its own
-        spec = replace(spec_in(run, facts, facts.settings.recall), start=None)
+        spec = replace(spec_in(run, facts, facts.settings.detector_recall_file), start=None)
         return cls(run, name, facts, manifest, spec, {})
 
     @property
@@ -203,7 +203,7 @@ def _of_units(members: Sequence[_Member], delta: float, refusals: str) -> dict[s
         with_public(found, [member.spec for member in members if member.spec.mechanism], delta)
     return {
         "format": FORMAT_OF_UNITS,
-        **{key: first[key] for key in ("unit", "relation", "relation_meaning", "protect")},
+        **{key: first[key] for key in ("unit", "relation", "relation_meaning", "privacy_unit")},
         "event": event_tree(spent),
         **found.values,
         "curve": {},

@@ -312,7 +312,7 @@ def with_public(found: Figures, specs: Sequence[TrainingSpec], delta: float) -> 
     why = None
     if any(one.protect is not Protect.USERS for one in specs):
         why = WORDS["counted"]["no_entities"]
-    elif any(one.settings.units.copies == "merge" for one in specs):
+    elif any(one.settings.units.duplicates == "merge" for one in specs):
         why = WORDS["counted"]["merged"]
     elif None in spent or "epsilon_sound" in found.reasons:
         why = found.reasons.get("epsilon_sound", WORDS["counted"]["no_pair"])
@@ -392,7 +392,7 @@ def _of_users(spec: TrainingSpec, mechanism: PoissonUsersGaussian, found: Figure
     if own is not None:
         facts |= {
             "entity_rate": own.entity_rate,
-            "extended_rate": own.extended_rate if own.estimator == "f_E+" else None,
+            "related_entity_rate": own.related_entity_rate if own.estimator == "f_E+" else None,
             "estimator": own.estimator,
             "rule": own.rule,
         }

@@ -162,7 +162,7 @@ def _points(spec: TrainingSpec, known: Known) -> dict[str, Any]:
 def _bands(spec: TrainingSpec) -> dict[str, Any]:
     """Each number of bands, that of the plan marked; nothing where noise is not to be correlated."""
     own = spec.settings
-    if own.bands == 1 or own.noise_multiplier is not None or spec.rows > 1:
+    if own.noise_bands == 1 or own.noise_multiplier is not None or spec.rows > 1:
         return {}
     chosen = spec.mechanism.matrix.bands if isinstance(spec.mechanism, BandedGaussian) else 1
     rows = [asdict(one) for one in widths(own, spec.steps, spec.relation)]
@@ -233,7 +233,7 @@ def _units(spec: TrainingSpec, known: Known) -> dict[str, Any]:
     require_reasons(values, reasons)
     parameters = parameters_at_most(spec.settings)
     return {
-        "protect": spec.protect.value,
+        "privacy_unit": spec.protect.value,
         **found.facts,
         **values,
         **published,

@@ -134,7 +134,7 @@ def _loss(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
     if len(losses) < 2:
         return
     first, last, least = losses[0], losses[-1], min(losses)
-    lower = "lower train.learning_rate or train.private_learning_rate, whichever raised it"
+    lower = "lower train.learning_rate or train.dp_learning_rate, whichever raised it"
     if last >= first:
         yield (
             f"the loss on held-out public text was {first:.3g} before the first step and is {last:.3g} "

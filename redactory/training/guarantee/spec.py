@@ -99,7 +99,7 @@ NOT_MEASURED = MissRates()
 
 def by_texts_alone(manifest: Mapping[str, Any]) -> bool:
     """Whether the text of a point decides its fate, and no other point or column of its document."""
-    declared = manifest.get("configuration", {}).get("input", {}).get("known")
+    declared = manifest.get("configuration", {}).get("input", {}).get("known_value_columns")
     return manifest.get("known_in") != DOCUMENT and not declared
 
 
@@ -156,16 +156,18 @@ class TrainingSpec:
             return
         for asked, key in (
             (own.task == "classify" and self.trainer.plain, "task: classes"),
-            (own.roles, "roles: they"),
+            (own.prefix, "prefix: classes and roles"),
             (own.chat, "chat: roles"),
         ):
             if asked:
                 raise ConfigurationError(
-                    f"train.{key} were not counted, and with route.by count or both only counted parts of a "
-                    "public row may be used: curate with route.by policies, or remove it"
+                    f"train.{key} were not counted, and with route.strategy count or both only counted parts "
+                    "of a public row may be used: curate with route.strategy policies, or remove it"
                 )
-        if own.bands != 1:
-            raise ConfigurationError("train.bands: not with route.by count or both; remove one of the two")
+        if own.noise_bands != 1:
+            raise ConfigurationError(
+                "train.noise_bands: not with route.strategy count or both; remove one of the two"
+            )
 
     @property
     def beside(self) -> Spendings:
@@ -231,7 +233,7 @@ class TrainingSpec:
             return "nothing"
         own = self.settings.units
         found = WORDS["units"]["unit"][self.protect.value]
-        if own.copies == "merge":
+        if own.duplicates == "merge":
             found += "; copies of a text are one point, of all who hold one"
         if self.protect is Protect.USERS:
             return str(found)
@@ -239,7 +241,7 @@ class TrainingSpec:
             "" if own.labels is None else f"; entities are those labelled {', '.join(sorted(own.labels))}"
         )
         files = ["a list of hubs"] if own.hub_files else []
-        hubs = [*sorted(one for one in own.hubs if isinstance(one, str)), *files]
+        hubs = [*sorted(one for one in own.high_degree_entities if isinstance(one, str)), *files]
         said = (
             ("entities on a list count", own.entities is not None),
             ("aliases on a list are one entity", own.aliases is not None),
@@ -429,7 +431,7 @@ def spec_in(run: RunFolder, facts: LedgerFacts, recall: RecallMeasurement | None
         before = ledger_facts(run, run.model(name))
         _require(before.chain_head == facts.base["ledger"], f"starts from another models/{name}")
         _require(before.parent == facts.parent, f"and that of models/{name} are of different releases")
-        start = spec_in(run, before, recall or before.settings.recall)
+        start = spec_in(run, before, recall or before.settings.detector_recall_file)
     rates = MissRates.of_run(recall, manifest)
     return facts.spec(manifest["dedup"], rates, manifest.get("known_in"), start, Selection.of_run(manifest))
 

@@ -53,7 +53,7 @@ class FixedSends(Settings):
 class VisibleCoins(Settings):
     """In each step a coin decides whether a sentence is sent; the server sees which ones were."""
 
-    kind: Literal["visible"] = Field(description="A coin for each step; who sends is visible.")
+    kind: Literal["public_bernoulli"] = Field(description="A coin for each step; who sends is visible.")
     rate: Rate = Field(description="p, the probability that a sentence is sent in a step.")
     steps: PositiveInt = Field(description="T, the number of steps.")
 
@@ -61,7 +61,9 @@ class VisibleCoins(Settings):
 class HiddenCoins(Settings):
     """In each step every slot sends one message: of its sentence by a secret coin, else of noise alone."""
 
-    kind: Literal["hidden"] = Field(description="A message in every step; noise-only ones look the same.")
+    kind: Literal["secret_bernoulli"] = Field(
+        description="A message in every step; noise-only ones look the same."
+    )
     rate: Rate = Field(description="p, the probability that a message encodes the sentence.")
     steps: PositiveInt = Field(description="T, the number of steps, and of messages per slot.")
     classes: Annotated[int, Field(ge=2)] | None = Field(
@@ -225,7 +227,7 @@ def calibrated_noise(
         if alone is None or alone > epsilon:
             raise GuaranteeError(
                 f"epsilon {format_upper(epsilon)} is spent by the hidden classes alone: lower "
-                "participation.rate or steps"
+                "sampling.rate or steps"
             )
 
     def cost(coarser: float, noise: float) -> float:

@@ -68,7 +68,7 @@ class Published:
     def noise(self, settings: LdpSettings) -> float:
         """z as the paper would choose it for its epsilon."""
         assert self.epsilon is not None
-        way, sampled = settings.participation, self.sampled(settings.participation)
+        way, sampled = settings.sampling, self.sampled(settings.sampling)
         if sampled is None:
             assert isinstance(way, FixedSends)
             mu = published.mu_of_epsilon(self.epsilon, settings.delta)
@@ -77,7 +77,7 @@ class Published:
 
     def figure(self, settings: LdpSettings, noise: float) -> float | None:
         """Epsilon as the paper would print it at z = ``noise``."""
-        way, sampled = settings.participation, self.sampled(settings.participation)
+        way, sampled = settings.sampling, self.sampled(settings.sampling)
         if sampled is None:
             assert isinstance(way, FixedSends)
             return published.epsilon_of_sends(noise, way.sends, settings.delta, settings.vectors)
@@ -88,7 +88,7 @@ def _figures(
     settings: LdpSettings, noise: float, spent: Spendings, paper: Published, why: tuple[str, str]
 ) -> Figures:
     """``epsilon_sound`` and ``epsilon_as_published``, null for the two reasons of ``why``."""
-    found, terms = Figures(), (noise, settings.vectors, settings.participation, settings.delta)
+    found, terms = Figures(), (noise, settings.vectors, settings.sampling, settings.delta)
     one = confirmed_epsilon(*terms, spent)
     found.put(
         "epsilon_sound", one.value, one.second, why[0] if one.reason in (None, NOT_FINITE) else one.reason
@@ -113,7 +113,7 @@ def service_card(
     Raises ``GuaranteeError`` where an encoder of another kind is given, or one trained by DP-SGD without what
     it spent, or where two accountants disagree (``docs/guarantees.md``, "Local differential privacy").
     """
-    kind, way, noise = str(provenance.get("kind")), settings.participation, settings.noise(spendings)
+    kind, way, noise = str(provenance.get("kind")), settings.sampling, settings.noise(spendings)
     if kind not in _WORDS["encoders"] or (kind == "dpsgd") != bool(spendings):
         raise GuaranteeError(
             "encoder: only a public one, or one with a recorded DP-SGD epsilon, has a guarantee"
@@ -137,7 +137,7 @@ def service_card(
         "relation": Relation.SUBSTITUTION.value,
         "relation_meaning": _WORDS["meaning"][classes].format(unit=unit),
         "server_sees": server_sees(way, settings.pairs),
-        "participation": {**way.model_dump(), "meaning": participation_in_words(way.model_dump())},
+        "sampling": {**way.model_dump(), "meaning": participation_in_words(way.model_dump())},
         "clip_norm": settings.clip_norm,
         "noise_multiplier": noise,
         "noise": "lattice",
@@ -151,7 +151,9 @@ def service_card(
         **found.values,
         "reasons": found.reasons,
         "as_published": {"note": published.NOTE, "why_not": published.LDP_WHY_NOT},
-        "accountants": _accountants(found, "hidden" if spendings and way.kind == "fixed" else way.kind),
+        "accountants": _accountants(
+            found, "secret_bernoulli" if spendings and way.kind == "fixed" else way.kind
+        ),
         "encoder": {**provenance, "digest": encoder},
         "assumptions": [_WORDS["encoders"][kind], *_WORDS["assumptions"]],
         "not_covered": _not_covered(settings),
@@ -166,7 +168,7 @@ def hides_classes(way: Participation) -> bool:
 
 def _not_covered(settings: LdpSettings) -> list[str]:
     """The class of a sentence first, unless it is hidden; what becomes of an answer last."""
-    found = _WORDS["not_covered"][hides_classes(settings.participation) :]
+    found = _WORDS["not_covered"][hides_classes(settings.sampling) :]
     hidden = isinstance(settings.questions, HiddenCoins)
     return [*found[:-1], _WORDS["hidden_answer"]] if hidden else list(found)
 
@@ -177,8 +179,8 @@ def _query(settings: LdpSettings, spendings: Spendings) -> dict[str, Any] | None
         return None
     own = settings.asked(spendings)
     found = figures_of_questions(own, spendings)
-    words = participation_in_words(own.participation.model_dump())
-    return {"participation": {**own.participation.model_dump(), "meaning": words}, **found}
+    words = participation_in_words(own.sampling.model_dump())
+    return {"sampling": {**own.sampling.model_dump(), "meaning": words}, **found}
 
 
 def figures_of_questions(own: LdpSettings, spendings: Spendings = ()) -> dict[str, Any]:
@@ -212,7 +214,7 @@ def server_sees(way: Participation, pairs: bool) -> list[str]:
 
 def participation_in_words(participation: dict[str, Any]) -> str:
     """How often a sentence is sent, and what of that can be seen."""
-    return str(_WORDS["participation"][participation["kind"]].format(**participation))
+    return str(_WORDS["sampling"][participation["kind"]].format(**participation))
 
 
 def plan_messages(settings: LdpSettings, paper: Published | None = None) -> dict[str, Any]:
@@ -220,7 +222,7 @@ def plan_messages(settings: LdpSettings, paper: Published | None = None) -> dict
 
     ``GuaranteeError`` where no noise reaches the target or the two accountants disagree.
     """
-    paper, way, words = paper or Published(), settings.participation, _WORDS["plan"]
+    paper, way, words = paper or Published(), settings.sampling, _WORDS["plan"]
     if paper.true_share is not None and isinstance(way, FixedSends):
         raise ConfigurationError("a true share needs the rate of its queries")
     noise = settings.noise() if paper.epsilon is None else paper.noise(settings)
@@ -247,7 +249,7 @@ def plan_messages(settings: LdpSettings, paper: Published | None = None) -> dict
         "noise_multiplier": noise,
         "noise_source": source,
         "noise_calibrated": settings.noise_multiplier is None,
-        "participation": way.model_dump(),
+        "sampling": way.model_dump(),
         "query": _query(settings, ()),
         "vectors": settings.vectors,
         "sensitivity": sensitivity(settings.vectors),
@@ -266,27 +268,30 @@ def plan_messages(settings: LdpSettings, paper: Published | None = None) -> dict
 def _compared(settings: LdpSettings, noise: float) -> list[dict[str, Any]]:
     """Epsilon of the same noise with other ways to take part; null over 4096."""
     ways: list[tuple[str, Participation]] = [("one send", FixedSends())]
-    way = settings.participation
+    way = settings.sampling
     if not isinstance(way, FixedSends):
         often = max(1, round(way.rate * way.steps))
         ways += [
             (f"as many sends as expected: {often}", FixedSends(sends=often)),
-            ("visible coins", VisibleCoins(kind="visible", rate=way.rate, steps=way.steps)),
-            ("coins hidden by noise alone", HiddenCoins(kind="hidden", rate=way.rate, steps=way.steps)),
+            ("visible coins", VisibleCoins(kind="public_bernoulli", rate=way.rate, steps=way.steps)),
+            (
+                "coins hidden by noise alone",
+                HiddenCoins(kind="secret_bernoulli", rate=way.rate, steps=way.steps),
+            ),
         ]
         if hides_classes(way):
             ways.append(("the same, with the class", way))
     elif way.sends > 1:
         ways.append((f"{way.sends} sends", way))
     return [
-        {"participation": words, "epsilon": epsilon_sound(noise, settings.vectors, way, settings.delta)}
+        {"sampling": words, "epsilon": epsilon_sound(noise, settings.vectors, way, settings.delta)}
         for words, way in ways
     ]
 
 
 def _inference(settings: LdpSettings, paper: Published, noise: float) -> dict[str, Any]:
     """Up-sampling with fictitious sentences: what equation 9 claims, and what a query's messages cost."""
-    way = settings.participation
+    way = settings.sampling
     assert not isinstance(way, FixedSends)
     one, _, seen, hidden = (row["epsilon"] for row in _compared(settings, noise)[:4])
     sampled = paper.sampled(way)
@@ -313,7 +318,7 @@ def _formula(way: Participation, paper: Published) -> dict[str, Any]:
     wrong = {
         "sensitivity": True,
         "composition": sampled is not None,
-        "sampling": sampled is not None and way.kind != "hidden",
+        "sampling": sampled is not None and way.kind != "secret_bernoulli",
         "fictitious": paper.true_share is not None,
     }
     why = {key: words for key, words in published.LDP_WHY_NOT.items() if wrong[key]}

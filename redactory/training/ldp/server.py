@@ -101,7 +101,7 @@ class ServerSide:
         # a user's budget is their own: where it lies is nothing that a service keeps
         self.settings = settings.model_copy(update={"budget": None})
         self.encoder, self.shape = encoder, tuple(shape)
-        self._received = self._empty(settings.participation)
+        self._received = self._empty(settings.sampling)
         self._head: Head | None = None
 
     def receive(self, *messages: Message) -> None:
@@ -152,7 +152,7 @@ class ServerSide:
             return []
         asked.add(fresh)
         means = np.stack([one.values for one in fresh]) if hidden else asked.means()[0]
-        logits = self._head(torch.from_numpy(means) * strength(self.settings.participation))
+        logits = self._head(torch.from_numpy(means) * strength(self.settings.sampling))
         if isinstance(way, HiddenCoins):
             # so that the product over as many as are expected to be true has the classes' shares in it once
             logits = logits - (1.0 - 1.0 / max(way.rate * way.steps, 1.0)) * self._head.shares

@@ -39,7 +39,7 @@ class HeadSettings(Settings):
 class QuerySettings(Settings):
     """How questions are sent, where that is not how training sentences are: with fictitious ones between."""
 
-    participation: Participation = Field(
+    sampling: Participation = Field(
         description="Same as for training sentences; hidden sends fictitious queries between the true one's."
     )
     noise_multiplier: PositiveFloat | None = Field(
@@ -50,8 +50,8 @@ class QuerySettings(Settings):
 
     @model_validator(mode="after")
     def _a_question_has_no_class(self) -> Self:
-        if isinstance(self.participation, HiddenCoins) and self.participation.classes is not None:
-            raise ValueError("participation.classes: a query carries no class; remove it")
+        if isinstance(self.sampling, HiddenCoins) and self.sampling.classes is not None:
+            raise ValueError("sampling.classes: a query carries no class; remove it")
         return self
 
 
@@ -72,7 +72,7 @@ class LdpSettings(Settings):
         8.0, description="Target epsilon of one sentence, over all its training messages together."
     )
     delta: Probability = Field(1e-5, description="Delta at which every epsilon is stated.")
-    participation: Participation = Field(
+    sampling: Participation = Field(
         FixedSends(), description="How often a sentence is sent, and whether that is visible."
     )
     query: QuerySettings | None = Field(
@@ -115,19 +115,17 @@ class LdpSettings(Settings):
 
     @model_validator(mode="after")
     def _hidden_classes_are_those(self) -> Self:
-        hidden = getattr(self.participation, "classes", None)
+        hidden = getattr(self.sampling, "classes", None)
         if hidden is not None and self.classes and hidden != len(self.classes):
-            raise ValueError(
-                f"participation.classes: expected {len(self.classes)}, as in classes, got {hidden}"
-            )
+            raise ValueError(f"sampling.classes: expected {len(self.classes)}, as in classes, got {hidden}")
         return self
 
     @property
     def questions(self) -> Participation:
         """How questions are sent: as training sentences, without a class, where ``query`` says nothing."""
         if self.query is not None:
-            return self.query.participation
-        way = self.participation
+            return self.query.sampling
+        way = self.sampling
         return way.model_copy(update={"classes": None}) if isinstance(way, HiddenCoins) else way
 
     @property
@@ -142,7 +140,7 @@ class LdpSettings(Settings):
         """
         if self.noise_multiplier is not None:
             return self.noise_multiplier
-        return calibrated_noise(self.epsilon, self.vectors, self.participation, self.delta, encoder)
+        return calibrated_noise(self.epsilon, self.vectors, self.sampling, self.delta, encoder)
 
     def settled(self, encoder: Spendings = ()) -> LdpSettings:
         """The same with every noise as a number.
@@ -152,11 +150,11 @@ class LdpSettings(Settings):
         """
         noise, query = self.noise(encoder), self.query
         if query is not None and query.noise_multiplier is None:
-            terms = self.vectors, self.participation, self.delta, encoder
+            terms = self.vectors, self.sampling, self.delta, encoder
             target = epsilon_sound(noise, *terms)
             if target is None:
                 raise GuaranteeError("query.noise_multiplier: set it, since a sentence has no finite epsilon")
-            found = calibrated_noise(target, self.vectors, query.participation, self.delta, encoder)
+            found = calibrated_noise(target, self.vectors, query.sampling, self.delta, encoder)
             query = query.model_copy(update={"noise_multiplier": found})
         return self.model_copy(update={"noise_multiplier": noise, "query": query})
 
@@ -164,9 +162,7 @@ class LdpSettings(Settings):
         """What the messages of a question are made by, as if it were a training sentence."""
         own = self.settled(encoder)
         noise = own.query.noise_multiplier if own.query is not None else own.noise_multiplier
-        return own.model_copy(
-            update={"participation": own.questions, "noise_multiplier": noise, "query": None}
-        )
+        return own.model_copy(update={"sampling": own.questions, "noise_multiplier": noise, "query": None})
 
 
 # Stage 1 of LDP-NLP: the encoder that users are given, learnt from public text alone.

@@ -202,7 +202,7 @@ class UserSide:
         by_slot: dict[str, dict[int, dict[str, Any]]] = {}
         for answer in answers:
             by_slot.setdefault(answer["slot"], {})[answer.get("step", 0)] = answer
-        way = self._settings["query"].participation
+        way = self._settings["query"].sampling
         if not isinstance(way, HiddenCoins):
             return [by_slot[slot][0] if slot in by_slot else None for slot in self._asked]
         every = set(range(way.steps))
@@ -226,7 +226,7 @@ class UserSide:
         slots = [octets[start : start + _SLOT_DIGITS] for start in range(0, len(octets), _SLOT_DIGITS)]
         if purpose == "query":
             self._asked = slots
-            self._coins = np.zeros((steps_of(self._settings["query"].participation), len(slots)), bool)
+            self._coins = np.zeros((steps_of(self._settings["query"].sampling), len(slots)), bool)
         if not slots:
             return
         # the first is made before the booking: a text that cannot be encoded costs nothing
@@ -249,7 +249,7 @@ class UserSide:
         call: int,
     ) -> Iterator[Message]:
         own, layer, held = self._settings[purpose], self._layers[purpose], None
-        participation, classes = own.participation, np.array(labels)
+        participation, classes = own.sampling, np.array(labels)
         steps = steps_of(participation)
         if steps > 1:
             # each representation is needed several times
@@ -310,7 +310,7 @@ def spending_of(settings: LdpSettings, sentences: int) -> Spendings:
 
     Coins that show are booked as the most that they can send.
     """
-    spent = booked(settings.noise(), settings.vectors, settings.participation)
+    spent = booked(settings.noise(), settings.vectors, settings.sampling)
     return tuple(replace(one, steps=one.steps * sentences) for one in spent)
 
 

@@ -466,7 +466,7 @@ def read_model(folder: Path, task: Any, **config: Any) -> tuple[Any, frozenset[s
     require_transformers()
     if (folder / "fit.json").exists():
         raise ConfigurationError(
-            "model.folder: redactory fit trained these weights on labelled rows; give public weights"
+            "model.folder: redactory fit tagger trained these weights on labelled rows; give public weights"
         )
     _read_config(folder)
     try:

@@ -98,7 +98,7 @@ class Trainer:
 
     def protects(self, settings: TrainSettings) -> Protect:
         """Whom and what the unit figures are for."""
-        return settings.units.protect
+        return settings.units.privacy_unit
 
     def mechanism(
         self, settings: TrainSettings, group_size: int | None = None, steps: int | None = None
@@ -122,12 +122,13 @@ class Trainer:
 
         ``ConfigurationError`` for bands where one exchanged point exchanges several ``rows``.
         """
-        if settings.bands == 1 or (settings.bands == "auto" and rows > 1):
+        if settings.noise_bands == 1 or (settings.noise_bands == "auto" and rows > 1):
             return None
         if rows > 1:
             raise ConfigurationError(
-                "train.bands: correlated noise needs that one exchanged example exchanges one row, but with "
-                "this deduplication rule it exchanges two: set bands to 1, or dedup.private_mode to exact"
+                "train.noise_bands: correlated noise needs that one exchanged example exchanges one row, but "
+                "with this deduplication rule it exchanges two: set bands to 1, or dedup.private_mode to "
+                "exact"
             )
         from redactory.training.widths import bands_of, schedule_of
 
@@ -162,7 +163,7 @@ class Trainer:
         from redactory.training.uedp.units import Originals, entity_names, read_units
 
         masked = entity_names(settings.units) if self.masks_entities else None
-        if not self.hides_units and settings.units.copies != "merge":
+        if not self.hides_units and settings.units.duplicates != "merge":
             return Originals(run, masked=masked)
         whole = settings.whole_conversations
         incidence = self.kept(read_units(run, settings.units, whole), settings)

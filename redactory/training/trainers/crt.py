@@ -43,7 +43,7 @@ class Crt(Trainer):
 
         found = made.read(made.run.public)
         rows = found.rows
-        if made.settings.public_epoch == "occurrences":
+        if made.settings.public_weighting == "count":
             rows = np.repeat(rows, public_occurrences(made.run)[rows])
         return made.plain_phase(descent, found.points, rows)
 

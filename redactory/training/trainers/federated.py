@@ -39,8 +39,10 @@ class UserLevel(Trainer):
             return f"train.federated.max_users_per_entity: {self.name} does not protect entities; remove it"
         if self.sampling(settings) is not None and settings.budget is not None:
             return f"train.budget: trainings with {self.name} cannot be composed with others: remove it"
-        if settings.units.copies == "merge":
-            return f"train.units.copies: {self.name} is proved for examples of one user each: set it to keep"
+        if settings.units.duplicates == "merge":
+            return (
+                f"train.units.duplicates: {self.name} is proved for examples of one user each: set it to keep"
+            )
         return None
 
     def rate(self, settings: TrainSettings) -> float:
@@ -126,7 +128,7 @@ class UserLevel(Trainer):
                 own.local_batch_size,
                 own.local_learning_rate,
                 mechanism.clip_norm,
-                made.settings.physical_tokens,
+                made.settings.max_physical_batch_tokens,
             ),
             stream=made.stream,
             ledger=ledger,
@@ -143,15 +145,15 @@ class Algorithm1(UserLevel):
 
     def protects(self, settings: TrainSettings) -> Protect:
         """As the settings say."""
-        return settings.units.protect
+        return settings.units.privacy_unit
 
     def sampling(self, settings: TrainSettings) -> EntitySampling:
         """The second level: entities, and points without one, throw coins as well."""
         own = settings.federated
         return EntitySampling(
             entity_rate=own.entity_rate,
-            extended_rate=own.extended_rate,
-            estimator="f_E+" if own.extended_rate else "f_E",
+            related_entity_rate=own.related_entity_rate,
+            estimator="f_E+" if own.related_entity_rate else "f_E",
             rule=own.rule,
             max_users_per_entity=own.max_users_per_entity,
         )

@@ -28,22 +28,22 @@ class UedpBounded(Trainer):
     def problem(self, settings: TrainSettings) -> str | None:
         """Caps, and what the rule is proved for."""
         own, units = settings.bounding, settings.units
-        missing = own.missing_cap(units.protect)
+        missing = own.missing_cap(units.privacy_unit)
         if missing is not None:
             return (
-                f"train.bounding.{missing}: units.protect is {units.protect.value}, so a cap is needed; "
-                "redactory plan suggests one from the numbers of users and examples"
+                f"train.bounding.{missing}: units.privacy_unit is {units.privacy_unit.value}, so a cap is "
+                "needed; redactory plan suggests one from the numbers of users and examples"
             )
         if own.rule == "none" and settings.noise_multiplier is None:
             return "train.noise_multiplier: rule none has no epsilon to calibrate to; set the noise"
         if own.rule == "none" and settings.budget is not None:
             return "train.budget: rule none has no epsilon to record; use a rule with caps"
-        if own.rule == "r-loc" and units.copies == "merge":
-            return "train.units.copies: r-loc is proved for examples of one user each: set it to keep"
-        if own.rule == "none" and own.constants == "public" and units.copies == "merge":
+        if own.rule == "r-loc" and units.duplicates == "merge":
+            return "train.units.duplicates: r-loc is proved for examples of one user each: set it to keep"
+        if own.rule == "none" and own.constants == "public" and units.duplicates == "merge":
             return (
-                "train.units.copies: if examples are removed, other users' copies would replace them: set "
-                "it to keep, or bounding.constants to graph"
+                "train.units.duplicates: if examples are removed, other users' copies would replace them: "
+                "set it to keep, or bounding.constants to graph"
             )
         return None
 

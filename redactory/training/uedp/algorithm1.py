@@ -72,7 +72,11 @@ def figures_of(
     own = mechanism.entities
     if own is None or own.rule == "any" or own.estimator == "f_E" or found.sound.epsilon is None:
         return found
-    alone = replace(own, entity_rate=own.extended_rate, max_users_per_entity=1) if own.extended_rate else None
+    alone = (
+        replace(own, entity_rate=own.related_entity_rate, max_users_per_entity=1)
+        if own.related_entity_rate
+        else None
+    )
     if alone is None:
         return found
     other = _figures(replace(mechanism, entities=alone), steps, delta, protect, coarser).sound.epsilon

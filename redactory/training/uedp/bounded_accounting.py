@@ -33,7 +33,7 @@ class BoundedTraining:
     """The constants of a training: q, σ (noise deviation / clip, on the sum), T, the rule and its caps.
 
     ``k_user``, ``k_entity``: kept points of one user, of one entity; None where a unit has no cap.
-    ``missed_mentions`` m: kept points in which an entity stands without being listed, that the figure is
+    ``unmatched_mentions`` m: kept points in which an entity stands without being listed, that the figure is
     to hold for all the same.  ``constants`` says what q, T, σ, the caps and the normaliser are computed from;
     ``entities_per_point`` r belongs to R-LOC.
     """
@@ -45,14 +45,14 @@ class BoundedTraining:
     k_entity: int | None
     protect: Protect = Protect.BOTH
     rule: str = GREEDY
-    missed_mentions: int = 0
+    unmatched_mentions: int = 0
     constants: Constants = Constants.GRAPH
     entities_per_point: int | None = None
 
     def __post_init__(self) -> None:
         if not (0.0 < self.sampling_rate <= 1.0 and self.noise_multiplier > 0.0 and self.steps >= 0):
             raise ConfigurationError("uedp-bounded needs a sampling rate in (0, 1], noise > 0 and steps >= 0")
-        if self.missed_mentions < 0 or any(k is not None and k < 1 for k in (self.k_user, self.k_entity)):
+        if self.unmatched_mentions < 0 or any(k is not None and k < 1 for k in (self.k_user, self.k_entity)):
             raise ConfigurationError("k_user and k_entity: must be at least 1; missed mentions: at least 0")
 
     @classmethod
@@ -65,9 +65,9 @@ class BoundedTraining:
             steps,
             own.k_user,
             own.k_entity,
-            settings.units.protect,
+            settings.units.privacy_unit,
             own.rule,
-            settings.units.missed_mentions,
+            settings.units.unmatched_mentions,
             Constants.PUBLIC if own.constants == "public" else Constants.GRAPH,
             own.entities_per_point,
         )
@@ -89,7 +89,7 @@ def affected(training: BoundedTraining) -> Affected:
             raise GuaranteeError(f"{name}: a privacy unit to be protected has no cap")
     user, entity = (cap or 0 for cap in needs.values())
     listed = max(user, entity) if training.protect is Protect.EITHER else user + entity
-    return Affected(listed + training.missed_mentions)
+    return Affected(listed + training.unmatched_mentions)
 
 
 def zero_out(training: BoundedTraining, delta: float) -> Figure:

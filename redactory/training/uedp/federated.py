@@ -48,8 +48,8 @@ def users_of(incidence: Incidence, mechanism: PoissonUsersGaussian) -> tuple[Use
     """
     if np.any(incidence.users.lengths != 1):
         raise GuaranteeError(
-            "an example has several users (train.units.copies merge): sampling users is proved for examples "
-            "of one user each; set it to keep"
+            "an example has several users (train.units.duplicates merge): sampling users is proved for "
+            "examples of one user each; set it to keep"
         )
     owners = incidence.users.indices
     if mechanism.entities is not None and len(np.unique(owners)) > mechanism.users:
@@ -105,7 +105,7 @@ class SampledEntities:
             entities = graph.entities.of(row).tolist()
             if not entities and own.estimator == "f_E+":
                 key = (int(graph.priorities[row]) << _WORD) + int(graph.points[row])
-                used = coin(stream, _EXTENDED, step, key) < own.extended_rate
+                used = coin(stream, _EXTENDED, step, key) < own.related_entity_rate
                 weights[place] = own.extended_weight if used else 0.0
             for entity in entities:
                 if entity not in known:

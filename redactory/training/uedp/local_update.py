@@ -37,7 +37,7 @@ class LocalRule:
     batch_size: int
     learning_rate: float
     clip_norm: float
-    physical_tokens: int
+    max_physical_batch_tokens: int
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ def train_locally(network: Network, user: LocalData, rule: LocalRule) -> None:
 def _step(network: Network, user: LocalData, rows: NDArray[np.int64], rule: LocalRule) -> None:
     """One step along the gradient of the weighted loss; its parts, of pieces that fit, are all at one θ."""
     parameters, parts = trainable(network), []
-    for piece in physical_batches(rows, user.points.lengths, rule.physical_tokens):
+    for piece in physical_batches(rows, user.points.lengths, rule.max_physical_batch_tokens):
         losses = network.point_losses(user.points.batch(piece).to(network.device))
         weights = torch.as_tensor(user.weights[piece]).to(losses)
         parts.append(torch.autograd.grad((weights * losses).sum(), parameters, allow_unused=True))

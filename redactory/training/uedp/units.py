@@ -59,7 +59,7 @@ def read_units(run: RunFolder, units: UnitSettings, whole: bool = False) -> Inci
     entity's coins by them, and a resumed training must throw the same ones.  They are never written.
     """
     key = DigestKey(bytes.fromhex(parent_digest(run)))
-    return read_incidence(run, entity_names(units, key), units.copies == "merge", whole)
+    return read_incidence(run, entity_names(units, key), units.duplicates == "merge", whole)
 
 
 def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False, whole: bool = False) -> Incidence:
@@ -237,9 +237,12 @@ def entity_names(units: UnitSettings, key: DigestKey | None = None) -> EntityNam
     Which points are one entity's does not depend on ``key``, nor does what a cap keeps of them.
     """
     hubs = {
-        value: hub_labels(name) for name in units.hubs if isinstance(name, str) for value in hub_list(name)
+        value: hub_labels(name)
+        for name in units.high_degree_entities
+        if isinstance(name, str)
+        for value in hub_list(name)
     }
-    own = tuple(value for path in units.hub_files for value in _lines("hubs", path))
+    own = tuple(value for path in units.hub_files for value in _lines("high_degree_entities", path))
     return EntityNames(
         key or load_digest_key(),
         categories=None if units.labels is None else frozenset(units.labels),
@@ -296,7 +299,7 @@ class Learnt:
 def pretraining_of(text: PublicText, settings: TrainSettings, tokenizer: TextCodec) -> Learnt:
     """The public text as the task reads it; ``InputError`` where no row of it can be learnt from."""
     found = learnt(
-        (with_role(*row) for row in text.rows()) if settings.roles == CLASS else text.texts(),
+        (with_role(*row) for row in text.rows()) if settings.prefix == CLASS else text.texts(),
         settings,
         tokenizer,
         lambda: class_numbers((label for _, label in text.rows()), settings.classes),

@@ -92,7 +92,7 @@ def test_a_changed_file_fails_the_run_and_is_read_anew_once_where_asked(job: Job
     file = job.write("a.jsonl", "hello", "good bye")
     job.night()
     file.write_text(file.read_text().replace("hello", "hallo"))
-    with pytest.raises(InputError, match=r"a\.jsonl .* --again FILE"):
+    with pytest.raises(InputError, match=r"a\.jsonl .* --reread FILE"):
         job.night()
     assert job.events()[-1] == "failed"
     with pytest.raises(KeyboardInterrupt):
@@ -102,7 +102,7 @@ def test_a_changed_file_fails_the_run_and_is_read_anew_once_where_asked(job: Job
     # asked for anew, it is
     job.night(again=[str(file)])
     assert job.released()["hallo"] == 2
-    with pytest.raises(ConfigurationError, match=r"--again: .* is not a file of the input"):
+    with pytest.raises(ConfigurationError, match=r"--reread: .* is not a file of the input"):
         job.night(again=[str(write_rows(job.folder / "other.jsonl", []))])
 
 
@@ -235,10 +235,10 @@ def test_a_person_is_erased_from_a_job_with_runs_that_did_not_end(
     redactory.reject_release(rejected.root, "ann", "too late")
     left = cut_off("b")
     before = _content(job.folder)
-    dry = redactory.takedown([job.job.root], user_ids=["u"], dry_run=True)
+    dry = redactory.erase([job.job.root], user_ids=["u"], dry_run=True)
     assert dry["ok"]
     assert _content(job.folder) == before
-    result = redactory.takedown([job.job.root], user_ids=["u"])
+    result = redactory.erase([job.job.root], user_ids=["u"])
     assert (result["ok"], result["problems"]) == (True, [])
     for said in (dry, result):
         assert [run["run"] for run in said["runs"] if "discarded" in run] == [
@@ -249,21 +249,19 @@ def test_a_person_is_erased_from_a_job_with_runs_that_did_not_end(
     }
     assert not [path for run in (rejected, left) for path in run.root.rglob("*") if path.is_file()]
     assert not list((tmp_path / "index" / "pending").iterdir())
-    assert not [
-        run for run in redactory.takedown([job.job.root], user_ids=["u"])["runs"] if "discarded" in run
-    ]
+    assert not [run for run in redactory.erase([job.job.root], user_ids=["u"])["runs"] if "discarded" in run]
     # what was begun goes on from its beginning, or is given up where the input is without the person now
     [again, _] = job.night()["nights"]
     assert (again["run"], again["state"]) == (str(left.root), "released")
     assert job.released() == Counter(["one", "a u ZYX", "a v ZYX", "b u ZYX", "b v ZYX"])
-    last = redactory.takedown([job.job.root], user_ids=["u"])
+    last = redactory.erase([job.job.root], user_ids=["u"])
     assert [run["points"] for run in last["runs"]] == [0, 2]
     assert job.released() == Counter(["one", "a v ZYX", "b v ZYX"])
 
 
 _DONE_IN_A_JOB: dict[str, Callable[[Job], Any]] = {
     "nightly": Job.night,
-    "takedown": lambda job: redactory.takedown([job.job.root], user_ids=["nobody"]),
+    "erasure": lambda job: redactory.erase([job.job.root], user_ids=["nobody"]),
     "purge": lambda job: redactory.purge(next(job.job.root.glob("20*")), ["vault"]),
     "reject": lambda job: redactory.reject_release(next(job.job.root.glob("20*")), "ann", "no"),
 }
@@ -291,7 +289,7 @@ def test_only_work_that_was_never_a_run_is_discarded(job: Job) -> None:
     shutil.copytree(run.root, lone.root)
     lone.manifest.unlink()
     before = _content(job.folder)
-    result = redactory.takedown([job.job.root], user_ids=["u"])
+    result = redactory.erase([job.job.root], user_ids=["u"])
     assert [problem["problem"] for problem in result["problems"]] == [
         f"{run.root} was finished, but _SUCCESS is missing: restore it from a backup",
         f"{lone.root} is unfinished: resume it (redactory curate --resume) and try again, or remove the "
@@ -334,7 +332,7 @@ def test_what_fails_besides_a_run_takes_no_release_back(
     assert (release_state(run), job.job.latest.is_symlink()) == ("released", True)
     (tmp_path / "called").unlink()
     del job.config["nightly"]["publish"]
-    # a takedown that cannot be finished
+    # an erasure that cannot be finished
     run.reissue.root.mkdir()
     plan = {"format": "of tomorrow", "body": {"changes": [{"why": "purge"}]}}
     run.reissue.plan.write_text(json.dumps(plan))
@@ -348,7 +346,7 @@ def test_what_fails_besides_a_run_takes_no_release_back(
 
 
 def test_a_held_run_is_not_latest_and_an_approved_one_is(tmp_path: Path) -> None:
-    job = Job(tmp_path, nightly={"drift": {"least": 3, "sigmas": 2}}, dedup={"mode": "none"})
+    job = Job(tmp_path, nightly={"drift": {"min_history": 3, "sigmas": 2}}, dedup={"mode": "none"})
     for night in range(3):
         job.write(f"{night}.jsonl", *("call 12" if row % 2 else "hello" for row in range(300)))
         assert job.night()["held"] == []
@@ -408,7 +406,7 @@ def test_an_empty_run_is_approved_only_where_that_is_said(tmp_path: Path) -> Non
     assert redactory.approve_release(empty.root, "Ann", "a quiet Sunday", empty=True)["empty"]
     redactory.reject_release(first.root, "Bo", "the wrong feed")
     size = (job.input / "a.jsonl").stat().st_size // 2
-    unjudged = "not compared with earlier runs: {} before it, but nightly.drift.least is 5".format
+    unjudged = "not compared with earlier runs: {} before it, but nightly.drift.min_history is 5".format
     log = redactory.release_log(job.job.root)["records"]
     assert [record["words"] for record in log] == [
         f"begun: {size} new bytes in 1 file",
@@ -487,7 +485,7 @@ def test_a_job_is_listed_with_the_counts_of_the_present_release(job: Job) -> Non
     job.write("a.jsonl", "zanzibar 12", "zanzibar", "another")
     run = job.run()
     [before] = redactory.list_releases(job.job.root)["runs"]
-    assert redactory.takedown([run.root], doc_ids=[read_column(run.vault, "doc_id")[1]])["ok"]
+    assert redactory.erase([run.root], doc_ids=[read_column(run.vault, "doc_id")[1]])["ok"]
     [after] = redactory.list_releases(job.job.root)["runs"]
     assert (before["release"], after["release"]) == (1, 2)
     assert before["counts"]["public"] == after["counts"]["public"] + 1 == 2

@@ -34,7 +34,7 @@ ROWS = {
 
 def config(folder: Path) -> Config:
     settings = {"path": str(folder), "max_row_bytes": 200}
-    return Config.model_validate({"input": settings, "nightly": {"quiet_minutes": 60}})
+    return Config.model_validate({"input": settings, "nightly": {"partial_row_grace_minutes": 60}})
 
 
 class World:
@@ -204,7 +204,7 @@ def test_a_changed_file_is_refused_by_name_and_read_where_asked(
     world.night()
     assert not world.plan().slices
     file.write_bytes(after)
-    with pytest.raises(InputError, match=rf"{name} \((its )?{message}\).*--again FILE"):
+    with pytest.raises(InputError, match=rf"{name} \((its )?{message}\).*--reread FILE"):
         world.plan()
     plan = world.plan(again=(str(file),))
     assert [(piece.again, piece.from_row) for piece in plan.slices] == [(True, 0)]

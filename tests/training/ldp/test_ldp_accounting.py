@@ -59,11 +59,11 @@ TRAINING: list[tuple[float, int, float, float, float, float | None]] = [
 
 
 def visible(rate: float, steps: int) -> VisibleCoins:
-    return VisibleCoins(kind="visible", rate=rate, steps=steps)
+    return VisibleCoins(kind="public_bernoulli", rate=rate, steps=steps)
 
 
 def hidden(rate: float, steps: int, classes: int | None = None) -> HiddenCoins:
-    return HiddenCoins(kind="hidden", rate=rate, steps=steps, classes=classes)
+    return HiddenCoins(kind="secret_bernoulli", rate=rate, steps=steps, classes=classes)
 
 
 @pytest.mark.parametrize(("case", "epsilon"), SENDS.items())
@@ -329,34 +329,34 @@ def test_what_is_composed_goes_through_the_budget_file(tmp_path: Path) -> None:
 
 
 def test_a_question_costs_what_a_sentence_does_however_it_is_sent() -> None:
-    way = {"kind": "hidden", "rate": 0.5, "steps": 4}
-    told = LdpSettings.model_validate({"epsilon": 4.0, "query": {"participation": way}})
+    way = {"kind": "secret_bernoulli", "rate": 0.5, "steps": 4}
+    told = LdpSettings.model_validate({"epsilon": 4.0, "query": {"sampling": way}})
     own, asked = told.settled(), told.asked()
     assert own.query is not None
     assert own.asked() == own.settled().asked() == asked
-    assert (asked.noise(), asked.participation) == (own.query.noise_multiplier, hidden(0.5, 4))
-    found = epsilon_sound(asked.noise(), 1, asked.participation, 1e-5)
+    assert (asked.noise(), asked.sampling) == (own.query.noise_multiplier, hidden(0.5, 4))
+    found = epsilon_sound(asked.noise(), 1, asked.sampling, 1e-5)
     assert found is not None
     assert 3.97 < found <= 4.0
     # a question of a service that hides classes has none to hide
-    classes = LdpSettings(noise_multiplier=2.0, participation=hidden(0.5, 4, 12)).asked()
-    assert classes.participation == hidden(0.5, 4)
+    classes = LdpSettings(noise_multiplier=2.0, sampling=hidden(0.5, 4, 12)).asked()
+    assert classes.sampling == hidden(0.5, 4)
     with pytest.raises(GuaranteeError, match=r"query\.noise_multiplier"):
-        LdpSettings.model_validate({"noise_multiplier": 0.01, "query": {"participation": way}}).settled()
+        LdpSettings.model_validate({"noise_multiplier": 0.01, "query": {"sampling": way}}).settled()
 
 
 def test_settings_know_their_noise_and_refuse_what_is_not_meant() -> None:
     given_noise = LdpSettings(noise_multiplier=2.0, pairs=True)
     assert (given_noise.noise(), given_noise.vectors) == (2.0, 2)
-    told = LdpSettings.model_validate({"epsilon": 4.0, "participation": {"kind": "fixed", "sends": 3}})
+    told = LdpSettings.model_validate({"epsilon": 4.0, "sampling": {"kind": "fixed", "sends": 3}})
     assert told.noise() == calibrated_noise(4.0, 1, FixedSends(sends=3), 1e-5)
-    classes = {"kind": "hidden", "rate": 0.5, "steps": 3, "classes": 3}
+    classes = {"kind": "secret_bernoulli", "rate": 0.5, "steps": 3, "classes": 3}
     for wrong in (
-        {"participation": {"kind": "hidden", "rate": 0.0, "steps": 3}},
-        {"participation": classes, "classes": ["a", "b"]},
-        {"query": {"participation": classes}},
-        {"participation": {"kind": "secret"}},
-        {"participation": {"kind": "visible", "rate": 0.5}},
+        {"sampling": {"kind": "secret_bernoulli", "rate": 0.0, "steps": 3}},
+        {"sampling": classes, "classes": ["a", "b"]},
+        {"query": {"sampling": classes}},
+        {"sampling": {"kind": "secret"}},
+        {"sampling": {"kind": "public_bernoulli", "rate": 0.5}},
         {"pairs": True, "represent": "token"},
         {"classes": ["a", "a"]},
         {"delta": 1.0},

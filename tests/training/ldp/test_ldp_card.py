@@ -15,8 +15,8 @@ from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanism import PoissonGaussian
 
 PUBLIC = {"kind": "public", "text_sha256": "1" * 64}
-HIDDEN = HiddenCoins(kind="hidden", rate=0.05, steps=20)
-VISIBLE = VisibleCoins(kind="visible", rate=0.05, steps=20)
+HIDDEN = HiddenCoins(kind="secret_bernoulli", rate=0.05, steps=20)
+VISIBLE = VisibleCoins(kind="public_bernoulli", rate=0.05, steps=20)
 
 
 def card(seeded: bool = False, **settings: Any) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def card(seeded: bool = False, **settings: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize(("sends", "epsilon"), [(1, 4.38), (3, 8.39), (10, 17.9)])
 def test_the_figures_are_those_of_the_theory(sends: int, epsilon: float) -> None:
-    found = card(participation=FixedSends(sends=sends))
+    found = card(sampling=FixedSends(sends=sends))
     assert found["epsilon_sound"] == found["epsilon"] == pytest.approx(epsilon, abs=0.05)
     assert found["epsilon_as_published"] < found["epsilon_sound"]
     assert found["as_published"]["note"] == "as published, not a guarantee"
@@ -46,10 +46,10 @@ def test_a_pair_moves_further_and_costs_more() -> None:
 
 
 def test_what_the_server_sees_depends_on_the_coins() -> None:
-    hidden, visible = card(participation=HIDDEN), card(participation=VISIBLE)
+    hidden, visible = card(sampling=HIDDEN), card(sampling=VISIBLE)
     assert hidden["epsilon_sound"] < visible["epsilon_sound"]
     assert hidden["epsilon_as_published"] == visible["epsilon_as_published"]
-    assert "secret" in hidden["participation"]["meaning"]
+    assert "secret" in hidden["sampling"]["meaning"]
     assert any("which steps" in line for line in visible["server_sees"])
     assert not any("which steps" in line for line in hidden["server_sees"])
     assert (hidden["messages"]["mean"], visible["messages"]["mean"]) == (20.0, 1.0)
@@ -60,19 +60,19 @@ def test_what_the_server_sees_depends_on_the_coins() -> None:
 
 def test_a_hidden_class_is_covered_and_a_question_of_its_own_way_has_figures_of_its_own() -> None:
     way = HIDDEN.model_copy(update={"classes": 2})
-    found = card(participation=way, classes=("no", "yes"))
+    found = card(sampling=way, classes=("no", "yes"))
     assert found["unit"] == "one sentence of a user, with its class"
     assert "with any class" in found["relation_meaning"]
-    assert found["epsilon_sound"] > card(participation=HIDDEN)["epsilon_sound"]
+    assert found["epsilon_sound"] > card(sampling=HIDDEN)["epsilon_sound"]
     assert found["event"]["event"]["class"] == "HiddenClassEvent"
     assert any("drawn" in line for line in found["server_sees"])
     assert not any("the class of a training sentence" in line for line in found["not_covered"])
     assert found["query"] is None
-    asked = card(query={"participation": HIDDEN, "noise_multiplier": 3.0})["query"]
-    assert asked["epsilon_sound"] == card(participation=HIDDEN, noise_multiplier=3.0)["epsilon_sound"]
+    asked = card(query={"sampling": HIDDEN, "noise_multiplier": 3.0})["query"]
+    assert asked["epsilon_sound"] == card(sampling=HIDDEN, noise_multiplier=3.0)["epsilon_sound"]
     assert (asked["noise_multiplier"], asked["reasons"]) == (3.0, {})
-    assert "secret" in asked["participation"]["meaning"]
-    told = card(query={"participation": HIDDEN, "noise_multiplier": 3.0})["not_covered"]
+    assert "secret" in asked["sampling"]["meaning"]
+    told = card(query={"sampling": HIDDEN, "noise_multiplier": 3.0})["not_covered"]
     assert "its user alone knows" in told[-1]
     assert "the class of a training sentence" in told[0]
 
@@ -100,5 +100,5 @@ def test_the_encoder_s_own_training_is_composed() -> None:
 
 
 def test_noise_is_found_for_a_target() -> None:
-    found = card(noise_multiplier=None, epsilon=3.0, participation=FixedSends(sends=2))
+    found = card(noise_multiplier=None, epsilon=3.0, sampling=FixedSends(sends=2))
     assert 2.99 < found["epsilon_sound"] <= 3.0

@@ -43,10 +43,18 @@ def _accuracy(user: Any, server: ServerSide, texts: Any, labels: list[int]) -> f
     "changes",
     [
         {"noise_multiplier": 0.5},
-        {"noise_multiplier": 1.0, "participation": {"kind": "fixed", "sends": 4}},
-        {"noise_multiplier": 0.6, "participation": {"kind": "hidden", "rate": 0.7, "steps": 5}},
-        {"noise_multiplier": 0.5, "participation": {"kind": "hidden", "rate": 0.5, "steps": 6, "classes": 2}},
-        {"query": {"participation": {"kind": "hidden", "rate": 0.5, "steps": 9}, "noise_multiplier": 0.5}},
+        {"noise_multiplier": 1.0, "sampling": {"kind": "fixed", "sends": 4}},
+        {"noise_multiplier": 0.6, "sampling": {"kind": "secret_bernoulli", "rate": 0.7, "steps": 5}},
+        {
+            "noise_multiplier": 0.5,
+            "sampling": {"kind": "secret_bernoulli", "rate": 0.5, "steps": 6, "classes": 2},
+        },
+        {
+            "query": {
+                "sampling": {"kind": "secret_bernoulli", "rate": 0.5, "steps": 9},
+                "noise_multiplier": 0.5,
+            }
+        },
         {"noise_multiplier": 0.3, "represent": "token", "head": {"epochs": 8, "hidden_size": 8}},
         {"noise_multiplier": 0.2, "pairs": True, "head": {"epochs": 30}},
     ],
@@ -105,7 +113,7 @@ def test_of_hidden_classes_the_one_that_most_messages_carry_counts() -> None:
 
 
 def test_a_hidden_question_is_answered_by_message_and_its_user_knows_which_count() -> None:
-    way = {"participation": {"kind": "hidden", "rate": 0.5, "steps": 4}, "noise_multiplier": 0.2}
+    way = {"sampling": {"kind": "secret_bernoulli", "rate": 0.5, "steps": 4}, "noise_multiplier": 0.2}
     user, server = sides(head={"epochs": 8}, query=way)
     server.receive(*user.training_messages(*_rows(400)))
     server.train()

@@ -27,7 +27,7 @@ from tests.training.ldp.ldp_sides import a_message, service_sides
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "ldp_service"
 NDJSON = b"Content-Type: application/x-ndjson\r\n"
-HIDDEN = {"kind": "hidden", "rate": 0.5, "steps": 4}
+HIDDEN = {"kind": "secret_bernoulli", "rate": 0.5, "steps": 4}
 TEXTS = [
     "Penelope Brightwater",
     "owes the Zanzibarian consortium 4417982 guilders " * 40,
@@ -259,7 +259,7 @@ def _carry(source: socket.socket, to: socket.socket, record: list[bytes], lost: 
 def test_no_word_of_a_text_crosses_the_wire_and_an_answer_that_was_lost_costs_nothing_more(
     tmp_path: Path, client_of: Callable[[str], Any]
 ) -> None:
-    user, server = service_sides(head={"epochs": 1}, represent="token", participation=HIDDEN)
+    user, server = service_sides(head={"epochs": 1}, represent="token", sampling=HIDDEN)
     server.create(tmp_path / "service")
     with running(tmp_path / "service") as service, closing(Wire(service.port)) as wire:
         client = client_of(wire.url)

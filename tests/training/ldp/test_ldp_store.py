@@ -47,7 +47,7 @@ def test_a_message_of_another_service_is_refused_and_none_beside_it_taken(
 
 
 def test_a_slot_keeps_its_label_and_the_room_for_slots_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, server = service_sides(participation={"kind": "fixed", "sends": 3})
+    _, server = service_sides(sampling={"kind": "fixed", "sends": 3})
     with pytest.raises(InputError, match="label"):
         server.receive(a_message(), a_message(step=1, label=0))
     server.receive(a_message())
@@ -61,9 +61,7 @@ def test_a_slot_keeps_its_label_and_the_room_for_slots_is_bounded(monkeypatch: p
 
 def test_a_service_in_a_folder_needs_no_saving(tmp_path: Path) -> None:
     nine = {"kind": "fixed", "sends": 9}
-    user, server = service_sides(
-        participation=nine, budget={"path": tmp_path / "mine.budget", "epsilon": 1.0}
-    )
+    user, server = service_sides(sampling=nine, budget={"path": tmp_path / "mine.budget", "epsilon": 1.0})
     sent = list(user.training_messages(*_rows(12)))
     questions = list(user.query_messages([YES, NO]))
     server.create(tmp_path / "service")

@@ -30,9 +30,9 @@ from redactory.training.ldp.user import DPLayer, UserSide
 from tests.training.ldp.ldp_sides import DIMENSION, WordEncoder, settings_with, sides
 
 FIXED = {"kind": "fixed", "sends": 1}
-HIDDEN = {"kind": "hidden", "rate": 0.3, "steps": 6}
-VISIBLE = {"kind": "visible", "rate": 0.3, "steps": 6}
-CLASSES = {"kind": "hidden", "rate": 0.3, "steps": 6, "classes": 4}
+HIDDEN = {"kind": "secret_bernoulli", "rate": 0.3, "steps": 6}
+VISIBLE = {"kind": "public_bernoulli", "rate": 0.3, "steps": 6}
+CLASSES = {"kind": "secret_bernoulli", "rate": 0.3, "steps": 6, "classes": 4}
 PARTICIPATIONS: list[dict[str, Any]] = [FIXED, {"kind": "fixed", "sends": 3}, HIDDEN, VISIBLE]
 LEVEL = 1e-6
 SEED = RandomStream.from_seed(5)
@@ -134,13 +134,13 @@ def test_what_cannot_be_promised_is_refused() -> None:
 # The mechanism.
 
 
-@pytest.mark.parametrize("participation", PARTICIPATIONS, ids=lambda p: f"{p['kind']}-{p.get('sends')}")
+@pytest.mark.parametrize("sampling", PARTICIPATIONS, ids=lambda p: f"{p['kind']}-{p.get('sends')}")
 @pytest.mark.parametrize("kind", ["latent", "token", "pairs"])
 def test_an_exchanged_sentence_moves_its_own_messages_alone_and_no_further_than_accounted(
-    participation: dict[str, Any], kind: str
+    sampling: dict[str, Any], kind: str
 ) -> None:
     """Two worlds under the same draws: everything else is equal to the last bit."""
-    changes: dict[str, Any] = {"participation": participation, "clip_norm": 0.5}
+    changes: dict[str, Any] = {"sampling": sampling, "clip_norm": 0.5}
     rows: list[Any] = [f"word{n} again more" for n in range(9)]
     other: Any = "entirely different words"
     if kind == "token":
@@ -156,7 +156,7 @@ def test_an_exchanged_sentence_moves_its_own_messages_alone_and_no_further_than_
         moved[mine.slot] = max(moved[mine.slot], float(np.linalg.norm(mine.values - yours.values)))
     assert sum(distance > 0 for distance in moved.values()) <= 1
     assert max(moved.values()) <= bound * (1 + 1e-5)
-    assert max(moved.values()) > 0 or participation == VISIBLE
+    assert max(moved.values()) > 0 or sampling == VISIBLE
 
 
 def test_what_stands_behind_the_cut_moves_nothing() -> None:
@@ -203,15 +203,15 @@ def test_noise_is_that_of_the_settings_and_a_tenth_less_is_told_from_it() -> Non
     assert not _has_deviation(found, 0.9)
     assert not _has_deviation(found + 0.1, 1.0)
     # a dummy is the noise of a message around zero
-    coins = {"kind": "hidden", "rate": 1e-12, "steps": 3}
-    sent = _sent(["one sentence"] * 400, participation=coins, noise_multiplier=1.0)
+    coins = {"kind": "secret_bernoulli", "rate": 1e-12, "steps": 3}
+    sent = _sent(["one sentence"] * 400, sampling=coins, noise_multiplier=1.0)
     values = np.stack([m.values for m in sent]).astype(np.float64)
     assert _has_deviation(values, 1.0)
     assert not _has_deviation(values, 1.1)
 
 
 def test_the_mean_of_four_sends_carries_what_one_send_at_half_the_noise_does() -> None:
-    sent = _sent(["one sentence"] * 500, participation={"kind": "fixed", "sends": 4}, noise_multiplier=2.0)
+    sent = _sent(["one sentence"] * 500, sampling={"kind": "fixed", "sends": 4}, noise_multiplier=2.0)
     by_slot: dict[str, list[Any]] = {}
     for message in sent:
         by_slot.setdefault(message.slot, []).append(message.values)
@@ -230,7 +230,7 @@ def _is_real(message: Message) -> bool:
 
 def test_hidden_coins_every_slot_sends_in_every_step_under_its_own_label() -> None:
     labels = [row % 2 for row in range(400)]
-    sent = _sent(["one sentence"] * 400, labels, participation=HIDDEN, noise_multiplier=0.01)
+    sent = _sent(["one sentence"] * 400, labels, sampling=HIDDEN, noise_multiplier=0.01)
     assert Counter(m.step for m in sent) == dict.fromkeys(range(6), 400)
     assert len({(m.slot, m.step) for m in sent}) == len(sent) == 2400
     of_slot = {m.slot: m.label for m in sent}
@@ -294,12 +294,12 @@ def _sending(**changes: Any) -> list[Message]:
 def test_nothing_tells_a_fictitious_message_from_a_true_one_and_what_would_is_found(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert _given_away(lambda: _sending(participation=CLASSES)) == set()
-    assert _given_away(lambda: _sending(participation=HIDDEN)) == {"class"}
-    assert _given_away(lambda: _sending(participation=VISIBLE)) == {"number"}
+    assert _given_away(lambda: _sending(sampling=CLASSES)) == set()
+    assert _given_away(lambda: _sending(sampling=HIDDEN)) == {"class"}
+    assert _given_away(lambda: _sending(sampling=VISIBLE)) == {"number"}
 
     def shorter() -> list[Message]:
-        sent = _sending(participation=CLASSES)
+        sent = _sending(sampling=CLASSES)
         return [m if _is_real(m) else dataclasses.replace(m, values=m.values[:3]) for m in sent]
 
     assert _given_away(shorter) == {"length"}
@@ -310,7 +310,7 @@ def test_nothing_tells_a_fictitious_message_from_a_true_one_and_what_would_is_fo
         return honest._replace(real=np.array(own))
 
     monkeypatch.setattr("redactory.training.ldp.user.drawn_sends", of_the_text)
-    assert _given_away(lambda: _sending(participation=CLASSES)) == {"coin"}
+    assert _given_away(lambda: _sending(sampling=CLASSES)) == {"coin"}
 
 
 Sampled = Callable[..., Sends]
@@ -318,7 +318,7 @@ Sampled = Callable[..., Sends]
 
 def _looks_fresh(sampled: Sampled, classes: int) -> bool:
     """Of 200 slots in 60 steps, coins and drawn classes are uniform and independent of all others."""
-    way = HiddenCoins(kind="hidden", rate=0.3, steps=60, classes=classes)
+    way = HiddenCoins(kind="secret_bernoulli", rate=0.3, steps=60, classes=classes)
     shape = 60, 200
     coins, drawn, places = np.zeros(shape, bool), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     for step in range(60):
@@ -383,14 +383,14 @@ def test_a_fictitious_class_is_fresh_in_every_step_and_slot(classes: int) -> Non
 
 
 def test_visible_coins_send_the_sentence_or_nothing() -> None:
-    sent = _sent(["one sentence"] * 400, participation=VISIBLE, noise_multiplier=0.01)
+    sent = _sent(["one sentence"] * 400, sampling=VISIBLE, noise_multiplier=0.01)
     assert all(_is_real(message) for message in sent)
     assert stats.binomtest(len(sent), 2400, 0.3).pvalue > LEVEL
     assert stats.binomtest(len(sent), 2400, 0.4).pvalue < LEVEL
 
 
 def test_the_order_of_every_step_is_drawn_and_slots_are_fresh() -> None:
-    user, _ = sides(participation={"kind": "fixed", "sends": 2}, noise_multiplier=1e-4)
+    user, _ = sides(sampling={"kind": "fixed", "sends": 2}, noise_multiplier=1e-4)
     texts = [f"word{n}" for n in range(40)]
     sent = list(user.training_messages(texts, [0] * 40))
     orders = [[m.slot for m in sent if m.step == step] for step in (0, 1)]
@@ -415,9 +415,9 @@ def test_without_a_seed_nothing_is_drawn_twice() -> None:
 # Refusals and bookings.
 
 
-@pytest.mark.parametrize("participation", PARTICIPATIONS, ids=lambda p: f"{p['kind']}-{p.get('sends')}")
-def test_the_budget_is_booked_once_before_the_first_message(participation: dict[str, Any]) -> None:
-    user, books = _booking(participation=participation)
+@pytest.mark.parametrize("sampling", PARTICIPATIONS, ids=lambda p: f"{p['kind']}-{p.get('sends')}")
+def test_the_budget_is_booked_once_before_the_first_message(sampling: dict[str, Any]) -> None:
+    user, books = _booking(sampling=sampling)
     messages = user.training_messages(["one", "two"] * 20, [0, 1] * 20)
     assert not books.booked
     next(messages)
@@ -429,13 +429,13 @@ def test_the_budget_is_booked_once_before_the_first_message(participation: dict[
 
 
 def test_a_question_is_sent_and_booked_in_a_way_of_its_own_with_noise_of_its_own() -> None:
-    query = {"participation": HIDDEN, "noise_multiplier": 0.75}
+    query = {"sampling": HIDDEN, "noise_multiplier": 0.75}
     user, books = _booking(query=query)
     assert len(list(user.training_messages(["one"], [0]))) == 1
     assert len(list(user.query_messages(["one"] * 2))) == 12
     assert books.booked == [("train", 0.5, 1), ("query", 0.75, 2)]
-    coins = {"kind": "hidden", "rate": 1e-12, "steps": 400}
-    user, _ = sides(query={"participation": coins, "noise_multiplier": 2.0})
+    coins = {"kind": "secret_bernoulli", "rate": 1e-12, "steps": 400}
+    user, _ = sides(query={"sampling": coins, "noise_multiplier": 2.0})
     values = np.stack([m.values for m in user.query_messages(["one sentence"])]).astype(np.float64)
     assert _has_deviation(values, 2.0)
     assert not _has_deviation(values, 0.5)
@@ -445,7 +445,7 @@ def test_a_question_is_sent_and_booked_in_a_way_of_its_own_with_noise_of_its_own
 
 
 def test_a_question_that_no_coin_sends_is_booked_too_and_at_calibrated_noise() -> None:
-    user, books = _booking(participation={"kind": "visible", "rate": 1e-12, "steps": 2})
+    user, books = _booking(sampling={"kind": "public_bernoulli", "rate": 1e-12, "steps": 2})
     assert not list(user.query_messages(["one"]))
     assert books.booked == [("query", 0.5, 1)]
     assert user.read([]) == [None]
@@ -480,7 +480,7 @@ def test_what_is_no_text_or_label_is_refused_by_its_row_before_anything_leaves(p
 @pytest.mark.parametrize("sends", [1, 2])
 def test_an_encoder_that_learns_is_refused_before_its_messages_leave(sends: int) -> None:
     encoder, books = WordEncoder(), Books()
-    own = settings_with(seed=None, participation={"kind": "fixed", "sends": sends})
+    own = settings_with(seed=None, sampling={"kind": "fixed", "sends": sends})
     user = UserSide(encoder, own, budget=books)
     messages = user.training_messages([f"word{n}" for n in range(600)], [0] * 600)
     next(messages)

@@ -122,19 +122,21 @@ def test_an_encoder_that_spent_on_private_text_has_no_budget(tmp_path: Path) -> 
 
 
 def test_visible_coins_are_booked_as_the_most_they_can_send_and_hidden_ones_compose() -> None:
-    coins = VisibleCoins(kind="visible", rate=0.1, steps=10)
-    visible = LdpSettings(noise_multiplier=8.0, participation=coins)
-    fixed = LdpSettings(noise_multiplier=8.0, participation=FixedSends(sends=10))
+    coins = VisibleCoins(kind="public_bernoulli", rate=0.1, steps=10)
+    visible = LdpSettings(noise_multiplier=8.0, sampling=coins)
+    fixed = LdpSettings(noise_multiplier=8.0, sampling=FixedSends(sends=10))
     assert together(spending_of(visible, 1), 1e-5) == together(spending_of(fixed, 1), 1e-5)
     assert together(spending_of(fixed, 1), 1e-5) == pytest.approx(3.34, abs=0.005)
-    hidden = LdpSettings(noise_multiplier=2.0, participation=HiddenCoins(kind="hidden", rate=0.1, steps=4))
+    hidden = LdpSettings(
+        noise_multiplier=2.0, sampling=HiddenCoins(kind="secret_bernoulli", rate=0.1, steps=4)
+    )
     two = spending_of(hidden, 2)
     assert [one.steps for one in two] == [8]
     straight = epsilon_of(tuple(two), 1e-5, Relation.SUBSTITUTION)
     assert together((*spending_of(hidden, 1), *spending_of(hidden, 1)), 1e-5) == straight
     assert together((*two, *spending_of(AT_TWO, 1)), 1e-5) > straight  # type: ignore[operator]
     classes = LdpSettings(
-        noise_multiplier=2.0, participation=HiddenCoins(kind="hidden", rate=0.1, steps=4, classes=5)
+        noise_multiplier=2.0, sampling=HiddenCoins(kind="secret_bernoulli", rate=0.1, steps=4, classes=5)
     )
     assert together(spending_of(classes, 2), 1e-5) > straight  # type: ignore[operator]
 

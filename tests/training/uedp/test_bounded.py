@@ -176,7 +176,7 @@ def test_k_for_each_protection() -> None:
     run = BoundedTraining(0.1, 1.0, 1, 3, 5)
     sizes = {p: affected(replace(run, protect=p)).gone for p in Protect}
     assert sizes == {Protect.USERS: 3, Protect.ENTITIES: 5, Protect.BOTH: 8, Protect.EITHER: 5}
-    assert affected(replace(run, missed_mentions=2)).gone == 10
+    assert affected(replace(run, unmatched_mentions=2)).gone == 10
 
 
 def test_a_unit_without_a_cap_has_no_figure() -> None:

@@ -123,7 +123,7 @@ def test_a_unit_that_turns_null_moves_a_sum_by_at_most_its_points_clips(
     for protect, null in units_of(sums.incidence):
         if not null.any():
             continue
-        units = sums.settings.units.model_copy(update={"protect": Protect(protect)})
+        units = sums.settings.units.model_copy(update={"privacy_unit": Protect(protect)})
         size = TRAINERS["uedp-bounded"].rows(sums.settings.model_copy(update={"units": units}), None)
         assert null.sum() <= size
         if protect != "both" or null.sum() == size:
@@ -218,7 +218,7 @@ def test_de_identification_masks_what_is_protected_and_nothing_else(tmp_path: Pa
     listed, hubs = tmp_path / "list.txt", tmp_path / "hubs.txt"
     listed.write_text("letter 2\n")
     hubs.write_text("acme\n")
-    units = {"entities": str(listed), "hubs": (str(hubs),)}
+    units = {"entities": str(listed), "high_degree_entities": (str(hubs),)}
     texts = list(originals_of(run, training(None, trainer="de-identification", units=units)).texts())
     assert texts[0] == f"{MASK} met Acme on day 0."
     assert f"{MASK} wrote {MASK}." in texts
@@ -230,13 +230,13 @@ def test_merged_copies_are_trained_on_once(tmp_path: Path, public: Path) -> None
     rows = [*ROWS, Row("c", ROWS[0].text, copy_of=0), Row("e", ROWS[0].text, copy_of=0)]
     run = write_unit_run(tmp_path / "RUN", rows)
     merged = originals_of(
-        run, training(public, units={"copies": "merge"}, bounding={"k_user": 9, "k_entity": 9})
+        run, training(public, units={"duplicates": "merge"}, bounding={"k_user": 9, "k_entity": 9})
     )
     assert merged.incidence is not None
     assert merged.ids is not None
     assert merged.ids.tolist() == list(range(len(ROWS)))
     assert len(merged.incidence.users.of(0)) == 3
-    baseline = originals_of(run, training(public, trainer="noiseless", units={"copies": "merge"}))
+    baseline = originals_of(run, training(public, trainer="noiseless", units={"duplicates": "merge"}))
     assert len(list(baseline.texts())) == len(ROWS)
     kept = originals_of(run, training(public, trainer="noiseless"))
     assert len(list(kept.texts())) == len(rows)
@@ -266,7 +266,7 @@ def test_classes_are_learnt_and_a_point_without_one_is_null(tmp_path: Path) -> N
 
 GIVEN: dict[str, Any] = {"public_text": "x"}
 CLASSIFY: dict[str, Any] = {"task": "classify", "classes": ("a", "b")}
-MERGED: dict[str, Any] = {**GIVEN, "units": {"copies": "merge"}}
+MERGED: dict[str, Any] = {**GIVEN, "units": {"duplicates": "merge"}}
 R_LOC: dict[str, Any] = {"rule": "r-loc", "k_user": 1, "k_entity": 1, "entities_per_point": 3}
 USERS: dict[str, Any] = {**GIVEN, "trainer": "uedp-alg1", "federated": {"users": 9}}
 
@@ -278,13 +278,13 @@ USERS: dict[str, Any] = {**GIVEN, "trainer": "uedp-alg1", "federated": {"users":
         ({"tokenizer": "public"}, "train.tokenizer"),
         ({"trainer": "noiseless", "pretraining_epochs": 1}, "train.public_text"),
         ({**GIVEN, "bounding": {"k_user": 2}}, "train.bounding.k_entity"),
-        ({**GIVEN, "bounding": {}, "units": {"protect": "users"}}, "train.bounding.k_user"),
+        ({**GIVEN, "bounding": {}, "units": {"privacy_unit": "users"}}, "train.bounding.k_user"),
         ({**GIVEN, "bounding": {"rule": "none"}, "noise_multiplier": None}, "noise_multiplier"),
         ({**GIVEN, "bounding": {"rule": "none", "k_user": 1}}, "enforces no cap"),
         ({**GIVEN, "bounding": {"rule": "r-loc", "k_user": 1}}, "entities_per_point"),
         ({**GIVEN, "bounding": {"k_user": 1, "entities_per_point": 3}}, "requires rule r-loc"),
-        ({**MERGED, "bounding": R_LOC}, "train.units.copies"),
-        ({**MERGED, "bounding": {"rule": "none", "constants": "public"}}, "train.units.copies"),
+        ({**MERGED, "bounding": R_LOC}, "train.units.duplicates"),
+        ({**MERGED, "bounding": {"rule": "none", "constants": "public"}}, "train.units.duplicates"),
         ({**GIVEN, "task": "classify"}, "train.classes"),
         ({**GIVEN, "task": "classify", "classes": ("a", "a")}, "train.classes"),
         ({**GIVEN, "classes": ("a", "b")}, "train.classes"),
@@ -353,7 +353,7 @@ def test_files_that_are_missing_or_broken_are_named_and_not_quoted(tmp_path: Pat
     plain.write_bytes(b"one\n\xff\xfe\n")
     with pytest.raises(InputError, match=r"plain\.txt is not UTF-8"):
         list(PublicText(plain).texts())
-    for key, content in (("entities", None), ("aliases", "Secretname\n"), ("hubs", b"\xff")):
+    for key, content in (("entities", None), ("aliases", "Secretname\n"), ("high_degree_entities", b"\xff")):
         path = tmp_path / f"{key}.txt"
         if isinstance(content, bytes):
             path.write_bytes(content)
@@ -361,6 +361,9 @@ def test_files_that_are_missing_or_broken_are_named_and_not_quoted(tmp_path: Pat
             path.write_text(content)
         with pytest.raises(ConfigurationError, match=rf"train\.units\.{key}") as refused:
             originals_of(
-                run, training(tmp_path / "x", units={key: [str(path)] if key == "hubs" else str(path)})
+                run,
+                training(
+                    tmp_path / "x", units={key: [str(path)] if key == "high_degree_entities" else str(path)}
+                ),
             )
         assert "Secretname" not in str(refused.value)

@@ -225,13 +225,15 @@ def test_weights_are_those_of_the_paper(step: int) -> None:
     assert (only == any_rule)[~extended].all()
 
 
-@pytest.mark.parametrize(("entity_rate", "extended_rate"), [(0.9, 0.1), (0.15, 0.8), (0.3, 1.0), (1.0, 0.2)])
+@pytest.mark.parametrize(
+    ("entity_rate", "related_entity_rate"), [(0.9, 0.1), (0.15, 0.8), (0.3, 1.0), (1.0, 0.2)]
+)
 @pytest.mark.parametrize("user_rate", [0.1, 0.85])
 def test_users_entities_and_points_of_their_own_are_drawn_at_their_own_rates(
-    entity_rate: float, extended_rate: float, user_rate: float
+    entity_rate: float, related_entity_rate: float, user_rate: float
 ) -> None:
     """Each by coins of its own, which agree no oftener than independent ones do."""
-    sampling = EntitySampling(entity_rate, extended_rate, "f_E+", "any", None)
+    sampling = EntitySampling(entity_rate, related_entity_rate, "f_E+", "any", None)
     graph, stream, steps = hypergraph(WORLD), RandomStream.from_seed(2), 300
     own = mechanism(sampling, sampling_rate=user_rate)
     weights, users = weights_of(graph, own), users_of(graph, own)
@@ -243,7 +245,11 @@ def test_users_entities_and_points_of_their_own_are_drawn_at_their_own_rates(
     single = np.flatnonzero(graph.entities.lengths == 1)
     # the first point of each entity that stands alone in it: its coin and no other's
     first = single[np.unique([graph.entities.of(row)[0] for row in single], return_index=True)[1]]
-    tables = ((user_rate, drawn), (entity_rate, used[:, first]), (extended_rate, used[:, graph.extended]))
+    tables = (
+        (user_rate, drawn),
+        (entity_rate, used[:, first]),
+        (related_entity_rate, used[:, graph.extended]),
+    )
     for rate, table in tables:
         assert stats.binomtest(int(table.sum()), table.size, rate).pvalue > 1e-6
         for both in (table[1:] & table[:-1], table[:, 1:] & table[:, :-1]):
@@ -253,7 +259,7 @@ def test_users_entities_and_points_of_their_own_are_drawn_at_their_own_rates(
 def test_points_of_several_users_and_more_users_than_declared_are_refused() -> None:
     collector = Collector()
     collector.add(0, 7, [unit(1), unit(2)], [Mention(unit(1000), "L")])
-    with pytest.raises(GuaranteeError, match=r"units\.copies"):
+    with pytest.raises(GuaranteeError, match=r"units\.duplicates"):
         users_of(collector.finish(), mechanism())
     world = hypergraph(WORLD)
     with pytest.raises(ConfigurationError, match=r"train\.federated\.users"):

@@ -37,7 +37,7 @@ def told(**changes: Any) -> FederatedSettings:
 
 def training(trainer: str = "uedp-alg1", protect: str = "both", **changes: Any) -> TrainSettings:
     own = {"users": 946, "user_rate": 50 / 946, **changes.pop("federated", {})}
-    changes = {"epochs": 2, "units": {"protect": protect}, "public_text": "donated.txt", **changes}
+    changes = {"epochs": 2, "units": {"privacy_unit": protect}, "public_text": "donated.txt", **changes}
     return TrainSettings(trainer=trainer, federated=own, **changes)
 
 
@@ -121,7 +121,7 @@ def test_noise_is_z_times_users_or_clips() -> None:
         ("uedp-alg1", {"federated": {"users": None}}, r"train\.federated\.users"),
         ("user-level", {"federated": {"max_users_per_entity": 3}}, "max_users_per_entity"),
         ("uedp-alg1", {"federated": {"max_users_per_entity": 947}}, "at most users"),
-        ("uedp-alg1", {"units": {"copies": "merge"}}, "one user each"),
+        ("uedp-alg1", {"units": {"duplicates": "merge"}}, "one user each"),
     ],
 )
 def test_what_does_not_fit_is_named(trainer: str, changes: dict[str, Any], says: str) -> None:
@@ -168,7 +168,7 @@ def test_the_card_of_algorithm_1_names_relation_m_and_gaps() -> None:
 
 def test_the_card_without_a_cap_rests_on_the_declared_users() -> None:
     own = replace(CONLL, entities=replace(SAMPLING, max_users_per_entity=None, estimator="f_E"))
-    card = card_of(training(federated={"extended_rate": 0.0}), own)
+    card = card_of(training(federated={"related_entity_rate": 0.0}), own)
     assert (card["relation"], card["M"]) == ("user-entity removal", 946)
     assert card["epsilon"] > 50
     assert "epsilon" not in card["reasons"]

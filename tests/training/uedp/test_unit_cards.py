@@ -39,8 +39,8 @@ def trained(public: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder
     for name, changes in (
         ("both", {}),
         ("again", {}),
-        ("users", {"units": {"protect": "users"}}),
-        ("missed", {"units": {"protect": "either", "missed_mentions": 3}}),
+        ("users", {"units": {"privacy_unit": "users"}}),
+        ("missed", {"units": {"privacy_unit": "either", "unmatched_mentions": 3}}),
         ("r-loc", {"bounding": loc}),
         ("free", {"bounding": free}),
         ("seeded", {"seed": 3}),
@@ -155,11 +155,11 @@ def test_other_hubs_aliases_or_copies_are_another_unit(tmp_path: Path, public: P
     (tmp_path / "list.txt").write_text("Ada\tBob\n")
     changes: list[dict[str, Any]] = [
         {},
-        {"hubs": ("countries",)},
-        {"hubs": ("countries", "months")},
-        {"hubs": (str(tmp_path / "list.txt"),)},
+        {"high_degree_entities": ("countries",)},
+        {"high_degree_entities": ("countries", "months")},
+        {"high_degree_entities": (str(tmp_path / "list.txt"),)},
         {"aliases": str(tmp_path / "list.txt")},
-        {"copies": "merge"},
+        {"duplicates": "merge"},
         {"labels": ("PERSON",)},
     ]
     assert len({unit_of(public, units) for units in changes}) == len(changes)
@@ -170,7 +170,9 @@ def test_lists_in_files_are_neither_composed_nor_booked(tmp_path: Path, public: 
     (tmp_path / "list.txt").write_text("Ada\n")
     run = write_unit_run(tmp_path / "RUN")
     for name in ("one", "two"):
-        train_model(run, training(public, name=name, units={"hubs": (str(tmp_path / "list.txt"),)}))
+        train_model(
+            run, training(public, name=name, units={"high_degree_entities": (str(tmp_path / "list.txt"),)})
+        )
     with pytest.raises(GuaranteeError, match="are not recorded"):
         composed_card([(run, "one"), (run, "two")])
     with pytest.raises(ValueError, match=r"units\.entities are not recorded"):
@@ -215,6 +217,6 @@ def test_a_budget_counts_k_points_and_ends(tmp_path: Path, public: Path) -> None
         train_model(run, training(public, name=name, budget=budget, **SEEDLESS))
     with pytest.raises(BudgetExceeded):
         train_model(run, training(public, name="third", budget=budget, **SEEDLESS))
-    users = training(public, name="users", budget=budget, units={"protect": "users"}, **SEEDLESS)
+    users = training(public, name="users", budget=budget, units={"privacy_unit": "users"}, **SEEDLESS)
     with pytest.raises(GuaranteeError, match="another privacy unit"):
         train_model(run, users)

@@ -114,8 +114,8 @@ def test_a_ready_made_hub_is_one_under_the_labels_of_its_list_and_the_clients_ow
 ) -> None:
     own = tmp_path / "hubs.txt"
     own.write_text("April\n")
-    shipped = entity_names(UnitSettings(hubs=("months", "countries")), KEY)
-    theirs = entity_names(UnitSettings(hubs=("months", own)), KEY)
+    shipped = entity_names(UnitSettings(high_degree_entities=("months", "countries")), KEY)
+    theirs = entity_names(UnitSettings(high_degree_entities=("months", own)), KEY)
     assert shipped.mention("April", "DATE_TIME") is None
     assert shipped.mention("Georgia", "LOCATION") is None
     assert shipped.mention("April", "LOCATION") is not None
@@ -141,7 +141,7 @@ def test_listed_values_are_found_wherever_they_stand() -> None:
     ("wrong", "words"),
     [
         ({"listed": ("Secretname",), "hubs": ("secretname",)}, "both listed and hubs"),
-        ({"hubs": ("--",)}, "entities.hubs: entry 1"),
+        ({"hubs": ("--",)}, "entities.high_degree_entities: entry 1"),
         ({"listed": ("fine", "")}, "entities.listed: entry 2"),
     ],
 )

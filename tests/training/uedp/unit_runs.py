@@ -31,7 +31,7 @@ TRAINING: dict[str, Any] = {
     "bounding": {"k_user": 2, "k_entity": 2},
     "model": {"embedding_size": 6, "hidden_size": 8},
     "public_batch_size": 4,
-    "minimum_plain_steps": 2,
+    "min_public_steps": 2,
     "threads": 1,
     "seed": 7,
 }

@@ -22,7 +22,7 @@ TRAIN = {
     "sampling_rate": 0.5,
     "noise_multiplier": 1.0,
     "model": {"embedding_size": 4, "hidden_size": 4},
-    "minimum_plain_steps": 1,
+    "min_public_steps": 1,
     "group_sizes": [],
     "threads": 1,
 }
@@ -60,7 +60,7 @@ def test_the_card_is_the_same_before_and_after(run: Path) -> None:
     before, together = redactory.guarantee(run), redactory.guarantee(run, also=[])
     model = RunFolder(run).model("crt")
     files = {path: path.read_bytes() for path in (model.weights, model.ledger, model.manifest)}
-    (told,) = redactory.takedown([run], user_ids=["u1"])["runs"]
+    (told,) = redactory.erase([run], user_ids=["u1"])["runs"]
     (listed,) = told["models"]
     assert (listed["model"], listed["trainer"]) == ("crt", "crt")
     assert "ε" in listed["guarantee"]
@@ -71,12 +71,12 @@ def test_the_card_is_the_same_before_and_after(run: Path) -> None:
     details = {check["name"]: check["detail"] for check in result["checks"]}
     assert "trained on release 1" in details["model crt"]
     # who asks again is told the models again
-    (again,) = redactory.takedown([run], user_ids=["u1"])["runs"]
+    (again,) = redactory.erase([run], user_ids=["u1"])["runs"]
     assert again["models"] == told["models"]
 
 
 def test_two_models_of_two_releases_compose(run: Path, trained: tuple[Path, dict[str, Any]]) -> None:
-    redactory.takedown([run], user_ids=["u1"])
+    redactory.erase([run], user_ids=["u1"])
     config = {**trained[1], "output": str(run)}
     with pytest.raises(RunStateError, match="an earlier release"):
         redactory.train(config)
@@ -88,7 +88,7 @@ def test_two_models_of_two_releases_compose(run: Path, trained: tuple[Path, dict
 
 
 def test_a_ledger_of_another_run_is_still_refused(run: Path) -> None:
-    redactory.takedown([run], user_ids=["u1"])
+    redactory.erase([run], user_ids=["u1"])
     kept = RunFolder(run).release(1).manifest
     kept.write_text(kept.read_text().replace("redactory-run/1", "redactory-run/2"))
     result = redactory.verify(run)
@@ -97,20 +97,20 @@ def test_a_ledger_of_another_run_is_still_refused(run: Path) -> None:
     assert "model crt" in failed
 
 
-def test_a_training_at_work_stops_a_takedown(run: Path) -> None:
+def test_a_training_at_work_stops_an_erasure(run: Path) -> None:
     from redactory.foundation.records import RecordLog
 
     other = RunFolder(run).model("other")
     with RecordLog(other.ledger) as log:
         log.append("begun", {})
-        result = redactory.takedown([run], user_ids=["u1"])
+        result = redactory.erase([run], user_ids=["u1"])
         assert "is being trained" in result["problems"][0]["problem"]
     folder = RunFolder(run)
     kept = (folder.root_key("other"), folder.checkpoint("other"))
     for path in kept:
         path.write_bytes(b"x")
     purged = Path(shutil.copytree(run, run.parent / "purged"))
-    (told,) = redactory.takedown([run], user_ids=["u1"])["runs"]
+    (told,) = redactory.erase([run], user_ids=["u1"])["runs"]
     assert told["unfinished_trainings"] == ["other"]
     redactory.purge(purged, ["vault"])
     # what it would go on from can hold clipped sums of whom was taken out

@@ -59,7 +59,11 @@ def _curate(folder: Path, documents: dict[str, tuple[str | None, list[str]]], **
         for name, (user, lines) in documents.items()
     ]
     path = write_rows(folder / "rows.jsonl", rows)
-    config = {**CONFIG, "input": {"path": str(path), "keep": ["lang"], "keep_order": True}, **more}
+    config = {
+        **CONFIG,
+        "input": {"path": str(path), "metadata_columns": ["lang"], "emit_document_order": True},
+        **more,
+    }
     redactory.curate(config, output=folder / "run", detector=DigitDetector())
     return folder / "run"
 
@@ -145,7 +149,7 @@ def test_what_is_left_is_a_curation_without_the_person(
     }
     dedup = {"mode": mode, "scope": scope}
     run = _curate(tmp_path / "with", named, dedup=dedup)
-    _one(redactory.takedown([run], **asked))
+    _one(redactory.erase([run], **asked))
     manifest = read_json(run / "manifest.json")
     if not rest:
         assert manifest["counts"]["points"] == 0
@@ -175,7 +179,7 @@ def _pointed(run: Path) -> Counter[tuple[str, ...]]:
 def test_places_are_taken_words_are_gone_and_the_log_names_a_pseudonym(run: Path) -> None:
     key, folder = load_digest_key(), RunFolder(run)
     theirs = {r["point_id"] for r in _rows(folder.points) if r["user"] == key.pseudonym("user", "u")}
-    told = _one(redactory.takedown([run], user_ids=["u"]))
+    told = _one(redactory.erase([run], user_ids=["u"]))
     # "it is me" is somebody else's now; "so be it" was all along
     assert (told["points"], told["documents"], told["release"], told["moved_up"]) == (7, 2, 2, 1)
     assert _shards(run)["public"]["it is me"] == 1
@@ -189,13 +193,13 @@ def test_places_are_taken_words_are_gone_and_the_log_names_a_pseudonym(run: Path
     (record,) = [r for r in history(folder) if r.type == "reissued"]
     assert record.body["persons"] == [{"kind": "user", "pseudonym": key.pseudonym("user", "u")}]
     assert record.body["manifest"] == file_sha256(folder.manifest)
-    assert "Release 2: takedown on" in folder.card.read_text()
+    assert "Release 2: erasure on" in folder.card.read_text()
     # asked again it says what was done, and writes nothing
     before = _content(run)
-    told = _one(redactory.takedown([run], user_ids=["u"]))
+    told = _one(redactory.erase([run], user_ids=["u"]))
     assert (told["points"], told["release"], told["already"]) == (0, None, 2)
-    assert _one(redactory.takedown([run], user_ids=["nobody"]))["already"] is None
-    told = _one(redactory.takedown([run], doc_ids=["d0"], dry_run=True))
+    assert _one(redactory.erase([run], user_ids=["nobody"]))["already"] is None
+    told = _one(redactory.erase([run], doc_ids=["d0"], dry_run=True))
     assert (told["points"], told["release"]) == (2, None)
     assert _content(run) == before
 
@@ -206,7 +210,7 @@ def test_the_index_forgets_what_only_they_said(no_report: None, tmp_path: Path, 
     first = _curate(tmp_path / "a", PEOPLE, dedup=dedup)
     index = IndexFolder(tmp_path / "index")
     (before,) = index.entries()
-    assert _one(redactory.takedown([first], user_ids=["u"]))["index"] is True
+    assert _one(redactory.erase([first], user_ids=["u"]))["index"] is True
     (after,) = index.entries()
     after.check()
     assert after.name == before.name
@@ -218,14 +222,14 @@ def test_the_index_forgets_what_only_they_said(no_report: None, tmp_path: Path, 
         "private": Counter([f"my number is {MASK}"]),
     }
     # of the second run, what repeats the first is still said to
-    _one(redactory.takedown([second], doc_ids=["none of it"]))
+    _one(redactory.erase([second], doc_ids=["none of it"]))
     assert next(iter(index.entries())).body == after.body
 
 
 def test_encrypted_parts_stay_encrypted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "a key of more than thirty-two bytes, for tests")
     run = _curate(tmp_path, PEOPLE)
-    redactory.takedown([run], user_ids=["u"])
+    redactory.erase([run], user_ids=["u"])
     assert not failed(run)
     manifest = read_json(run / "manifest.json")
     assert all("content" in e for n, e in manifest["files"].items() if n.startswith("vault/"))
@@ -247,7 +251,7 @@ def test_a_lost_key_is_refused_by_name_and_other_runs_are_done(
     for name in ("monday", "tuesday"):
         shutil.copytree(made, job / name)
     (job / "latest").symlink_to("tuesday")
-    result = redactory.takedown([other, fresh, job], user_ids=["u"])
+    result = redactory.erase([other, fresh, job], user_ids=["u"])
     assert not result["ok"]
     assert [(Path(r["run"]).name, r["release"]) for r in result["runs"]] == [("monday", 2), ("tuesday", 2)]
     told = {problem["run"]: problem["problem"] for problem in result["problems"]}
@@ -256,7 +260,7 @@ def test_a_lost_key_is_refused_by_name_and_other_runs_are_done(
     assert not failed(job / "tuesday")
     for place, ids in ((tmp_path / "nowhere", ["theirs"]), (job, [])):
         with pytest.raises(ConfigurationError, match=r"neither a run|say who"):
-            redactory.takedown([place], doc_ids=ids)
+            redactory.erase([place], doc_ids=ids)
 
 
 def test_of_a_shredded_run_only_what_can_still_be_read_stands_in_the_way(
@@ -269,11 +273,11 @@ def test_of_a_shredded_run_only_what_can_still_be_read_stands_in_the_way(
     for name, lines in (("none", ["call 5", "tel 6"]), ("some", ["call 5", "only they say so"])):
         _curate(tmp_path / "made", {"theirs": ("u", lines), "d0": ("v", lines[:1])}).rename(job / name)
     before = Path(shutil.copytree(job / "some", tmp_path / "before"))
-    redactory.takedown([job / "some"], doc_ids=["d0"])
+    redactory.erase([job / "some"], doc_ids=["d0"])
     for name in ("none", "some"):
         redactory.shred_key(job / name, by="Ann Example")
     for dry_run in (True, False):
-        result = redactory.takedown([job], user_ids=["u"], dry_run=dry_run)
+        result = redactory.erase([job], user_ids=["u"], dry_run=dry_run)
         [done], [problem] = result["runs"], result["problems"]
         assert (done["run"], done["shredded"], done["files"]) == (str(job / "none"), True, ["input.path"])
         assert problem["run"] == str(job / "some")
@@ -282,16 +286,16 @@ def test_of_a_shredded_run_only_what_can_still_be_read_stands_in_the_way(
         )
         assert re.match(told, problem["problem"])
     # who was taken out before the key was destroyed is in none of its rows
-    assert redactory.takedown([job], doc_ids=["d0"])["ok"]
+    assert redactory.erase([job], doc_ids=["d0"])["ok"]
     (RunFolder(job / "none").samples / "week").mkdir(parents=True)
-    assert "state/samples can still be read" in call("takedown", job / "none", "--user-id", "u").output
+    assert "state/samples can still be read" in call("erasure", job / "none", "--user-id", "u").output
     shutil.rmtree(RunFolder(job / "none").samples)
     # an older folder that comes back without its key may hold anybody
     shutil.rmtree(job / "some")
     shutil.copytree(before, job / "some").joinpath("state/data-key.json").unlink()
-    assert not redactory.takedown([job], doc_ids=["d0"])["ok"]
+    assert not redactory.erase([job], doc_ids=["d0"])["ok"]
     shutil.rmtree(job / "some")
-    told = call("takedown", job, "--user-id", "u")
+    told = call("erasure", job, "--user-id", "u")
     assert (told.exit_code, "nothing is left in it that can be read" in told.output) == (0, True)
 
 
@@ -306,15 +310,15 @@ def test_ids_and_spellings(no_report: None, tmp_path: Path) -> None:
     }
     runs = [_curate(tmp_path / name, people) for name in ("one", "two")]
     for asked in (composed, apart):
-        told = redactory.takedown(runs[:1], user_ids=[asked], dry_run=True)
+        told = redactory.erase(runs[:1], user_ids=[asked], dry_run=True)
         assert (_one(told)["points"], told["unmatched"]) == (2, [])
     # a document without a user is said, and left
-    told = _one(redactory.takedown(runs[:1], user_ids=["7"]))
+    told = _one(redactory.erase(runs[:1], user_ids=["7"]))
     assert (told["documents"], told["lone_documents"]) == (1, 1)
     assert _shards(runs[0])["public"] == Counter(["hello there"])
-    result = redactory.takedown(runs, doc_ids=["c", "nobody"], user_ids=["v"])
+    result = redactory.erase(runs, doc_ids=["c", "nobody"], user_ids=["v"])
     assert [unknown["kind"] for unknown in result["unmatched"]] == ["document"]
-    again = redactory.takedown(runs, doc_ids=["c"], user_ids=["v"])
+    again = redactory.erase(runs, doc_ids=["c"], user_ids=["v"])
     assert again["unmatched"] == [], "it was there, and has been taken out"
 
 
@@ -329,7 +333,7 @@ def test_rejected_rows_are_searched_where_they_can_be(no_report: None, tmp_path:
     with path.open("a") as file:
         file.write('{"id": "c", "user_id": "u", "text": "torn\n{"id": "c", "user_id": "you", "text": "torn\n')
     redactory.curate({**CONFIG, "input": str(path)}, output=run, detector=DigitDetector())
-    told = redactory.takedown([run], user_ids=["u"], doc_ids=["b", "z"])
+    told = redactory.erase([run], user_ids=["u"], doc_ids=["b", "z"])
     assert [unknown["kind"] for unknown in told["unmatched"]] == ["document"]
     assert (_one(told)["rejected"], _one(told)["unsearched"], _one(told)["files"]) == (2, 2, ["input.path"])
     assert sorted(row["row"] for row in _rows(RunFolder(run).quarantine)) == [3, 4, 6]
@@ -350,7 +354,7 @@ def test_rejected_rows_are_theirs_in_every_spelling_of_their_id(no_report: None,
         file.write(json.dumps({"id": "whole", "user_id": "else", "text": "hello"}))
     redactory.curate({**CONFIG, "input": str(path)}, output=tmp_path / "run", detector=DigitDetector())
     for asked in (composed, apart):
-        told = _one(redactory.takedown([tmp_path / "run"], user_ids=[asked], dry_run=True))
+        told = _one(redactory.erase([tmp_path / "run"], user_ids=[asked], dry_run=True))
         assert (told["rejected"], told["unsearched"]) == (4, 2)
 
 
@@ -363,25 +367,25 @@ def test_rejected_rows_of_a_table_are_searched_whatever_separates_cells(
     redactory.curate(
         {**CONFIG, "input": str(tmp_path / "rows.csv")}, output=tmp_path / "run", detector=DigitDetector()
     )
-    told = _one(redactory.takedown([tmp_path / "run"], user_ids=["u"], dry_run=True))
+    told = _one(redactory.erase([tmp_path / "run"], user_ids=["u"], dry_run=True))
     assert (told["rejected"], told["unsearched"]) == (1, 0)
 
 
 def test_samples_with_their_text_go_and_others_stay(run: Path) -> None:
-    redactory.audit_sample(run, n=20, name="all", seed=1)
-    assert _one(redactory.takedown([run], user_ids=["u"]))["samples"] == ["all"]
+    redactory.label_random(run, n=20, name="all", seed=1)
+    assert _one(redactory.erase([run], user_ids=["u"]))["samples"] == ["all"]
     assert not (run / "state" / "samples" / "all").exists()
-    redactory.audit_sample(run, n=20, name="rest", seed=1)
-    assert _one(redactory.takedown([run], doc_ids=["none of these"]))["points"] == 0
+    redactory.label_random(run, n=20, name="rest", seed=1)
+    assert _one(redactory.erase([run], doc_ids=["none of these"]))["points"] == 0
     assert (run / "state" / "samples" / "rest" / "_SUCCESS").is_file()
 
 
 def test_a_run_at_work_or_half_written_is_left_alone(run: Path) -> None:
     with only_one(RunFolder(run).lock, "a curation"):
-        result = redactory.takedown([run], user_ids=["u"])
+        result = redactory.erase([run], user_ids=["u"])
     assert "is being written by" in result["problems"][0]["problem"]
     (run / "_SUCCESS").unlink()
-    assert "is unfinished: resume it" in redactory.takedown([run], user_ids=["u"])["problems"][0]["problem"]
+    assert "is unfinished: resume it" in redactory.erase([run], user_ids=["u"])["problems"][0]["problem"]
     plan = RunFolder(run).reissue.plan
     plan.parent.mkdir()
     plan.write_text("{}")
@@ -391,15 +395,15 @@ def test_a_run_at_work_or_half_written_is_left_alone(run: Path) -> None:
 
 def test_the_command(run: Path, tmp_path: Path) -> None:
     (tmp_path / "ids").write_text("theirs\n\ntheirs too\n")
-    told = call("takedown", run, "--doc-ids-from", tmp_path / "ids", "--json")
+    told = call("erase", run, "--doc-ids-from", tmp_path / "ids", "--json")
     assert json.loads(told.stdout)["runs"][0]["documents"] == 2
-    assert "removed with release 2" in call("takedown", run, "--doc-id", "theirs").output
-    page = call("takedown", run, "--doc-id", "d0").output
+    assert "removed with release 2" in call("erase", run, "--doc-id", "theirs").output
+    page = call("erase", run, "--doc-id", "d0").output
     assert "2 examples of 1 document removed; this is release 3" in page
     assert "Texts of others" not in page
-    page = call("takedown", run, "--user-id", "w1").output
+    page = call("erase", run, "--user-id", "w1").output
     assert "Texts of others about a user remain: put the names on a deny list" in page
-    assert call("takedown", run).exit_code != 0
+    assert call("erase", run).exit_code != 0
 
 
 # ------------------------------------------------------------------------------- signatures and sabotage
@@ -415,7 +419,7 @@ def test_a_signed_run_is_signed_again_or_not_touched(
     before = _content(run)
     for wrong in (None, tmp_path / "nope.key"):
         monkeypatch.delenv(SIGNING) if wrong is None else monkeypatch.setenv(SIGNING, str(wrong))
-        told = redactory.takedown([run], user_ids=["u"])["problems"][0]["problem"]
+        told = redactory.erase([run], user_ids=["u"])["problems"][0]["problem"]
         assert ("is signed" if wrong is None else SIGNING) in told
         assert _content(run) == before
 
@@ -426,26 +430,26 @@ def test_a_signed_run_is_signed_again_or_not_touched(
     with monkeypatch.context() as patch:
         patch.setattr(reissue_steps, "_swap", dies)
         with pytest.raises(KeyboardInterrupt):
-            redactory.takedown([run], user_ids=["u"])
+            redactory.erase([run], user_ids=["u"])
     monkeypatch.delenv(SIGNING)
     with pytest.raises(RunStateError, match="is signed"):
         finish_reissue(RunFolder(run))
     monkeypatch.setenv(SIGNING, str(key))
-    assert finish_reissue(RunFolder(run)) == "takedown"
+    assert finish_reissue(RunFolder(run)) == "erasure"
     assert redactory.verify(run, public_key=tmp_path / "key.pub")["ok"]
     signature = run / "releases" / "1" / "manifest.json.sig"
     signature.write_bytes(bytes([signature.read_bytes()[0] ^ 1]) + signature.read_bytes()[1:])
     assert "earlier releases" in failed(run)
 
 
-def test_another_manifest_than_the_superseded_one_ends_the_takedown(run: Path) -> None:
+def test_another_manifest_than_the_superseded_one_ends_the_erasure(run: Path) -> None:
     def dies(*_: Any) -> None:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reissue_steps, "_keep_old", dies)
         with pytest.raises(KeyboardInterrupt):
-            redactory.takedown([run], user_ids=["u"])
+            redactory.erase([run], user_ids=["u"])
     manifest = run / "manifest.json"
     body = read_json(manifest)
     body["counts"]["public"] += 1
@@ -463,7 +467,7 @@ def test_without_originals_a_duplicate_repeats_who_took_the_place(
     said = {"a": ("u", ["so be it", *held]), **{name: (name, ["so be it"]) for name in ("b", "c", "d")}}
     run = _curate(tmp_path / "run", said, dedup={"mode": "exact"})
     redactory.purge(run, ["vault", "state"])
-    assert _one(redactory.takedown([run], user_ids=["u"]))["points"] == 1 + len(held)
+    assert _one(redactory.erase([run], user_ids=["u"]))["points"] == 1 + len(held)
     rest = {name: own for name, own in said.items() if name != "a"}
     without = _curate(tmp_path / "without", rest, dedup={"mode": "exact"})
     assert _pointed(run) == _pointed(without)
@@ -473,7 +477,7 @@ def test_without_originals_a_duplicate_repeats_who_took_the_place(
 
 
 @pytest.mark.parametrize("how", ["is gone", "was changed", "is another"])
-def test_a_part_that_is_not_what_was_staged_ends_no_takedown(run: Path, how: str) -> None:
+def test_a_part_that_is_not_what_was_staged_ends_no_erasure(run: Path, how: str) -> None:
     def dies(*_: Any) -> None:
         raise KeyboardInterrupt
 
@@ -481,7 +485,7 @@ def test_a_part_that_is_not_what_was_staged_ends_no_takedown(run: Path, how: str
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reissue_steps, "_swap", dies)
         with pytest.raises(KeyboardInterrupt):
-            redactory.takedown([run], user_ids=["u"])
+            redactory.erase([run], user_ids=["u"])
     plan = read_json(folder.reissue.plan)
     names = plan["body"]["changes"][-1]["files"]["replaced"]
     assert len(names) > 3
@@ -510,7 +514,7 @@ def test_a_release_that_lost_the_signature_shows(tmp_path: Path, monkeypatch: py
     run = _curate(tmp_path / "signed", PEOPLE)
     monkeypatch.delenv(SIGNING)
     monkeypatch.setattr(reissue_steps, "_require_signer", lambda *_: None)
-    assert redactory.takedown([run], user_ids=["u"])["ok"]
+    assert redactory.erase([run], user_ids=["u"])["ok"]
     assert failed(run) == {"earlier releases"}
 
 
@@ -550,7 +554,7 @@ def test_sabotage_shows(
     run: Path, made: Path, sabotage: Callable[[Path, Path], None], checks: set[str]
 ) -> None:
     for name in ("theirs", "theirs too"):
-        assert _one(redactory.takedown([run], doc_ids=[name]))["points"]
+        assert _one(redactory.erase([run], doc_ids=[name]))["points"]
     assert [release.number for release in releases(RunFolder(run))] == [1, 2, 3]
     assert not failed(run)
     sabotage(run, made)
@@ -568,7 +572,7 @@ def of_a_job(made: Path, tmp_path: Path) -> tuple[Path, Path]:
     run = Path(shutil.copytree(made, job / "monday"))
     enter(RunFolder(run), Event.RELEASED, manifest=file_sha256(run / "manifest.json"), counts={})
     (job / "latest").symlink_to("monday")
-    _one(redactory.takedown([job], doc_ids=["theirs"]))
+    _one(redactory.erase([job], doc_ids=["theirs"]))
     assert redactory.list_releases(job)["problems"] == []
     return run, made
 
@@ -583,7 +587,7 @@ def test_a_folder_from_before_is_refused_by_all_who_use_a_run(
     shutil.rmtree(other)
     shutil.rmtree(run)
     shutil.copytree(before, run)
-    told = "the log records release 2, but this is release 1: a folder from before a takedown was restored"
+    told = "the log records release 2, but this is release 1: a folder from before the erasure was restored"
     [found] = [check for check in redactory.verify(run)["checks"] if not check["ok"]]
     assert (found["name"], found["detail"]) == ("release log", told)
     assert redactory.list_releases(run.parent)["problems"] == [f"monday: {told}"]
@@ -597,17 +601,17 @@ def test_a_folder_from_before_is_refused_by_all_who_use_a_run(
         lambda: redactory.guarantee(run, also=[run]),
     ]
     for use in uses:
-        with pytest.raises(RunStateError, match="from before a takedown was restored"):
+        with pytest.raises(RunStateError, match="from before the erasure was restored"):
             use()
     # the way back where the newer folder is lost
-    assert _one(redactory.takedown([run], doc_ids=["theirs"]))["release"] == 2
+    assert _one(redactory.erase([run], doc_ids=["theirs"]))["release"] == 2
     assert not failed(run)
 
 
 def test_a_run_on_its_own_has_its_log_inside_and_may_be_renamed(
     run: Path, made: Path, tmp_path: Path
 ) -> None:
-    _one(redactory.takedown([run], doc_ids=["theirs"]))
+    _one(redactory.erase([run], doc_ids=["theirs"]))
     kept = Path(shutil.copytree(made, tmp_path / "kept"))
     shutil.copy(RunFolder(run).release_log, RunFolder(kept).release_log)
     assert "release log" in failed(kept)
@@ -626,7 +630,7 @@ def test_an_older_folder_is_seen_by_its_digest_and_latest_by_where_it_leads(
     of_a_job: tuple[Path, Path],
 ) -> None:
     run, _ = of_a_job
-    _one(redactory.takedown([run], doc_ids=["theirs too"]))
+    _one(redactory.erase([run], doc_ids=["theirs too"]))
     assert put_back(RunFolder(run)) is None
     # a record that names what lies here as superseded, whatever its number says
     enter(RunFolder(run), Event.REISSUED, release=3, supersedes=file_sha256(run / "manifest.json"))
