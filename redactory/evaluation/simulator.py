@@ -62,7 +62,7 @@ def simulate_customersim(
     seed: int,
     canaries: int = 0,
     copies: int = 1,
-    miss_rate: float = 0.0,
+    undetectable_canary_rate: float = 0.0,
     templates: Sequence[str] = (DEFAULT_TEMPLATE,),
 ) -> Simulation:
     """``rows`` support dialogues, with ``copies`` of each of ``canaries`` random numbers hidden in them.
@@ -70,15 +70,16 @@ def simulate_customersim(
     A row's ``spans`` are [{start, end, label, value}] in code points, in order, not overlapping; the labels
     are those of ``dialogues.yaml`` and ``CANARY``.  A canary is a user's turn "My ID is: <6 digits>" (CRT,
     section 5.4), as many of each of ``templates``; as many controls are drawn and never inserted.  A policy
-    is to miss a canary with probability ``miss_rate`` (CRT, Figure 3): its spans have ``"missed": true``;
-    whatever a rate makes missed a higher rate does too.  The dialogues around the canaries are those that
-    the seed gives without them.  ``ConfigurationError`` for numbers or templates that cannot be.
+    is to miss a canary with probability ``undetectable_canary_rate`` (CRT, Figure 3): its spans have
+    ``"missed": true``; whatever a rate makes missed a higher rate does too.  The dialogues around the
+    canaries are those that the seed gives without them.  ``ConfigurationError`` for numbers or templates
+    that cannot be.
     """
     if rows < 0 or canaries < 0 or copies < 1:
         raise ConfigurationError("simulate: rows and canaries must be at least 0, copies at least 1")
     if canaries and not rows:
         raise ConfigurationError("simulate: canaries need at least one row to be planted in")
-    if not 0.0 <= miss_rate <= 1.0:
+    if not 0.0 <= undetectable_canary_rate <= 1.0:
         raise ConfigurationError("simulate: the canaries' miss rate must lie between 0 and 1")
     if not templates or len(set(templates)) != len(templates):
         raise ConfigurationError("simulate: needs at least one canary template, without repetition")
@@ -93,7 +94,7 @@ def simulate_customersim(
         drawn = (f"{n:0{digits}d}" for n in draw.sample(range(space), wanted))
         numbers = [number for number in drawn if number not in taken][: 2 * canaries]
         taken.update(numbers)
-        missed = [index for index in range(canaries) if missing.random() < miss_rate]
+        missed = [index for index in range(canaries) if missing.random() < undetectable_canary_rate]
         for index, number in enumerate(numbers[:canaries]):
             text = _USER + before + number
             turn = Turn(text, ((len(text) - digits, len(text), CANARY_LABEL),), index in missed)
@@ -106,7 +107,7 @@ def simulate_customersim(
                 "control": numbers[canaries:],
                 "copies": copies,
                 "seed": seed,
-                "miss_rate": miss_rate,
+                "undetectable_canary_rate": undetectable_canary_rate,
                 "missed": missed,
             }
         )
@@ -132,7 +133,7 @@ def simulate(
     canaries: int = 0,
     copies: int = 1,
     progress: Progress = silent,
-    miss_rate: float = 0.0,
+    undetectable_canary_rate: float = 0.0,
     templates: Sequence[str] = (DEFAULT_TEMPLATE,),
 ) -> dict[str, Any]:
     """Write :func:`simulate_customersim` to ``out`` as JSON lines, and the canaries beside it.
@@ -140,7 +141,7 @@ def simulate(
     Returns counts: {rows, users, bytes, secrets: {label: n}, canaries (of one template), canaries_missed,
     copies, seed, out, canaries_file}.
     """
-    simulation = simulate_customersim(rows, seed, canaries, copies, miss_rate, templates)
+    simulation = simulate_customersim(rows, seed, canaries, copies, undetectable_canary_rate, templates)
     secrets, users, out = Counter[str](), set[str](), Path(out)
     with commit(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         for number, row in enumerate(simulation.rows, start=1):

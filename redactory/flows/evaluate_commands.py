@@ -224,37 +224,30 @@ def _mark_row(text: str, marks: list[dict[str, Any]]) -> str:
 
 
 @command(
-    "fit: seed own_config confidence",
+    "fit tagger: seed",
     labelled=argument("LABELLED...", "JSONL with the true spans (text, spans).", list[Path]),
-    out=option("The tagger's folder; with --policy: the policy file (policy.yaml).", Path),
-    policy=switch("Fit the conservative policy to bound the share of missed secrets."),
+    out=option("The tagger's folder.", Path, NEEDED),
     base=option("Folder of a Hugging Face model to fine-tune, instead of the built-in small tagger.", Path),
     epochs=option("Number of passes over the rows.", int, min=1),
     language=option("Language code for the built-in tagger's tokenizer; default: en.", str),
-    miss_rate=option("With --policy: upper bound on the share of missed secrets.", float, 0.001),
 )
-def fit(
-    labelled: list[Path],
-    progress: Progress,
-    out: Path | None,
-    policy: bool,
-    base: Path | None,
-    own_config: str | None,
-    miss_rate: float,
-    confidence: float,
-    **settings: Any,
+def fit_tagger(
+    labelled: list[Path], out: Path, progress: Progress, base: Path | None, **settings: Any
 ) -> Shown:
-    """Train and calibrate a token tagger on labelled rows, or fit the conservative policy to them."""
-    if not policy:
-        if out is None:
-            raise ConfigurationError("--out: give the folder to write the tagger to")
-        return Shown(
-            "tagger_fitted", redactory.fit_tagger(labelled, out, settings, progress=progress, base=base)
-        )
-    if len(labelled) > 1:
-        raise ConfigurationError("--policy: give exactly one file of labelled rows")
-    asked: dict[str, Any] = {"config": own_config, "miss_rate": miss_rate, "confidence": confidence}
-    result = redactory.fit_policy(labelled[0], out=out or Path("policy.yaml"), progress=progress, **asked)
+    """Train and calibrate a token tagger on labelled rows."""
+    result = redactory.fit_tagger(labelled, out, settings, progress=progress, base=base)
+    return Shown("tagger_fitted", result)
+
+
+@command(
+    "fit policy: own_config confidence",
+    labelled=argument("LABELLED", "JSONL with the true spans (text, spans).", Path),
+    out=option("The policy file to write.", Path, Path("policy.yaml")),
+    miss_rate=option("Upper bound on the share of missed secrets.", float, 0.001),
+)
+def fit_policy(labelled: Path, own_config: str | None, progress: Progress, **given: Any) -> Shown:
+    """Fit the conservative policy to labelled rows to bound the share of missed secrets."""
+    result = redactory.fit_policy(labelled, config=own_config, progress=progress, **given)
     return Shown("policy_fitted", result, 1 if result["chosen"] is None else 0)
 
 
@@ -373,50 +366,38 @@ def evaluate_attack(kind: Attack, run: Path, progress: Progress, **given: Any) -
 
 
 @command(
-    "evaluate audit: model confidence",
-    run=argument("RUN", "A run folder.", Path, None),
-    coins=option("The .coins.json file of --plant; default: the one beside the input.", Path),
-    plant=option("Plant canaries in this JSONL corpus instead of auditing.", Path, metavar="CORPUS"),
-    out=option("With --plant: the copy with canaries, to be curated.", Path),
-    canaries=option("With --plant: number of canaries, each with a fair coin.", int, 1_000, min=1),
+    "evaluate plant-canaries",
+    corpus=argument("CORPUS", "A JSONL corpus.", Path),
+    out=option("The copy with canaries, to be curated.", Path, NEEDED),
+    canaries=option("Number of canaries, each with a fair coin.", int, 1_000, min=1),
     form=option(
         "What a coin decides: one number or another, a number or its mask, a user or none.",
         Literal["pair", "masked", "absent"],
         "pair",
     ),
-    template=option("With --plant: the sentence with the number.", str, "The code is: {digits}"),
-    text=option("With --plant: column of the text.", str, "text"),
-    identity=option("With --plant: column of the document id.", str, "id", flag="--id"),
-    user=option("With --plant: column of the user.", str, "user_id"),
-    seed=option("With --plant: test mode with coins that anybody can reproduce.", int),
+    template=option("The sentence that ends with a number.", str, "The code is: {digits}"),
+    text=option("Column of the text.", str, "text", flag="--text-column"),
+    identity=option("Column of the document id.", str, "id", flag="--id-column"),
+    user=option("Column of the user.", str, "user_id", flag="--user-column"),
+    seed=option("Test mode with coins that anybody can reproduce.", int),
 )
-def evaluate_audit(
-    run: Path | None,
-    model: str | None,
-    confidence: float,
-    coins: Path | None,
-    plant: Path | None,
-    out: Path | None,
-    text: str,
-    identity: str,
-    user: str,
-    progress: Progress,
-    **planting: Any,
+def plant_canaries(
+    corpus: Path, out: Path, text: str, identity: str, user: str, progress: Progress, **given: Any
 ) -> Shown:
-    """One-run audit: compare the epsilon that an attack proves with the stated one; exit 1 if it is larger.
-
-    Plant canaries by fair coins first (--plant), then curate, train, and audit.
-    """
-    if (plant is None) == (run is None):
-        raise ConfigurationError("nothing to audit: give a run, or --plant and a corpus")
-    if run is not None:
-        found = redactory.evaluate_audit(run, model, coins=coins, confidence=confidence, progress=progress)
-        return Shown("audit", found, 0 if found["holds"] else 1)
-    if plant is None or out is None:
-        raise ConfigurationError("--out: give the file to write the corpus with canaries to")
+    """Plant canaries by fair coins in a copy of a corpus: curate it, train, then run evaluate audit."""
     columns = {"text": text, "id": identity, "user_id": user}
-    planted = redactory.plant_canaries(plant, out, columns=columns, progress=progress, **planting)
+    planted = redactory.plant_canaries(corpus, out, columns=columns, progress=progress, **given)
     return Shown("planted", planted)
+
+
+@command(
+    "evaluate audit: run model confidence",
+    coins=option("The .coins.json of plant-canaries; that beside the input by default.", Path),
+)
+def evaluate_audit(progress: Progress, **given: Any) -> Shown:
+    """One-run audit: the least epsilon a model shows, beside the most that is stated; exit 1 if larger."""
+    found = redactory.evaluate_audit(progress=progress, **given)
+    return Shown("audit", found, 0 if found["holds"] else 1)
 
 
 # ``redactory label``: people label what a tagger is fitted on, or a sample on which misses are measured.

@@ -23,7 +23,7 @@ from redactory.foundation.progress import Progress
     date=option("The day that replaces {date} in input.path; default: today, UTC.", str),
     first=option("Backfill: first day; one run per day.", str, flag="--from"),
     last=option("Backfill: last day.", str, flag="--to"),
-    again=option("A changed file to read again from its start, as new; repeatable.", list[str]),
+    reread=option("A changed file to read again from its start, as new; repeatable.", list[str]),
 )
 def nightly(config: str, progress: Progress, dask: str | None, **given: Any) -> Shown:
     """Curate what is new since the last scheduled run, and release it unless it drifted."""

@@ -77,7 +77,7 @@ SHARED = {
     ),
     "seed": option("The same seed gives the same random draws.", int),
     "confidence": option("Confidence level of each bound.", float, 0.95),
-    "name": option("Name of the sample.", str, "sample"),
+    "name": option("Name of the sample.", str, "sample", flag="--sample"),
     "by": option("Who is responsible; recorded in the release log.", str),
     "reason": option("The reason; recorded in the release log.", str, NEEDED),
     "encoder": option("The users' encoder: a public folder, or RUN/models/NAME.", Path, NEEDED),
@@ -92,7 +92,7 @@ _PANELS = {
     "Begin": ("demo", "init", "scan", "simulate"),
     "Mask": ("redact", "unmask"),
     "Curate": ("curate", "verify", "quarantine", "run"),
-    "Train": ("plan", "train", "guarantee", "predict", "synthesize"),
+    "Train": ("plan", "train", "guarantee", "budget", "predict", "synthesize"),
     "Measure, and improve detection": ("evaluate", "label", "fit"),
     "Operate": ("nightly", "schedule", "release", "index", "keys"),
     "Share, erase": ("export", "fetch", "erase", "purge"),
@@ -119,6 +119,7 @@ app = typer.Typer(
 )
 _GROUPS = {
     "evaluate": "Measure detection, a trained model, or attacks on it.",
+    "fit": "Fit a tagger or the conservative policy to labelled rows.",
     "label": "Have people label a sample, and score their labels.",
     "release": "List a job's runs; release or reject a held run.",
     "quarantine": "Inspect and export quarantined rows.",

@@ -145,7 +145,7 @@ def unmask(given: Path, out: Path, vault: Path) -> Shown:
 @command(
     "train: config output workers prefect",
     trainer=option("A trainer; default: train.trainer in the configuration.", str),
-    name=option("The model's folder; default: train.name in the configuration.", str),
+    name=option("The model's folder; default: train.name in the configuration.", str, flag="--model"),
 )
 def train(config: str, output: str | None, progress: Progress, prefect: bool, **given: Any) -> Shown:
     """Train a model on the finished run of the configuration (section train)."""
@@ -297,13 +297,8 @@ def _numbers_said(run: Path, model: str, canaries: Path) -> dict[str, Any]:
     seed=option("The same seed gives the same corpus.", int, 0),
     canaries=option("Number of canaries, like 'My ID is: 123456'.", int, 0, min=0),
     copies=option("How often each canary is planted.", int, 1, min=1),
-    miss_rate=option(
-        "Probability that a canary is marked for the strict policy to miss.",
-        float,
-        0.0,
-        flag="--undetectable-canary-rate",
-        min=0,
-        max=1,
+    undetectable_canary_rate=option(
+        "Probability that a canary is marked for the strict policy to miss.", float, 0.0, min=0, max=1
     ),
     templates=option(
         "Canary template, with its number of digits: 'My PIN is {4}'; repeatable.",
@@ -334,26 +329,14 @@ def plan(config: str | None, set_: list[str] | None, progress: Progress, **given
 
 @command(
     "guarantee",
-    runs=argument("RUN...", "One or several run folders.", list[Path], None),
+    runs=argument("RUN...", "One or several run folders.", list[Path]),
     model=option("A trained model; repeat for the guarantee of several together.", list[str]),
     delta=option("Of several models: delta of the epsilons.", float, show_default=False),
-    budget=option(
-        "Show how much of this configuration's train.budget is spent, and by which trainings.",
-        str,
-        metavar="CONFIG",
-    ),
 )
-def guarantee(
-    runs: list[Path] | None, model: list[str] | None, delta: float | None, budget: str | None
-) -> Shown:
+def guarantee(runs: list[Path], model: list[str] | None, delta: float | None) -> Shown:
     """State the guarantee of one or several trained models, recomputed from their ledgers."""
     from redactory.redaction import RunFolder
 
-    if (budget is None) != bool(runs):
-        raise ConfigurationError("nothing to state: give a run, or --budget and a configuration")
-    if budget is not None:
-        return Shown("budget", redactory.budget(budget))
-    assert runs
     first, *also = runs
     named = model[0] if model and len(model) == 1 else model or None
     result: dict[str, Any] = dict(redactory.guarantee(first, named, also=also, delta=delta))
@@ -365,6 +348,12 @@ def guarantee(
     every = [part for one in (result["model"], *others) for part in ("--model", one)]
     together = shlex.join(["redactory", "guarantee", str(first), *every])
     return Shown("guarantee", result, code, {"others": others, "command": together})
+
+
+@command("budget", config=argument("CONFIG", "A configuration (.yaml) with train.budget.", str))
+def budget(config: str) -> Shown:
+    """Show what has been spent of the configuration's train.budget, and by which trainings."""
+    return Shown("budget", redactory.budget(config))
 
 
 # Using a model, with its guarantee beside what it says.

@@ -54,7 +54,7 @@ def nightly(
     date: str | None = None,
     first: str | None = None,
     last: str | None = None,
-    again: Sequence[str] = (),
+    reread: Sequence[str] = (),
     workers: int | None = None,
     curating: Curating = curate,
     progress: Progress = silent,
@@ -63,7 +63,7 @@ def nightly(
 
     ``output`` is the job's folder.  Where ``input.path`` holds ``{date}``, the run is of ``date``
     (YYYY-MM-DD; today in UTC by default), or there is one for each day from ``first`` to ``last``.  The files
-    of ``again`` are read whole, though they were read before.  ``curating`` carries a run out.
+    of ``reread`` are read whole, though they were read before.  ``curating`` carries a run out.
 
     Raises what ``curate`` raises, ``InputError`` where a file changed that was read before, and
     ``RunStateError`` where another scheduled run of the job is at work.
@@ -77,7 +77,7 @@ def nightly(
     # whoever approves a run later asks its file for the hook
     is_file = isinstance(config, str | Path) and Path(config).suffix in (".yaml", ".yml")
     file = str(Path(str(config)).absolute()) if is_file else None
-    scheduled = _Scheduled(job, settings, file, tuple(again), curating, progress)
+    scheduled = _Scheduled(job, settings, file, tuple(reread), curating, progress)
     with lock_job(job):
         with scheduled.reported():
             wordless("an interrupted run was finished", _put_in_order, job, settings.nightly)

@@ -41,7 +41,7 @@ ORIGINAL = ("vault", "quarantine")
 SEALED = ("traceback-", "work", "samples")
 """What may hold original text in a run folder, and in its ``state``."""
 LONGEST_SECONDS = 300.0
-GROUPS = ("evaluate", "keys", "label", "ldp", "quarantine", "release")
+GROUPS = ("evaluate", "fit", "keys", "label", "ldp", "quarantine", "release")
 LISTED = {
     "tagger": None,
     "patterns": None,

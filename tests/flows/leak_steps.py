@@ -121,6 +121,7 @@ ldp-train: ldp train {input}/spoken.jsonl --encoder encoder --out service --budg
 ldp-evaluate: ldp evaluate service --encoder encoder --test {input}/spoken.jsonl
 detect: evaluate detection {config} --labelled {input}/labelled.jsonl
 guarantee: guarantee {run}
+budget=2: budget {config}
 verify=0,1: verify {run}
 verify-json=0,1: verify {run} --json
 export=0,1: export {run} --to {run}-export --model crt

@@ -147,7 +147,8 @@ def test_the_package_is_the_command_too() -> None:
 
 COMMANDS = {
     *("redact", "unmask"),
-    *("scan", "curate", "train", "run", "verify", "demo", "init", "plan", "guarantee", "predict", "fit"),
+    *("scan", "curate", "train", "run", "verify", "demo", "init", "plan", "guarantee", "budget", "predict"),
+    *("fit tagger", "fit policy", "evaluate plant-canaries"),
     *("evaluate detection", "evaluate model", "evaluate attack", "evaluate audit", "evaluate synthetic"),
     *("label active", "label random", "label score", "nightly", "schedule", "release list"),
     *(

@@ -186,4 +186,4 @@ def test_canaries_are_missed_in_nested_sets_and_templates_stand_as_given(tmp_pat
         with pytest.raises(ConfigurationError, match="template"):
             simulate_customersim(9, 1, 1, templates=[wrong])
     with pytest.raises(ConfigurationError, match="miss rate"):
-        simulate_customersim(9, 1, 1, miss_rate=1.5)
+        simulate_customersim(9, 1, 1, undetectable_canary_rate=1.5)

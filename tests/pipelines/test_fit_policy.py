@@ -267,7 +267,7 @@ def test_an_existing_file_and_impossible_shares_are_refused(labelled: Path, tmp_
 def test_the_command_prints_the_curve_and_fails_where_nothing_holds(
     labelled: Path, config: Path, tmp_path: Path, rows: list[dict[str, Any]]
 ) -> None:
-    options = ["fit", "--policy", "--config", str(config), "--miss-rate", str(BOUND)]
+    options = ["fit", "policy", "--config", str(config), "--miss-rate", str(BOUND)]
     done = CliRunner().invoke(app, [*options, str(labelled), "--out", str(tmp_path / "policy.yaml")])
     assert done.exit_code == 0, done.output
     assert "chosen" in done.output

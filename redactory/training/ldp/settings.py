@@ -40,7 +40,8 @@ class QuerySettings(Settings):
     """How questions are sent, where that is not how training sentences are: with fictitious ones between."""
 
     sampling: Participation = Field(
-        description="Same as for training sentences; hidden sends fictitious queries between the true one's."
+        description="Same as for training sentences; secret_bernoulli sends fictitious queries between the "
+        "true one's."
     )
     noise_multiplier: PositiveFloat | None = Field(
         None,

@@ -96,14 +96,14 @@ def test_a_changed_file_fails_the_run_and_is_read_anew_once_where_asked(job: Job
         job.night()
     assert job.events()[-1] == "failed"
     with pytest.raises(KeyboardInterrupt):
-        job.night(ending(KeyboardInterrupt(), curated=False), again=[str(file)])
-    job.night(again=[str(file)])
+        job.night(ending(KeyboardInterrupt(), curated=False), reread=[str(file)])
+    job.night(reread=[str(file)])
     assert job.released() == Counter(["hello", "good bye", "hallo", "good bye"])
     # asked for anew, it is
-    job.night(again=[str(file)])
+    job.night(reread=[str(file)])
     assert job.released()["hallo"] == 2
     with pytest.raises(ConfigurationError, match=r"--reread: .* is not a file of the input"):
-        job.night(again=[str(write_rows(job.folder / "other.jsonl", []))])
+        job.night(reread=[str(write_rows(job.folder / "other.jsonl", []))])
 
 
 def test_a_backfill_has_one_run_a_day_and_passes_over_what_is_done(tmp_path: Path) -> None:
