@@ -392,10 +392,10 @@ def plant_canaries(
 
 @command(
     "evaluate audit: run model confidence",
-    coins=option("The .coins.json of plant-canaries; that beside the input by default.", Path),
+    coins=option("The .coins.json file of plant-canaries; default: the one beside the input.", Path),
 )
 def evaluate_audit(progress: Progress, **given: Any) -> Shown:
-    """One-run audit: the least epsilon a model shows, beside the most that is stated; exit 1 if larger."""
+    """One-run audit: compare the epsilon that an attack proves with the stated one; exit 1 if it is larger."""
     found = redactory.evaluate_audit(progress=progress, **given)
     return Shown("audit", found, 0 if found["holds"] else 1)
 
