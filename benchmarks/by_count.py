@@ -81,9 +81,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--rows", type=int, default=2_000, help="dialogues")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epsilons", type=lambda given: [float(n) for n in given.split(",")], default=[1, 4])
-    parser.add_argument(
-        "--repeats", type=Path, nargs="+", help="labelled rows: how often they repeat; no more"
-    )
+    parser.add_argument("--repeats", type=Path, nargs="+", help="labelled rows: how often they repeat; no more")
     parser.add_argument("--grams", type=Path, nargs="+", help="labelled rows: sequences of words; no more")
     return parser.parse_args()
 
@@ -146,11 +144,7 @@ def settings(name: str, seed: int, target: float | None, private: int) -> TrainS
     own["tokenizer"] = "shipped"
     # near what each way leaves, so that ways compare; where it promises something, the size is an estimate
     own |= {"trainer": "crt" if target else "redact-only", "public_weighting": "count"}
-    own |= {
-        "epsilon": target or 1.0,
-        "delta": DELTA,
-        "expected_batch_size": max(1.0, own["sampling_rate"] * private),
-    }
+    own |= {"epsilon": target or 1.0, "delta": DELTA, "expected_batch_size": max(1.0, own["sampling_rate"] * private)}
     network = {"kind": "lstm", "embedding_size": 64, "hidden_size": 64}
     return TrainSettings.model_validate({**own, "model": network, "seed": seed, "name": name})
 
@@ -162,9 +156,7 @@ def repeats(path: Path) -> list[Row]:
         cut = segmenter(SegmentSettings.model_validate({"mode": mode}))
         own: dict[str, list[str]] = {}
         for row in rows:
-            texts = (
-                mask(t, [(s["start"], s["end"]) for s in spans]) for t, spans in labelled_points(row, cut)
-            )
+            texts = (mask(t, [(s["start"], s["end"]) for s in spans]) for t, spans in labelled_points(row, cut))
             own.setdefault(row.get("user_id") or row["id"], []).extend(texts)
         every = Counter(text for texts in own.values() for text in texts)
         for epsilon in (1.0, 4.0):
@@ -188,9 +180,7 @@ def grams(path: Path, most: int, k: int = 64) -> list[Row]:
     cut = segmenter(SegmentSettings.model_validate({"mode": "turn"}))
     own: dict[str, list[list[str]]] = {}
     for row in islice(labelled_rows(path), most):
-        texts = (
-            mask(t, [(s["start"], s["end"]) for s in spans]).split() for t, spans in labelled_points(row, cut)
-        )
+        texts = (mask(t, [(s["start"], s["end"]) for s in spans]).split() for t, spans in labelled_points(row, cut))
         own.setdefault(row.get("user_id") or row["id"], []).extend(texts)
 
     def slices(words: list[str], n: int) -> list[str]:
@@ -240,9 +230,7 @@ def planted(work: Path) -> list[Row]:
         expected = float(norm.sf((own.threshold - ROUNDED - size) / own.deviation))
         public = int((crossed == size).sum())
         chance = float(binomtest(public, PLANTED, expected).pvalue)
-        found.append(
-            {"users": size, "planted": PLANTED, "crossed": public, "expected": expected, "chance": chance}
-        )
+        found.append({"users": size, "planted": PLANTED, "crossed": public, "expected": expected, "chance": chance})
     return [{"threshold": own.threshold, "deviation": own.deviation}, *found]
 
 

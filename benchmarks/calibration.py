@@ -99,16 +99,11 @@ def compared(engines: Mapping[str, Engine], rows: Sequence[Mapping[str, Any]], v
     views = {"full": ("full", "names"), "names": ("names",)}[view]
     return {
         "tokens_per_cpu_second": speed,
-        **{
-            of: {name: _figures(*_judged(rows, own, of), of) for name, own in readings.items()}
-            for of in views
-        },
+        **{of: {name: _figures(*_judged(rows, own, of), of) for name, own in readings.items()} for of in views},
     }
 
 
-def _read(
-    engines: Mapping[str, Engine], texts: Sequence[str]
-) -> tuple[dict[str, list[Reading]], dict[str, float]]:
+def _read(engines: Mapping[str, Engine], texts: Sequence[str]) -> tuple[dict[str, list[Reading]], dict[str, float]]:
     """All readings, and the tokens a second of processor time; engines take turns at going first."""
     readings: dict[str, list[Reading]] = {name: [] for name in engines}
     seconds = dict.fromkeys(engines, 0.0)
@@ -121,9 +116,7 @@ def _read(
             before = time.process_time()
             readings[name] += engines[name].read(texts[start : start + CHUNK])
             seconds[name] += time.process_time() - before
-    return readings, {
-        name: round(sum(len(r.plain) for r in own) / seconds[name]) for name, own in readings.items()
-    }
+    return readings, {name: round(sum(len(r.plain) for r in own) / seconds[name]) for name, own in readings.items()}
 
 
 def _judged(

@@ -97,15 +97,11 @@ class SpancatEngine:
                 ):
                     inside[start:end] += weight
                 tokens = ((t, max(0.0, 1 - float(inside[t.i]))) for t in doc if not t.is_space)
-                readings.append(
-                    Reading(plain=tuple(Plain(t.idx, t.idx + len(t), p, "spancat") for t, p in tokens))
-                )
+                readings.append(Reading(plain=tuple(Plain(t.idx, t.idx + len(t), p, "spancat") for t, p in tokens)))
         return readings
 
 
-def train_spancat(
-    factory: str, rows: Sequence[LabelledText], settings: FitSettings, tok2vec: Any
-) -> Language:
+def train_spancat(factory: str, rows: Sequence[LabelledText], settings: FitSettings, tok2vec: Any) -> Language:
     """A pipeline with one span categorizer, with the tagger's embedding, steps, recasing and averaging.
 
     ``factory`` is one of :data:`SCORERS`.

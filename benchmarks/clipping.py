@@ -47,9 +47,7 @@ def main() -> None:
     rows = []
     for model in models:
         for threads in arguments.threads:
-            found = measure(
-                model, threads, arguments.methods, arguments.rounds, arguments.seconds, arguments.clock
-            )
+            found = measure(model, threads, arguments.methods, arguments.rounds, arguments.seconds, arguments.clock)
             rows += found
             if not arguments.json:
                 print_table(found)

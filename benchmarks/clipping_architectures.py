@@ -16,12 +16,7 @@ from redactory.foundation.errors import ConfigurationError
 from redactory.training.clipping import check_exact
 from redactory.training.clipping.engine import AS_ONE
 from redactory.training.data import Batch
-from redactory.training.models.hugging_face import (
-    CausalNetwork,
-    ClassifierNetwork,
-    require_exact,
-    without_dropout,
-)
+from redactory.training.models.hugging_face import CausalNetwork, ClassifierNetwork, require_exact, without_dropout
 from tests.training.architectures import CAUSAL, CLASSIFIERS, VOCABULARY, architecture
 
 BEGIN, END, PAD = 0, 1, 2

@@ -277,9 +277,7 @@ def sgd_same_layers(net: nn.Module, optimizer: Any, inputs: Tensor, targets: Ten
 def redactory(net: nn.Module, optimizer: Any, inputs: Tensor, targets: Tensor, clip_norm: float) -> None:
     """Our engine."""
     real = torch.ones_like(targets, dtype=torch.bool)
-    found = clipped_gradient(
-        net, lambda: vocabulary_losses(net.output, net.hidden(inputs), targets, real), clip_norm
-    )
+    found = clipped_gradient(net, lambda: vocabulary_losses(net.output, net.hidden(inputs), targets, real), clip_norm)
     parameters = list(net.parameters())
     shares = torch.split(found.flat, [p.numel() for p in parameters])
     for parameter, share in zip(parameters, shares, strict=True):
@@ -312,11 +310,7 @@ def opacus_hooks(
 
     wrapped = GradSampleModule(net, loss_reduction="sum")
     private = DPOptimizer(
-        optimizer,
-        noise_multiplier=0.0,
-        max_grad_norm=clip_norm,
-        expected_batch_size=None,
-        loss_reduction="sum",
+        optimizer, noise_multiplier=0.0, max_grad_norm=clip_norm, expected_batch_size=None, loss_reduction="sum"
     )
 
     def step() -> None:
@@ -339,11 +333,7 @@ def opacus_ghost(
         net, max_grad_norm=clip_norm, use_ghost_clipping=True, loss_reduction="sum"
     )
     private = DPOptimizerFastGradientClipping(
-        optimizer,
-        noise_multiplier=0.0,
-        max_grad_norm=clip_norm,
-        expected_batch_size=None,
-        loss_reduction="sum",
+        optimizer, noise_multiplier=0.0, max_grad_norm=clip_norm, expected_batch_size=None, loss_reduction="sum"
     )
 
     def step() -> None:

@@ -164,9 +164,7 @@ class Clock:
     def stages(self) -> dict[str, float]:
         """Seconds of each stage: from the end of the one before to its own."""
         ends = sorted(self._last.items(), key=lambda item: item[1])
-        return {
-            name: end - before for (name, end), (_, before) in zip(ends, [("", 0.0), *ends], strict=False)
-        }
+        return {name: end - before for (name, end), (_, before) in zip(ends, [("", 0.0), *ends], strict=False)}
 
 
 def _summary(arguments: argparse.Namespace, rounds: list[dict[str, Told]]) -> Told:
@@ -190,9 +188,7 @@ def _summary(arguments: argparse.Namespace, rounds: list[dict[str, Told]]) -> To
             "processes": ratios("processes-1", "processes-2"),
             "dask against one process": ratios("processes-1", "dask-2"),
         },
-        "stages": {
-            stage: {way: middle(way, stage) for way in WAYS} for stage in rounds[0]["dask-1"]["stages"]
-        },
+        "stages": {stage: {way: middle(way, stage) for way in WAYS} for stage in rounds[0]["dask-1"]["stages"]},
         "workers": {way: [one[way]["workers"] for one in rounds] for way in WAYS[:3]},
         "cpu_share_of_the_command": {way: [one[way]["cpu_share_here"] for one in rounds] for way in WAYS},
         "same_bytes": len({one[way]["digests"] for one in rounds for way in WAYS}) == 1,

@@ -110,9 +110,7 @@ def _arguments() -> argparse.Namespace:
     def numbers(given: str) -> tuple[float, ...]:
         return tuple(sorted({float(number) for number in given.split(",")}))
 
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--figure", type=int, choices=(2, 3, 4, 5, 6), required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--data", type=Path, help="labelled rows to train on; CustomerSim without them")
@@ -414,9 +412,7 @@ def _figures(figure: int, rows: Sequence[Row]) -> Row:
         names = ("per_word", "perplexity", "as_is", "masked")
         return {name: _over([row[name] for row in rows]) for name in names}
     if figure == 3:
-        inserted, control = (
-            np.array([row["exposures"][side] for row in rows]) for side in ("inserted", "control")
-        )
+        inserted, control = (np.array([row["exposures"][side] for row in rows]) for side in ("inserted", "control"))
         return {
             "highest": _over([row["highest_exposure"] for row in rows]),
             "mean": _over([row["mean_exposure"] for row in rows]),
@@ -459,11 +455,7 @@ def _lines(asked: argparse.Namespace, table: Sequence[Row]) -> list[Line]:
             Line(
                 f"ε′ = {target:g}, {told}",
                 EPSILON_COLOURS[number % len(EPSILON_COLOURS)],
-                [
-                    (row["gamma"], *[row[key]] * 3)
-                    for row in table
-                    if row["target"] == target and row[key] is not None
-                ],
+                [(row["gamma"], *[row[key]] * 3) for row in table if row["target"] == target and row[key] is not None],
                 style,
             )
             for number, target in enumerate(asked.epsilons)

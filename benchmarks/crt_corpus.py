@@ -47,8 +47,7 @@ class Corpus:
             self.test = list(labelled_rows(asked.test))
         # a user of the rows would make of every canary's copies one person's; a row's id is enough here
         self.rows = [
-            {"id": str(row.get("id", n)), "text": row["text"], "spans": row["spans"]}
-            for n, row in enumerate(rows)
+            {"id": str(row.get("id", n)), "text": row["text"], "spans": row["spans"]} for n, row in enumerate(rows)
         ]
         self.cut: Cutter = segmenter(SegmentSettings.model_validate({"mode": SEGMENT}))
         self.canaries = self._planted(asked.copies)
@@ -95,9 +94,7 @@ class Corpus:
     def held_out(self) -> HeldOut:
         """Held-out points with the places of their secrets."""
         points = (point for row in self.test for point in labelled_points(row, self.cut))
-        return HeldOut.of(
-            ((text, [(s["start"], s["end"]) for s in own]) for text, own in points), TEST_POINTS
-        )
+        return HeldOut.of(((text, [(s["start"], s["end"]) for s in own]) for text, own in points), TEST_POINTS)
 
     def members(self, label: str | None, most: int) -> tuple[list[str], list[str]]:
         """Sentences with secrets that were trained on, and as many with a secret of that form that was not.
@@ -125,7 +122,5 @@ class Corpus:
 
         members, others = member_texts(sentences, fresh, most, 0)
         if len(members) < 2 * GROUP_SIZE:
-            raise SystemExit(
-                f"label {label}: {len(members)} secrets for each half; groups need {2 * GROUP_SIZE}"
-            )
+            raise SystemExit(f"label {label}: {len(members)} secrets for each half; groups need {2 * GROUP_SIZE}")
         return members, others

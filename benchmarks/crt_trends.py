@@ -80,11 +80,7 @@ def _figure_3(table: Sequence[Row]) -> Claims:
         above = own[-1]["highest"]["value"] > own[-1]["chance"] if own else None
         yield "above the 95 % quantile of chance at the highest miss rate", trainer, above
     own = _of(table, "sgd")
-    yield (
-        "above the 95 % quantile of chance",
-        "sgd",
-        _all(row["highest"]["value"] > row["chance"] for row in own),
-    )
+    yield ("above the 95 % quantile of chance", "sgd", _all(row["highest"]["value"] > row["chance"] for row in own))
 
 
 def _figure_4(table: Sequence[Row]) -> Claims:

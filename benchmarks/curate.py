@@ -35,8 +35,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         data = arguments.data or _simulated(Path(folder), arguments.rows)
         rounds = [
-            {name: _child(name, data, arguments.segment) for name in CONTESTANTS}
-            for _ in range(arguments.rounds)
+            {name: _child(name, data, arguments.segment) for name in CONTESTANTS} for _ in range(arguments.rounds)
         ]
     print(json.dumps(_summary(data, arguments, rounds), indent=2))
 

@@ -128,9 +128,7 @@ def _accuracy_at(threshold: float, texts: list[str], kinds: list[str]) -> dict[s
         "precision": round(true / len(dropped), 5) if dropped else None,
         # of an original and its copies one stays, and it may be any of them
         "share_of_kind_dropped": {
-            kind: round(
-                float(np.mean([t in gone for t, k in zip(texts, kinds, strict=True) if k == kind])), 3
-            )
+            kind: round(float(np.mean([t in gone for t, k in zip(texts, kinds, strict=True) if k == kind])), 3)
             for kind in dict.fromkeys(kinds)
             if kind != "exact"
         },
@@ -171,9 +169,7 @@ def near_duplicates(texts: list[str], settings: NearSettings) -> dict[int, int]:
         rows["id"] = np.arange(len(texts))
         rows["rank"] = [int.from_bytes(KEY.text_digest(rank, text.encode())[:8], "little") for text in texts]
         write_signed(files[0], rows, Shingler(KEY, settings.shingle, Words(MASK)).sets(texts), banding)
-        forests, groups = (
-            [folder / f"{name}-{i}" for i in range(NEAR_RANGES)] for name in ("pairs", "groups")
-        )
+        forests, groups = ([folder / f"{name}-{i}" for i in range(NEAR_RANGES)] for name in ("pairs", "groups"))
         for number, out in enumerate(forests):
             write_entries(out, compare_buckets(files, number, settings.threshold, {0}, False)[0])
         join_groups(forests, groups)

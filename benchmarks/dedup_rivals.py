@@ -148,9 +148,7 @@ def _text_dedup(task: Task, python: str) -> Outcome:
         command += [str(part) for option, value in options.items() for part in (f"--{option}", value)]
         offline = {"HF_DATASETS_OFFLINE": "1", "HF_HUB_OFFLINE": "1", "HF_HOME": str(folder / "home")}
         environment = {**os.environ, **offline, "COLUMNS": "200"}
-        done = subprocess.run(
-            command, cwd=folder, env=environment, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"text-dedup failed:\n{done.stderr[-2000:]}")
     told = dict(re.findall(r"(\w+)\s*: ([\d.]+)", done.stdout + done.stderr))

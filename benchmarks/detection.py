@@ -175,12 +175,7 @@ def _curve(recorded: Recorded, points: Sequence[LabelledPoint]) -> list[dict[str
             public = {t for t in open_texts if _is_public(t, recorded.readings[t], policy)}
             misses = sum(secrets[text] for text in public)
             found.append(
-                {
-                    "min_non_entity_probability": plain,
-                    "confident_threshold": sure,
-                    "misses": misses,
-                    "public": public,
-                }
+                {"min_non_entity_probability": plain, "confident_threshold": sure, "misses": misses, "public": public}
             )
     return [_point_of(entry, points, secrets.total()) for entry in _front(found, points)]
 
@@ -202,8 +197,7 @@ def _front(found: list[dict[str, Any]], points: Sequence[LabelledPoint]) -> Iter
         entry["clean"] = sum(clean[text] for text in entry["public"])
     best = -1
     for entry in sorted(
-        found,
-        key=lambda e: (e["misses"], -e["clean"], -e["min_non_entity_probability"], -e["confident_threshold"]),
+        found, key=lambda e: (e["misses"], -e["clean"], -e["min_non_entity_probability"], -e["confident_threshold"])
     ):
         if entry["clean"] > best:
             best = entry["clean"]

@@ -78,10 +78,7 @@ def measured(out: Path, data: Path, epochs: int) -> dict[str, Any]:
         given = {"epochs": epochs, "dimension": DIMENSION, "threads": 1}
         redactory.ldp_encoder(corpus.path("public"), folder, given)
     encoder = SentenceEncoder.load(folder)
-    rows = {
-        part: [json.loads(line) for line in corpus.path(part).open(encoding="utf-8")]
-        for part in ("users", "test")
-    }
+    rows = {part: [json.loads(line) for line in corpus.path(part).open(encoding="utf-8")] for part in ("users", "test")}
     texts = {part: [row["text"] for row in own] for part, own in rows.items()}
     names = sorted({row["label"] for row in rows["users"]})
     labels = {part: np.array([names.index(row["label"]) for row in own]) for part, own in rows.items()}
@@ -91,8 +88,7 @@ def measured(out: Path, data: Path, epochs: int) -> dict[str, Any]:
         for part, own in texts.items()
     }
     plain, fewer = (
-        {part: encoder.represent(own).double().numpy() for part, own in given.items()}
-        for given in (texts, dropped)
+        {part: encoder.represent(own).double().numpy() for part, own in given.items()} for given in (texts, dropped)
     )
 
     def dpnr(epsilon: float) -> Noised:
@@ -141,14 +137,10 @@ def accuracy(noised: Noised, labels: dict[str, NDArray[np.int64]]) -> dict[str, 
         centre, spread = seen.mean(axis=0), seen.std(axis=0)
         given, query = (torch.from_numpy((one - centre) / spread) for one in (seen, asked))
         truth = torch.from_numpy(labels["users"])
-        weights = torch.zeros(
-            given.shape[1] + 1, int(truth.max()) + 1, dtype=torch.float64, requires_grad=True
-        )
+        weights = torch.zeros(given.shape[1] + 1, int(truth.max()) + 1, dtype=torch.float64, requires_grad=True)
         step = torch.optim.LBFGS([weights], max_iter=100, line_search_fn="strong_wolfe")
 
-        def loss(
-            step: Any = step, weights: Any = weights, given: Any = given, truth: Any = truth
-        ) -> torch.Tensor:
+        def loss(step: Any = step, weights: Any = weights, given: Any = given, truth: Any = truth) -> torch.Tensor:
             step.zero_grad()
             cost = torch.nn.functional.cross_entropy(given @ weights[1:] + weights[0], truth)
             cost = cost + 1e-3 * weights[1:].square().sum()

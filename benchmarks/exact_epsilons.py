@@ -70,9 +70,7 @@ def exact_ratio(parts: list[tuple[float, float]], noise: mp.mpf, x: mp.mpf) -> m
     # 1 - q is taken from q at 50 digits, as the worlds' weights are
     rest = 1 - mp.fsum(mp.mpf(w) for w, m in parts if m)
     return mp.log(
-        mp.fsum(
-            (mp.mpf(w) if m else rest) * mp.exp((m * x - mp.mpf(m) ** 2 / 2) / noise**2) for w, m in parts
-        )
+        mp.fsum((mp.mpf(w) if m else rest) * mp.exp((m * x - mp.mpf(m) ** 2 / 2) / noise**2) for w, m in parts)
     )
 
 
@@ -93,11 +91,7 @@ class Inversion:
         def tilted(c: float) -> tuple[float, float, float, np.ndarray]:
             logs = base + c * loss
             weights = np.exp(logs - logs.max())
-            top = (
-                logs.max()
-                + math.log(weights.sum())
-                - (base.max() + math.log(np.exp(base - base.max()).sum()))
-            )
+            top = logs.max() + math.log(weights.sum()) - (base.max() + math.log(np.exp(base - base.max()).sum()))
             weights /= weights.sum()
             mean = float((weights * loss).sum())
             return top, mean, float((weights * (loss - mean) ** 2).sum()), logs
@@ -172,11 +166,7 @@ class Inversion:
         total = 2 * mp.fsum(parts) - parts[0]
         if total <= 0:
             return mp.ninf
-        return (
-            self.own.steps * self.log_moment
-            - self.c * epsilon
-            + mp.log(total * mp.mpf(self.step) / (2 * mp.pi))
-        )
+        return self.own.steps * self.log_moment - self.c * epsilon + mp.log(total * mp.mpf(self.step) / (2 * mp.pi))
 
 
 def gaussian_log_delta(mu: mp.mpf, epsilon: mp.mpf) -> mp.mpf:
@@ -214,9 +204,7 @@ def drawn(rng: random.Random) -> Setting:
     steps = round(10 ** rng.uniform(0, 5))
     if rate == 1.0:
         noise *= math.sqrt(steps)
-    return Setting(
-        rng.choice(["substitution", "add_or_remove"]), rate, noise, steps, 10 ** rng.uniform(-15, -3)
-    )
+    return Setting(rng.choice(["substitution", "add_or_remove"]), rate, noise, steps, 10 ** rng.uniform(-15, -3))
 
 
 def main() -> None:
@@ -234,10 +222,7 @@ def main() -> None:
         own = drawn(random.Random(place))
         place += 1
         about = epsilon(
-            PoissonGaussian(own.sampling_rate, own.noise, 1.0, 1.0),
-            own.steps,
-            own.delta,
-            Relation(own.relation),
+            PoissonGaussian(own.sampling_rate, own.noise, 1.0, 1.0), own.steps, own.delta, Relation(own.relation)
         )
         if about is None or not 1e-3 < about < 100:
             continue

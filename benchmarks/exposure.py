@@ -124,9 +124,7 @@ def _model(arguments: argparse.Namespace) -> LanguageModel:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", choices=("lstm", "gpt2", "llama"), default="lstm")
     parser.add_argument("--digits", type=int, default=6)
     parser.add_argument("--brute", type=int, default=20_000)

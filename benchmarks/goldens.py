@@ -72,10 +72,7 @@ CONFIGURATIONS: dict[str, tuple[dict[str, Any], dict[str, dict[str, Any]]]] = {
     ),
     "none": (
         {"segment": {"mode": "line"}, "dedup": {"mode": "none"}},
-        {
-            "dpsgd": {"trainer": "dpsgd", "noise_multiplier": 1.1},
-            "sdp": {"trainer": "sdp", "noise_multiplier": 0.5},
-        },
+        {"dpsgd": {"trainer": "dpsgd", "noise_multiplier": 1.1}, "sdp": {"trainer": "sdp", "noise_multiplier": 0.5}},
     ),
     "minhash": (
         {"segment": {"mode": "document"}, "dedup": {"mode": "minhash", "private_mode": "exact"}},
@@ -189,11 +186,7 @@ def made(folder: Path) -> Iterator[tuple[str, Any]]:
     corpus(folder)
     for name, (given, trainings) in CONFIGURATIONS.items():
         run = folder / name.replace(" ", "-")
-        config = {
-            **given,
-            "input": {"path": str(folder / "rows.jsonl"), **given.get("input", {})},
-            "output": str(run),
-        }
+        config = {**given, "input": {"path": str(folder / "rows.jsonl"), **given.get("input", {})}, "output": str(run)}
         redactory.curate(config)
         yield f"{name}: shards", shards(run)
         for model, settings in trainings.items():
@@ -204,10 +197,7 @@ def made(folder: Path) -> Iterator[tuple[str, Any]]:
             # coins of entities are bound to the run, whose manifest holds times
             bound = section["trainer"] == "uedp-alg1"
             yield f"{name}: ledger {model}", without_weights(records) if bound else records
-            yield (
-                f"{name}: card {model}",
-                steady(json.loads((run / "models" / model / "guarantee.json").read_text())),
-            )
+            yield (f"{name}: card {model}", steady(json.loads((run / "models" / model / "guarantee.json").read_text())))
         yield f"{name}: verified", [check["ok"] for check in redactory.verify(run)["checks"]]
     yield "release: files", released(folder)
     yield from ldp(folder)
@@ -234,9 +224,7 @@ def corpus(folder: Path) -> None:
         ("ldp-public.jsonl", lines[:120]),
         ("ldp-rows.jsonl", lines[120:180]),
     ):
-        labelled = [
-            {"text": line, "label": CLASSES[i % 3], "user_id": f"u{i % 20}"} for i, line in enumerate(part)
-        ]
+        labelled = [{"text": line, "label": CLASSES[i % 3], "user_id": f"u{i % 20}"} for i, line in enumerate(part)]
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in labelled))
 
 
@@ -293,9 +281,7 @@ PLANNED = {
 
 def ledger(path: Path) -> list[Any]:
     """The type and the body of each record."""
-    return [
-        [record["type"], steady(record["body"])] for record in map(json.loads, path.read_text().splitlines())
-    ]
+    return [[record["type"], steady(record["body"])] for record in map(json.loads, path.read_text().splitlines())]
 
 
 def released(folder: Path) -> dict[str, Any]:
@@ -314,19 +300,13 @@ def released(folder: Path) -> dict[str, Any]:
     for night in (1, 2):
         growing.write_text("".join(rows[: 20 * night]))
         redactory.nightly(config)
-        runs = sorted(
-            path for path in job.iterdir() if (path / "_SUCCESS").exists() and not path.is_symlink()
-        )
+        runs = sorted(path for path in job.iterdir() if (path / "_SUCCESS").exists() and not path.is_symlink())
         found[f"night {night}"] = of_a_night(runs[-1])
     told = redactory.erase([job], user_ids=["user 25"])
     found["erasure"] = [told["ok"], [of_a_night(run) for run in runs]]
     redactory.export(runs[-1], folder / "export")
-    found["export"] = sorted(
-        p.relative_to(folder / "export").as_posix() for p in (folder / "export").rglob("*")
-    )
-    found["log"] = [
-        json.loads(line)["type"] for line in (job / "_job" / "log.jsonl").read_text().splitlines()
-    ]
+    found["export"] = sorted(p.relative_to(folder / "export").as_posix() for p in (folder / "export").rglob("*"))
+    found["log"] = [json.loads(line)["type"] for line in (job / "_job" / "log.jsonl").read_text().splitlines()]
     return {**found, "exported": digest_of_folder(folder / "export" / "public")}
 
 
@@ -355,9 +335,7 @@ def digest(value: Any) -> str:
 
 def digest_of_folder(folder: Path) -> str:
     """One digest of all Parquet files below ``folder``, in name order."""
-    return digest(
-        [hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.rglob("*.parquet"))]
-    )
+    return digest([hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.rglob("*.parquet"))])
 
 
 def steady(value: Any) -> Any:
@@ -412,9 +390,7 @@ def main() -> int:
         asked.write.write_text(json.dumps(found, indent=1, sort_keys=True) + "\n")
     if asked.check is None:
         return 0
-    lines = list(
-        differences(kept(json.loads(asked.check.read_text())), kept(json.loads(json.dumps(found))), "")
-    )
+    lines = list(differences(kept(json.loads(asked.check.read_text())), kept(json.loads(json.dumps(found))), ""))
     print("\n".join(lines) or f"{len(found)} goldens, no difference")
     return 1 if lines else 0
 

@@ -69,18 +69,9 @@ CARRIERS: Mapping[str, Sequence[str]] = {
 ABROAD: Mapping[str, Mapping[str, Sequence[str]]] = {
     "de": {
         "name": ("ich habe es {meiner Mutter} schon gesagt", "am Abend hat uns {die Schwester} angerufen"),
-        "number": (
-            "bitte nimm {das hier}, wenn du noch etwas brauchst",
-            "auf dem Zettel steht {etwas}, glaube ich",
-        ),
-        "contact": (
-            "schreib einfach an {uns}, wenn du Zeit hast",
-            "du findest alles bei {mir}, wenn du willst",
-        ),
-        "address": (
-            "das alles liegt jetzt bei {uns}",
-            "wir wohnen seit langem in {der Stadt} und bleiben da",
-        ),
+        "number": ("bitte nimm {das hier}, wenn du noch etwas brauchst", "auf dem Zettel steht {etwas}, glaube ich"),
+        "contact": ("schreib einfach an {uns}, wenn du Zeit hast", "du findest alles bei {mir}, wenn du willst"),
+        "address": ("das alles liegt jetzt bei {uns}", "wir wohnen seit langem in {der Stadt} und bleiben da"),
     },
     "es": {
         "name": ("ya se lo he dicho a {mi madre} esta tarde", "anoche nos llamó {mi hermana} muy contenta"),
@@ -90,15 +81,9 @@ ABROAD: Mapping[str, Mapping[str, Sequence[str]]] = {
     },
     "fr": {
         "name": ("je l'ai déjà dit à {ma mère} ce matin", "hier soir {ma sœur} nous a parlé longtemps"),
-        "number": (
-            "prenez {celui-ci} si vous avez besoin d'autre chose",
-            "sur le papier il y a {ceci}, je crois",
-        ),
+        "number": ("prenez {celui-ci} si vous avez besoin d'autre chose", "sur le papier il y a {ceci}, je crois"),
         "contact": ("il suffit d'écrire à {nous} quand vous avez le temps", "tout est chez {moi} si tu veux"),
-        "address": (
-            "les cartons sont à {la maison} maintenant",
-            "ils vivent à {la campagne} depuis longtemps",
-        ),
+        "address": ("les cartons sont à {la maison} maintenant", "ils vivent à {la campagne} depuis longtemps"),
     },
     "it": {
         "name": ("l'ho già detto a {mia madre} questa mattina", "ieri sera ci ha chiamato {mia sorella}"),
@@ -129,24 +114,10 @@ DIGITS = {
     "pt": "zero um dois três quatro cinco seis sete oito nove",
 }
 SIGNS_ABROAD = {
-    "de": {
-        ".": "punkt",
-        "@": "at",
-        "-": "strich",
-        "/": "schrägstrich",
-        ":": "doppelpunkt",
-        "_": "unterstrich",
-    },
+    "de": {".": "punkt", "@": "at", "-": "strich", "/": "schrägstrich", ":": "doppelpunkt", "_": "unterstrich"},
     "es": {".": "punto", "@": "arroba", "-": "guion", "/": "barra", ":": "dos puntos", "_": "guion bajo"},
     "fr": {".": "point", "@": "arobase", "-": "tiret", "/": "barre", ":": "deux points", "_": "souligné"},
-    "it": {
-        ".": "punto",
-        "@": "chiocciola",
-        "-": "trattino",
-        "/": "barra",
-        ":": "due punti",
-        "_": "trattino basso",
-    },
+    "it": {".": "punto", "@": "chiocciola", "-": "trattino", "/": "barra", ":": "due punti", "_": "trattino basso"},
     "nl": {".": "punt", "@": "apenstaartje", "-": "streepje", "/": "schuine streep", ":": "dubbele punt"},
     "pt": {".": "ponto", "@": "arroba", "-": "traço", "/": "barra", ":": "dois pontos", "_": "sublinhado"},
 }
@@ -157,25 +128,15 @@ LAWFUL: Mapping[str, tuple[str, Sequence[str]]] = {
     ),
     "French no-break spaces": (
         "fr",
-        (
-            "est-ce que vous venez\u00a0?",
-            "c’est vraiment très bien\u202f!",
-            "il a dit\u00a0: «\u00a0oui\u00a0»",
-        ),
+        ("est-ce que vous venez\u00a0?", "c’est vraiment très bien\u202f!", "il a dit\u00a0: «\u00a0oui\u00a0»"),
     ),
     "soft hyphens": (
         "de",
-        (
-            "die Wohn\u00adungs\u00adsuche ist schwer",
-            "das ist eine Ge\u00adwohn\u00adheits\u00adsache von uns allen",
-        ),
+        ("die Wohn\u00adungs\u00adsuche ist schwer", "das ist eine Ge\u00adwohn\u00adheits\u00adsache von uns allen"),
     ),
     "Persian": ("fa", ("من می\u200cخواهم به خانه بروم", "کتاب\u200cها روی میز هستند")),
     "Hindi": ("hi", ("यह एक अच्छा दिन है क्\u200dष", "हम श्री\u200dमान से मिले थे")),
-    "full-width signs": (
-        "ja",
-        ("今日はとても暑いですね！", "これはＯＫです（たぶん）。", "はい、ＣＤを聞きました。"),
-    ),
+    "full-width signs": ("ja", ("今日はとても暑いですね！", "これはＯＫです（たぶん）。", "はい、ＣＤを聞きました。")),
     "right-to-left marks": ("he", ("שלום לכולם\u200f!", "\u200fזה יום טוב\u200f.")),
     "accents apart": ("fr", ("le cafe\u0301 est de\u0301ja\u0300 froid", "une fore\u0302t tre\u0300s belle")),
     "Greek and Russian": ("el", ("καλημέρα σε όλους σας", "добрый день, как дела", "ο λόγος που ήρθα")),
@@ -199,15 +160,7 @@ TEENS = (
     *("ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen"),
     *("sixteen", "seventeen", "eighteen", "nineteen"),
 )
-SPELLED_SIGNS = {
-    ".": "dot",
-    "@": "at",
-    "-": "dash",
-    "/": "slash",
-    ":": "colon",
-    "_": "underscore",
-    "+": "plus",
-}
+SPELLED_SIGNS = {".": "dot", "@": "at", "-": "dash", "/": "slash", ":": "colon", "_": "underscore", "+": "plus"}
 LEET = dict(zip("aeiostbgl", "431057691", strict=True))
 LETTERS_FOR_DIGITS = dict(zip("01258", "OlZSB", strict=True))
 ENTITIES = {"@": "&commat;", ".": "&period;", "-": "&hyphen;", "/": "&sol;", ":": "&colon;", "_": "&lowbar;"}
@@ -315,11 +268,7 @@ def _spelled_abroad(secret: str, chance: Chance, language: str) -> str | None:
     if sum(map(str.isdigit, secret)) < 4:
         return None
     digits, signs = DIGITS[language].split(), SIGNS_ABROAD[language]
-    words = [
-        digits[int(sign)] if sign.isdigit() else signs.get(sign, sign)
-        for sign in secret
-        if sign not in " -()+"
-    ]
+    words = [digits[int(sign)] if sign.isdigit() else signs.get(sign, sign) for sign in secret if sign not in " -()+"]
     return chance.choice((" ", " ", ", ", "-")).join(words)
 
 
@@ -346,13 +295,9 @@ def _spelled(secret: str, chance: Chance) -> str | None:
             continue
         sign = secret[at]
         # "oh" is how people say a zero
-        words.append(
-            chance.choice(("zero", "oh")) if sign == "0" else WORDS[int(sign)] if sign.isdigit() else sign
-        )
+        words.append(chance.choice(("zero", "oh")) if sign == "0" else WORDS[int(sign)] if sign.isdigit() else sign)
         at += 1
-    kept = [
-        SPELLED_SIGNS.get(word, word) if word in ".@/:" else word for word in words if word not in " -()+"
-    ]
+    kept = [SPELLED_SIGNS.get(word, word) if word in ".@/:" else word for word in words if word not in " -()+"]
     return join.join(kept)
 
 
@@ -378,9 +323,7 @@ def _broken(secret: str, chance: Chance) -> str:
     """With a line break at a space, or within a word."""
     sign = chance.choice(("\n", "\r\n", "-\n", "\n\n", "\u2028"))
     spaces = [match.start() for match in re.finditer("[ .@/-]", secret)]
-    place = (
-        chance.choice(spaces) + 1 if spaces and chance.random() < 0.6 else chance.randint(2, len(secret) - 2)
-    )
+    place = chance.choice(spaces) + 1 if spaces and chance.random() < 0.6 else chance.randint(2, len(secret) - 2)
     return secret[:place].rstrip(" ") + sign + secret[place:].lstrip(" ")
 
 
@@ -388,9 +331,7 @@ def _at_dot(secret: str, chance: Chance) -> str | None:
     if "@" not in secret and not re.search(r"[a-z]\.[a-z]", secret):
         return None
     at = chance.choice(("(at)", "[at]", " at ", " (at) ", " [ at ] ", "{at}", " AT ", "<at>", "-at-", "_at_"))
-    dot = chance.choice(
-        ("(dot)", "[dot]", " dot ", " (dot) ", "{dot}", " DOT ", "[.]", "(.)", "<dot>", "_dot_")
-    )
+    dot = chance.choice(("(dot)", "[dot]", " dot ", " (dot) ", "{dot}", " DOT ", "[.]", "(.)", "<dot>", "_dot_"))
     return secret.replace("@", at).replace(".", dot)
 
 

@@ -110,10 +110,7 @@ def compared(way: Callable[[bool], Texts], documents: Rows) -> dict[str, Any]:
                 for way, texts in (("without", without), ("with", with_known))
             },
         }
-        for name, chosen in (
-            ("all", own),
-            ("long", [document for document in own if document["sentences"] >= LONG]),
-        )
+        for name, chosen in (("all", own), ("long", [document for document in own if document["sentences"] >= LONG]))
     }
 
 

@@ -88,9 +88,7 @@ def main() -> None:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     for name in ("data", "test", "public-text"):
         parser.add_argument(f"--{name}", type=Path)
@@ -153,9 +151,7 @@ def by_formula(asked: argparse.Namespace) -> Row:
     found = {}
     for epsilon in (1.0, 2.0, 4.0, 8.0, 16.0):
         own = TrainSettings.model_validate({**asked.train, "epsilon": epsilon, "delta": DELTA})
-        found[f"{epsilon:g}"] = [
-            asdict(one) for one in widths(own, trainer_of(own).steps(own), Relation.SUBSTITUTION)
-        ]
+        found[f"{epsilon:g}"] = [asdict(one) for one in widths(own, trainer_of(own).steps(own), Relation.SUBSTITUTION)]
     return found
 
 

@@ -123,10 +123,7 @@ def _train(arguments: argparse.Namespace) -> None:
         with results.open("a", encoding="utf-8") as file:
             file.write(json.dumps(row) + "\n")
         mean = row["accuracy"]["mean"]
-        print(
-            f"{job.figure:10} {job.epsilon!s:5} d{job.dimension:<3} {mean:.3f} {row['seconds']:6.1f} s",
-            flush=True,
-        )
+        print(f"{job.figure:10} {job.epsilon!s:5} d{job.dimension:<3} {mean:.3f} {row['seconds']:6.1f} s", flush=True)
 
 
 def _draw(out: Path, folder: Path) -> None:

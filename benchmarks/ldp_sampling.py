@@ -54,26 +54,16 @@ def questions() -> Iterator[tuple[float, dict[str, Any]]]:
     for epsilon in QUERY_EPSILONS:
         ways = [*ASKED, *((rate, 30) for rate in RATES if epsilon == EPSILON)]
         yield epsilon, FIXED
-        yield from (
-            (epsilon, {"kind": "secret_bernoulli", "rate": rate, "steps": steps}) for rate, steps in ways
-        )
+        yield from ((epsilon, {"kind": "secret_bernoulli", "rate": rate, "steps": steps}) for rate, steps in ways)
 
 
-def made(
-    corpus: Clauses, out: Path, epochs: int, repeat: int, done: Sequence[Any]
-) -> Iterator[dict[str, Any]]:
+def made(corpus: Clauses, out: Path, epochs: int, repeat: int, done: Sequence[Any]) -> Iterator[dict[str, Any]]:
     """The rows of repetition ``repeat`` that are not ``done``, each as soon as it is there."""
     noise = calibrated_noise(EPSILON, 1, FixedSends(), DELTA)
     encoder = out / "encoders" / f"sampling-{repeat}"
     if not (encoder / "_SUCCESS").exists():
         shutil.rmtree(encoder, ignore_errors=True)
-        taught = {
-            "dimension": DIMENSION,
-            "noise_multiplier": noise,
-            "seed": repeat,
-            "epochs": epochs,
-            "threads": 1,
-        }
+        taught = {"dimension": DIMENSION, "noise_multiplier": noise, "seed": repeat, "epochs": epochs, "threads": 1}
         redactory.ldp_encoder(corpus.path("public"), encoder, taught)
     for way in trainings():
         service = out / f"service-{repeat}-{_name(way)}"
@@ -105,15 +95,11 @@ def made(
             yield {**key, **found["query"], **found, "seconds": round(time.monotonic() - begun, 1)}
 
 
-def _asked(
-    corpus: Clauses, encoder: Path, service: Path, epsilon: float, way: Mapping[str, Any]
-) -> dict[str, Any]:
+def _asked(corpus: Clauses, encoder: Path, service: Path, epsilon: float, way: Mapping[str, Any]) -> dict[str, Any]:
     """Accuracy on the first TEXTS clauses, each asked once in this ``way`` at ``epsilon``."""
     settings = redactory.plan(trainer="ldp", sampling=way, epsilon=epsilon, delta=DELTA)
     query = {"sampling": way, "noise_multiplier": settings["noise_multiplier"]}
-    found = redactory.ldp_evaluate(
-        service, encoder, corpus.path("test"), {"query": query}, draws=1, limit=TEXTS
-    )
+    found = redactory.ldp_evaluate(service, encoder, corpus.path("test"), {"query": query}, draws=1, limit=TEXTS)
     first = found["questions"][0]
     names = ("noise_multiplier", "epsilon_sound", "epsilon_as_published", "messages")
     return {
@@ -141,8 +127,7 @@ def _train(arguments: argparse.Namespace) -> None:
                 file.write(json.dumps(row) + "\n")
             told = f"{row['part']:8} {row.get('epsilon', EPSILON):4} {_name(row['sampling']):20}"
             print(
-                f"{told} {row['accuracy']:.3f} {row['accuracy_without_noise']:.3f} {row['seconds']:6.1f} s",
-                flush=True,
+                f"{told} {row['accuracy']:.3f} {row['accuracy_without_noise']:.3f} {row['seconds']:6.1f} s", flush=True
             )
             if time.monotonic() - begun > 60 * arguments.minutes:
                 return

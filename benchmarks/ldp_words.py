@@ -67,9 +67,7 @@ class Vocabulary:
                     near[one, other] += 1
                     near[other, one] += 1
         rows, columns = np.array(list(near)).T
-        together = sparse.csr_array((list(near.values()), (rows, columns)), shape=(len(words),) * 2).astype(
-            float
-        )
+        together = sparse.csr_array((list(near.values()), (rows, columns)), shape=(len(words),) * 2).astype(float)
         sums = np.asarray(together.sum(axis=1)).ravel()
         found = together.tocoo()
         found.data = np.maximum(np.log(found.data * sums.sum() / (sums[found.row] * sums[found.col])), 0.0)
@@ -89,9 +87,7 @@ class Vocabulary:
         true = np.array(own + [0] * (WORDS - len(own)))
         normal = stream.normal("direction", number, WORDS * WIDTH).reshape(WORDS, WIDTH)
         # a radius with the law Gamma(WIDTH, 1/epsilon): a sum of exponentials
-        radius = (
-            -np.log(stream.uniform("radius", number, WORDS * WIDTH)).reshape(WORDS, WIDTH).sum(1) / epsilon
-        )
+        radius = -np.log(stream.uniform("radius", number, WORDS * WIDTH)).reshape(WORDS, WIDTH).sum(1) / epsilon
         noisy = self.vectors[true] + normal / np.linalg.norm(normal, axis=1, keepdims=True) * radius[:, None]
         nearest = np.argmax(noisy @ self.vectors.T, axis=1)  # all have length 1
         kept = nearest[: len(own)] == true[: len(own)]
@@ -163,8 +159,7 @@ def compared(corpus: Clauses, out: Path, epochs: int, repeat: int) -> dict[str, 
             {
                 "epsilon_of_a_word_as_published": of_a_word,
                 "epsilon_plain": plain,
-                "epsilon_of_a_typical_exchange": of_a_word
-                * typical(vocabulary, [r["text"] for r in _rows(test)]),
+                "epsilon_of_a_typical_exchange": of_a_word * typical(vocabulary, [r["text"] for r in _rows(test)]),
                 "kept": kept[1],
                 "words": accuracy(changed[0], changed[1], encoder, service, NO_NOISE, 1),
                 "ours_at_plain": latent(plain),

@@ -84,13 +84,7 @@ def _with_canaries(arguments: argparse.Namespace) -> tuple[Path, Path]:
     corpus = arguments.out / "corpus.jsonl"
     corpus.write_text("\n".join(lines) + "\n", encoding="utf-8")
     canaries = arguments.out / "corpus.jsonl.canaries.json"
-    told = {
-        "template": TEMPLATE,
-        "inserted": inserted,
-        "control": control,
-        "copies": arguments.copies,
-        "seed": 1,
-    }
+    told = {"template": TEMPLATE, "inserted": inserted, "control": control, "copies": arguments.copies, "seed": 1}
     canaries.write_text(json.dumps(told), encoding="utf-8")
     return corpus, canaries
 

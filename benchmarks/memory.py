@@ -41,9 +41,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="peak memory of a curation by input size")
     parser.add_argument("--mb", type=int, nargs="*", default=[4, 16], help="sizes with the real engines")
     parser.add_argument("--recorded-mb", type=int, nargs="*", default=[64], help="sizes with recorded spans")
-    parser.add_argument(
-        "--folder", type=Path, help="where the corpora are written; a temporary one by default"
-    )
+    parser.add_argument("--folder", type=Path, help="where the corpora are written; a temporary one by default")
     parser.add_argument("--child", nargs=2, metavar=("FILE", "KIND"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
@@ -52,11 +50,7 @@ def main() -> None:
     sizes = [("engines", mb) for mb in arguments.mb] + [("recorded", mb) for mb in arguments.recorded_mb]
     rows = [_measure(kind, mb, arguments.folder) for kind, mb in sizes]
     flat = all(row["peak_mb"] <= LIMIT_MB for row in rows)
-    print(
-        json.dumps(
-            {"benchmark": "memory", "limit_mb": LIMIT_MB, "within_limit": flat, "rows": rows}, indent=2
-        )
-    )
+    print(json.dumps({"benchmark": "memory", "limit_mb": LIMIT_MB, "within_limit": flat, "rows": rows}, indent=2))
 
 
 def _measure(kind: str, mb: int, folder: Path | None) -> dict[str, Any]:

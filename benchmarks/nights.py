@@ -90,9 +90,7 @@ class Job:
             check=False,
         )
         seconds = time.perf_counter() - start
-        self.typed.append(
-            {"day": str(day), "command": words, "exit": done.returncode, "seconds": round(seconds, 2)}
-        )
+        self.typed.append({"day": str(day), "command": words, "exit": done.returncode, "seconds": round(seconds, 2)})
         if done.returncode not in ((0, 1) if expect is None else (expect,)):
             raise SystemExit(f"{' '.join(words)}: exit {done.returncode}, not {expect}\n{done.stderr}")
         return json.loads(done.stdout) if done.stdout.strip() else {"error": done.stderr.strip()}
@@ -164,14 +162,10 @@ def _corpus(root: Path, rows: int, users: int) -> list[dict[str, Any]]:
     redactory.simulate(root / "all.jsonl", rows, 11, 3, 1)
     with (root / "all.jsonl").open() as file:
         found = [json.loads(line) for line in file]
-    return [
-        {"id": one["id"], "user_id": f"user-{n % users}", "text": one["text"]} for n, one in enumerate(found)
-    ]
+    return [{"id": one["id"], "user_id": f"user-{n % users}", "text": one["text"]} for n, one in enumerate(found)]
 
 
-def _night(
-    job: Job, number: int, arguments: argparse.Namespace, corpus: list[dict[str, Any]]
-) -> dict[str, Any]:
+def _night(job: Job, number: int, arguments: argparse.Namespace, corpus: list[dict[str, Any]]) -> dict[str, Any]:
     """One night: what came in by day, and what the operator typed."""
     day = FIRST + datetime.timedelta(days=number)
     part = corpus[number * (arguments.rows + 5) : (number + 1) * (arguments.rows + 5)]
@@ -185,26 +179,13 @@ def _night(
         told["killed"] = job.killed(day, "02:00:00", job.root / "job")
     found = job.type(day, "03:00:00", "nightly", "job.yaml", expect=1 if number == poisoned else None)
     told["nights"] = [
-        {k: night.get(k) for k in ("run", "state", "resumed", "counts", "findings")}
-        for night in found["nights"]
+        {k: night.get(k) for k in ("run", "state", "resumed", "counts", "findings")} for night in found["nights"]
     ]
     if number == poisoned:
         held = Path(found["nights"][-1]["run"])
-        told["findings"] = len(
-            job.type(day, "08:00:00", "release", "list", "job")["runs"][-1].get("findings") or []
-        )
+        told["findings"] = len(job.type(day, "08:00:00", "release", "list", "job")["runs"][-1].get("findings") or [])
         told["export"] = job.type(day, "08:10:00", "export", str(held), "--to", "out-held", expect=2)["error"]
-        job.type(
-            day,
-            "08:20:00",
-            "release",
-            "reject",
-            str(held),
-            "--by",
-            "operator",
-            "--reason",
-            "new export format",
-        )
+        job.type(day, "08:20:00", "release", "reject", str(held), "--by", "operator", "--reason", "new export format")
         _write(file, part[5:], day)
     elif found["nights"][-1]["state"] == "held":
         # thirty nights have one or two that lie outside of what the nights before let expect, by chance
@@ -260,9 +241,7 @@ def _changed(row: dict[str, Any]) -> dict[str, Any]:
 def _summary(job: Job, arguments: argparse.Namespace, nights: list[dict[str, Any]]) -> dict[str, Any]:
     last = FIRST + datetime.timedelta(days=arguments.nights)
     log = job.type(last, "09:00:00", "release", "list", "job", "--log")
-    runs = sorted(
-        p for p in (job.root / "job").iterdir() if (p / "_SUCCESS").is_file() and not p.is_symlink()
-    )
+    runs = sorted(p for p in (job.root / "job").iterdir() if (p / "_SUCCESS").is_file() and not p.is_symlink())
     verified = {run.name: job.type(last, "09:30:00", "verify", str(run))["ok"] for run in runs}
     (job.root / "log.json").write_text(json.dumps(log, indent=1))
     seconds = [one["seconds"] for one in job.typed if one["command"][0] == "nightly"]
@@ -272,9 +251,7 @@ def _summary(job: Job, arguments: argparse.Namespace, nights: list[dict[str, Any
         "seconds_a_night": {"first": seconds[0], "last": seconds[-1], "greatest": max(seconds)},
         "verified": verified,
         "every_row_once": _read_once(job, arguments),
-        "hooks": (job.root / "hooks.txt").read_text().splitlines()
-        if (job.root / "hooks.txt").is_file()
-        else [],
+        "hooks": (job.root / "hooks.txt").read_text().splitlines() if (job.root / "hooks.txt").is_file() else [],
         "records": len(log.get("records", [])),
     }
 

@@ -57,9 +57,7 @@ def main() -> None:
                 "presidio": lambda out: _presidio_text(analyzer, folder / "text.jsonl", out),
             },
             "table": {
-                "redactory": lambda out: _ours(
-                    folder / "table.csv", out, {"columns": COLUMNS}, text=("note",)
-                ),
+                "redactory": lambda out: _ours(folder / "table.csv", out, {"columns": COLUMNS}, text=("note",)),
                 "presidio": lambda out: _presidio_table(analyzer, folder / "table.csv", out),
             },
         }
@@ -115,9 +113,7 @@ def _analyzer() -> AnalyzerEngine:
 
 def _masked(analyzer: AnalyzerEngine, texts: list[str]) -> list[str]:
     found = BatchAnalyzerEngine(analyzer).analyze_iterator(texts, language="en", batch_size=64)
-    return [
-        str(text) for text in BatchAnonymizerEngine().anonymize_list(texts, list(found), operators=ONE_TOKEN)
-    ]
+    return [str(text) for text in BatchAnonymizerEngine().anonymize_list(texts, list(found), operators=ONE_TOKEN)]
 
 
 def _presidio_text(analyzer: AnalyzerEngine, source: Path, out: Path) -> None:

@@ -60,11 +60,7 @@ def summary() -> str:
             f"each of {len(found)} test sets: at most {100 * min(most):.1f}% to {100 * max(most):.1f}%",
             "[detection](results.md#detection)",
         ),
-        (
-            "How much text without secrets stays public?",
-            f"{min(clean):.0f}% to {max(clean):.0f}%",
-            "the same",
-        ),
+        ("How much text without secrets stays public?", f"{min(clean):.0f}% to {max(clean):.0f}%", "the same"),
         (
             "What does the promise cost in perplexity?",
             f"beside the same text without noise {chats['low']} to {chats['high']} on simulated support "

@@ -39,15 +39,7 @@ def clipping() -> Row:
         "theirs": f"{min(theirs):.1f} to {max(theirs):.0f}",
         "card": card["card"],
         "on_card": table(
-            (
-                "model",
-                "points, tokens",
-                "SGD, ms",
-                "Redactory beside SGD",
-                "Opacus hooks",
-                "ghost",
-                "peak MB",
-            ),
+            ("model", "points, tokens", "SGD, ms", "Redactory beside SGD", "Opacus hooks", "ghost", "peak MB"),
             (
                 (
                     f"`{model}`",
@@ -91,9 +83,7 @@ def expert() -> Row:
         "no_worse": all(
             a["accuracy"] >= b["accuracy"] for a, b in zip(noised, beside, strict=True) if a["kind"] == "bag"
         ),
-        "worse": min(
-            a["accuracy"] - b["accuracy"] for a, b in zip(noised, beside, strict=True) if a["kind"] == "lstm"
-        ),
+        "worse": min(a["accuracy"] - b["accuracy"] for a, b in zip(noised, beside, strict=True) if a["kind"] == "lstm"),
         "cost": spread_of(a["cpu"] / b["cpu"] for a, b in zip(noised, beside, strict=True) if a["cpu"]),
     }
 

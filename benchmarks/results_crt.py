@@ -94,9 +94,7 @@ def ladder() -> Row:
             "beside": _beside(chats["beside"]),
             "reached": chats["table"][-1]["excess"] < 0.10
             and all(
-                row["perplexity"] < 1.08 * row["redact_only"]
-                for row in chats["beside"]
-                if row["trainer"] == "crt"
+                row["perplexity"] < 1.08 * row["redact_only"] for row in chats["beside"] if row["trainer"] == "crt"
             ),
         },
         "bands_hurt": found["bands"] > found["rate"],
@@ -231,9 +229,7 @@ def _long() -> Row:
     runs = data.read("attacks_long")
     # sgd does not ask π: one training stands for every γ
     gammas = {run["gamma"] for run in runs}
-    every = [
-        {**run, "gamma": g} for run in runs for g in gammas if run["trainer"] == "sgd" or run["gamma"] == g
-    ]
+    every = [{**run, "gamma": g} for run in runs for g in gammas if run["trainer"] == "sgd" or run["gamma"] == g]
 
     def rise(run: Row) -> float:
         return float(run["mean_exposure"] - run["control_mean_exposure"])
@@ -255,9 +251,7 @@ def _by_heart(own: Row, human: Row) -> Row:
     }
     lines = []
     for name, row in told.items():
-        near, inside, words, found = (
-            row[key] for key in ("nearest", "membership", "next_word_accuracy", "canaries")
-        )
+        near, inside, words, found = (row[key] for key in ("nearest", "membership", "next_word_accuracy", "canaries"))
         lines.append(
             (
                 name,
@@ -290,10 +284,7 @@ def synthetic() -> Row:
     own = data.read("synthesize")
     seeds = [row["error_rate"] for row in own["cuad"]]
     errors = {name: [row[name] for row in seeds] for name in seeds[0]}
-    lines = [
-        (name.replace("_", " "), f"{np.mean(v):.3f} ({min(v):.3f} to {max(v):.3f})")
-        for name, v in errors.items()
-    ]
+    lines = [(name.replace("_", " "), f"{np.mean(v):.3f} ({min(v):.3f} to {max(v):.3f})") for name, v in errors.items()]
     gap = np.mean(errors["written_histogram_after_donated"]) - np.mean(errors["real_dpsgd"])
     return {
         "seeds": len(seeds),

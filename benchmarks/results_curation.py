@@ -52,9 +52,7 @@ def detection() -> Row:
 def detected() -> dict[str, Any]:
     """The files ``detection_LANGUAGE_TEXT.json``, English first, each as the command wrote it."""
     names = sorted(path.stem for path in data.DATA.glob("detection_*.json"))
-    return {
-        name: data.read(name) for name in sorted(names, key=lambda name: not name.startswith("detection_en_"))
-    }
+    return {name: data.read(name) for name in sorted(names, key=lambda name: not name.startswith("detection_en_"))}
 
 
 def _speed(row: Row) -> float:
@@ -76,10 +74,7 @@ def counted() -> Row:
         for row in own["ways"]
         if row["target"] is not None
     ]
-    crossed = [
-        (f"{row['users']:g}", f"{row['crossed']} of {row['planted']}", f"{row['expected']:.2g}")
-        for row in rows
-    ]
+    crossed = [(f"{row['users']:g}", f"{row['crossed']} of {row['planted']}", f"{row['expected']:.2g}") for row in rows]
     often = [
         (
             row["file"],
@@ -94,9 +89,7 @@ def counted() -> Row:
     noisy = {row["way"]: row["per_word"]["value"] for row in own["ways"] if row["target"] is not None}
     return {
         **own,
-        "seeds": "one seed"
-        if own["seeds"] == 1
-        else f"{own['seeds']} seeds; in brackets the least and greatest",
+        "seeds": "one seed" if own["seeds"] == 1 else f"{own['seeds']} seeds; in brackets the least and greatest",
         "ways": table(heads, ways),
         "both_level": abs(noisy["both"] / noisy["policies"] - 1) < 0.05,
         "count_best": noisy["count"] < min(noisy["policies"], noisy["both"]),

@@ -38,9 +38,7 @@ def ldp() -> Row:
     clt = ("as_published", "exact_add_remove", "hidden", "visible", "expected_sends_sound")
     return {
         "one": rows[0],
-        "epsilon": table(
-            (*heads, *columns), ((*noise(r), *published(r), *measured(r)) for r in of("epsilon"))
-        ),
+        "epsilon": table((*heads, *columns), ((*noise(r), *published(r), *measured(r)) for r in of("epsilon"))),
         "token": table((*heads[:2], *columns), ((*noise(row), *measured(row)) for row in of("token"))),
         "pairs": table((*heads[:2], *columns), ((*noise(row), *measured(row)) for row in of("pairs"))),
         "pairs_majority": of("pairs")[0]["majority_accuracy"],
@@ -125,9 +123,7 @@ def _sampling() -> Row:
             epsilon: table(heads, map(line, sorted(found, key=lambda own: own[0]["query"]["messages"])))
             for epsilon, found in asked.items()
         },
-        "trainings": table(
-            (*heads, "without noise on queries"), ((*line(own), reach(own, clean)) for own in trained)
-        ),
+        "trainings": table((*heads, "without noise on queries"), ((*line(own), reach(own, clean)) for own in trained)),
     }
 
 
@@ -166,14 +162,7 @@ def _dpnr() -> Row:
         (*(digits(row[key], 3) for key in keys), accuracy(row["dpnr"]), accuracy(row["gaussian"]))
         for row in found["table"]
     ]
-    heads = (
-        "published, not a guarantee",
-        "revised",
-        "with dropout",
-        "sound",
-        "DPNR",
-        "Gaussian, same sound ε",
-    )
+    heads = ("published, not a guarantee", "revised", "with dropout", "sound", "DPNR", "Gaussian, same sound ε")
     return {"dpnr": found, "dpnr_table": table(heads, lines)}
 
 

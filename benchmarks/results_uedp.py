@@ -49,16 +49,12 @@ def uedp() -> Row:
         ),
         "bounded_gains": all(value(sim, "uedp-bounded", e) < value(sim, "pretraining-alone") for e in both),
         "best_from_scratch": all(
-            value(own, "uedp-bounded", e) == min(value(own, m, e) for m in noisy)
-            for own in scratch
-            for e in both
+            value(own, "uedp-bounded", e) == min(value(own, m, e) for m in noisy) for own in scratch for e in both
         ),
         "far_from_noiseless": all(
             value(own, "uedp-bounded", e) > 10 * value(own, "noiseless") for own in scratch for e in both
         ),
-        "masking_as_good": all(
-            value(own, "de-identification") < value(own, "noiseless") for own in (cuad, sim)
-        ),
+        "masking_as_good": all(value(own, "de-identification") < value(own, "noiseless") for own in (cuad, sim)),
         "awd": methods(awd),
         "awd_more": methods(awd_more),
         "awd_worse": value(awd, "uedp-bounded") > value(awd, "pretraining-alone"),
@@ -167,8 +163,6 @@ def _classify(rows: Sequence[Row]) -> Row:
         "classify": table(("method", "ε", "test error", "log loss, nats", "seeds"), lines),
         "majority": alone["as_is"]["majority_error_rate"],
         "within_seeds": all(
-            row["least"] <= alone["greatest"] and alone["least"] <= row["greatest"]
-            for row in rows
-            if row["target"]
+            row["least"] <= alone["greatest"] and alone["least"] <= row["greatest"] for row in rows if row["target"]
         ),
     }

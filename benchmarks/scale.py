@@ -79,11 +79,7 @@ def _run(arguments: argparse.Namespace) -> list[dict[str, Any]]:
         corpus = arguments.folder / f"corpus-{points}"
         for dedup in arguments.dedup:
             for workers in arguments.workers:
-                known = {
-                    "points_asked": points,
-                    "dedup": dedup,
-                    "workers": workers,
-                }
+                known = {"points_asked": points, "dedup": dedup, "workers": workers}
                 same = [row for row in rows if known.items() <= row.items()]
                 if same and not arguments.again:
                     continue
@@ -219,9 +215,7 @@ def _curate(config: str, output: str) -> dict[str, Any]:
         "stages": {s["stage"]: {"seconds": s["seconds"], "peak_mb": s["peak_mb"]} for s in stages},
         "cpu_by_stage": {name: round(value, 2) for name, value in cpu_of.items()},
         "peak_process_mb": round(max(own.ru_maxrss, others.ru_maxrss) / 1024, 1),
-        "run_bytes": {
-            folder.name: _bytes_below(folder) for folder in sorted(run.iterdir()) if folder.is_dir()
-        }
+        "run_bytes": {folder.name: _bytes_below(folder) for folder in sorted(run.iterdir()) if folder.is_dir()}
         | {"files": sum(path.stat().st_size for path in run.iterdir() if path.is_file())},
         "partitions": len(list((run / "public").glob("part-*"))),
     }

@@ -20,10 +20,7 @@ def draw(results: Path) -> dict[str, Any]:
     rows = json.loads(results.read_text())["rows"]
     exact = [row for row in rows if row["dedup"] == "exact" and row["workers"] == 1 and not row.get("ranges")]
     lines = {
-        "time": [
-            *_series(rows, "cpu_seconds"),
-            _proportional(exact, lambda row: float(row["cpu_seconds"])),
-        ],
+        "time": [*_series(rows, "cpu_seconds"), _proportional(exact, lambda row: float(row["cpu_seconds"]))],
         "memory": _series(rows, "peak_process_mb"),
         "disk": [
             _line("input", exact, lambda row: row["corpus_bytes"] / 1e6, 0),

@@ -110,10 +110,7 @@ def clauses(data: Path, seed: int) -> tuple[dict[str, list[Row]], list[str]]:
         rows = [json.loads(line) for line in file]
     common = [name for name, _ in Counter(row["label"] for row in rows).most_common(CLASSES)]
     rows = [
-        {
-            **{key: row[key] for key in ("id", "user_id", "label")},
-            "text": " ".join(row["text"].split()[:WORDS]),
-        }
+        {**{key: row[key] for key in ("id", "user_id", "label")}, "text": " ".join(row["text"].split()[:WORDS])}
         for row in rows
         if row["label"] in common
     ]
@@ -154,28 +151,14 @@ def cuad(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, Any]:
         "real_dpsgd_from_scratch": error(paths["private"], "real-dpsgd-scratch", **private),
         "majority": 1 - max(Counter(row["label"] for row in parts["test"]).values()) / len(parts["test"]),
     }
-    language = {
-        **LANGUAGE,
-        **public,
-        "prefix": "class",
-        "trainer": "dpsgd",
-        "pretraining_epochs": 12,
-        **NOISY,
-    }
+    language = {**LANGUAGE, **public, "prefix": "class", "trainer": "dpsgd", "pretraining_epochs": 12, **NOISY}
     redactory.train({**config, "train": language}, output=work / "run")
     ways: dict[str, dict[str, Any]] = {"uniform": {}, "histogram": {"histogram": HISTOGRAM}}
     measured = {}
     for way, more in ways.items():
         out = work / f"written-{way}"
         told = redactory.synthesize(
-            work / "run",
-            "dpsgd",
-            rows=len(parts["private"]),
-            out=out,
-            labels=classes,
-            tokens=60,
-            seed=seed,
-            **more,
+            work / "run", "dpsgd", rows=len(parts["private"]), out=out, labels=classes, tokens=60, seed=seed, **more
         )
         rows = [
             {"id": row["point_id"], "user_id": row["point_id"], "label": row["class"], "text": row["text"]}
@@ -185,9 +168,7 @@ def cuad(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, Any]:
         ]
         source = written(work / f"written-{way}.jsonl", rows)
         errors[f"written_{way}"] = error(source, f"written-{way}-run", **open_)
-        errors[f"written_{way}_after_donated"] = error(
-            source, f"written-{way}-after", **open_, pretraining_epochs=12
-        )
+        errors[f"written_{way}_after_donated"] = error(source, f"written-{way}-after", **open_, pretraining_epochs=12)
         figures = redactory.evaluate_synthetic(work / "run", out, "dpsgd", test=(paths["test"],), seed=seed)
         measured[way] = {"epsilon": told["epsilon"], "lengths_met": told["lengths_met"], **shown(figures)}
     counts = {name: len(rows) for name, rows in parts.items()}
@@ -227,12 +208,7 @@ def customersim(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, A
             folder / "run", name, rows=3000, out=out, tokens=40, seed=seed, no_guarantee=name == "sgd"
         )
         figures = redactory.evaluate_synthetic(
-            folder / "run",
-            out,
-            name,
-            test=(str(folder / "test.jsonl"),),
-            canaries=made["canaries_file"],
-            seed=seed,
+            folder / "run", out, name, test=(str(folder / "test.jsonl"),), canaries=made["canaries_file"], seed=seed
         )
         found[name] = {"dialogues": dialogues, **{key: told[key] for key in ("epsilon", "holds")}}
         found[name] |= shown(figures)
@@ -248,9 +224,7 @@ def multiwoz(asked: argparse.Namespace, work: Path, seed: int) -> dict[str, Any]
     for part in ("valid", "test"):
         with (asked.data / "multiwoz21" / f"{part}.jsonl").open(encoding="utf-8") as file:
             rows = [json.loads(line) for line in file]
-        paths[part] = written(
-            work / f"{part}.jsonl", ({"id": row["id"], "text": row["text"]} for row in rows)
-        )
+        paths[part] = written(work / f"{part}.jsonl", ({"id": row["id"], "text": row["text"]} for row in rows))
     config = curated(paths["valid"], work / "run", input={"path": paths["valid"]}, segment={"mode": "turn"})
     noisy = {**NOISY, "sampling_rate": 0.02, "epochs": 8, "dp_learning_rate": 1e-2}
     public = {"public_text": str(asked.public_text.resolve()), "pretraining_epochs": 3}

@@ -43,8 +43,7 @@ def main() -> None:
         case "epsilon":
             tables = json.loads((arguments.out / "table.json").read_text(encoding="utf-8"))
             _write(
-                arguments.out / "epsilon.json",
-                [uedp_epsilon.curves(t) for t in tables if t["corpus"] != CUAD_45.name],
+                arguments.out / "epsilon.json", [uedp_epsilon.curves(t) for t in tables if t["corpus"] != CUAD_45.name]
             )
         case "train":
             _train(arguments)
@@ -77,9 +76,7 @@ def _train(arguments: argparse.Namespace) -> None:
 
 
 def _lines(path: Path) -> Sequence[Mapping[str, Any]]:
-    return (
-        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
-    )
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
 
 
 def _write(path: Path, value: Any) -> None:
@@ -89,9 +86,7 @@ def _write(path: Path, value: Any) -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--out", type=Path, required=True, help="where corpora, models and results lie")
-    parser.add_argument(
-        "--data", type=Path, default=Path("../shared/data"), help="the folder of the public corpora"
-    )
+    parser.add_argument("--data", type=Path, default=Path("../shared/data"), help="the folder of the public corpora")
     parts = parser.add_subparsers(dest="part", required=True)
     parts.add_parser("table")
     parts.add_parser("epsilon")

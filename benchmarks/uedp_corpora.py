@@ -26,9 +26,7 @@ from redactory.pipelines.segment import segmenter
 from redactory.redaction.folder import RunFolder
 
 PARTS = ("donated", "validation", "test", "private")
-_NO_NAME = re.compile(
-    r"hereinafter|referred|each|together|collectively|[\"“”()]|\bparty\b|parties|, an? ", re.I
-)
+_NO_NAME = re.compile(r"hereinafter|referred|each|together|collectively|[\"“”()]|\bparty\b|parties|, an? ", re.I)
 
 Row = dict[str, Any]
 

@@ -74,12 +74,7 @@ def curves(table: Mapping[str, Any]) -> dict[str, Any]:
 def _alg1(zeta: float, users: int, cap: int | None, steps: int) -> float | None:
     entities = EntitySampling(ENTITY_RATE, 1.0, "f_E+", "any", cap)
     mechanism = PoissonUsersGaussian(
-        sampling_rate=USER_RATE,
-        noise_multiplier=zeta,
-        clip_norm=1.0,
-        normaliser=1.0,
-        users=users,
-        entities=entities,
+        sampling_rate=USER_RATE, noise_multiplier=zeta, clip_norm=1.0, normaliser=1.0, users=users, entities=entities
     )
     return figure_of(mechanism, steps, DELTA, Protect.BOTH).epsilon
 

@@ -22,9 +22,7 @@ class HeldOut:
     @classmethod
     def of(cls, corpus: Corpus, part: str, most: int) -> HeldOut:
         """At most ``most`` points of a part."""
-        rows = [
-            (text, [(s["start"], s["end"]) for s in own], label) for text, own, label in corpus.points(part)
-        ]
+        rows = [(text, [(s["start"], s["end"]) for s in own], label) for text, own, label in corpus.points(part)]
         texts, spans, classes = zip(*rows[:most], strict=True)
         return cls(list(texts), list(spans), list(classes))
 

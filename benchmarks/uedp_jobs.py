@@ -161,12 +161,4 @@ def _classify(epsilons: Sequence[float]) -> Iterator[Job]:
 
 def _awd() -> Iterator[Job]:
     for method, target in ((PRETRAINED, None), ("noiseless", None), ("uedp-bounded", 8.0)):
-        yield Job(
-            "awd",
-            "cuad",
-            "donated",
-            method,
-            target,
-            "p16",
-            {"model": AWD},
-        )
+        yield Job("awd", "cuad", "donated", method, target, "p16", {"model": AWD})

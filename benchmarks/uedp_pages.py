@@ -63,9 +63,7 @@ def averaged(runs: Rows) -> list[dict[str, Any]]:
         key = "error_rate" if "error_rate" in own[0] else "perplexity"
         values = [run[key] for run in own]
         means = {
-            name: _mean([run[name] for run in own])
-            for name in (key, "as_is", "masked", "seconds")
-            if name in own[0]
+            name: _mean([run[name] for run in own]) for name in (key, "as_is", "masked", "seconds") if name in own[0]
         }
         found.append({**own[0], **means, "seeds": len(own), "least": min(values), "greatest": max(values)})
     return found

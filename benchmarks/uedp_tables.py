@@ -66,9 +66,7 @@ def whole(source: Source) -> dict[str, Any]:
     cut = segmenter(SegmentSettings(mode="turn"))
     points = [(row["user_id"], *point) for row in rows for point in labelled_points(row, cut)]
     values = {
-        (span["label"], text[span["start"] : span["end"]].casefold())
-        for _, text, spans in points
-        for span in spans
+        (span["label"], text[span["start"] : span["end"]].casefold()) for _, text, spans in points for span in spans
     }
     of_label = Counter(label for _, _, spans in points for label in {s["label"] for s in spans})
     return {

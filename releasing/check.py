@@ -49,17 +49,13 @@ class Trial:
         """What a command prints; it must succeed, and its seconds are added to those of ``name``."""
         began = time.monotonic()
         # an environment that sees nothing of this checkout
-        clean = {
-            k: v for k, v in os.environ.items() if not k.startswith(("REDACTORY_", "PREFECT_", "PYTHON"))
-        }
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("REDACTORY_", "PREFECT_", "PYTHON"))}
         environment = {**clean, "HOME": str(self.folder), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
         environment["PIP_CACHE_DIR"] = str(Path("~/.cache/pip").expanduser())
         # a machine that does other things may need minutes for what takes seconds
         environment["PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS"] = "600"
         words = list(map(str, command))
-        done = subprocess.run(
-            words, cwd=self.folder, env=environment, capture_output=True, text=True, check=False
-        )
+        done = subprocess.run(words, cwd=self.folder, env=environment, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(f"{' '.join(words)}: exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
         self.seconds[name] = round(self.seconds.get(name, 0.0) + time.monotonic() - began, 1)
@@ -69,10 +65,7 @@ class Trial:
 def demo(trial: Trial) -> dict[str, Any]:
     """The whole job; what it says of itself."""
     told = trial.redactory("demo", "--out", "run")
-    return {
-        "points": told["points"],
-        "models": sorted(p.name for p in (trial.folder / "run" / "models").iterdir()),
-    }
+    return {"points": told["points"], "models": sorted(p.name for p in (trial.folder / "run" / "models").iterdir())}
 
 
 def curation(trial: Trial) -> dict[str, Any]:
@@ -99,9 +92,7 @@ def check(wheel: Path, python: str, torch: bool) -> dict[str, Any]:
         told = job(trial)
         if not (found := trial.redactory("verify", "run"))["ok"]:
             raise SystemExit(f"Python {python}: the run does not verify: {found['checks']}")
-        size = sum(
-            f.stat().st_size for f in trial.bin.parent.rglob("*") if f.is_file() and not f.is_symlink()
-        )
+        size = sum(f.stat().st_size for f in trial.bin.parent.rglob("*") if f.is_file() and not f.is_symlink())
     return {
         "python": python,
         "job": job.__name__,

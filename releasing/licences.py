@@ -26,27 +26,8 @@ TOOLS = frozenset({"dev", "bench", "soak", "docs"})
 EVERYTHING = "all"
 
 ACCEPTED = {
-    *(
-        "Apache-2.0",
-        "Artistic-1.0",
-        "0BSD",
-        "BSD-2-Clause",
-        "BSD-3-Clause",
-        "BSL-1.0",
-        "CC0-1.0",
-        "CNRI-Python",
-    ),
-    *(
-        "ISC",
-        "LLVM-exception",
-        "MIT",
-        "MIT-0",
-        "MIT-CMU",
-        "MPL-2.0",
-        "PSF-2.0",
-        "Zlib",
-        "LicenseRef-Public-Domain",
-    ),
+    *("Apache-2.0", "Artistic-1.0", "0BSD", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC0-1.0", "CNRI-Python"),
+    *("ISC", "LLVM-exception", "MIT", "MIT-0", "MIT-CMU", "MPL-2.0", "PSF-2.0", "Zlib", "LicenseRef-Public-Domain"),
 }
 """Permissive licences, and one whose copyleft ends at its own files (MPL-2.0): each may be installed beside
 a program under the Apache License 2.0."""
@@ -203,11 +184,7 @@ def _which_bsd(name: str) -> str:
         if re.match("licen[cs]e", file.name, re.IGNORECASE):
             text = " ".join(file.read_text().split())
             if "Redistribution and use" in text:
-                return (
-                    "BSD-3-Clause"
-                    if re.search(r"[Nn]either the name|may not be used to", text)
-                    else "BSD-2-Clause"
-                )
+                return "BSD-3-Clause" if re.search(r"[Nn]either the name|may not be used to", text) else "BSD-2-Clause"
     raise SystemExit(f"{name}: says BSD, and has no licence file; look it up and fill in LOOKED_UP")
 
 

@@ -53,10 +53,7 @@ def bill(listed: dict[str, Any], brought: dict[str, list[str]], wheel: Path) -> 
         "licenses": [{"acknowledgement": "declared", "expression": LICENCE}],
         "hashes": [_sha256(wheel)],
     }
-    inside = [
-        _inside(name, kind, licence, version, ROOT / "redactory" / path)
-        for name, kind, licence, path in SHIPPED
-    ]
+    inside = [_inside(name, kind, licence, version, ROOT / "redactory" / path) for name, kind, licence, path in SHIPPED]
     refs = {c["bom-ref"] for c in kept} | {root["bom-ref"]}
     edges = [edge for edge in listed["dependencies"] if edge["ref"] in refs]
     for edge in edges:
@@ -85,14 +82,7 @@ def main(tools: Path, out: Path) -> None:
     wheel = wheel_in(out)
     with tempfile.TemporaryDirectory() as folder:
         raw = Path(folder) / "listed.json"
-        command = [
-            tools / "cyclonedx-py",
-            "environment",
-            "--pyproject",
-            ROOT / "pyproject.toml",
-            "--sv",
-            "1.6",
-        ]
+        command = [tools / "cyclonedx-py", "environment", "--pyproject", ROOT / "pyproject.toml", "--sv", "1.6"]
         command += ["--output-reproducible", "--output-file", raw, sys.executable]
         subprocess.run(list(map(str, command)), check=True)
         made = bill(json.loads(raw.read_bytes()), brought_by(), wheel)

@@ -140,9 +140,7 @@ def curated(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     import redactory
 
     run = tmp_path_factory.mktemp("curated") / "run"
-    redactory.curate(
-        {"input": str(corpus), "segment": {"mode": "turn"}, "partition": {"documents": 25}}, output=run
-    )
+    redactory.curate({"input": str(corpus), "segment": {"mode": "turn"}, "partition": {"documents": 25}}, output=run)
     return run
 
 

@@ -43,8 +43,6 @@ def each_draw_once(*again: str) -> Iterator[list[Draw]]:
 
     with mock.patch.object(RandomStream, "octets", recorded):
         yield drawn
-    repeated = [
-        name for name, n in Counter(one[:4] for one in drawn).items() if n > 1 and name[1] not in again
-    ]
+    repeated = [name for name, n in Counter(one[:4] for one in drawn).items() if n > 1 and name[1] not in again]
     assert not repeated, f"drawn twice: {[name[1:] for name in repeated[:5]]}"
     assert len(set(begins)) == len(begins), "two draws have the same octets"

@@ -47,9 +47,7 @@ def tied(folder: Path | None = None, group: int | None = None) -> Iterator[None]
 
 
 @contextmanager
-def tied_process(
-    command: list[str], patience: float = 60.0, **options: Any
-) -> Iterator[subprocess.Popen[bytes]]:
+def tied_process(command: list[str], patience: float = 60.0, **options: Any) -> Iterator[subprocess.Popen[bytes]]:
     """A process with a group of its own, which is ended with the context, or with this process.
 
     After ``patience`` seconds its group is killed.

@@ -69,9 +69,7 @@ def companies(draw: random.Random, count: int) -> list[Company]:
     ]
 
 
-def clauses(
-    draw: random.Random, clients: Iterable[Company], others: list[Company]
-) -> Iterator[dict[str, str]]:
+def clauses(draw: random.Random, clients: Iterable[Company], others: list[Company]) -> Iterator[dict[str, str]]:
     """One contract a client, with another company that others deal with too."""
     for client in clients:
         other = draw.choice([company for company in others if company != client])

@@ -27,9 +27,7 @@ def main() -> None:
     def told(stage: str, done: int, total: int, unit: str) -> None:
         print(f"{stage}: {done} of {total} {unit}", file=sys.stderr, flush=True)
 
-    result = redactory.fit_tagger(
-        sorted(arguments.rows.glob("*.jsonl")), arguments.out, SETTINGS, progress=told
-    )
+    result = redactory.fit_tagger(sorted(arguments.rows.glob("*.jsonl")), arguments.out, SETTINGS, progress=told)
     print(result["held_out"], result["reliability"]["error"])
 
 

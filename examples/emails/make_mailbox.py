@@ -57,8 +57,7 @@ def office(draw: random.Random) -> list[Person]:
     """Everybody who writes."""
     plain = str.maketrans("üë", "ue")
     return [
-        Person(first, last, f"{first.translate(plain)}.{last}@{DOMAIN}".lower(), phone(draw))
-        for first, last in PEOPLE
+        Person(first, last, f"{first.translate(plain)}.{last}@{DOMAIN}".lower(), phone(draw)) for first, last in PEOPLE
     ]
 
 
@@ -81,9 +80,7 @@ def body(draw: random.Random, sender: Person, to: Person) -> str:
     )
 
 
-def message(
-    draw: random.Random, number: int, sender: Person, to: Person, answered: str | None
-) -> EmailMessage:
+def message(draw: random.Random, number: int, sender: Person, to: Person, answered: str | None) -> EmailMessage:
     """One message; ``answered`` is quoted below it."""
     made = EmailMessage()
     made["From"] = f"{sender.first} {sender.last} <{sender.mail}>"

@@ -33,10 +33,7 @@ _KINDS: dict[str, tuple[str, Callable[[Faker], str]]] = {
     "postcode": ("POSTAL_CODE", lambda fake: fake.postcode()),
     "phone": ("PHONE_NUMBER", lambda fake: fake.phone_number()),
     "email": ("EMAIL_ADDRESS", lambda fake: fake.email()),
-    "number": (
-        "IDENTIFIER",
-        lambda fake: fake.bothify(fake.random_element(("#######", "??-####", "##/####"))),
-    ),
+    "number": ("IDENTIFIER", lambda fake: fake.bothify(fake.random_element(("#######", "??-####", "##/####")))),
     "date": ("DATE_TIME", lambda fake: fake.date(fake.random_element(("%d.%m.%Y", "%d/%m/%Y", "%d-%m-%Y")))),
     "age": ("AGE", lambda fake: str(fake.random_int(18, 95))),
 }

@@ -92,12 +92,7 @@ class Corpora:
 
     def linked(self, language: str) -> Iterator[Row]:
         """Sentences in which some names are labelled: of encyclopaedias by their links, of old newspapers."""
-        wiki = {
-            "de": "WikiANN/de",
-            "fr": "WikiANN/fr",
-            "nl": "WikiANN/nl",
-            "pt": "Portuguese/WikiANN",
-        }.get(language)
+        wiki = {"de": "WikiANN/de", "fr": "WikiANN/fr", "nl": "WikiANN/nl", "pt": "Portuguese/WikiANN"}.get(language)
         if wiki:
             for part in ("train", "dev"):
                 text = re.sub(rf"(?m)^{language}:", "", self._text(_NER, f"{wiki}/{part}"))
@@ -241,9 +236,7 @@ def iob2(text: str) -> Iterator[Row]:
 
 _CONTRACTED = {
     **{("de", word): f"d{word}" for word in ("o", "a", "os", "as", "ele", "ela", "este", "esta", "esse")},
-    **{
-        ("em", word): f"n{word}" for word in ("o", "a", "os", "as", "ele", "ela", "este", "esta", "um", "uma")
-    },
+    **{("em", word): f"n{word}" for word in ("o", "a", "os", "as", "ele", "ela", "este", "esta", "um", "uma")},
     **{("por", word): f"pel{word}" for word in ("o", "a", "os", "as")},
     ("a", "o"): "ao",
     ("a", "os"): "aos",

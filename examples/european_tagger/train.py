@@ -35,13 +35,9 @@ def main() -> None:
     def told(stage: str, done: int, total: int, unit: str) -> None:
         print(f"{stage}: {done} of {total} {unit}", file=sys.stderr, flush=True)
 
-    result = redactory.fit_tagger(
-        sorted(arguments.rows.glob("*.jsonl")), arguments.out, SETTINGS, progress=told
-    )
+    result = redactory.fit_tagger(sorted(arguments.rows.glob("*.jsonl")), arguments.out, SETTINGS, progress=told)
     meta = json.loads((arguments.out / "meta.json").read_text())
-    (arguments.out / "meta.json").write_text(
-        json.dumps({**meta, "languages": sorted(LOCALES)}, indent=1) + "\n"
-    )
+    (arguments.out / "meta.json").write_text(json.dumps({**meta, "languages": sorted(LOCALES)}, indent=1) + "\n")
     shutil.copy(arguments.rows / "sources.json", arguments.out)
     print(result["held_out"], result["reliability"]["error"])
 

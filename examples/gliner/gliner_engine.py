@@ -31,9 +31,7 @@ class Gliner:
     def labels(folder: str, labels: Mapping[str, str] = KINDS, threshold: float = 0.3) -> list[str]:
         return list(labels)
 
-    def __init__(
-        self, language: str, folder: str, labels: Mapping[str, str] = KINDS, threshold: float = 0.3
-    ) -> None:
+    def __init__(self, language: str, folder: str, labels: Mapping[str, str] = KINDS, threshold: float = 0.3) -> None:
         with silence():
             self._model = GLiNER.from_pretrained(folder, local_files_only=True).eval()
         self._labels = {words: label for label, words in labels.items()}
@@ -42,12 +40,8 @@ class Gliner:
         self._split, self._tokenizer = data.words_splitter, data.transformer_tokenizer
         self._most_words, self._shared = config.max_len, config.max_width
         positions = getattr(config.encoder_config, "max_position_embeddings", None)
-        self._most_tokens = min(
-            self._tokenizer.model_max_length, positions or self._tokenizer.model_max_length
-        )
-        self._prompt = [part for words in self._labels for part in (config.ent_token, words)] + [
-            config.sep_token
-        ]
+        self._most_tokens = min(self._tokenizer.model_max_length, positions or self._tokenizer.model_max_length)
+        self._prompt = [part for words in self._labels for part in (config.ent_token, words)] + [config.sep_token]
 
     def read(self, texts: Sequence[str]) -> list[list[tuple[int, int, str, float]]]:
         with closed_reading():

@@ -14,15 +14,7 @@ from ldp_wire import FORMAT, format_bodies
 
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, RunStateError
-from redactory.pipelines.ldp import (
-    DELTA,
-    LIMIT,
-    ME,
-    load_encoder,
-    open_budgets,
-    require_encoder,
-    training_messages,
-)
+from redactory.pipelines.ldp import DELTA, LIMIT, ME, load_encoder, open_budgets, require_encoder, training_messages
 from redactory.pipelines.loading import settings_of
 from redactory.training.ldp.accounting import HiddenCoins, confirmed_epsilon
 from redactory.training.ldp.message import Message
@@ -92,9 +84,7 @@ class User:
         _, messages = training_messages(Path(data), self._source, self._settings, self._budgets)
         return format_bodies([message] for message in messages)
 
-    def ask(
-        self, texts: Texts, carry: Callable[[bytes], Any], *, user: str = ME
-    ) -> list[dict[str, Any] | None]:
+    def ask(self, texts: Texts, carry: Callable[[bytes], Any], *, user: str = ME) -> list[dict[str, Any] | None]:
         """{class, probabilities} for each of ``texts`` (pairs: two) in order; None where no coin sent it.
 
         ``carry`` takes a piece of JSON lines to the service's ``answer_lines`` and brings what that returned.
@@ -108,9 +98,7 @@ class User:
                 "texts: the service takes pairs of texts" if self._settings.pairs else "texts: none"
             )
         if self._budgets and user == ME and self._budgets.others_than(ME):
-            raise ConfigurationError(
-                "user: the budget has named users; say whose queries these are. Nothing was sent."
-            )
+            raise ConfigurationError("user: the budget has named users; say whose queries these are. Nothing was sent.")
         budget, queries = self._budgets.of(user) if self._budgets else None, list[Any](texts)
         side = UserSide(self._source, self._settings, budget=budget)
         slots: dict[str, list[Message]] = {}

@@ -203,14 +203,9 @@ def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description="Serve a folder of local privacy on 127.0.0.1.")
     parser.add_argument("service", help="a folder of ldp_store.create_service")
+    parser.add_argument("--port", type=int, default=8780, help="0 takes any that is free; the address is printed")
     parser.add_argument(
-        "--port", type=int, default=8780, help="0 takes any that is free; the address is printed"
-    )
-    parser.add_argument(
-        "--name",
-        action="append",
-        default=[],
-        help="a name, besides 127.0.0.1 and localhost, that it is asked by",
+        "--name", action="append", default=[], help="a name, besides 127.0.0.1 and localhost, that it is asked by"
     )
     given = parser.parse_args()
     try:

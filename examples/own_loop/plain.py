@@ -18,10 +18,7 @@ class Block(nn.Module):
         self.wide, self.narrow = nn.Linear(width, 2 * width), nn.Linear(2 * width, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        parts = (
-            part.unflatten(2, (self.heads, -1)).transpose(1, 2)
-            for part in self.mixed(self.before(x)).chunk(3, 2)
-        )
+        parts = (part.unflatten(2, (self.heads, -1)).transpose(1, 2) for part in self.mixed(self.before(x)).chunk(3, 2))
         seen = F.scaled_dot_product_attention(*parts, is_causal=True).transpose(1, 2).flatten(2)
         x = x + self.joined(seen)
         return x + self.narrow(F.gelu(self.wide(self.after(x))))

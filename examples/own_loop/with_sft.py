@@ -4,13 +4,7 @@ import torch
 from peft import LoraConfig
 from private_steps import PrivateSteps
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import (
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedTokenizerFast,
-    Qwen3Config,
-    Qwen3ForCausalLM,
-)
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast, Qwen3Config, Qwen3ForCausalLM
 from trl import SFTConfig, SFTTrainer
 
 from redactory.training import PrivateLoop, TrainSettings
@@ -26,10 +20,7 @@ def make_folder() -> None:
     """Stands for weights that are public: a tiny Qwen3 that knows nothing, over octets."""
     pieces = ["<|endoftext|>", "<MASK>", *sorted(pre_tokenizers.ByteLevel.alphabet())]
     inner = Tokenizer(models.BPE(vocab={piece: number for number, piece in enumerate(pieces)}, merges=[]))
-    inner.pre_tokenizer, inner.decoder = (
-        pre_tokenizers.ByteLevel(add_prefix_space=False),
-        decoders.ByteLevel(),
-    )
+    inner.pre_tokenizer, inner.decoder = (pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel())
     end = "<|endoftext|>"
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=inner, bos_token=end, eos_token=end, additional_special_tokens=["<MASK>"]

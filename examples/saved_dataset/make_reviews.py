@@ -45,12 +45,7 @@ def row(draw: random.Random, number: int) -> dict[str, object]:
         phone=f"555-01{draw.randrange(100):02d}-{draw.randrange(1000, 10_000)}",
         child=draw.choice(NAMES).split()[0],
     )
-    return {
-        "review_id": f"r{number:04d}",
-        "customer": name.lower(),
-        "body": text,
-        "stars": draw.randint(1, 5),
-    }
+    return {"review_id": f"r{number:04d}", "customer": name.lower(), "body": text, "stars": draw.randint(1, 5)}
 
 
 def main() -> None:

@@ -81,9 +81,7 @@ def beside(name: str) -> set[str]:
 
 
 def _without_accents(word: str) -> str:
-    return "".join(
-        letter for letter in unicodedata.normalize("NFD", word) if not unicodedata.combining(letter)
-    )
+    return "".join(letter for letter in unicodedata.normalize("NFD", word) if not unicodedata.combining(letter))
 
 
 def main(american: str, british: str, out: str) -> None:

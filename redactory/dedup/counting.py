@@ -21,9 +21,7 @@ Noise = Callable[[int, int], Ids]
 """From the number of a piece and a count of texts to independent draws of whole numbers, one a text."""
 
 
-def write_contributions(
-    path: Path, users: Sequence[bytes], ranks: Sequence[bytes], texts: Sequence[bytes]
-) -> None:
+def write_contributions(path: Path, users: Sequence[bytes], ranks: Sequence[bytes], texts: Sequence[bytes]) -> None:
     """Commit who gave what in one partition, by user; 16-byte keyed digests, a rank of user *and* text."""
     found = np.empty(len(users), CONTRIBUTION)
     columns = (("high", "low", users), ("rank", None, ranks), ("text_high", "text_low", texts))
@@ -56,9 +54,7 @@ def bound_range(files: Sequence[Path], number: int, ranges: int, most: int, out:
     write_entries(out, found[np.lexsort((found["low"], found["high"]))])
 
 
-def count_range(
-    files: Sequence[Path], number: int, ranges: int, threshold: int, noise: Noise, out: Path
-) -> None:
+def count_range(files: Sequence[Path], number: int, ranges: int, threshold: int, noise: Noise, out: Path) -> None:
     """Write the texts of one hash range whose noisy count reaches ``threshold``, by digest, with that count.
 
     ``files`` are those of :func:`bound_range`.  Every text that anybody gave has a draw of its own, however

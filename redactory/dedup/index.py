@@ -99,13 +99,10 @@ class IndexFolder:
         ``RunStateError`` for other ``parameters`` than it was made with, and for a folder of other files.
         """
         if not self.exists():
-            strange = [
-                p.name for p in self.root.iterdir() if p.name != "lock" and not p.name.startswith(".tmp-")
-            ]
+            strange = [p.name for p in self.root.iterdir() if p.name != "lock" and not p.name.startswith(".tmp-")]
             if strange:
                 raise RunStateError(
-                    f"{self.root} contains {min(strange)}, but no index: use an empty folder "
-                    "(dedup.index.path)"
+                    f"{self.root} contains {min(strange)}, but no index: use an empty folder (dedup.index.path)"
                 )
             body = {"format": FORMAT, "id": secrets.token_hex(8), "last": 0, "parameters": parameters}
             write_json(self.head, body)

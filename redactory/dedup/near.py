@@ -249,9 +249,7 @@ def choose(files: Sequence[SignedFiles], pairs: Entries, threshold: float) -> En
     return chosen
 
 
-def greedy(
-    group: Sequence[int], shingles_of: Callable[[int], Shingles], threshold: float
-) -> Iterator[tuple[int, int]]:
+def greedy(group: Sequence[int], shingles_of: Callable[[int], Shingles], threshold: float) -> Iterator[tuple[int, int]]:
     """(text, the one that stays for it) of the dropped texts of ``group``, which come in order of rank.
 
     Each is compared with all that stay and that share one of its rarest shingles: of two sets A and B of

@@ -29,9 +29,7 @@ Entries = NDArray[Any]
 Ids = NDArray[np.int64]
 
 
-def write_digests(
-    path: Path, digests: Sequence[bytes], ids: Ids, ranks: Sequence[bytes] | None = None
-) -> None:
+def write_digests(path: Path, digests: Sequence[bytes], ids: Ids, ranks: Sequence[bytes] | None = None) -> None:
     """Commit the pairs of one partition, sorted by digest, then rank where there are ranks, then id.
 
     ``digests`` and ``ranks`` are 16 bytes each, as many as ``ids``; ``ValueError`` otherwise.

@@ -78,10 +78,7 @@ class NearSettings(Settings):
         description="Minimum Jaccard similarity of two texts' word shingles to count as near-duplicates.",
     )
     shingle: int = Field(
-        2,
-        ge=1,
-        le=10,
-        description="Words in a shingle: 2 for sentences and turns, 3 to 5 for documents.",
+        2, ge=1, le=10, description="Words in a shingle: 2 for sentences and turns, 3 to 5 for documents."
     )
     permutations: ClassVar[int] = 128
     """Most hash values of a signature; bands and rows follow from the threshold."""
@@ -91,8 +88,7 @@ class IndexSettings(Settings):
     """The index of what earlier runs saw."""
 
     path: str = Field(
-        description="The folder of the index, created by its first run; private. Relative to the "
-        "configuration file."
+        description="The folder of the index, created by its first run; private. Relative to the configuration file."
     )
     keep: dict[Literal["runs", "days"], Annotated[int, Field(ge=1)]] = Field(
         {},

@@ -239,9 +239,7 @@ def buckets(signed: NDArray[np.uint32], banding: Banding) -> list[Hashes]:
 
 
 BUCKET = np.dtype([("high", "<u8"), ("id", "<i8")])
-ROW = np.dtype(
-    [("id", "<i8"), ("start", "<i8"), ("count", "<i4"), ("side", "u1"), ("group", "<u8"), ("rank", "<u8")]
-)
+ROW = np.dtype([("id", "<i8"), ("start", "<i8"), ("count", "<i4"), ("side", "u1"), ("group", "<u8"), ("rank", "<u8")])
 """A signed text: its point, its shingles' place, its side (0 or 1), the group within which texts are
 near-duplicates, and its rank: of two, the one of the lower rank stays."""
 PARTITION_BITS = 32

@@ -46,9 +46,7 @@ def only(wanted: str, language: str) -> DetectSettings:
         own = {"engines": {name: {option: model} if option else {}}}
     elif name not in ENGINES or model:
         if name == "gliner":
-            raise ConfigurationError(
-                "no installed package offers it; examples/gliner does, in a separate environment"
-            )
+            raise ConfigurationError("no installed package offers it; examples/gliner does, in a separate environment")
         raise ConfigurationError(
             f"expected one of {', '.join(ENGINES)}, {NAMED} or, beside the policies, presidio; installed "
             f"packages offer: {', '.join(installed()) or 'none'}"
@@ -126,8 +124,7 @@ class PresidioAsItComes:
                 return [Reading(failure=ENGINE_ERROR)]
             return [reading for text in texts for reading in self.read([text])]
         return [
-            Reading(tuple(Span(h.start, h.end, h.entity_type, h.score, "presidio") for h in hits))
-            for hits in found
+            Reading(tuple(Span(h.start, h.end, h.entity_type, h.score, "presidio") for h in hits)) for hits in found
         ]
 
 

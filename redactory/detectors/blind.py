@@ -68,21 +68,13 @@ def _unseen(settings: DetectSettings, language: str, ruled: str) -> list[Kind]:
         if (found.language and _plain(found.language)) in read
     }
     # a model that is sure that a word is plain forgives it the rules
-    heard = (
-        not any(found.reads == "tokens" for found in models) or settings.conservative.confident_threshold >= 1
-    )
+    heard = not any(found.reads == "tokens" for found in models) or settings.conservative.confident_threshold >= 1
     asked = settings.conservative.rules if heard and _plain(ruled) in read else ()
     rules = frozenset(holding(asked, _plain(ruled)))
-    return [
-        kind
-        for kind, form in _LABELS.items()
-        if not (_RULES[kind] <= rules or any(map(form.fullmatch, labels)))
-    ]
+    return [kind for kind, form in _LABELS.items() if not (_RULES[kind] <= rules or any(map(form.fullmatch, labels)))]
 
 
-def blindness(
-    settings: DetectSettings, sample: Mapping[str, int], masks_nothing: bool = False
-) -> dict[str, Any]:
+def blindness(settings: DetectSettings, sample: Mapping[str, int], masks_nothing: bool = False) -> dict[str, Any]:
     """``{"kinds": {kind: [language]}, "languages": {language: share}}``: what a policy does not see.
 
     ``sample`` counts pieces of the corpus by the language that each is in (:func:`languages_of`); where it
@@ -112,9 +104,7 @@ def blind_words(blind: Mapping[str, Any]) -> str | None:
     kinds = listed(blind["kinds"], "or")
     by_language = dict.fromkeys(language for found in blind["kinds"].values() for language in found)
     shares = blind["languages"]
-    languages = [
-        f"'{one}'" + (f" ({shares[one]:.0%} of a sample)" if one in shares else "") for one in by_language
-    ]
+    languages = [f"'{one}'" + (f" ({shares[one]:.0%} of a sample)" if one in shares else "") for one in by_language]
     return (
         f"Blind: no engine and no rule of this policy finds the kinds {kinds} in {listed(languages, 'or')} "
         "text, so such names can remain unmasked in the public text."

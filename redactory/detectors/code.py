@@ -22,9 +22,7 @@ _NAMES_SOMEBODY = re.compile(
     r"(?i:copyright|\(c\)|©|\bauthors?\b|maintainer|written by|contributed by)"
     r"|^\W*[A-Z][\w-]*:[^\n]*<[^<>\s]+@[^<>\s]+>|^\W*(?i:from|to|cc|bcc|reply-to|sender):\s"
 )
-_NAMED = re.compile(
-    r"(?:^|[:,;(]|\b(?i:by|to|from|and)\b)\s*([^\s<>:,;@][^<>:,;@\n]{0,60}?)\s*<[^<>\s@]+@[^<>\s@]+>"
-)
+_NAMED = re.compile(r"(?:^|[:,;(]|\b(?i:by|to|from|and)\b)\s*([^\s<>:,;@][^<>:,;@\n]{0,60}?)\s*<[^<>\s@]+@[^<>\s@]+>")
 _HOLDER = re.compile(
     r"(?i:copyright|\(c\)|©|\bauthors?:)(?:\s|\(c\)|©|[\d,-]|(?i:by\b))*([^\W\d_][^\n<>*]{1,80}?)[\s.*/]*(?:<|$)",
     re.MULTILINE,

@@ -9,16 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from redactory.detectors.code import reading_of_code
-from redactory.detectors.engine import (
-    ENGINE_ERROR,
-    MISALIGNED,
-    TOO_LONG,
-    Engine,
-    Reading,
-    Span,
-    engines_of,
-    joined,
-)
+from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, TOO_LONG, Engine, Reading, Span, engines_of, joined
 from redactory.detectors.hidden import seen
 from redactory.detectors.policy import policies_of
 from redactory.detectors.settings import DetectSettings, kind_of, kinds_of
@@ -81,9 +72,7 @@ class Detector:
         """What the engines say of each text of one batch, as it is and as it is seen, before any policy."""
         readings = self._read(batch)
         views = {row: view for row, text in enumerate(batch) if (view := seen(text)) is not None}
-        for (row, view), reading in zip(
-            views.items(), self._read([v.text for v in views.values()]), strict=True
-        ):
+        for (row, view), reading in zip(views.items(), self._read([v.text for v in views.values()]), strict=True):
             readings[row] = joined([readings[row], reading.moved(view.origins.__getitem__)])
         return readings
 
@@ -99,10 +88,7 @@ class Detector:
             joined([*(next(readings).moved(start.__add__) for start, _ in own), whole])
             for own, whole in zip(places, wholes, strict=True)
         )
-        return [
-            next(found) if len(text) <= self._settings.max_chars else Reading(failure=TOO_LONG)
-            for text in batch
-        ]
+        return [next(found) if len(text) <= self._settings.max_chars else Reading(failure=TOO_LONG) for text in batch]
 
     def decide(self, text: str, reading: Reading) -> Detection:
         """What both policies make of a reading."""
@@ -145,10 +131,7 @@ def masks_nothing(settings: DetectSettings, load: Callable[[], TextDetector]) ->
     The detector is loaded only where the settings leave that open.
     """
     usual = DetectSettings()
-    if all(
-        getattr(settings, key) == getattr(usual, key)
-        for key in ("strict", "patterns", "lists", "public_labels")
-    ):
+    if all(getattr(settings, key) == getattr(usual, key) for key in ("strict", "patterns", "lists", "public_labels")):
         return False
     return not any(detection.strict or detection.failure for detection in load().detect(PROBE))
 

@@ -9,14 +9,7 @@ from importlib import import_module
 from itertools import groupby
 from typing import Any, Literal, NamedTuple, Protocol
 
-from redactory.detectors.settings import (
-    DEFAULT_LABELS,
-    KNOWN_LABELS,
-    DetectSettings,
-    WordList,
-    kind_of,
-    kinds_of,
-)
+from redactory.detectors.settings import DEFAULT_LABELS, KNOWN_LABELS, DetectSettings, WordList, kind_of, kinds_of
 from redactory.foundation.errors import ConfigurationError, did_you_mean, listed, shorten
 
 TOO_LONG, TIMEOUT, ENGINE_ERROR, MISALIGNED = "too_long", "pattern_timeout", "engine_error", "misaligned"
@@ -247,9 +240,7 @@ def require_labels(key: str, labels: Iterable[str], known_labels: Collection[str
     names = [f"'{shorten(label)}'" + (f" ({hint})" if hint else "") for label, hint in meant.items()]
     names += [f"{len(unknown) - NAMED} more"] * (len(unknown) > NAMED)
     choices = "" if all(meant.values()) else f"; valid labels: {listed(sorted(known))}"
-    raise ConfigurationError(
-        f"{key}: nothing in this configuration finds the label {listed(names, 'or')}{choices}"
-    )
+    raise ConfigurationError(f"{key}: nothing in this configuration finds the label {listed(names, 'or')}{choices}")
 
 
 def identities_of(settings: DetectSettings) -> dict[str, Any]:

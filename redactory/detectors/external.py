@@ -76,9 +76,7 @@ class ExternalEngine:
     def identity(cls, settings: Asked, language: str) -> dict[str, Any]:
         """Package, version, code and requirements; the options, and the contents of the files they name."""
         kind, _ = _class(settings)
-        files = {
-            name: settings.options[name] for name in getattr(kind, "files", ()) if name in settings.options
-        }
+        files = {name: settings.options[name] for name in getattr(kind, "files", ()) if name in settings.options}
         package = _entry(settings.name).dist
         # the folder of the package that the class lies in, or its file
         own, top = sys.modules[kind.__module__], sys.modules[kind.__module__.partition(".")[0]]
@@ -153,9 +151,7 @@ class ExternalEngine:
         if once != again:
             raise _refused(self._name, "it returns a different result for the same text the second time")
         if once != together:
-            raise _refused(
-                self._name, "it declares batch_independent, but its results differ in a batch and alone"
-            )
+            raise _refused(self._name, "it declares batch_independent, but its results differ in a batch and alone")
 
 
 def with_doubts(reading: Reading, public: Collection[str]) -> Reading:

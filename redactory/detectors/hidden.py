@@ -23,8 +23,7 @@ _UNSHOWN = (
 _STYLED = "\u2460-\u24ff\uff01-\uff5e\U0001d400-\U0001d7ff\U0001f110-\U0001f149"
 _ENTITY = r"&(?:#\d{2,7}|#[xX][\da-fA-F]{2,6}|commat|period|sol|colon|hyphen|dash|lowbar|num);"
 _LIKE = str.maketrans(
-    "асеорхуіјѕԁԛԝһАВСЕНІЈКМОРЅТХУοιαρντυκΑΒΕΗΙΚΜΝΟΡΤΧΥΖ․‐꞉⁄",
-    "aceopxyijsdqwhABCEHIJKMOPSTXYoiapvtukABEHIKMNOPTXYZ.-:/",
+    "асеорхуіјѕԁԛԝһАВСЕНІЈКМОРЅТХУοιαρντυκΑΒΕΗΙΚΜΝΟΡΤΧΥΖ․‐꞉⁄", "aceopxyijsdqwhABCEHIJKMOPSTXYoiapvtukABEHIKMNOPTXYZ.-:/"
 )
 _WORD = re.compile(r"[\w․‐꞉⁄]+")
 _SPACES = "\u00a0\u2000-\u200a\u202f\u205f\u3000"
@@ -63,15 +62,10 @@ def seen(text: str) -> Seen | None:
     latin = _GAP.sub(lambda gap: " " if gap[0].isspace() else "-", _WORD.sub(_as_latin, text))
     closed = _closed(latin)
     units = [
-        (match.start(), "" if match.start() in closed else _as_seen(match.group()))
-        for match in _UNIT.finditer(latin)
+        (match.start(), "" if match.start() in closed else _as_seen(match.group())) for match in _UNIT.finditer(latin)
     ]
     shown = "".join(sign for _, sign in units)
-    return (
-        Seen(shown, array("q", [*(start for start, sign in units if sign), len(text)]))
-        if shown != text
-        else None
-    )
+    return Seen(shown, array("q", [*(start for start, sign in units if sign), len(text)])) if shown != text else None
 
 
 def _closed(text: str) -> set[int]:

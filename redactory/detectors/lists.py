@@ -27,12 +27,7 @@ from redactory.foundation.errors import ConfigurationError
 
 _APOSTROPHES = "'`´\u1ffd‘’‛′ʹʻʼʽˈ＇"
 _STROKES = {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "ħ": "h", "ŧ": "t", "ı": "i", "æ": "ae", "œ": "oe"}
-_PLAIN = {
-    **dict.fromkeys(_APOSTROPHES, "'"),
-    **dict.fromkeys("“”„‟″", '"'),
-    **dict.fromkeys("−⁃", "-"),
-    **_STROKES,
-}
+_PLAIN = {**dict.fromkeys(_APOSTROPHES, "'"), **dict.fromkeys("“”„‟″", '"'), **dict.fromkeys("−⁃", "-"), **_STROKES}
 # marks that Unicode says not to show: they have no combining class to tell them by
 _UNSHOWN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 # where folding may do more than take lower case
@@ -160,9 +155,7 @@ def _lines(path: Path, key: str) -> Iterator[tuple[str, str]]:
     try:
         content = path.read_bytes()
     except OSError as error:
-        raise ConfigurationError(
-            f"{key}: {path} cannot be read: {error.strerror}; give an existing file"
-        ) from None
+        raise ConfigurationError(f"{key}: {path} cannot be read: {error.strerror}; give an existing file") from None
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -206,8 +199,7 @@ def _check_label(label: object, where: str) -> str:
 DETECTOR = "list"
 # scripts that are written without spaces: a word of theirs ends anywhere
 _SPACELESS = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff"
-    "\U00020000-\U0003ffff]"
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 
 

@@ -391,9 +391,7 @@ class PatternEngine:
             return Reading(failure=TIMEOUT)
         if not hits:
             return Reading()
-        return Reading(
-            tuple(sorted(Span(h.start, h.end, h.label, round(h.score, 6), DETECTOR) for h in hits))
-        )
+        return Reading(tuple(sorted(Span(h.start, h.end, h.label, round(h.score, 6), DETECTOR) for h in hits)))
 
     def _hits(self, text: str) -> list[Hit]:
         traits = traits_of(text)

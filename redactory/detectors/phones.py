@@ -148,14 +148,9 @@ def _plan(region: str) -> _Plan:
     if metadata is None or re.search(r"(?<!\\)\d", metadata.national_prefix_transform_rule or ""):
         # an unknown region, or one whose numbers are lengthened before they are checked
         return _ANY
-    kin = [
-        PhoneMetadata.metadata_for_region(code, None)
-        for code in COUNTRY_CODE_TO_REGION_CODE[metadata.country_code]
-    ]
+    kin = [PhoneMetadata.metadata_for_region(code, None) for code in COUNTRY_CODE_TO_REGION_CODE[metadata.country_code]]
     kinds = [kind for other in kin for name in _KINDS if (kind := getattr(other, name)) is not None]
-    form = "|".join(
-        sorted({f"(?:{kind.national_number_pattern})" for kind in kinds if kind.national_number_pattern})
-    )
+    form = "|".join(sorted({f"(?:{kind.national_number_pattern})" for kind in kinds if kind.national_number_pattern}))
     return _Plan(
         re.compile(form),
         re.compile(rf"(?:{_before(metadata)})(?:{form})"),

@@ -291,11 +291,7 @@ def _record(settings: DetectSettings, policy: StrictPolicy | ConservativePolicy)
     if isinstance(policy, ConservativePolicy):
         stands_on["words"] = words_identity(policy.language)
         if policy.reads is not None:
-            stands_on["languages"] = {
-                "read": sorted(policy.reads),
-                "versions": versions("py3langid"),
-                "sure": SURE,
-            }
+            stands_on["languages"] = {"read": sorted(policy.reads), "versions": versions("py3langid"), "sure": SURE}
     own = policy.settings.model_dump(mode="json")
     # how the numbers were found changes no output
     hashed = {name: value for name, value in own.items() if name != "fitted"}

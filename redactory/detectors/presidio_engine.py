@@ -59,9 +59,7 @@ class PresidioEngine:
         models = _configuration(settings)["nlp_configuration"]["models"]
         return {
             "configuration": file_sha256(Path(settings.configuration)),
-            "models": {
-                str(one["lang_code"]): identify(one["model_name"]) for one in models if one["model_name"]
-            },
+            "models": {str(one["lang_code"]): identify(one["model_name"]) for one in models if one["model_name"]},
             "versions": versions(*VERSIONED, "thinc", "blis", "numpy"),
         }
 

@@ -210,8 +210,7 @@ class _NoPatterns(Exception):
 COUNTRY_RECOGNIZERS: Mapping[str, tuple[str, ...]] = {
     language: tuple(f"{language.title()}{name}Recognizer" for name in names.split())
     for language, names in {
-        "de": "TaxId TaxNumber SocialSecurity HealthInsurance IdCard Passport Fuehrerschein VatId "
-        "Handelsregister",
+        "de": "TaxId TaxNumber SocialSecurity HealthInsurance IdCard Passport Fuehrerschein VatId Handelsregister",
         "es": "Nif Nie Passport",
         "it": "FiscalCode VatCode DriverLicense Passport IdentityCard",
     }.items()
@@ -374,9 +373,7 @@ def _kind(error: Exception) -> str:
 
 def _document(file: str) -> dict[str, Any]:
     with lean_imports():
-        from presidio_analyzer.recognizer_registry.recognizers_loader_utils import (
-            RecognizerConfigurationLoader,
-        )
+        from presidio_analyzer.recognizer_registry.recognizers_loader_utils import RecognizerConfigurationLoader
 
     if not Path(file).is_file():
         raise ConfigurationError(f"detect.patterns.files: there is no file {file}")
@@ -384,8 +381,7 @@ def _document(file: str) -> dict[str, Any]:
         document = RecognizerConfigurationLoader.get(conf_file=file)
     except Exception as error:
         raise ConfigurationError(
-            f"detect.patterns.files: {file} is not a YAML file with a list 'recognizers' "
-            f"({type(error).__name__})"
+            f"detect.patterns.files: {file} is not a YAML file with a list 'recognizers' ({type(error).__name__})"
         ) from None
     if not isinstance(document.get("recognizers"), list):
         raise ConfigurationError(f"detect.patterns.files: {file} has no list 'recognizers'")

@@ -180,9 +180,7 @@ def words_if_any(language: str) -> frozenset[str]:
 @functools.cache
 def words_of(language: str) -> frozenset[str]:
     """The ordinary words of ``language``, case-folded; ``ConfigurationError`` where there is no list."""
-    known = sorted(
-        file.name.removesuffix(_SUFFIX) for file in _FOLDER.iterdir() if file.name.endswith(_SUFFIX)
-    )
+    known = sorted(file.name.removesuffix(_SUFFIX) for file in _FOLDER.iterdir() if file.name.endswith(_SUFFIX))
     if language not in known:
         raise ConfigurationError(
             f"detect.conservative.rules: there is no word list for language '{language}', only for "

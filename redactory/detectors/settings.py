@@ -44,9 +44,7 @@ class FittedPolicy(Record):
         description="Hashes of the strict and the conservative policy that the bound holds for."
     )
     date: datetime.date = Field(description="When.")
-    rows_file: str = Field(
-        description="The file with keyed digests of the rows, which are excluded from measurements."
-    )
+    rows_file: str = Field(description="The file with keyed digests of the rows, which are excluded from measurements.")
     rows_sha256: _Sha256 = Field(description="The sha256 of that file.")
 
     @model_validator(mode="before")
@@ -113,9 +111,7 @@ def side_channel(policies: Mapping[str, Mapping[str, Any]]) -> str | None:
         "for that corpus."
     )
     if {name: policy["hash"] for name, policy in policies.items()} != fitted["policies"]:
-        sentence += (
-            " The policies or their engines have changed since the fit, so its bound does not hold for them."
-        )
+        sentence += " The policies or their engines have changed since the fit, so its bound does not hold for them."
     return sentence
 
 
@@ -292,9 +288,7 @@ class CustomRecognizer(Settings):
     @classmethod
     def _like_all_labels(cls, value: str) -> str:
         if not re.fullmatch("[A-Z][A-Z0-9_]*", value):
-            raise ValueError(
-                f"'{shorten(value)}' is not a label: use capitals, digits and _, like CUSTOMER_NUMBER"
-            )
+            raise ValueError(f"'{shorten(value)}' is not a label: use capitals, digits and _, like CUSTOMER_NUMBER")
         return value
 
 
@@ -307,9 +301,7 @@ class PatternSettings(Settings):
         "of custom ones.",
     )
     custom: tuple[CustomRecognizer, ...] = Field((), description="Custom recognizers.")
-    files: tuple[str, ...] = Field(
-        (), description="YAML files of recognizers in Presidio's format, used unchanged."
-    )
+    files: tuple[str, ...] = Field((), description="YAML files of recognizers in Presidio's format, used unchanged.")
 
 
 class PresidioSettings(Settings):
@@ -319,8 +311,7 @@ class PresidioSettings(Settings):
         description="Presidio's YAML file of an analyzer, with nlp_configuration; nothing is downloaded."
     )
     languages: tuple[str, ...] = Field(
-        (),
-        description="Languages of that file that each text is analysed in; default: detect.language.",
+        (), description="Languages of that file that each text is analysed in; default: detect.language."
     )
 
 
@@ -379,8 +370,7 @@ class StrictSettings(Settings):
         "model or recognizer has are masked at any score.",
     )
     engines: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(
-        {"tagger": 0.5},
-        description="Engines whose spans must also reach a minimum score of the engine.",
+        {"tagger": 0.5}, description="Engines whose spans must also reach a minimum score of the engine."
     )
     extra_labels: dict[str, float] = Field(
         {}, description="Labels to mask in addition to labels, or other scores for some of them."
@@ -425,8 +415,7 @@ class ConservativeSettings(Settings):
         None, description="The file that redactory fit policy wrote beside these numbers."
     )
     flags_everything: bool = Field(
-        False,
-        description="Make every example private: no public split, and a coverage failure of exactly 0.",
+        False, description="Make every example private: no public split, and a coverage failure of exactly 0."
     )
 
 
@@ -438,8 +427,7 @@ class DetectSettings(Settings):
         lists = self.lists or ListSettings()
         named = {
             "tagger.models": self.tagger is not None and self.tagger.models != TaggerSettings().models,
-            "spacy.model": self.spacy is not None
-            and ("/" in self.spacy.model or os.path.exists(self.spacy.model)),
+            "spacy.model": self.spacy is not None and ("/" in self.spacy.model or os.path.exists(self.spacy.model)),
             "patterns.files": self.patterns is not None and self.patterns.files,
             "presidio.configuration": self.presidio,
             "stanza.folder": self.stanza,

@@ -123,9 +123,7 @@ def load_pipeline(model: str, speech: bool = False) -> Language:
     if any("Listener" in str(components.get(name, {}).get("model")) for name in used):
         used |= _EMBEDDINGS
     try:
-        return with_quick_suffixes(
-            spacy.load(folder, exclude=[name for name in components if name not in used])
-        )
+        return with_quick_suffixes(spacy.load(folder, exclude=[name for name in components if name not in used]))
     except Exception as error:
         problem = type(error).__name__
         raise ConfigurationError(f"detect.spacy.model: '{model}' cannot be loaded ({problem})") from None

@@ -48,9 +48,7 @@ class SpacyEngine:
             else:
                 (self._after if name in SPEECH else self._before).append(pipe)
         if self._ner is not None and not hasattr(self._ner, "transition_states"):
-            raise ConfigurationError(
-                "detect.spacy.model: its 'ner' pipe is not a transition-based recognizer"
-            )
+            raise ConfigurationError("detect.spacy.model: its 'ner' pipe is not a transition-based recognizer")
 
     def fold(self, kinds: Collection[str]) -> None:
         """Hold tokens of ``kinds`` for as plain as those that nothing is found in."""
@@ -99,17 +97,14 @@ class SpacyEngine:
         words = tuple(_words(doc, self._parts))
         if probabilities is None:
             return Reading(words)
-        outside = (
-            [min(sum(own), 1.0) for own in probabilities] if self._public else [p for (p,) in probabilities]
-        )
+        outside = [min(sum(own), 1.0) for own in probabilities] if self._public else [p for (p,) in probabilities]
         tokens = list(_plain(doc, outside))
         spans = [span for span in _spans(doc, outside) if span.label not in self._public]
         if self._public:
             labels = list(self._public)
             own = [each for token, (_, *each) in zip(doc, probabilities, strict=True) if not token.is_space]
             spans += public_spans(
-                (token, sum(each), labels[each.index(max(each))])
-                for token, each in zip(tokens, own, strict=True)
+                (token, sum(each), labels[each.index(max(each))]) for token, each in zip(tokens, own, strict=True)
             )
         return Reading((*spans, *words), tuple(tokens))
 

@@ -164,9 +164,7 @@ def _load(settings: StanzaSettings, language: str) -> Any:
     try:
         import stanza
     except ImportError:
-        raise ConfigurationError(
-            "detect.stanza: Stanza is not installed; pip install 'redactory[stanza]'"
-        ) from None
+        raise ConfigurationError("detect.stanza: Stanza is not installed; pip install 'redactory[stanza]'") from None
     try:
         with silence():
             pipeline = stanza.Pipeline(

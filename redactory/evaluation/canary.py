@@ -280,11 +280,7 @@ def _resampled(bits: Scores, arm: str) -> Scores:
 
 
 def sampled_exposure(
-    sample: Scores,
-    scores: Scores,
-    candidates: int,
-    drawn: DrawnNumbers | None = None,
-    confidence: float = 0.95,
+    sample: Scores, scores: Scores, candidates: int, drawn: DrawnNumbers | None = None, confidence: float = 0.95
 ) -> Iterator[dict[str, Any]]:
     """{exposure, low, high, at_least, method, rank, reason} in bits of canaries with these ``scores`` [K].
 

@@ -26,9 +26,7 @@ _STATE_BYTES_AT_ONCE = 1 << 28
 _SMALLEST_BATCH, _LARGEST_BATCH = 50, 5000
 
 
-def continuation_log_probs(
-    model: LanguageModel, before: str, digits: int, progress: Progress = silent
-) -> Scores:
+def continuation_log_probs(model: LanguageModel, before: str, digits: int, progress: Progress = silent) -> Scores:
     """Natural log probability of each string of ``digits`` digits after ``before``: float64[10^digits].
 
     Entry i is the string of i with leading zeros.  Added up in float64 from the network's own log
@@ -47,9 +45,7 @@ def continuation_log_probs(
     return _log_probs(model, head, tokens, np.full(len(numbers), digits), progress)
 
 
-def given_log_probs(
-    model: LanguageModel, before: str, strings: Sequence[str], progress: Progress = silent
-) -> Scores:
+def given_log_probs(model: LanguageModel, before: str, strings: Sequence[str], progress: Progress = silent) -> Scores:
     """Natural log probability of each of ``strings`` after ``before``: float64[n], in their order.
 
     Added up as by :func:`continuation_log_probs`; refused as there.  Scores of two calls may be compared
@@ -157,11 +153,7 @@ def _read(model: LanguageModel, head: Sequence[int]) -> tuple[Any, Any, Any]:
 
 
 def _log_probs(
-    model: LanguageModel,
-    head: list[int],
-    tokens: NDArray[np.int32],
-    lengths: NDArray[np.int64],
-    progress: Progress,
+    model: LanguageModel, head: list[int], tokens: NDArray[np.int32], lengths: NDArray[np.int64], progress: Progress
 ) -> Scores:
     """The log probability of each row ``tokens[i, : lengths[i]]`` behind ``head``.
 
@@ -171,9 +163,7 @@ def _log_probs(
 
     scores, done = np.zeros(len(tokens)), 0
 
-    def descend(
-        depth: int, rows: NDArray[np.int64], prefix: NDArray[np.int64], log_probs: Any, state: Any
-    ) -> None:
+    def descend(depth: int, rows: NDArray[np.int64], prefix: NDArray[np.int64], log_probs: Any, state: Any) -> None:
         """Add the token at ``depth`` of the strings ``rows``, and all behind it.
 
         ``prefix`` [rows] says which row of ``log_probs`` [B, V] and of ``state`` stands for the tokens

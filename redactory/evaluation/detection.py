@@ -123,11 +123,7 @@ def measure_detection(
     for name, marks in POLICIES.items():
         result[name] = figures(_by_row(points, lambda text, own=marks: own(fates[text])), CONFIDENCE)  # type: ignore[misc]
     missed = {
-        rate: {
-            **proportion(own["misses"], misses["n"], CONFIDENCE),
-            "misses": own["misses"],
-            "n": misses["n"],
-        }
+        rate: {**proportion(own["misses"], misses["n"], CONFIDENCE), "misses": own["misses"], "n": misses["n"]}
         for rate, own in ((rate, misses[rate]) for rate in ("gamma", "delta_2"))
     }
     return {
@@ -148,10 +144,7 @@ def measure_detection(
 
 
 def measure_beside(
-    ours: TextDetector,
-    rivals: Mapping[str, TextDetector],
-    points: Sequence[LabelledPoint],
-    progress: Progress = silent,
+    ours: TextDetector, rivals: Mapping[str, TextDetector], points: Sequence[LabelledPoint], progress: Progress = silent
 ) -> list[dict[str, Any]]:
     """What π alone, π ∪ π_c and each of ``rivals`` find of the same points, a row each.
 
@@ -181,9 +174,7 @@ def measure_beside(
             "texts_per_second": _speed(turns[name]),
         }
         for policy, marks in POLICIES.items() if not name else [(None, POLICIES["strict"])]:
-            rows.append(
-                {"engine": name or "redactory", "policy": policy, **_alone(points, own, marks), **beside}
-            )
+            rows.append({"engine": name or "redactory", "policy": policy, **_alone(points, own, marks), **beside})
     return rows
 
 
@@ -194,9 +185,7 @@ def _speed(turns: Sequence[tuple[int, float]]) -> dict[str, Any]:
 
 
 def _alone(
-    points: Sequence[LabelledPoint],
-    fates: Mapping[str, Detection],
-    marks: Callable[[Detection], tuple[Span, ...]],
+    points: Sequence[LabelledPoint], fates: Mapping[str, Detection], marks: Callable[[Detection], tuple[Span, ...]]
 ) -> dict[str, Any]:
     """The figures of what ``marks`` takes of each detection, as if nothing else decided."""
     detections = {text: Detection(marks(one), failure=one.failure) for text, one in fates.items()}

@@ -210,9 +210,7 @@ def vault_secrets(run: RunFolder, seen: Iterable[Path], least_chars: int = LEAST
     any text.  ``seen`` are the data folders that the model was trained on.
     """
     spans: dict[int, list[tuple[int, int, str, bool]]] = defaultdict(list)
-    for point_id, start, end, label, policy in read_values(
-        run.spans, "point_id", "start", "end", "label", "policy"
-    ):
+    for point_id, start, end, label, policy in read_values(run.spans, "point_id", "start", "end", "label", "policy"):
         if label not in _NO_VALUES and policy != OPEN:
             spans[point_id].append((start, end, label, policy == STRICT))
     first: dict[str, tuple[str, str]] = {}
@@ -317,7 +315,5 @@ def _public_names() -> tuple[str, ...]:
     from faker.providers.person.en_GB import Provider as British
     from faker.providers.person.en_US import Provider as American
 
-    lists = (
-        names for provider in (American, British) for names in (provider.first_names, provider.last_names)
-    )
+    lists = (names for provider in (American, British) for names in (provider.first_names, provider.last_names))
     return tuple(sorted({name for names in lists for name in names if name.isalpha()}))

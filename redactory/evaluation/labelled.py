@@ -28,9 +28,7 @@ class _Invalid(ValueError):
     """What is wrong with a row, without its text; any other ``ValueError`` may quote it."""
 
 
-def labelled_rows(
-    path: Path, public: Iterable[str] = (), *, to_fit: bool = False
-) -> Iterator[dict[str, Any]]:
+def labelled_rows(path: Path, public: Iterable[str] = (), *, to_fit: bool = False) -> Iterator[dict[str, Any]]:
     """The rows of JSON lines or of Label Studio's JSON export, each checked.
 
     Spans whose label is ``public`` are no secrets: they stand apart, under ``public``.  ``InputError`` names
@@ -55,8 +53,7 @@ def labelled_rows(
                     yield _apart(row, kinds) if kinds else row
     except OSError as error:
         raise InputError(
-            f"{path} cannot be read: {error.strerror}; expected labelled JSON lines, or Label Studio's JSON "
-            "export"
+            f"{path} cannot be read: {error.strerror}; expected labelled JSON lines, or Label Studio's JSON export"
         ) from None
     except _Invalid as error:
         raise InputError(f"{path.name}, row {number}: {error}") from None
@@ -112,10 +109,7 @@ def labelled_points(row: Mapping[str, Any], cut: Cutter) -> Iterator[tuple[str, 
         inside = [s for s in spans if s["start"] < start + len(text) and s["end"] > start]
         yield (
             text,
-            [
-                {**s, "start": max(s["start"] - start, 0), "end": min(s["end"] - start, len(text))}
-                for s in inside
-            ],
+            [{**s, "start": max(s["start"] - start, 0), "end": min(s["end"] - start, len(text))} for s in inside],
         )
 
 

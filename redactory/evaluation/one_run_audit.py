@@ -147,9 +147,7 @@ def curve_p_value(canaries: int, guesses: int, correct: int, level: Level) -> fl
     return math.exp(-_largest(refuted, 40.0))
 
 
-def epsilon_lower_gaussian(
-    canaries: int, guesses: int, correct: int, delta: float, confidence: float = 0.95
-) -> float:
+def epsilon_lower_gaussian(canaries: int, guesses: int, correct: int, delta: float, confidence: float = 0.95) -> float:
     """The least ε at ``delta`` that the guesses leave possible for a training that is as good as a Gaussian.
 
     Of the trade-off curves G_μ (a unit Gaussian against one shifted by μ) the largest μ that is refuted,
@@ -242,9 +240,7 @@ def coins_file(corpus: Path) -> Path:
     return corpus.with_name(f"{corpus.name}.coins.json")
 
 
-def draw_coins(
-    canaries: int, form: Form = "pair", template: str = TEMPLATE, seed: int | None = None
-) -> Coins:
+def draw_coins(canaries: int, form: Form = "pair", template: str = TEMPLATE, seed: int | None = None) -> Coins:
     """Draw numbers and fair coins; without a ``seed`` from the operating system's randomness.
 
     ``ConfigurationError`` for no canary, more than the numbers can tell apart, another form, a template that
@@ -261,9 +257,7 @@ def draw_coins(
     drawn: dict[str, None] = {}
     step = 0
     while len(drawn) < needed:
-        drawn |= dict.fromkeys(
-            f"{int(u * 10**DIGITS):0{DIGITS}d}" for u in stream.uniform("numbers", step, needed)
-        )
+        drawn |= dict.fromkeys(f"{int(u * 10**DIGITS):0{DIGITS}d}" for u in stream.uniform("numbers", step, needed))
         step += 1
     numbers = list(drawn)
     pairs = list(zip(numbers[:canaries], numbers[canaries:needed], strict=True))

@@ -66,9 +66,7 @@ class Drawing:
 
 
 @contextmanager
-def drawing(
-    title: str, *labels: tuple[str, str], size: tuple[float, float] = (7.0, 4.0)
-) -> Iterator[Drawing]:
+def drawing(title: str, *labels: tuple[str, str], size: tuple[float, float] = (7.0, 4.0)) -> Iterator[Drawing]:
     """A figure with one panel below the other, each with the title of its x and its y axis; inches."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -108,10 +106,7 @@ SECRETS: Lines = (
     ("epsilon", "one named secret", BLUE, "-"),
     ("epsilon_bayesian", "a secret that a policy catches", RED, "--"),
 )
-UNITS: Lines = (
-    ("epsilon", "sound", BLUE, "-"),
-    ("epsilon_as_published", "as published, not a guarantee", GREY, ":"),
-)
+UNITS: Lines = (("epsilon", "sound", BLUE, "-"), ("epsilon_as_published", "as published, not a guarantee", GREY, ":"))
 _ATTACKS: Lines = (
     ("individual", "perplexity", BLUE, "-"),
     ("reference", "likelihood ratio, one reference", RED, "--"),
@@ -119,12 +114,7 @@ _ATTACKS: Lines = (
     ("reference_alone", "reference model alone", GREY, "-."),
 )
 _LEAST_SHARE = 1e-4
-_KINDS = {
-    "planted, missed by strict": RED,
-    "planted, caught by strict": BLUE,
-    "planted": BLUE,
-    "never planted": GREY,
-}
+_KINDS = {"planted, missed by strict": RED, "planted, caught by strict": BLUE, "planted": BLUE, "never planted": GREY}
 
 
 def epsilon_plot(curve: Sequence[Result], title: str, lines: Lines = SECRETS) -> str:

@@ -29,9 +29,7 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 
 
 def fates_of_secrets(
-    detect_fate: DetectFate,
-    rows: Sequence[tuple[str, Sequence[tuple[int, int]]]],
-    progress: Progress = silent,
+    detect_fate: DetectFate, rows: Sequence[tuple[str, Sequence[tuple[int, int]]]], progress: Progress = silent
 ) -> Iterator[tuple[Fate, list[Fate]]]:
     """F of each text, and F of it with each of its secrets (start, end) masked alone."""
     done, total = 0, sum(len(places) for _, places in rows)
@@ -98,9 +96,7 @@ def measure_misses(
         **by_label(found.get("label", {}), confidence),
         "strata": found,
         # the higher rate, then the larger stratum, breaks ties
-        "highest_gamma_of_strata": max(
-            highest, key=lambda one: (one["upper"], one["rate"], one["n"]), default=None
-        ),
+        "highest_gamma_of_strata": max(highest, key=lambda one: (one["upper"], one["rate"], one["n"]), default=None),
     }
 
 
@@ -182,10 +178,7 @@ def secrets_left(run: RunFolder, rows: Iterable[Mapping[str, Any]]) -> dict[str,
                     if not any(first <= low and high <= last for first, last in masked):
                         standing.add(side)
             labels[str(span["label"])].update(
-                secrets=1,
-                left_public="public" in standing,
-                left_private="private" in standing,
-                withheld=not met,
+                secrets=1, left_public="public" in standing, left_private="private" in standing, withheld=not met
             )
     total = sum(labels.values(), Counter[str]())
     return {
@@ -195,9 +188,7 @@ def secrets_left(run: RunFolder, rows: Iterable[Mapping[str, Any]]) -> dict[str,
     }
 
 
-def place_points(
-    doc_id: str, document: str, pieces: Iterable[tuple[int, str, str, str]]
-) -> list[PlacedPoint]:
+def place_points(doc_id: str, document: str, pieces: Iterable[tuple[int, str, str, str]]) -> list[PlacedPoint]:
     """Where each point (point_id, prefix, text, suffix) of a document stands in it.
 
     Points follow each other without a gap, except where a quarantined one is missing from the vault:
@@ -228,9 +219,7 @@ def _fates(run: RunFolder) -> dict[int, tuple[str, list[tuple[int, int]]]]:
         elif released in shard_of:
             own[point_id] = shard_of[released]
     own.update((copy, own[first]) for copy, first in copies.items() if first in own)
-    fates: dict[int, tuple[str, list[tuple[int, int]]]] = {
-        point_id: (side, []) for point_id, side in own.items()
-    }
+    fates: dict[int, tuple[str, list[tuple[int, int]]]] = {point_id: (side, []) for point_id, side in own.items()}
     for point_id, start, end, policy in read_values(run.spans, "point_id", "start", "end", "policy"):
         if policy == "strict" and point_id in fates:
             fates[point_id][1].append((start, end))

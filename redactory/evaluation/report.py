@@ -69,9 +69,7 @@ def render_report(run: RunFolder) -> str:
 
     manifest, missed, shards = read_json(run.manifest), result(run.recall), result(run.redaction)
     hits = sorted(manifest["hits"], key=lambda hit: (-hit["count"], hit["label"]))
-    found = [
-        (name, [h for h in hits if h["policy"] == name]) for name in ("strict", "conservative", "public")
-    ]
+    found = [(name, [h for h in hits if h["policy"] == name]) for name in ("strict", "conservative", "public")]
     return template("report.html.j2").render(
         manifest=manifest,
         counts=manifest["counts"],
@@ -243,9 +241,7 @@ def promises(card: Mapping[str, Any]) -> list[str]:
 def figures(card: Mapping[str, Any]) -> list[Figure]:
     """The card's figures, each with its meaning."""
     rows = _figures_of_units(card) if "epsilon_sound" in card else _figures_of_secrets(card)
-    return [
-        Figure(title, text or f"no epsilon: {card['reasons'][key]}", bool(text)) for title, key, text in rows
-    ]
+    return [Figure(title, text or f"no epsilon: {card['reasons'][key]}", bool(text)) for title, key, text in rows]
 
 
 def _figures_of_secrets(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
@@ -253,10 +249,7 @@ def _figures_of_secrets(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str
     for key, title in (
         ("epsilon_substitution", "one private sentence, whatever it holds"),
         ("epsilon_bayesian", "a sensitive span that at least one policy catches, nobody knows which"),
-        (
-            "epsilon_confidentiality",
-            "every sensitive span in one example alike, also those that both policies miss",
-        ),
+        ("epsilon_confidentiality", "every sensitive span in one example alike, also those that both policies miss"),
     ):
         yield title, key, _epsilons(card[key])
     if groups := card["epsilon_group"]:

@@ -155,9 +155,7 @@ def frame_of(run: RunFolder, fitted_on: Ids | None = None) -> Frame:
     )
 
 
-def draw_sample(
-    run: RunFolder, frame: Frame, n: int, public_share: float, seed: int
-) -> tuple[Plan, list[SampledText]]:
+def draw_sample(run: RunFolder, frame: Frame, n: int, public_share: float, seed: int) -> tuple[Plan, list[SampledText]]:
     """At most ``n`` texts: of the strata that are labelled whole all, of others independent uniform draws.
 
     ``ValueError`` as :func:`~redactory.evaluation.sample_bounds.plan_sample`.
@@ -349,10 +347,7 @@ def figures(draw: Draw, texts: Sequence[SampledText], confidence: float, delta: 
     def shares(strata: Mapping[str, Stratum], label: str | None) -> dict[str, Any]:
         upper, rate = upper_bounds(strata, confidence, unmeasured), estimates(strata)
         asked = [(text.stratum, missed) for text in texts for missed in _missed(text, label)]
-        misses = {
-            "gamma": sum(missed for _, missed in asked),
-            "delta_2": sum(name == PUBLIC for name, _ in asked),
-        }
+        misses = {"gamma": sum(missed for _, missed in asked), "delta_2": sum(name == PUBLIC for name, _ in asked)}
         return {
             "n": len(asked),
             **{

@@ -245,12 +245,7 @@ def _rows(
         offset = 0
         for text, found, missed in turns:
             for start, end, label in found:
-                span = {
-                    "start": offset + start,
-                    "end": offset + end,
-                    "label": label,
-                    "value": text[start:end],
-                }
+                span = {"start": offset + start, "end": offset + end, "label": label, "value": text[start:end]}
                 spans.append({**span, "missed": True} if missed else span)
             offset += len(text) + 1
         text = "\n".join(turn.text for turn in turns)

@@ -49,9 +49,7 @@ class Words:
     DISCOUNT = 0.75
 
     def __init__(self, texts: Iterable[str], most: int = 2) -> None:
-        self._counts: list[dict[tuple[str, ...], Counter[str]]] = [
-            defaultdict(Counter) for _ in range(most + 1)
-        ]
+        self._counts: list[dict[tuple[str, ...], Counter[str]]] = [defaultdict(Counter) for _ in range(most + 1)]
         for text in texts:
             for before, word in _contexts(text, most):
                 for order in range(most + 1):
@@ -327,9 +325,7 @@ def _cosines(ours: Sequence[str], theirs: Sequence[str], size: int = 5) -> NDArr
         return csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(len(texts), len(places)))
 
     second, first = table(theirs), table(ours)
-    theirs_long, ours_long = (
-        np.sqrt(np.maximum(np.asarray(one.sum(1)).ravel(), 1.0)) for one in (second, first)
-    )
+    theirs_long, ours_long = (np.sqrt(np.maximum(np.asarray(one.sum(1)).ravel(), 1.0)) for one in (second, first))
     # n-grams that only ours have come last, and meet nothing
     shared = (first[:, : second.shape[1]] @ second.T).toarray()
     return np.asarray(shared / ours_long[:, None] / theirs_long[None, :])

@@ -33,9 +33,7 @@ def perplexity(
     a figure too large to be a number is null, with a ``reason``.  ``InputError`` where there is no text.
     """
     if not texts:
-        raise InputError(
-            "the held-out corpus (evaluate.test, --test) has no examples to measure on; give another"
-        )
+        raise InputError("the held-out corpus (evaluate.test, --test) has no examples to measure on; give another")
     said = [part for text in texts for part in ([text] if chat is None else chat.learnt(text))]
     log_prob, tokens, words = 0.0, 0, sum(len(part.split()) for part in said)
     characters = sum(len(part) + 1 for part in said)
@@ -57,9 +55,7 @@ def perplexity(
     result: dict[str, Any] = {
         "perplexity_per_word": exponential(words),
         "perplexity": exponential(tokens),
-        "bits_per_character": -log_prob / characters / math.log(2)
-        if characters and math.isfinite(log_prob)
-        else None,
+        "bits_per_character": -log_prob / characters / math.log(2) if characters and math.isfinite(log_prob) else None,
         "log_prob": log_prob if math.isfinite(log_prob) else None,
         "words": words,
         "tokens": tokens,

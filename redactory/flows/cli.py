@@ -104,9 +104,7 @@ def _root(
     log_json: Annotated[
         str | None,
         typer.Option(
-            "--log-json",
-            metavar="FILE",
-            help="Write log lines as JSON to FILE (appended); - is standard error.",
+            "--log-json", metavar="FILE", help="Write log lines as JSON to FILE (appended); - is standard error."
         ),
     ] = None,
 ) -> None:

@@ -58,12 +58,7 @@ def over_dask(plain: Callable[..., Mapping[str, Any]], dask: str) -> Callable[..
     """``plain`` (``redactory.curate`` or ``redactory.run``) with its map over Dask."""
 
     def spread(
-        config: Given,
-        *,
-        output: Path | None = None,
-        resume: bool = False,
-        workers: int | None = None,
-        **settings: Any,
+        config: Given, *, output: Path | None = None, resume: bool = False, workers: int | None = None, **settings: Any
     ) -> Mapping[str, Any]:
         loaded = load_config(config, output=output, workers=workers)
         run = RunFolder(Path(loaded.output))

@@ -10,16 +10,7 @@ from typing import Any, Literal
 from rich.text import Text
 
 import redactory
-from redactory.flows.options import (
-    NEEDED,
-    RUN,
-    argument,
-    command,
-    on_terminal,
-    option,
-    standard_input,
-    switch,
-)
+from redactory.flows.options import NEEDED, RUN, argument, command, on_terminal, option, standard_input, switch
 from redactory.flows.show import Shown, err, out, print_table
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.progress import Progress, silent
@@ -231,9 +222,7 @@ def _mark_row(text: str, marks: list[dict[str, Any]]) -> str:
     epochs=option("Number of passes over the rows.", int, min=1),
     language=option("Language code for the built-in tagger's tokenizer; default: en.", str),
 )
-def fit_tagger(
-    labelled: list[Path], out: Path, progress: Progress, base: Path | None, **settings: Any
-) -> Shown:
+def fit_tagger(labelled: list[Path], out: Path, progress: Progress, base: Path | None, **settings: Any) -> Shown:
     """Train and calibrate a token tagger on labelled rows."""
     result = redactory.fit_tagger(labelled, out, settings, progress=progress, base=base)
     return Shown("tagger_fitted", result)
@@ -277,12 +266,7 @@ def fit_policy(labelled: Path, own_config: str | None, progress: Progress, **giv
     rare=option("For a run: a phrase in at most this many public examples is rare.", int, 2, min=1),
 )
 def evaluate_detection(
-    what: str | None,
-    output: str | None,
-    labelled: Path | None,
-    against: str | None,
-    progress: Progress,
-    **of_run: Any,
+    what: str | None, output: str | None, labelled: Path | None, against: str | None, progress: Progress, **of_run: Any
 ) -> Shown:
     """Measure what the policies find and miss in labelled text, or what the shards of a run reveal."""
     if against is not None:
@@ -299,10 +283,7 @@ def evaluate_detection(
     return Shown("recall", redactory.evaluate_recall(what, output=output, progress=progress))
 
 
-@command(
-    "evaluate model: run model",
-    test=option("Held-out corpus; default: from the configuration.", list[str]),
-)
+@command("evaluate model: run model", test=option("Held-out corpus; default: from the configuration.", list[str]))
 def evaluate_model(progress: Progress, **given: Any) -> Shown:
     """Measure perplexity on held-out text, original and masked; for a classifier, the test error rate."""
     found = redactory.evaluate_model(progress=progress, **given)
@@ -342,9 +323,7 @@ Attack = Literal["canary", "extraction", "membership"]
     ),
     canaries=option("canary: FILE.canaries.json; default: from the configuration.", Path),
     tokens=option("extraction: maximum tokens per text (64).", int, min=1),
-    temperature=option(
-        "extraction: sampling temperature; 0 always takes the likeliest token (1).", float, min=0
-    ),
+    temperature=option("extraction: sampling temperature; 0 always takes the likeliest token (1).", float, min=0),
     top_k=option("extraction: sample from this many of the likeliest tokens (all).", int, min=1),
     completions=option("extraction: secrets to prompt for with the words before them (500).", int, min=0),
     secrets=option("membership: a corpus with true spans; default: evaluate.labelled.", Path),

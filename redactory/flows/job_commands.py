@@ -51,17 +51,13 @@ def nightly(config: str, progress: Progress, dask: str | None, **given: Any) -> 
         "curate",
     ),
     name=option("Name of the deployment; default: name in the configuration.", str),
-    verify=option(
-        "Verify each run; one that fails verification has failed.", bool, True, flag="--verify/--no-verify"
-    ),
+    verify=option("Verify each run; one that fails verification has failed.", bool, True, flag="--verify/--no-verify"),
     limit=option("Maximum number of tasks at once, over all runs on the server.", int, min=1),
     port=option("Port of the server that is started here.", int, 4200),
     deploy=switch("Register it on the server in PREFECT_API_URL, for its workers."),
     pool=option("With --deploy: the work pool; created if it does not exist.", str, "redactory"),
 )
-def schedule(
-    as_json: bool, limit: int | None, port: int, deploy: bool, pool: str, **job: Any
-) -> Shown | None:
+def schedule(as_json: bool, limit: int | None, port: int, deploy: bool, pool: str, **job: Any) -> Shown | None:
     """Run a job on a schedule with Prefect: here until it is stopped, or on workers (--deploy)."""
     from redactory.flows import schedule as scheduling
 
@@ -81,11 +77,7 @@ def release_list(job: Path, log: bool) -> Shown:
     return Shown("releases", result, 1 if result["problems"] else 0)
 
 
-@command(
-    "release approve: run reason",
-    by=BY,
-    empty=switch("Also if the public or the private split is empty."),
-)
+@command("release approve: run reason", by=BY, empty=switch("Also if the public or the private split is empty."))
 def release_approve(run: Path, by: str, reason: str, empty: bool) -> Shown:
     """Release a held run; name and reason go into the release log."""
     return _decided(redactory.approve_release(run, by, reason, empty=empty))
@@ -125,9 +117,7 @@ def quarantine_list(job: Path, entry: str | None, limit: int) -> Shown | None:
     if entry is None:
         return Shown("quarantined", redactory.quarantine_list(job, limit))
     if not on_terminal():
-        raise ConfigurationError(
-            "original text is shown only on a terminal; standard output is a file or a pipe"
-        )
+        raise ConfigurationError("original text is shown only on a terminal; standard output is a file or a pipe")
     from redactory.pipelines.quarantine import content_of_entry, harmless
 
     # characters that steer a terminal as escapes

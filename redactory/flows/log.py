@@ -44,8 +44,7 @@ def begin(target: str | None, command: str | None) -> None:
             _target.open("a").close()
         except OSError as error:
             raise ConfigurationError(
-                f"--log-json: {target} cannot be written: {error.strerror}; choose a file in a writable "
-                "folder"
+                f"--log-json: {target} cannot be written: {error.strerror}; choose a file in a writable folder"
             ) from None
     event("begin", command=command, process=os.getpid())
 

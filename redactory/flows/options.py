@@ -55,10 +55,7 @@ RUN = argument("RUN", "A run folder.", Path)
 SHARED = {
     "config": argument("CONFIG", "A configuration (.yaml), or an input file, folder or URL.", str),
     "own_config": option(
-        "A configuration (.yaml); default: the built-in or the run's.",
-        str,
-        flag="--config",
-        metavar="CONFIG",
+        "A configuration (.yaml); default: the built-in or the run's.", str, flag="--config", metavar="CONFIG"
     ),
     "run": RUN,
     "job": argument("JOB|RUN", "A job's folder of runs, or a run.", Path),
@@ -69,8 +66,7 @@ SHARED = {
     "workers": option("Number of processes.", int, min=1),
     "prefect": switch("Run as a Prefect flow."),
     "dask": option(
-        "Curate on a Dask cluster: local (--workers processes), or a scheduler's address, tls://HOST:PORT.",
-        str,
+        "Curate on a Dask cluster: local (--workers processes), or a scheduler's address, tls://HOST:PORT.", str
     ),
     "set_": option(
         "A setting, in YAML; a.b is b in section a. Repeatable.", list[str], flag="--set", metavar="KEY=VALUE"

@@ -109,9 +109,7 @@ def say_how_it_ended(flow: Any, run: Any, state: Any) -> None:
 
 def _outcome(result: dict[str, Any], place: str) -> str:
     if "nights" in result:
-        runs = (
-            (Path(night["run"]).name if night["run"] else "", night["state"]) for night in result["nights"]
-        )
+        runs = ((Path(night["run"]).name if night["run"] else "", night["state"]) for night in result["nights"])
         return f"{', '.join(' '.join(filter(None, run)) for run in runs)}: {result['job']}"
     if result.get("run", place) != place:
         return f"unchanged input; kept the earlier run: {result['run']}"
@@ -272,9 +270,7 @@ def _curated(job: Job, resume: bool) -> dict[str, Any]:
         curated = summary(kept)
     else:
         with job.stage_map() as stage_map:
-            curated = dict(
-                curation.curate(job.settings, resume=resume, stage_map=stage_map, progress=listener.get())
-            )
+            curated = dict(curation.curate(job.settings, resume=resume, stage_map=stage_map, progress=listener.get()))
     publish_run(job.name, curated, kept is not None)
     return curated
 

@@ -60,8 +60,7 @@ def curate(
     given=argument("IN", "A file, a folder or a URL; - reads standard input.", str),
     out=option("The copy: a file, a folder or a URL; - writes standard output.", str, NEEDED),
     text=option(
-        "A field with text: notes, ticket.body, messages[*].content; overrides input.text. Repeatable.",
-        list[str],
+        "A field with text: notes, ticket.body, messages[*].content; overrides input.text. Repeatable.", list[str]
     ),
     column=option(
         "What to do with a column: a label (replace the whole value), drop or keep. Repeatable.",
@@ -70,9 +69,7 @@ def curate(
     ),
     keep_other_columns=switch("Keep all columns that are not named."),
     replace=option(
-        "Replacement of a span: mask (default), label, number, pseudonym or surrogate.",
-        str,
-        flag="--replace",
+        "Replacement of a span: mask (default), label, number, pseudonym or surrogate.", str, flag="--replace"
     ),
     vault=option("With pseudonyms: the encrypted file that 'redactory unmask' restores them from.", Path),
     format_=option("The format, if the file name does not show it.", str, "auto", flag="--format"),
@@ -115,9 +112,7 @@ def redact(
     )
     hints = [rejected_as(reason, count) for reason, count in result["quarantined"].items()]
     if result["masks_nothing"]:
-        hints.append(
-            "Warning: this policy masks nothing, not even in a sample text: see detect.strict.labels."
-        )
+        hints.append("Warning: this policy masks nothing, not even in a sample text: see detect.strict.labels.")
     if given == "-" and format_ == "auto" and "broken_json" in result["quarantined"]:
         hints.append("Standard input was read as JSON lines: or give --format (csv, parquet, mbox, …).")
     code = 1 if result["quarantined"] or result["files_left_out"] else 0
@@ -301,9 +296,7 @@ def _numbers_said(run: Path, model: str, canaries: Path) -> dict[str, Any]:
         "Probability that a canary is marked for the strict policy to miss.", float, 0.0, min=0, max=1
     ),
     templates=option(
-        "Canary template, with its number of digits: 'My PIN is {4}'; repeatable.",
-        list[str],
-        flag="--canary-template",
+        "Canary template, with its number of digits: 'My PIN is {4}'; repeatable.", list[str], flag="--canary-template"
     ),
 )
 def simulate(progress: Progress, **given: Any) -> Shown:
@@ -363,10 +356,7 @@ def budget(config: str) -> Shown:
     "predict: seed",
     model=argument("MODEL_FOLDER", "A trained model: RUN/models/NAME, or a copy.", Path),
     file=argument(
-        "FILE",
-        "Texts, one per line, or JSONL with a column text (messages for a chat model); - is stdin.",
-        str,
-        None,
+        "FILE", "Texts, one per line, or JSONL with a column text (messages for a chat model); - is stdin.", str, None
     ),
     text=option("A text; repeatable.", list[str]),
     top=option("Number of answers per text, the likeliest first.", int, 5, min=1),
@@ -376,12 +366,7 @@ def budget(config: str) -> Shown:
     top_k=option("Sample only from this many of the likeliest tokens.", int, min=1),
 )
 def predict(
-    model: Path,
-    file: str | None,
-    text: list[str] | None,
-    generate: int | None,
-    progress: Progress,
-    **given: Any,
+    model: Path, file: str | None, text: list[str] | None, generate: int | None, progress: Progress, **given: Any
 ) -> Shown:
     """Use a trained model: predict the next word or the class of each text, or generate texts."""
     if (file is not None and text) or (file is None and not text and generate is None):
@@ -397,9 +382,7 @@ def predict(
     rows=option("Number of texts to write.", int, NEEDED, min=1),
     out=option("A new folder.", Path, NEEDED, metavar="FOLDER"),
     labels=option(
-        "A class or role of the training texts (train.prefix) that is public; repeatable.",
-        list[str],
-        flag="--label",
+        "A class or role of the training texts (train.prefix) that is public; repeatable.", list[str], flag="--label"
     ),
     histogram=option(
         "Draw classes and lengths from counts with noise of this standard deviation; adds to epsilon. By "

@@ -93,9 +93,7 @@ class Schedule:
         try:
             asyncio.run(CronSchedule(cron=self.cron, timezone=self.timezone).get_dates(1))
         except ValueError:
-            raise ConfigurationError(
-                f"--cron: invalid schedule, or one that never runs; expected {_FIELDS}"
-            ) from None
+            raise ConfigurationError(f"--cron: invalid schedule, or one that never runs; expected {_FIELDS}") from None
 
 
 def parse_cron(cron: str) -> str:
@@ -135,9 +133,7 @@ def plan_schedule(
     if dask is not None:
         check_dask(dask)
     if work == "nightly" and any(sign in str(out or settings.output) for sign in (START, DATE)):
-        raise ConfigurationError(
-            f"--out: a nightly job names its runs itself; give a folder without {START}, {DATE}"
-        )
+        raise ConfigurationError(f"--out: a nightly job names its runs itself; give a folder without {START}, {DATE}")
     path = Path(config)
     name = name or path.stem
     if not _NAME.fullmatch(name):

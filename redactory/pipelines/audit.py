@@ -57,9 +57,7 @@ def evaluate_audit(
         card, sentences = guarantee_card(own.run, own.name), list(planted.planted())
         there, public = (set(sentences).intersection(texts_in(f)) for f in (own.run.vault, own.run.public))
         if not there:
-            raise InputError(
-                "coins: this run contains none of the planted sentences; was the planted copy curated?"
-            )
+            raise InputError("coins: this run contains none of the planted sentences; was the planted copy curated?")
         where = {
             "planted": len(sentences),
             "standing": sum(sentence in there for sentence in sentences),
@@ -121,9 +119,7 @@ def upper_bound_of(card: Mapping[str, Any], form: Form, public: int) -> Result:
     }
 
 
-def audit_p_value(
-    run: RunFolder, name: str, found: Mapping[str, Any], upper_field: str | None
-) -> float | None:
+def audit_p_value(run: RunFolder, name: str, found: Mapping[str, Any], upper_field: str | None) -> float | None:
     """By the best share, times the number of shares; None where a mechanism has no curve of one row."""
     from redactory.evaluation.one_run_audit import curve_level, curve_p_value
     from redactory.training.accounting import Spending

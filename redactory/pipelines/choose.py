@@ -72,22 +72,14 @@ def label_active(
     doubts = [_doubts(texts[number], read[number]) for number in whole]
     chosen = most_doubted(doubts, [len(texts[number]) for number in whole], n)
     rows: list[dict[str, Any]] = [
-        {
-            "id": f"{number:04}",
-            CHOSEN: how,
-            "text": texts[whole[place]],
-            "spans": _filled_in(read[whole[place]]),
-        }
+        {"id": f"{number:04}", CHOSEN: how, "text": texts[whole[place]], "spans": _filled_in(read[whole[place]])}
         for number, (place, how) in enumerate(chosen, 1)
     ]
     if not rows:
         raise InputError("no document could be read completely by every engine: see redactory scan")
     strict = settings.detect.strict
     # who has labelled before goes on with the same labels
-    labels = {span["label"] for row in done for span in row["spans"]} or {
-        *strict.labels,
-        *strict.extra_labels,
-    }
+    labels = {span["label"] for row in done for span in row["spans"]} or {*strict.labels, *strict.extra_labels}
     labels |= {span["label"] for row in rows for span in row["spans"]}
     files = {name: folder / name for name in ("chosen.jsonl", "label-studio.json", "label-studio.xml")}
     make_private_folder(folder)

@@ -42,8 +42,7 @@ class NightlySettings(Settings):
         "the file has not been written for this many minutes; then read it.",
     )
     publish: str | None = Field(
-        None,
-        description="URL that each released run is mirrored to, under its name; runs must be encrypted.",
+        None, description="URL that each released run is mirrored to, under its name; runs must be encrypted."
     )
     keep: dict[Literal["vault", "quarantine", "state"], Annotated[int, Field(ge=0)]] = Field(
         {},
@@ -79,12 +78,9 @@ class Redaction(Settings):
     )
     keep_other_columns: bool = Field(False, description="Keep all columns that are not named.")
     replace: Replacements = Field("mask", description="What replaces a span.")
-    known_values: bool = Field(
-        True, description="Mask a value that was found once in a row everywhere in that row."
-    )
+    known_values: bool = Field(True, description="Mask a value that was found once in a row everywhere in that row.")
     vault: str | None = Field(
-        None,
-        description="With replace pseudonym: the encrypted file that redactory unmask restores them from.",
+        None, description="With replace pseudonym: the encrypted file that redactory unmask restores them from."
     )
 
     @field_validator("columns")
@@ -92,9 +88,7 @@ class Redaction(Settings):
     def _each_a_label_or_what_to_do(cls, value: dict[str, str]) -> dict[str, str]:
         for name, what in value.items():
             if what not in (DROP, KEEP) and not re.fullmatch("[A-Z][A-Z0-9_]*", what):
-                raise ValueError(
-                    f"'{shorten(name)}' needs a label (capitals, digits and _), {DROP} or {KEEP}"
-                )
+                raise ValueError(f"'{shorten(name)}' needs a label (capitals, digits and _), {DROP} or {KEEP}")
         return value
 
     @property
@@ -123,8 +117,7 @@ class SegmentSettings(Settings):
         "line; document.",
     )
     speaker: str = Field(
-        r"\w{1,20}:[ \t]+",
-        description="mode turn: the speaker's label at the start of a line (a regular expression).",
+        r"\w{1,20}:[ \t]+", description="mode turn: the speaker's label at the start of a line (a regular expression)."
     )
 
 
@@ -150,14 +143,10 @@ class ReleaseSettings(Settings):
         "document; the guarantee card of a training says what then holds.",
     )
     max_open_values: int | None = Field(
-        None,
-        ge=0,
-        description="verify fails if more public examples than this show a value that was masked elsewhere.",
+        None, ge=0, description="verify fails if more public examples than this show a value that was masked elsewhere."
     )
     max_cross_split_duplicates: int | None = Field(
-        None,
-        ge=0,
-        description="Nothing is released if more public examples than this nearly duplicate a private one.",
+        None, ge=0, description="Nothing is released if more public examples than this nearly duplicate a private one."
     )
     allow_uncovered_kinds: tuple[Kind, ...] = Field(
         (),
@@ -193,9 +182,7 @@ class EvaluateSettings(Settings):
         None, description="JSONL with the true spans (id, text, spans): measures what the policies miss."
     )
     labelled_secrets: int = Field(
-        2_000,
-        ge=1,
-        description="Number of secrets, drawn at random from the file, that recall is measured on.",
+        2_000, ge=1, description="Number of secrets, drawn at random from the file, that recall is measured on."
     )
 
     @field_validator("test", "canaries", "labelled")
@@ -284,9 +271,7 @@ class Config(Settings):
             (dedup.private_mode not in (None, "exact", "none"), "dedup.private_mode: use exact or none"),
         ):
             if wrong:
-                raise ValueError(
-                    f"route.strategy {self.route.strategy}: only a text and its count are public; {what}"
-                )
+                raise ValueError(f"route.strategy {self.route.strategy}: only a text and its count are public; {what}")
         return self
 
     @model_validator(mode="after")
@@ -302,8 +287,7 @@ class Config(Settings):
     def _what_is_limited_is_counted(self) -> Self:
         if self.release.max_cross_split_duplicates is not None and not self.dedup.report_cross_split:
             raise ValueError(
-                "release.max_cross_split_duplicates needs dedup.report_cross_split: nothing is counted "
-                "without it"
+                "release.max_cross_split_duplicates needs dedup.report_cross_split: nothing is counted without it"
             )
         return self
 
@@ -370,9 +354,7 @@ def schema(name: str) -> dict[str, Any]:
     """One JSON Schema; ``ConfigurationError`` that names those there are where ``name`` is none of them."""
     found = _schemas()
     if name not in found:
-        raise ConfigurationError(
-            f"there is no schema '{shorten(name)}'; valid names: {', '.join(sorted(found))}"
-        )
+        raise ConfigurationError(f"there is no schema '{shorten(name)}'; valid names: {', '.join(sorted(found))}")
     return {"$schema": _DIALECT, **found[name]()}
 
 

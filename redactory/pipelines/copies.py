@@ -146,8 +146,7 @@ def require_apart(given: str, out: str) -> None:
 
 def _closed(folder: Path) -> ConfigurationError:
     return ConfigurationError(
-        f"--out: the folder {folder} is not writable (no permission, or mounted read-only); choose another "
-        "one"
+        f"--out: the folder {folder} is not writable (no permission, or mounted read-only); choose another one"
     )
 
 
@@ -218,9 +217,7 @@ class Unfinished:
     def finish(self, out: str, summary: dict[str, Any]) -> None:
         """:meth:`publish`; a call that comes after one that was killed just behind it finds ``summary``."""
         place = self.staged.stat().st_ino if self.staged.exists() else None
-        write_json(
-            self.folder / _DONE, {"format": _FORMAT, "of": self.of, "place": place, "summary": summary}
-        )
+        write_json(self.folder / _DONE, {"format": _FORMAT, "of": self.of, "place": place, "summary": summary})
         self.publish(out)
 
     def finished(self, out: str) -> dict[str, Any] | None:

@@ -270,9 +270,7 @@ def _ingest(
         start = now
     changed = difference({"input": inputs}, {"input": [source.fingerprint() for source in sources]})
     if changed is not None:
-        raise RunStateError(
-            f"the {changed} while being read: start a new run elsewhere, on files that do not change"
-        )
+        raise RunStateError(f"the {changed} while being read: start a new run elsewhere, on files that do not change")
     journal.complete("ingest", parts)
     return total
 

@@ -18,22 +18,18 @@ MENDS = {
     "empty_text": "The text is empty (input.text).",
     "embedded_data": "A text is an image or a sound as base64, which cannot be checked; remove it.",
     "encrypted_document": "The document is encrypted; save it without a password.",
-    "kept_not_plain": "A column of input.metadata_columns is not a string, number, true or false; name a "
-    "field in it.",
-    "kept_too_long": "A column of input.metadata_columns has more than 1,024 characters; texts belong in "
-    "input.text.",
+    "kept_not_plain": "A column of input.metadata_columns is not a string, number, true or false; name a field in it.",
+    "kept_too_long": "A column of input.metadata_columns has more than 1,024 characters; texts belong in input.text.",
     "link_outside": "A link leads outside the input's folder; name the file itself, or remove the link.",
     "linked_folder": "Links to folders are not followed; add that folder to input.path.",
     "missing_id": "The id column is empty (input.id).",
     "missing_text": "The text column is empty; name the right one (input.text).",
-    "new_field": "None of the first 1,000 rows had this field, so it was not checked; give "
-    "--keep-other-columns.",
+    "new_field": "None of the first 1,000 rows had this field, so it was not checked; give --keep-other-columns.",
     "expanding_file": "The file expands to far more data than its size suggests, or has too many blank "
     "lines; if you trust it, raise input.max_expansion or remove the blank lines.",
     "not_a_file": "An entry of the folder is a pipe, a device or a broken link; remove it.",
     "not_an_object": 'This JSON is not an object; write one per line, like {"text": "…"}.',
-    "personal_key": "A key that first appears after row 1,000 looks personal; rename it, or give "
-    "--keep-other-columns.",
+    "personal_key": "A key that first appears after row 1,000 looks personal; rename it, or give --keep-other-columns.",
     "repeated_key": "A JSON object has a key twice, and readers differ in which one they use; keep one.",
     "row_too_long": "The row is longer than input.max_row_bytes; split it, or raise the limit.",
     "separator_in_text": "A field contains U+001E or U+001F, which separate texts; remove it.",

@@ -11,15 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from redactory.dedup.signatures import parameters
-from redactory.detectors import (
-    Detector,
-    blind_words,
-    blindness,
-    languages_of,
-    policies_of,
-    policy_records,
-    who_finds,
-)
+from redactory.detectors import Detector, blind_words, blindness, languages_of, policies_of, policy_records, who_finds
 from redactory.foundation.errors import RedactoryError, some
 from redactory.foundation.progress import Progress, silent, waiting
 from redactory.pipelines.config import Config
@@ -69,11 +61,7 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
         "blind": blind_words(blindness(settings.detect, languages, policy.masks_nothing())),
         "output": str(settings.output),
         "sources": [
-            {
-                "path": source.name,
-                "format": source.format,
-                "columns": _name_columns(seen.columns, settings, policy),
-            }
+            {"path": source.name, "format": source.format, "columns": _name_columns(seen.columns, settings, policy)}
             for source, seen in first.items()
         ],
         "bad_rows": bad[:SHOWN],
@@ -84,9 +72,7 @@ def describe(config: Given, *, progress: Progress = silent, **changes: Any) -> d
             {
                 "source": source.name,
                 "key": f"input.{key}",
-                "column": ", ".join(settings.input.fields.columns)
-                if key == "text"
-                else getattr(settings.input, key),
+                "column": ", ".join(settings.input.fields.columns) if key == "text" else getattr(settings.input, key),
             }
             for source, seen in first.items()
             for key in seen.absent

@@ -50,11 +50,7 @@ OWN_FILES = ("input.path", "evaluate.test", "evaluate.labelled", "train.public_t
 
 
 def erase(
-    places: Iterable[str | Path],
-    *,
-    doc_ids: Iterable[str] = (),
-    user_ids: Iterable[str] = (),
-    dry_run: bool = False,
+    places: Iterable[str | Path], *, doc_ids: Iterable[str] = (), user_ids: Iterable[str] = (), dry_run: bool = False
 ) -> dict[str, Any]:
     """Take documents, and all that users wrote, out of runs.
 
@@ -72,8 +68,7 @@ def erase(
     person = Person(frozenset(doc_ids), frozenset(user_ids))
     if not person.doc_ids | person.user_ids or "" in person.doc_ids | person.user_ids:
         raise ConfigurationError(
-            "say whose rows to erase: --doc-id, --user-id, or a file with ids (--doc-ids-from, "
-            "--user-ids-from)"
+            "say whose rows to erase: --doc-id, --user-id, or a file with ids (--doc-ids-from, --user-ids-from)"
         )
     runs = list(dict.fromkeys(run for place in places for run in runs_in(place)))
     done, problems, key = [], [], load_digest_key()
@@ -113,13 +108,10 @@ def _was_cut_off(run: RunFolder) -> bool:
     standing = next(iter(standings(history(run)).values()), None)
     if standing is None:
         raise RunStateError(
-            f"{run.root} is unfinished: resume it (redactory curate --resume) and try again, or remove the "
-            "folder"
+            f"{run.root} is unfinished: resume it (redactory curate --resume) and try again, or remove the folder"
         )
     if standing.ended is not None:
-        raise RunStateError(
-            f"{run.root} was finished, but {run.success.name} is missing: restore it from a backup"
-        )
+        raise RunStateError(f"{run.root} was finished, but {run.success.name} is missing: restore it from a backup")
     return True
 
 
@@ -200,12 +192,7 @@ def _taken_out(run: RunFolder, person: Person, key: DigestKey, dry_run: bool) ->
         noted={**counted, "lost": len(rest.lost)},
         entered={"persons": asked, **counted, "models": result["models"]},
         # what attacks on the shards found was found on shards that are no more, and no training goes on
-        forget=(
-            *(run.sample(name).root for name in result["samples"]),
-            run.redaction.root,
-            run.exported,
-            *run.begun(),
-        ),
+        forget=(*(run.sample(name).root for name in result["samples"]), run.redaction.root, run.exported, *run.begun()),
         index=rest.index,
     )
     return result | {"release": reissue(run, change, key)}
@@ -281,9 +268,7 @@ def _trainings(run: RunFolder) -> list[str]:
         try:
             RecordLog(run.model(name).ledger).close()
         except RunStateError:
-            raise RunStateError(
-                f"{run.root.name}/models/{name} is being trained: wait for it, or stop it"
-            ) from None
+            raise RunStateError(f"{run.root.name}/models/{name} is being trained: wait for it, or stop it") from None
     return names
 
 
@@ -302,9 +287,7 @@ def purge(run: str | Path, what: Collection[What], *, by: str | None = None) -> 
         return purge_run(folder, what, by=by)
 
 
-def purge_run(
-    run: RunFolder | str | Path, what: Collection[What], *, by: str | None = None
-) -> dict[str, Any]:
+def purge_run(run: RunFolder | str | Path, what: Collection[What], *, by: str | None = None) -> dict[str, Any]:
     """Take ``what`` away from a finished run, for good: ``{"run", "purged", "release", "bytes", "already"}``.
 
     ``vault`` and ``quarantine`` are all their parts; ``state`` is samples to label, sealed tracebacks and

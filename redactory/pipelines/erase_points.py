@@ -43,16 +43,7 @@ from redactory.pipelines.release import counted
 from redactory.pipelines.stages.dedup import SIDES
 from redactory.pipelines.stages.points import BINS, DUPLICATE, QUARANTINED
 from redactory.pipelines.work import DETECTED, PARTITION_BITS, REJECTED, Job, OpenIndex, ranges_for
-from redactory.redaction import (
-    MASK,
-    RunFolder,
-    part_name,
-    part_schema,
-    parts,
-    read_batches,
-    read_part,
-    write_part,
-)
+from redactory.redaction import MASK, RunFolder, part_name, part_schema, parts, read_batches, read_part, write_part
 from redactory.redaction import shards as tables
 from redactory.redaction.shards import DOCUMENT, FOUND, POINTS
 
@@ -88,8 +79,7 @@ def require_key(manifest: dict[str, Any], key: DigestKey) -> None:
         )
     set_now = "no key is set" if key.fresh else "the key is not the run's"
     raise ConfigurationError(
-        f"{set_now}: set {KEY_VARIABLE} (or {KEY_VARIABLE}_FILE) to the key with the fingerprint "
-        f"{own['fingerprint']}"
+        f"{set_now}: set {KEY_VARIABLE} (or {KEY_VARIABLE}_FILE) to the key with the fingerprint {own['fingerprint']}"
     )
 
 
@@ -103,10 +93,7 @@ def points_of(run: RunFolder, person: Person, key: DigestKey) -> tuple[dict[int,
         "user": {forms_of(user)[0] for user in person.user_ids},
         "lone-user": person.user_ids - person.doc_ids,
     }
-    names = {
-        kind: pa.array([key.pseudonym(kind, i) for i in sorted(ids)], pa.string())
-        for kind, ids in asked.items()
-    }
+    names = {kind: pa.array([key.pseudonym(kind, i) for i in sorted(ids)], pa.string()) for kind, ids in asked.items()}
     found: dict[int, Row] = {}
     lone: set[str] = set()
     for batch in read_batches(run.points):
@@ -279,11 +266,7 @@ def _inputs_of_redaction(
     of_vault = zip(vault["point_id"].to_pylist(), vault["doc_id"].to_pylist(), strict=True)
     doc_ids = {owners[p]: doc_id for p, doc_id in of_vault}
     points = [
-        {
-            "point_id": p,
-            "doc_id": one["source"] or doc_ids.get(owners[p], ""),
-            "text": one["content"].decode(),
-        }
+        {"point_id": p, "doc_id": one["source"] or doc_ids.get(owners[p], ""), "text": one["content"].decode()}
         for p, one in ((p, known.get(p, purged)) for p in failed)
     ]
     table = pa.concat_tables([vault, pa.Table.from_pylist(points, vault.schema)]).sort_by("point_id")
@@ -307,9 +290,7 @@ def _without(table: pa.Table, points: pa.Array, column: str = "point_id") -> pa.
 # Without the originals: parts are filtered, and a point moves up where its text is known to be the same.
 
 
-def filtered_without(
-    run: RunFolder, manifest: Mapping[str, Any], gone: Mapping[int, Row], rejected: Rejected
-) -> Rest:
+def filtered_without(run: RunFolder, manifest: Mapping[str, Any], gone: Mapping[int, Row], rejected: Rejected) -> Rest:
     """As :func:`curated_without` where ``vault/`` was purged.
 
     In modes ``none`` and ``exact`` the first duplicate of a point that goes takes its place; in others
@@ -353,9 +334,7 @@ def filtered_without(
     return Rest(counts, lost)
 
 
-def _heirs(
-    run: RunFolder, dedup: DedupSettings, gone: Mapping[int, Row]
-) -> tuple[dict[int, int], dict[int, Row]]:
+def _heirs(run: RunFolder, dedup: DedupSettings, gone: Mapping[int, Row]) -> tuple[dict[int, int], dict[int, Row]]:
     """Which duplicate takes the place of each point that goes; and those that nobody can bring back."""
     heirs, lost, ids = dict[int, int](), dict[int, Row](), pa.array(sorted(gone), pa.int64())
     for batch in read_batches(run.points):
@@ -377,9 +356,7 @@ def _texts_of(run: RunFolder, heir_of: Mapping[str, int]) -> dict[int, str]:
     return texts
 
 
-def _filter_shards(
-    run: RunFolder, anew: RunFolder, name: str, rows: Sequence[Row], texts: Mapping[int, str]
-) -> int:
+def _filter_shards(run: RunFolder, anew: RunFolder, name: str, rows: Sequence[Row], texts: Mapping[int, str]) -> int:
     """Write a part of both splits with what is left of it; how many masks went."""
     masks = 0
     for folder, mode in ((run.public, PUBLIC_FILE), (run.private, PRIVATE_FILE)):
@@ -387,12 +364,7 @@ def _filter_shards(
         by_id = {row["point_id"]: row for row in old.to_pylist()}
         kept = [
             by_id.pop(row["released_id"], None)
-            or {
-                **row,
-                "point_id": row["released_id"],
-                "text": texts[row["point_id"]],
-                DOCUMENT: row["document"],
-            }
+            or {**row, "point_id": row["released_id"], "text": texts[row["point_id"]], DOCUMENT: row["document"]}
             for row in rows
             if row["fate"] == folder.name
         ]
@@ -411,9 +383,7 @@ def body_without(
     ``CheckFailed`` where the points that are left are not those before less these.
     """
     counts, before = rest.counts, manifest["counts"]
-    removed = Counter(
-        documents=len({row["document"] for row in gone.values()}), rejected=rejected.reasons.total()
-    )
+    removed = Counter(documents=len({row["document"] for row in gone.values()}), rejected=rejected.reasons.total())
     for row in (*gone.values(), *rest.lost.values()):
         removed.update(("points", row["fate"]))
         if row["fate"] == DUPLICATE:

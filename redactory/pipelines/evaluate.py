@@ -130,9 +130,7 @@ class Evaluated:
         as_is, as_masked = ([_conversation(points) for points in each] for each in (found, hidden))
         return as_is, as_masked
 
-    def _documents(
-        self, paths: Sequence[str], optional: Sequence[str]
-    ) -> Iterator[tuple[Document, list[Segment]]]:
+    def _documents(self, paths: Sequence[str], optional: Sequence[str]) -> Iterator[tuple[Document, list[Segment]]]:
         given = self.curated["configuration"]["input"].items()
         never = ("metadata_columns", "allow_personal_columns", "emit_document_order", *optional)
         columns = {key: value for key, value in given if key not in never}
@@ -290,9 +288,7 @@ def evaluate_canary(
         planted: Result = read_json(path)
     except (OSError, ValueError) as error:
         problem = error.strerror if isinstance(error, OSError) else "this is not JSON"
-        raise InputError(
-            f"{path} cannot be read as canaries: {problem}; give the file of redactory simulate"
-        ) from None
+        raise InputError(f"{path} cannot be read as canaries: {problem}; give the file of redactory simulate") from None
 
     def measure() -> Result:
         from redactory.evaluation.canary import canary_copies_left, canary_exposure
@@ -468,18 +464,14 @@ def evaluate_synthetic(
     own, folder = Evaluated.open(run, model), SyntheticFolder(Path(corpus))
     said, trained = read_manifest(folder), own.run.model(own.name).manifest
     if said.get("model_manifest") != file_sha256(trained):
-        raise ConfigurationError(
-            f"{folder.root} was not written by {own.name} of {own.run.root}: give --model"
-        )
+        raise ConfigurationError(f"{folder.root} was not written by {own.name} of {own.run.root}: give --model")
     paths = own.configured("test", test, "a held-out corpus there, or with --test")
     planted = canaries or own.curated["configuration"]["evaluate"].get("canaries")
 
     def measure() -> Result:
         from redactory.evaluation import synthetic as s
 
-        held_out = [
-            (text, label, role) for text, label, role in own.held_out(paths, "id", "user", *own.unlabelled)
-        ]
+        held_out = [(text, label, role) for text, label, role in own.held_out(paths, "id", "user", *own.unlabelled)]
         written = [
             (row["text"], row.get(CLASS, row.get(ROLE)))
             for batch in read_batches(folder.public)

@@ -107,9 +107,7 @@ def _labelled(
         LabelledPoint(number, text, spans, public)
         for number, row in enumerate(rows)
         for (text, spans), (_, public) in zip(
-            labelled_points(row, cut),
-            labelled_points({**row, "spans": row.get("public", ())}, cut),
-            strict=True,
+            labelled_points(row, cut), labelled_points({**row, "spans": row.get("public", ())}, cut), strict=True
         )
     ]
     count = sum(len(row["spans"]) for row in rows)
@@ -125,9 +123,7 @@ def _labelled(
     }
 
 
-def evaluate_recall(
-    config: Given, *, output: str | Path | None = None, progress: Progress = silent
-) -> dict[str, Any]:
+def evaluate_recall(config: Given, *, output: str | Path | None = None, progress: Progress = silent) -> dict[str, Any]:
     """What the policies miss of labelled secrets, and which of them the shards still hold.
 
     The misses are sealed in the run's private state, where the guarantee takes them from: they must be
@@ -191,11 +187,7 @@ TEACHER = (
 
 
 def evaluate_redaction(
-    run: str | Path,
-    engine: str | None = None,
-    sample: int = 5_000,
-    rare: int = RARE,
-    progress: Progress = silent,
+    run: str | Path, engine: str | None = None, sample: int = 5_000, rare: int = RARE, progress: Progress = silent
 ) -> dict[str, Any]:
     """What can be learnt from the shards of a finished run alone: three attacks, none needs a model.
 
@@ -211,10 +203,7 @@ def evaluate_redaction(
     chosen, no_engine = independent_engine(detect, engine)
 
     def measure() -> dict[str, Any]:
-        texts = {
-            side: list(read_values(getattr(folder, side), "point_id", "text"))
-            for side in ("public", "private")
-        }
+        texts = {side: list(read_values(getattr(folder, side), "point_id", "text")) for side in ("public", "private")}
         authors, several = _authors(folder)
         linked: dict[str, Any] = dict.fromkeys(authors)
         for unit in authors if several else ["document"]:
@@ -236,8 +225,7 @@ def evaluate_redaction(
         missing = {
             "linkage.user": None if several else "no user wrote more than one document: same as by document",
             "residual": no_engine or None,
-            "across": "the run was curated without dedup.report_cross_split: nothing was compared across the "
-            "split"
+            "across": "the run was curated without dedup.report_cross_split: nothing was compared across the split"
             if across is None
             else None,
         }

@@ -82,9 +82,7 @@ def _export(
             return result
 
 
-def _filled(
-    run: RunFolder, made: ExportFolder, to: str, *, models: tuple[str, ...], by: str | None
-) -> dict[str, Any]:
+def _filled(run: RunFolder, made: ExportFolder, to: str, *, models: tuple[str, ...], by: str | None) -> dict[str, Any]:
     """Make the export, check it as whoever receives it will, and enter it in the log; the summary."""
     manifest = read_manifest(run)
     for name, entry in manifest["files"].items():
@@ -99,9 +97,7 @@ def _filled(
     return _entered(run, made, to, facts, by) | {"public_labels": public_words(said["public_labels"])}
 
 
-def _entered(
-    run: RunFolder, made: ExportFolder, to: str, facts: dict[str, Any], by: str | None
-) -> dict[str, Any]:
+def _entered(run: RunFolder, made: ExportFolder, to: str, facts: dict[str, Any], by: str | None) -> dict[str, Any]:
     """Check what is to leave as whoever receives it will, and enter it in the log; the summary."""
     failed = [check.name for check in check_export(Seen(made.root)) if not check.ok]
     if failed:
@@ -123,9 +119,7 @@ def _entered(
     }
 
 
-def _written(
-    run: RunFolder, corpus: SyntheticFolder, made: ExportFolder, to: str, *, by: str | None
-) -> dict[str, Any]:
+def _written(run: RunFolder, corpus: SyntheticFolder, made: ExportFolder, to: str, *, by: str | None) -> dict[str, Any]:
     """Copy what a model wrote, byte for byte; its summary.
 
     ``RunStateError`` where it is not of a model of ``run``, or was not measured; ``GuaranteeError`` where

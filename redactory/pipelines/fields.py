@@ -398,9 +398,7 @@ def changed_json(text: str, change: Change, is_json: bool = True) -> str:
 
 
 _NUMBER = re.compile(r"-?[1-9]\d*")
-_LITERAL = re.compile(
-    r'(?P<string>"(?:[^"\\]|\\.)*")(?P<key>\s*:)?|(?<![\w.+-])-?[1-9]\d{4,}(?![\w.])', re.DOTALL
-)
+_LITERAL = re.compile(r'(?P<string>"(?:[^"\\]|\\.)*")(?P<key>\s*:)?|(?<![\w.+-])-?[1-9]\d{4,}(?![\w.])', re.DOTALL)
 _KEY = re.compile(r"[A-Za-z_$][\w$.-]*", re.ASCII)
 
 

@@ -111,9 +111,7 @@ def _tagger(
     nlp = train_tagger(training, settings, progress, start)
     reliability = calibrate(nlp, *held_out)
     nlp.to_disk(part)
-    about = (
-        f"A convolutional token classifier that Redactory trained; `detect.tagger.models: [{name}]` uses it."
-    )
+    about = f"A convolutional token classifier that Redactory trained; `detect.tagger.models: [{name}]` uses it."
     said = settings.model_dump(mode="json")
     if start is not None:
         said["start"] = {"folder": start.name, "sha256": folder_sha256(start)}
@@ -146,12 +144,7 @@ def _started(settings: FitSettings) -> tuple[FitSettings, Path | None]:
 
 
 def _classifier(
-    part: Path,
-    name: str,
-    base: Path,
-    rows: tuple[Rows, Rows, Rows],
-    settings: FitSettings,
-    progress: Progress,
+    part: Path, name: str, base: Path, rows: tuple[Rows, Rows, Rows], settings: FitSettings, progress: Progress
 ) -> tuple[Engine, str, dict[str, Any]]:
     """The same for a Hugging Face model that is trained further."""
     training, *held_out = rows
@@ -188,12 +181,8 @@ def _texts(path: Path) -> Rows:
 def _parts(rows: Rows, settings: FitSettings) -> tuple[Rows, Rows, Rows]:
     """Rows to train on, to calibrate on, and to test on: by each text's digest, whatever its place."""
     if len(rows) < LEAST_ROWS:
-        raise InputError(
-            f"a tagger needs at least {LEAST_ROWS} distinct labelled texts, got {len(rows)}: label more"
-        )
-    ordered = sorted(
-        rows, key=lambda row: (hashlib.sha256(f"{settings.seed}\0{row.text}".encode()).hexdigest(), row)
-    )
+        raise InputError(f"a tagger needs at least {LEAST_ROWS} distinct labelled texts, got {len(rows)}: label more")
+    ordered = sorted(rows, key=lambda row: (hashlib.sha256(f"{settings.seed}\0{row.text}".encode()).hexdigest(), row))
     kept = max(2, round(settings.held_out * len(rows)))
     if not any(row.spans for row in ordered[kept:]):
         raise InputError("no row left for training has a labelled span: there is nothing to learn")

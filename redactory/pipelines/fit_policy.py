@@ -111,9 +111,7 @@ def policies_along(detect: DetectSettings, path: Sequence[ConservativeSettings])
     return policies
 
 
-def first_public(
-    text: str, reading: Reading, strict: StrictPolicy, path: Sequence[ConservativePolicy]
-) -> int:
+def first_public(text: str, reading: Reading, strict: StrictPolicy, path: Sequence[ConservativePolicy]) -> int:
     """The number, from 0, of the first policy of ``path`` with which F leaves the point public.
 
     ``len(path)`` where it never goes public.  Bisects: what one policy leaves public all later ones do.

@@ -135,11 +135,7 @@ def after_failure(job: JobFolder, run: RunFolder, settings: NightlySettings, err
 
 
 def decide(
-    job: JobFolder,
-    run: RunFolder,
-    event: Event,
-    facts: Mapping[str, Any],
-    settings: NightlySettings | None = None,
+    job: JobFolder, run: RunFolder, event: Event, facts: Mapping[str, Any], settings: NightlySettings | None = None
 ) -> list[str]:
     """Enter what was decided of ``run``, and then do what follows from it; the hooks that failed."""
     name = run.root.resolve().name
@@ -151,9 +147,7 @@ def decide(
     return carry_out(job, settings).get(name, [])
 
 
-def _entered(
-    run: RunFolder, event: Event, facts: Mapping[str, Any], settings: NightlySettings | None
-) -> Record:
+def _entered(run: RunFolder, event: Event, facts: Mapping[str, Any], settings: NightlySettings | None) -> Record:
     follows = [*([_INDEX] if facts.get("index") else []), *(["hook"] if settings and settings.hook else [])]
     return enter(run, event, **facts, **({FOLLOWS: follows} if follows else {}))
 
@@ -304,9 +298,7 @@ def _deciding(place: str | Path, by: str, reason: str) -> Iterator[tuple[RunFold
         carry_out(job)
         own = standings(read_log(job)).get(run.root.name)
         if own is None:
-            raise RunStateError(
-                f"{job.root} has no run {run.root.name}: see redactory release list {job.root}"
-            )
+            raise RunStateError(f"{job.root} has no run {run.root.name}: see redactory release list {job.root}")
         yield run, job, own
 
 
@@ -422,12 +414,7 @@ def _samples_of(manifest: dict[str, Any]) -> Iterator[_Sample]:
         ("duplicate_points", "of", {"run": counts["duplicate"] - repeated, "earlier": repeated}),
     ):
         for key, count in sorted(found.items()):
-            yield (
-                name,
-                f"{name.replace('_', ' ').capitalize()} of the last finished run.",
-                count,
-                {label: key},
-            )
+            yield (name, f"{name.replace('_', ' ').capitalize()} of the last finished run.", count, {label: key})
     for hit in manifest["hits"]:
         labels = {key: hit[key] for key in ("label", "detector", "policy")}
         yield "hits", "Spans of the policies, before overlapping ones are merged.", hit["count"], labels

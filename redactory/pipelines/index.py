@@ -49,8 +49,7 @@ def check_index(config: Config, key: DigestKey) -> None:
     index, output = Path(settings.path).resolve(), Path(config.output).resolve()
     if index.is_relative_to(output) or output.is_relative_to(index):
         raise ConfigurationError(
-            f"dedup.index.path and output are inside each other ({index}, {output}): put the index in a "
-            "separate folder"
+            f"dedup.index.path and output are inside each other ({index}, {output}): put the index in a separate folder"
         )
     check_apart(index, "dedup.index.path", config.input.path)
     folder = IndexFolder(Path(settings.path))

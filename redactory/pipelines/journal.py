@@ -104,9 +104,7 @@ class Journal:
                 "another folder"
             )
 
-    def stage(
-        self, name: str, task: Task, numbers: Sequence[int], stage_map: StageMap
-    ) -> Iterator[StageReport]:
+    def stage(self, name: str, task: Task, numbers: Sequence[int], stage_map: StageMap) -> Iterator[StageReport]:
         """The report of each part of a stage: from the journal where it is done, else from running it."""
         missing = [number for number in numbers if (name, number) not in self._done]
         yield from (self._done.pop((name, number)) for number in numbers if (name, number) in self._done)
@@ -172,9 +170,7 @@ def check_made_of(run: RunFolder, config: Config, sources: list[Source] | None =
             now.append({"path": source.name, "bytes": source.size()})
     names = {entry["path"] for entry in now}
     before = [{k: e[k] for k in ("path", "bytes")} for e in manifest["inputs"] if e["path"] in names]
-    differs = difference(
-        {"configuration": made, "input": before}, {"configuration": config.curation(), "input": now}
-    )
+    differs = difference({"configuration": made, "input": before}, {"configuration": config.curation(), "input": now})
     if differs is not None:
         raise AnotherRun(
             f"{run.root} holds a finished run with another {differs}: give another output folder, or repeat "

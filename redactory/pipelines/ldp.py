@@ -126,9 +126,7 @@ def load_encoder(folder: str | Path, settings: LdpSettings, declared_public: boo
     return SentenceEncoder.load(Path(folder), declared_public=declared_public, **wanted)
 
 
-def settle_service(
-    given: Given, encoder: str | Path, declared_public: bool
-) -> tuple[SentenceEncoder, LdpSettings]:
+def settle_service(given: Given, encoder: str | Path, declared_public: bool) -> tuple[SentenceEncoder, LdpSettings]:
     """The encoder, and settings with its classes where none are named, and the noise in numbers."""
     settings = ldp_settings(given)
     source = load_encoder(encoder, settings, declared_public)
@@ -200,9 +198,7 @@ def _read_examples(path: Path, pairs: bool) -> list[Example]:
     return found
 
 
-def open_budgets(
-    folder: str | Path | None, limit: float, delta: float, source: SentenceEncoder
-) -> BudgetFolder | None:
+def open_budgets(folder: str | Path | None, limit: float, delta: float, source: SentenceEncoder) -> BudgetFolder | None:
     """Open the budgets in ``folder``; ``ConfigurationError`` where the encoder spent on private text."""
     from redactory.training.ldp.user import BudgetFolder
 
@@ -372,9 +368,7 @@ class _Asked:
         return found
 
 
-def _noisy_answers(
-    server: ServerSide, source: SentenceEncoder, texts: Any
-) -> Iterable[dict[str, Any] | None]:
+def _noisy_answers(server: ServerSide, source: SentenceEncoder, texts: Any) -> Iterable[dict[str, Any] | None]:
     from redactory.training.ldp.user import UserSide
 
     # an evaluation promises nothing of its texts, but draws as a user would
@@ -388,9 +382,7 @@ def _plain_answers(server: ServerSide, source: SentenceEncoder, texts: Any) -> I
 
     settings = server.settings
     found = source.represent(texts, settings.represent)
-    clipped = DPLayer(settings.clip_norm, settings.noise()).clip(
-        found.flatten(0, 1) if settings.pairs else found
-    )
+    clipped = DPLayer(settings.clip_norm, settings.noise()).clip(found.flatten(0, 1) if settings.pairs else found)
     rows = enumerate(clipped.view(found.shape).float())
     return server.answers(
         [Message("query", f"{row:032x}", 0, None, values.numpy(), server.encoder) for row, values in rows]

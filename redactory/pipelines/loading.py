@@ -175,13 +175,7 @@ _FILES = (
     *("detect.patterns.files", "detect.presidio.configuration"),
     *("detect.stanza.folder", "detect.transformers.folder"),
     *("detect.lists.deny.file", "detect.lists.allow.file", "detect.conservative.fitted"),
-    *(
-        "train.detector_recall_file",
-        "train.public_text",
-        "train.tokenizer",
-        "train.model.folder",
-        "train.budget.path",
-    ),
+    *("train.detector_recall_file", "train.public_text", "train.tokenizer", "train.model.folder", "train.budget.path"),
     *("train.held_out", "train.tensorboard"),
     *("train.units.entities", "train.units.aliases", "train.units.high_degree_entities", "redact.vault"),
 )

@@ -45,10 +45,7 @@ def audited(run: RunFolder, model: str) -> dict[str, Any] | None:
 
 
 def seal_result(
-    folder: SealedFolder,
-    result: Mapping[str, Any],
-    body: dict[str, Any],
-    figures: Mapping[str, str] | None = None,
+    folder: SealedFolder, result: Mapping[str, Any], body: dict[str, Any], figures: Mapping[str, str] | None = None
 ) -> None:
     """Put ``result.json`` and ``figures`` into ``folder`` in place of earlier ones, and seal it."""
     make_private_folder(folder.root)

@@ -31,8 +31,7 @@ def check_output(run: RunFolder, resume: bool) -> None:
     """Refuse a folder that a new run would disturb, or that would get into the run (``RunStateError``)."""
     if run.reissue.plan.is_file():
         raise RunStateError(
-            f"an erasure or purge of {run.root} was interrupted; run it again (redactory erase, "
-            "redactory purge)"
+            f"an erasure or purge of {run.root} was interrupted; run it again (redactory erase, redactory purge)"
         )
     if run.root.exists() and not run.root.is_dir():
         raise RunStateError(f"{run.root} is a file; give another output folder (output, --out)")
@@ -104,9 +103,7 @@ def close(run: RunFolder, partitions: int, counted: bool = False) -> None:
         # what is compared across the split is written only where that is asked for
         if there != due and (there or folder != run.across):
             first = min(there ^ due)
-            problem = (
-                "is missing" if first in due else "does not belong to this run; remove it, and use --resume"
-            )
+            problem = "is missing" if first in due else "does not belong to this run; remove it, and use --resume"
             raise CheckFailed(f"{folder.relative_to(run.root)}/{first} {problem}")
 
 
@@ -153,9 +150,7 @@ def lock_run(run: RunFolder) -> Iterator[None]:
 
 
 @contextmanager
-def new_folder(
-    place: Path, last: Callable[[], None] = lambda: None, *, resume: bool = False
-) -> Iterator[Path]:
+def new_folder(place: Path, last: Callable[[], None] = lambda: None, *, resume: bool = False) -> Iterator[Path]:
     """Give an empty private folder to fill; once the block ends well it is renamed to ``place``.
 
     ``last`` is asked before the rename, and raises where there is to be none.
@@ -172,9 +167,7 @@ def new_folder(
         raise RunStateError(f"{room} was not created by Redactory, or is not a folder; remove it")
     others = {path.name for path in make_private_folder(room).iterdir()} - {lock.name, staging.name}
     if others:
-        raise RunStateError(
-            f"{room} contains {min(others)}, which no export or fetch left there; remove that folder"
-        )
+        raise RunStateError(f"{room} contains {min(others)}, which no export or fetch left there; remove that folder")
     try:
         with only_one(lock, str(place)):
             if place.exists() or place.is_symlink():

@@ -44,9 +44,7 @@ _LANGUAGES = (
     "tk tl tn to tr ts tt tw ty ug uk ur uz ve vi vo wa wo xh yi yo za zh zu "
 )
 """The codes of ISO 639-1."""
-_CODE = re.compile(
-    r"(?P<first>[a-z]{2}|[A-Z]{2})(?:[-_][A-Z][a-z]{3})?(?:[-_](?P<region>[A-Z]{2}|[a-z]{2}))?"
-)
+_CODE = re.compile(r"(?P<first>[a-z]{2}|[A-Z]{2})(?:[-_][A-Z][a-z]{3})?(?:[-_](?P<region>[A-Z]{2}|[a-z]{2}))?")
 _UNUSUAL = re.compile(r"@|\s|^#|(?:\d\D{0,2}){7}")
 _LINKED_DATA = re.compile(r"@[A-Za-z]+|[A-Za-z][\w+.-]*://\S+")
 """Keys of linked data (``@type``), and addresses that are names of properties."""
@@ -267,9 +265,7 @@ class Judge:
     def _turned(self, path: str, kept: list[str]) -> str:
         """Why a field turned personal: two fifths of its values are hits, more than by chance."""
         harmless = self._harmless.setdefault(path, set())
-        telling = [
-            value for value in _telling(path, kept, words_if_any(self.language)) if value not in harmless
-        ]
+        telling = [value for value in _telling(path, kept, words_if_any(self.language)) if value not in harmless]
         if len(telling) < _CLEAR:
             return ""
         found = self.hits(telling)

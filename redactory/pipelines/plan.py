@@ -106,9 +106,7 @@ def _of_training(
     if route.strategy != "policies":
         selection = Selection.calibrated(route.epsilon, route.delta, route.texts_per_user)
     if plot is not None and (selection or start):
-        raise ConfigurationError(
-            "plot: a selection by counts, or an initial model, has no steps to plot: omit it"
-        )
+        raise ConfigurationError("plot: a selection by counts, or an initial model, has no steps to plot: omit it")
     result = plan_training(train, Known(**numbers), dedup, plot is not None, selection, start)
     if selection is not None:
         result["selection"] = planned(route.epsilon, route.delta, route.texts_per_user)

@@ -32,16 +32,7 @@ from redactory.pipelines.loading import Given, load_config, load_for_texts
 from redactory.pipelines.release_log import check_released
 from redactory.pipelines.sealed import sealed, wordless
 from redactory.pipelines.segment import Segment, of_parts, segmenter
-from redactory.redaction import (
-    PUBLIC,
-    Fate,
-    RunFolder,
-    is_finished,
-    read_batches,
-    read_manifest,
-    route,
-    together,
-)
+from redactory.redaction import PUBLIC, Fate, RunFolder, is_finished, read_batches, read_manifest, route, together
 from redactory.redaction.known import know
 from redactory.redaction.shards import schema_of
 
@@ -168,9 +159,7 @@ class Policy:
     def scan_many(self, texts: Iterable[str]) -> Iterator[list[Hit]]:
         """:meth:`scan` of each text, in order, as they are asked for; the engines see many at once."""
         for _, points in self._readable(texts):
-            yield sorted(
-                (hit for point in points for hit in point.hits), key=lambda h: (h.start, h.end, h.label)
-            )
+            yield sorted((hit for point in points for hit in point.hits), key=lambda h: (h.start, h.end, h.label))
 
     def redact_many(self, texts: Iterable[str]) -> Iterator[str]:
         """:meth:`redact` of each text, in order, as they are asked for; the engines see many at once."""
@@ -276,10 +265,7 @@ def detect_fates(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[tup
     settings = DetectSettings.read_back(manifest["configuration"]["detect"])
     if changed := changed_since(settings, manifest["policies"]):
         raise ConfigurationError(f"{changed}; restore it, or curate again")
-    detector, own = (
-        Detector(settings),
-        ReleaseSettings.read_back(manifest["configuration"].get("release", {})),
-    )
+    detector, own = (Detector(settings), ReleaseSettings.read_back(manifest["configuration"].get("release", {})))
 
     def found_in(text: str, detection: Detection) -> Detection:
         return know([text], [detection], language=settings.language)[0] if own.known_values else detection

@@ -25,10 +25,7 @@ Prompt = str | Sequence[Mapping[str, str]]
 END = "<END>"
 """How the end of a text is shown."""
 _UNSAID = ""
-_PROMISE = (
-    *("trainer", "holds", "holds_reason", "unit"),
-    *("relation", "relation_meaning", "epsilon", "delta"),
-)
+_PROMISE = (*("trainer", "holds", "holds_reason", "unit"), *("relation", "relation_meaning", "epsilon", "delta"))
 _SEED_BITS = 32
 
 
@@ -73,10 +70,7 @@ def predict(
     task, card = str(read_manifest(folder)["settings"]["task"]), read_json(folder.guarantee)
     reason = card.get("reasons", {}).get("epsilon") if card.get("epsilon") is None else None
     reason = reason or (None if card.get("holds") else card.get("holds_reason"))
-    about = {
-        "model": folder.root.name,
-        "guarantee": {key: card.get(key) for key in _PROMISE} | {"reason": reason},
-    }
+    about = {"model": folder.root.name, "guarantee": {key: card.get(key) for key in _PROMISE} | {"reason": reason}}
     require_training_packages()
     if write is None:
         answer = _classes if task == CLASSIFY else _next_words

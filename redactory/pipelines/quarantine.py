@@ -90,8 +90,7 @@ def content_of_entry(run: str | Path, entry: str) -> bytes:
     rows = sealed(folder.state, list, (row for row in entries(folder, ["content"]) if row["id"] == entry))
     if not rows:
         raise ConfigurationError(
-            f"{folder.root.name} has no quarantine entry with that id: see redactory quarantine list "
-            f"{folder.root}"
+            f"{folder.root.name} has no quarantine entry with that id: see redactory quarantine list {folder.root}"
         )
     return rows[0]["content"] or b""
 
@@ -144,8 +143,7 @@ def _export(run: RunFolder, config: Config, key: DigestKey | None) -> dict[str, 
         size += len(content)
         if size > MOST_BYTES:
             raise RunStateError(
-                "the quarantine holds more than a gigabyte: fix the cause, and curate the input again as "
-                "a new run"
+                "the quarantine holds more than a gigabyte: fix the cause, and curate the input again as a new run"
             )
         if entry["kind"] == "point" and whole:
             left["their document is decided as a whole: curate whole documents in a new run"] += 1
@@ -192,9 +190,7 @@ def _line_of(reason: str, source: str, content: bytes, columns: InputSettings) -
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
         return "they are not UTF-8"
-    return (
-        json.dumps({columns.fields.paths[0]: text, columns.id: PurePosixPath(source).name}).encode() + b"\n"
-    )
+    return json.dumps({columns.fields.paths[0]: text, columns.id: PurePosixPath(source).name}).encode() + b"\n"
 
 
 def _text_of(own: list[tuple[int, str]], carried: Mapping[int, dict[str, Any]]) -> Any:

@@ -146,9 +146,7 @@ class _Copy:
         """The hash of the policies."""
         return Policy(self.settings).hash
 
-    def run(
-        self, given: str, out: str, sources: Sequence[Source], inside: bool, workers: int
-    ) -> dict[str, Any]:
+    def run(self, given: str, out: str, sources: Sequence[Source], inside: bool, workers: int) -> dict[str, Any]:
         """Every file; the output appears under its name when all of it is there."""
         fields = list[tuple[Source, Fields]]()
         for source in sources:
@@ -358,9 +356,7 @@ class _Copy:
         secret = {name: (row.cells.get(name), label) for name, label in self.redaction.secret.items()}
         if self.redaction.known_values:
             labels = self.redaction.secret | self.dropped.get(source.name, {})
-            declared = {
-                str(value): labels[name] for name, (value, _) in secret.items() if value not in (None, "")
-            }
+            declared = {str(value): labels[name] for name, (value, _) in secret.items() if value not in (None, "")}
             hits = with_known(row.texts, hits, declared, self.settings.detect.language)
         columns = [
             (kind_of(label), str(value))
@@ -508,9 +504,7 @@ def _found(policy: Policy, texts: Sequence[str]) -> list[Finds]:
     distinct: dict[str, Finds] = {one: [] for one, text in zip(read, texts, strict=True) if text.strip()}
     for text, points in zip(list(distinct), policy.split_many(list(distinct)), strict=True):
         failures = sorted(point.failure for point in points if point.failure is not None)
-        hits = [
-            Found(h.start, h.end, h.label, h.score) for p in points for h in p.hits if h.policy == "strict"
-        ]
+        hits = [Found(h.start, h.end, h.label, h.score) for p in points for h in p.hits if h.policy == "strict"]
         distinct[text] = failures[0] if failures else hits
     return [_behind(len(key), distinct.get(one, [])) for key, one in zip(keys, read, strict=True)]
 

@@ -320,8 +320,7 @@ def _card(template: str, name: str, said: Mapping[str, Any], sides: tuple[str, .
         "pretty_name": name,
         "task_categories": ["text-generation"],
         "configs": [
-            {"config_name": side, "data_files": f"{side}/part-*.parquet", "default": side == "public"}
-            for side in sides
+            {"config_name": side, "data_files": f"{side}/part-*.parquet", "default": side == "public"} for side in sides
         ],
     }
     written = yaml.safe_dump(front, sort_keys=False).strip()
@@ -342,21 +341,14 @@ def export_card(said: dict[str, Any]) -> str:
     blind = blind_words(said["blind"]) if said.get("blind") else None
     more = {"blind": blind, "open": public_words(public_of(said))}
     return _card(
-        "export_card.md.j2",
-        said["run"],
-        said,
-        (PUBLIC,),
-        points=some(said["counts"]["public"], "example"),
-        **more,
+        "export_card.md.j2", said["run"], said, (PUBLIC,), points=some(said["counts"]["public"], "example"), **more
     )
 
 
 def synthetic_card(said: Mapping[str, Any], promise: Mapping[str, Any]) -> str:
     """The card of text that a model wrote (Markdown), by its manifest and what holds of it."""
     rows = some(said["counts"]["public"], "text")
-    return _card(
-        "synthetic_card.md.j2", f"{said['run']}-{said['model']}", said, (PUBLIC,), rows=rows, p=promise
-    )
+    return _card("synthetic_card.md.j2", f"{said['run']}-{said['model']}", said, (PUBLIC,), rows=rows, p=promise)
 
 
 def croissant_text(said: Mapping[str, Any], files: Mapping[str, Mapping[str, Any]]) -> str:

@@ -161,8 +161,7 @@ def latest_run(records: Iterable[Record]) -> str | None:
 
 
 _NOT_RELEASED = {
-    "unfinished": "{name} was interrupted before it was released or held: run redactory nightly again to "
-    "finish it",
+    "unfinished": "{name} was interrupted before it was released or held: run redactory nightly again to finish it",
     "held": "{name} is held: read {report}, and release it with redactory release approve {root}",
     "rejected": "{name} was rejected, and its input will be read as new: use a released run",
 }
@@ -256,9 +255,7 @@ def _check_whole(job: JobFolder | None, run: RunFolder) -> None:
         except LookupError as error:
             if one.release_log.is_file():
                 continue  # another log was begun since
-            raise RunStateError(
-                f"{one.root}: {error} Its records are in the log of the job that created it"
-            ) from None
+            raise RunStateError(f"{one.root}: {error} Its records are in the log of the job that created it") from None
         if lost:
             path = log_of(one)
             raise CheckFailed(f"{path}: {lost}; {one.root.name} knew them: restore the log from a backup")

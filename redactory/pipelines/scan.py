@@ -122,9 +122,7 @@ def _looked_at(
         yield waiting_for.popleft(), points
 
 
-def _listed(
-    hits: Sequence[Hit], text: str, name: str, row: int | None
-) -> Iterator[tuple[dict[str, Any], str]]:
+def _listed(hits: Sequence[Hit], text: str, name: str, row: int | None) -> Iterator[tuple[dict[str, Any], str]]:
     """Where each hit is, as it is listed, and the line of text that it begins on."""
     starts = [0, *(place + 1 for place, letter in enumerate(text) if letter == "\n")] if hits else []
     for hit in hits:

@@ -285,9 +285,7 @@ def _files_of(run: RunFolder) -> tuple[dict[str, Path], set[str]]:
             raise CheckFailed(f"cannot publish {folder.root.name}, which changed after sealing: {broken[0]}")
         found += [folder.root / name for name in read_manifest(folder)["files"]]
         found += [folder.manifest, folder.signature, folder.success]
-    seals = [
-        path for f in run.measured for path in (f.manifest, f.signature, f.success, f.root / "result.json")
-    ]
+    seals = [path for f in run.measured for path in (f.manifest, f.signature, f.success, f.root / "result.json")]
     former = {name for release in releases(run) for name in release.manifest["files"]}
 
     def named(paths: Iterable[Path]) -> dict[str, Path]:

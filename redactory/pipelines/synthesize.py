@@ -18,13 +18,7 @@ import pyarrow as pa
 from redactory.detectors import Detection, Detector, DetectSettings
 from redactory.foundation.canonical import file_sha256, hash_of
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, RunStateError, some
-from redactory.foundation.files import (
-    PUBLIC_FILE,
-    make_private_folder,
-    remove_leftovers,
-    write_json,
-    write_text,
-)
+from redactory.foundation.files import PUBLIC_FILE, make_private_folder, remove_leftovers, write_json, write_text
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.records import read_records
@@ -218,18 +212,14 @@ class _Corpus:
         identity = f"histogram-{stream.octets('identity', 0, 16).hex()}"
         budget.reserve(identity, f"{title}/histogram", Histogram(deviation, {}).spending(rows), _NOT_COUNTED)
 
-    def write(
-        self, made: SyntheticFolder, card: Mapping[str, Any], rows: int, seed: int | None
-    ) -> dict[str, Any]:
+    def write(self, made: SyntheticFolder, card: Mapping[str, Any], rows: int, seed: int | None) -> dict[str, Any]:
         """The shards, and all that says what they are."""
         from redactory.training import load_model
 
         seed = secrets.randbits(_SEED_BITS) if seed is None else seed
         trained, quotas = load_model(self.run.model(self.model)), self._quotas(rows)
         found, met = self._written(trained, quotas, seed)
-        every, surrogates = without_values(
-            self.run, [text for _, text in found], seed, self.how.drop_suspected
-        )
+        every, surrogates = without_values(self.run, [text for _, text in found], seed, self.how.drop_suspected)
         texts = {place: text for place, text in enumerate(every) if text is not None}
         drawn = RandomStream.from_seed(seed).permutation("rows", 0, len(every)).tolist()
         order = [place for place in drawn if place in texts]
@@ -253,9 +243,7 @@ class _Corpus:
         counted = {"rows": len(texts), "histogram": noise, "surrogates": surrogates, "lengths_met": met}
         return {**told, **counted, "manifest": file_sha256(made.manifest), "files": len(files)}
 
-    def _manifest(
-        self, card: Mapping[str, Any], rows: int, columns: dict[str, str], seed: int
-    ) -> dict[str, Any]:
+    def _manifest(self, card: Mapping[str, Any], rows: int, columns: dict[str, str], seed: int) -> dict[str, Any]:
         """Public constants, the card's promise, and no number of the corpus but noisy ones."""
         curated = read_manifest(self.run)
         how = {key: value for key, value in asdict(self.how).items() if key != "stop"}

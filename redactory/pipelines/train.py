@@ -38,9 +38,7 @@ def train(
     if settings.train.detector_recall_file is not None:
         settings.train.detector_recall_file.require_public(public_of(manifest))
     if not manifest["counts"]["points"]:
-        raise RunStateError(
-            f"{run.root} has no examples to train on; see why with redactory curate --dry-run"
-        )
+        raise RunStateError(f"{run.root} has no examples to train on; see why with redactory curate --dry-run")
     check_released(run)
     if not is_finished(run.model(settings.train.model_name)):
         refuse_shredded(run)

@@ -80,9 +80,7 @@ class Vault:
         """
         _key()
         if not os.access(path.absolute().parent, os.W_OK):
-            raise ConfigurationError(
-                f"vault: {path} cannot be written: its folder is missing, or not writable"
-            )
+            raise ConfigurationError(f"vault: {path} cannot be written: its folder is missing, or not writable")
         return cls.read(path) if os.path.lexists(path) else cls()
 
     def add_to(self, path: Path) -> None:
@@ -162,12 +160,7 @@ def _put_back(sources: list[Source], inside: bool, out: str, known: Vault, vault
             one = _unmask(source, place, source.name if inside else Path(out).name, known, vault)
             rows, counts = rows + one["rows"], counts + Counter(one["unmasked"])
         unknown = counts.pop("unknown", 0)
-        summary = {
-            "rows": rows,
-            "unmasked": dict(counts.most_common()),
-            "put_back": counts.total(),
-            "unknown": unknown,
-        }
+        summary = {"rows": rows, "unmasked": dict(counts.most_common()), "put_back": counts.total(), "unknown": unknown}
         work.finish(out, summary)
     return summary
 

@@ -70,9 +70,7 @@ from redactory.redaction.shards import read_column, read_values, schema_of
 from redactory.redaction.values import find_open_values
 
 
-def verify(
-    run: str | Path, progress: Progress = silent, *, public_key: str | Path | None = None
-) -> dict[str, Any]:
+def verify(run: str | Path, progress: Progress = silent, *, public_key: str | Path | None = None) -> dict[str, Any]:
     """Check a finished run: ``{"run", "ok", "checks": [{name, ok, detail, made}], "open_values": [...]}``.
 
     ``public_key`` is a PEM file: the run, its models and their evaluations must then be signed by that
@@ -162,11 +160,7 @@ def names_looked_for(seen: Seen) -> str:
     """Names of every kind were looked for, or their being missed was accepted."""
     require(filter(None, [what_forbids(seen.manifest)]))
     accepted = blind_words(seen.manifest["blind"])
-    return (
-        f"accepted (release.allow_uncovered_kinds). {accepted}"
-        if accepted
-        else "of persons, places, organisations"
-    )
+    return f"accepted (release.allow_uncovered_kinds). {accepted}" if accepted else "of persons, places, organisations"
 
 
 def conservation(seen: Seen) -> str:
@@ -494,14 +488,6 @@ OF_AN_EXPORT: dict[str, Work] = {
 }
 OF_SYNTHETIC: dict[str, Work] = {
     name: OF_AN_EXPORT[name]
-    for name in (
-        "files",
-        "signature",
-        "no stray files",
-        "modes",
-        "sha256sums",
-        "no mask in public",
-        "point ids",
-    )
+    for name in ("files", "signature", "no stray files", "modes", "sha256sums", "no mask in public", "point ids")
 } | {"guarantee": promised}
 """Which checks are made, in the order of the report."""

@@ -207,9 +207,7 @@ def plan_reading(
     return plan
 
 
-def _growth(
-    source: Source, seen: tuple[Seen, ...], config: Config, now: datetime.datetime
-) -> tuple[list[Piece], int]:
+def _growth(source: Source, seen: tuple[Seen, ...], config: Config, now: datetime.datetime) -> tuple[list[Piece], int]:
     """The new pieces of ``source``, and the bytes of a last row that is not whole yet.
 
     ``_Changed`` where it is not the file that was read before.

@@ -46,9 +46,7 @@ DOCUMENTS = pa.schema(
         "known": pa.string(),
     }
 )
-REJECTED = pa.schema(
-    {"reason": pa.string(), "source": pa.string(), "row": pa.int64(), "content": pa.binary()}
-)
+REJECTED = pa.schema({"reason": pa.string(), "source": pa.string(), "row": pa.int64(), "content": pa.binary()})
 DETECTED = pa.schema([("range", pa.int16()), *FOUND, ("failure", pa.string())])
 """A span a row, or a failure; ``range`` is the hash range of the text."""
 REDACTED = pa.schema(

@@ -70,16 +70,13 @@ class _Names:
             starts = (name[:size] for size in range(3, len(name)))
             unique = [one for one in starts if not any(_fold(r).startswith(_fold(one)) for r in rest)]
             self.short.append((*other, *unique, name)[0])
-            self.read |= {_fold(one): (number, True) for one in (*other, *unique)} | {
-                _fold(name): (number, False)
-            }
+            self.read |= {_fold(one): (number, True) for one in (*other, *unique)} | {_fold(name): (number, False)}
 
 
 _NAMES = {language: (_Names(_MONTHS[language]), _Names(_WEEKDAYS[language])) for language in _MONTHS}
 _LINKED = {language: frozenset(map(_fold, links.split())) for language, links in _LINKS.items()}
 _WORDS = {
-    language: _LINKED[language].union(*(map(_fold, names.whole) for names in both))
-    for language, both in _NAMES.items()
+    language: _LINKED[language].union(*(map(_fold, names.whole) for names in both)) for language, both in _NAMES.items()
 }
 _NAMES["roman"] = _Names("i ii iii iv v vi vii viii ix x xi xii"), _Names("")
 """Also months in Roman numerals, which only a form of their own takes for months."""
@@ -217,9 +214,7 @@ class DateMover:
         then = self._day(parts, month)
         if then is None:
             return None
-        return _with(
-            match, {spans[at]: new for at, new in self._written(parts, then, name).items() if at in spans}
-        )
+        return _with(match, {spans[at]: new for at, new in self._written(parts, then, name).items() if at in spans})
 
     def _day(self, parts: dict[str, str], month: int) -> date | None:
         """The day that is meant, moved; of what lies in one month or year, its middle."""
@@ -235,9 +230,7 @@ class DateMover:
         except (ValueError, OverflowError):
             return None
 
-    def _written(
-        self, parts: dict[str, str], then: date, name: tuple[str, int, bool] | None
-    ) -> dict[str, str]:
+    def _written(self, parts: dict[str, str], then: date, name: tuple[str, int, bool] | None) -> dict[str, str]:
         """The new text of each part, as long or as short as the old."""
         numbers = [parts[at] for at in "md" if at in parts]
         padded = any(n.startswith("0") for n in numbers) or (

@@ -28,13 +28,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from redactory.foundation.canonical import canonical_json
-from redactory.foundation.errors import (
-    CheckFailed,
-    ConfigurationError,
-    RedactoryError,
-    RunStateError,
-    shorten,
-)
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, shorten
 from redactory.foundation.files import open_own, sync, write_bytes, write_json
 from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key, setting
 from redactory.redaction.folder import RunFolder
@@ -94,9 +88,7 @@ def configured_service() -> KeyService | None:
     if function is None:
         return None if secret is None else LocalKey(secret)
     if secret is not None:
-        raise ConfigurationError(
-            f"both {ENCRYPTION_VARIABLE} and {SERVICE_VARIABLE} are set: keep one of them"
-        )
+        raise ConfigurationError(f"both {ENCRYPTION_VARIABLE} and {SERVICE_VARIABLE} are set: keep one of them")
     return service_of(function, SERVICE_VARIABLE)
 
 
@@ -181,12 +173,7 @@ class RunKey:
 
     def to_json(self) -> dict[str, str]:
         """What the manifest says of the encryption."""
-        return {
-            "algorithm": ALGORITHM,
-            "run_id": self.run_id,
-            "data_key": self.fingerprint,
-            "wrapped_by": self.service,
-        }
+        return {"algorithm": ALGORITHM, "run_id": self.run_id, "data_key": self.fingerprint, "wrapped_by": self.service}
 
     def parquet_encryption(self) -> Any:
         """pyarrow's properties for writing a part."""

@@ -45,9 +45,7 @@ class SealedFolder:
     root: Path
     manifest = at("manifest.json", "Counts, versions and the sha256 of every file.")
     success = at(SUCCESS, "Written last; its text is the sha256 of the manifest.")
-    signature = at(
-        "manifest.json.sig", "Ed25519 signature of the manifest, 64 bytes; only if a signing key is set."
-    )
+    signature = at("manifest.json.sig", "Ed25519 signature of the manifest, 64 bytes; only if a signing key is set.")
 
 
 @dataclass(frozen=True)
@@ -55,8 +53,7 @@ class SampleFolder(SealedFolder):
     """``state/samples/NAME``: points drawn for people to label, with their original text."""
 
     rows = at(
-        "sample.jsonl",
-        "The sample in the span schema (JSON lines), with the spans of the strict policy filled in.",
+        "sample.jsonl", "The sample in the span schema (JSON lines), with the spans of the strict policy filled in."
     )
     table = at("sample.csv", "The same as CSV, to read.")
     tasks = at("label-studio.json", "The same as tasks with predictions, to import into Label Studio.")
@@ -76,9 +73,7 @@ class ModelFolder(SealedFolder):
     guarantee = at("guarantee.json", "The guarantee card (JSON).")
     card = at("README.md", "The model card (Markdown).")
     held_out = at("held_out.json", "The loss on held-out public text, if train.held_out is set (JSON).")
-    report = at(
-        "report.html", "Utility, guarantee and attacks, for reading; every later command renders it again."
-    )
+    report = at("report.html", "Utility, guarantee and attacks, for reading; every later command renders it again.")
     measured = at("MEASURED.md", "The same as Markdown.")
 
     def result(self, evaluation: str) -> SealedFolder:
@@ -110,9 +105,7 @@ class RunFolder(SealedFolder):
     vault = at("vault", "The original text of every example.")
     spans = at("audit/spans", "The text-free span ledger.")
     points = at("audit/points", "Each example's decision and keyed ids.")
-    across = at(
-        "audit/across", "Public examples that nearly duplicate a private one: suspected misses; no text."
-    )
+    across = at("audit/across", "Public examples that nearly duplicate a private one: suspected misses; no text.")
     card = at("README.md", "The dataset card (Markdown with YAML front matter).")
     report = at("report.html", "The report, for reading; rendered again by every later command.")
     models = at(MODELS, "One folder per trained model.")
@@ -121,28 +114,18 @@ class RunFolder(SealedFolder):
     state = at("state", "Lock, journal, work files, sealed tracebacks, the orchestrator's home.")
     lock = at("state/lock", "Lock of the one running curation, with its process; absent between runs.")
     work = at("state/work", "What stages pass to each other; removed once the run is finished.")
-    cluster = at(
-        "state/dask", "Files of a running cluster: Dask's files, and the proof that it sees this folder."
-    )
+    cluster = at("state/dask", "Files of a running cluster: Dask's files, and the proof that it sees this folder.")
     staging = at("state/staging", "Where workers of a cluster write what they commit; required for that.")
     journal = at("state/journal.jsonl", "The run's journal (``foundation/records.py``).")
-    data_key = at(
-        "state/data-key.json", "The wrapped key of the private part, which is unreadable without it."
-    )
+    data_key = at("state/data-key.json", "The wrapped key of the private part, which is unreadable without it.")
     release_log = at("state/releases.jsonl", "The release log of a run without a job.")
-    samples = at(
-        "state/samples", "One folder per sample of examples for people to label, with their original text."
-    )
+    samples = at("state/samples", "One folder per sample of examples for people to label, with their original text.")
     exported = at("state/quarantine.jsonl", "Rows of the quarantine to fix and curate again: original text.")
     orchestrator = at("state/prefect", "Prefect's home for this run, unless another one is set.")
     recall = Inside(SealedFolder, "state/recall", "Measured misses of the policies: ``result.json``.")
-    redaction = Inside(
-        SealedFolder, "state/redaction", "What the shards revealed under attack; private metrics."
-    )
+    redaction = Inside(SealedFolder, "state/redaction", "What the shards revealed under attack; private metrics.")
     gate = Inside(SealedFolder, "state/gate", "Comparison with earlier runs of the job; private metrics.")
-    reissue = Inside(
-        ReissueFolder, "state/reissue", "Where an erasure or a purge waits until it is carried out."
-    )
+    reissue = Inside(ReissueFolder, "state/reissue", "Where an erasure or a purge waits until it is carried out.")
 
     @property
     def data_folders(self) -> tuple[Path, ...]:
@@ -210,9 +193,7 @@ class JobFolder:
     log = at(f"{JOB}/log.jsonl", "The release log: the job's state is read from it.")
     lock = at(f"{JOB}/lock", "Lock of the one running scheduled run, approval or erasure.")
     cluster = at(f"{JOB}/dask", "Files of a running cluster, as in ``RunFolder.cluster``.")
-    metrics = at(
-        f"{JOB}/metrics.prom", "Metrics of the last run for Prometheus' text-file collector; no text."
-    )
+    metrics = at(f"{JOB}/metrics.prom", "Metrics of the last run for Prometheus' text-file collector; no text.")
     latest = at("latest", "A symbolic link to the run that was released last.")
 
     def run(self, name: str) -> RunFolder:
@@ -231,9 +212,7 @@ class ExportFolder(SealedFolder):
     public = at("public", "The shards of the public split, identical to those of the run.")
     card = at("README.md", "The dataset card, with counts of the public split only.")
     croissant = at("croissant.json", "The data set described for other programs (Croissant, JSON-LD).")
-    sums = at(
-        "SHA256SUMS", "The sha256 of every file except this one and ``_SUCCESS``, for ``sha256sum -c``."
-    )
+    sums = at("SHA256SUMS", "The sha256 of every file except this one and ``_SUCCESS``, for ``sha256sum -c``.")
 
     def model(self, name: str) -> ModelFolder:
         """The folder of a model that left with it, as in a run."""

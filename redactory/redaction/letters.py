@@ -18,11 +18,7 @@ def cased(new: str, old: str) -> str:
 
 def scrambled(value: str, draw: random.Random) -> str:
     """Other digits and letters in the places of those of ``value``; the first digit stays no zero."""
-    if (
-        re.fullmatch(r"[0-9a-fA-F:.\-{}\s]+", value)
-        and re.search("[a-fA-F]", value)
-        and re.search(r"\d", value)
-    ):
+    if re.fullmatch(r"[0-9a-fA-F:.\-{}\s]+", value) and re.search("[a-fA-F]", value) and re.search(r"\d", value):
         # hexadecimal: a MAC address, a UUID, a digest
         digits = "0123456789ABCDEF" if re.search("[A-F]", value) else "0123456789abcdef"
         return "".join(draw.choice(digits) if letter.isalnum() else letter for letter in value)

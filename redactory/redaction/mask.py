@@ -18,9 +18,7 @@ MASK = "<MASK>"
 """
 
 
-def merge_intervals(
-    text: str, intervals: Iterable[tuple[int, int]], near: bool = True
-) -> list[tuple[int, int]]:
+def merge_intervals(text: str, intervals: Iterable[tuple[int, int]], near: bool = True) -> list[tuple[int, int]]:
     """The union of ``intervals`` (code points, end exclusive), sorted and disjoint.
 
     Intervals that overlap become one, and those that are ``near``: that touch, or have only white space
@@ -119,7 +117,4 @@ def together(fates: Sequence[Fate]) -> list[Fate]:
     """
     if all(fate.side == PUBLIC for fate in fates):
         return list(fates)
-    return [
-        replace(fate, side=PRIVATE, reasons=(DOCUMENT_REASON,)) if fate.side == PUBLIC else fate
-        for fate in fates
-    ]
+    return [replace(fate, side=PRIVATE, reasons=(DOCUMENT_REASON,)) if fate.side == PUBLIC else fate for fate in fates]

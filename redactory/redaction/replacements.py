@@ -201,9 +201,7 @@ class Surrogate(Replacement):
         """Names by token, so that a surname by itself fits the full name."""
         spellings = Spellings(values, self._language)
         days = draw_days(random.Random(self._seed("days", document)))
-        dates = DateMover(
-            days, texts, self._language, lambda time: random.Random(self._seed("time", document, time))
-        )
+        dates = DateMover(days, texts, self._language, lambda time: random.Random(self._seed("time", document, time)))
 
         def put(kind: str, value: str) -> str:
             if kind == "DATE" or dates.is_date(value):
@@ -218,16 +216,12 @@ class Surrogate(Replacement):
 
         return put
 
-    def _invented(
-        self, kind: str, value: str, key: str, draw: random.Random, surnames: set[str]
-    ) -> str | None:
+    def _invented(self, kind: str, value: str, key: str, draw: random.Random, surnames: set[str]) -> str | None:
         if kind == "PERSON":
             new = _WORD.sub(lambda word: self._name_part(word, value, surnames), value)
             return re.sub(r"\d", lambda digit: letter_by_letter(digit[0], draw), new)
         if kind == "AGE":
-            return re.sub(
-                r"\d+", lambda age: str(max(int(age[0]) + draw.choice((-3, -2, -1, 1, 2, 3)), 1)), value
-            )
+            return re.sub(r"\d+", lambda age: str(max(int(age[0]) + draw.choice((-3, -2, -1, 1, 2, 3)), 1)), value)
         if kind in STRUCTURED:
             return STRUCTURED[kind](value, draw)
         if kind == "PHONE_NUMBER":

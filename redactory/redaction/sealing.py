@@ -258,8 +258,7 @@ def irregular_in(run: RunFolder) -> list[str]:
 def _unfinished(folder: SealedFolder) -> RunStateError:
     if not folder.root.exists():
         return RunStateError(
-            f"{folder.root} is not a finished folder: it does not exist; curate first, or give the right "
-            "folder"
+            f"{folder.root} is not a finished folder: it does not exist; curate first, or give the right folder"
         )
     mend = (
         "give a finished one, or resume the interrupted one (redactory curate --resume)"
@@ -315,9 +314,7 @@ def releases(run: RunFolder) -> list[Release]:
         number = found[-1].number - 1
         kept = run.release(number)
         if number < 1 or not kept.manifest.is_file() or file_sha256(kept.manifest) != digest:
-            raise CheckFailed(
-                f"releases/{number}/manifest.json is not the one that release {number + 1} names"
-            )
+            raise CheckFailed(f"releases/{number}/manifest.json is not the one that release {number + 1} names")
         found.append(Release(number, digest, read_json(kept.manifest)))
     return found[::-1]
 

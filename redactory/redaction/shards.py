@@ -127,12 +127,7 @@ FOUND = pa.schema(
 )
 SPANS = pa.schema([*FOUND, ("value_digest", pa.binary(16)), ("tokens", pa.int32())])
 QUARANTINE = pa.schema(
-    {
-        **dict.fromkeys(("kind", "reason", "source"), _TEXT),
-        "row": _ID,
-        "point_id": _ID,
-        "content": pa.binary(),
-    }
+    {**dict.fromkeys(("kind", "reason", "source"), _TEXT), "row": _ID, "point_id": _ID, "content": pa.binary()}
 )
 
 _SAFE_STATISTICS = ["point_id", "start", "end", "score", "row", "range"]
@@ -142,9 +137,7 @@ _IDENTITY, _CONTENT = b"redactory.part", b"redactory.content"
 _ENCRYPTED_MAGIC = b"PARE"
 
 
-def write_part(
-    path: Path, table: pa.Table, mode: int = PRIVATE_FILE, *, group_rows: int = ROW_GROUP_ROWS
-) -> None:
+def write_part(path: Path, table: pa.Table, mode: int = PRIVATE_FILE, *, group_rows: int = ROW_GROUP_ROWS) -> None:
     """Commit ``table`` as one Parquet file: zstd, fixed row groups, no page index.
 
     A private part of a run that has a data key is encrypted, and bound to its place in that run.  Column
@@ -154,9 +147,7 @@ def write_part(
     key = key_of(path)
     table = table.combine_chunks()
     safe = [
-        n
-        for n in table.column_names
-        if n in _SAFE_STATISTICS and not pa.types.is_string(table.schema.field(n).type)
+        n for n in table.column_names if n in _SAFE_STATISTICS and not pa.types.is_string(table.schema.field(n).type)
     ]
     encryption: dict[str, Any] = {}
     if key is not None:
@@ -292,8 +283,7 @@ def _opened(path: Path) -> Iterator[tuple[pq.ParquetFile, RunKey | None]]:
     if is_encrypted(path) != (key is not None):
         if key is None:
             raise RunStateError(
-                f"{_name(path)} is encrypted, but its data key was shredded or lost (redactory verify tells "
-                "which)"
+                f"{_name(path)} is encrypted, but its data key was shredded or lost (redactory verify tells which)"
             )
         raise CheckFailed(f"{_name(path)} is not encrypted in an encrypted run: the run did not write it")
     with _decrypting(path, key):
@@ -311,9 +301,7 @@ def _decrypting(path: Path, key: RunKey | None) -> Iterator[None]:
     except (OSError, pa.ArrowException, ValueError):
         if key is None:
             raise
-        raise CheckFailed(
-            f"{_name(path)} cannot be decrypted: changed, or written with another key"
-        ) from None
+        raise CheckFailed(f"{_name(path)} cannot be decrypted: changed, or written with another key") from None
 
 
 def _own_metadata_removed(table: Any) -> Any:

@@ -9,10 +9,7 @@ from ipaddress import ip_address
 from typing import Any
 
 _IN_WORDS = frozenset(
-    (
-        *("LOCATION", "ORGANIZATION", "NRP", "TITLE", "AGE", "DATE", "STREET_ADDRESS", "EMAIL_ADDRESS"),
-        *("URL", "MISC"),
-    )
+    (*("LOCATION", "ORGANIZATION", "NRP", "TITLE", "AGE", "DATE", "STREET_ADDRESS", "EMAIL_ADDRESS"), *("URL", "MISC"))
 )
 """Kinds of which separators tell."""
 _SEPARATORS = re.compile(r"[\s‐–./()-]+")

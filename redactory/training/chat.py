@@ -68,9 +68,7 @@ def turns(text: str) -> list[Turn]:
         told, _, said = part.rpartition(ROLE_MARK)
         if said.strip() or number == len(parts):
             found.append((_ROLES.get(told.strip().lower(), USER), said.strip()))
-    return [
-        (role, "\n".join(said for _, said in of_it if said)) for role, of_it in groupby(found, itemgetter(0))
-    ]
+    return [(role, "\n".join(said for _, said in of_it if said)) for role, of_it in groupby(found, itemgetter(0))]
 
 
 def as_lines(text: str) -> str:

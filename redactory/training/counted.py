@@ -73,14 +73,7 @@ class Selection:
 
     def _spending(self, noise_multiplier: float, texts: int) -> Spending:
         found = CountedTexts(
-            1.0,
-            noise_multiplier,
-            1.0,
-            1.0,
-            "lattice",
-            deviation=self.deviation,
-            threshold=self.threshold,
-            texts=texts,
+            1.0, noise_multiplier, 1.0, 1.0, "lattice", deviation=self.deviation, threshold=self.threshold, texts=texts
         )
         return Spending(found, 1)
 

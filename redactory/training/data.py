@@ -279,16 +279,12 @@ class PublicText:
             text = said_in(text)
         if not isinstance(text, str):
             what = "conversation" if self.chat else "text"
-            raise InputError(
-                f"{self.key}: row {number} of {self.path.name} has no {what} in column {self.text!r}"
-            )
+            raise InputError(f"{self.key}: row {number} of {self.path.name} has no {what} in column {self.text!r}")
         label = row.get(self.label)
         return text, None if label is None else str(label)
 
 
-def public_text_of(
-    run: RunFolder, path: Path | None, key: str = KEY, chat: bool = False
-) -> PublicText | None:
+def public_text_of(run: RunFolder, path: Path | None, key: str = KEY, chat: bool = False) -> PublicText | None:
     """The public text at ``path`` (``key``), in the columns of the run's own input; None without one.
 
     ``ConfigurationError`` where it lies in the run, or is one of the files that the run was made of; under
@@ -301,9 +297,7 @@ def public_text_of(
     found = PublicText(path, columns.get("text", "text"), columns.get("label") or "label", key, chat)
     within = path.resolve().is_relative_to(run.root.resolve())
     if within or any(_may_be(path, entry, manifest) for entry in manifest.get("inputs", ())):
-        raise ConfigurationError(
-            f"{key}: {path.name} is part of the corpus; give public text that is not part of it"
-        )
+        raise ConfigurationError(f"{key}: {path.name} is part of the corpus; give public text that is not part of it")
     return found
 
 
@@ -418,10 +412,7 @@ class EncodedPoints:
 
     def _learnt_of(self, numbers: Ids) -> list[NDArray[np.bool_]]:
         assert self.learnt is not None
-        return [
-            np.empty(0, bool),
-            *(self.learnt[self.offsets[row] : self.offsets[row + 1]] for row in numbers),
-        ]
+        return [np.empty(0, bool), *(self.learnt[self.offsets[row] : self.offsets[row + 1]] for row in numbers)]
 
     @property
     def silent(self) -> NDArray[np.bool_] | None:

@@ -100,10 +100,7 @@ class Curve:
         found = self._of_words() if isinstance(self.model, LanguageModel) else self._of_classes()
         self.rows.append({"step": steps, **found})
         unit = "nats a word" if isinstance(self.model, LanguageModel) else "nats a text"
-        write_json(
-            self.path,
-            {"format": FORMAT, "unit": unit, "texts": len(self.held_out.texts), "rows": self.rows},
-        )
+        write_json(self.path, {"format": FORMAT, "unit": unit, "texts": len(self.held_out.texts), "rows": self.rows})
         if self.events is not None:
             held_out = {f"held out/{name}": value for name, value in found.items() if value is not None}
             for name, value in {**held_out, **self.beside()}.items():

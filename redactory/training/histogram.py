@@ -38,11 +38,7 @@ class Histogram:
 
     @classmethod
     def drawn(
-        cls,
-        rows: Iterable[tuple[str, str | None]],
-        labels: Sequence[str],
-        deviation: float,
-        stream: RandomStream,
+        cls, rows: Iterable[tuple[str, str | None]], labels: Sequence[str], deviation: float, stream: RandomStream
     ) -> Self:
         """The histogram of ``rows`` (text, label), of which those with another label count nowhere.
 
@@ -95,9 +91,7 @@ def length_bin(text: str) -> int:
 def mechanism_of(deviation: float) -> PoissonGaussian:
     """Every point in one sum, clipped to 1, with noise of ``deviation``."""
     if not 0.1 <= deviation <= 1e6:
-        raise ConfigurationError(
-            f"synthesize: --histogram {deviation:g}: needs a standard deviation from 0.1 to 1e6"
-        )
+        raise ConfigurationError(f"synthesize: --histogram {deviation:g}: needs a standard deviation from 0.1 to 1e6")
     return PoissonGaussian(1.0, deviation, 1.0, 1.0, "lattice")
 
 

@@ -63,9 +63,7 @@ def noisy_on_lattice(
     return np.multiply(noise, unit, out=found)
 
 
-def rounded_normal(
-    stream: RandomStream, purpose: str, step: int, count: int, scale: float
-) -> NDArray[np.int64]:
+def rounded_normal(stream: RandomStream, purpose: str, step: int, count: int, scale: float) -> NDArray[np.int64]:
     """``count`` independent draws of round(``scale``·Z), Z ~ N(0, 1) over the real numbers.
 
     Box and Muller's transform of two uniforms given by their first 64 bits, in float64 with a bound on

@@ -25,31 +25,13 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.encryption import read_secret, write_secret
 from redactory.redaction.folder import RunFolder
 from redactory.training.clipping import clipped_sum
-from redactory.training.data import (
-    EncodedPoints,
-    Ids,
-    PieceMap,
-    PublicText,
-    alone,
-    class_numbers,
-    classes_of,
-    texts,
-)
+from redactory.training.data import EncodedPoints, Ids, PieceMap, PublicText, alone, class_numbers, classes_of, texts
 from redactory.training.held_out import NO_ROWS, Curve
 from redactory.training.ledger import Admission
 from redactory.training.mechanism import AnyMechanism, BandedGaussian, PoissonUsersGaussian
 from redactory.training.models.network import Network
 from redactory.training.settings import TRAINERS, TrainSettings
-from redactory.training.steps import (
-    Average,
-    BandedPhase,
-    Descent,
-    NoisyPhase,
-    Phase,
-    PlainPhase,
-    load,
-    make_optimizer,
-)
+from redactory.training.steps import Average, BandedPhase, Descent, NoisyPhase, Phase, PlainPhase, load, make_optimizer
 from redactory.training.tokenizer import TextCodec
 from redactory.training.uedp.local_update import UpdateMap
 from redactory.training.uedp.units import Learnt, Originals, learnt, pretraining_of
@@ -82,9 +64,7 @@ class Ingredients:
         if self.public_text is None or not own.pretraining_epochs:
             return None
         found = pretraining_of(self.public_text, own, self.tokenizer)
-        return self.plain_phase(
-            self.descent(own.learning_rate), found.points, found.rows, purpose="pretraining"
-        )
+        return self.plain_phase(self.descent(own.learning_rate), found.points, found.rows, purpose="pretraining")
 
     def descent(self, learning_rate: float) -> Descent:
         """An optimizer with a state of its own."""
@@ -126,18 +106,12 @@ class Ingredients:
     ) -> PlainPhase:
         """Steps without noise over ``rows`` of ``points``: over each once, where none are given."""
         rows = np.arange(len(points), dtype=np.int64) if rows is None else rows
-        if purpose == (
-            "plain" if TRAINERS[self.settings.trainer].plain[:1] == ("public",) else "pretraining"
-        ):
+        if purpose == ("plain" if TRAINERS[self.settings.trainer].plain[:1] == ("public",) else "pretraining"):
             rows = rows[~np.isin(rows, self.held_out)]
         own, parts = self.settings, (self.network, descent, points, rows)
-        return PlainPhase(
-            *parts, own.public_batch_size, self.stream, purpose=purpose, precision=own.precision
-        )
+        return PlainPhase(*parts, own.public_batch_size, self.stream, purpose=purpose, precision=own.precision)
 
-    def noisy_phase(
-        self, descent: Descent, found: Learnt, mechanism: AnyMechanism, ledger: Admission
-    ) -> NoisyPhase:
+    def noisy_phase(self, descent: Descent, found: Learnt, mechanism: AnyMechanism, ledger: Admission) -> NoisyPhase:
         """Steps with noise on samples of ``found``."""
         assert not isinstance(mechanism, PoissonUsersGaussian)
         kind = NoisyPhase

@@ -285,9 +285,7 @@ class PoissonUsersGaussian(SampledGaussian):
 
     def of_one_user(self) -> PoissonGaussian:
         """The same step with a user in the place of a point: what hides one user, and no entity."""
-        return PoissonGaussian(
-            self.sampling_rate, self.noise_multiplier, self.clip_norm, self.normaliser, self.noise
-        )
+        return PoissonGaussian(self.sampling_rate, self.noise_multiplier, self.clip_norm, self.normaliser, self.noise)
 
 
 AnyMechanism = Mechanism | PoissonUsersGaussian

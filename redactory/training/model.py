@@ -85,8 +85,7 @@ def identity_of(settings: ModelSettings) -> dict[str, Any] | None:
         return None
     if not folder.is_dir():
         raise ConfigurationError(
-            f"train.model.folder: there is no folder {folder}; give one on this machine, nothing is "
-            "downloaded"
+            f"train.model.folder: there is no folder {folder}; give one on this machine, nothing is downloaded"
         )
     return {"folder_sha256": folder_sha256(folder), "model_type": kind_of(folder)}
 
@@ -397,9 +396,7 @@ def load_classifier(folder: ModelFolder) -> TextClassifier:
     config = read_json(folder.config)
     max_tokens = config.pop(_READ, None)
     if not is_classifier(config):
-        raise InputError(
-            f"{folder.root.name}/config.json is not that of a classifier that this version can read"
-        )
+        raise InputError(f"{folder.root.name}/config.json is not that of a classifier that this version can read")
     return TextClassifier(*_read(folder, config), max_tokens)
 
 

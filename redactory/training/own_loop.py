@@ -280,9 +280,7 @@ class OwnStep:
         With noise it is the noisy sum over the settings' ``expected_batch_size``; without it the gradient of
         the mean loss of the public points.
         """
-        self._watch.lay(
-            self.number, partial(self._step.phase.step, self._step.number), by_autograd=not self.noisy
-        )
+        self._watch.lay(self.number, partial(self._step.phase.step, self._step.number), by_autograd=not self.noisy)
 
 
 @dataclass(frozen=True)
@@ -325,15 +323,11 @@ def _require_possible(settings: TrainSettings) -> None:
         if getattr(settings, key) is not None:
             raise ConfigurationError(f"train.{key}: a custom loop measures by itself; remove it")
     if settings.chat is not None or settings.precision != "float32":
-        raise ConfigurationError(
-            "train.chat, train.precision: only redactory train supports them; remove them"
-        )
+        raise ConfigurationError("train.chat, train.precision: only redactory train supports them; remove them")
     if settings.workers > 1:
         raise ConfigurationError("train.workers: a custom loop has one process; remove it")
     if world_size() > 1:
-        raise ConfigurationError(
-            "several processes would each step independently: start the loop in one process"
-        )
+        raise ConfigurationError("several processes would each step independently: start the loop in one process")
 
 
 @torch.no_grad()

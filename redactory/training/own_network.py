@@ -84,9 +84,7 @@ def require_own_clipped(network: Network, tokenizer: TextCodec, settings: TrainS
         )
     needed = settings.max_tokens + (settings.task == "classify")
     if network.context is not None and needed > network.context:
-        raise ConfigurationError(
-            f"train.max_tokens: the network reads {network.context} tokens, but needs {needed}"
-        )
+        raise ConfigurationError(f"train.max_tokens: the network reads {network.context} tokens, but needs {needed}")
     known, classes = tokenizer.size, len(settings.classes)
     if isinstance(network, HuggingFaceNetwork):
         known = len(network.model.get_input_embeddings().weight)

@@ -139,9 +139,7 @@ def selective_phase(made: Ingredients, descent: Descent) -> SelectivePhase:
     )
 
 
-def selective_losses(
-    weights: list[Tensor], batch: Batch, private: Tensor, noise: Tensor
-) -> tuple[Tensor, Tensor]:
+def selective_losses(weights: list[Tensor], batch: Batch, private: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
     """The loss (nats) of each point's public tuples and of its private ones, [B] each.
 
     ``weights`` in the order of an :class:`LstmLanguageModel` of one layer; ``private`` bool [B, T];

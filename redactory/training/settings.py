@@ -172,20 +172,13 @@ class TrainSettings(Settings):
     """Settings of one training; the sampling rate, the steps and the normaliser are constants of it."""
 
     trainer: Trainers = Field(
-        "crt",
-        description="; ".join(f"{trainer.name}: {trainer.about}" for trainer in TRAINERS.values()) + ".",
+        "crt", description="; ".join(f"{trainer.name}: {trainer.about}" for trainer in TRAINERS.values()) + "."
     )
-    task: Task = Field(
-        "next-word", description="What is learned: the next word, or the class of each example."
-    )
+    task: Task = Field("next-word", description="What is learned: the next word, or the class of each example.")
     classes: tuple[str, ...] = Field(
-        (),
-        description="task classify: the names of the classes, a public list; a row's class is in "
-        "input.label.",
+        (), description="task classify: the names of the classes, a public list; a row's class is in input.label."
     )
-    units: UnitSettings = Field(
-        UnitSettings(), description="UeDP: which users or entities are protected, and how."
-    )
+    units: UnitSettings = Field(UnitSettings(), description="UeDP: which users or entities are protected, and how.")
     bounding: BoundingSettings = Field(
         BoundingSettings(), description="uedp-bounded: how many examples of a privacy unit are trained on."
     )
@@ -219,9 +212,7 @@ class TrainSettings(Settings):
         description="A folder for TensorBoard event files: the loss on held_out, learning rates and the "
         "noise; nothing of private text.",
     )
-    name: str | None = Field(
-        None, description="The model's folder below models/; default: the trainer's name."
-    )
+    name: str | None = Field(None, description="The model's folder below models/; default: the trainer's name.")
     model: ModelSettings = Field(LstmSettings(), description="The network: its kind and its size.")
     prefix: Literal["role", "class"] | None = Field(
         None,
@@ -230,24 +221,17 @@ class TrainSettings(Settings):
     )
     chat: ChatSettings | None = Field(
         None,
-        description="Conversations (input.text: messages) with their roles in a chat template; {} for the "
-        "defaults.",
+        description="Conversations (input.text: messages) with their roles in a chat template; {} for the defaults.",
     )
-    epochs: PositiveInt = Field(
-        3, description="Number of epochs; each has ceil(1 / sampling_rate) noisy steps."
-    )
+    epochs: PositiveInt = Field(3, description="Number of epochs; each has ceil(1 / sampling_rate) noisy steps.")
 
-    epsilon: PositiveFloat = Field(
-        8.0, description="Target epsilon (substitution) that noise is calibrated to."
-    )
+    epsilon: PositiveFloat = Field(8.0, description="Target epsilon (substitution) that noise is calibrated to.")
     delta: Probability = Field(1e-5, description="Delta at which every epsilon is stated.")
     noise_multiplier: PositiveFloat | None = Field(
         None, description="Noise standard deviation over clip_norm; set it instead of calibrating to epsilon."
     )
     sampling_rate: Rate = Field(
-        0.01,
-        description="Probability q of each example in each noisy step: chosen, never a count of private "
-        "text.",
+        0.01, description="Probability q of each example in each noisy step: chosen, never a count of private text."
     )
     noise_bands: PositiveInt | Literal["auto"] = Field(
         1,
@@ -287,12 +271,10 @@ class TrainSettings(Settings):
         1e-2, description="Learning rate of noisy steps; for pretrained transformers use a twentieth of it."
     )
     learning_rate_schedule: Literal["constant", "linear", "cosine"] = Field(
-        "constant",
-        description="linear, cosine: learning rates decay to zero over the training, by step number.",
+        "constant", description="linear, cosine: learning rates decay to zero over the training, by step number."
     )
     warm_up: Share = Field(
-        0.0,
-        description="Warm-up: the first share of the steps of a kind, in which their learning rate rises.",
+        0.0, description="Warm-up: the first share of the steps of a kind, in which their learning rate rises."
     )
     optimizer: Literal["adam", "sgd"] = Field(
         "adam", description="Optimizer of both kinds of step, each with a separate state."
@@ -329,9 +311,7 @@ class TrainSettings(Settings):
     seed: int | None = Field(
         None, description="Test mode: random draws repeat, and whoever knows the seed can subtract the noise."
     )
-    threads: PositiveInt = Field(
-        2, description="Number of CPU threads; results are bit-equal for equal numbers."
-    )
+    threads: PositiveInt = Field(2, description="Number of CPU threads; results are bit-equal for equal numbers.")
     workers: PositiveInt = Field(
         1,
         description="Processes of this machine that share the micro-batches of a noisy step "
@@ -479,9 +459,7 @@ class TrainSettings(Settings):
             able = ", ".join(n for n, one in TRAINERS.items() if one.noised and not one.of_units)
             return f"train.noise_bands: correlated noise is proved for {able}; remove it"
         if self.noise_bands == "auto":
-            fixed = (
-                "train.noise_bands: auto compares at the target epsilon; with noise_multiplier set a number"
-            )
+            fixed = "train.noise_bands: auto compares at the target epsilon; with noise_multiplier set a number"
             return fixed if self.noise_multiplier else None
         if self.noise_bands * self.sampling_rate > 1.0:
             return (

@@ -66,9 +66,7 @@ class ShardDataset(IterableDataset[Row]):
         require_unchanged(self._run, folder)
         self._parts = [(path, part_rows(path)) for path in parts(folder)]
         if not self._parts:
-            raise RunStateError(
-                f"{self._run.root.name} has no {side}/: an export contains only the public split"
-            )
+            raise RunStateError(f"{self._run.root.name} has no {side}/: an export contains only the public split")
         self.rows = sum(rows for _, rows in self._parts)
         # (share, of how many, rows of it that were given): of a loaded state, and of the last iterator
         self._loaded: tuple[int, int, int] | None = None
@@ -99,8 +97,7 @@ class ShardDataset(IterableDataset[Row]):
         known = self._loaded or self._given
         if known is None:
             raise RunStateError(
-                "no row was read in this process, so it has no state: with workers, use torchdata's "
-                "StatefulDataLoader"
+                "no row was read in this process, so it has no state: with workers, use torchdata's StatefulDataLoader"
             )
         number, of, given = known
         return {"manifest": self._manifest, "side": self.side, "share": [number, of], "given": given}

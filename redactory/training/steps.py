@@ -161,9 +161,7 @@ class NoisyPhase:
         self.network.train()
         self.network.begin_step(self.stream, "noisy step", number)
         thousand = number // _CHECKED_EVERY
-        if thousand > self._checked and check_parts(
-            self.network, self.points, rows, self.max_physical_batch_tokens
-        ):
+        if thousand > self._checked and check_parts(self.network, self.points, rows, self.max_physical_batch_tokens):
             self._checked = thousand
         total = self.clipped_sum(
             self.network, self.points, rows, self.mechanism.clip_norm, self.max_physical_batch_tokens
@@ -215,8 +213,7 @@ class BandedPhase(NoisyPhase):
     def memory(self) -> dict[str, dict[int, Tensor]]:
         """What a resumed training needs beside the parameters.  ``sums`` are private."""
         return {
-            name: {k: v.cpu() for k, v in kept.items()}
-            for name, kept in (("sums", self.sums), ("moved", self.moved))
+            name: {k: v.cpu() for k, v in kept.items()} for name, kept in (("sums", self.sums), ("moved", self.moved))
         }
 
     @memory.setter

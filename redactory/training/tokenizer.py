@@ -121,11 +121,7 @@ class Tokenizer:
         backend = Backend(models.BPE())
         backend.pre_tokenizer = pre_tokenizers.Split(Regex("\n"), "removed")
         backend.train_from_iterator(
-            (
-                f"{word}\n" * max(1, int(n * scale))
-                for word, n in sorted(counts.items())
-                if readable >= set(word)
-            ),
+            (f"{word}\n" * max(1, int(n * scale)) for word, n in sorted(counts.items()) if readable >= set(word)),
             trainers.BpeTrainer(
                 vocab_size=len(_ALPHABET) + size,
                 min_frequency=1,

@@ -147,8 +147,7 @@ def _train(run: RunFolder, settings: TrainSettings, parent: str, log: RecordLog,
         curve = Curve(own.held_out, model, held_out, events) if held_out else None
         left_out = held_out.rows if held_out else NO_ROWS
         made = Ingredients(
-            *(run, settings, model.network, model.tokenizer, stream, originals, public_text, every, pieces),
-            left_out,
+            *(run, settings, model.network, model.tokenizer, stream, originals, public_text, every, pieces), left_out
         )
         phases = made.phases(mechanism, StepLedger(log, mechanism, stream) if mechanism else None)
         require_same_text(public_text, head)
@@ -269,9 +268,7 @@ def stage_of(run: RunFolder, settings: TrainSettings) -> str | None:
     ``ConfigurationError`` where it was trained on another run, whose text is none of this one's.
     """
     own: Path | None = getattr(settings.model, "folder", None)
-    if own is None or not any(
-        path.exists() for path in (ModelFolder(own).ledger, ModelFolder(own).guarantee)
-    ):
+    if own is None or not any(path.exists() for path in (ModelFolder(own).ledger, ModelFolder(own).guarantee)):
         return None
     if own.resolve().parent != run.models.resolve():
         raise ConfigurationError(
@@ -311,9 +308,7 @@ def require_same_text(public_text: PublicText | None, head: dict[str, Any]) -> N
         )
 
 
-def finish(
-    run: RunFolder, settings: TrainSettings, parent: str, seconds: float, progress: Progress
-) -> dict[str, Any]:
+def finish(run: RunFolder, settings: TrainSettings, parent: str, seconds: float, progress: Progress) -> dict[str, Any]:
     """Guarantee, model card, manifest and seal; the summary that the manifest holds."""
     name = settings.model_name
     for leftover in (run.root_key(name), run.checkpoint(name), run.first_weights(name)):
@@ -341,9 +336,7 @@ def finish(
     return {**summary, "guarantee": card}
 
 
-def summary_of(
-    folder: ModelFolder, settings: TrainSettings, parent: str, own_loop: bool = False
-) -> dict[str, Any]:
+def summary_of(folder: ModelFolder, settings: TrainSettings, parent: str, own_loop: bool = False) -> dict[str, Any]:
     """The summary of a finished training with these settings, of an ``own_loop`` or not.
 
     ``RunStateError`` where another training has the name.
@@ -377,8 +370,7 @@ def summary_of(
         changed = f"{path.name} (train.public_text)"
     if changed is not None:
         raise RunStateError(
-            f"models/{name} is finished, with another {changed}: give this training another "
-            "name, or remove that folder"
+            f"models/{name} is finished, with another {changed}: give this training another name, or remove that folder"
         )
     summary: dict[str, Any] = manifest["summary"]
     return {**summary, "guarantee": guarantee_card(run, name)}
@@ -386,8 +378,7 @@ def summary_of(
 
 def _named(budget: Mapping[str, Any] | None) -> str:
     return (
-        f"{budget['path']} with limit {format_upper(budget['epsilon'])} "
-        f"at delta {format_upper(budget['delta'])}"
+        f"{budget['path']} with limit {format_upper(budget['epsilon'])} at delta {format_upper(budget['delta'])}"
         if budget
         else "none"
     )

@@ -50,8 +50,7 @@ class FederatedSettings(Settings):
     """Passes of a sampled user over their own points."""
     local_batch_size: PositiveInt = Field(8, description="B: number of examples in a user's batch.")
     local_learning_rate: PositiveFloat = Field(
-        0.02,
-        description="η: learning rate of a user's local SGD, on the sum of a batch's losses.",
+        0.02, description="η: learning rate of a user's local SGD, on the sum of a batch's losses."
     )
 
     @model_validator(mode="after")
@@ -75,9 +74,7 @@ class Protect(Enum):
     @property
     def unit(self) -> str:
         """The unit in the name of a relation."""
-        return {"users": "user", "entities": "entity", "both": "user-entity", "either": "user-or-entity"}[
-            self.value
-        ]
+        return {"users": "user", "entities": "entity", "both": "user-entity", "either": "user-or-entity"}[self.value]
 
 
 class Adjacency(Enum):
@@ -141,9 +138,7 @@ class UnitSettings(Settings):
         description="What the other world lacks: users, entities, both (one of each at once), or either (one "
         "of the two).",
     )
-    labels: tuple[str, ...] | None = Field(
-        None, description="Labels whose spans are entities; default: every label."
-    )
+    labels: tuple[str, ...] | None = Field(None, description="Labels whose spans are entities; default: every label.")
     entities: Path | None = Field(
         None,
         description="A text file with one entity per line (the client's list): searched in every text, "
@@ -163,8 +158,7 @@ class UnitSettings(Settings):
         "one example that counts against the cap of every holder (dedup.mode exact).",
     )
     unmatched_mentions: NonNegativeInt = Field(
-        0,
-        description="Number of examples that may mention an entity undetected, also covered by epsilon.",
+        0, description="Number of examples that may mention an entity undetected, also covered by epsilon."
     )
 
     @property

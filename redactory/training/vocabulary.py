@@ -50,11 +50,7 @@ class Vocabulary:
 
     def record(self) -> dict[str, Any]:
         """As a ledger's head has it."""
-        return {
-            "made_of": dict(self.made_of),
-            "sha256": self.tokenizer.digest,
-            "entries": self.tokenizer.size,
-        }
+        return {"made_of": dict(self.made_of), "sha256": self.tokenizer.digest, "entries": self.tokenizer.size}
 
 
 def is_public(made_of: Iterable[str]) -> bool:
@@ -73,8 +69,7 @@ def vocabulary_of(run: RunFolder | None, settings: TrainSettings, public: Public
     if folder is not None:
         if not folder.is_dir():
             raise ConfigurationError(
-                f"train.model.folder: there is no folder {folder.name}; give one on this machine, nothing is "
-                "downloaded"
+                f"train.model.folder: there is no folder {folder.name}; give one on this machine, nothing is downloaded"
             )
         return Vocabulary(FolderTokenizer.from_folder(folder, single_digits=True), {MODEL_FOLDER: None})
     if isinstance(path, Path):
@@ -135,9 +130,7 @@ def _common() -> Mapping[str, int]:
 # How well a vocabulary fits: told of public text alone, for a figure of private text would be a release.
 
 
-def fit_of(
-    vocabulary: Vocabulary, texts: Callable[[], Iterable[str]] | None, max_tokens: int
-) -> dict[str, Any]:
+def fit_of(vocabulary: Vocabulary, texts: Callable[[], Iterable[str]] | None, max_tokens: int) -> dict[str, Any]:
     """How the vocabulary fits the first of public ``texts``; nulls where there are none.
 
     Returns {texts, tokens_per_word, spelled_out, cut}: of words, which are runs of letters, how many tokens

@@ -168,9 +168,7 @@ class Watch:
         if self._computing or (self._number is not None and not self._watched):
             return
         self._go_on()
-        self.refuse(
-            "another backward pass reached the parameters: the gradient must come from the step's backward()"
-        )
+        self.refuse("another backward pass reached the parameters: the gradient must come from the step's backward()")
 
     def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], named: dict[str, Any]) -> None:
         self._go_on()

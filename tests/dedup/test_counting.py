@@ -16,14 +16,7 @@ from hypothesis import strategies as st
 from scipy.stats import norm
 
 from redactory.dedup import plan
-from redactory.dedup.counting import (
-    COUNTED,
-    DIGEST,
-    Noise,
-    bound_range,
-    count_range,
-    write_contributions,
-)
+from redactory.dedup.counting import COUNTED, DIGEST, Noise, bound_range, count_range, write_contributions
 from redactory.dedup.plan import PIECES, Ids, write_entries
 from redactory.foundation.intervals import upper_bound
 from redactory.foundation.stream import RandomStream
@@ -70,10 +63,7 @@ def counted(corpus: Corpus, most: int, noise: Noise = no_noise, threshold: int =
     numbers = np.concatenate(found)
     names = {np.frombuffer(digest("text", text), ">u8").tolist()[0]: text for _, text in rows}
     assert numbers["high"].tolist() == sorted(numbers["high"].tolist())
-    return {
-        names[high]: users
-        for high, users in zip(*(numbers[n].tolist() for n in ("high", "users")), strict=True)
-    }
+    return {names[high]: users for high, users in zip(*(numbers[n].tolist() for n in ("high", "users")), strict=True)}
 
 
 def in_python(corpus: Corpus, most: int) -> Counts:
@@ -111,9 +101,7 @@ def test_what_is_counted_is_users_of_at_most_k_distinct_texts_each(corpus: Corpu
 
 @settings(max_examples=15)
 @given(corpora, st.lists(st.sampled_from(WORDS), min_size=1, max_size=6), st.sampled_from(WORDS))
-def test_a_user_moves_2k_counts_by_one_and_a_point_moves_two(
-    corpus: Corpus, other: list[str], text: str
-) -> None:
+def test_a_user_moves_2k_counts_by_one_and_a_point_moves_two(corpus: Corpus, other: list[str], text: str) -> None:
     for most in (1, 2):
         found = counted(corpus, most)
         places, size = moved(found, counted([other, *corpus[1:]], most))
@@ -159,9 +147,7 @@ def published(folder: Path, users: int, texts: int, threshold: int, noise: Noise
 
 
 @pytest.mark.parametrize("whole", [plan.WHOLE, 0])
-def test_every_piece_of_every_range_is_named_once(
-    whole: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_every_piece_of_every_range_is_named_once(whole: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "WHOLE", whole)
     rows = np.zeros(64, DIGEST)
     rows["high"] = np.arange(64, dtype=np.uint64) << np.uint64(58)

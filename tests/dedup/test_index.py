@@ -126,9 +126,7 @@ def test_a_removal_that_is_cut_short_is_a_removal(tmp_path: Path, monkeypatch: p
         ({"versions": {"unicode": "15"}}, "versions.unicode None, .* versions.unicode 15"),
     ],
 )
-def test_other_parameters_are_refused_with_both_values(
-    tmp_path: Path, change: dict[str, Any], said: str
-) -> None:
+def test_other_parameters_are_refused_with_both_values(tmp_path: Path, change: dict[str, Any], said: str) -> None:
     index = index_in(tmp_path)
     before = index.head.read_bytes()
     with pytest.raises(RunStateError, match=f"created with {said}; an index cannot mix parameters.*another"):

@@ -83,12 +83,7 @@ def test_public_points_that_nearly_duplicate_a_private_one_are_found(world: Near
 
 @pytest.mark.parametrize(("partitions", "backwards", "whole"), [(1, False, 0), (7, True, room.WHOLE)])
 def test_the_order_of_texts_partitions_and_pieces_is_nothing(
-    world: NearWorld,
-    partitions: int,
-    backwards: bool,
-    whole: int,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    world: NearWorld, partitions: int, backwards: bool, whole: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(room, "WHOLE", whole)
     texts = corpus(1)[::-1] if backwards else corpus(1)
@@ -156,9 +151,7 @@ SETS = st.lists(st.sets(st.integers(0, 14), min_size=1, max_size=10).map(frozens
 
 @settings(max_examples=200, deadline=None)
 @given(SETS, st.sampled_from([0.3, 0.5, 2 / 3, 0.7, 0.75, 0.8, 0.9, 1.0]), st.sampled_from([0, SMALL]))
-def test_the_choice_is_greedy_in_the_order_of_ranks(
-    sets: list[frozenset[int]], threshold: float, small: int
-) -> None:
+def test_the_choice_is_greedy_in_the_order_of_ranks(sets: list[frozenset[int]], threshold: float, small: int) -> None:
     stay: list[int] = []
     expected = []
     for number, values in enumerate(sets):

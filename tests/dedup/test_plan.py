@@ -30,9 +30,7 @@ EDGES = [0, 1, 2**64 - 1, 2**64, 2**122 - 1, 2**122, 2**127, 2**128 - 2**122, 2*
 FEW = st.sampled_from([edge.to_bytes(16, "big") for edge in EDGES])
 DIGESTS = FEW | st.binary(min_size=16, max_size=16)
 Partition = dict[int, bytes]
-PARTITIONS = st.lists(
-    st.dictionaries(st.integers(0, 2**32 - 1), FEW, max_size=12), min_size=1, max_size=6
-).map(
+PARTITIONS = st.lists(st.dictionaries(st.integers(0, 2**32 - 1), FEW, max_size=12), min_size=1, max_size=6).map(
     lambda partitions: [{(p << 32) + row: d for row, d in held.items()} for p, held in enumerate(partitions)]
 )
 """Each partition as {point id: digest}."""
@@ -116,10 +114,7 @@ def test_a_wrong_number_or_size_is_refused(tmp_path: Path, digests: list[bytes],
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    st.lists(st.dictionaries(st.integers(0, 20), st.integers(0, 3)), max_size=3),
-    st.lists(st.integers(0, 22)),
-)
+@given(st.lists(st.dictionaries(st.integers(0, 20), st.integers(0, 3)), max_size=3), st.lists(st.integers(0, 22)))
 def test_of_pairs_in_many_files_the_lowest_is_found(tables: list[dict[int, int]], ids: list[int]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / str(number) for number in range(len(tables))]
@@ -142,9 +137,7 @@ NUMBERS = st.lists(st.integers(0, 15), max_size=12)
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(NUMBERS, max_size=3), NUMBERS, st.sampled_from([1, 4]))
-def test_look_ups_among_the_digests_of_a_run_are_exact(
-    parts: list[list[int]], asked: list[int], ranges: int
-) -> None:
+def test_look_ups_among_the_digests_of_a_run_are_exact(parts: list[list[int]], asked: list[int], ranges: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / str(number) for number in range(len(parts))]
         for path, numbers in zip(files, parts, strict=True):

@@ -78,9 +78,7 @@ def test_the_room_keeps_what_the_rule_says(mode: Mode, kept: Kept, tmp_path: Pat
         assert sorted(own) == sorted(kept(texts)), texts
 
 
-def test_the_smallest_digest_stays_whatever_the_order_and_the_first_would_not_be_stable(
-    tmp_path: Path,
-) -> None:
+def test_the_smallest_digest_stays_whatever_the_order_and_the_first_would_not_be_stable(tmp_path: Path) -> None:
     texts = ["call me", "Call me!", "CALL  ME"]
     orders = enumerate(itertools.permutations(texts))
     assert {tuple(planned(tmp_path / str(n), list(order), "folded")) for n, order in orders} == {
@@ -169,9 +167,7 @@ def test_the_private_side_follows_the_other_unless_it_is_told() -> None:
 def test_a_limit_across_the_split_needs_the_count() -> None:
     config = {"input": "x.jsonl", "release": {"max_cross_split_duplicates": 0}}
     assert load_config(config).release.max_cross_split_duplicates == 0
-    with pytest.raises(
-        ConfigurationError, match=r"max_cross_split_duplicates needs dedup\.report_cross_split"
-    ):
+    with pytest.raises(ConfigurationError, match=r"max_cross_split_duplicates needs dedup\.report_cross_split"):
         load_config({**config, "dedup": {"report_cross_split": False}})
 
 
@@ -195,9 +191,7 @@ def kept_by_the_room(texts: list[str]) -> list[str]:
 
 @settings(max_examples=12, deadline=None)
 @given(st.lists(PHRASES, min_size=1, max_size=8), st.data())
-def test_one_text_changes_at_most_one_and_a_caught_secret_nothing(
-    texts: list[str], data: st.DataObject
-) -> None:
+def test_one_text_changes_at_most_one_and_a_caught_secret_nothing(texts: list[str], data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(texts) - 1))
     other = data.draw(st.none() | PHRASES)
     changed = texts[:place] + ([] if other is None else [other]) + texts[place + 1 :]
@@ -205,9 +199,7 @@ def test_one_text_changes_at_most_one_and_a_caught_secret_nothing(
     assert len(kept) == len(set(kept)), "the kept texts are a set"
     assert set(kept) == {redact(text) for text in texts}
     assert substitutions(kept, kept_by_the_room(changed)) <= 1
-    secrets = [
-        kept_by_the_room([*texts[:place], secret, *texts[place:]]) for secret in ("ssn 1", "ssn <MASK>")
-    ]
+    secrets = [kept_by_the_room([*texts[:place], secret, *texts[place:]]) for secret in ("ssn 1", "ssn <MASK>")]
     assert secrets[0] == secrets[1]
 
 

@@ -60,9 +60,7 @@ def test_shingle_sets_are_those_of_plain_python_up_to_names(texts: list[str], le
 @given(TEXTS)
 def test_a_set_depends_on_its_text_alone_and_on_the_key(texts: list[str]) -> None:
     assert hashed(texts, 2) == [hashed([text], 2)[0] for text in texts]
-    for own, other in zip(
-        hashed(texts, 2), hashed(texts, 2, DigestKey(b"another key, for tests")), strict=True
-    ):
+    for own, other in zip(hashed(texts, 2), hashed(texts, 2, DigestKey(b"another key, for tests")), strict=True):
         assert not own & other
 
 
@@ -133,8 +131,7 @@ def test_the_local_key(one: str, other: str, same: bool) -> None:
 def test_signatures_are_datasketchs_bit_for_bit(values: list[set[int]], permutations: int) -> None:
     ordered = [sorted(own) for own in values]
     sets = ShingleSets(
-        np.array(list(itertools.chain(*ordered)), np.uint64),
-        np.cumsum([0, *map(len, ordered)]).astype(np.int64),
+        np.array(list(itertools.chain(*ordered)), np.uint64), np.cumsum([0, *map(len, ordered)]).astype(np.int64)
     )
     theirs = MinHash.bulk(
         [[v >> 32 for v in own] for own in ordered], num_perm=permutations, hashfunc=lambda value: value

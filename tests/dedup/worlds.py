@@ -11,15 +11,7 @@ from redactory.dedup import RANGES, DedupSettings, first_of, plan_range, write_d
 from redactory.dedup.near import NEAR_RANGES, choose, compare_buckets, join_groups, nearest
 from redactory.dedup.plan import write_entries
 from redactory.dedup.settings import Mode
-from redactory.dedup.signatures import (
-    ROW,
-    Shingler,
-    SignedFiles,
-    Words,
-    banding_for,
-    jaccard,
-    write_signed,
-)
+from redactory.dedup.signatures import ROW, Shingler, SignedFiles, Words, banding_for, jaccard, write_signed
 from redactory.foundation.keys import DigestKey
 from redactory.pipelines.stages.dedup import fate_digests
 from redactory.redaction import MASK, PRIVATE, Fate

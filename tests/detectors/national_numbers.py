@@ -8,24 +8,9 @@ from collections.abc import Callable
 from faker import Faker
 
 SENTENCES = {
-    "de": (
-        "Meine Nummer lautet {}, danke.",
-        "{} steht auf dem Brief.",
-        "Bitte prüfen Sie das ({}).",
-        "Es ist {}.",
-    ),
-    "es": (
-        "Mi número es {}, gracias.",
-        "{} figura en la carta.",
-        "Compruébelo, por favor ({}).",
-        "Es el {}.",
-    ),
-    "fr": (
-        "Mon numéro est {}, merci.",
-        "{} figure sur la lettre.",
-        "Merci de vérifier ({}).",
-        "C'est le {}.",
-    ),
+    "de": ("Meine Nummer lautet {}, danke.", "{} steht auf dem Brief.", "Bitte prüfen Sie das ({}).", "Es ist {}."),
+    "es": ("Mi número es {}, gracias.", "{} figura en la carta.", "Compruébelo, por favor ({}).", "Es el {}."),
+    "fr": ("Mon numéro est {}, merci.", "{} figure sur la lettre.", "Merci de vérifier ({}).", "C'est le {}."),
     "it": ("Il mio numero è {}, grazie.", "{} sta nella lettera.", "Si prega di verificare ({}).", "È {}."),
     "pt": ("O meu número é {}, obrigada.", "{} está na carta.", "Verifique, por favor ({}).", "É o {}."),
     "nl": ("Mijn nummer is {}, dank u.", "{} staat op de brief.", "Kunt u dit nagaan ({})?", "Het is {}."),
@@ -91,9 +76,7 @@ def _social_security_of_portugal(chance: _Chance) -> str:
 def _citizen_card(chance: _Chance) -> str:
     body = f"{_digits(chance, 9)}{''.join(chance.choices('ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789', k=2))}"
     values = [int(sign, 36) * (2 - place % 2) for place, sign in enumerate(body)]
-    return body + str(
-        -sum(one - 9 if one > 9 and not place % 2 else one for place, one in enumerate(values)) % 10
-    )
+    return body + str(-sum(one - 9 if one > 9 and not place % 2 else one for place, one in enumerate(values)) % 10)
 
 
 def _grouped(number: str, sizes: tuple[int, ...], sign: str = " ") -> str:

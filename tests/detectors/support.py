@@ -189,13 +189,7 @@ TEXTS = [
 ]
 
 SMALL_FIT = FitSettings(
-    start=None,
-    width=32,
-    depth=2,
-    table_rows=(500, 200, 200, 200),
-    epochs=6,
-    batch_words=300,
-    learning_rate=8e-3,
+    start=None, width=32, depth=2, table_rows=(500, 200, 200, 200), epochs=6, batch_words=300, learning_rate=8e-3
 )
 """A tagger that learns :func:`labelled_texts` in about a second."""
 

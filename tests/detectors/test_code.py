@@ -39,9 +39,7 @@ def policy() -> Policy:
 
 def test_a_patch_keeps_its_code_and_no_name(policy: Policy) -> None:
     redacted = policy.redact(PATCH)
-    assert not any(
-        name in redacted for name in ("Quirin", "Ozols", "Ann", "Kovacs", "Müller", "@example", "@ozols")
-    )
+    assert not any(name in redacted for name in ("Quirin", "Ozols", "Ann", "Kovacs", "Müller", "@example", "@ozols"))
     before, after = PATCH.splitlines(), redacted.splitlines()
     code = [number for number, line in enumerate(before) if number > 6 and "Copyright" not in line]
     assert [after[number] for number in code] == [before[number] for number in code]
@@ -68,11 +66,7 @@ def token(*parts: str) -> str:
         ("t = '", token("ghp", "_", "a1B2" * 9), "'"),
         ("stripe(", token("sk", "_live_", "4eC39HqLyjWDarjtT1zdp7dc"), ")"),
         ("maps?key=", token("AIza", "SyA-1234567890abcdefghijklmnopqrstu"), "&x=1"),
-        (
-            "Authorization: Bearer ",
-            token("eyJ", "hbGciOiJIUzI1NiJ9", ".eyJ", "zdWIiOiIxMjM0In0", ".abcdefghijkl"),
-            "",
-        ),
+        ("Authorization: Bearer ", token("eyJ", "hbGciOiJIUzI1NiJ9", ".eyJ", "zdWIiOiIxMjM0In0", ".abcdefghijkl"), ""),
         ("db: postgres://", "admin:hunter2hunter2", "@db.internal/x"),
         ("password = '", "correct-horse", "';"),
         ("", token("-----BEGIN RSA ", "PRIVATE KEY-----") + base64.b64encode(b"k" * 60).decode(), ""),

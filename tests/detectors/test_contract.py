@@ -21,14 +21,7 @@ from hypothesis import strategies as st
 
 from redactory.detectors import DetectSettings, Reading
 from redactory.detectors.classifier.engine import TransformersEngine
-from redactory.detectors.engine import (
-    ENGINE_ERROR,
-    MISALIGNED,
-    MODELS,
-    check_labels,
-    engines_of,
-    identities_of,
-)
+from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, MODELS, check_labels, engines_of, identities_of
 from redactory.detectors.settings import kind_of
 from redactory.detectors.spacy_model import memory_zone
 from redactory.detectors.stanza_ner import StanzaEngine
@@ -81,9 +74,7 @@ def engines(load: Load) -> dict[str, Any]:
 @pytest.mark.parametrize("name", ENGINES)
 @given(st.permutations(range(len(ALL_TEXTS))))
 @settings(max_examples=3, deadline=None)
-def test_a_text_is_read_alike_alone_and_in_any_batch(
-    engines: dict[str, Any], name: str, order: list[int]
-) -> None:
+def test_a_text_is_read_alike_alone_and_in_any_batch(engines: dict[str, Any], name: str, order: list[int]) -> None:
     engine = engines[name]
     together = engine.read(ALL_TEXTS)
     assert engine.read([ALL_TEXTS[i] for i in order]) == [together[i] for i in order]
@@ -206,9 +197,7 @@ def test_loading_and_reading_leave_no_trace(load: Load, name: str, capfd: Any) -
 def test_the_identity_is_that_of_the_content_wherever_it_lies_and_loads_no_model(
     models: dict[str, Path], tmp_path: Path, name: str, key: str, file: str
 ) -> None:
-    first, second, other = (
-        shutil.copytree(models[name], tmp_path / each) for each in ("first", "second", "other")
-    )
+    first, second, other = (shutil.copytree(models[name], tmp_path / each) for each in ("first", "second", "other"))
     (other / file).write_bytes((other / file).read_bytes()[:-1] + b" \n")
     one, two, three = (
         identities_of(settings_of(name, {key: [str(f)] if name == "tagger" else str(f)}))

@@ -33,9 +33,7 @@ def detector(language: str) -> Detector:
 def test_no_national_number_is_missed(name: str) -> None:
     language, texts = texts_of(name)
     missed = []
-    for (text, start, end), found in zip(
-        texts, detector(language).detect(text for text, _, _ in texts), strict=True
-    ):
+    for (text, start, end), found in zip(texts, detector(language).detect(text for text, _, _ in texts), strict=True):
         covered = {place for span in found.strict for place in range(span.start, span.end)}
         if not {place for place in range(start, end) if text[place].isalnum()} <= covered:
             missed.append(text)
@@ -171,18 +169,13 @@ ORACLES: dict[str, tuple[str, Callable[[str], bool]]] = {
     "Steuer-ID": ("steuer_id", _german_tax),
     "Rentenversicherungsnummer": (
         "rentenversicherung",
-        lambda n: (
-            _doubled(n[:8] + _place(n[8]) + n[9:11], (2, 1, 2, 5, 7, 1, 2, 1, 2, 1, 2, 1)) % 10 == int(n[11])
-        ),
+        lambda n: _doubled(n[:8] + _place(n[8]) + n[9:11], (2, 1, 2, 5, 7, 1, 2, 1, 2, 1, 2, 1)) % 10 == int(n[11]),
     ),
     "Krankenversichertennummer": (
         "krankenversicherung",
         lambda n: _doubled(_place(n[0]) + n[1:9], (1, 2) * 5) % 10 == int(n[9]),
     ),
-    "NIF": (
-        "nif",
-        lambda n: (int(n[:-1]) - "TRWAGMYFPDXBNJZSQVHLCKE".find(n[-1])) % 23 == 0 and n[-1] not in "IOUÑ",
-    ),
+    "NIF": ("nif", lambda n: (int(n[:-1]) - "TRWAGMYFPDXBNJZSQVHLCKE".find(n[-1])) % 23 == 0 and n[-1] not in "IOUÑ"),
     "NIE": (
         "nif",
         lambda n: (
@@ -192,29 +185,19 @@ ORACLES: dict[str, tuple[str, Callable[[str], bool]]] = {
     ),
     "NUSS": (
         "nuss",
-        lambda n: (
-            n[-2:]
-            in (f"{int(n[:-2]) % 97:02}", f"{int(n[:2] + (n[3:-2] if n[2] == '0' else n[2:-2])) % 97:02}")
-        ),
+        lambda n: n[-2:] in (f"{int(n[:-2]) % 97:02}", f"{int(n[:2] + (n[3:-2] if n[2] == '0' else n[2:-2])) % 97:02}"),
     ),
     "NIR": ("nir", lambda n: (int(n[:13]) + int(n[13:])) % 97 == 0 and 1 <= int(n[13:]) <= 97),
     "NIR of Corsica": (
         "nir",
         lambda n: (
-            (
-                int(n[:13].replace("A", "0").replace("B", "0"))
-                - {"A": 10**6, "B": 2 * 10**6}.get(n[6], 0)
-                + int(n[13:])
-            )
+            (int(n[:13].replace("A", "0").replace("B", "0")) - {"A": 10**6, "B": 2 * 10**6}.get(n[6], 0) + int(n[13:]))
             % 97
             == 0
             and 1 <= int(n[13:]) <= 97
         ),
     ),
-    "numéro fiscal": (
-        "numero_fiscal",
-        lambda n: (int(n[:10]) - int(n[10:])) % 511 == 0 and int(n[10:]) < 511,
-    ),
+    "numéro fiscal": ("numero_fiscal", lambda n: (int(n[:10]) - int(n[10:])) % 511 == 0 and int(n[10:]) < 511),
     "codice fiscale": (
         "codice_fiscale",
         lambda n: (
@@ -256,9 +239,7 @@ def test_each_check_digit_is_checked(name: str) -> None:
 
 
 def test_every_recognizer_of_national_numbers_has_its_check() -> None:
-    content = yaml.safe_load(
-        (Path(recognizers.__file__).parent / "forms" / "countries.yaml").read_text("utf-8")
-    )
+    content = yaml.safe_load((Path(recognizers.__file__).parent / "forms" / "countries.yaml").read_text("utf-8"))
     checks = {name: one.get("check") for name, one in content["recognizers"].items()}
     assert set(checks.values()) == {check for check, _ in ORACLES.values()}
     known = {one.name: one for one in shipped()}
@@ -266,20 +247,14 @@ def test_every_recognizer_of_national_numbers_has_its_check() -> None:
     for name, check in checks.items():
         number = numbers[check]
         changed = number[:-1] + (
-            "1"
-            if number[-1] == "0"
-            else "0"
-            if number[-1].isdigit()
-            else chr(65 + (ord(number[-1]) - 64) % 26)
+            "1" if number[-1] == "0" else "0" if number[-1].isdigit() else chr(65 + (ord(number[-1]) - 64) % 26)
         )
         assert not known[name].refuses(number), name
         assert known[name].refuses(changed), name
 
 
 def test_auto_has_the_recognizers_of_every_country() -> None:
-    languages = sorted(
-        {*(code for one in shipped() for code in one.languages), *COUNTRY_RECOGNIZERS, "en", "xx"}
-    )
+    languages = sorted({*(code for one in shipped() for code in one.languages), *COUNTRY_RECOGNIZERS, "en", "xx"})
     assert {"de", "es", "fr", "it", "pt", "nl"} <= set(languages)
     patterns = PatternSettings()
     of_auto = {one.name for one in shipped() if one.runs_in("auto")}
@@ -301,6 +276,4 @@ def test_auto_masks_the_national_numbers_of_every_country(name: str) -> None:
     for (text, start, end), one in zip(texts, found, strict=True):
         covered = {place for span in one.strict for place in range(span.start, span.end)}
         assert {place for place in range(start, end) if text[place].isalnum()} <= covered, text
-        assert any(s.score == SCORES["strong"] and s.start <= start and end <= s.end for s in one.strict), (
-            text
-        )
+        assert any(s.score == SCORES["strong"] and s.start <= start and end <= s.end for s in one.strict), text

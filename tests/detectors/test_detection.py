@@ -66,9 +66,7 @@ def test_a_reading_that_sees_its_neighbours_is_found(
 
     def read(texts: Sequence[str]) -> list[Reading]:
         return [
-            Reading(
-                r.spans, tuple(p._replace(probability=p.probability + 1e-16 * len(texts)) for p in r.plain)
-            )
+            Reading(r.spans, tuple(p._replace(probability=p.probability + 1e-16 * len(texts)) for p in r.plain))
             for r in true_read(texts)
         ]
 
@@ -141,11 +139,7 @@ def test_whatever_is_masked_makes_its_point_private(detector: Detector) -> None:
         ("My name is Anna Smith and I live here.", "PERSON", "Anna Smith"),
         ("You can write to john.doe@example.co.uk today.", "EMAIL_ADDRESS", "john.doe@example.co.uk"),
         ("My social security number is 536-22-8726.", "US_SSN", "536-22-8726"),
-        (
-            "I live at 12 Oak Street, Springfield, IL 62704.",
-            "STREET_ADDRESS",
-            "12 Oak Street, Springfield, IL 62704",
-        ),
+        ("I live at 12 Oak Street, Springfield, IL 62704.", "STREET_ADDRESS", "12 Oak Street, Springfield, IL 62704"),
         ("the address is aa:bb:cc:dd:ee:ff here", "MAC_ADDRESS", "aa:bb:cc:dd:ee:ff"),
         ("connect to fe80::ab please", "IP_ADDRESS", "fe80::ab"),
         ("my code is QWERTYUIOP", "IDENTIFIER", "QWERTYUIOP"),
@@ -264,9 +258,7 @@ def test_windows_without_overlap_are_found_to_lose_names(monkeypatch: pytest.Mon
 
 
 @pytest.mark.usefixtures("short_windows")
-def test_a_text_in_windows_is_read_the_same_in_any_batch(
-    detector: Detector, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_text_in_windows_is_read_the_same_in_any_batch(detector: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [text for text in TEXTS if len(text) < 600]
     expected = [detector.read([text])[0] for text in texts]
     assert detector.read(texts) == expected
@@ -287,9 +279,7 @@ def test_engines_see_few_texts_and_characters_at_once(lengths: list[int], size: 
         assert len(batch) == 1 or sum(map(len, batch)) <= 2 * module.WINDOW
     assert max(map(len, itertools.chain(*finder.batches)), default=0) <= module.WINDOW
     # and no fewer than they may
-    for batch, following in itertools.pairwise(
-        finder.batches if max(lengths, default=0) < module.WINDOW else []
-    ):
+    for batch, following in itertools.pairwise(finder.batches if max(lengths, default=0) < module.WINDOW else []):
         assert len(batch) == size or sum(map(len, [*batch, following[0]])) > 2 * module.WINDOW
 
 
@@ -298,9 +288,7 @@ SENTENCES = "Please send the parcel back to us. It is late again, and nobody kno
 
 @given(st.integers(-600, 100), st.sampled_from(["Anna Kowalski", "Robert Miller", "Maria Garcia"]))
 @settings(max_examples=5, deadline=None)
-def test_a_name_at_the_border_of_windows_is_found_as_in_a_short_text(
-    detector: Detector, place: int, name: str
-) -> None:
+def test_a_name_at_the_border_of_windows_is_found_as_in_a_short_text(detector: Detector, place: int, name: str) -> None:
     cut = next(windows(SENTENCES, module.WINDOW, module.OVERLAP))[1]
     place = SENTENCES.rindex(". ", 0, cut + place) + 2
     said = f"My name is {name} and I live in Paris. "
@@ -445,9 +433,7 @@ def sections() -> set[str]:
     }
 
 
-def test_every_section_switches_an_engine_on(
-    tagger_folder: Path, presidio_file: Path, tmp_path: Path
-) -> None:
+def test_every_section_switches_an_engine_on(tagger_folder: Path, presidio_file: Path, tmp_path: Path) -> None:
     """One that no engine reads would be a setting that is silently without effect."""
     (tmp_path / "broken").mkdir()
     some: dict[str, Any] = {
@@ -479,11 +465,7 @@ def test_without_engines_the_rules_remain() -> None:
     assert engines_of(nothing) == ([], [])
     assert identities_of(nothing) == {}
     detections = list(Detector(nothing).detect(["all is well", "I met Anna, 5 times", ""]))
-    assert [{s.label for s in d.conservative} for d in detections] == [
-        set(),
-        {"CAPITAL", "NAME", "DIGIT"},
-        set(),
-    ]
+    assert [{s.label for s in d.conservative} for d in detections] == [set(), {"CAPITAL", "NAME", "DIGIT"}, set()]
     assert not any(d.strict or d.failure for d in detections)
 
 
@@ -512,9 +494,7 @@ def test_a_pipe_that_is_no_transition_based_recognizer_is_refused(tmp_path: Path
 
 def test_an_entity_is_marked_without_the_white_space_at_its_ends() -> None:
     """A mask over it would say that there was some."""
-    doc = Doc(
-        Vocab(), ["met", "\n ", "Anna", "\t", "in", " "], spaces=[True, False, False, False, True, False]
-    )
+    doc = Doc(Vocab(), ["met", "\n ", "Anna", "\t", "in", " "], spaces=[True, False, False, False, True, False])
     doc.ents = [SpacySpan(doc, 1, 4, "PERSON"), SpacySpan(doc, 5, 6, "GPE")]
     spans = list(_spans(doc, [1.0, 0.5, 0.25, 0.75, 1.0, 0.0]))
     assert spans == [Span(doc.text.index("Anna"), doc.text.index("Anna") + 4, "PERSON", 0.5, "spacy")]

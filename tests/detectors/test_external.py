@@ -12,15 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from redactory.detectors import (
-    Detection,
-    Detector,
-    DetectSettings,
-    Span,
-    blind_kinds,
-    policy_hashes,
-    who_finds,
-)
+from redactory.detectors import Detection, Detector, DetectSettings, Span, blind_kinds, policy_hashes, who_finds
 from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, engines_of, identities_of
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.policy import Policy
@@ -107,9 +99,7 @@ BAD = ["Anna is here", "bad Anna was there", "", "so is Anna"]
     ],
 )
 @pytest.mark.parametrize("together", [False, True])
-def test_a_text_whose_answer_is_none_fails_alone(
-    install: Install, answer: str, failure: str, together: bool
-) -> None:
+def test_a_text_whose_answer_is_none_fails_alone(install: Install, answer: str, failure: str, together: bool) -> None:
     code = f"""
         batch_independent = {together}
         find = one
@@ -118,12 +108,7 @@ def test_a_text_whose_answer_is_none_fails_alone(
             return self.find(text)
     """
     found = list(Detector(asked(install(more(code)))).detect([*BAD, *BAD]))
-    assert [[s[:4] for s in d.strict] for d in found[:4]] == [
-        [(0, 4, "PERSON", 0.9)],
-        [],
-        [],
-        [(6, 10, "PERSON", 0.9)],
-    ]
+    assert [[s[:4] for s in d.strict] for d in found[:4]] == [[(0, 4, "PERSON", 0.9)], [], [], [(6, 10, "PERSON", 0.9)]]
     assert found[1] == Detection(failure=failure)
     assert found[4:] == found[:4]
 
@@ -225,8 +210,7 @@ def test_it_is_known_by_its_content_wherever_that_lies(install: Install, tmp_pat
     for place, words in (("one", "Anna"), ("two", "Anna"), ("three", "Robert")):
         (tmp_path / place).write_text(words)
     one, two, three = (
-        policy_hashes(asked(name, options={"words": str(tmp_path / place)}))
-        for place in ("one", "two", "three")
+        policy_hashes(asked(name, options={"words": str(tmp_path / place)})) for place in ("one", "two", "three")
     )
     assert one == two != three
     with pytest.raises(ConfigurationError, match=r"some-engine\.words: there is no such file"):
@@ -279,9 +263,7 @@ def test_how_surely_a_word_is_plain_moves_with_the_fitted_bound(install: Install
 
 
 @pytest.mark.parametrize(("score", "opened"), [(0.95, True), (0.6, False)])
-def test_a_public_label_opens_only_where_the_score_is_sure(
-    install: Install, score: float, opened: bool
-) -> None:
+def test_a_public_label_opens_only_where_the_score_is_sure(install: Install, score: float, opened: bool) -> None:
     settings = asked(install(NAMES), options={"score": score}, public_labels=["PERSON"])
     (found,) = Detector(settings).detect(["Anna is here"])
     assert bool(found.conservative) != opened

@@ -73,9 +73,7 @@ class Sloppy(Finder):
 
 def replaced(reading: Reading) -> Any:
     """An answer in which the bad texts get ``reading``."""
-    return lambda texts, readings: [
-        reading if "bad" in t else r for t, r in zip(texts, readings, strict=True)
-    ]
+    return lambda texts, readings: [reading if "bad" in t else r for t, r in zip(texts, readings, strict=True)]
 
 
 @pytest.mark.parametrize(
@@ -98,10 +96,7 @@ def test_an_engine_that_breaks_its_promise_fails_closed(answer: Any, failure: st
     texts = ["Anna is", "bad one", "it is Anna", "nobody"]
     sound = list(with_engines(Finder("is"), Finder("Anna")).detect(texts))
     assert [len(d.strict) for d in sound] == [2, 0, 2, 0]
-    for detector in (
-        with_engines(Finder("is"), Sloppy(answer)),
-        with_engines(Finder("is"), whole=[Sloppy(answer)]),
-    ):
+    for detector in (with_engines(Finder("is"), Sloppy(answer)), with_engines(Finder("is"), whole=[Sloppy(answer)])):
         found = list(detector.detect(texts))
         assert found == [sound[0], Detection(failure=failure), *sound[2:]]
 

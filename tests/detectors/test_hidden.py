@@ -54,10 +54,7 @@ def test_every_place_lies_in_the_text(text: str) -> None:
 _SPACE = st.sampled_from([" ", "\u00a0", "\u2009", "\u202f"])
 
 
-@given(
-    st.lists(st.from_regex("[a-z]{4,9}|[A-Z][a-z]{2,8}|[0-9]{7,9}", fullmatch=True), min_size=1, max_size=3),
-    _SPACE,
-)
+@given(st.lists(st.from_regex("[a-z]{4,9}|[A-Z][a-z]{2,8}|[0-9]{7,9}", fullmatch=True), min_size=1, max_size=3), _SPACE)
 def test_what_is_spaced_out_is_seen_closed_up(words: list[str], space: str) -> None:
     for between, after in itertools.product((2, 3), (" then", ", yes", "!", ")", "")):
         spaced = (space * between).join(space.join(word) for word in words)

@@ -105,9 +105,7 @@ def test_the_language_alone_is_enough_to_find_names_and_leave_a_plain_sentence_o
     named, plain = Detector(DetectSettings(language=language)).detect(EUROPEAN[language])
     text = EUROPEAN[language][0]
     masked = {text[span.start : span.end] for span in named.strict}
-    hidden = [
-        word for word in text.split() if word[0].isupper() and any(word.strip(".,") in m for m in masked)
-    ]
+    hidden = [word for word in text.split() if word[0].isupper() and any(word.strip(".,") in m for m in masked)]
     assert len(hidden) >= 2, masked
     assert not plain.strict
     assert not plain.conservative
@@ -123,9 +121,7 @@ def test_with_auto_a_text_is_read_by_the_taggers_of_its_own_language() -> None:
 
 
 @pytest.mark.parametrize(("parts", "language"), [(1, "en"), (2, "en"), (3, None), (6, None)])
-def test_a_text_has_the_language_that_half_of_its_parts_are_surely_in(
-    parts: int, language: str | None
-) -> None:
+def test_a_text_has_the_language_that_half_of_its_parts_are_surely_in(parts: int, language: str | None) -> None:
     """One English sentence does not make the rest of a long text English."""
     unsure = "12 34 56 78 9 " * 60
     english = ("please send the parcel back to us because it is late again and nobody knows why " * 9)[:PIECE]

@@ -56,7 +56,5 @@ def test_no_command_that_detects_imports_pytorch(call: str, tmp_path: Path) -> N
         "found = importlib.util.find_spec('torch') is not None\n"
         "print(json.dumps([there, found, 'spacy' in sys.modules, 'presidio_analyzer' in sys.modules]))\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)
     assert json.loads(done.stdout.splitlines()[-1]) == [[], True, True, True]

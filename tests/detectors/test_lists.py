@@ -138,14 +138,7 @@ def test_ways_to_write_a_letter_fold_alike(letter: str) -> None:
     assert fold(fold(letter).text).text == fold(letter).text
 
 
-@pytest.mark.parametrize(
-    ("plain", "signs"),
-    [
-        ("'", "'`´\u1ffd‘’‛′ʹʻʼʽˈ＇"),
-        ('"', '"“”„‟″＂'),
-        ("-", "-‐‑‒–—―−⁃﹣－"),
-    ],
-)
+@pytest.mark.parametrize(("plain", "signs"), [("'", "'`´\u1ffd‘’‛′ʹʻʼʽˈ＇"), ('"', '"“”„‟″＂'), ("-", "-‐‑‒–—―−⁃﹣－")])
 def test_every_sign_that_is_written_for_a_plain_one_folds_to_it(plain: str, signs: str) -> None:
     assert {sign: fold(sign).text for sign in signs} == dict.fromkeys(signs, plain)
     for sign in signs:
@@ -214,9 +207,7 @@ def _file(folder: Path, name: str, content: str | bytes) -> str:
 
 
 def test_terms_are_read_from_text_and_jsonl_files(tmp_path: Path) -> None:
-    text = _file(
-        tmp_path, "a.txt", "\ufeff# first\nMark\r\n# a comment\n\n  Ann  Lee  \n  #note\nC#\n".encode()
-    )
+    text = _file(tmp_path, "a.txt", "\ufeff# first\nMark\r\n# a comment\n\n  Ann  Lee  \n  #note\nC#\n".encode())
     rows = [{"text": "# José", "label": "PERSON"}, {"text": "Mark"}]
     jsonl = _file(tmp_path, "b.jsonl", "\n".join(map(json.dumps, rows)) + "\n\n")
     lists = [WordList(words=("Zoë",), file=text), WordList(label="CLIENT", file=jsonl)]

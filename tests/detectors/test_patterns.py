@@ -50,9 +50,7 @@ def analyzed(engine: PatternEngine) -> Callable[[str], Found]:
     return analyzer_of(engine)
 
 
-def test_the_hits_are_those_of_presidios_analyzer(
-    engine: PatternEngine, analyzed: Callable[[str], Found]
-) -> None:
+def test_the_hits_are_those_of_presidios_analyzer(engine: PatternEngine, analyzed: Callable[[str], Found]) -> None:
     texts = [*TEXTS, *NASTY, *AWKWARD, *WRITTEN]
     texts += [text.upper() for text in WRITTEN[::3]] + [text.swapcase() for text in WRITTEN[1::3]]
     for text in texts:
@@ -60,9 +58,7 @@ def test_the_hits_are_those_of_presidios_analyzer(
     assert sum(bool(found_by(engine, text)) for text in texts) > 200
 
 
-LEXICON_WORDS = sorted(
-    {word for one in shipped() for form in one.forms.values() for word in form.needs.words}
-)
+LEXICON_WORDS = sorted({word for one in shipped() for form in one.forms.values() for word in form.needs.words})
 PIECE = (
     st.sampled_from([*WRITTEN, *AWKWARD])
     | st.sampled_from(LEXICON_WORDS)
@@ -72,11 +68,7 @@ PIECE = (
 
 
 @settings(max_examples=150, deadline=None)
-@given(
-    st.lists(PIECE, max_size=5),
-    st.sampled_from(["", " ", ":", ", ", "\n"]),
-    st.randoms(use_true_random=False),
-)
+@given(st.lists(PIECE, max_size=5), st.sampled_from(["", " ", ":", ", ", "\n"]), st.randoms(use_true_random=False))
 @example(["born", "in:1980"], "", random.Random(0))
 def test_the_hits_are_those_of_presidios_analyzer_on_any_text(
     engine: PatternEngine, analyzed: Callable[[str], Found], pieces: list[str], seam: str, rnd: random.Random
@@ -143,8 +135,7 @@ ASKED = (PhoneRecognizer.DEFAULT_SUPPORTED_REGIONS, ("US",), ("GB", "IL"))
 
 @settings(max_examples=150, deadline=None)
 @given(
-    st.lists(NUMBERS, min_size=1, max_size=3).map(" ".join)
-    | st.lists(NUMBERS, max_size=2).map(", ext ".join),
+    st.lists(NUMBERS, min_size=1, max_size=3).map(" ".join) | st.lists(NUMBERS, max_size=2).map(", ext ".join),
     st.sampled_from(ASKED),
 )
 @example("16.4.1.1 or 1640", ASKED[0])
@@ -175,9 +166,7 @@ def test_context_words_raise_a_score_without_a_lemmatizer(engine: PatternEngine)
     assert score_of(engine, "My social security number: 536-22-8726", "US_SSN") == 0.85
 
 
-def test_without_words_context_would_say_nothing(
-    engine: PatternEngine, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_words_context_would_say_nothing(engine: PatternEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sabotage: lemmas as a pipeline without a lemmatizer leaves them."""
     monkeypatch.setattr(Surroundings, "around", lambda *_: "")
     assert score_of(engine, "My social security number: 536-22-8726", "US_SSN") == 0.5
@@ -204,17 +193,14 @@ def own(**fields: Any) -> CustomRecognizer:
 
 
 def detector_of(*custom: CustomRecognizer, **fields: Any) -> Detector:
-    return Detector(
-        DetectSettings(tagger=None, spacy=None, patterns=PatternSettings(custom=custom, **fields))
-    )
+    return Detector(DetectSettings(tagger=None, spacy=None, patterns=PatternSettings(custom=custom, **fields)))
 
 
 def test_own_recognizers_see_every_text() -> None:
     loaded = detector_of(own(patterns={r"\bblue [a-z]+": 0.4}, context=("badge",)), own(patterns={"Zorg": 1}))
     texts = ["my badge is blue heron", "say blue heron", "Zorg was here", "they were not", "nothing"]
     found = [
-        [(text[s.start : s.end], s.score) for s in r.spans]
-        for text, r in zip(texts, loaded.read(texts), strict=True)
+        [(text[s.start : s.end], s.score) for s in r.spans] for text, r in zip(texts, loaded.read(texts), strict=True)
     ]
     assert found == [[("blue heron", 0.75)], [("blue heron", 0.4)], [("Zorg", 1.0)], [], []]
 
@@ -266,18 +252,11 @@ def test_a_file_in_presidios_form_is_taken_as_it_is(yaml_file: Callable[[str], s
     settings = PatternSettings(recognizers=(), files=(yaml_file(FILE),))
     engine = PatternEngine(settings, "en")
     analyzed = analyzer_of(engine)
-    texts = [
-        "my badge: blue heron",
-        "BLUE heron",
-        "Zorg, glarb, never",
-        "a trout and a red trout",
-        "ABCPD1234E",
-    ]
+    texts = ["my badge: blue heron", "BLUE heron", "Zorg, glarb, never", "a trout and a red trout", "ABCPD1234E"]
     for text in texts:
         assert found_by(engine, text) == analyzed(text)
     labels = [
-        {label for _, _, label, _ in found_by(engine, text)} & {"BADGE", "CODENAME", "FISH", "IN_PAN"}
-        for text in texts
+        {label for _, _, label, _ in found_by(engine, text)} & {"BADGE", "CODENAME", "FISH", "IN_PAN"} for text in texts
     ]
     assert labels == [{"BADGE"}, {"BADGE"}, {"CODENAME"}, {"FISH"}, {"IN_PAN"}]
     assert (2, 7, "FISH") not in {(start, end, label) for start, end, label, _ in found_by(engine, texts[3])}
@@ -340,9 +319,7 @@ def test_a_time_out_inside_presidio_is_seen_by_an_older_engine_too(
     engine: PatternEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     newer = PatternEngine(PatternSettings(recognizers=("IbanRecognizer",)), "en")
-    monkeypatch.setattr(
-        "presidio_analyzer.predefined_recognizers.generic.iban_recognizer.REGEX_TIMEOUT_SECONDS", 0
-    )
+    monkeypatch.setattr("presidio_analyzer.predefined_recognizers.generic.iban_recognizer.REGEX_TIMEOUT_SECONDS", 0)
     texts = ["DE89370400440532013000", "Yes."]
     assert engine.read(texts) == newer.read(texts) == [Reading(failure=TIMEOUT), Reading()]
 
@@ -385,18 +362,9 @@ def test_a_mistake_is_named_and_no_pattern_quoted(fields: dict[str, Any], told: 
             FILE.replace("'blue [a-z]+'", f"'({SECRET}'"),
             "own.yaml, recognizer 1 ('Badges'): patterns.0.regex: invalid regular expression at character",
         ),
-        (
-            FILE.replace("0.6", "6"),
-            "recognizer 3 ('Poorly scored'): patterns.1.score: must be at most 1, got 6",
-        ),
-        (
-            FILE.replace("[Zorg, Glarb]", SECRET),
-            "('Words'): deny_list: expected a list like [one, two], got a string",
-        ),
-        (
-            FILE.replace("deny_list: [Zorg", "denylist: [Zorg"),
-            "recognizer 2 ('Words'): Presidio cannot create it",
-        ),
+        (FILE.replace("0.6", "6"), "recognizer 3 ('Poorly scored'): patterns.1.score: must be at most 1, got 6"),
+        (FILE.replace("[Zorg, Glarb]", SECRET), "('Words'): deny_list: expected a list like [one, two], got a string"),
+        (FILE.replace("deny_list: [Zorg", "denylist: [Zorg"), "recognizer 2 ('Words'): Presidio cannot create it"),
         (FILE.replace("regex: '\\btrout\\b', ", ""), "('Poorly scored'): patterns.0.regex: "),
         (FILE.replace("- InPan", "- 3 #"), "recognizer 6 ('3'): Presidio cannot create it"),
         (FILE.replace("InPanRecognizer", "NoSuchRecognizer"), "own.yaml, recognizer 6 ('NoSuchRecognizer')"),

@@ -65,9 +65,7 @@ def test_strict_marks_listed_labels_from_their_bound_on(
     policy = StrictPolicy(StrictSettings(labels=labels, extra_labels=more), custom=("BADGE",))
     bounds = {"BADGE": 0.0, **labels, **more}
     assert list(policy.marks(TEXT, reading)) == [
-        s
-        for s in reading.spans
-        if s.detector == "list" or (s.label in bounds and not s.score < bounds[s.label])
+        s for s in reading.spans if s.detector == "list" or (s.label in bounds and not s.score < bounds[s.label])
     ]
 
 
@@ -92,9 +90,7 @@ def test_conservative_marks_every_span_and_every_doubt(
     unsure = marked[len(reading.spans) :]
     assert marked[: len(reading.spans)] == list(reading.spans)
     assert [(s.start, s.end, s.label, s.detector) for s in unsure] == [
-        (start, end, "UNSURE", f"{detector}-plain")
-        for start, end, plain, detector in reading.plain
-        if plain < bound
+        (start, end, "UNSURE", f"{detector}-plain") for start, end, plain, detector in reading.plain if plain < bound
     ]
     assert set(StrictPolicy(StrictSettings(labels=labels)).marks(TEXT, reading)) <= set(marked)
 
@@ -121,8 +117,7 @@ def test_an_allowed_place_drops_what_lies_within_it_and_nothing_else(reading: Re
         expected = [
             span
             for span in policy.marks(text, unrestrained)
-            if span.detector == "list"
-            or all(span.start < start or span.end > end for start, end in reading.allowed)
+            if span.detector == "list" or all(span.start < start or span.end > end for start, end in reading.allowed)
         ]
         assert list(policy.marks(text, reading)) == expected
 
@@ -136,12 +131,7 @@ def test_allow_lists_reach_rules_and_tokens_and_deny_lists_beat_them() -> None:
     )
     texts = ["we like Acme 24 here", "we like Acme 24 in Rome", "all of Oslo", "Acme alone"]
     found = list(with_lists.detect(texts))
-    assert [{s.label for s in d.conservative} for d in found] == [
-        set(),
-        {"CAPITAL"},
-        {"CLIENT", "CAPITAL"},
-        set(),
-    ]
+    assert [{s.label for s in d.conservative} for d in found] == [set(), {"CAPITAL"}, {"CLIENT", "CAPITAL"}, set()]
     assert [[s.label for s in d.strict] for d in found] == [[], [], ["CLIENT"], []]
     assert all(d.conservative for d in list(without.detect(texts))[:3])
     doubt = Reading(plain=(Plain(8, 12, 0.1, "x"), Plain(0, 2, 0.1, "x")), allowed=((8, 15),))
@@ -172,9 +162,7 @@ def test_soft_rules_are_forgiven_where_every_token_under_the_hit_is_surely_plain
     scored: tuple[str, Reading], sure: float
 ) -> None:
     text, reading = scored
-    settings = ConservativeSettings(
-        rules=EVERY_RULE, confident_threshold=sure, min_non_entity_probability=0.0
-    )
+    settings = ConservativeSettings(rules=EVERY_RULE, confident_threshold=sure, min_non_entity_probability=0.0)
     marked = {(s.label, s.start, s.end) for s in ConservativePolicy(settings).marks(text, reading)}
     expected = set()
     for rule in EVERY_RULE:
@@ -207,9 +195,7 @@ def test_soft_rules_are_forgiven_where_every_token_under_the_hit_is_surely_plain
         ("at 51.5072 north", 2),
     ],
 )
-def test_words_in_common_forms_and_single_numbers_are_forgiven_at_lower_bounds(
-    text: str, least: float
-) -> None:
+def test_words_in_common_forms_and_single_numbers_are_forgiven_at_lower_bounds(text: str, least: float) -> None:
     policy = ConservativePolicy(ConservativeSettings())
     for plain in (0.9799, 0.98, 0.9899, 0.99, 0.9989, 0.999, 0.9998, 0.9999, 1.0):
         reading = Reading(plain=(Plain(0, len(text), plain, "tagger"),))
@@ -220,9 +206,7 @@ def test_words_in_common_forms_and_single_numbers_are_forgiven_at_lower_bounds(
     ("text", "language", "least"),
     [("bakery", "en", 0.8), ("zxqed", "en", 0.9), ("Bakery", "en", 0.9), ("bakery", "fr", 0.9)],
 )
-def test_an_ordinary_word_in_small_letters_may_be_doubted_twice_as_much(
-    text: str, language: str, least: float
-) -> None:
+def test_an_ordinary_word_in_small_letters_may_be_doubted_twice_as_much(text: str, language: str, least: float) -> None:
     policy = ConservativePolicy(ConservativeSettings(rules=()), language)
     for plain in (0.79, 0.81, 0.89, 0.91):
         reading = Reading(plain=(Plain(0, len(text), plain, "tagger"),))
@@ -292,10 +276,7 @@ WRITTEN = {"custom": [{"name": "Own", "label": "BADGE", "patterns": {"blue": 0.4
 @pytest.mark.parametrize(
     ("detect", "told"),
     [
-        (
-            {"strict": {"labels": {"PERSN": 0.5, "EMAIL_ADDRESS": 0.3}}},
-            "strict.labels: .*did you mean 'PERSON'",
-        ),
+        ({"strict": {"labels": {"PERSN": 0.5, "EMAIL_ADDRESS": 0.3}}}, "strict.labels: .*did you mean 'PERSON'"),
         ({"strict": {"extra_labels": {"EMAIL": 0.3}}}, "strict.extra_labels: .*did you mean 'EMAIL_ADDRESS'"),
         ({"strict": {"labels": {"person": 0.5}}}, "did you mean 'PERSON'"),
         ({"strict": {"labels": {"PHONE": 0.5}}}, "did you mean 'PHONE_NUMBER'"),
@@ -309,10 +290,7 @@ WRITTEN = {"custom": [{"name": "Own", "label": "BADGE", "patterns": {"blue": 0.4
             {"strict": {"labels": {"PERSN": 0.5, "PHONE": 0.3, "QZX": 0.5}}},
             r"label 'PERSN' \(did .* 'PERSON'\?\), 'PHONE' \(.* 'PHONE_NUMBER'\?\) or 'QZX'; valid labels:",
         ),
-        (
-            {"strict": {"extra_labels": {f"QZX{n}": 0.5 for n in "ABCDEFG"}}},
-            "'QZXE' or 2 more; valid labels:",
-        ),
+        ({"strict": {"extra_labels": {f"QZX{n}": 0.5 for n in "ABCDEFG"}}}, "'QZXE' or 2 more; valid labels:"),
         ({"strict": {"engines": {"taggr": 0.5}}}, "strict.engines: .*did you mean 'tagger'"),
         ({"strict": {"engines": {"patterns": 0.5}}}, "did you mean 'presidio'"),
         ({"strict": {"engines": {"list": 0.5}}}, "valid names: presidio, spacy"),
@@ -424,11 +402,7 @@ def test_small_changes_count() -> None:
         {**CUSTOM, "label": "OTHER"},
         {**CUSTOM, "context": ["badge"]},
     ]
-    patterns: list[dict[str, Any]] = [
-        {},
-        {"recognizers": ["EmailRecognizer"]},
-        *({"custom": [c]} for c in customs),
-    ]
+    patterns: list[dict[str, Any]] = [{}, {"recognizers": ["EmailRecognizer"]}, *({"custom": [c]} for c in customs)]
     assert len({hashes(patterns=section) for section in patterns}) == len(patterns)
 
 

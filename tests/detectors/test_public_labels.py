@@ -32,9 +32,7 @@ tokens = st.builds(
 
 
 @given(st.lists(made, max_size=6), st.lists(tokens, max_size=3))
-def test_only_what_is_surely_public_and_may_be_nothing_else_is_opened(
-    spans: list[Span], plain: list[Plain]
-) -> None:
+def test_only_what_is_surely_public_and_may_be_nothing_else_is_opened(spans: list[Span], plain: list[Plain]) -> None:
     strict, conservative = policies_of(DetectSettings())
     reading = Reading(tuple(spans), tuple(plain))
     opened = strict.opened(reading, PUBLIC)
@@ -51,10 +49,7 @@ def test_only_what_is_surely_public_and_may_be_nothing_else_is_opened(
 
 @pytest.fixture(scope="module")
 def policies() -> dict[str, Policy]:
-    return {
-        "all secret": Policy.load({}),
-        "some public": Policy.load({"detect": {"public_labels": list(PUBLIC)}}),
-    }
+    return {"all secret": Policy.load({}), "some public": Policy.load({"detect": {"public_labels": list(PUBLIC)}})}
 
 
 @pytest.mark.parametrize(
@@ -65,9 +60,7 @@ def policies() -> dict[str, Policy]:
         ("Mary Smith of Acme Corporation called.", "private", "<MASK> of Acme Corporation called."),
     ],
 )
-def test_days_and_firms_may_be_public(
-    policies: dict[str, Policy], text: str, side: str, redacted: str | None
-) -> None:
+def test_days_and_firms_may_be_public(policies: dict[str, Policy], text: str, side: str, redacted: str | None) -> None:
     assert policies["all secret"].side(text) == "private"
     assert policies["some public"].side(text) == side
     assert policies["some public"].redact(text) == (redacted or text)

@@ -56,9 +56,7 @@ def test_plain_text_is_left_alone(engine: PatternEngine) -> None:
     assert [text for text, r in zip(PLAIN, readings, strict=True) if list(POLICY.marks(text, r))] == []
 
 
-def test_doubtful_forms_are_seen_by_the_conservative_policy_until_context_raises_them(
-    engine: PatternEngine,
-) -> None:
+def test_doubtful_forms_are_seen_by_the_conservative_policy_until_context_raises_them(engine: PatternEngine) -> None:
     doubtful, raised = engine.read(["walk past 23 elm st today", "my address: 23 elm st"])
     assert {s.score for s in doubtful.spans if s.label == "STREET_ADDRESS"} == {SCORES["doubtful"]}
     assert not list(POLICY.marks("walk past 23 elm st today", doubtful))
@@ -151,9 +149,7 @@ class Counted:
 
 
 @pytest.mark.parametrize(("filler", "links"), [("www.a.", 0), ("www.", 0), (" .com", 0), ("www.a.com ", 400)])
-def test_a_link_is_searched_for_where_there_is_one(
-    monkeypatch: pytest.MonkeyPatch, filler: str, links: int
-) -> None:
+def test_a_link_is_searched_for_where_there_is_one(monkeypatch: pytest.MonkeyPatch, filler: str, links: int) -> None:
     """Each place of a long host was tried, with all that could follow: 3 s for 100,000 characters."""
     (written,) = (p.regex for p in UrlRecognizer.PATTERNS if p.name == "Non schema URL")
     looked_up = words_looked_up(written)

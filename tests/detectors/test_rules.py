@@ -81,9 +81,7 @@ CASES: dict[str, list[tuple[str, list[str]]]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("rule", "text", "found"), [(rule, *case) for rule, cases in CASES.items() for case in cases]
-)
+@pytest.mark.parametrize(("rule", "text", "found"), [(rule, *case) for rule, cases in CASES.items() for case in cases])
 def test_a_rule_by_example(rule: str, text: str, found: list[str]) -> None:
     assert words(rule, text) == found
 
@@ -106,9 +104,7 @@ def test_rules_point_at_places_of_the_text(text: str) -> None:
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(places))
 
 
-@given(
-    st.text("abc é.!?\n", max_size=10), st.characters(categories=["Lu", "Lt"]), st.text("abcé ", max_size=10)
-)
+@given(st.text("abc é.!?\n", max_size=10), st.characters(categories=["Lu", "Lt"]), st.text("abcé ", max_size=10))
 def test_no_capital_escapes_inside_a_sentence(before: str, letter: str, after: str) -> None:
     text = f"{before}x {letter}{after}"
     place = len(before) + 2
@@ -174,15 +170,11 @@ def test_by_example(text: str, outsiders: list[str]) -> None:
 
 @settings(max_examples=200, deadline=None)
 @given(
-    st.lists(
-        st.sampled_from(["a", "The", "CAT", "cat's", "don’t", "well-known", "x-ray", "7", "…"]), max_size=5
-    ),
+    st.lists(st.sampled_from(["a", "The", "CAT", "cat's", "don’t", "well-known", "x-ray", "7", "…"]), max_size=5),
     st.sampled_from(["dog", "Dog", "dog's", "dög", "dogn't", "cat1", "日本"]),
     st.data(),
 )
-def test_one_strange_word_among_known_ones_is_found(
-    known: list[str], strange: str, data: st.DataObject
-) -> None:
+def test_one_strange_word_among_known_ones_is_found(known: list[str], strange: str, data: st.DataObject) -> None:
     place = data.draw(st.integers(0, len(known)))
     gap = data.draw(st.sampled_from([" ", ", ", "\n", " / ", "—"]))
     assert found(gap.join(known)) == []
@@ -228,9 +220,7 @@ def test_a_language_without_a_list_is_refused(language: str) -> None:
         words_of(language)
 
 
-def test_the_list_is_built_by_its_rules(
-    build: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_list_is_built_by_its_rules(build: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     american, british = tmp_path / "american", tmp_path / "british"
     american.write_text("Anna\ncolor\ncolors\ncolor's\nBill\nbill\nMark\nmark\niv\nmix\nblvd\nca\nb\ncafé\n")
     british.write_text("colour\nrose\nzebra\nZebra\nmix\nd'hote\n")

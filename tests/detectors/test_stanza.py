@@ -73,12 +73,7 @@ def test_plain_is_the_share_of_all_tag_sequences_that_leave_a_token_out(
 
 
 def test_spans_are_those_that_stanza_decodes(engine: StanzaEngine, stanza_itself: Any) -> None:
-    texts = [
-        "Anna lives in Paris .",
-        "my friend Omar does n't like Lima",
-        "Zebulon is late",
-        "John Oslo Anna",
-    ]
+    texts = ["Anna lives in Paris .", "my friend Omar does n't like Lima", "Zebulon is late", "John Oslo Anna"]
     document = stanza_itself.process(_document([text.split() for text in texts]))
     for text, sentence in zip(texts, document.sentences, strict=True):
         expected = [(entity.text, entity.type) for entity in sentence.build_ents()]
@@ -211,9 +206,7 @@ def chains(draw: st.DrawFn) -> Chain:
 
 @given(chains())
 @settings(max_examples=40, deadline=None)
-def test_marginals_are_sums_over_all_sequences(
-    chain: tuple[NDArray[np.float64], NDArray[np.float64]],
-) -> None:
+def test_marginals_are_sums_over_all_sequences(chain: tuple[NDArray[np.float64], NDArray[np.float64]]) -> None:
     emissions, transitions = chain
     count, tags = emissions.shape
     crf = CRFLoss(tags)

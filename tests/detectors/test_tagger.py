@@ -83,8 +83,7 @@ def test_training_can_begin_with_the_weights_of_another_tagger(tagger_folder: Pa
 
 LABELS = ("O", "A", "B", "C")
 SCORES = st.lists(
-    st.tuples(st.sampled_from([0.0, 0.2, 0.7499, 0.75, 0.7501, 0.9, 1.0]), st.permutations([1, 2, 3])),
-    max_size=12,
+    st.tuples(st.sampled_from([0.0, 0.2, 0.7499, 0.75, 0.7501, 0.9, 1.0]), st.permutations([1, 2, 3])), max_size=12
 )
 
 
@@ -114,9 +113,7 @@ def spans_by_force(
         neighbours = [labels[solid[i]] for i in (first - 1, last + 1) if left <= i <= right]
         if len(own) == 1 and not own & set(neighbours):
             score = max(1.0 - outside[solid[i]] for i in range(left, right + 1))
-            spans.append(
-                (places[solid[first]][0], places[solid[last]][1], LABELS[own.pop()], round(score, 6))
-            )
+            spans.append((places[solid[first]][0], places[solid[last]][1], LABELS[own.pop()], round(score, 6)))
     return spans
 
 
@@ -307,11 +304,7 @@ def test_the_temperature_is_kept_on_disk_and_used(tagger_folder: Path, tmp_path:
     assert softmax_of(loaded(tmp_path / "hot")).attrs["softmax_temperature"] == 3.0
     texts = [row.text for row in ROWS]
     cold, hot = (
-        [
-            t.probability
-            for r in TaggerEngine(TaggerSettings(models=(str(f),)), "en").read(texts)
-            for t in r.plain
-        ]
+        [t.probability for r in TaggerEngine(TaggerSettings(models=(str(f),)), "en").read(texts) for t in r.plain]
         for f in (tagger_folder, tmp_path / "hot")
     )
     # by hand: the plain label's share at three times the temperature

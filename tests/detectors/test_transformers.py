@@ -87,9 +87,7 @@ def test_what_is_public_counts_as_plain(folder: Path, plainly: Plainly) -> None:
     engine = engine_of(folder)
     engine.fold({"LOCATION"})
     reading = alone(engine.read([LONG]))
-    tokens = [
-        t for window in plainly.tokens(LONG, engine._model.window, engine._model._stride) for t in window
-    ]
+    tokens = [t for window in plainly.tokens(LONG, engine._model.window, engine._model._stride) for t in window]
     for start, end, probability, _ in reading.plain:
         inside = [row for first, last, row in tokens if start <= first and last <= end]
         worst = min(row[0] + row[3] + row[4] for row in inside)
@@ -108,16 +106,12 @@ def test_spans_are_runs_of_suspicious_words(engine: TransformersEngine) -> None:
         inside = [p.probability for p in reading.plain if span.start <= p.start and p.end <= span.end]
         assert max(inside) < 0.5
         assert span.score == pytest.approx(1 - sum(inside) / len(inside), abs=1e-6)
-    outside = [
-        p for p in reading.plain if not any(s.start <= p.start and p.end <= s.end for s in reading.spans)
-    ]
+    outside = [p for p in reading.plain if not any(s.start <= p.start and p.end <= s.end for s in reading.spans)]
     assert all(p.probability >= 0.5 for p in outside)
 
 
 @pytest.mark.parametrize("dropped", ["\x00", "\u200b", "\ufffd"])
-def test_a_character_that_the_tokenizer_drops_fails_its_text_alone(
-    engine: TransformersEngine, dropped: str
-) -> None:
+def test_a_character_that_the_tokenizer_drops_fails_its_text_alone(engine: TransformersEngine, dropped: str) -> None:
     texts = [f"Anna {dropped} lives", "Anna lives"]
     assert engine.read(texts) == [Reading(failure=MISALIGNED), alone(engine.read(texts[1:]))]
 
@@ -160,10 +154,7 @@ def _not_finite(folder: Path) -> None:
 
 def _foreign_code(folder: Path) -> None:
     config = json.loads((folder / "config.json").read_text())
-    config |= {
-        "model_type": "own",
-        "auto_map": {"AutoConfig": "own.C", "AutoModelForTokenClassification": "own.M"},
-    }
+    config |= {"model_type": "own", "auto_map": {"AutoConfig": "own.C", "AutoModelForTokenClassification": "own.M"}}
     (folder / "config.json").write_text(json.dumps(config))
     (folder / "own.py").write_text("raise SystemExit('code of the folder ran')")
 

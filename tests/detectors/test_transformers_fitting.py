@@ -150,9 +150,7 @@ def test_the_same_seed_gives_the_same_bits_whatever_ran_before(base: Path) -> No
 
 
 def test_the_last_layer_is_new_though_the_base_has_one_of_its_size(base: Path, tmp_path: Path) -> None:
-    folder = bert_folder(
-        tmp_path, id2label=dict(enumerate(LABELS)), label2id={n: i for i, n in enumerate(LABELS)}
-    )
+    folder = bert_folder(tmp_path, id2label=dict(enumerate(LABELS)), label2id={n: i for i, n in enumerate(LABELS)})
     was = load_file(folder / "model.safetensors")
     was["classifier.bias"] += 1
     save_file(was, folder / "model.safetensors", {"format": "pt"})
@@ -199,9 +197,7 @@ def test_padding_is_not_seen(trained: Trained) -> None:
         for number, window in enumerate(windows):
             length = len(window.truth)
             alone, own = padded([window], 7)
-            assert torch.allclose(
-                together[number, :length], trained.classifier.model(**alone).logits[0], atol=1e-4
-            )
+            assert torch.allclose(together[number, :length], trained.classifier.model(**alone).logits[0], atol=1e-4)
             assert truth[number].tolist() == own[0].tolist() + [UNKNOWN] * (truth.shape[1] - length)
 
 
@@ -270,8 +266,7 @@ def test_what_cannot_be_trained_is_refused(base: Path, reader: RowReader) -> Non
 def _written(rows: Sequence[LabelledText], path: Path) -> Path:
     keys = ("start", "end", "label")
     lines = [
-        json.dumps({"text": row.text, "spans": [dict(zip(keys, s, strict=True)) for s in row.spans]})
-        for row in rows
+        json.dumps({"text": row.text, "spans": [dict(zip(keys, s, strict=True)) for s in row.spans]}) for row in rows
     ]
     path.write_text("\n".join(lines))
     return path

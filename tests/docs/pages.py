@@ -18,10 +18,7 @@ README = ROOT / "README.md"
 EXAMPLES = sorted(page for page in ROOT.glob("examples/*/README.md") if page.parent.name != "default_tagger")
 PAGES = [README, *EXAMPLES, *sorted(DOCS.rglob("*.md"))]
 ROOMS = ("docs", "examples", "redactory", "benchmarks", "constraints", "container", "releasing", "tests")
-EVERYTHING = [
-    *sorted(ROOT.glob("*.md")),
-    *(page for room in ROOMS for page in sorted((ROOT / room).rglob("*.md"))),
-]
+EVERYTHING = [*sorted(ROOT.glob("*.md")), *(page for room in ROOMS for page in sorted((ROOT / room).rglob("*.md")))]
 
 _FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"(?<!\\)\]\(([^)\s]+)\)")

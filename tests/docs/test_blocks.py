@@ -56,9 +56,7 @@ def test_the_tutorial_leaves_a_run_and_a_model(tutorial: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "page",
-    [page if page == README else pytest.param(page, marks=pytest.mark.slow) for page in RUNNING],
-    ids=name_of,
+    "page", [page if page == README else pytest.param(page, marks=pytest.mark.slow) for page in RUNNING], ids=name_of
 )
 def test_a_page_works_as_written(page: Path, machine: Machine, tutorial: Path, tmp_path: Path) -> None:
     folder = tmp_path / "work"

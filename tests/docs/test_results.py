@@ -26,11 +26,7 @@ def test_every_file_of_data_is_on_the_page(results: Any) -> None:
 @pytest.mark.parametrize(
     ("file", "change", "refused"),
     [
-        (
-            "attacks_figure4",
-            lambda d: d["table"][-1]["intervals"][0].__setitem__(0, 0.6),
-            "is not above chance",
-        ),
+        ("attacks_figure4", lambda d: d["table"][-1]["intervals"][0].__setitem__(0, 0.6), "is not above chance"),
         ("attacks_figure3", lambda d: d["ours"][-1].update(holds=True), "steep rise"),
         ("cluster", lambda d: d.update(same_bytes=False), "the same bytes"),
         ("crt_multiwoz", lambda d: d["table"][3]["perplexity"].update(value=9.0), "below `dpsgd`"),

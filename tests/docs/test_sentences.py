@@ -145,9 +145,7 @@ def _wrong(page: str, upper: Mapping[str, Fraction], lower: Mapping[str, Fractio
     found, near = [], Fraction(1, 40)
     for bounds, sign in ((upper, 1), (lower, -1)):
         for name, exact in bounds.items():
-            off = [
-                (number - exact) * sign for number in _numbers(page) if abs(number - exact) <= near * exact
-            ]
+            off = [(number - exact) * sign for number in _numbers(page) if abs(number - exact) <= near * exact]
             found += [f"{name}: {[*map(float, off)]}"] if not off or min(off) < 0 else []
     return found
 
@@ -211,19 +209,8 @@ def _pages(epsilon: float, delta: float, share: float, threshold: int) -> Iterat
     route = {"epsilon": epsilon, "delta": delta, "threshold": threshold, "strategy": "count"}
     card = _card(epsilon, delta, share)
     counted = {**card, "selection": route}
-    of_units = {
-        **counted,
-        "format": FORMAT_OF_UNITS,
-        "relation": "r",
-        "privacy_unit": "users",
-        "curve": {"1": epsilon},
-    }
-    del (
-        counted["epsilon_sound"],
-        counted["epsilon_with_public"],
-        card["epsilon_sound"],
-        card["epsilon_with_public"],
-    )
+    of_units = {**counted, "format": FORMAT_OF_UNITS, "relation": "r", "privacy_unit": "users", "curve": {"1": epsilon}}
+    del (counted["epsilon_sound"], counted["epsilon_with_public"], card["epsilon_sound"], card["epsilon_with_public"])
     yield "model card", guarantee_page(card), "epsilon delta share times"
     yield "model card, by count", guarantee_page(counted), "epsilon delta times guess"
     yield "model card, units", guarantee_page(of_units), "epsilon delta times"
@@ -231,13 +218,7 @@ def _pages(epsilon: float, delta: float, share: float, threshold: int) -> Iterat
     run = {**manifest(), "route": route, "policies": policies}
     run["dedup"] = {**run["dedup"], "sides": {}}
     yield "data set card", dataset_card("run", run), "epsilon delta times"
-    said = {
-        **run,
-        "date": "2026-01-01",
-        "release": 1,
-        "models": [],
-        "policies": dict.fromkeys(policies, "a" * 64),
-    }
+    said = {**run, "date": "2026-01-01", "release": 1, "models": [], "policies": dict.fromkeys(policies, "a" * 64)}
     yield "export card", export_card(said), "epsilon delta times"
     written = {"run": "run", "model": "crt", "counts": {"public": 3}, "columns": {}, "histogram": None}
     written |= {"sampling": {"temperature": 1, "top_p": 1, "tokens": 9}, "labels": None}
@@ -245,9 +226,7 @@ def _pages(epsilon: float, delta: float, share: float, threshold: int) -> Iterat
     yield "synthetic card", synthetic_card({**written, "versions": run["versions"]}, card), "epsilon delta"
     for name, one in (("report", card), ("report, by count", counted), ("report, units", of_units)):
         figured = " ".join(figure.text for figure in figures(one))
-        wanted = (
-            "epsilon one in" + (" times" if epsilon < 6.9 else "") + ("" if one is of_units else " share")
-        )
+        wanted = "epsilon one in" + (" times" if epsilon < 6.9 else "") + ("" if one is of_units else " share")
         yield name, " ".join([*promises(one), figured]), wanted
     show = show_templates()
     yield "figures", show.get_template("figures").render(r=card), "epsilon share"
@@ -261,14 +240,7 @@ def _pages(epsilon: float, delta: float, share: float, threshold: int) -> Iterat
     }
     yield "audit", show.get_template("audit_beside").render(r=audit), "epsilon lower"
     one = {"training": "t", "steps": 3, "epsilon_after": epsilon, "delta": delta}
-    budget = {
-        "budget": "b",
-        "spent": epsilon,
-        "epsilon": epsilon,
-        "delta": delta,
-        "unit": "u",
-        "trainings": [one],
-    }
+    budget = {"budget": "b", "spent": epsilon, "epsilon": epsilon, "delta": delta, "unit": "u", "trainings": [one]}
     yield "budget", show.get_template("budget").render(r=budget), "epsilon delta"
     yield (
         "promise",

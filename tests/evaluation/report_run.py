@@ -139,10 +139,7 @@ def card(trainer: str, seeded: bool = False, **figures: float | str) -> dict[str
             "The policies were fixed before anybody saw this corpus.",
             "The labelled secrets were drawn at random from the secrets of this corpus.",
         ],
-        "not_covered": [
-            "Handing out the private shards or this report.",
-            "What a user wrote over many sentences.",
-        ],
+        "not_covered": ["Handing out the private shards or this report.", "What a user wrote over many sentences."],
     }
 
 

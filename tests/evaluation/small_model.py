@@ -94,11 +94,7 @@ class ParrotNetwork(nn.Module):
     def _after(self, tail: list[int]) -> list[int]:
         found = []
         for known in self._known:
-            found += [
-                known[i + len(tail)]
-                for i in range(len(known) - len(tail))
-                if known[i : i + len(tail)] == tail
-            ]
+            found += [known[i + len(tail)] for i in range(len(known) - len(tail)) if known[i : i + len(tail)] == tail]
         return found
 
 

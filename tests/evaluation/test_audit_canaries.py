@@ -27,9 +27,7 @@ def _rows(path: Path) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("form", get_args(Form))
-def test_the_corpus_holds_what_the_coins_say_and_nothing_else(
-    corpus: Path, tmp_path: Path, form: Form
-) -> None:
+def test_the_corpus_holds_what_the_coins_say_and_nothing_else(corpus: Path, tmp_path: Path, form: Form) -> None:
     out = tmp_path / "planted.jsonl"
     told = plant_canaries(corpus, out, canaries=40, form=form, seed=1)
     coins, rows = read_coins(coins_file(out)), _rows(out)
@@ -62,9 +60,7 @@ def test_coins_are_fair_and_fresh() -> None:
 def test_the_place_of_a_canary_does_not_tell_its_coin(corpus: Path, tmp_path: Path) -> None:
     out = tmp_path / "planted.jsonl"
     plant_canaries(corpus, out, canaries=200, form="masked", seed=2)
-    masked = [
-        place for place, row in enumerate(r for r in _rows(out) if r["id"][0] == "a") if MASK in row["text"]
-    ]
+    masked = [place for place, row in enumerate(r for r in _rows(out) if r["id"][0] == "a") if MASK in row["text"]]
     assert 70 < sum(masked) / len(masked) < 130
 
 

@@ -28,12 +28,7 @@ from redactory.evaluation.canary import (
     middle_rank,
     sampled_exposure,
 )
-from redactory.evaluation.continuations import (
-    DrawnNumbers,
-    continuation_log_probs,
-    drawn_numbers,
-    given_log_probs,
-)
+from redactory.evaluation.continuations import DrawnNumbers, continuation_log_probs, drawn_numbers, given_log_probs
 from redactory.evaluation.plots import exposure_plot
 from redactory.foundation.errors import CheckFailed, InputError
 from redactory.foundation.stream import RandomStream

@@ -13,14 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.detectors import Detection, Span
-from redactory.evaluation.detection import (
-    ALL,
-    LabelledPoint,
-    count_matches,
-    figures,
-    measure_beside,
-    measure_detection,
-)
+from redactory.evaluation.detection import ALL, LabelledPoint, count_matches, figures, measure_beside, measure_detection
 from redactory.evaluation.recall import casing
 from redactory.evaluation.statistics import proportion, share
 from redactory.redaction import route
@@ -104,11 +97,7 @@ def test_a_figure_over_nothing_is_null_and_f_of_no_marks_is_0() -> None:
     assert nothing["char_precision"] == nothing["f1"] == {"value": None, "low": None, "high": None}
     assert nothing["cover_recall"] == {"value": None, "low": 0.0, "high": 1.0}
     blind = figures([count_matches("a", [(0, 1, "X")], [])])
-    assert (blind["char_precision"]["value"], blind["char_recall"]["value"], blind["f2"]["value"]) == (
-        None,
-        0,
-        0,
-    )
+    assert (blind["char_precision"]["value"], blind["char_recall"]["value"], blind["f2"]["value"]) == (None, 0, 0)
 
 
 def test_the_bootstrap_interval_covers_a_known_share_about_as_often_as_it_says() -> None:
@@ -117,10 +106,7 @@ def test_the_bootstrap_interval_covers_a_known_share_about_as_often_as_it_says()
     for _ in range(trials):
         # rows agree within themselves: what a row holds is no independent evidence
         sizes = rng.integers(1, 9, 80)
-        rows = [
-            (int(size) if hit else 0, int(size))
-            for hit, size in zip(rng.random(80) < 0.3, sizes, strict=True)
-        ]
+        rows = [(int(size) if hit else 0, int(size)) for hit, size in zip(rng.random(80) < 0.3, sizes, strict=True)]
         interval = share(rows)
         covered += interval["low"] <= 0.3 <= interval["high"]
         as_if_independent = proportion(sum(h for h, _ in rows), sum(n for _, n in rows))
@@ -193,9 +179,7 @@ POINTS = [
 def test_what_is_measured_of_a_detector_whose_every_answer_is_known() -> None:
     detector = Blindfolded()
     result = measure_detection(detector, POINTS)
-    assert (
-        result["strict"]["cover_recall"]["value"] == result["conservative"]["cover_recall"]["value"] == 1 / 4
-    )
+    assert result["strict"]["cover_recall"]["value"] == result["conservative"]["cover_recall"]["value"] == 1 / 4
     assert result["strict"]["char_precision"]["value"] == 1
     assert result["conservative"]["char_precision"]["value"] == pytest.approx(3 / 6)
     assert (result["miss_rate"]["misses"], result["miss_rate"]["n"]) == (1, 4)

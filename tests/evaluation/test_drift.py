@@ -35,17 +35,12 @@ def _shares(*counts: int, of: int = 1_000) -> list[Figures]:
 def _rates(label: str, *counts: int, of: int = 1_000) -> list[Figures]:
     whole = Key("hits/strict/label")
     return [
-        {
-            whole: Count("rate", 0, of),
-            **({Key(whole.metric, label): Count("rate", count, of)} if count else {}),
-        }
+        {whole: Count("rate", 0, of), **({Key(whole.metric, label): Count("rate", count, of)} if count else {})}
         for count in counts
     ]
 
 
-def _outside(
-    history: Sequence[Figures], today: Figures, floor: Floor = drift.FLOOR, **more: Any
-) -> list[Finding]:
+def _outside(history: Sequence[Figures], today: Figures, floor: Floor = drift.FLOOR, **more: Any) -> list[Finding]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(drift, "FLOOR", floor)
         return [f for f in compare(history, today, DriftSettings(**more)) if f.outside]

@@ -90,9 +90,7 @@ _LETTERS = st.text("abA1 -ß", max_size=12)
 
 
 @settings(deadline=None, max_examples=200)
-@given(
-    st.lists(st.text("abA1-", min_size=1, max_size=4), min_size=1, max_size=6), st.lists(_LETTERS, max_size=4)
-)
+@given(st.lists(st.text("abA1-", min_size=1, max_size=4), min_size=1, max_size=6), st.lists(_LETTERS, max_size=4))
 def test_search_finds_what_a_plain_loop_finds(values: list[str], texts: list[str]) -> None:
     expected: Counter[int] = Counter()
     first: dict[str, int] = {}

@@ -17,26 +17,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from redactory.evaluation.labelled import as_task, labelled_rows, labelling_interface
-from redactory.evaluation.sample import (
-    Marked,
-    SampledText,
-    as_csv,
-    as_rows,
-    prefilled,
-    read_labels,
-    secrets_drawn,
-)
+from redactory.evaluation.sample import Marked, SampledText, as_csv, as_rows, prefilled, read_labels, secrets_drawn
 from redactory.foundation.errors import InputError
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.stream import RandomStream
 
 KEY = DigestKey(b"k" * 32)
 SECRET = "Wilhelmina"
-TEXTS = {
-    7: f"Ask 😀 {SECRET} or\nAnn, please.",
-    2**32 + 1: "Who am I?",
-    9: '=HYPERLINK("x")',
-}
+TEXTS = {7: f"Ask 😀 {SECRET} or\nAnn, please.", 2**32 + 1: "Who am I?", 9: '=HYPERLINK("x")'}
 SPANS = {7: [Marked(6, 16, "PERSON"), Marked(20, 23, "PERSON")], 2**32 + 1: [], 9: [Marked(1, 10, "SECRET")]}
 SAMPLE = [SampledText(i, "masked", 2, tuple(SPANS[i]), text=text) for i, text in TEXTS.items()]
 DRAWN = [SampledText.recorded(json.loads(json.dumps(text.record(KEY)))) for text in SAMPLE]
@@ -54,10 +42,7 @@ def exported(text: Any, spans: list[tuple[Any, Any, str | None]], **task: Any) -
         {"from_id": "D", "to_id": "q", "type": "relation", "direction": "right"},
         {"type": "choices", "value": {"choices": ["done"]}},
     ]
-    annotations = [
-        {"id": 1, "was_cancelled": False, "result": results},
-        {"was_cancelled": True, "result": []},
-    ]
+    annotations = [{"id": 1, "was_cancelled": False, "result": results}, {"was_cancelled": True, "result": []}]
     rest = {"id": 17, "drafts": [], "predictions": [{"result": []}], "meta": {}, "total_annotations": 1}
     return {**rest, "data": {"text": text, "point_id": 7}, "annotations": annotations, **task}
 
@@ -66,8 +51,7 @@ def write(path: Path, content: Any) -> Path:
     """JSON lines of rows, or a JSON export of tasks."""
     is_export = path.suffix == ".json"
     path.write_text(
-        json.dumps(content) if is_export else "".join(json.dumps(row) + "\n" for row in content),
-        encoding="utf-8",
+        json.dumps(content) if is_export else "".join(json.dumps(row) + "\n" for row in content), encoding="utf-8"
     )
     return path
 
@@ -81,9 +65,7 @@ def test_the_three_forms_of_a_sample_say_the_same() -> None:
     table = list(csv.DictReader(io.StringIO(as_csv(SAMPLE))))
     for entry, row, cells in zip(SAMPLE, as_rows(SAMPLE), table, strict=True):
         task, spans = as_task(row, "v1"), [list(span) for span in SPANS[entry.point_id]]
-        assert (
-            [[s["start"], s["end"], s["label"]] for s in row["spans"]] == json.loads(cells["spans"]) == spans
-        )
+        assert [[s["start"], s["end"], s["label"]] for s in row["spans"]] == json.loads(cells["spans"]) == spans
         results = [result["value"] for result in task["predictions"][0]["result"]]
         assert [[value["start"], value["end"], *value["labels"]] for value in results] == spans
         assert row["text"] == task["data"]["text"] == entry.text
@@ -136,9 +118,7 @@ def test_places_are_code_points_whatever_the_tool_counted(
     task = exported(f"{before}|{secret}!", [(start, start + measure(secret), secret)])
     quoted = exported("a\nb", [(0, 3, "a\\nb")])
     first, second = labelled_rows(write(tmp_path / "e.json", [task, quoted]))
-    assert first["spans"] == [
-        {"start": len(before) + 1, "end": len(before) + 1 + len(secret), "label": "PERSON"}
-    ]
+    assert first["spans"] == [{"start": len(before) + 1, "end": len(before) + 1 + len(secret), "label": "PERSON"}]
     assert second["spans"][0]["end"] == 3
 
 
@@ -158,9 +138,7 @@ def _span(**values: Any) -> dict[str, Any]:
         (exported(SECRET, [(SECRET, 4, None)]), r"nor a task .* \(ValueError\)"),
         (exported([SECRET], []), "its text is not a string"),
         (
-            exported(
-                "Ann", [], annotations=[{"result": [{"type": "labels", "value": {"start": 0, "end": 3}}]}]
-            ),
+            exported("Ann", [], annotations=[{"result": [{"type": "labels", "value": {"start": 0, "end": 3}}]}]),
             "a span has no label, or its tag is not Labels",
         ),
         ({"data": {"body": SECRET}, "annotations": [{"result": []}]}, r"text under 'text' \(KeyError\)"),
@@ -223,10 +201,7 @@ def _change(key: str, value: Any) -> Callable[[list[Any]], None]:
         (lambda rows: rows.append(rows[0]), r"row 4 \(point 7\): this example also occurs in an earlier row"),
         (_change("point_id", 8), r"row 1 \(point 8\): this example is not in the sample"),
         (_change("point_id", None), "row 1: it has no 'point_id'"),
-        (
-            _change("text", f"Ask {SECRET}. And then some more."),
-            r"row 1 \(point 7\): its text differs from the sample",
-        ),
+        (_change("text", f"Ask {SECRET}. And then some more."), r"row 1 \(point 7\): its text differs from the sample"),
     ],
 )
 def test_labels_that_do_not_fit_the_draw_are_refused_without_their_text(

@@ -11,13 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
-from redactory.evaluation.statistics import (
-    binomial_p_value,
-    fixed_sequence,
-    percentiles,
-    proportion,
-    secrets_needed,
-)
+from redactory.evaluation.statistics import binomial_p_value, fixed_sequence, percentiles, proportion, secrets_needed
 from redactory.foundation.intervals import upper_bound
 
 BOUND, CONFIDENCE, SETS = 0.01, 0.95, 2_000
@@ -132,10 +126,7 @@ def test_an_interval_is_two_sided_and_covers_as_often_as_it_says(confidence: flo
             inside = [own["low"] <= rate <= own["high"] for own in intervals]
             assert binom.pmf(np.arange(n + 1), n, rate)[inside].sum() >= confidence - 1e-12
             # no tail alone takes more than its half
-            for missed in (
-                [own["low"] > rate for own in intervals],
-                [own["high"] < rate for own in intervals],
-            ):
+            for missed in ([own["low"] > rate for own in intervals], [own["high"] < rate for own in intervals]):
                 assert binom.pmf(np.arange(n + 1), n, rate)[missed].sum() <= (1 - confidence) / 2 + 1e-12
 
 
@@ -143,7 +134,5 @@ def test_an_interval_is_two_sided_and_covers_as_often_as_it_says(confidence: flo
 def test_percentiles_leave_half_of_the_error_on_either_side(confidence: float) -> None:
     values = np.random.default_rng(3).gamma(2.0, size=4001)
     low, high = percentiles([*values, np.nan], confidence)
-    assert (np.mean(values < low), np.mean(values > high)) == pytest.approx(
-        [(1 - confidence) / 2] * 2, abs=3e-4
-    )
+    assert (np.mean(values < low), np.mean(values > high)) == pytest.approx([(1 - confidence) / 2] * 2, abs=3e-4)
     assert (low, high) == pytest.approx(np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2]))

@@ -52,9 +52,7 @@ def test_chance_is_the_mean_over_all_ways_of_dealing_the_claims() -> None:
     private[20] = Shown("q20", "fortytwo zebras <MASK>", private[20].authors)
     found = linkage(public, private)
     made = list(claims([p.text for p in public], [p.text for p in private]))
-    every = [
-        not point.authors.isdisjoint(public[claim.public].authors) for claim, point in product(made, private)
-    ]
+    every = [not point.authors.isdisjoint(public[claim.public].authors) for claim, point in product(made, private)]
     assert found["chance"]["value"] == pytest.approx(sum(every) / len(every))
     assert found["chance"]["value"] > 1 / len(private)
 
@@ -109,8 +107,6 @@ def test_residual_hits_are_counted_beside_masks_and_failures() -> None:
     assert found["share"]["low"] < 0.25 < found["share"]["high"]
     assert found["listed"] == [{"point_id": "1", "labels": {"NAME": 1}}]
     assert "Zoe" not in str(found)
-    sampled = residual_identifiers(
-        read, [(str(n), "Zoe" if n % 4 == 0 else "it") for n in range(400)], most=100
-    )
+    sampled = residual_identifiers(read, [(str(n), "Zoe" if n % 4 == 0 else "it") for n in range(400)], most=100)
     assert sampled["looked_at"] == 100
     assert sampled["share"]["low"] < 0.25 < sampled["share"]["high"]

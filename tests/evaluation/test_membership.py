@@ -73,9 +73,7 @@ def test_a_model_that_learnt_nothing_is_a_coin_to_the_attacks() -> None:
 
 def test_what_was_learnt_is_told_the_better_by_groups_and_by_a_reference() -> None:
     found = _attacked(0.3, reference=KnownModel(own="r", weight=0.3))
-    accuracy = {
-        name: found[name]["accuracy"]["value"] for name in ("individual", "group", "reference", "rmia")
-    }
+    accuracy = {name: found[name]["accuracy"]["value"] for name in ("individual", "group", "reference", "rmia")}
     assert found["individual"]["accuracy"]["low"] > 0.5
     assert accuracy["individual"] < min(accuracy["group"], accuracy["reference"], accuracy["rmia"])
     assert found["reference"]["tpr"]["0.01"]["value"] > 2 * found["individual"]["tpr"]["0.01"]["value"]

@@ -41,9 +41,7 @@ def _largest_chance(canaries: int, guesses: int, correct: int, epsilon: float, d
 
 @pytest.mark.parametrize(("epsilon", "delta"), PRIVATE)
 @pytest.mark.parametrize("counts", COUNTS)
-def test_the_recursion_solves_the_linear_program(
-    counts: tuple[int, int, int], epsilon: float, delta: float
-) -> None:
+def test_the_recursion_solves_the_linear_program(counts: tuple[int, int, int], epsilon: float, delta: float) -> None:
     found = curve_p_value(*counts, curve_level([(epsilon, delta)]))
     exact = _largest_chance(*counts, epsilon, delta)
     assert exact - 1e-9 <= found <= exact * (1.0 + 1e-5)
@@ -51,9 +49,7 @@ def test_the_recursion_solves_the_linear_program(
 
 @pytest.mark.parametrize(("epsilon", "delta"), PRIVATE)
 @pytest.mark.parametrize("counts", COUNTS)
-def test_no_bound_is_below_randomised_response(
-    counts: tuple[int, int, int], epsilon: float, delta: float
-) -> None:
+def test_no_bound_is_below_randomised_response(counts: tuple[int, int, int], epsilon: float, delta: float) -> None:
     _, guesses, correct = counts
     right = delta + (1.0 - delta) / (1.0 + math.exp(-epsilon))
     exact = float(stats.binom.sf(correct - 1, guesses, right))
@@ -128,9 +124,7 @@ def test_a_mechanism_that_forgets_its_noise_is_seen() -> None:
     assert (found["guesses"], found["correct"]) == (1_000, 1_000)
     # noise of the square of the deviation, the defect of a published code: claimed for 0.2, done with 0.04
     squared, coins = _released(1_000, 0.2, 0.04)
-    assert audit_scores(squared, coins, DELTA, shares=(1.0,))["epsilon_lower"] > gaussian_epsilon(
-        0.2 / 0.2, DELTA
-    )
+    assert audit_scores(squared, coins, DELTA, shares=(1.0,))["epsilon_lower"] > gaussian_epsilon(0.2 / 0.2, DELTA)
 
 
 def test_scores_that_know_no_coin_show_nothing() -> None:

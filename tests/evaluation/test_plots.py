@@ -45,21 +45,9 @@ GROUPS = [
             ("planted, missed by strict", "1 without", "never planted", "chance's highest: 7.6"),
         ),
         (plots.exposure_plot, ({"canaries": [], "largest_possible": 19.9},), ("known by heart: 19.9",)),
-        (
-            plots.extraction_plot,
-            ({"by_times_seen": GROUPS, "samples": 300},),
-            ("1 to 3", "40 secrets", "300 texts"),
-        ),
-        (
-            plots.extraction_plot,
-            ({"by_times_seen": GROUPS[1:], "samples": 1},),
-            ("no secret was tried",),
-        ),
-        (
-            plots.reliability_plot,
-            (((0.02, 0.0, 30), (0.99, 1.0, 600)), 0.0123),
-            ("0.0123", "share that is plain"),
-        ),
+        (plots.extraction_plot, ({"by_times_seen": GROUPS, "samples": 300},), ("1 to 3", "40 secrets", "300 texts")),
+        (plots.extraction_plot, ({"by_times_seen": GROUPS[1:], "samples": 1},), ("no secret was tried",)),
+        (plots.reliability_plot, (((0.02, 0.0, 30), (0.99, 1.0, 600)), 0.0123), ("0.0123", "share that is plain")),
         (plots.reliability_plot, ((), 0.0), ("stated probability of plain",)),
     ],
 )
@@ -74,13 +62,9 @@ def test_a_picture_says_what_it_shows_and_is_the_same_each_time(
     assert plot(*facts) == drawn
 
 
-def test_without_matplotlib_a_measurement_has_no_picture_and_a_plot_is_refused(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_without_matplotlib_a_measurement_has_no_picture_and_a_plot_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     found = plots.importlib.util.find_spec
-    monkeypatch.setattr(
-        "importlib.util.find_spec", lambda name: None if name == "matplotlib" else found(name)
-    )
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "matplotlib" else found(name))
     assert plots.pictures("roc.svg", plots.membership_plot, {}) == {}
     with pytest.raises(ConfigurationError, match=r"pip install 'redactory\[plots\]'"):
         redactory.plan(trainer="dpsgd", plot="absent/plan.svg")

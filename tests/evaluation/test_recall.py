@@ -18,14 +18,7 @@ RATES = ("gamma", "delta_2")
 
 @pytest.mark.parametrize(
     ("misses", "n", "bound"),
-    [
-        (0, 200, 0.0149),
-        (20, 200, 0.1425),
-        (0, 2995, 1e-3),
-        (0, 37_446, 8e-5),
-        (0, 299_572, 1e-5),
-        (0, 30_552, 9.8e-5),
-    ],
+    [(0, 200, 0.0149), (20, 200, 0.1425), (0, 2995, 1e-3), (0, 37_446, 8e-5), (0, 299_572, 1e-5), (0, 30_552, 9.8e-5)],
 )
 def test_published_figures(misses: int, n: int, bound: float) -> None:
     assert upper_bound(misses, n) == pytest.approx(bound, rel=5e-3)

@@ -114,9 +114,7 @@ def test_public_points_are_quoted_and_escaped_and_no_word_of_a_private_one_stand
 
 
 @pytest.mark.parametrize(("public", "private"), [(True, True), (True, False), (False, True), (False, False)])
-def test_a_report_quotes_public_points_and_never_a_private_one(
-    tmp_path: Path, public: bool, private: bool
-) -> None:
+def test_a_report_quotes_public_points_and_never_a_private_one(tmp_path: Path, public: bool, private: bool) -> None:
     run = write_run(tmp_path / "run")
     for there, folder in ((public, run.public), (private, run.private)):
         for part in () if there else folder.iterdir():
@@ -231,10 +229,7 @@ _LABELLED = card("crt", epsilon_substitution=0.5, epsilon_bayesian=0.2, coverage
 @pytest.mark.parametrize(
     ("told", "parts"),
     [
-        (
-            _PRIVATE,
-            ["at most 1.65 times", "at most what it would be otherwise, plus", "every example is private"],
-        ),
+        (_PRIVATE, ["at most 1.65 times", "at most what it would be otherwise, plus", "every example is private"]),
         (_UNMEASURED, ["so large a factor", "has not been measured"]),
         ({**_LABELLED, "miss_rates": _rates(None)}, ["times", "times", "Up to 1% of all sensitive spans"]),
         ({**_LABELLED, "miss_rates": _rates({"confidence": 0.95})}, ["", "", "", "95% confidence"]),
@@ -325,9 +320,7 @@ def test_what_forbids_a_release_is_said_first(tmp_path: Path) -> None:
         assert ("Nothing here forbids it" in page) != forbidden
         assert "Blind: no engine" in page
     body["counts"] = {**COUNTS, "private": 3}
-    assert "A sum of the counts does not hold" in first_lines(
-        render_report(write_run(tmp_path / "sum", body))
-    )
+    assert "A sum of the counts does not hold" in first_lines(render_report(write_run(tmp_path / "sum", body)))
 
 
 def test_exposure_is_set_beside_chance_and_a_broken_promise_is_said_aloud() -> None:
@@ -336,11 +329,7 @@ def test_exposure_is_set_beside_chance_and_a_broken_promise_is_said_aloud() -> N
     for results, alarming, words in (
         ({"canary": {"highest_exposure": 6.9, **canary}}, False, "no more than chance"),
         ({"canary": {"highest_exposure": 9.0, **canary}}, True, "7.62 bits: this is more than chance"),
-        (
-            {"audit": {**_AUDIT, "epsilon_lower": 5.0, "epsilon_upper": 1.0, "holds": False}},
-            True,
-            "do not release",
-        ),
+        ({"audit": {**_AUDIT, "epsilon_lower": 5.0, "epsilon_upper": 1.0, "holds": False}}, True, "do not release"),
         ({"audit": {**_AUDIT, "epsilon_lower": 0.5, "epsilon_upper": 1.0}}, False, "not contradict"),
     ):
         (found,) = said("attacks", results)
@@ -362,13 +351,7 @@ def test_what_was_not_measured_is_said(tmp_path: Any) -> None:
 def test_attacks_on_the_shards_are_told(run: RunFolder) -> None:
     assert 'id="shards"' not in render_report(run)
     three = {"value": 0.4, "low": 0.3, "high": 0.5}
-    linked = {
-        "claimed": 50,
-        "private": 100,
-        "share": three,
-        "chance": {**three, "value": 0.01},
-        "excess": three,
-    }
+    linked = {"claimed": 50, "private": 100, "share": three, "chance": {**three, "value": 0.01}, "excess": three}
     side = {"looked_at": 90, "held": 9, "share": {"value": 0.1, "low": 0.05, "high": 0.2}}
     result = {
         "linkage": {"document": linked, "user": None},

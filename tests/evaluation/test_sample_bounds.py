@@ -50,9 +50,7 @@ Population = dict[str, tuple[int, int, float, float]]
 
 
 def population(
-    public: tuple[int, int, float],
-    masked: tuple[int, int, float, float],
-    suspected: tuple[int, int, float],
+    public: tuple[int, int, float], masked: tuple[int, int, float, float], suspected: tuple[int, int, float]
 ) -> Population:
     return {PUBLIC: (*public, 1.0), MASKED: masked, SUSPECTED: (*suspected, 1.0)}
 
@@ -227,9 +225,7 @@ def test_what_a_whole_stratum_saves_goes_to_the_others() -> None:
             plan_sample(points, points, n, share)
 
 
-_SIZES = st.tuples(st.integers(0, 5_000), st.floats(0, 1)).map(
-    lambda t: (t[0], min(t[0], 1 + int(t[0] * t[1])))
-)
+_SIZES = st.tuples(st.integers(0, 5_000), st.floats(0, 1)).map(lambda t: (t[0], min(t[0], 1 + int(t[0] * t[1]))))
 
 
 @settings(max_examples=300, deadline=None)
@@ -261,9 +257,7 @@ def _simulated(secrets_of: Callable[[int], int], missed_share: float, seed: int)
         SampledText(int(i), MASKED, int(count), missed=(bool(i < missed_share * 200),) * secrets_of(i))
         for i, count in zip(*np.unique(drawn, return_counts=True), strict=True)
     ]
-    rows = [
-        replace(row, secrets=tuple(Marked(n, n + 1, "X") for n in range(len(row.missed)))) for row in rows
-    ]
+    rows = [replace(row, secrets=tuple(Marked(n, n + 1, "X") for n in range(len(row.missed)))) for row in rows]
     stream = RandomStream.from_seed(seed)
     taken = [row.missed[place] for row in rows for place in secrets_drawn(row, stream)]
     every = [missed for row in rows for missed in row.missed for _ in range(row.times)]

@@ -32,12 +32,7 @@ def _without_spans(row: dict[str, Any]) -> str:
 
 
 @settings(max_examples=25, deadline=None)
-@given(
-    seed=st.integers(0, 2**63),
-    rows=st.integers(1, 60),
-    canaries=st.integers(0, 4),
-    copies=st.integers(1, 5),
-)
+@given(seed=st.integers(0, 2**63), rows=st.integers(1, 60), canaries=st.integers(0, 4), copies=st.integers(1, 5))
 def test_spans_are_exact_and_nothing_else_is_secret(seed: int, rows: int, canaries: int, copies: int) -> None:
     simulation = simulate_customersim(rows, seed, canaries, copies)
     told = list(simulation.rows)

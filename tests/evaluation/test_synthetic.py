@@ -20,12 +20,7 @@ WORDS = [
     *("rent", "lease", "tenant", "pay", "month", "doctor", "nurse"),
     *("pill", "fever", "rest", "north", "south", "east", "west"),
 ]
-CANARIES = {
-    "template": "My PIN is {digits}",
-    "inserted": ["123456", "654321"],
-    "control": ["777777"],
-    "copies": 3,
-}
+CANARIES = {"template": "My PIN is {digits}", "inserted": ["123456", "654321"], "control": ["777777"], "copies": 3}
 
 
 def drawn(seed: int, count: int) -> list[str]:
@@ -50,11 +45,7 @@ def test_copies_are_found_and_fresh_texts_are_not() -> None:
 def test_planted_numbers_are_found_in_texts_alone() -> None:
     members, others = drawn(1, 40), drawn(2, 40)
     inserted = [f"{n:06d}" for n in range(20)]
-    many = {
-        **CANARIES,
-        "inserted": inserted,
-        "control": [f"9{n:05d}" for n in range(20)],
-    }
+    many = {**CANARIES, "inserted": inserted, "control": [f"9{n:05d}" for n in range(20)]}
     written = [*drawn(3, 30), *(f"My PIN is {number}" for number in inserted[:12])]
     found = leaks(written, members, others, many)
     assert found["canaries"]["inserted_found"] == 12

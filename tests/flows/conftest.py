@@ -55,8 +55,5 @@ def server(database: Postgres, tmp_path_factory: pytest.TempPathFactory) -> Iter
 @pytest.fixture(scope="module")
 def somebodys() -> Iterator[LocalCluster]:
     """Somebody's cluster on this machine: a scheduler at an address, two worker processes of one thread."""
-    with (
-        dask.config.set({"distributed.scheduler.allowed-failures": 1}),
-        LocalCluster(n_workers=2, **QUIET) as cluster,
-    ):
+    with dask.config.set({"distributed.scheduler.allowed-failures": 1}), LocalCluster(n_workers=2, **QUIET) as cluster:
         yield cluster

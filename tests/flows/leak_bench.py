@@ -42,12 +42,7 @@ SEALED = ("traceback-", "work", "samples")
 """What may hold original text in a run folder, and in its ``state``."""
 LONGEST_SECONDS = 300.0
 GROUPS = ("evaluate", "fit", "keys", "label", "ldp", "quarantine", "release")
-LISTED = {
-    "tagger": None,
-    "patterns": None,
-    "lists": {"deny": [{"file": "words.txt"}]},
-    "max_chars": DETECTED_CHARS,
-}
+LISTED = {"tagger": None, "patterns": None, "lists": {"deny": [{"file": "words.txt"}]}, "max_chars": DETECTED_CHARS}
 """Detection by a list of all that is planted, where nothing hangs on the engines: a tenth of the time."""
 
 
@@ -189,9 +184,7 @@ class Bench:
             yield process
 
     def _end(self, logs: Path, step: Step) -> str:
-        return "\n".join(
-            (logs / f"{step.name}.{end}").read_text(errors="replace")[-2000:] for end in ("out", "err")
-        )
+        return "\n".join((logs / f"{step.name}.{end}").read_text(errors="replace")[-2000:] for end in ("out", "err"))
 
     def leaks(self) -> list[str]:
         """Each place that holds a secret and must not: path, kind and form, never the value."""

@@ -160,6 +160,4 @@ def _bad_rows(draw: _Draw) -> list[tuple[bytes, Secret]]:
         "too_long_to_detect": b'{"text": "USR: %s ' + b"so it goes on " * (DETECTED_CHARS // 10) + b'"}',
     }
     values = {kind: draw.name() + draw.digits("####") for kind in shapes}
-    return [
-        (shapes[kind] % value.encode(), Secret(kind, value, "", (value,))) for kind, value in values.items()
-    ]
+    return [(shapes[kind] % value.encode(), Secret(kind, value, "", (value,))) for kind, value in values.items()]

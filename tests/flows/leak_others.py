@@ -73,8 +73,7 @@ def served(bench: Bench, config: Path) -> None:
     """``redactory schedule`` until a run that was due is finished."""
     runs = bench.folder("work") / "served"
     step = Step(
-        "serve",
-        ("schedule", str(config), "--cron", "* * * * *", "--out", str(runs), "--port", str(free_port())),
+        "serve", ("schedule", str(config), "--cron", "* * * * *", "--out", str(runs), "--port", str(free_port()))
     )
     ended = bench.until("serve", step, lambda: any(runs.glob("*/_SUCCESS")))
     assert ended == 0
@@ -84,9 +83,7 @@ def deployed(bench: Bench, server: Server, config: Path, *, fails: str = "") -> 
     """Deploy, ask for a run, and have a worker carry it out; the state that it ended in."""
     name = f"deployed-{'bad' if fails else 'good'}"
     runs = str(bench.folder("work") / name)
-    step = Step(
-        name, ("schedule", "--deploy", str(config), "--cron", "0 2 * * *", "--out", runs, "--name", name)
-    )
+    step = Step(name, ("schedule", "--deploy", str(config), "--cron", "0 2 * * *", "--out", runs, "--name", name))
     bench.carry_out(name, [step], PREFECT_API_URL=server.url)
     deployment = server.ask(f"/deployments/name/curate/{name}")
     run = server.ask(f"/deployments/{deployment['id']}/create_flow_run", {"state": {"type": "SCHEDULED"}})

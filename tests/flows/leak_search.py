@@ -118,9 +118,7 @@ def _database(path: Path) -> Iterator[bytes]:
     """Every cell: a long one is in pieces in the file."""
     with sqlite3.connect(f"file:{path}?mode=ro", uri=True) as database:
         database.text_factory = bytes
-        tables = [
-            name.decode() for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type='table'")
-        ]
+        tables = [name.decode() for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type='table'")]
         for table in tables:
             for row in database.execute(f'SELECT * FROM "{table}"'):
                 yield b"\x00".join(cell if isinstance(cell, bytes) else repr(cell).encode() for cell in row)

@@ -41,14 +41,8 @@ LATER = {
     "apply": ("redactory.training.model:load_model",),
     "generate": ("redactory.evaluation.generation:generate",),
     "extraction": ("redactory.evaluation.extraction:extraction",),
-    "membership": (
-        "redactory.evaluation.membership:member_texts",
-        "redactory.evaluation.membership:_log_probs",
-    ),
-    "redaction": (
-        "redactory.evaluation.linkage:linkage",
-        "redactory.evaluation.linkage:residual_identifiers",
-    ),
+    "membership": ("redactory.evaluation.membership:member_texts", "redactory.evaluation.membership:_log_probs"),
+    "redaction": ("redactory.evaluation.linkage:linkage", "redactory.evaluation.linkage:residual_identifiers"),
     "plant": ("redactory.evaluation.one_run_audit:plant_canaries",),
     "ldp-train": (
         "redactory.training.ldp.encoder:SentenceEncoder.represent",
@@ -200,10 +194,7 @@ def over_dask(config: str) -> list[Step]:
     asked = ("curate", config, "--dask")
     return [
         Step("dask", (*asked, "local", "--out", "dask", "--workers", "2")),
-        *(
-            Step(f"dask-{kind}", (*asked, "local", "--out", f"dask-{kind}"), f"{redact}={kind}", (1,))
-            for kind in kinds
-        ),
+        *(Step(f"dask-{kind}", (*asked, "local", "--out", f"dask-{kind}"), f"{redact}={kind}", (1,)) for kind in kinds),
         Step("dask-flow", (*asked, "local", "--out", "dask-flow", "--prefect"), f"{redact}=grouped", (1,)),
         Step("dask-open", (*asked, "tcp://192.0.2.1:8786", "--out", "dask-open"), codes=(2,)),
     ]
@@ -218,8 +209,7 @@ def failing_curations(config: Path, *flags: str, run: str = "broken") -> list[St
     """A curation for each place in it that fails."""
     step = Step(run, ("curate", str(config), *flags))
     return [
-        replace(failing, arguments=(*failing.arguments, "--out", failing.name))
-        for failing in failing(step, CURATION)
+        replace(failing, arguments=(*failing.arguments, "--out", failing.name)) for failing in failing(step, CURATION)
     ]
 
 

@@ -92,9 +92,7 @@ def local_postgres() -> Iterator[Postgres]:
         with (data / "postgresql.conf").open("a") as settings:
             settings.writelines(f"{name} = '{value}'\n" for name, value in _SETTINGS.items())
         control = ("-D", str(data), "-w", "-t", "60")
-        _as_nobody_special(
-            "pg_ctl", *control, "-l", str(server.root / "log"), "-o", f"-p {server.port}", "start"
-        )
+        _as_nobody_special("pg_ctl", *control, "-l", str(server.root / "log"), "-o", f"-p {server.port}", "start")
         try:
             server._client("createdb", DATABASE)
             yield server
@@ -108,8 +106,6 @@ def _as_nobody_special(program: str, *arguments: str) -> None:
     # nothing is read from it: a server that goes on would keep a pipe open
     with tempfile.TemporaryFile() as told:
         command = [*drop, binary(program), *arguments]
-        done = subprocess.run(
-            command, cwd="/", stdin=subprocess.DEVNULL, stdout=told, stderr=told, check=False
-        )
+        done = subprocess.run(command, cwd="/", stdin=subprocess.DEVNULL, stdout=told, stderr=told, check=False)
         told.seek(0)
         assert done.returncode == 0, f"{program}: {told.read().decode()}"

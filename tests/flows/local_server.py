@@ -58,9 +58,7 @@ class Server:
     def redactory(self, *arguments: object, cwd: Path) -> dict[str, Any]:
         """The JSON object that a command prints; it must succeed."""
         command = [*COMMAND, *map(str, arguments), "--json"]
-        done = subprocess.run(
-            command, capture_output=True, text=True, check=False, cwd=cwd, env=self.environment
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=cwd, env=self.environment)
         assert done.returncode == 0, done.stdout + done.stderr
         value: dict[str, Any] = json.loads(done.stdout)
         return value

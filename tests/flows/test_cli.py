@@ -31,17 +31,9 @@ def test_an_input_file_is_enough(machine: Machine, corpus: Path, tmp_path: Path)
     done = machine.redactory("curate", corpus, "--out", tmp_path / "run", "--json")
     assert done.returncode == 0, done.stderr
     result = _json(done)
-    assert {
-        "run",
-        "rows",
-        "documents",
-        "rejected",
-        "points",
-        "public",
-        "private",
-        "duplicate",
-        "seconds",
-    } <= set(result)
+    assert {"run", "rows", "documents", "rejected", "points", "public", "private", "duplicate", "seconds"} <= set(
+        result
+    )
     assert result["rows"] == 60
     again = machine.redactory("curate", corpus, "--out", tmp_path / "run", "--resume", "--json")
     assert (again.returncode, _json(again)["points"]) == (0, result["points"])
@@ -54,17 +46,7 @@ def test_init_describe_simulate(machine: Machine, tmp_path: Path) -> None:
     assert machine.redactory("init", "redactory.yaml", cwd=tmp_path).returncode == 0
     assert machine.redactory("init", "redactory.yaml", cwd=tmp_path).returncode == 2
     made = machine.redactory(
-        "simulate",
-        "--rows",
-        20,
-        "--seed",
-        3,
-        "--canaries",
-        2,
-        "--out",
-        "corpus.jsonl",
-        "--json",
-        cwd=tmp_path,
+        "simulate", "--rows", 20, "--seed", 3, "--canaries", 2, "--out", "corpus.jsonl", "--json", cwd=tmp_path
     )
     assert _json(made)["rows"] == 20
     assert (tmp_path / "corpus.jsonl.canaries.json").is_file()
@@ -138,9 +120,7 @@ def test_an_unexpected_error_is_sealed(corpus: Path, tmp_path: Path) -> None:
 
 
 def test_the_package_is_the_command_too() -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "redactory", "--version"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-m", "redactory", "--version"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.strip() == importlib.metadata.version("redactory")
 
@@ -248,11 +228,7 @@ def test_a_plan_of_a_configuration_with_changes_and_what_is_refused(tmp_path: Pa
     changed = CliRunner().invoke(app, [*given, "--set", "train.epochs=2", "--plot", str(plot)])
     assert json.loads(changed.stdout)["steps"] == 20
     assert plot.is_file()
-    for wrong, says in (
-        (["train.epochs=[", "YAML"]),
-        (["train.epochs", "KEY=VALUE"]),
-        (["train.epochz=1", "epochz"]),
-    ):
+    for wrong, says in ((["train.epochs=[", "YAML"]), (["train.epochs", "KEY=VALUE"]), (["train.epochz=1", "epochz"])):
         refused = CliRunner().invoke(app, [*given, "--set", wrong])
         assert isinstance(refused.exception, ConfigurationError)
         assert says in str(refused.exception)

@@ -16,14 +16,7 @@ import pytest
 from distributed import Client, LocalCluster, Security
 
 from redactory.flows import dask_map as module
-from redactory.flows.dask_map import (
-    Fact,
-    Workers,
-    check_dask,
-    on_dask,
-    over_dask,
-    report_of,
-)
+from redactory.flows.dask_map import Fact, Workers, check_dask, on_dask, over_dask, report_of
 from redactory.foundation.errors import ConfigurationError, RunStateError, SealedError
 from redactory.foundation.progress import StageReport
 from redactory.pipelines.curate import curate
@@ -53,11 +46,7 @@ ENCRYPTION_KEY = "an encryption key of the tests, of 32 bytes or more"
 @pytest.fixture(scope="module")
 def config(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """30 documents in 4 partitions, with repeated and nearly repeated lines."""
-    texts = [
-        "my number is {n}\nhello there all of you",
-        "call {n} now or never again",
-        "hello there all of us",
-    ]
+    texts = ["my number is {n}\nhello there all of you", "call {n} now or never again", "hello there all of us"]
     rows = [{"id": f"d{i}", "user_id": f"u{i % 5}", "text": texts[i % 3].format(n=i)} for i in range(30)]
     return {
         "input": str(write_rows(tmp_path_factory.mktemp("corpus") / "rows.jsonl", rows)),
@@ -187,9 +176,7 @@ def _until(there: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_worker_given_up_for_lost_that_goes_on_changes_nothing(
-    workers: Workers, config: Any, tmp_path: Path
-) -> None:
+def test_a_worker_given_up_for_lost_that_goes_on_changes_nothing(workers: Workers, config: Any, tmp_path: Path) -> None:
     future, before, run = _late(workers, True, config, tmp_path)
     with pytest.raises(RunStateError, match="after its stage had ended"):
         report_of(future)
@@ -215,14 +202,10 @@ def _refused(address: str, config: Any, folder: Path, match: str) -> None:
 def test_other_versions_are_refused(somebodys: Any, config: Any, tmp_path: Path, monkeypatch: Any) -> None:
     newer = {"packages": {"spacy": "99.0"}}
     monkeypatch.setattr(module, "versions", lambda: newer)
-    _refused(
-        somebodys.scheduler_address, config, tmp_path, r"the worker on .* has spacy 3.*started with 99\.0"
-    )
+    _refused(somebodys.scheduler_address, config, tmp_path, r"the worker on .* has spacy 3.*started with 99\.0")
 
 
-def test_a_command_that_ends_leaves_another_one_its_files(
-    somebodys: Any, config: Any, tmp_path: Path
-) -> None:
+def test_a_command_that_ends_leaves_another_one_its_files(somebodys: Any, config: Any, tmp_path: Path) -> None:
     run, asked = RunFolder(tmp_path / "run"), load_config(config)
     with on_dask(somebodys.scheduler_address, asked, run) as first:
         with on_dask(somebodys.scheduler_address, asked, run) as second:
@@ -237,9 +220,7 @@ def test_a_worker_that_joined_later_is_looked_at_before_its_first_part(
 ) -> None:
     terms = dataclasses.replace(workers.terms, facts=(Fact("the strict policy", "of other models", "fix"),))
     stage_map = Workers(workers.client, terms)
-    with pytest.raises(
-        ConfigurationError, match=r"has the strict policy .* started with of other models: fix"
-    ):
+    with pytest.raises(ConfigurationError, match=r"has the strict policy .* started with of other models: fix"):
         curate(config, output=tmp_path / "run", detector=DigitDetector(), stage_map=stage_map)
 
 
@@ -260,9 +241,7 @@ def test_a_folder_that_is_another_one_there_is_refused(
         before = client.run(os.getcwd)
         client.run(os.chdir, there)
         try:
-            _refused(
-                somebodys.scheduler_address, config, Path("/proc/self/cwd"), f"{match} /proc/self/cwd/state"
-            )
+            _refused(somebodys.scheduler_address, config, Path("/proc/self/cwd"), f"{match} /proc/self/cwd/state")
         finally:
             client.run(os.chdir, next(iter(before.values())))
 
@@ -276,15 +255,9 @@ def test_from_a_store_to_a_store_by_workers_that_have_the_encryption_key_and_no_
     _refused(address, config, folder, "has encryption key none, .*: its environment must set the same")
     with s3_server() as server, Client(somebodys, set_as_default=False) as client:
         client.run(_set_key, ENCRYPTION_KEY[::-1])
-        _refused(
-            address, config, folder, "has encryption key .*, but the run was started with .*: its environment"
-        )
+        _refused(address, config, folder, "has encryption key .*, but the run was started with .*: its environment")
         boto3.client("s3", endpoint_url=server).upload_file(config["input"], BUCKET, "corpus/rows.jsonl")
-        stored = {
-            **config,
-            "input": f"s3://{BUCKET}/corpus/*.jsonl",
-            "output": f"s3://{BUCKET}/runs/x",
-        }
+        stored = {**config, "input": f"s3://{BUCKET}/corpus/*.jsonl", "output": f"s3://{BUCKET}/runs/x"}
         client.run(_set_key, ENCRYPTION_KEY)
         try:
             told = over_dask(curate, address)(stored, detector=DigitDetector())
@@ -307,12 +280,8 @@ def _set_key(value: str | None) -> None:
 
 
 def test_a_worker_of_many_threads_is_refused(config: Any, tmp_path: Path) -> None:
-    with LocalCluster(
-        n_workers=1, protocol="tcp://", **{**QUIET, **HERE, "threads_per_worker": 2}
-    ) as cluster:
-        _refused(
-            cluster.scheduler_address, config, tmp_path / "dask", "in 2 threads: start workers with --nt"
-        )
+    with LocalCluster(n_workers=1, protocol="tcp://", **{**QUIET, **HERE, "threads_per_worker": 2}) as cluster:
+        _refused(cluster.scheduler_address, config, tmp_path / "dask", "in 2 threads: start workers with --nt")
 
 
 TLS_ALONE, NO_ADDRESS = "write tls://HOST:PORT", "is not a scheduler address"
@@ -321,14 +290,8 @@ TLS_ALONE, NO_ADDRESS = "write tls://HOST:PORT", "is not a scheduler address"
 @pytest.mark.parametrize(
     ("address", "refusal"),
     [
-        *(
-            (f"tcp://{host}:8786", TLS_ALONE)
-            for host in ("10.1.2.3", "scheduler", "0.0.0.0", "[2001:db8::1]")
-        ),
-        *(
-            (wrong, NO_ADDRESS)
-            for wrong in ("scheduler:8786", "inproc://1", "tls://scheduler", "ws://127.0.0.1:1", "")
-        ),
+        *((f"tcp://{host}:8786", TLS_ALONE) for host in ("10.1.2.3", "scheduler", "0.0.0.0", "[2001:db8::1]")),
+        *((wrong, NO_ADDRESS) for wrong in ("scheduler:8786", "inproc://1", "tls://scheduler", "ws://127.0.0.1:1", "")),
         *((safe, None) for safe in ("local", "tcp://127.0.0.1:1", "tcp://[::1]:1", "tls://scheduler:8786")),
     ],
 )

@@ -60,9 +60,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     settings: tuple[str, ...]
     settings = ("--set", "epochs=25", "--set", "max_tokens=6", "--set", "threads=1", "--set", "dimension=4")
     settings += ("--set", "noise_multiplier=1", "--set", "learning_rate=0.01", "--set", "batch_size=16")
-    told = as_json(
-        "train", "--public", str(public), "--encoder", str(folder / "encoder"), *settings, "--set", SMALL
-    )
+    told = as_json("train", "--public", str(public), "--encoder", str(folder / "encoder"), *settings, "--set", SMALL)
     assert told["classes"] == ["clerk", "customer"]
     told = as_json(
         *("train", str(users), "--encoder", str(folder / "encoder"), "--out", str(folder / "service")),
@@ -208,9 +206,7 @@ HOSTILE = "clerk\x1b]0;owned\x07"
         [{"slot": "x", "class": "clerk", "probabilities": {"clerk": float("nan"), "customer": 0.5}}],
     ],
 )
-def test_answers_and_facts_that_were_not_agreed_on_are_refused(
-    made: Path, service: Service, answers: Any
-) -> None:
+def test_answers_and_facts_that_were_not_agreed_on_are_refused(made: Path, service: Service, answers: Any) -> None:
     user = User(service.facts(), made / "encoder", epsilon=30.0)
     with pytest.raises(RunStateError, match="no service of this version"):
         user.ask(["my parcel"], lambda body: answers)
@@ -222,9 +218,7 @@ def test_answers_and_facts_that_were_not_agreed_on_are_refused(
         User({**service.facts(), "encoder": "00" * 32}, made / "encoder", epsilon=30.0)
 
 
-def test_named_users_are_not_asked_for_under_another_budget(
-    made: Path, service: Service, tmp_path: Path
-) -> None:
+def test_named_users_are_not_asked_for_under_another_budget(made: Path, service: Service, tmp_path: Path) -> None:
     """Queries on nobody's budget would not be counted with what somebody trained with."""
     side = User(service.facts(), made / "encoder", budget=tmp_path / "budget", limit=60.0, epsilon=30.0)
     side.ask(["my parcel"], service.answer_lines)
@@ -233,9 +227,7 @@ def test_named_users_are_not_asked_for_under_another_budget(
         side.ask(["my parcel"], service.answer_lines)
 
 
-def test_a_new_service_has_learnt_nothing_and_nothing_is_spent_on_asking_it(
-    made: Path, tmp_path: Path
-) -> None:
+def test_a_new_service_has_learnt_nothing_and_nothing_is_spent_on_asking_it(made: Path, tmp_path: Path) -> None:
     settings = {"noise_multiplier": 3.0, "max_tokens": 6}
     card = create_service(tmp_path / "new", made / "encoder", settings)
     assert card["noise_multiplier"] == 3.0
@@ -284,9 +276,7 @@ def test_pairs_are_matched(made: Path, tmp_path: Path) -> None:
 def test_settings_and_folders_are_checked(made: Path, tmp_path: Path) -> None:
     users, encoder = made / "users.jsonl", made / "encoder"
     with pytest.raises(ConfigurationError, match=r"sampling\.secret_bernoulli\.rate"):
-        redactory.ldp_train(
-            users, encoder, tmp_path / "a", {"sampling.kind": "secret_bernoulli", "sampling.steps": 3}
-        )
+        redactory.ldp_train(users, encoder, tmp_path / "a", {"sampling.kind": "secret_bernoulli", "sampling.steps": 3})
     with pytest.raises(ConfigurationError, match="no_such_key"):
         redactory.ldp_train(users, encoder, tmp_path / "b", {"no_such_key": 1})
     with pytest.raises(ConfigurationError, match="--budget"):

@@ -186,9 +186,7 @@ def test_a_value_in_pieces_in_a_database_is_found(tmp_path: Path) -> None:
     ],
 )
 def test_a_leak_is_told_from_a_private_place(place: str, allowed: bool, tmp_path: Path) -> None:
-    made = Bench(
-        tmp_path / "bench", [Secret("person", "Zephyrine Quillfeather", "", ("Zephyrine Quillfeather",))]
-    )
+    made = Bench(tmp_path / "bench", [Secret("person", "Zephyrine Quillfeather", "", ("Zephyrine Quillfeather",))])
     path = made.root / place
     (made.root / "work" / "run" / "state").mkdir(parents=True, exist_ok=True)
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -67,14 +67,10 @@ def _scheduled_run(server: Server, deployment: str, known: set[str]) -> dict[str
 
 
 @pytest.fixture(scope="module")
-def nights(
-    server: Server, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[JobFolder, list[dict[str, Any]]]:
+def nights(server: Server, tmp_path_factory: pytest.TempPathFactory) -> tuple[JobFolder, list[dict[str, Any]]]:
     """The job, and Prefect's record of its two nights; between them the corpus has grown."""
     folder = tmp_path_factory.mktemp("job")
-    config = small_job(
-        folder, "support", partition={"documents": 9}, nightly={"partial_row_grace_minutes": 0}
-    )
+    config = small_job(folder, "support", partition={"documents": 9}, nightly={"partial_row_grace_minutes": 0})
     # each is verified below
     deploy = ("schedule", "--deploy", config, "--work", "nightly", "--cron", "0 2 * * *", "--no-verify")
     server.redactory(*deploy, cwd=folder)
@@ -117,9 +113,7 @@ def test_two_scheduled_nights_are_finished_and_verify(
 
 @pytest.mark.usefixtures("nights")
 def test_everything_that_prefect_keeps_is_in_postgresql(database: Postgres, server: Server) -> None:
-    of_nights = (
-        "FROM flow_run JOIN deployment ON deployment_id = deployment.id WHERE deployment.name = 'support'"
-    )
+    of_nights = "FROM flow_run JOIN deployment ON deployment_id = deployment.id WHERE deployment.name = 'support'"
     assert database.ask(f"SELECT count(*) {of_nights} AND state_type = 'COMPLETED'") == ["2"]
     tasks = f"SELECT count(*) FROM task_run WHERE flow_run_id IN (SELECT flow_run.id {of_nights})"
     assert int(database.ask(f"{tasks} AND state_type = 'COMPLETED'")[0]) > 10

@@ -16,9 +16,7 @@ from tests.flows.small_job import small_job
 pytestmark = pytest.mark.slow
 
 
-def test_leaks_that_are_put_in_on_purpose_are_found(
-    server: Server, database: Postgres, tmp_path: Path
-) -> None:
+def test_leaks_that_are_put_in_on_purpose_are_found(server: Server, database: Postgres, tmp_path: Path) -> None:
     value = "Wilhelmina {} Featherstone"
     secrets = [Secret(kind, value.format(kind), "", (value.format(kind),)) for kind in LEAKS]
     kept = tmp_path / "kept"
@@ -30,9 +28,7 @@ def test_leaks_that_are_put_in_on_purpose_are_found(
     silent = ",".join(kind for kind in LEAKS if kind != "exception")
     steps = [
         Step("told", ("curate", config, "--out", "told", "--prefect"), f"{PREFIX}{silent}={value}"),
-        Step(
-            "raised", ("curate", config, "--out", "raised", "--prefect"), f"{PREFIX}exception={value}", (1,)
-        ),
+        Step("raised", ("curate", config, "--out", "raised", "--prefect"), f"{PREFIX}exception={value}", (1,)),
     ]
     made.carry_out("leaky", steps, PREFECT_API_URL=server.url)
     (kept / "database").write_bytes(database.dump())

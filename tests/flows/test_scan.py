@@ -117,23 +117,17 @@ def _git(folder: Path, *arguments: str) -> None:
     subprocess.run(["git", *own, *arguments], cwd=folder, check=True, capture_output=True)
 
 
-def test_pre_commit_runs_the_hook_as_it_is_written(
-    folder: Path, tmp_path_factory: pytest.TempPathFactory
-) -> None:
+def test_pre_commit_runs_the_hook_as_it_is_written(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     from pre_commit.clientlib import load_manifest
 
     load_manifest(str(HOOKS))
     (hook,) = yaml.safe_load(HOOKS.read_text(encoding="utf-8"))
     # the same hook without an environment of its own, which would be installed from the network
     local = {**hook, "language": "system", "args": ["--config", "policy.yaml"]}
-    (folder / ".pre-commit-config.yaml").write_text(
-        yaml.safe_dump({"repos": [{"repo": "local", "hooks": [local]}]})
-    )
+    (folder / ".pre-commit-config.yaml").write_text(yaml.safe_dump({"repos": [{"repo": "local", "hooks": [local]}]}))
     commands = tmp_path_factory.mktemp("bin")
     program = commands / "redactory"
-    program.write_text(
-        f'#!/bin/sh\nexec {sys.executable} -c "from redactory.flows.cli import main; main()" "$@"\n'
-    )
+    program.write_text(f'#!/bin/sh\nexec {sys.executable} -c "from redactory.flows.cli import main; main()" "$@"\n')
     program.chmod(0o700)
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("GIT_", "PRE_COMMIT"))}
     places = {"PATH": f"{commands}:{kept['PATH']}", "PRE_COMMIT_HOME": str(commands / "home")}

@@ -25,14 +25,8 @@ import redactory
 from redactory.flows import prefect_flows
 from redactory.flows.prefect_flows import kept_run, say_how_it_ended
 from redactory.flows.prefect_tasks import RETRY_SECONDS, quiet_task, worker_processes
-from redactory.flows.schedule import (
-    Schedule,
-    deploy,
-    plan_schedule,
-)
-from redactory.flows.schedule import (
-    prefect_flows as flows_of,
-)
+from redactory.flows.schedule import Schedule, deploy, plan_schedule
+from redactory.flows.schedule import prefect_flows as flows_of
 from redactory.flows.server import folder_of_all, one_folder_a_run, place_of
 from redactory.foundation.errors import ConfigurationError, RedactoryError, SealedError
 from redactory.foundation.progress import StageReport
@@ -86,17 +80,12 @@ def test_a_plan_stands_wherever_a_worker_starts(tmp_path: Path, monkeypatch: pyt
         ({"work": "nightly", "out": Path("{date}")}, "names its runs itself"),
         *(({"cron": cron}, "five fields") for cron in ("", "0 2 * *", "61 2 * * *", "at night", "@reboot")),
         # a sixth field would be seconds, or a year
-        *(
-            ({"cron": cron}, "got [67] fields")
-            for cron in ("0 2 * * * *", "* * * * * *", "0 0 12 * * ? 2026")
-        ),
+        *(({"cron": cron}, "got [67] fields") for cron in ("0 2 * * * *", "* * * * * *", "0 0 12 * * ? 2026")),
         *(({"cron": cron}, "never runs") for cron in ("0 0 31 2 *", "0 0 31 4,6 *", "*/0 * * * *")),
         ({"cron": "\N{ARABIC-INDIC DIGIT TWO} 2 * * *"}, "five fields"),
     ],
 )
-def test_what_would_fail_at_night_is_refused_by_day(
-    tmp_path: Path, changes: dict[str, Any], says: str
-) -> None:
+def test_what_would_fail_at_night_is_refused_by_day(tmp_path: Path, changes: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
         _plan(small_job(tmp_path, "nightly"), **changes).check_cron()
 
@@ -195,9 +184,7 @@ def test_the_line_of_a_run_quotes_no_words_but_ours(
     assert capsys.readouterr().err == ""
 
 
-def test_what_fails_before_there_is_a_run_folder_is_told_without_its_words(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_fails_before_there_is_a_run_folder_is_told_without_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(*_: object, **__: object) -> None:
         raise ValueError("words of a list")
 
@@ -212,11 +199,7 @@ def test_only_what_may_pass_by_itself_is_tried_again() -> None:
     """Our own refusals stay as they are, however often they but needs."""
     kinds = {SealedError}
     for kind in kinds.copy() | {RedactoryError}:
-        kinds |= {
-            kind,
-            *kind.__subclasses__(),
-            *(c for one in kind.__subclasses__() for c in one.__subclasses__()),
-        }
+        kinds |= {kind, *kind.__subclasses__(), *(c for one in kind.__subclasses__() for c in one.__subclasses__())}
     assert len(kinds) >= 7
     made = quiet_task("work")(lambda: None)
     assert made.retries == len(RETRY_SECONDS) == 2

@@ -32,9 +32,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def results(server: Server, config: Path) -> dict[str, Any]:
     """What the runs of ``scenarios.py`` gave, by name and in order."""
     command = [sys.executable, "-m", "tests.flows.scenarios", str(config)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=server.environment, cwd=ROOT
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=server.environment, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert "words of the corpus" not in done.stdout + done.stderr
     value: dict[str, Any] = json.loads(done.stdout)
@@ -65,9 +63,7 @@ def test_no_more_parts_run_at_once_than_the_server_allows(results: Any) -> None:
     assert results["unsteady"]["most_at_once"] == [1, 2]
 
 
-def test_a_part_that_keeps_failing_fails_the_run_without_a_word(
-    server: Server, results: Any, flows: Any
-) -> None:
+def test_a_part_that_keeps_failing_fails_the_run_without_a_word(server: Server, results: Any, flows: Any) -> None:
     assert results["hopeless"]["kind"] == "SealedError"
     assert flows["hopeless"]["state_type"] == "FAILED"
     assert "words of the corpus" not in json.dumps(flows["hopeless"])
@@ -94,9 +90,7 @@ def test_a_remembered_run_that_is_not_whole_is_made_again(results: Any, config: 
     assert redactory.verify(results["gone"]["run"])["ok"]
 
 
-def test_new_content_is_a_new_run_with_the_shards_of_a_plain_one(
-    results: Any, config: Path, tmp_path: Path
-) -> None:
+def test_new_content_is_a_new_run_with_the_shards_of_a_plain_one(results: Any, config: Path, tmp_path: Path) -> None:
     assert results["new"]["rows"] == 10
     assert results["new"]["run"] not in {results[name].get("run") for name in ("unsteady", "gone")}
     rows = config.with_name("rows.jsonl").read_text().splitlines(keepends=True)
@@ -106,9 +100,7 @@ def test_new_content_is_a_new_run_with_the_shards_of_a_plain_one(
     assert _data(tmp_path / "run") == _data(Path(results["new"]["run"]))
 
 
-def test_the_interface_shows_the_flow_of_points_and_the_report(
-    server: Server, results: Any, flows: Any
-) -> None:
+def test_the_interface_shows_the_flow_of_points_and_the_report(server: Server, results: Any, flows: Any) -> None:
     shown = _artifacts(server, flows["new"])
     summary = results["new"]
     for name in ("rows", "documents", "points", "public", "private", "duplicate"):
@@ -131,19 +123,13 @@ def test_a_deployed_job_is_scheduled_and_a_worker_runs_it(server: Server, tmp_pa
     assert deployment["entrypoint"] == "redactory.flows.prefect_flows.curate"
     assert deployment["parameters"]["config"] == str(config)
     assert deployment["job_variables"]["env"]["PREFECT_LOGGING_TO_API_ENABLED"] == "false"
-    assert deployment["schedules"][0]["schedule"] == {
-        "cron": "0 2 * * *",
-        "timezone": "Europe/Berlin",
-        "day_or": True,
-    }
+    assert deployment["schedules"][0]["schedule"] == {"cron": "0 2 * * *", "timezone": "Europe/Berlin", "day_or": True}
     assert deployment["global_concurrency_limit"]["limit"] == 1
     _two_at_night(server, deployment["id"])
 
     started = server.ask(f"/deployments/{deployment['id']}/create_flow_run", {"state": {"type": "SCHEDULED"}})
     command = [sys.executable, "-m", "prefect", "worker", "start", "--pool", "redactory", "--run-once"]
-    worker = subprocess.run(
-        command, capture_output=True, text=True, check=False, env=server.environment, cwd=tmp_path
-    )
+    worker = subprocess.run(command, capture_output=True, text=True, check=False, env=server.environment, cwd=tmp_path)
     run = server.ask(f"/flow_runs/{started['id']}")
     assert run["state_type"] == "COMPLETED", worker.stdout + worker.stderr
     due = datetime.datetime.fromisoformat(run["expected_start_time"])
@@ -162,8 +148,7 @@ def _two_at_night(server: Server, deployment: str) -> None:
     """The server puts the next runs at two o'clock in the job's own time zone."""
     server.ask(f"/deployments/{deployment}/schedule", {"min_runs": 3})
     found = server.ask(
-        "/flow_runs/filter",
-        {"deployments": {"id": {"any_": [deployment]}}, "sort": "EXPECTED_START_TIME_ASC"},
+        "/flow_runs/filter", {"deployments": {"id": {"any_": [deployment]}}, "sort": "EXPECTED_START_TIME_ASC"}
     )
     times = [datetime.datetime.fromisoformat(run["expected_start_time"]).astimezone(BERLIN) for run in found]
     assert len(times) >= 3

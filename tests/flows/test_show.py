@@ -34,12 +34,7 @@ def test_no_line_of_a_table_ends_in_blanks_and_figures_are_right_justified(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Neither where cells are short, empty or folded, nor where colours are written."""
-    rows = [
-        "name ¦ figure ¦ said of it",
-        "---",
-        "a ¦ 1 ¦ ",
-        "bb ¦ 222 ¦ words that are folded here and there",
-    ]
+    rows = ["name ¦ figure ¦ said of it", "---", "a ¦ 1 ¦ ", "bb ¦ 222 ¦ words that are folded here and there"]
     for coloured in (False, True):
         monkeypatch.setattr(show, "out", Console(width=40, force_terminal=coloured, highlight=False))
         show.print_table("Title", rows)
@@ -59,12 +54,7 @@ def test_no_line_of_a_table_ends_in_blanks_and_figures_are_right_justified(
 def test_no_perplexity_of_secrets_is_shown_for_a_model_that_learnt_masked_text(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    one = {
-        "perplexity_per_word": 112_057.0,
-        "perplexity": 291.35,
-        "bits_per_character": 2.963,
-        "words": 8_030,
-    }
+    one = {"perplexity_per_word": 112_057.0, "perplexity": 291.35, "bits_per_character": 2.963, "words": 8_030}
     result = {"model": "crt", "as_is": one, "masked": {**one, "perplexity_per_word": 53.2}}
     for learnt_masked, told in ((True, "as is  –"), (False, "as is  112057.00")):
         show.print_page("perplexity", {**result, "learnt_masked": learnt_masked})
@@ -113,9 +103,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def test_the_pace_of_work_that_comes_again_is_its_own(
-    clock: list[float], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_pace_of_work_that_comes_again_is_its_own(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
     lines = show.Paced(show._line, 1.0)
     for begin in (0.0, 1000.0):
         clock[0] = begin

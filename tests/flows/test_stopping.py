@@ -95,11 +95,7 @@ def test_an_error_that_follows_the_stop_is_its_doing(
 
 @pytest.mark.parametrize(("command", "how"), [("curate", "go on (with --resume)\n"), ("redact", "go on\n")])
 def test_a_command_that_was_interrupted_says_how_it_goes_on(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    command: str,
-    how: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, how: str
 ) -> None:
     def interrupted(*_: Any, **__: Any) -> None:
         raise KeyboardInterrupt

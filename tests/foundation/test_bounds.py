@@ -24,9 +24,7 @@ from redactory.foundation.bounds import (
     success_bound,
 )
 
-FLOATS = st.floats(1e-12, 1e6) | st.sampled_from(
-    [0.0, 1.0276, 24.3817, 1.3499, 0.0114, 0.1, 1e-5, 8.0, 999.96]
-)
+FLOATS = st.floats(1e-12, 1e6) | st.sampled_from([0.0, 1.0276, 24.3817, 1.3499, 0.0114, 0.1, 1e-5, 8.0, 999.96])
 
 
 def _read(text: str) -> Fraction:
@@ -101,9 +99,7 @@ def test_success_from_a_prior_is_the_formula_rounded_up(epsilon: float, delta: f
         assert exact <= printed <= exact * (1 + mpmath.mpf(10) ** (1 - digits)) * (1 + mpmath.mpf(10) ** -50)
 
 
-@pytest.mark.parametrize(
-    ("epsilon", "delta", "values"), [(0.0, 0.1, 3), (1.0, 0.0, 4), (1.0, 0.05, 5), (3.0, 0.01, 3)]
-)
+@pytest.mark.parametrize(("epsilon", "delta", "values"), [(0.0, 0.1, 3), (1.0, 0.0, 4), (1.0, 0.05, 5), (3.0, 0.01, 3)])
 def test_no_mechanism_lets_a_guess_succeed_more_often(epsilon: float, delta: float, values: int) -> None:
     """The best of all mechanisms whose laws are pairwise (ε, δ)-close, by linear programming."""
     n, pairs = values, [(x, y) for x in range(values) for y in range(values) if x != y]

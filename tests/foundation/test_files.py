@@ -164,9 +164,7 @@ def test_what_no_utf_8_can_hold_is_written_as_its_escape(tmp_path: Path) -> None
     assert read_json(tmp_path / "value.json") == {"path": "a\udcff.jsonl"}
 
 
-def test_the_data_is_synced_before_the_name_and_the_name_after(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_data_is_synced_before_the_name_and_the_name_after(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     order: list[str] = []
     fsync, replace = os.fsync, Path.replace
 
@@ -184,9 +182,7 @@ def test_the_data_is_synced_before_the_name_and_the_name_after(
     assert [_unnumbered(step) for step in order] == ["sync .tmp-N-file", "rename", f"sync {tmp_path.name}"]
 
 
-def test_a_new_folder_is_synced_into_the_one_above_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_new_folder_is_synced_into_the_one_above_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
     fsync = os.fsync
 

@@ -146,9 +146,7 @@ def test_a_fresh_key_lives_as_long_as_the_process() -> None:
     assert key.fresh
     assert len(key.secret) == 32
     assert load_digest_key() is key
-    source = (
-        "from redactory.foundation.keys import load_digest_key as k; print(k().fingerprint, k().fingerprint)"
-    )
+    source = "from redactory.foundation.keys import load_digest_key as k; print(k().fingerprint, k().fingerprint)"
     said = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True).stdout
     one, other = said.split()
     assert one == other != key.fingerprint

@@ -102,9 +102,7 @@ def test_a_flipped_bit_is_found(lines: list[bytes], data: st.DataObject, bit: in
         [5, 4, 3, 2, 1, 0],
     ],
 )
-def test_dropped_inserted_and_reordered_lines_are_found(
-    lines: list[bytes], tmp_path: Path, order: list[int]
-) -> None:
+def test_dropped_inserted_and_reordered_lines_are_found(lines: list[bytes], tmp_path: Path, order: list[int]) -> None:
     (tmp_path / "log").write_bytes(b"".join(lines[n] for n in order))
     with pytest.raises(CheckFailed, match="breaks at line"):
         read_records(tmp_path / "log")

@@ -18,9 +18,7 @@ from redactory.foundation.stream import RandomStream
 DRAWS = 20_000
 ACCEPT, REJECT = 1e-3, 1e-9
 STREAM = RandomStream.from_seed(20240607)
-NAMES = st.tuples(
-    st.sampled_from(["a", "a1", "1", "noise", "sample"]), st.integers(0, 200), st.integers(0, 200)
-)
+NAMES = st.tuples(st.sampled_from(["a", "a1", "1", "noise", "sample"]), st.integers(0, 200), st.integers(0, 200))
 
 
 class DeafToIndex(RandomStream):
@@ -39,14 +37,7 @@ class DeafToStep(RandomStream):
 
 def names_are_independent(stream: RandomStream) -> bool:
     """Whether draws of names that differ in one part only look uncorrelated."""
-    names = [
-        ("noise", 0, 0),
-        ("noise", 0, 1),
-        ("noise", 1, 0),
-        ("sample", 0, 0),
-        ("noise", 11, 1),
-        ("noise", 1, 11),
-    ]
+    names = [("noise", 0, 0), ("noise", 0, 1), ("noise", 1, 0), ("sample", 0, 0), ("noise", 11, 1), ("noise", 1, 11)]
     draws = np.array([stream.normal(p, s, 4000, i) for p, s, i in names])
     off = np.corrcoef(draws) - np.eye(len(names))
     return bool(np.abs(off).max() < 5 / np.sqrt(4000))
@@ -66,12 +57,8 @@ def test_a_stream_that_ignores_a_part_of_the_name_is_found(sabotaged: type[Rando
 def test_a_draw_is_a_function_of_its_name(name: tuple[str, int, int], short: int, more: int) -> None:
     purpose, step, index = name
     again = RandomStream(STREAM.root)
-    assert (
-        again.octets(purpose, step, short, index) == STREAM.octets(purpose, step, short + more, index)[:short]
-    )
-    assert np.array_equal(
-        again.normal(purpose, step, short, index), STREAM.normal(purpose, step, short, index)
-    )
+    assert again.octets(purpose, step, short, index) == STREAM.octets(purpose, step, short + more, index)[:short]
+    assert np.array_equal(again.normal(purpose, step, short, index), STREAM.normal(purpose, step, short, index))
 
 
 def test_the_keystream_is_fixed_for_good() -> None:

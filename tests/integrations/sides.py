@@ -10,10 +10,7 @@ from redactory.redaction import RunFolder, read_batches
 from tests.pipelines.leaving import Numbers, configuration
 from tests.pipelines.support import write_rows
 
-SIDES = {
-    "public": ["point_id", "text"],
-    "private": ["point_id", "user", "text", "reasons"],
-}
+SIDES = {"public": ["point_id", "text"], "private": ["point_id", "user", "text", "reasons"]}
 
 
 def run_of(folder: Path) -> Path:

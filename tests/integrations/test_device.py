@@ -73,9 +73,7 @@ def test_auto_takes_a_card_where_there_is_one(run: RunFolder, monkeypatch: pytes
 
 def test_cuda_is_refused_where_there_is_none_before_anything_is_read(run: RunFolder, tmp_path: Path) -> None:
     """A whole run would be curated first, and its training refused at the end of it."""
-    with pytest.raises(
-        ConfigurationError, match=r"train\.device.*cuda.*only the cpu is available: set device to auto"
-    ):
+    with pytest.raises(ConfigurationError, match=r"train\.device.*cuda.*only the cpu is available: set device to auto"):
         train_model(run, small(device="cuda", name="other"))
     assert not run.model("other").root.exists()
     train = {"device": "cuda"}
@@ -89,9 +87,7 @@ def test_cuda_is_refused_where_there_is_none_before_anything_is_read(run: RunFol
 
 @pytest.mark.parametrize("device", ["mps", "cuda:1", "gpu"])
 def test_a_device_that_nothing_is_trained_on_is_refused_with_those_that_are(device: str) -> None:
-    with pytest.raises(
-        ConfigurationError, match=r"train\.device: training runs on 'cpu', or on 'cuda'.*'auto'"
-    ):
+    with pytest.raises(ConfigurationError, match=r"train\.device: training runs on 'cpu', or on 'cuda'.*'auto'"):
         load_config({"input": "a.jsonl", "train": {"device": device}})
 
 

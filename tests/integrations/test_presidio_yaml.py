@@ -75,9 +75,7 @@ def theirs(file: Path) -> Callable[[str], Found]:
     registry = _registry(file)
     engine: Any = SpacyNlpEngine(models=[{"lang_code": "en", "model_name": "loaded"}])
     engine.nlp = {language: blank(language) for language in registry.supported_languages}
-    analyzer = AnalyzerEngine(
-        registry=registry, nlp_engine=engine, supported_languages=registry.supported_languages
-    )
+    analyzer = AnalyzerEngine(registry=registry, nlp_engine=engine, supported_languages=registry.supported_languages)
 
     def found(text: str) -> Found:
         doc = engine.nlp["en"].make_doc(text)
@@ -109,9 +107,7 @@ def test_a_file_of_ones_own_is_taken_as_it_is(tmp_path: Path) -> None:
     here, there = ours(file), theirs(file)
     found = [here(text) for text in TEXTS]
     assert found == [there(text) for text in TEXTS]
-    assert {label for hits in found for _, _, label, _ in hits} == {
-        *("TICKET", "PROJECT", "MONEY", "CREDIT_CARD")
-    }
+    assert {label for hits in found for _, _, label, _ in hits} == {*("TICKET", "PROJECT", "MONEY", "CREDIT_CARD")}
     # the word of the context made the weak one stronger, and the threshold took the plain sum away
     assert (32, 38, "TICKET", 0.4) in found[0]
     assert (0, 6, "TICKET", 0.05) in found[1]

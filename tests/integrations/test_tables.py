@@ -138,9 +138,7 @@ def test_duckdb_takes_the_data_key_of_an_encrypted_side_and_nothing_less(
         found = connection.execute(
             f"SELECT * EXCLUDE (reasons) {read}, encryption_config = {{footer_key: 'run'}}) ORDER BY point_id"
         ).fetchall()
-        assert found == [
-            (row["point_id"], row["user"], row["text"]) for row in by_id(rows_of(run, "private"))
-        ]
+        assert found == [(row["point_id"], row["user"], row["text"]) for row in by_id(rows_of(run, "private"))]
         for wrong in ("", ", encryption_config = {footer_key: 'other'}"):
             with pytest.raises(duckdb.Error):
                 connection.execute(f"SELECT text {read}{wrong})").fetchall()

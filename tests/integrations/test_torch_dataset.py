@@ -143,9 +143,7 @@ def test_a_state_of_something_else_is_refused(run: Path, tmp_path: Path) -> None
 @pytest.fixture
 def group(tmp_path: Path) -> Iterator[None]:
     """A process group of this process alone."""
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{tmp_path}/together", rank=0, world_size=1
-    )
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/together", rank=0, world_size=1)
     yield
     torch.distributed.destroy_process_group()
 
@@ -160,9 +158,7 @@ def test_the_rank_is_that_of_the_process_group(run: Path, monkeypatch: pytest.Mo
     assert len(last) == 8
 
 
-def test_an_encrypted_side_needs_the_key_in_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_encrypted_side_needs_the_key_in_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new_key("encryption", tmp_path / "key")
     monkeypatch.setenv(KEY, str(tmp_path / "key"))
     run = run_of(tmp_path / "closed")

@@ -14,11 +14,7 @@ WORDS = ("quagga", "zyzzyva", "4711")
 def job(root: Path, **sections: Any) -> dict[str, Any]:
     """A configuration of a run at ``root/run`` over rows in ``root``."""
     rows = [
-        {
-            "id": f"d{n}",
-            "user_id": f"u{n % 5}",
-            "text": f"{WORDS[n % 2]} pays rent\nthank you for {WORDS[2]} {n}",
-        }
+        {"id": f"d{n}", "user_id": f"u{n % 5}", "text": f"{WORDS[n % 2]} pays rent\nthank you for {WORDS[2]} {n}"}
         for n in range(20)
     ]
     train: dict[str, Any] = {

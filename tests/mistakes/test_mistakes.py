@@ -91,14 +91,10 @@ def _as_it_is(work: Callable[[], None]) -> None:
     work()
 
 
-@pytest.mark.parametrize(
-    "mistake", [row for row in MISTAKES if not row.own], ids=lambda m: f"{m.section}: {m.mistake}"
-)
+@pytest.mark.parametrize("mistake", [row for row in MISTAKES if not row.own], ids=lambda m: f"{m.section}: {m.mistake}")
 def test_what_is_told(mistake: Mistake, scene: Scene, capsys: pytest.CaptureFixture[str]) -> None:
     code = made(mistake, scene)
-    out, err = (
-        said.replace(f"{scene.place}/", "").replace(str(scene.place), ".") for said in capsys.readouterr()
-    )
+    out, err = (said.replace(f"{scene.place}/", "").replace(str(scene.place), ".") for said in capsys.readouterr())
     assert "Traceback" not in out + err
     assert not [sign for sign in PRIVATE if sign in out + err]
     if mistake.page:
@@ -115,9 +111,7 @@ def test_what_is_told(mistake: Mistake, scene: Scene, capsys: pytest.CaptureFixt
 def test_python_is_too_old() -> None:
     row = _row("Python is too old")
     code = "import sys; sys.version_info, sys.version = (3, 10, 4), '3.10.4 (main)'; import redactory"
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", code], capture_output=True, text=True, check=False, cwd=ROOT
-    )
+    done = subprocess.run([sys.executable, "-S", "-c", code], capture_output=True, text=True, check=False, cwd=ROOT)
     assert (done.returncode, done.stdout, done.stderr) == (row.exit, "", f"redactory: {row.message}\n")
 
 

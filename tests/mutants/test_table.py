@@ -24,9 +24,7 @@ def test_the_old_text_of_a_mutant_occurs_once_and_the_new_one_is_python(mutant: 
 def test_the_tests_that_should_see_a_mutant_are_there(mutant: Mutant) -> None:
     for test in mutant.tests:
         file, _, name = test.partition("::")
-        assert (
-            f"def {name}(" in (ROOT / file).read_text(encoding="utf-8") if name else (ROOT / file).is_file()
-        )
+        assert f"def {name}(" in (ROOT / file).read_text(encoding="utf-8") if name else (ROOT / file).is_file()
     assert mutant.tests
     assert mutant.harm.endswith(".")
 

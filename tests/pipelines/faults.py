@@ -43,14 +43,7 @@ _ERRORS = {"full": errno.ENOSPC, "denied": errno.EACCES}
 _TEMPORARY = re.compile(rf"{re.escape(TEMPORARY_PREFIX)}\d+-")
 _FORKED = multiprocessing.get_context("forkserver")
 _FORKED.set_forkserver_preload(
-    [
-        __name__,
-        "redactory.evaluation.report",
-        "pyarrow.parquet",
-        "pandas",
-        "datasketch",
-        "fsspec.implementations.local",
-    ]
+    [__name__, "redactory.evaluation.report", "pyarrow.parquet", "pandas", "datasketch", "fsspec.implementations.local"]
 )
 
 

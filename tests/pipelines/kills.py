@@ -127,8 +127,7 @@ class Moments:
     def __init__(self, at: int | None, end: Callable[[], None]) -> None:
         self.passed, self._at, self._end = 0, at, end
         self._own = {
-            name: getattr(os, name)
-            for name in ("replace", "rename", "symlink", "unlink", "rmdir", "mkdir", "write")
+            name: getattr(os, name) for name in ("replace", "rename", "symlink", "unlink", "rmdir", "mkdir", "write")
         }
 
     def __enter__(self) -> Moments:

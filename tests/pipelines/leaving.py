@@ -32,9 +32,7 @@ class Numbers:
 
     def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
         for text in texts:
-            yield Detection(
-                tuple(Span(*m.span(), "NUMBER", 0.9, "digits") for m in re.finditer(r"\d+", text))
-            )
+            yield Detection(tuple(Span(*m.span(), "NUMBER", 0.9, "digits") for m in re.finditer(r"\d+", text)))
 
 
 def rows() -> list[dict[str, Any]]:

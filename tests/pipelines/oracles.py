@@ -21,9 +21,7 @@ def masked_as_marked(text: str, spans: Sequence[Span], fate: Fate) -> bool:
     hidden = [False] * len(text)
     for start, end in [s[:2] for s in spans] + [m.span() for m in re.finditer(MASK, text)]:
         hidden[start:end] = [True] * (end - start)
-    open_ = re.split(
-        "\0+", "".join("\0" if hide else letter for letter, hide in zip(text, hidden, strict=True))
-    )
+    open_ = re.split("\0+", "".join("\0" if hide else letter for letter, hide in zip(text, hidden, strict=True)))
     # white space between two masks goes with them
     between = [piece for piece in open_[1:-1] if not piece.isspace()]
     return fate.text.split(MASK) == ([open_[0], *between, open_[-1]] if any(hidden) else open_)

@@ -13,22 +13,14 @@ from typer.testing import CliRunner
 import redactory
 from redactory.detectors import Detection, Span
 from redactory.flows.cli import app
-from redactory.pipelines.readers import (
-    Document,
-    InputSettings,
-    Rejection,
-    find_sources,
-    read_documents,
-)
+from redactory.pipelines.readers import Document, InputSettings, Rejection, find_sources, read_documents
 from redactory.pipelines.release_log import history, standings
 from redactory.redaction import RunFolder, parts
 
 BARE: dict[str, Any] = {"tagger": None, "patterns": None, "conservative": {"rules": []}}
 """No engine is asked: a detector stands in for them."""
 DIGITS, CAPITALS = re.compile(r"\d[\d-]*"), re.compile(r"(?<=\s)[A-Z]\w+")
-BLIND_ACCEPTED: dict[str, Any] = {
-    "allow_uncovered_kinds": ["PERSON", "LOCATION", "ORGANIZATION", "EVERYTHING"]
-}
+BLIND_ACCEPTED: dict[str, Any] = {"allow_uncovered_kinds": ["PERSON", "LOCATION", "ORGANIZATION", "EVERYTHING"]}
 """The section ``release`` of a run whose configured policies look for no names."""
 LINES: dict[str, Any] = {"segment": {"mode": "line"}, "detect": BARE, "release": BLIND_ACCEPTED}
 """A configuration as short as can be: a point a line."""

@@ -20,10 +20,7 @@ from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.pipelines.readers import Document, Rejection
 from tests.pipelines.support import read_entries as _read
 
-ROWS = [
-    {"id": f"r{n}", "user_id": None if n % 3 else "u", "text": f"row {n} é 🙂\nsecond line"}
-    for n in range(40)
-]
+ROWS = [{"id": f"r{n}", "user_id": None if n % 3 else "u", "text": f"row {n} é 🙂\nsecond line"} for n in range(40)]
 WRITERS: dict[str, Callable[..., Any]] = {"stream": pa.ipc.new_stream, "file": pa.ipc.new_file}
 
 
@@ -50,9 +47,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("pack", [bytes, gzip.compress, zstandard.compress], ids=["", ".gz", ".zst"])
 @pytest.mark.parametrize("form", WRITERS)
-def test_a_stream_and_a_file_hold_the_same_rows(
-    tmp_path: Path, form: str, pack: Callable[..., bytes]
-) -> None:
+def test_a_stream_and_a_file_hold_the_same_rows(tmp_path: Path, form: str, pack: Callable[..., bytes]) -> None:
     ending = {bytes: "", gzip.compress: ".gz"}.get(pack, ".zst")
     path = tmp_path / f"rows.arrow{ending}"
     path.write_bytes(pack(_packed(pa.Table.from_pylist(ROWS), form)))
@@ -88,10 +83,7 @@ def test_a_bad_row_is_rejected_with_its_number_and_reading_goes_on(folder: Path)
     assert [entry.row for entry in entries] == [1, 2, 3, 4, 5, 6, 7]
     dates = pa.table({"text": ["a", "b"], "id": pa.array([1, 1 << 62], pa.timestamp("s"))})
     path.write_bytes(_packed(dates))
-    assert [getattr(entry, "reason", None) for entry in _read(path, id="id")] == [
-        "id_not_string",
-        "broken_row",
-    ]
+    assert [getattr(entry, "reason", None) for entry in _read(path, id="id")] == ["id_not_string", "broken_row"]
     path.write_bytes(_packed(pa.table({"text": [1, 2]})))
     assert [getattr(entry, "reason", None) for entry in _read(path)] == ["text_not_string"] * 2
 
@@ -208,9 +200,7 @@ def test_a_saved_data_set_is_read_whole_or_a_split_at_a_time(saved: Path) -> Non
     both = _texts(saved)
     assert sorted(both) == sorted(row["text"] for row in ROWS)
     assert _texts(saved / "train") == [row["text"] for row in ROWS[:30]]
-    assert (
-        _texts(saved / "train" / "*") == _texts(saved / "train" / "data-*.arrow") == _texts(saved / "train")
-    )
+    assert _texts(saved / "train" / "*") == _texts(saved / "train" / "data-*.arrow") == _texts(saved / "train")
 
 
 def test_what_was_made_of_a_data_set_is_no_part_of_it(saved: Path, tmp_path: Path) -> None:
@@ -238,9 +228,7 @@ def test_a_lost_file_of_a_data_set_is_named(saved: Path, tmp_path: Path) -> None
             _read(path)
     assert len(_read(copy / "train" / "data-*.arrow")) == 20
     shutil.rmtree(copy / "train")
-    with pytest.raises(
-        ConfigurationError, match=r"'train/state\.json' is missing from the data set in 'copy'"
-    ):
+    with pytest.raises(ConfigurationError, match=r"'train/state\.json' is missing from the data set in 'copy'"):
         _read(copy)
 
 

@@ -278,9 +278,7 @@ def test_labels_that_nobody_touched_are_not_scored(run: Path, tmp_path: Path) ->
     assert score(run, sample["files"]["rows"], fates=fates, unchanged=True)["changed"] == 0
 
 
-def test_rows_may_be_labelled_in_place_but_the_record_may_not_change(
-    run: Path, truth: Truth, tmp_path: Path
-) -> None:
+def test_rows_may_be_labelled_in_place_but_the_record_may_not_change(run: Path, truth: Truth, tmp_path: Path) -> None:
     sample = label_random(run, 60, seed=2)
     in_place = label(sample, truth, Path(sample["files"]["rows"]))
     assert score(run, in_place, fates=fates)["changed"] > 0
@@ -391,12 +389,8 @@ def test_bounds_of_a_sample_that_nobody_scored_here_are_refused(run: Path) -> No
     ):
         redactory.train({"input": "rows.jsonl"}, output=run, detector_recall_file=recall)
     assert not RunFolder(run).model_names()
-    with pytest.raises(
-        ConfigurationError, match=r"train\.detector_recall_file\.confidence: must be at least 0\.5"
-    ):
-        redactory.train(
-            {"input": "rows.jsonl"}, output=run, detector_recall_file={**MEASURED, "confidence": 0.01}
-        )
+    with pytest.raises(ConfigurationError, match=r"train\.detector_recall_file\.confidence: must be at least 0\.5"):
+        redactory.train({"input": "rows.jsonl"}, output=run, detector_recall_file={**MEASURED, "confidence": 0.01})
 
 
 def test_the_guarantee_takes_the_samples_bounds_and_names_it(tmp_path: Path) -> None:
@@ -428,8 +422,7 @@ def test_the_guarantee_takes_the_samples_bounds_and_names_it(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "wrong",
-    [{"delta_2_upper": 0.0}, {"gamma_upper": 1e-7}, {"gamma_upper": 1.1}, {"texts": 0}, {"date": None}],
+    "wrong", [{"delta_2_upper": 0.0}, {"gamma_upper": 1e-7}, {"gamma_upper": 1.1}, {"texts": 0}, {"date": None}]
 )
 def test_bounds_below_what_was_seen_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="sample"):

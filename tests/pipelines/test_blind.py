@@ -82,9 +82,7 @@ def test_only_a_language_with_a_share_in_the_corpus_counts() -> None:
 
 def test_it_is_said_first_everywhere(blind: Path) -> None:
     """Before, nothing of it was said: names public, and "every check holds"."""
-    open_ = " ".join(
-        text for batch in read_batches(RunFolder(blind).public) for text in batch["text"].to_pylist()
-    )
+    open_ = " ".join(text for batch in read_batches(RunFolder(blind).public) for text in batch["text"].to_pylist())
     assert "Ignacio" in open_
     described = redactory.describe(blind.parent / "es.yaml")
     assert next(iter(described)) == "blind"
@@ -109,10 +107,7 @@ def test_it_is_said_first_everywhere(blind: Path) -> None:
 def test_it_does_not_leave(blind: Path, tmp_path: Path) -> None:
     checks = {check["name"]: check for check in redactory.verify(blind)["checks"]}
     assert not checks["names looked for"]["ok"]
-    assert (
-        "release.allow_uncovered_kinds: [PERSON, LOCATION, ORGANIZATION]"
-        in checks["names looked for"]["detail"]
-    )
+    assert "release.allow_uncovered_kinds: [PERSON, LOCATION, ORGANIZATION]" in checks["names looked for"]["detail"]
     for leave in (redactory.export, redactory.publish):
         with pytest.raises(CheckFailed, match=r"cannot export .* Blind: no engine"):
             leave(blind, str(tmp_path / "out"))

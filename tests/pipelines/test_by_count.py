@@ -41,9 +41,7 @@ PUBLIC = {"good evening", "thank you all", "Ask Quirin about it", "my number is 
 def rows(users: int = 80) -> list[dict[str, str]]:
     """Everybody says the same, twice, and a thing of their own, which one user says in forty rows."""
     own = [[*SAID, f"only {chr(97 + n // 10)}{chr(97 + n % 10)} knows", "broken"] for n in range(users)]
-    said = [
-        {"id": f"d{n}{c}", "user_id": f"u{n}", "text": "\n".join(t)} for n, t in enumerate(own) for c in "ab"
-    ]
+    said = [{"id": f"d{n}{c}", "user_id": f"u{n}", "text": "\n".join(t)} for n, t in enumerate(own) for c in "ab"]
     loud = [{"id": f"l{n}", "user_id": "loud", "text": "buy my tea"} for n in range(60)]
     return [*said, *loud]
 
@@ -104,9 +102,7 @@ def test_selected_and_unmarked_is_what_both_asks_for(tmp_path: Path) -> None:
     assert checks(run)["re-scan of public"]["made"] in (True, False)
 
 
-def test_an_interrupted_selection_goes_on_with_its_own_noise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupted_selection_goes_on_with_its_own_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setattr(points, "shard_part", lambda *_: (_ for _ in ()).throw(RunStateError("stopped")))
         with pytest.raises(RunStateError, match="stopped"):
@@ -131,10 +127,7 @@ def counting_job(run: RunFolder, config: dict[str, Any]) -> Any:
 
     [booked] = [one.body for one in read_records(run.journal) if one.type == "selection"]
     return Job(
-        run,
-        load_config(config, output=run.root),
-        load_digest_key(),
-        selection=Selection.of_run({"route": booked}),
+        run, load_config(config, output=run.root), load_digest_key(), selection=Selection.of_run({"route": booked})
     )
 
 
@@ -164,16 +157,10 @@ def test_no_two_texts_of_a_selection_have_one_noise(
             counting.count_texts(job, 1, number)
     pieces = hash_ranges * (1 if whole else ranges.PIECES)
     assert sum(one.purpose == "counts" for one in drawn) == pieces
-    noise = np.concatenate(
-        [np.load(job.range("counted", number))["users"] - 1 for number in range(hash_ranges)]
-    )
+    noise = np.concatenate([np.load(job.range("counted", number))["users"] - 1 for number in range(hash_ranges)])
     assert len({tuple(piece[:8]) for piece in np.split(noise, pieces)}) == pieces
     assert abs(noise[1:] @ noise[:-1]) < 6.0 * 64 * selection.deviation**2
-    assert (
-        1e-6
-        < stats.chi2.cdf(float((noise / selection.deviation) @ (noise / selection.deviation)), 4096)
-        < 1 - 1e-6
-    )
+    assert 1e-6 < stats.chi2.cdf(float((noise / selection.deviation) @ (noise / selection.deviation)), 4096) < 1 - 1e-6
 
 
 def test_nothing_is_public_where_nobody_agrees_and_what_would_change_it_is_said(tmp_path: Path) -> None:

@@ -88,12 +88,7 @@ def run(unsynced: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_what_is_found_once_is_masked_wherever_it_stands_in_its_document(run: Path) -> None:
     a, b, c, d, e = fates_of(run).values()
     assert [side for side, _ in a] == ["private"] * 4
-    assert [text for _, text in a] == [
-        "I am <MASK>.",
-        "the will of <MASK>",
-        "please ask <MASK>",
-        "nothing here",
-    ]
+    assert [text for _, text in a] == ["I am <MASK>.", "the will of <MASK>", "please ask <MASK>", "nothing here"]
     assert b == [("public", "please ask Ozols"), ("public", "thank you")]
     assert c == [("private", "call <MASK> now"), ("private", "thank you"), ("quarantined", None)]
     assert d == [("public", "thank you"), ("public", "good night")]
@@ -149,18 +144,14 @@ def test_one_document_changes_nothing_of_another(
 
 
 @pytest.mark.parametrize("stage", ["known", "sides"])
-def test_dependence_on_another_document_is_seen(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
-) -> None:
+def test_dependence_on_another_document_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
     both = (["thank you"], ["I am Quirin Ozols"], [["please ask Ozols"]])
     check_others_stay(tmp_path / "sound", *both)
     seen: dict[str, str] = {}
 
     def remembering(texts: Sequence[str], found: Sequence[Detection], *_: Any) -> list[tuple[Span, ...]]:
         """Values of earlier documents are known as well."""
-        seen.update(
-            (t[s.start : s.end], s.label) for t, d in zip(texts, found, strict=True) for s in d.strict
-        )
+        seen.update((t[s.start : s.end], s.label) for t, d in zip(texts, found, strict=True) for s in d.strict)
         return known_hits(texts, found, seen)
 
     def infected(fates: Sequence[Fate]) -> list[Fate]:
@@ -217,10 +208,7 @@ def test_declared_values_are_known_in_their_own_row_alone(tmp_path: Path) -> Non
     a, b = fates_of(tmp_path / "run").values()
     assert a == [("private", "ask <MASK>"), ("private", "or <MASK>"), ("private", "or zeta")]
     assert b == [("public", "ask Ozols")]
-    assert read_manifest(RunFolder(tmp_path / "run"))["rejected"] == {
-        "duplicate_id": 1,
-        "known_not_string": 1,
-    }
+    assert read_manifest(RunFolder(tmp_path / "run"))["rejected"] == {"duplicate_id": 1, "known_not_string": 1}
 
 
 @pytest.mark.parametrize(
@@ -254,9 +242,7 @@ def test_what_is_read_for_people_can_be_masked_by_document(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("trainer", "told"), [("crt", True), ("redact-only", False)])
-def test_that_no_figure_will_be_stated_is_said_before_the_training(
-    run: Path, trainer: str, told: bool
-) -> None:
+def test_that_no_figure_will_be_stated_is_said_before_the_training(run: Path, trainer: str, told: bool) -> None:
     remarks = train_remarks({**CONFIG, "input": "x", "train": {"trainer": trainer}}, output=run)
     assert any("release.known_values" in remark for remark in remarks) is told
 

@@ -31,8 +31,7 @@ words = st.text(alphabet="ab .\n:A", max_size=20)
 
 
 @given(
-    st.lists(st.tuples(st.none() | st.sampled_from(["user", "assistant"]), words), max_size=5),
-    st.sampled_from(MODES),
+    st.lists(st.tuples(st.none() | st.sampled_from(["user", "assistant"]), words), max_size=5), st.sampled_from(MODES)
 )
 def test_points_of_parts_give_the_document_back_and_lie_in_one_part(
     said: list[tuple[str | None, str]], mode: Any
@@ -58,10 +57,7 @@ CHAT = [
             {"role": "assistant", "content": "Hello!", "country": None},
         ],
     },
-    {
-        "id": "b",
-        "messages": [{"role": "user", "content": [{"type": "text", "text": "Write to ann@example.org"}]}],
-    },
+    {"id": "b", "messages": [{"role": "user", "content": [{"type": "text", "text": "Write to ann@example.org"}]}]},
     {"id": "c", "messages": [{"role": "user", "content": 3}]},
     {"id": "d", "messages": []},
     {"id": "e", "messages": [{"role": "user", "content": f"one{PART}two"}]},
@@ -72,9 +68,7 @@ CHAT = [
 @pytest.fixture(scope="module", params=["jsonl", "parquet"])
 def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("chat")
-    rows = (
-        CHAT if request.param == "jsonl" else [{**row, "messages": _plain(row["messages"])} for row in CHAT]
-    )
+    rows = CHAT if request.param == "jsonl" else [{**row, "messages": _plain(row["messages"])} for row in CHAT]
     path = folder / f"chat.{request.param}"
     if request.param == "jsonl":
         path.write_text("\n".join(map(json.dumps, rows)))
@@ -184,11 +178,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"id": f"c{i}", "messages": [{"role": role, "content": text} for role, text in turns]}
         for i, turns in enumerate(TURNS)
     ]
-    section = {
-        "path": str(write_rows(folder / "rows.jsonl", rows)),
-        "text": "messages",
-        "emit_document_order": True,
-    }
+    section = {"path": str(write_rows(folder / "rows.jsonl", rows)), "text": "messages", "emit_document_order": True}
     summary = redactory.curate({**LINES, "input": section}, output=folder / "run", detector=DigitDetector())
     assert summary["roles_left_out"] == 1
     assert "allow_personal_columns: [role]" in " ".join(curated_hints(dict(summary)))
@@ -242,9 +232,7 @@ def test_equal_texts_of_two_roles_are_two_examples(tmp_path: Path, accepted: boo
     section: dict[str, Any] = {"path": str(write_rows(tmp_path / "rows.jsonl", [row])), "text": "messages"}
     section |= {"allow_personal_columns": ["role"]} if accepted else {}
     redactory.curate(
-        {**LINES, "input": section, "dedup": {"mode": mode}},
-        output=tmp_path / "run",
-        detector=DigitDetector(),
+        {**LINES, "input": section, "dedup": {"mode": mode}}, output=tmp_path / "run", detector=DigitDetector()
     )
     roles = pq.read_table(tmp_path / "run" / "public")["role"].to_pylist()
     named = ["Ann", "Bob"] if accepted else [None]
@@ -276,11 +264,7 @@ def test_conversations_are_curated_trained_on_with_their_roles_and_given_back(tm
         "vocabulary_size": 500,
         "noise_multiplier": 1.0,
     }
-    section = {
-        "path": str(write_rows(tmp_path / "rows.jsonl", rows)),
-        "text": "messages",
-        "emit_document_order": True,
-    }
+    section = {"path": str(write_rows(tmp_path / "rows.jsonl", rows)), "text": "messages", "emit_document_order": True}
     config = {**LINES, "input": section, "train": train, "output": str(tmp_path / "run")}
     redactory.curate(config, detector=DigitDetector())
     found = redactory.conversations(tmp_path / "run", "private")
@@ -310,11 +294,7 @@ def test_a_dry_run_tries_the_examples_that_a_run_makes(tmp_path: Path) -> None:
     turns = [("user", "ok thanks"), ("assistant", "We have done that"), ("user", "call 55 and")]
     rows = [{"messages": [{"role": role, "content": said} for role, said in turns]}] * 3
     corpus = write_rows(tmp_path / "chat.jsonl", rows)
-    config = {
-        "input": {"path": str(corpus), "text": "messages"},
-        "dedup": {"mode": "none"},
-        "detect": PATTERNS,
-    }
+    config = {"input": {"path": str(corpus), "text": "messages"}, "dedup": {"mode": "none"}, "detect": PATTERNS}
     trial = redactory.describe(config)["trial"]
     run = redactory.curate(config, output=tmp_path / "run")
     assert (trial["documents"], trial["examples"]) == (3, 9) == (run["documents"], run["points"])
@@ -322,9 +302,7 @@ def test_a_dry_run_tries_the_examples_that_a_run_makes(tmp_path: Path) -> None:
 
 
 def test_a_dry_run_says_where_the_text_may_be(tmp_path: Path) -> None:
-    corpus = write_rows(
-        tmp_path / "chat.jsonl", [{"id": "a", "messages": [{"role": "user", "content": "hi"}]}]
-    )
+    corpus = write_rows(tmp_path / "chat.jsonl", [{"id": "a", "messages": [{"role": "user", "content": "hi"}]}])
     told = CliRunner().invoke(app, ["curate", str(corpus), "--dry-run"])
     assert "columns messages (text)" in told.stdout
     config = tmp_path / "job.yaml"

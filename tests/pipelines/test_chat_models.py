@@ -172,10 +172,7 @@ def test_a_pretrained_folder_speaks_its_own_template(made: Any, tmp_path: Path) 
     [
         ({"trainer": "dpsgd"}, "one original conversation"),
         ({"trainer": "crt-drop"}, "one secret in one turn of one conversation, replaced by <MASK>"),
-        (
-            {"chat": {"example": "turn"}},
-            "one secret in one data point (a sentence or a turn), replaced by <MASK>",
-        ),
+        ({"chat": {"example": "turn"}}, "one secret in one data point (a sentence or a turn), replaced by <MASK>"),
         (
             {"trainer": "user-level", "federated": {"users": 4, "user_rate": 0.5}, "noise_multiplier": 2.0},
             "one user with all of their points",
@@ -198,8 +195,7 @@ def test_a_user_holds_whole_conversations(made: Any) -> None:
     assert len(graph.points) == 20
     assert {len(graph.users.of(i)) for i in range(20)} == {1}
     assert (
-        list(Originals(run, graph.points[:2], whole=True).texts())
-        == list(texts(run, run.vault, settings.reading))[:2]
+        list(Originals(run, graph.points[:2], whole=True).texts()) == list(texts(run, run.vault, settings.reading))[:2]
     )
 
 

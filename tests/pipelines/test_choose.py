@@ -47,9 +47,7 @@ def test_doubt_that_is_new_counts_most_and_every_fourth_document_is_random() -> 
     assert most_doubted([{"a": 0.5}, {"b": 0.5}], [400, 100], 1) == [(1, "doubt")]
 
 
-def test_texts_unlike_those_that_were_learnt_are_chosen_each_once(
-    corpus: dict[str, Any], tmp_path: Path
-) -> None:
+def test_texts_unlike_those_that_were_learnt_are_chosen_each_once(corpus: dict[str, Any], tmp_path: Path) -> None:
     result = label_active(corpus, tmp_path / "a", 8)
     rows = chosen(tmp_path / "a")
     texts = [row["text"] for row in rows]
@@ -85,9 +83,7 @@ def test_without_an_engine_that_doubts_the_choice_is_random(corpus: dict[str, An
     assert {row["text"] for row in chosen(tmp_path / "a")} != {row["text"] for row in chosen(tmp_path / "b")}
 
 
-def test_chosen_rows_fit_a_tagger_and_nothing_is_measured_on_them(
-    corpus: dict[str, Any], tmp_path: Path
-) -> None:
+def test_chosen_rows_fit_a_tagger_and_nothing_is_measured_on_them(corpus: dict[str, Any], tmp_path: Path) -> None:
     label_active(corpus, tmp_path / "a", 40)
     rows = chosen(tmp_path / "a")
     for row in rows:
@@ -100,9 +96,7 @@ def test_chosen_rows_fit_a_tagger_and_nothing_is_measured_on_them(
     exported = tmp_path / "export.json"
     exported.write_text(json.dumps(tasks))
     for file in (labelled, exported):
-        with pytest.raises(
-            InputError, match=r"row 1: its rows were chosen by redactory label active.*label random"
-        ):
+        with pytest.raises(InputError, match=r"row 1: its rows were chosen by redactory label active.*label random"):
             evaluate_detect(file, corpus)
         with pytest.raises(InputError, match="not drawn at random"):
             fit_policy(file, out=tmp_path / "policy.yaml", config=corpus, miss_rate=0.2)

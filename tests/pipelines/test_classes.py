@@ -26,9 +26,7 @@ CONFIG: dict[str, Any] = {
     "detect": {"tagger": None, "patterns": None, "lists": {"deny": [{"words": ["nobody"]}]}},
 }
 KINDS = ["rent", None, "xyzzy-class", 7, ""]
-ROWS = [
-    {"id": f"d{i}", "text": f"call {i} now\nhello there\nbroken {i}", "kind": KINDS[i % 5]} for i in range(11)
-]
+ROWS = [{"id": f"d{i}", "text": f"call {i} now\nhello there\nbroken {i}", "kind": KINDS[i % 5]} for i in range(11)]
 
 
 @pytest.fixture(scope="module")
@@ -64,10 +62,7 @@ def test_a_class_is_in_the_vault_alone(runs: dict[str, RunFolder]) -> None:
 def test_without_a_column_nothing_changes(runs: dict[str, RunFolder]) -> None:
     assert all(pq.read_schema(p).equals(VAULT) for p in parts(runs["without"].vault))
     assert all(pq.read_schema(p).equals(LABELLED_VAULT) for p in parts(runs["with"].vault))
-    plain, labelled = (
-        Config(input=InputSettings(path=("x",))),
-        Config(input=InputSettings(path=("x",), label="k")),
-    )
+    plain, labelled = (Config(input=InputSettings(path=("x",))), Config(input=InputSettings(path=("x",), label="k")))
     assert "label" not in plain.curation()["input"]
     assert labelled.curation()["input"]["label"] == "k"
     assert plain.curation_hash() != labelled.curation_hash()
@@ -85,19 +80,14 @@ def test_a_run_is_not_resumed_with_another_column(runs: dict[str, RunFolder]) ->
 def test_a_side_has_the_classes_of_its_originals_where_no_rule_merges_texts(
     runs: dict[str, RunFolder], tmp_path: Path
 ) -> None:
-    rows = write_rows(
-        tmp_path / "rows.jsonl", [{**row, "text": f"hello\ncall {n % 3}"} for n, row in enumerate(ROWS)]
-    )
+    rows = write_rows(tmp_path / "rows.jsonl", [{**row, "text": f"hello\ncall {n % 3}"} for n, row in enumerate(ROWS)])
     given = {**CONFIG, "input": {"path": str(rows), "label": "kind"}, "dedup": {"mode": "none"}}
     redactory.curate(given, output=tmp_path / "run", detector=DigitDetector())
     run = RunFolder(tmp_path / "run")
     original = {
         point["released_id"]: row[CLASS]
         for point, row in zip(
-            *(
-                [row for batch in read_batches(own) for row in batch.to_pylist()]
-                for own in (run.points, run.vault)
-            ),
+            *([row for batch in read_batches(own) for row in batch.to_pylist()] for own in (run.points, run.vault)),
             strict=True,
         )
     }

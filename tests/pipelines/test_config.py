@@ -34,10 +34,7 @@ from redactory.pipelines.loading import check, load_config
         ("workers: 0", "workers: must be at least 1"),
         ("segment: {mode: sentense}", r"segment\.mode: .*'sentence'"),
         ("input: []", r"input\.path: at least one path is needed"),
-        (
-            "segment: line",
-            "segment: expected a section of keys, got a string; its keys are mode, speaker",
-        ),
+        ("segment: line", "segment: expected a section of keys, got a string; its keys are mode, speaker"),
         ("segment: null", "segment: expected a section of keys, got nothing; remove the line"),
         ("input: {path: x, text: 3}", r"input\.text: expected a string, got an integer.*quotation marks"),
         (
@@ -48,10 +45,7 @@ from redactory.pipelines.loading import check, load_config
         ("train: {model: {kind: gtp2}}", r"train\.model: kind must be one of lstm, .*gpt2"),
         ("train: {model: {kind: gpt2, layer: 1}}", r"train\.model\.layer: unknown key"),
         ("train: {epsilon: -1.5}", r"train\.epsilon: must be more than 0, got -1\.5"),
-        (
-            "train: {units: {privacy_unit: all}}",
-            r"train\.units\.privacy_unit: must be one of 'users', 'entities'",
-        ),
+        ("train: {units: {privacy_unit: all}}", r"train\.units\.privacy_unit: must be one of 'users', 'entities'"),
         ("detect: []", r"detect: "),
         ("detect: {tagger: names}", r"detect\.tagger: "),
         ("detect: {tagger: {models: 5}}", r"detect\.tagger\.models: "),
@@ -83,14 +77,10 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, value: str, says: str
 
 def test_the_valid_keys_of_a_section_are_listed_once_behind_all_that_are_unknown() -> None:
     with pytest.raises(ConfigurationError) as caught:
-        check(
-            {"input": "-", "train": {"abc": 1, "xyz": 2, "epsilom": 3, "epsilon": -1}, "mask": {}, "qqq": 0}
-        )
+        check({"input": "-", "train": {"abc": 1, "xyz": 2, "epsilom": 3, "epsilon": -1}, "mask": {}, "qqq": 0})
     told = str(caught.value)
     assert told.count("valid keys: ") == 2
-    assert (
-        "train.epsilon: must be more than 0, and -1 stands there; train.abc: unknown key; train.xyz: " in told
-    )
+    assert "train.epsilon: must be more than 0, and -1 stands there; train.abc: unknown key; train.xyz: " in told
     assert "train.epsilom: unknown key; did you mean 'epsilon'?; valid keys: average, bands, " in told
     assert "; mask: unknown key; qqq: unknown key; valid keys: dedup, detect, " in told
 
@@ -102,9 +92,7 @@ def _places(model: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]
             yield from _places(below, (*above, name))
 
 
-@pytest.mark.parametrize(
-    "wrong", ["Jane Roe", -7.25, True, None, ["Jane Roe"], {"Jane Roe": {"Jane": 1}}], ids=str
-)
+@pytest.mark.parametrize("wrong", ["Jane Roe", -7.25, True, None, ["Jane Roe"], {"Jane Roe": {"Jane": 1}}], ids=str)
 def test_whatever_is_wrong_is_named_with_its_key_in_our_words_and_not_quoted(wrong: Any) -> None:
     found = dict[tuple[str, ...], str]()
     for place in set(_places(Config)):

@@ -102,9 +102,7 @@ def test_a_folder_is_not_written_into_one_stream(tmp_path: Path) -> None:
         (".", "../x.gz", "the copy of a folder is a folder"),
     ],
 )
-def test_an_output_whose_name_says_another_format_is_refused(
-    tmp_path: Path, given: str, out: str, mend: str
-) -> None:
+def test_an_output_whose_name_says_another_format_is_refused(tmp_path: Path, given: str, out: str, mend: str) -> None:
     folder = tmp_path / "here"
     folder.mkdir()
     data = '{"text": "x"}' if "jsonl" in given else "text\nx\n"
@@ -116,9 +114,7 @@ def test_an_output_whose_name_says_another_format_is_refused(
     assert not list(tmp_path.rglob("x*"))
 
 
-@pytest.mark.parametrize(
-    "out", ["x.csv", "x.CSV.gz", "x.csv.xz", "x", "x.masked", "csv.new", "-", "s3://b/x.csv"]
-)
+@pytest.mark.parametrize("out", ["x.csv", "x.CSV.gz", "x.csv.xz", "x", "x.masked", "csv.new", "-", "s3://b/x.csv"])
 def test_an_output_whose_name_says_its_format_or_none_is_taken(tmp_path: Path, out: str) -> None:
     (tmp_path / "in.csv").write_text("text\nx\n")
     require_named_as_written(out, *sources_of(str(tmp_path / "in.csv"), "auto"))
@@ -232,22 +228,13 @@ def test_a_path_that_passes_by_a_list_is_told_the_way(tmp_path: Path) -> None:
 
 def test_a_column_below_another_is_told_to_be_a_text(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text(json.dumps({"requester": {"name": "x"}, "text": "x"}))
-    with pytest.raises(
-        ConfigurationError, match=r"'requester\.name' among the columns; --column handles whole"
-    ):
-        redact(
-            tmp_path / "a.jsonl", tmp_path / "b", {"columns": {"requester.name": "PERSON"}}, config=PATTERNS
-        )
+    with pytest.raises(ConfigurationError, match=r"'requester\.name' among the columns; --column handles whole"):
+        redact(tmp_path / "a.jsonl", tmp_path / "b", {"columns": {"requester.name": "PERSON"}}, config=PATTERNS)
 
 
 def test_a_table_all_of_whose_columns_are_declared_needs_no_text(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text(f"id,name,mail\n1,Quirin Ozols,{SECRET}\n")
-    redact(
-        tmp_path / "a.csv",
-        tmp_path / "b.csv",
-        {"columns": {"name": "PERSON", "mail": "URL"}},
-        config=PATTERNS,
-    )
+    redact(tmp_path / "a.csv", tmp_path / "b.csv", {"columns": {"name": "PERSON", "mail": "URL"}}, config=PATTERNS)
     assert (tmp_path / "b.csv").read_text() == "id,name,mail\n1,<MASK>,<MASK>\n"
 
 
@@ -257,27 +244,19 @@ def test_what_is_proposed_for_a_field_loses_no_row(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError) as refused:
         redact(tmp_path / "a.jsonl", tmp_path / "b.jsonl", config=PATTERNS)
     proposed = "--column fields=WHAT --column NAME=WHAT (WHAT is keep, a label like PERSON, or drop"
-    assert f"field 3 (its name looks like EMAIL_ADDRESS). Choose per column with {proposed})" in str(
-        refused.value
-    )
+    assert f"field 3 (its name looks like EMAIL_ADDRESS). Choose per column with {proposed})" in str(refused.value)
     redact(tmp_path / "a.jsonl", tmp_path / "b.jsonl", {"columns": {"fields": "drop", SECRET: "drop"}})
     assert json.loads((tmp_path / "b.jsonl").read_text()) == {"text": "x"}
 
 
-@pytest.mark.parametrize(
-    "name", ["txt", "md", "TEXT", ".text", "json", "ndjson", "eml", "htm", "foo", "", "xlsx"]
-)
+@pytest.mark.parametrize("name", ["txt", "md", "TEXT", ".text", "json", "ndjson", "eml", "htm", "foo", "", "xlsx"])
 @pytest.mark.parametrize("piped", [False, True])
-def test_a_format_is_known_by_its_endings_and_another_is_refused_with_the_list(
-    name: str, piped: bool
-) -> None:
+def test_a_format_is_known_by_its_endings_and_another_is_refused_with_the_list(name: str, piped: bool) -> None:
     known = {"txt": "text", "md": "text", "TEXT": "text", ".text": "text", "json": "jsonl", "ndjson": "jsonl"}
     known |= {"eml": "mail", "htm": "html"}
     given_path = PIPE if piped else __file__
     if name in known:
         assert sources_of(given_path, name)[0][0].format == known[name]
         return
-    with pytest.raises(
-        ConfigurationError, match=r"--format: unknown format .*; expected auto, jsonl, text, parquet"
-    ):
+    with pytest.raises(ConfigurationError, match=r"--format: unknown format .*; expected auto, jsonl, text, parquet"):
         sources_of(given_path, name)

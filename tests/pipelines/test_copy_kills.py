@@ -68,9 +68,7 @@ def test_a_copy_that_is_killed_at_any_moment_is_none_or_whole_and_leaves_nothing
         assert not out.exists() or _copied(out) == whole, moment
         # whatever is not finished lies in one private folder
         besides = {path.name for path in tmp_path.iterdir()} - there - {"v.vault", "v.vault.lock", "out"}
-        assert all(
-            re.fullmatch(r"out\.unfinished|\.tmp-\d+-(v\.vault|out\.unfinished)", one) for one in besides
-        )
+        assert all(re.fullmatch(r"out\.unfinished|\.tmp-\d+-(v\.vault|out\.unfinished)", one) for one in besides)
         if out.exists() and moment >= last - 4:
             # all that was left to do was to take away the rest of an empty folder
             with contextlib.suppress(ConfigurationError):

@@ -32,15 +32,8 @@ CONFIG: dict[str, Any] = {"segment": {"mode": "line"}, "partition": {"documents"
 
 
 def _rows(count: int) -> list[dict[str, Any]]:
-    texts = [
-        "hello there\nmy number is {n}",
-        "call {n} now\nhello there",
-        "meet Anna {n}\nbye",
-        "broken {n}\nfine",
-    ]
-    return [
-        {"id": f"d{i}", "user_id": f"u{i % 3}", "text": texts[i % 4].format(n=1000 + i)} for i in range(count)
-    ]
+    texts = ["hello there\nmy number is {n}", "call {n} now\nhello there", "meet Anna {n}\nbye", "broken {n}\nfine"]
+    return [{"id": f"d{i}", "user_id": f"u{i % 3}", "text": texts[i % 4].format(n=1000 + i)} for i in range(count)]
 
 
 @pytest.fixture(scope="module")
@@ -71,9 +64,7 @@ def test_every_row_and_point_is_accounted_for(rows_file: Path, finished: Path) -
     assert summary["points"] == 46
     assert summary["quarantined_by_reason"] == {"engine_error": 5}
     assert summary["points"] == sum(summary[f] for f in ("public", "private", "duplicate", "quarantined"))
-    kinds = [
-        kind for b in read_batches(RunFolder(finished).quarantine, ["kind"]) for kind in b["kind"].to_pylist()
-    ]
+    kinds = [kind for b in read_batches(RunFolder(finished).quarantine, ["kind"]) for kind in b["kind"].to_pylist()]
     assert sorted(kinds) == ["point"] * 5 + ["row"] * 3
 
 
@@ -152,9 +143,7 @@ def test_interrupted_anywhere_and_resumed_gives_the_same_bytes(
     assert data_bytes(out) == data_bytes(finished)
 
 
-def test_backwards_and_in_two_processes_gives_the_same_bytes(
-    rows_file: Path, finished: Path, tmp_path: Path
-) -> None:
+def test_backwards_and_in_two_processes_gives_the_same_bytes(rows_file: Path, finished: Path, tmp_path: Path) -> None:
     def backwards(task: Any, numbers: Any) -> Any:
         return ((number, task(number)) for number in reversed(numbers))
 
@@ -168,9 +157,7 @@ def test_another_partition_size_is_another_layout_with_the_same_points(
 ) -> None:
     _curate(rows_file, tmp_path / "run", config={"partition": {"documents": 100}})
     for side in ("public", "private"):
-        texts = [
-            sorted(read_column(getattr(RunFolder(r), side), "text")) for r in (finished, tmp_path / "run")
-        ]
+        texts = [sorted(read_column(getattr(RunFolder(r), side), "text")) for r in (finished, tmp_path / "run")]
         assert texts[0] == texts[1]
 
 
@@ -219,9 +206,7 @@ def test_a_file_of_which_no_row_can_be_used_is_an_error_in_any_format(
     else:
         with pa.ipc.new_stream(bad, empty.schema) as stream:
             stream.write_table(empty)
-    with pytest.raises(
-        CheckFailed, match=rf"bad\.{kind}: none of its 2 rows can be used\. Rejected as "
-    ) as told:
+    with pytest.raises(CheckFailed, match=rf"bad\.{kind}: none of its 2 rows can be used\. Rejected as ") as told:
         _curate(rows_file, tmp_path / "alone", config={"input": {"path": str(bad)}})
     assert told.value.exit_code == 1
     assert not (tmp_path / "alone" / "_SUCCESS").exists()
@@ -284,9 +269,7 @@ def test_the_verdict_on_bad_rows_depends_on_neither_order_nor_files(
     for n, (start, end) in enumerate(pairwise([0, *cuts, len(rows)])):
         write_rows(folder / f"{n}.jsonl", rows[start:end])
     asked = {"path": str(folder), "max_rejected_share": allowed}
-    job = Job(
-        RunFolder(folder / "_run"), Config.model_validate({**CONFIG, "input": asked}), load_digest_key()
-    )
+    job = Job(RunFolder(folder / "_run"), Config.model_validate({**CONFIG, "input": asked}), load_digest_key())
     sources = find_sources((str(folder),), "auto")
     counts, bad = Counter[str](), good.count(False)
     try:
@@ -299,9 +282,7 @@ def test_the_verdict_on_bad_rows_depends_on_neither_order_nor_files(
     assert (counts["rows"], counts["rejected/text_not_string"]) == (len(rows), bad)
 
 
-def test_one_text_that_cannot_be_read_among_others_is_rejected_and_all_of_them_an_error(
-    tmp_path: Path,
-) -> None:
+def test_one_text_that_cannot_be_read_among_others_is_rejected_and_all_of_them_an_error(tmp_path: Path) -> None:
     for name, content in (("a", b"hello"), ("b", b"\xff")):
         (tmp_path / f"{name}.txt").write_bytes(content)
     both = {"input": {"path": [str(tmp_path / "a.txt"), str(tmp_path / "b.txt")]}}

@@ -51,18 +51,13 @@ def _name(dedup: dict[str, Any]) -> str:
 
 @pytest.fixture(scope="module")
 def rows_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    rows = [
-        {"id": f"d{i}", "user_id": f"u{i % 2}", "text": TEXTS[i % len(TEXTS)].format(n=100 + i)}
-        for i in range(13)
-    ]
+    rows = [{"id": f"d{i}", "user_id": f"u{i % 2}", "text": TEXTS[i % len(TEXTS)].format(n=100 + i)} for i in range(13)]
     return write_rows(tmp_path_factory.mktemp("rows") / "rows.jsonl", rows)
 
 
 def test_rows_of_which_little_is_left_are_no_near_duplicates(tmp_path: Path) -> None:
     """As in a language that the engines do not know: they mask most of it."""
-    lines = [
-        f"{line.format(*'123456')}{sign}" for line in ("{}", "{}, {}", "a {} b {}, {}") for sign in ".?!"
-    ]
+    lines = [f"{line.format(*'123456')}{sign}" for line in ("{}", "{}, {}", "a {} b {}, {}") for sign in ".?!"]
     template = "the parcel that we sent to you on Monday is {} now"
     rows = [{"text": text} for text in (*lines, template.format(7), template.format("late 8"), lines[0])]
     config = {"dedup": {"mode": "minhash"}, "segment": {"mode": "document"}}
@@ -169,11 +164,7 @@ def test_console_and_report_say_what_was_dropped_and_what_it_proves(runs: dict[s
         "default": ["at most one text (rule S1)", "4 public examples nearly duplicate a private one"],
         "mode-folded": ["at most 2 texts (rule S2)"],
         "mode-none": ["public split, mode none: nothing is dropped", "(a repeated text is listed once)"],
-        "mode-bloom": [
-            "public filter: of 7 new texts",
-            "0 wrongly counted as repeats and lost",
-            "no finite epsilon",
-        ],
+        "mode-bloom": ["public filter: of 7 new texts", "0 wrongly counted as repeats and lost", "no finite epsilon"],
         "mode-minhash": ["near-duplicates: 4 texts dropped, in groups of at most 4", "rule near-greedy"],
         "mode-minhash-private_mode-exact": ["public split, mode minhash", "at most one text (rule S1)"],
         "report_cross_split-False": ["private split, mode exact"],
@@ -187,9 +178,7 @@ def test_console_and_report_say_what_was_dropped_and_what_it_proves(runs: dict[s
         assert ("across the split" in "\n".join(sentences)) == (name != "report_cross_split-False")
 
 
-def test_a_filter_that_is_too_small_says_so(
-    rows_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_filter_that_is_too_small_says_so(rows_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(BloomSettings, "error_rate", 0.1)
     dedup = {"mode": "bloom", "bloom": {"capacity": 1}, "report_cross_split": False}
     summary = curate(rows_file, tmp_path / "run", dedup)
@@ -241,9 +230,7 @@ def test_backwards_and_stopped_and_resumed_gives_the_same_bytes(
 
 def test_a_release_is_blocked_and_let_go_by_a_higher_limit(rows_file: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    with pytest.raises(
-        CheckFailed, match=r"4 public examples .*max_cross_split_duplicates allows 3:"
-    ) as error:
+    with pytest.raises(CheckFailed, match=r"4 public examples .*max_cross_split_duplicates allows 3:") as error:
         curate(rows_file, out, {}, config={"release": {"max_cross_split_duplicates": 3}})
     assert "parcel" not in str(error.value)
     assert not (out / "_SUCCESS").exists()

@@ -83,10 +83,8 @@ MAILS = {
     "key": f"{TOP}Autocrypt: addr=x; keydata={BASE64}\n\nx\n",
     "comment of a type": f"{TOP}Content-Type: text/plain ({SECRET})\nMIME-Version: 1.0 ({SECRET})\n\nx\n",
     "name of a header": f"{TOP}{SECRET.replace('@', '.')}: x\n\nx\n",
-    "flowed": f"{TOP}Content-Type: text/plain; format=flowed; delsp=yes\n\n"
-    f"> to \n> {SECRET[:5]} \n> {SECRET[5:]}\n",
-    "calendar": f"{TOP}Content-Type: text/calendar\n\n"
-    f"ATTENDEE;CN=Kovacs:mailto:{SECRET[:5]}\n {SECRET[5:]}\n",
+    "flowed": f"{TOP}Content-Type: text/plain; format=flowed; delsp=yes\n\n> to \n> {SECRET[:5]} \n> {SECRET[5:]}\n",
+    "calendar": f"{TOP}Content-Type: text/calendar\n\nATTENDEE;CN=Kovacs:mailto:{SECRET[:5]}\n {SECRET[5:]}\n",
     "card": f"{TOP}Content-Type: text/vcard\n\nFN:Kovacs\nNOTE:{SECRET[:5]}\n {SECRET[5:]}\n",
     "message that came back": f"{TOP}\nSubject: =?utf-8?b?{BASE64}?=\n\n{BASE64}\n",
 }
@@ -225,9 +223,7 @@ TYPE = "Content-Type: text/plain"
         ("a.docx", word(**{"word/a.xml": b"<a/>" + b" " * 170_000}), "row_too_long"),
     ],
 )
-def test_what_readers_may_see_otherwise_is_left_out(
-    tmp_path: Path, name: str, data: bytes, reason: str
-) -> None:
+def test_what_readers_may_see_otherwise_is_left_out(tmp_path: Path, name: str, data: bytes, reason: str) -> None:
     (tmp_path / name).write_bytes(data)
     config = {"detect": {"tagger": None}, "input": {"path": "unused", "max_row_bytes": 10_000}}
     summary = redact(tmp_path / name, tmp_path / "out", config=config)
@@ -259,18 +255,14 @@ def test_a_document_without_a_hit_is_the_same_to_the_byte(tmp_path: Path, name: 
 # A name in a sentence, wherever the sentence stands.
 
 SENTENCE = "Please call Quirin Ozols today."
-BY_RUNS = "".join(
-    f"<w:r><w:t xml:space='preserve'>{part}</w:t></w:r>" for part in re.split("(?=i)", SENTENCE)
-)
+BY_RUNS = "".join(f"<w:r><w:t xml:space='preserve'>{part}</w:t></w:r>" for part in re.split("(?=i)", SENTENCE))
 NAMED = {
     "a.html": f"<p title='{SENTENCE}'>{SENTENCE.replace('rin', '<b>rin</b>')}<!-- {SENTENCE} -->"
     f"<textarea>{SENTENCE}</textarea><script>a = '{SENTENCE}'</script>".encode(),
     "a.eml": f"Subject: =?utf-8?q?{SENTENCE.replace(' ', '_')}?=\nX-Note: {SENTENCE}\nContent-Type: "
     f"multipart/mixed; boundary=b\n\n{SENTENCE}\n--b\nContent-Transfer-Encoding: base64\n\n"
     f"{base64.b64encode(SENTENCE.encode()).decode()}\n--b--\n{SENTENCE}\n".encode(),
-    "a.docx": word(
-        f'<w:p w:alt="{SENTENCE}">{BY_RUNS}</w:p>', **{"customXml/item1.xml": f"<a b='{SENTENCE}'>x</a>"}
-    ),
+    "a.docx": word(f'<w:p w:alt="{SENTENCE}">{BY_RUNS}</w:p>', **{"customXml/item1.xml": f"<a b='{SENTENCE}'>x</a>"}),
 }
 
 
@@ -286,13 +278,9 @@ def test_a_name_in_a_sentence_is_found_wherever_it_stands(tmp_path: Path, name: 
 # PDF.
 
 
-def test_of_a_pdf_file_nothing_but_the_text_is_written(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_of_a_pdf_file_nothing_but_the_text_is_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     writer = pypdf.PdfWriter()
-    font = DictionaryObject(
-        {NameObject("/Type"): NameObject("/Font"), NameObject("/Subtype"): NameObject("/Type1")}
-    )
+    font = DictionaryObject({NameObject("/Type"): NameObject("/Font"), NameObject("/Subtype"): NameObject("/Type1")})
     font[NameObject("/BaseFont")] = NameObject("/Helvetica")
     for said in (b"BT /F1 12 Tf 10 100 Td (hello) Tj ET", b""):
         page = writer.add_blank_page(200, 200)

@@ -15,13 +15,7 @@ from pyarrow.parquet.encryption import create_decryption_properties
 
 import redactory
 from redactory.detectors import Detection
-from redactory.foundation.errors import (
-    CheckFailed,
-    ConfigurationError,
-    RedactoryError,
-    RunStateError,
-    SealedError,
-)
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, SealedError
 from redactory.foundation.keys import load_digest_key, new_key
 from redactory.foundation.records import RecordLog
 from redactory.pipelines.sealed import sealed
@@ -128,9 +122,7 @@ def test_a_key_that_is_none_is_told_before_anything_is_written(
     work: list[Callable[[], object]] = [
         lambda: redactory.curate({"input": str(rows)}, output=tmp_path / "run", detector=DigitDetector()),
         lambda: redactory.nightly({"input": str(rows)}, output=tmp_path / "run"),
-        lambda: redactory.train(
-            {"input": str(rows), "segment": {"mode": "line"}, "train": {}}, output=trained
-        ),
+        lambda: redactory.train({"input": str(rows), "segment": {"mode": "line"}, "train": {}}, output=trained),
     ]
     for one in work:
         with pytest.raises(ConfigurationError, match=variable):
@@ -201,14 +193,7 @@ def test_whatever_needs_the_private_part_is_refused_without_the_key(
 def test_verify_says_what_it_could_not_check(
     copy: Path, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    needing = {
-        "encryption",
-        "conservation",
-        "point ids",
-        "whole documents",
-        "values masked elsewhere",
-        "report",
-    }
+    needing = {"encryption", "conservation", "point ids", "whole documents", "values masked elsewhere", "report"}
     monkeypatch.delenv(ENCRYPTION)
     found = checks(copy)
     assert {name for name, check in found.items() if not check["made"]} == needing | {"signature"}
@@ -284,11 +269,7 @@ def test_what_was_changed_fails_under_right_digests(
 
 def rows(count: int = 30) -> list[dict[str, Any]]:
     return [
-        {
-            "id": f"d{i}",
-            "user_id": f"u{i % 4}",
-            "text": f"Hello there {i}. Rosalind Marlowe says {i % 7}. broken",
-        }
+        {"id": f"d{i}", "user_id": f"u{i % 4}", "text": f"Hello there {i}. Rosalind Marlowe says {i % 7}. broken"}
         for i in range(count)
     ]
 

@@ -59,11 +59,7 @@ def _curate(folder: Path, documents: dict[str, tuple[str | None, list[str]]], **
         for name, (user, lines) in documents.items()
     ]
     path = write_rows(folder / "rows.jsonl", rows)
-    config = {
-        **CONFIG,
-        "input": {"path": str(path), "metadata_columns": ["lang"], "emit_document_order": True},
-        **more,
-    }
+    config = {**CONFIG, "input": {"path": str(path), "metadata_columns": ["lang"], "emit_document_order": True}, **more}
     redactory.curate(config, output=folder / "run", detector=DigitDetector())
     return folder / "run"
 
@@ -144,9 +140,7 @@ def test_what_is_left_is_a_curation_without_the_person(
     gone = f"d{which % len(named)}"
     user = named[gone][0]
     asked = {"user_ids": [user]} if by_user and user is not None else {"doc_ids": [gone]}
-    rest = {
-        name: own for name, own in named.items() if (own[0] != user if "user_ids" in asked else name != gone)
-    }
+    rest = {name: own for name, own in named.items() if (own[0] != user if "user_ids" in asked else name != gone)}
     dedup = {"mode": mode, "scope": scope}
     run = _curate(tmp_path / "with", named, dedup=dedup)
     _one(redactory.erase([run], **asked))
@@ -217,10 +211,7 @@ def test_the_index_forgets_what_only_they_said(no_report: None, tmp_path: Path, 
     assert after.body["counts"] == {s: n - 1 for s, n in before.body["counts"].items()}
     words = {"n1": ("s", ["only they say so", "hello there", "my number is 12"])}
     second = _curate(tmp_path / "b", words, dedup=dedup)
-    assert _shards(second) == {
-        "public": Counter(["only they say so"]),
-        "private": Counter([f"my number is {MASK}"]),
-    }
+    assert _shards(second) == {"public": Counter(["only they say so"]), "private": Counter([f"my number is {MASK}"])}
     # of the second run, what repeats the first is still said to
     _one(redactory.erase([second], doc_ids=["none of it"]))
     assert next(iter(index.entries())).body == after.body
@@ -281,9 +272,7 @@ def test_of_a_shredded_run_only_what_can_still_be_read_stands_in_the_way(
         [done], [problem] = result["runs"], result["problems"]
         assert (done["run"], done["shredded"], done["files"]) == (str(job / "none"), True, ["input.path"])
         assert problem["run"] == str(job / "some")
-        told = (
-            r"some was shredded on .* by Ann Example, .*; 1 row of public/ can still be read: remove the run"
-        )
+        told = r"some was shredded on .* by Ann Example, .*; 1 row of public/ can still be read: remove the run"
         assert re.match(told, problem["problem"])
     # who was taken out before the key was destroyed is in none of its rows
     assert redactory.erase([job], doc_ids=["d0"])["ok"]
@@ -364,9 +353,7 @@ def test_rejected_rows_of_a_table_are_searched_whatever_separates_cells(
 ) -> None:
     rows = [["id", "user_id", "text"], ["a", "u", ""], ["b", "you", ""], ["c", "v", "hello"]]
     (tmp_path / "rows.csv").write_text("".join(separator.join(row) + "\n" for row in rows))
-    redactory.curate(
-        {**CONFIG, "input": str(tmp_path / "rows.csv")}, output=tmp_path / "run", detector=DigitDetector()
-    )
+    redactory.curate({**CONFIG, "input": str(tmp_path / "rows.csv")}, output=tmp_path / "run", detector=DigitDetector())
     told = _one(redactory.erase([tmp_path / "run"], user_ids=["u"], dry_run=True))
     assert (told["rejected"], told["unsearched"]) == (1, 0)
 
@@ -550,9 +537,7 @@ def _another_history(run: Path, _before: Path) -> None:
         (_another_history, {"earlier releases"}),
     ],
 )
-def test_sabotage_shows(
-    run: Path, made: Path, sabotage: Callable[[Path, Path], None], checks: set[str]
-) -> None:
+def test_sabotage_shows(run: Path, made: Path, sabotage: Callable[[Path, Path], None], checks: set[str]) -> None:
     for name in ("theirs", "theirs too"):
         assert _one(redactory.erase([run], doc_ids=[name]))["points"]
     assert [release.number for release in releases(RunFolder(run))] == [1, 2, 3]
@@ -577,9 +562,7 @@ def of_a_job(made: Path, tmp_path: Path) -> tuple[Path, Path]:
     return run, made
 
 
-def test_a_folder_from_before_is_refused_by_all_who_use_a_run(
-    of_a_job: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_a_folder_from_before_is_refused_by_all_who_use_a_run(of_a_job: tuple[Path, Path], tmp_path: Path) -> None:
     run, before = of_a_job
     assert not failed(run)
     other = Path(shutil.copytree(before, run.parent / "tuesday"))
@@ -608,9 +591,7 @@ def test_a_folder_from_before_is_refused_by_all_who_use_a_run(
     assert not failed(run)
 
 
-def test_a_run_on_its_own_has_its_log_inside_and_may_be_renamed(
-    run: Path, made: Path, tmp_path: Path
-) -> None:
+def test_a_run_on_its_own_has_its_log_inside_and_may_be_renamed(run: Path, made: Path, tmp_path: Path) -> None:
     _one(redactory.erase([run], doc_ids=["theirs"]))
     kept = Path(shutil.copytree(made, tmp_path / "kept"))
     shutil.copy(RunFolder(run).release_log, RunFolder(kept).release_log)
@@ -626,9 +607,7 @@ def test_a_run_on_its_own_has_its_log_inside_and_may_be_renamed(
     assert (found["ok"], found["detail"]) == (False, "the log has no record of this manifest (release 2)")
 
 
-def test_an_older_folder_is_seen_by_its_digest_and_latest_by_where_it_leads(
-    of_a_job: tuple[Path, Path],
-) -> None:
+def test_an_older_folder_is_seen_by_its_digest_and_latest_by_where_it_leads(of_a_job: tuple[Path, Path]) -> None:
     run, _ = of_a_job
     _one(redactory.erase([run], doc_ids=["theirs too"]))
     assert put_back(RunFolder(run)) is None

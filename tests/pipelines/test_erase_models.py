@@ -32,11 +32,7 @@ TRAIN = {
 def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     folder = tmp_path_factory.mktemp("trained")
     rows = [
-        {
-            "id": f"d{n}",
-            "user_id": f"u{n % 4}",
-            "text": f"we met on day {n}\nhello to number {n} of you\nbye now",
-        }
+        {"id": f"d{n}", "user_id": f"u{n % 4}", "text": f"we met on day {n}\nhello to number {n} of you\nbye now"}
         for n in range(12)
     ]
     config = {

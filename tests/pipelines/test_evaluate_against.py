@@ -38,9 +38,7 @@ def labelled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows = [
         {
             "text": text,
-            "spans": [
-                {"start": text.index(s), "end": text.index(s) + len(s), "label": "SECRET"} for s in secrets
-            ],
+            "spans": [{"start": text.index(s), "end": text.index(s) + len(s), "label": "SECRET"} for s in secrets],
         }
         for text, secrets in ROWS
     ]
@@ -114,11 +112,7 @@ def test_every_engine_is_judged_by_what_it_marks_itself(labelled: Path, badges: 
     assert 0 < tiny["cover_recall"]["value"] < 1
     assert tiny["char_precision"]["value"] > 0
     names = [
-        [
-            (text.index(name), text.index(name) + len(name))
-            for name in ("Anna Smith", "leatrice")
-            if name in text
-        ]
+        [(text.index(name), text.index(name) + len(name)) for name in ("Anna Smith", "leatrice") if name in text]
         for text in texts
     ]
     assert _figures(strict) == pytest.approx(_by_brute_force(names))

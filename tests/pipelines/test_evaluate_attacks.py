@@ -30,13 +30,7 @@ TRAIN: dict[str, Any] = {
     "threads": 1,
     "vocabulary_size": 200,
 }
-BY_HEART = {
-    "trainer": "sgd",
-    "epochs": 1,
-    "min_public_steps": 1200,
-    "learning_rate": 2e-2,
-    "public_batch_size": 32,
-}
+BY_HEART = {"trainer": "sgd", "epochs": 1, "min_public_steps": 1200, "learning_rate": 2e-2, "public_batch_size": 32}
 NOISED = {"trainer": "dpsgd", "epochs": 2, "epsilon": 2.0, "sampling_rate": 0.1, "noise": "float"}
 
 
@@ -106,18 +100,14 @@ def test_results_are_sealed_with_their_pictures_and_hold_no_number(run: RunFolde
     assert "one-run audit" in page.stdout
 
 
-def test_what_was_measured_on_another_model_is_not_taken_for_this_ones(
-    run: RunFolder, tmp_path: Path
-) -> None:
+def test_what_was_measured_on_another_model_is_not_taken_for_this_ones(run: RunFolder, tmp_path: Path) -> None:
     redactory.evaluate_audit(run.root, "dpsgd")
     redactory.evaluate_audit(run.root, "sgd")
     copy = RunFolder(Path(shutil.copytree(run.root, tmp_path / "run")))
     for name in ("sgd", "dpsgd"):
         shutil.rmtree(copy.model(name).result("audit").root)
     shutil.copytree(run.model("dpsgd").result("audit").root, copy.model("sgd").result("audit").root)
-    found = {
-        check["name"]: check["detail"] for check in redactory.verify(copy.root)["checks"] if not check["ok"]
-    }
+    found = {check["name"]: check["detail"] for check in redactory.verify(copy.root)["checks"] if not check["ok"]}
     assert found["model sgd"] == "audit/ belongs to another model, or to another evaluation"
     assert "audit" not in redactory.guarantee(copy.root, "sgd")
     assert "model dpsgd" not in found
@@ -139,14 +129,7 @@ def test_a_training_that_forgets_its_noise_fails_the_audit(
     monkeypatch.setattr(PoissonGaussian, "noisy_mean", silent)
     config, root = read_json(run.manifest)["configuration"], tmp_path / "run"
     shutil.copytree(run.root, root)
-    told = {
-        **NOISED,
-        "name": "broken",
-        "epochs": 200,
-        "epsilon": 0.2,
-        "sampling_rate": 0.25,
-        "dp_learning_rate": 8e-2,
-    }
+    told = {**NOISED, "name": "broken", "epochs": 200, "epsilon": 0.2, "sampling_rate": 0.25, "dp_learning_rate": 8e-2}
     redactory.train({**config, "train": {**TRAIN, **told}}, output=root)
     result = CliRunner().invoke(app, ["evaluate", "audit", str(root), "--model", "broken", "--json"])
     audit = json.loads(result.stdout)
@@ -161,13 +144,7 @@ def test_a_training_that_forgets_its_noise_fails_the_audit(
 def test_only_what_the_coins_stand_for_is_compared() -> None:
     reasons = {"epsilon_substitution": "no noise", "epsilon": "no noise"}
     crt = {"trainer": "crt", "epsilon": 1.0, "epsilon_substitution": 2.0, "reasons": {}}
-    users = {
-        "trainer": "user-level",
-        "epsilon": 3.0,
-        "epsilon_sound": 3.0,
-        "privacy_unit": "users",
-        "reasons": {},
-    }
+    users = {"trainer": "user-level", "epsilon": 3.0, "epsilon_sound": 3.0, "privacy_unit": "users", "reasons": {}}
     assert upper_bound_of(crt, "pair", 0)["epsilon_upper"] == 2.0
     assert upper_bound_of(crt, "masked", 0)["epsilon_upper"] == 1.0
     assert upper_bound_of(users, "absent", 0)["epsilon_upper"] == 3.0

@@ -61,11 +61,7 @@ def test_a_span_across_two_points_counts_in_each_and_one_in_a_speaker_label_in_n
         (text, [(text[s["start"] : s["end"]], s["template_id"]) for s in inside])
         for text, inside in labelled_points(row, cut)
     ]
-    assert points == [
-        ("Your name?", []),
-        ("Ann Lee, 555-1234.", [("Lee, 555-1234.", 7)]),
-        ("Bye", [("Bye", 7)]),
-    ]
+    assert points == [("Your name?", []), ("Ann Lee, 555-1234.", [("Lee, 555-1234.", 7)]), ("Bye", [("Bye", 7)])]
     path = write_rows(tmp_path / "rows.jsonl", [row])
     given_config = {"input": str(path), "segment": {"mode": "turn"}}
     result = evaluate_detect(path, given_config, detector=DigitDetector())
@@ -74,19 +70,10 @@ def test_a_span_across_two_points_counts_in_each_and_one_in_a_speaker_label_in_n
 
 
 def test_the_public_function(tmp_path: Path) -> None:
-    rows = [
-        {"text": DIALOGUE, "spans": [_span(DIALOGUE, "Ann Lee"), _span(DIALOGUE, "555-1234", "PHONE")]}
-    ] * 3
+    rows = [{"text": DIALOGUE, "spans": [_span(DIALOGUE, "Ann Lee"), _span(DIALOGUE, "555-1234", "PHONE")]}] * 3
     path = write_rows(tmp_path / "rows.jsonl", rows)
-    result = evaluate_detect(
-        path, {"input": str(path), "segment": {"mode": "turn"}}, detector=DigitDetector()
-    )
-    assert (result["rows"], result["points"], result["distinct_points"], result["segment"]) == (
-        3,
-        9,
-        3,
-        "turn",
-    )
+    result = evaluate_detect(path, {"input": str(path), "segment": {"mode": "turn"}}, detector=DigitDetector())
+    assert (result["rows"], result["points"], result["distinct_points"], result["segment"]) == (3, 9, 3, "turn")
     covered = {label: own["cover_recall"]["value"] for label, own in result["strict"]["by_label"].items()}
     assert covered == {"NAME": 0, "PHONE": 1}
     assert result["miss_rate"]["misses"] == 0
@@ -132,9 +119,7 @@ def test_nothing_is_measured_on_the_rows_that_the_policy_was_fitted_on(
 
 def test_the_command_measures_with_the_real_engines(corpus: Path, tmp_path: Path) -> None:
     few = tmp_path / "few.jsonl"
-    few.write_text(
-        "".join(corpus.read_text(encoding="utf-8").splitlines(keepends=True)[:12]), encoding="utf-8"
-    )
+    few.write_text("".join(corpus.read_text(encoding="utf-8").splitlines(keepends=True)[:12]), encoding="utf-8")
     config = tmp_path / "config.yaml"
     config.write_text("segment: {mode: turn}\n")
     command = ["evaluate", "detection", str(config), "--labelled", str(few)]
@@ -155,13 +140,7 @@ def test_the_page_shows_the_public_share_beside_every_miss_rate(
     monkeypatch.setattr(module, "Detector", lambda settings: _NoDetector())
     done = CliRunner().invoke(app, ["evaluate", "detection", "--labelled", str(path)])
     assert done.exit_code == 0
-    for shown in (
-        "missed by π",
-        "missed by both",
-        "public, of all points",
-        "of clean points",
-        "cover recall",
-    ):
+    for shown in ("missed by π", "missed by both", "public, of all points", "of clean points", "cover recall"):
         assert shown in done.stdout
     assert "Ann" not in done.stdout
 

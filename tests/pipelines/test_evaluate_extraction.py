@@ -76,9 +76,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, planted: dict[str, Any]) -> Ru
 
 
 @pytest.mark.slow
-def test_secrets_are_the_vault_s_with_how_often_each_was_seen(
-    run: RunFolder, planted: dict[str, Any]
-) -> None:
+def test_secrets_are_the_vault_s_with_how_often_each_was_seen(run: RunFolder, planted: dict[str, Any]) -> None:
     unmasked = {secret.value: secret for secret in vault_secrets(run, [run.vault])}
     masked = {secret.value: secret for secret in vault_secrets(run, [run.public, run.private])}
     for number in planted["inserted"]:
@@ -110,9 +108,7 @@ def test_a_model_of_originals_writes_secrets_and_one_of_masked_text_none(
         sealed = run.model(name).result("extraction")
         assert broken_files(sealed) == []
         ElementTree.parse(sealed.root / "extraction.svg")
-    told = json.dumps([leaky, safe]) + (run.model("sgd").root / "extraction" / "extraction.svg").read_text(
-        "utf-8"
-    )
+    told = json.dumps([leaky, safe]) + (run.model("sgd").root / "extraction" / "extraction.svg").read_text("utf-8")
     for number in planted["inserted"]:
         assert number not in told
     again = redactory.evaluate_extraction(run.root, "sgd", 300, 24, completions=60)

@@ -29,9 +29,7 @@ class _Numbers:
 
     def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
         for text in texts:
-            yield Detection(
-                tuple(Span(*m.span(), "NUMBER", 0.9, "digits") for m in re.finditer(r"\d{3,}", text))
-            )
+            yield Detection(tuple(Span(*m.span(), "NUMBER", 0.9, "digits") for m in re.finditer(r"\d{3,}", text)))
 
 
 def _curated(folder: Path, habit: bool, **more: Any) -> Path:

@@ -18,21 +18,14 @@ from tests.pipelines.support import write_rows
 LISTS = {"deny": [{"words": ["Zaphod"], "label": "CLIENT"}], "allow": [{"words": ["Oslo"]}]}
 RULES = {"rules": ["digit", "symbol", "capital", "name"]}
 OFF: dict[str, Any] = {"spacy": None, "tagger": None, "patterns": None}
-CONFIG: dict[str, Any] = {
-    "input": "-",
-    "detect": {**OFF, "lists": LISTS, "max_chars": 60, "conservative": RULES},
-}
+CONFIG: dict[str, Any] = {"input": "-", "detect": {**OFF, "lists": LISTS, "max_chars": 60, "conservative": RULES}}
 
 
 def test_every_mark_is_shown_with_what_it_does() -> None:
     text = "we saw Zaphod and Anna in Oslo"
     told = explain(text, CONFIG)
     assert told["text"] == text
-    assert (told["side"], told["masked"], told["failure"]) == (
-        "private",
-        "we saw <MASK> and Anna in Oslo",
-        None,
-    )
+    assert (told["side"], told["masked"], told["failure"]) == ("private", "we saw <MASK> and Anna in Oslo", None)
     assert told["reasons"] == ["list:CLIENT", "rule:CAPITAL", "rule:NAME"]
     marks = [(m["value"], m["label"], m["detector"], m["masks"], m["makes_private"]) for m in told["marks"]]
     assert marks == [
@@ -69,22 +62,13 @@ def test_a_public_text_has_no_marks() -> None:
 
 def test_a_text_that_cannot_be_processed_is_quarantined() -> None:
     told = explain("Zaphod " * 10, CONFIG)
-    assert (told["side"], told["failure"], told["masked"], told["marks"]) == (
-        "quarantined",
-        "too_long",
-        "",
-        [],
-    )
+    assert (told["side"], told["failure"], told["masked"], told["marks"]) == ("quarantined", "too_long", "", [])
 
 
 def test_a_run_does_what_explain_says(tmp_path: Path) -> None:
     turns = ["all is well", "we saw Zaphod in Oslo", "call 555", "Zaphod " * 10]
     rows = [{"id": "1", "text": "".join(f"A: {turn}\n" for turn in turns)}]
-    config = {
-        **CONFIG,
-        "input": str(write_rows(tmp_path / "rows.jsonl", rows)),
-        "segment": {"mode": "turn"},
-    }
+    config = {**CONFIG, "input": str(write_rows(tmp_path / "rows.jsonl", rows)), "segment": {"mode": "turn"}}
     curate(config, output=tmp_path / "run")
     told = [explain(turn, config) for turn in turns]
     expected = [(t["side"], t["masked"], t["reasons"]) for t in told]
@@ -130,11 +114,7 @@ def test_without_a_configuration_the_default_detection_explains() -> None:
 
 
 def test_a_trial_says_what_would_be_public_and_why(tmp_path: Path) -> None:
-    texts = [
-        "Hello there, how are you?",
-        "Write to ann.kovacs@example.org.",
-        "Hello there. Call 555-013-4477.",
-    ]
+    texts = ["Hello there, how are you?", "Write to ann.kovacs@example.org.", "Hello there. Call 555-013-4477."]
     (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts))
     job = {"input": str(tmp_path / "rows.jsonl"), "output": str(tmp_path / "run"), "detect": {"tagger": None}}
     described = redactory.describe(job)

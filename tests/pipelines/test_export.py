@@ -17,26 +17,12 @@ from hypothesis import strategies as st
 
 import redactory
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import (
-    CheckFailed,
-    ConfigurationError,
-    GuaranteeError,
-    RunStateError,
-)
+from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError
 from redactory.foundation.keys import new_key
 from redactory.pipelines.export import what_may_be_said
 from redactory.pipelines.release_log import Event, enter, history, log_of
 from redactory.pipelines.share import sums_text
-from redactory.redaction import (
-    MASK,
-    RunFolder,
-    list_files,
-    parts,
-    read_manifest,
-    succeed,
-    write_manifest,
-    write_part,
-)
+from redactory.redaction import MASK, RunFolder, list_files, parts, read_manifest, succeed, write_manifest, write_part
 from redactory.redaction.shards import PUBLIC
 from tests.pipelines.leaving import NAME, small_run
 from tests.pipelines.support import failed
@@ -243,9 +229,7 @@ def test_a_ledger_of_another_model_or_a_manifest_of_any_words_is_found(out: Path
     assert "Zelda" not in json.dumps(found_now)
 
 
-def test_points_that_must_not_be_public_are_found(
-    own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_points_that_must_not_be_public_are_found(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A run that was sealed with a mask in public/: its own export does not hold, and is refused."""
     import pyarrow as pa
 
@@ -333,9 +317,7 @@ def test_what_is_made_leads_nowhere_else_and_leaves_alone_what_lies_beside(own: 
     for name in ("fourth", "fifth"):
         redactory.export(own, tmp_path / name)
     assert (letter.read_text(), link.is_symlink()) == ("mine", True)
-    assert not [
-        p for p in tmp_path.glob("*.unfinished") if p.name not in (".out.unfinished", ".third.unfinished")
-    ]
+    assert not [p for p in tmp_path.glob("*.unfinished") if p.name not in (".out.unfinished", ".third.unfinished")]
 
 
 def test_the_log_has_it_before_it_leaves(own: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

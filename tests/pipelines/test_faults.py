@@ -106,10 +106,7 @@ def test_what_is_left_to_do_is_what_the_journal_does_not_have(tmp_path: Path) ->
 
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    st.lists(
-        st.tuples(st.sampled_from(["dedup", "dedup public", "shard"]), st.sets(st.integers(0, 11))),
-        max_size=6,
-    ),
+    st.lists(st.tuples(st.sampled_from(["dedup", "dedup public", "shard"]), st.sets(st.integers(0, 11))), max_size=6),
     st.permutations(range(12)),
 )
 def test_whatever_parts_are_done_exactly_the_rest_is_left(
@@ -156,9 +153,7 @@ def test_whatever_parts_are_done_exactly_the_rest_is_left(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "name", ["public/part-00009.parquet", "private/notes.txt", "vault/part-00000.parquet.bak"]
-)
+@pytest.mark.parametrize("name", ["public/part-00009.parquet", "private/notes.txt", "vault/part-00000.parquet.bak"])
 def test_a_file_that_is_not_of_the_run_never_gets_into_a_release(
     rows: Path, undisturbed: dict[str, Any], tmp_path: Path, name: str
 ) -> None:
@@ -180,9 +175,7 @@ def test_a_part_that_has_gone_is_missed(rows: Path, tmp_path: Path) -> None:
         close(RunFolder(run), 3)
 
 
-def test_resuming_into_a_folder_of_other_files_is_refused_and_leaves_them_alone(
-    rows: Path, tmp_path: Path
-) -> None:
+def test_resuming_into_a_folder_of_other_files_is_refused_and_leaves_them_alone(rows: Path, tmp_path: Path) -> None:
     for name in ("notes.txt", "public/part-00000.parquet", "deep/er/file"):
         run = tmp_path / name.replace("/", "-") / "run"
         (run / name).parent.mkdir(parents=True)

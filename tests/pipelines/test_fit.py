@@ -49,14 +49,10 @@ def fitted(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, An
     return folder / "new" / "tagger", result, files
 
 
-def test_the_folder_holds_the_tagger_its_card_and_its_figures(
-    fitted: tuple[Path, dict[str, Any], list[Path]],
-) -> None:
+def test_the_folder_holds_the_tagger_its_card_and_its_figures(fitted: tuple[Path, dict[str, Any], list[Path]]) -> None:
     folder, result, files = fitted
     assert sorted(path.name for path in folder.parent.iterdir()) == ["tagger"], "nothing half-made is left"
-    assert {**json.loads((folder / "fit.json").read_text()), "tagger": str(folder)} == json.loads(
-        json.dumps(result)
-    )
+    assert {**json.loads((folder / "fit.json").read_text()), "tagger": str(folder)} == json.loads(json.dumps(result))
     assert (result["rows"], result["held_out_rows"]) == (270, 30)
     key = load_digest_key()
     digests = [key.file_digest([path.read_bytes()]) for path in files]
@@ -203,9 +199,7 @@ def test_settings_are_checked_before_anything_is_read(tmp_path: Path) -> None:
         fit_tagger([tmp_path / "absent.jsonl"], tmp_path / "tagger", {"epochs": 0, "wide": 3})
 
 
-def test_scores_are_those_of_counting_by_hand(
-    fitted: tuple[Path, dict[str, Any], list[Path]],
-) -> None:
+def test_scores_are_those_of_counting_by_hand(fitted: tuple[Path, dict[str, Any], list[Path]]) -> None:
     folder, _, _ = fitted
     text = "My name is Carla Nowak, thank you for your help."
     found = (11, 22, "PERSON")
@@ -219,11 +213,7 @@ def test_scores_are_those_of_counting_by_hand(
         "by_label": {"PERSON": 1.0},
     }
     scores = _scores(engine, [LabelledText(text, (half, missed)), LabelledText(text, ())])
-    assert (scores["spans"], scores["cover_recall"], scores["by_label"]) == (
-        2,
-        0.5,
-        {"PERSON": 1.0, "POLITE": 0.0},
-    )
+    assert (scores["spans"], scores["cover_recall"], scores["by_label"]) == (2, 0.5, {"PERSON": 1.0, "POLITE": 0.0})
     # of twice the ten letters of the name, the five of its first half are labelled
     assert scores["char_precision"] == 0.25
     nothing = _scores(engine, [LabelledText("Thank you for your help, it does not work.", ())])

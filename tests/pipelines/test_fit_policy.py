@@ -148,15 +148,11 @@ def test_the_record_says_what_the_bound_stands_on(
     assert side_channel(policy_records(DetectSettings.model_validate(PATTERNS_ONLY))) is None
 
 
-def test_rows_that_were_fitted_on_are_refused(
-    fitted: FittedPolicy, rows: list[dict[str, Any]], labelled: Path
-) -> None:
+def test_rows_that_were_fitted_on_are_refused(fitted: FittedPolicy, rows: list[dict[str, Any]], labelled: Path) -> None:
     key, fresh = load_digest_key(), [row["text"] for row in simulate_customersim(50, 22).rows]
     refuse_fitted_rows(fresh, fitted, key)
     refuse_fitted_rows([rows[0]["text"]], None, key)
-    with pytest.raises(
-        ConfigurationError, match=r"1 of these 51 texts are among the 110 rows.*other labelled rows"
-    ):
+    with pytest.raises(ConfigurationError, match=r"1 of these 51 texts are among the 110 rows.*other labelled rows"):
         refuse_fitted_rows([*fresh, f" {rows[5]['text']}\n"], fitted, key)
     labels = read_labels(labelled, TURN)
     secret = next(texts[0] for own in labels.secrets.values() for texts in own)
@@ -178,9 +174,7 @@ def test_what_cannot_be_told_is_refused(fitted: FittedPolicy, tmp_path: Path) ->
         refuse_fitted_rows(["x"], fitted.model_copy(update={"rows_file": str(changed)}), key)
 
 
-def test_the_side_file_is_private_and_free_of_text(
-    fitted: FittedPolicy, out: Path, rows: list[dict[str, Any]]
-) -> None:
+def test_the_side_file_is_private_and_free_of_text(fitted: FittedPolicy, out: Path, rows: list[dict[str, Any]]) -> None:
     path = Path(fitted.rows_file)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert path.name == "policy.fitted.json"
@@ -207,10 +201,7 @@ def test_the_path_does_not_depend_on_the_labels(
     draw = random.Random(4)
     wrong = [{**row, "user_id": None, "spans": [_anywhere(row["text"], draw)]} for row in rows]
     other = fit_policy(
-        write_rows(tmp_path / "wrong.jsonl", wrong),
-        out=tmp_path / "policy.yaml",
-        config=config,
-        miss_rate=BOUND,
+        write_rows(tmp_path / "wrong.jsonl", wrong), out=tmp_path / "policy.yaml", config=config, miss_rate=BOUND
     )
     policies = [
         [(p["min_non_entity_probability"], p["confident_threshold"], p["rules"]) for p in r["curve"]]

@@ -81,9 +81,7 @@ def test_a_column_may_have_any_name(name: Any, columns: Any, policy: Policy) -> 
 
 
 def test_a_column_of_several_levels_is_named_by_all_of_them(policy: Policy) -> None:
-    frame = pandas.DataFrame(
-        [["call 55"] * 2], columns=pandas.MultiIndex.from_tuples([("a", "x"), ("a", "y")])
-    )
+    frame = pandas.DataFrame([["call 55"] * 2], columns=pandas.MultiIndex.from_tuples([("a", "x"), ("a", "y")]))
     masked = redactory.redact_frame(frame, ("a", "y"), policy)
     assert masked.to_numpy().tolist() == [["call 55", f"call {MASK}"]]
     with pytest.raises(
@@ -122,9 +120,7 @@ def test_categories_are_masked_and_one_that_no_row_has_is_left_out(policy: Polic
     assert masked.dtype == pandas.CategoricalDtype(["z", f"call {MASK}"], ordered=True)
 
 
-@pytest.mark.parametrize(
-    "empty", [pandas.DataFrame({"text": []}), pandas.DataFrame({"text": [None, float("nan")]})]
-)
+@pytest.mark.parametrize("empty", [pandas.DataFrame({"text": []}), pandas.DataFrame({"text": [None, float("nan")]})])
 def test_a_frame_without_a_text_stays_as_it_is(empty: pandas.DataFrame, policy: Policy) -> None:
     pandas.testing.assert_frame_equal(redactory.redact_frame(empty, "text", policy), empty)
 
@@ -132,17 +128,9 @@ def test_a_frame_without_a_text_stays_as_it_is(empty: pandas.DataFrame, policy: 
 @pytest.mark.parametrize(
     ("frame", "columns", "says"),
     [
-        (
-            pandas.Series(["secret 1"]),
-            ["text"],
-            r"expected a pandas DataFrame, got Series; pass .*to_frame",
-        ),
+        (pandas.Series(["secret 1"]), ["text"], r"expected a pandas DataFrame, got Series; pass .*to_frame"),
         ({"text": ["secret 1"]}, ["text"], "expected a pandas DataFrame, got dict"),
-        (
-            pandas.DataFrame(),
-            ["text"],
-            "'text' must occur exactly once in the frame; the frame has none",
-        ),
+        (pandas.DataFrame(), ["text"], "'text' must occur exactly once in the frame; the frame has none"),
         (pandas.DataFrame({1: ["secret 1"]}), ["1"], "'1' must occur .* valid columns: 1"),
         (pandas.DataFrame({1: ["secret 1"]}), [], "name at least one column"),
         (pandas.DataFrame({1: [2]}), 1, "column 1, row 0: expected text"),

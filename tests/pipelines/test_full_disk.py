@@ -154,9 +154,7 @@ def test_a_folder_that_cannot_be_written_is_named_before_anything_is_read(
         redact(source, tmp_path / "closed" / "out", config=PATTERNS)
 
 
-def test_without_its_key_a_vault_says_which_one_is_needed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_its_key_a_vault_says_which_one_is_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_rows(tmp_path / "a.jsonl", [{"text": "Mail a@b.org"}])
     vault = tmp_path / "v.vault"
     monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "a key of these tests, long enough")

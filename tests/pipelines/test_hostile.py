@@ -203,9 +203,7 @@ def test_no_character_of_a_hit_and_no_standing_mask_survives_alone(text: str, da
 
 
 @pytest.mark.parametrize("mode", ["sentence", "line", "turn", "document"])
-@pytest.mark.parametrize(
-    "piece", ["?!", '?"', "\n", "a\n", "USR: \n", "1. ", "\u200b.", "Mr. ", "e\u0301.", "…"]
-)
+@pytest.mark.parametrize("piece", ["?!", '?"', "\n", "a\n", "USR: \n", "1. ", "\u200b.", "Mr. ", "e\u0301.", "…"])
 def test_a_document_of_one_sign_comes_to_an_end_and_back(mode: str, piece: str) -> None:
     """A quadratic cut of the longest text allowed would take twenty minutes for the first of these."""
     text = "a" + piece * (50_000 // len(piece))
@@ -218,13 +216,7 @@ def test_a_long_word_changes_nothing_around_it() -> None:
     cut = segmenter(SegmentSettings())
     link = "https://example.org/?" + "a=b&c.d?e!" * 100
     text = f"See {link}. It is long. Dr. Smith said so! Did he? Yes."
-    assert [s.text for s in cut(text)] == [
-        f"See {link}.",
-        "It is long.",
-        "Dr. Smith said so!",
-        "Did he?",
-        "Yes.",
-    ]
+    assert [s.text for s in cut(text)] == [f"See {link}.", "It is long.", "Dr. Smith said so!", "Did he?", "Yes."]
 
 
 # -- what an error quotes --------------------------------------------------------------------------------
@@ -285,9 +277,7 @@ _HOWS = ["plain", "exit", "group", "decoding", "system", "during", "because"]
 
 
 @pytest.mark.parametrize("way", [sealed, wordless])
-@pytest.mark.parametrize(
-    "how", [*_HOWS, *(f"ours {how} {n}" for how in ("during", "because") for n in range(6))]
-)
+@pytest.mark.parametrize("how", [*_HOWS, *(f"ours {how} {n}" for how in ("during", "because") for n in range(6))])
 def test_nothing_of_an_error_is_left_but_our_words(tmp_path: Path, way: Any, how: str) -> None:
     text = "Rosalind Marlowe of 12 Quiet Lane"
     first: Any = "something was done" if way is wordless else tmp_path / "state"

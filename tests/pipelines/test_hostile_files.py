@@ -81,18 +81,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 # -- tables of comma-separated values --------------------------------------------------------------------
 
-CELLS = st.text(st.sampled_from('ab,"\n\r;\t é🙂\u2028\x0b'), max_size=8) | TEXTS.map(
-    lambda t: t.replace("\x00", "")
-)
+CELLS = st.text(st.sampled_from('ab,"\n\r;\t é🙂\u2028\x0b'), max_size=8) | TEXTS.map(lambda t: t.replace("\x00", ""))
 
 
 @settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=200), st.sampled_from([20, 1 << 20]), st.sampled_from(["csv", "tsv", "jsonl"]))
 @example(b'a,"b\nc,d\n"e,f', 1 << 20, "csv")
 @example(b'1,"x\n' + b"2,y\n" * 9, 20, "csv")
-def test_any_bytes_after_a_header_are_rows_or_rejections(
-    folder: Path, content: bytes, limit: int, kind: str
-) -> None:
+def test_any_bytes_after_a_header_are_rows_or_rejections(folder: Path, content: bytes, limit: int, kind: str) -> None:
     path = folder / f"bytes.{kind}"
     path.write_bytes((b"" if kind == "jsonl" else b"text\n") + content)
     entries = _read(path, max_row_bytes=limit, max_chars=50)
@@ -103,13 +99,9 @@ def test_any_bytes_after_a_header_are_rows_or_rejections(
 
 @settings(deadline=None)
 @given(
-    st.integers(0, 20),
-    st.sampled_from(['x,"open', '"x', 'x","y', '"a,""b', 'x,"y""']),
-    st.sampled_from([60, 1 << 20]),
+    st.integers(0, 20), st.sampled_from(['x,"open', '"x', 'x","y', '"a,""b', 'x,"y""']), st.sampled_from([60, 1 << 20])
 )
-def test_one_quotation_mark_too_many_swallows_no_other_row(
-    folder: Path, where: int, line: str, limit: int
-) -> None:
+def test_one_quotation_mark_too_many_swallows_no_other_row(folder: Path, where: int, line: str, limit: int) -> None:
     lines = [f"{n},the text of row {n}" for n in range(20)]
     lines.insert(where, line)
     path = folder / "open.csv"
@@ -140,9 +132,7 @@ def test_a_file_of_open_quotations_comes_to_an_end(folder: Path) -> None:
         ("packed.parquet.zst", zstandard.compress(b"PAR1")),
     ],
 )
-def test_a_table_that_cannot_be_read_at_all_is_refused_by_name(
-    folder: Path, name: str, content: bytes | None
-) -> None:
+def test_a_table_that_cannot_be_read_at_all_is_refused_by_name(folder: Path, name: str, content: bytes | None) -> None:
     path = folder / name
     if content is None:
         pq.write_table(pa.Table.from_arrays([pa.array(["a"]), pa.array(["b"])], names=["text", "text"]), path)
@@ -249,9 +239,7 @@ def test_how_deep_a_row_may_be_depends_on_nothing_but_the_row(folder: Path, open
 def test_an_id_or_a_user_as_long_as_a_book_is_rejected(folder: Path) -> None:
     path = folder / "ids.jsonl"
     rows = [{"id": "x" * n, "text": "a"} for n in (1_024, 1_025)] + [{"user_id": "x" * 2_000, "text": "a"}]
-    path.write_text(
-        "".join(json.dumps(row) + "\n" for row in rows) + '{"id": 1' + "0" * 3000 + ', "text": "a"}\n'
-    )
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows) + '{"id": 1' + "0" * 3000 + ', "text": "a"}\n')
     entries = _read(path)
     assert _reasons(entries) == ["id_too_long", "user_too_long", "id_too_long"]
     assert _texts(entries) == ["a"]
@@ -260,11 +248,7 @@ def test_an_id_or_a_user_as_long_as_a_book_is_rejected(folder: Path) -> None:
 # -- compressed files ------------------------------------------------------------------------------------
 
 LINES = b"".join(b'{"text": "row %d of many"}\n' % n for n in range(500))
-PACKED = {
-    "gz": gzip.compress(LINES),
-    "zst": zstandard.compress(LINES),
-    "bz2": bz2.compress(LINES),
-}
+PACKED = {"gz": gzip.compress(LINES), "zst": zstandard.compress(LINES), "bz2": bz2.compress(LINES)}
 
 
 @pytest.mark.parametrize("ending", PACKED)
@@ -305,9 +289,7 @@ def test_a_broken_file_is_an_error_of_ours_or_is_read(folder: Path, ending: str,
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
-def test_a_broken_parquet_file_is_an_error_of_ours_or_is_read_whole(
-    folder: Path, data: st.DataObject
-) -> None:
+def test_a_broken_parquet_file_is_an_error_of_ours_or_is_read_whole(folder: Path, data: st.DataObject) -> None:
     file = io.BytesIO()
     pq.write_table(pa.table({"text": [f"line {n} é" for n in range(40)], "id": list(range(40))}), file)
     content = bytearray(file.getvalue())
@@ -536,10 +518,7 @@ OF_MANY: dict[str, tuple[str, Callable[[], bytes]]] = {
     "attributes of a page in a mail": ("mail", lambda: b"Content-Type: text/html\n\n" + b"<p>x</p>" * 999),
     "paragraphs": ("docx", lambda: word("<w:p><w:r><w:t>x</w:t></w:r></w:p>" * 999)),
     "empty elements": ("docx", lambda: word("<w:a/>" * 9_999)),
-    "attributes of Word": (
-        "docx",
-        lambda: word("<w:p " + " ".join(f"a{n}='x'" for n in range(9_999)) + "/>"),
-    ),
+    "attributes of Word": ("docx", lambda: word("<w:p " + " ".join(f"a{n}='x'" for n in range(9_999)) + "/>")),
 }
 
 

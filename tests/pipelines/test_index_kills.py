@@ -45,9 +45,7 @@ def whole(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with an index of one run, and an undisturbed second one."""
     folder = tmp_path_factory.mktemp("whole")
     first = [{"id": f"e{i}", "text": text} for i, text in enumerate(["hello there", "call 7 now", "never"])]
-    assert (
-        faults.curated(write_rows(folder / "first.jsonl", first), folder / "first", **settings(folder)) == 0
-    )
+    assert faults.curated(write_rows(folder / "first.jsonl", first), folder / "first", **settings(folder)) == 0
     shutil.copytree(folder / "index", folder / "before")
     seen = folder / "moments"
     assert faults.curated(rows, folder / "run", Fault("none", str(seen)), **settings(folder)) == 0
@@ -61,9 +59,7 @@ def whole(rows: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_killed_around_every_commit_a_run_is_there_once_or_not_at_all(
-    rows: Path, whole: Path, tmp_path: Path
-) -> None:
+def test_killed_around_every_commit_a_run_is_there_once_or_not_at_all(rows: Path, whole: Path, tmp_path: Path) -> None:
     shutil.copytree(whole / "before", tmp_path / "index")
     run = tmp_path / "run"
     for fault in CHAIN:

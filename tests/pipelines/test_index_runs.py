@@ -16,13 +16,7 @@ from redactory.dedup.index import IndexFolder
 from redactory.dedup.signatures import Words
 from redactory.evaluation.report import write_report
 from redactory.flows.cli import app
-from redactory.foundation.errors import (
-    CheckFailed,
-    ConfigurationError,
-    RedactoryError,
-    RunStateError,
-    SealedError,
-)
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, SealedError
 from redactory.pipelines import index as indexing
 from redactory.pipelines import release
 from redactory.redaction import MASK, RunFolder, broken_files, read_batches, read_column
@@ -100,17 +94,11 @@ def keys(texts: set[str], mode: str) -> set[str]:
     ("mode", "keep", "seed"),
     [("exact", None, 1), ("exact", 2, 2), ("folded", None, 3), ("folded", 1, 4), ("bloom", None, 5)],
 )
-def test_a_run_keeps_what_no_run_of_the_index_saw(
-    tmp_path: Path, mode: str, keep: int | None, seed: int
-) -> None:
+def test_a_run_keeps_what_no_run_of_the_index_saw(tmp_path: Path, mode: str, keep: int | None, seed: int) -> None:
     seen: list[tuple[str, dict[str, set[str]]]] = []
     for number, texts in enumerate(nights(seed, 4, 5)):
         run = curate(
-            tmp_path,
-            f"n{number}",
-            texts,
-            {"mode": mode},
-            index={} if keep is None else {"keep": {"runs": keep}},
+            tmp_path, f"n{number}", texts, {"mode": mode}, index={} if keep is None else {"keep": {"runs": keep}}
         )
         asked = seen if keep is None else seen[-keep:]
         assert said(run)["runs"] == [name for name, _ in asked]
@@ -129,9 +117,7 @@ def _every_point_is_accounted_for(
     folder = RunFolder(run)
     assert not broken_files(folder)
     rows = [row for batch in read_batches(folder.points) for row in batch.to_pylist()]
-    vault = {
-        row["point_id"]: row["text"] for batch in read_batches(folder.vault) for row in batch.to_pylist()
-    }
+    vault = {row["point_id"]: row["text"] for batch in read_batches(folder.vault) for row in batch.to_pylist()}
     assert len(rows) == len(texts)
     kept = {row["point_id"] for row in rows if row["fate"] == row["side"]}
     for row in rows:
@@ -145,9 +131,7 @@ def _every_point_is_accounted_for(
             assert (row["fate"], row["dup_of"]) == ("duplicate", None)
         elif row["dup_of"] is not None:
             assert row["dup_of"] in kept
-    number = {
-        s: sum(r["side"] == s and r["earlier_run"] is not None for r in rows) for s in ("public", "private")
-    }
+    number = {s: sum(r["side"] == s and r["earlier_run"] is not None for r in rows) for s in ("public", "private")}
     assert said(run)["duplicate_earlier"] == number
 
 
@@ -269,9 +253,7 @@ def test_stopped_around_success_neither_is_there_or_both(
     assert not list((tmp_path / "index" / "pending").iterdir())
 
 
-def test_an_entry_that_counts_without_success_is_noticed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_entry_that_counts_without_success_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sabotage: whoever opens the index does not look whether the run is finished."""
     monkeypatch.setattr(release, "succeed", Stop(1))
     with pytest.raises(SealedError):
@@ -348,9 +330,7 @@ def test_an_entry_that_vanishes_while_a_run_is_at_work_stops_it(tmp_path: Path) 
             tmp_path,
             "b",
             ["hello"],
-            progress=lambda name, *_: (
-                vanish(name) if (tmp_path / "index" / "runs" / "000001-a").exists() else None
-            ),
+            progress=lambda name, *_: vanish(name) if (tmp_path / "index" / "runs" / "000001-a").exists() else None,
         )
 
 
@@ -462,9 +442,7 @@ def test_the_commands_show_and_prune(tmp_path: Path) -> None:
     assert isinstance(gone.exception, RedactoryError)
 
 
-def test_a_run_with_an_index_verifies_and_its_report_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_with_an_index_verifies_and_its_report_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(release, "write_report", write_report)
     curate(tmp_path, "a", ["hello", "so it is"])
     run = curate(tmp_path, "b", ["hello", "another one"])

@@ -113,13 +113,8 @@ def test_an_export_says_what_was_kept_and_a_changed_column_shows(run: Path, tmp_
 def test_what_looks_personal_is_refused_until_it_is_accepted(
     column: str, values: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [
-        {"text": "hello"},
-        *({"text": f"line {'ab'[i]}", column: value} for i, value in enumerate(values)),
-    ]
-    told = (
-        rf"{column} \(.*\)\. Remove the column, or accept it \(input\.allow_personal_columns: \[{column}\]\)"
-    )
+    rows = [{"text": "hello"}, *({"text": f"line {'ab'[i]}", column: value} for i, value in enumerate(values))]
+    told = rf"{column} \(.*\)\. Remove the column, or accept it \(input\.allow_personal_columns: \[{column}\]\)"
     with pytest.raises(ConfigurationError, match=told):
         _run(tmp_path, rows, metadata_columns=[column])
     assert not (tmp_path / "run").exists()
@@ -130,10 +125,7 @@ def test_what_looks_personal_is_refused_until_it_is_accepted(
     with pytest.raises(ConfigurationError, match=told):
         _run(tmp_path, rows, metadata_columns=[column])
     accepted = _run(
-        tmp_path / "accepted",
-        tmp_path / "rows.jsonl",
-        metadata_columns=[column],
-        allow_personal_columns=[column],
+        tmp_path / "accepted", tmp_path / "rows.jsonl", metadata_columns=[column], allow_personal_columns=[column]
     )
     assert [row[column] for row in _rows(accepted / "public")] == [None, *values]
 
@@ -158,19 +150,10 @@ def test_what_is_no_plain_value_is_rejected_and_a_column_has_one_type(tmp_path: 
     ("section", "told"),
     [
         ({"metadata_columns": ["a..b"]}, r"input\.metadata_columns: 'a\.\.b' is not a path"),
-        (
-            {"metadata_columns": ["tags[]"]},
-            r"input\.metadata_columns: 'tags\[\]' names the entries of a list",
-        ),
-        (
-            {"metadata_columns": ["text"]},
-            r"input\.metadata_columns: 'text' is a column that shards have anyway",
-        ),
+        ({"metadata_columns": ["tags[]"]}, r"input\.metadata_columns: 'tags\[\]' names the entries of a list"),
+        ({"metadata_columns": ["text"]}, r"input\.metadata_columns: 'text' is a column that shards have anyway"),
         ({"metadata_columns": ["lang", "lang"]}, r"input\.metadata_columns: 'lang' occurs twice"),
-        (
-            {"allow_personal_columns": ["lang"]},
-            r"allow_personal_columns: 'lang' is not in input\.metadata_columns",
-        ),
+        ({"allow_personal_columns": ["lang"]}, r"allow_personal_columns: 'lang' is not in input\.metadata_columns"),
     ],
 )
 def test_what_cannot_be_kept_is_told_before_anything_is_read(section: dict[str, Any], told: str) -> None:
@@ -180,9 +163,7 @@ def test_what_cannot_be_kept_is_told_before_anything_is_read(section: dict[str, 
 
 def test_an_exported_quarantine_keeps_them(tmp_path: Path) -> None:
     chat = [{"role": "user", "content": "all broken"}, {"role": "assistant", "content": "broken too"}]
-    rows = [
-        {"id": "a", "user_id": "u", "messages": [*chat, {"role": "user", "content": "fine"}], "lang": "en"}
-    ]
+    rows = [{"id": "a", "user_id": "u", "messages": [*chat, {"role": "user", "content": "fine"}], "lang": "en"}]
     run = _run(tmp_path, rows, text="messages", metadata_columns=["lang"], emit_document_order=True)
     document = _rows(run / "public")[0]["document_id"]
 

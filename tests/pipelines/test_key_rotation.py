@@ -16,13 +16,7 @@ from hypothesis import strategies as st
 import redactory
 from redactory.foundation import files
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import (
-    CheckFailed,
-    ConfigurationError,
-    RedactoryError,
-    RunStateError,
-    SealedError,
-)
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, SealedError
 from redactory.foundation.files import only_one
 from redactory.foundation.keys import new_key
 from redactory.pipelines import checks
@@ -31,14 +25,7 @@ from redactory.pipelines.keys import shredded
 from redactory.pipelines.nightly import publish_released
 from redactory.pipelines.release_log import Event, enter, history, log_of
 from redactory.pipelines.verify import OF_A_RUN
-from redactory.redaction import (
-    RunFolder,
-    establish_key,
-    key_of,
-    parts,
-    read_batches,
-    read_manifest,
-)
+from redactory.redaction import RunFolder, establish_key, key_of, parts, read_batches, read_manifest
 from redactory.redaction.encryption import LocalKey
 from redactory.redaction.folder import JobFolder
 from tests.pipelines.support import DigitDetector, call, data_bytes, write_rows
@@ -72,12 +59,7 @@ def made(keys: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Pat
     job = JobFolder(root / "job")
     job.own.mkdir(parents=True)
     source = write_rows(root / "rows.jsonl", ROWS)
-    config = {
-        "input": str(source),
-        "segment": {"mode": "line"},
-        "detect": BLANK,
-        "partition": {"documents": 6},
-    }
+    config = {"input": str(source), "segment": {"mode": "line"}, "detect": BLANK, "partition": {"documents": 6}}
     with pytest.MonkeyPatch.context() as patch:
         for name in ("a", "b", "c", "open"):
             patch.setenv(VARIABLE, str(keys["old"])) if name != "open" else patch.delenv(VARIABLE)
@@ -129,10 +111,7 @@ def test_after_a_rotation_the_old_key_opens_nothing_and_the_new_one_everything(
     before = {run: (data_bytes(run.root), run.manifest.read_bytes()) for run in runs}
     redactory.rotate_key(runs[1].root, to_key_file=keys["new"])
     told = redactory.rotate_key(job.root, to_key_file=keys["new"])
-    assert (told["rotated"], told["already"]) == (
-        [str(runs[0].root), str(runs[2].root)],
-        [str(runs[1].root)],
-    )
+    assert (told["rotated"], told["already"]) == ([str(runs[0].root), str(runs[2].root)], [str(runs[1].root)])
     assert (told["open"], told["ok"]) == ([str(job.run("open").root)], True)
     names = [LocalKey(keys[name].read_bytes().strip()).name for name in ("old", "new")]
     for run in runs:
@@ -153,9 +132,7 @@ def test_after_a_rotation_the_old_key_opens_nothing_and_the_new_one_everything(
         assert not any(keys[name].read_bytes().strip() in content for name in KEYS), path
 
 
-def test_a_run_that_cannot_be_opened_is_named_and_the_others_are_done(
-    job: JobFolder, keys: dict[str, Path]
-) -> None:
+def test_a_run_that_cannot_be_opened_is_named_and_the_others_are_done(job: JobFolder, keys: dict[str, Path]) -> None:
     redactory.rotate_key(job.run("b").root, to_key_file=keys["third"])
     job.run("c").data_key.unlink()
     kept = job.run("b").data_key.read_bytes()
@@ -266,9 +243,7 @@ def test_an_interrupted_run_is_resumed_under_the_new_key(
 
 @given(
     steps=st.lists(
-        st.tuples(st.sampled_from(KEYS), st.sampled_from([None, "log", "write", "replace"])),
-        min_size=1,
-        max_size=8,
+        st.tuples(st.sampled_from(KEYS), st.sampled_from([None, "log", "write", "replace"])), min_size=1, max_size=8
     )
 )
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -417,9 +392,7 @@ def _killed_at_the_key(path: Path, missing_ok: bool = False) -> None:
     os.unlink(path)
 
 
-def test_a_backup_that_comes_back_is_shredded_again_and_a_run_may_be_renamed(
-    job: JobFolder, tmp_path: Path
-) -> None:
+def test_a_backup_that_comes_back_is_shredded_again_and_a_run_may_be_renamed(job: JobFolder, tmp_path: Path) -> None:
     run = RunFolder(Path(shutil.copytree(job.run("a").root, tmp_path / "alone")))
     kept = run.data_key.read_bytes()
     redactory.shred_key(run.root, by="Ann")

@@ -80,12 +80,7 @@ def test_no_file_of_a_job_that_leaves_or_stays_holds_an_unkeyed_digest_of_its_te
     files = [path for place in places for path in place.rglob("*") if path.is_file()]
     assert len(files) > 60
     held = [(path.name, path.read_bytes()) for path in files]
-    found = {
-        (name, spelled[form])
-        for name, data in held
-        for form in spelled
-        if form in data or form in data.lower()
-    }
+    found = {(name, spelled[form]) for name, data in held for form in spelled if form in data or form in data.lower()}
     assert found == set()
 
 

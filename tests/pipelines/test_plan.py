@@ -236,10 +236,7 @@ def test_what_the_paper_prints_stands_beside_it_under_its_label(
 
 @pytest.mark.parametrize(
     ("points", "batch", "users", "at_8"),
-    [
-        (14_000, 256, 1_000, {1: 6.75, 4: 6.78, 16: 7.96}),
-        (100_000, 512, 10_000, {1: 1.09, 4: 1.09, 16: 1.84}),
-    ],
+    [(14_000, 256, 1_000, {1: 6.75, 4: 6.78, 16: 7.96}), (100_000, 512, 10_000, {1: 1.09, 4: 1.09, 16: 1.84})],
 )
 def test_bounded_contributions_have_the_figures_of_the_theory(
     points: int, batch: int, users: int, at_8: dict[int, float]
@@ -257,9 +254,7 @@ def test_bounded_contributions_have_the_figures_of_the_theory(
 
 def test_the_curve_over_points_needs_no_cap() -> None:
     rule = {"bounding.rule": "none", "bounding.constants": "public"}
-    found = planned(
-        trainer="uedp-bounded", sampling_rate=256 / 14000, noise_multiplier=2.0, steps=500, **rule
-    )
+    found = planned(trainer="uedp-bounded", sampling_rate=256 / 14000, noise_multiplier=2.0, steps=500, **rule)
     assert [found["curve"][k] for k in ("1", "2", "4", "8", "16")] == pytest.approx(
         [0.84, 1.80, 3.94, 8.93, 21.53], abs=0.011
     )
@@ -354,9 +349,7 @@ def test_too_little_noise_has_a_reason() -> None:
     ],
 )
 @pytest.mark.filterwarnings("error")
-def test_noise_that_protects_nothing_is_planned_with_a_reason(
-    trainer: str, more: dict[str, Any], noise: float
-) -> None:
+def test_noise_that_protects_nothing_is_planned_with_a_reason(trainer: str, more: dict[str, Any], noise: float) -> None:
     """Of an overflow no figure was made, nor a reason."""
     common = {"sampling_rate": 0.01, "steps": 100, "delta": 1e-6, "noise_multiplier": noise}
     own = redactory.plan(trainer=trainer, **{**common, **more})
@@ -402,10 +395,7 @@ def test_three_sends() -> None:
 
 @pytest.mark.parametrize("kind", ["public_bernoulli", "secret_bernoulli"])
 def test_a_target_is_met_in_every_way_to_take_part(kind: str) -> None:
-    found = messages(
-        epsilon=3.0,
-        **{"sampling.kind": kind, "sampling.rate": 0.1, "sampling.steps": 30},
-    )
+    found = messages(epsilon=3.0, **{"sampling.kind": kind, "sampling.rate": 0.1, "sampling.steps": 30})
     assert 2.98 < found["epsilon_sound"] <= 3.0
     assert found["noise_source"] == "found for the target"
     assert found["epsilon_sound"] in [entry["epsilon"] for entry in found["compared"]]

@@ -37,27 +37,11 @@ from tests.pipelines.support import DigitDetector, write_rows
 
 OFF: dict[str, Any] = {"spacy": None, "tagger": None, "patterns": None}
 LISTS = {"deny": [{"words": ["Zaphod"], "label": "CLIENT"}]}
-LISTED: dict[str, Any] = {
-    "detect": {**OFF, "lists": LISTS, "max_chars": 60, "conservative": {"rules": ["digit"]}}
-}
+LISTED: dict[str, Any] = {"detect": {**OFF, "lists": LISTS, "max_chars": 60, "conservative": {"rules": ["digit"]}}}
 WHOLE: dict[str, Any] = {"segment": {"mode": "document"}, "detect": OFF}
-PIECES = [
-    "call 555-1234",
-    " ",
-    "\n",
-    "We met Anna. ",
-    "USER: ",
-    "broken",
-    "<MASK>",
-    "Ünï 7 ",
-    ".",
-    "ok\r\n",
-    "  x",
-]
+PIECES = ["call 555-1234", " ", "\n", "We met Anna. ", "USER: ", "broken", "<MASK>", "Ünï 7 ", ".", "ok\r\n", "  x"]
 DOCUMENTS = st.lists(
-    st.lists(st.sampled_from(PIECES), min_size=1, max_size=8).map("".join).filter(str.strip),
-    min_size=5,
-    max_size=25,
+    st.lists(st.sampled_from(PIECES), min_size=1, max_size=8).map("".join).filter(str.strip), min_size=5, max_size=25
 )
 _NUMBERS = count()
 
@@ -90,11 +74,7 @@ def _of_policy(point: redactory.Point) -> tuple[Any, ...]:
 
 def _of_run(run: Path) -> list[tuple[Any, ...]]:
     """Every point of a run in order: side, released text, reasons, hits as a policy tells them."""
-    released = {
-        row["point_id"]: row
-        for side in ("public", "private")
-        for row in pq.read_table(run / side).to_pylist()
-    }
+    released = {row["point_id"]: row for side in ("public", "private") for row in pq.read_table(run / side).to_pylist()}
     spans: dict[tuple[int, str], set[tuple[Any, ...]]] = {}
     for row in pq.read_table(run / "audit" / "spans").to_pylist():
         place = row["start"], row["end"], row["label"], row["detector"]
@@ -128,21 +108,13 @@ def test_engines_lists_and_rules_are_those_of_the_configuration(tmp_path: Path) 
     ]
     assert policy.redact(text) == "all is well\n  we saw <MASK>\ncall 5"
     assert [point.side for point in policy.split(text)] == ["public", "private", "private"]
-    assert [policy.side(t) for t in ("all is well", text, "Zaphod " * 10)] == [
-        "public",
-        "private",
-        "quarantined",
-    ]
+    assert [policy.side(t) for t in ("all is well", text, "Zaphod " * 10)] == ["public", "private", "quarantined"]
     assert (policy.scan(""), policy.redact(" \n"), policy.split("")) == ([], " \n", [])
     with pytest.raises(dataclasses.FrozenInstanceError):
         hits[0].label = "X"  # type: ignore[misc]
     (point,) = policy.split("we saw Zaphod 5")
     told = explain("we saw Zaphod 5", {**LISTED, "input": "-"})
-    assert (point.side, point.redacted, list(point.reasons)) == (
-        told["side"],
-        told["masked"],
-        told["reasons"],
-    )
+    assert (point.side, point.redacted, list(point.reasons)) == (told["side"], told["masked"], told["reasons"])
     assert [(h.start, h.end, h.policy == "strict") for h in point.hits] == [
         (mark["start"], mark["end"], mark["masks"]) for mark in told["marks"]
     ]
@@ -191,9 +163,7 @@ def files(tmp_path: Path) -> Path:
     """A folder with a file of every format, each with numbers in it."""
     folder = tmp_path / "data"
     folder.mkdir()
-    write_rows(
-        folder / "a.jsonl", [{"text": "one\nand 22"}, {"text": ["x"]}, {"text": ""}, {"text": "broken"}]
-    )
+    write_rows(folder / "a.jsonl", [{"text": "one\nand 22"}, {"text": ["x"]}, {"text": ""}, {"text": "broken"}])
     (folder / "b.csv").write_text('id,text\n1,"two\nlines 333"\n2,one,too many\n3,\n')
     pq.write_table(pa.table({"text": ["none", None, "4444"]}), folder / "c.parquet")
     (folder / "d.txt").write_text("plain\n  5 and 66\n")
@@ -245,10 +215,7 @@ def test_other_columns_endings_and_allowed_terms(files: Path, tmp_path: Path) ->
         redactory.scan([str(files / "e.jsonl")], config=LISTED)
     paths = [str(files / name) for name in ("e.jsonl", "f.log")]
     assert redactory.scan(paths, config=LISTED, column="body")["by_label"] == {"CLIENT": 2}
-    allowed = {
-        **LISTED,
-        "detect": {**LISTED["detect"], "lists": None, "conservative": {"rules": ["capital"]}},
-    }
+    allowed = {**LISTED, "detect": {**LISTED["detect"], "lists": None, "conservative": {"rules": ["capital"]}}}
     (tmp_path / "known.txt").write_text("Anna\n")
     for allow, found in (((), 1), ((tmp_path / "known.txt",), 0)):
         told = redactory.scan(texts=["so Anna said"], config=allowed, policy="conservative", allow=allow)
@@ -261,10 +228,7 @@ def test_other_columns_endings_and_allowed_terms(files: Path, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("texts", "said"),
-    [
-        (["ok", None], "text 2: expected a string, got NoneType"),
-        ("call 55", "expected a list of texts"),
-    ],
+    [(["ok", None], "text 2: expected a string, got NoneType"), ("call 55", "expected a list of texts")],
 )
 def test_what_is_no_text_or_not_several_is_refused(texts: Any, said: str) -> None:
     policy = Policy(WHOLE, detector=DigitDetector())
@@ -391,10 +355,7 @@ def test_a_child_that_is_forked_while_a_thread_reads_can_read() -> None:
 
 def test_the_decisions_of_a_run_quarantine_a_text_that_cannot_be_processed() -> None:
     detect = DetectSettings.model_validate(LISTED["detect"])
-    manifest = {
-        "configuration": {"detect": detect.model_dump(mode="json")},
-        "policies": policy_records(detect),
-    }
+    manifest = {"configuration": {"detect": detect.model_dump(mode="json")}, "policies": policy_records(detect)}
     decide = detect_fates(manifest)
     assert [side for side, _ in decide(["all is well", "call 5", "Zaphod " * 10])] == [
         "public",

@@ -45,9 +45,7 @@ def test_the_same_policies_do_not_differ() -> None:
         ({"max_chars": 7}, {"stands_on.engines.max_chars"}, {"stands_on.engines.max_chars"}),
     ],
 )
-def test_what_differs_is_named_by_its_key(
-    changes: dict[str, Any], strict: set[str], conservative: set[str]
-) -> None:
+def test_what_differs_is_named_by_its_key(changes: dict[str, Any], strict: set[str], conservative: set[str]) -> None:
     forth, back = policy_diff(config(), config(**changes)), policy_diff(config(**changes), config())
     assert keys(forth) == keys(back) == (strict, conservative)
     turned = {name: [{**d, "old": d["new"], "new": d["old"]} for d in own] for name, own in back.items()}
@@ -58,11 +56,9 @@ def test_values_are_given_and_null_where_there_is_none() -> None:
     differences = policy_diff(
         config(), config(conservative={"confident_threshold": 0.5}, strict={"extra_labels": {"LAW": 0.2}})
     )
-    assert {
-        "key": "confident_threshold",
-        "old": ConservativeSettings().confident_threshold,
-        "new": 0.5,
-    } in differences["conservative"]
+    assert {"key": "confident_threshold", "old": ConservativeSettings().confident_threshold, "new": 0.5} in differences[
+        "conservative"
+    ]
     assert {"key": "extra_labels.LAW", "old": None, "new": 0.2} in differences["strict"]
 
 

@@ -45,9 +45,7 @@ def test_bounds_only_fall_and_rules_only_go(rules: tuple[RuleName, ...]) -> None
     # what confidence forgives is given up only after it; what the configuration leaves out before it
     hard = set(DROPPED) - SOFT_RULES
     assert {rule for rule in hard if rule in path[len(hard - set(rules))].rules} == hard & set(rules)
-    assert all(
-        set(step.rules) >= SOFT_RULES for step in path if step.confident_threshold > 1 - DOUBTS[-1] + 1e-9
-    )
+    assert all(set(step.rules) >= SOFT_RULES for step in path if step.confident_threshold > 1 - DOUBTS[-1] + 1e-9)
     for safer, riskier in pairwise(path):
         assert safer != riskier
         assert safer.min_non_entity_probability >= riskier.min_non_entity_probability
@@ -87,9 +85,7 @@ def _readings(draw: st.DrawFn) -> tuple[str, Reading]:
 @pytest.mark.slow
 @settings(max_examples=150, deadline=None)
 @given(read=_readings(), rules=st.sets(st.sampled_from(DROPPED)))
-def test_the_public_side_only_grows_and_bisection_finds_where(
-    read: tuple[str, Reading], rules: set[RuleName]
-) -> None:
+def test_the_public_side_only_grows_and_bisection_finds_where(read: tuple[str, Reading], rules: set[RuleName]) -> None:
     text, reading = read
     detect = _detect(*sorted(rules))
     policies = policies_along(detect, policy_path(detect))

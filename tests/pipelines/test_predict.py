@@ -86,9 +86,7 @@ def test_the_error_rate_is_that_of_every_point_by_itself(run: RunFolder) -> None
     assert "xyzzy" not in json.dumps(result)
     assert "test errors" in run.report.read_text()
     assert all(
-        check["ok"]
-        for check in redactory.verify(run.root)["checks"]
-        if check["name"] in ("model classes", "report")
+        check["ok"] for check in redactory.verify(run.root)["checks"] if check["name"] in ("model classes", "report")
     )
 
 

@@ -44,8 +44,7 @@ def _labelled(text: str, found: dict[str, str]) -> list[dict[str, Any]]:
 def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("open")
     rows = [
-        {"id": str(n), "text": text, "spans": _labelled(text, found)}
-        for n, (text, found) in enumerate(TEXTS.items())
+        {"id": str(n), "text": text, "spans": _labelled(text, found)} for n, (text, found) in enumerate(TEXTS.items())
     ]
     corpus = str(write_rows(folder / "rows.jsonl", rows))
     given = {"input": corpus, "output": "run", "detect": DETECT, "evaluate": {"labelled": corpus}}
@@ -73,9 +72,7 @@ def test_what_is_public_is_counted_and_neither_masked_nor_a_reason(run: Path) ->
         for policy, digest in zip(*(column.to_pylist() for column in batch.columns), strict=True)
     ]
     assert {empty for policy, empty in digests if policy == "public"} == {True}
-    (texts,) = (
-        [point.public for point in points] for points in _split("Mary Smith of Acme Corporation called.")
-    )
+    (texts,) = ([point.public for point in points] for points in _split("Mary Smith of Acme Corporation called."))
     assert [(hit.start, hit.end, hit.policy) for hits in texts for hit in hits] == [(14, 30, "public")]
 
 
@@ -104,9 +101,7 @@ def test_it_is_said_wherever_the_shards_go(config: Path, run: Path, tmp_path: Pa
     assert again.stdout.startswith(WORDS)
 
 
-def test_a_public_label_is_no_secret_wherever_misses_are_counted(
-    config: Path, run: Path, tmp_path: Path
-) -> None:
+def test_a_public_label_is_no_secret_wherever_misses_are_counted(config: Path, run: Path, tmp_path: Path) -> None:
     recall = redactory.evaluate_recall(config)
     assert (recall["secrets"], recall["misses"]["n"], recall["left"]["secrets"]) == (1, 1, 1)
     assert recall["misses"]["delta_2"]["misses"] == 0
@@ -139,9 +134,7 @@ def test_a_measurement_under_other_public_labels_is_refused(config: Path) -> Non
     for made in (redactory.train, redactory.plan):
         with pytest.raises(ConfigurationError, match=r"other public labels \(none\) than .*ORGANIZATION and"):
             made(config, detector_recall_file=numbers)
-    RecallMeasurement.model_validate({**numbers, "public_labels": ["DATE_TIME", "ORG"]}).require_public(
-        PUBLIC
-    )
+    RecallMeasurement.model_validate({**numbers, "public_labels": ["DATE_TIME", "ORG"]}).require_public(PUBLIC)
     redactory.evaluate_recall(config)
     written = RunFolder(config.parent / "run").recall.root / "result.json"
     assert RecallMeasurement.model_validate(str(written)).public_labels == PUBLIC
@@ -166,8 +159,6 @@ def test_a_night_that_is_approved_says_it(tmp_path: Path) -> None:
     config.write_text(json.dumps({"input": "rows.jsonl", "output": "job", "detect": DETECT}))
     [night] = redactory.nightly(config)["nights"]
     assert night["state"] == "held"
-    done = CliRunner().invoke(
-        app, ["release", "approve", night["run"], "--by", "Ann", "--reason", "fine", "--empty"]
-    )
+    done = CliRunner().invoke(app, ["release", "approve", night["run"], "--by", "Ann", "--reason", "fine", "--empty"])
     assert done.exit_code == 0, done.output
     assert WORDS in done.stdout

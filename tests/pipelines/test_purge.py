@@ -36,11 +36,7 @@ def _curate(folder: Path, **more: Any) -> Path:
     rows = [{"id": n, "user_id": f"u{n}", "text": text, "lang": kept[n]} for n, text in TEXTS.items()]
     rows.append({"id": "a", "user_id": "ua", "text": "an id twice"})
     path = write_rows(folder / "rows.jsonl", rows)
-    config = {
-        **LINES,
-        "input": {"path": str(path), "metadata_columns": ["lang"], "emit_document_order": True},
-        **more,
-    }
+    config = {**LINES, "input": {"path": str(path), "metadata_columns": ["lang"], "emit_document_order": True}, **more}
     redactory.curate(config, output=folder / "run", detector=DigitDetector())
     return folder / "run"
 
@@ -76,9 +72,7 @@ def test_the_originals_go_and_the_shards_stay(run: Path, made: Path) -> None:
     with pytest.raises(RunStateError, match="vault/ was purged"):
         redactory.label_random(run, n=10)
     with pytest.raises(RunStateError, match="vault/ was purged"):
-        redactory.train(
-            {**LINES, "input": "rows.jsonl", "output": str(run)}, trainer="sgd", min_public_steps=1
-        )
+        redactory.train({**LINES, "input": "rows.jsonl", "output": str(run)}, trainer="sgd", min_public_steps=1)
     shutil.copy(made / "vault" / "part-00000.parquet", run / "vault")
     assert not checks(run)["no stray files"]["ok"]
 
@@ -104,23 +98,11 @@ def test_nothing_that_a_killed_process_left_outlives_a_purge(run: Path, again: b
         redactory.purge(run, ["vault", "quarantine"])
     own = {path for path in run.rglob("*") if path.is_file()}
     left = [
-        *(
-            folder.vault / name
-            for name in (".tmp-17-part-00000.parquet", "part-00000.parquet.bak", "deep/.tmp-1-x")
-        ),
+        *(folder.vault / name for name in (".tmp-17-part-00000.parquet", "part-00000.parquet.bak", "deep/.tmp-1-x")),
         *(folder.quarantine / name for name in (".tmp-4-part-00001.parquet", "notes.txt")),
-        *(
-            folder.state / name
-            for name in (".tmp-3-data-key.json", ".tmp-5-traceback-1.txt", "traceback-2.txt")
-        ),
-        *(
-            folder.state / name
-            for name in (".tmp-6-work/points/part", ".tmp-8-train-m.key", "reissue/files/x")
-        ),
-        *(
-            run / name
-            for name in (".tmp-1-report.html", "public/.tmp-2-part-00000.parquet", "audit/spans/.tmp-9-a")
-        ),
+        *(folder.state / name for name in (".tmp-3-data-key.json", ".tmp-5-traceback-1.txt", "traceback-2.txt")),
+        *(folder.state / name for name in (".tmp-6-work/points/part", ".tmp-8-train-m.key", "reissue/files/x")),
+        *(run / name for name in (".tmp-1-report.html", "public/.tmp-2-part-00000.parquet", "audit/spans/.tmp-9-a")),
         run / "models" / "m" / ".tmp-7-report.html",
     ]
     for path in left:
@@ -158,15 +140,12 @@ def test_with_the_vault_alone_an_erasure_is_whole(made: Path, run: Path) -> None
     one, other = (read_json(place / "manifest.json") for place in (run, whole))
     assert all(one[key] == other[key] for key in ("counts", "reasons", "hits", "masks"))
     one, other = (
-        [row for batch in read_batches(RunFolder(place).points) for row in batch.to_pylist()]
-        for place in (run, whole)
+        [row for batch in read_batches(RunFolder(place).points) for row in batch.to_pylist()] for place in (run, whole)
     )
     assert one == other
 
 
-def test_without_originals_a_folded_group_is_lost_and_counted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_without_originals_a_folded_group_is_lost_and_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # by which a rank is drawn that has either of two documents stand for the other once
     monkeypatch.setenv("REDACTORY_KEY", "a key for purging runs")
     kept = _curate(tmp_path, dedup={"mode": "folded"})

@@ -58,9 +58,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         file.write('{"id": "f", "text": 17}\n{"id": "g", "user_id": "gil", "text": "cut off\n')
         file.write('{"id": "a", "text": "the same id again"}\n')
         file.write(json.dumps({"id": "long", "text": "x" * 70_000}) + "\n")
-    (folder / "in" / "table.csv").write_text(
-        'id,user_id,text\nh,hal,"hal is here"\ni,ina\nj,jo,"a quotation\n'
-    )
+    (folder / "in" / "table.csv").write_text('id,user_id,text\nh,hal,"hal is here"\ni,ina\nj,jo,"a quotation\n')
     (folder / "in" / "note.txt").write_bytes(b"a note of \xff\n")
     (folder / "in" / "short.txt").write_text(" ")
     config = {**LINES, "input": {"path": str(folder / "in"), "max_chars": 60_000}}
@@ -134,9 +132,7 @@ def test_points_and_rows_that_can_be_processed_today_are(run: Path, exported: di
     config = {**LINES, "input": {"path": exported["out"], "max_chars": 60_000, "max_rejected_share": 1.0}}
     redactory.curate(config, output=run.parent / "again", detector=Mended())
     new = RunFolder(run.parent / "again")
-    rows = [
-        row for batch in read_batches(new.vault, ["doc_id", "user_id", "text"]) for row in batch.to_pylist()
-    ]
+    rows = [row for batch in read_batches(new.vault, ["doc_id", "user_id", "text"]) for row in batch.to_pylist()]
     # dora wrote nothing else: whose it is cannot be known, and she must not become another person
     assert {tuple(row.values()) for row in rows} == {
         ("a", "anna", "this is broken"),
@@ -188,11 +184,7 @@ def test_of_an_encrypted_run_and_a_compressed_file(tmp_path: Path, monkeypatch: 
     redactory.curate({**LINES, "input": str(path)}, output=tmp_path / "run", detector=DigitDetector())
     with pytest.raises(ConfigurationError, match="pass --unencrypted"):
         redactory.quarantine_export(tmp_path / "run")
-    plain = [
-        file
-        for file in (tmp_path / "run").rglob("*")
-        if file.is_file() and SECRET.encode() in file.read_bytes()
-    ]
+    plain = [file for file in (tmp_path / "run").rglob("*") if file.is_file() and SECRET.encode() in file.read_bytes()]
     assert plain == []
     out = redactory.quarantine_export(tmp_path / "run", unencrypted=True)["out"]
     assert json.loads(Path(out).read_text()) == {"id": "a", "text": f"broken {SECRET}"}

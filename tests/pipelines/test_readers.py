@@ -126,11 +126,7 @@ def test_what_is_not_one_object_stays_lines(tmp_path: Path) -> None:
     assert reasons(b"{\n" + good * 2) == [broken, None, None]
     assert reasons(b'{\n"text": "a", "text": "b"\n}') == ["repeated_key"]
     assert reasons(b'{\n"text": "\xff"\n}') == ["undecodable"]
-    assert reasons(b'{\n"text": "' + b"x" * 90 + b'"\n}', max_row_bytes=80) == [
-        broken,
-        "row_too_long",
-        broken,
-    ]
+    assert reasons(b'{\n"text": "' + b"x" * 90 + b'"\n}', max_row_bytes=80) == [broken, "row_too_long", broken]
     assert reasons(b"{\n" + good * 9, max_row_bytes=20) == [broken] + [None] * 9
 
 
@@ -155,8 +151,7 @@ def test_bytes_that_are_utf8_are_text(tmp_path: Path, type_: Any, value: Any, re
     path, copy = tmp_path / "a.parquet", tmp_path / "b.parquet"
     plain = pa.types.is_string(type_)
     values = pa.array(
-        [value.decode() if plain else value, None],
-        type_.value_type if pa.types.is_dictionary(type_) else type_,
+        [value.decode() if plain else value, None], type_.value_type if pa.types.is_dictionary(type_) else type_
     )
     pq.write_table(pa.table({"text": values.cast(type_), "id": pa.array([b"x", b"y"])}), path)
     entries = _read(path)
@@ -185,12 +180,7 @@ def test_csv_with_bad_rows(tmp_path: Path) -> None:
     path = tmp_path / "rows.csv"
     path.write_bytes(b"id,text\n1,fine\n2,\xff\xfe\n3,too,many\n4,fine again\n")
     entries = _read(path)
-    assert [getattr(e, "reason", "document") for e in entries] == [
-        "document",
-        "undecodable",
-        "broken_row",
-        "document",
-    ]
+    assert [getattr(e, "reason", "document") for e in entries] == ["document", "undecodable", "broken_row", "document"]
 
 
 def test_a_missing_column_of_a_table_is_an_error_that_names_it(tmp_path: Path) -> None:
@@ -247,9 +237,7 @@ def test_an_open_quotation_merges_no_rows_where_a_later_one_closes_it(tmp_path: 
         ('1,a,"ok\nx,y,z\nend",more\n', 3),
     ],
 )
-def test_lines_that_may_stand_inside_a_quotation_are_rejected(
-    tmp_path: Path, rows: str, rejected: int
-) -> None:
+def test_lines_that_may_stand_inside_a_quotation_are_rejected(tmp_path: Path, rows: str, rejected: int) -> None:
     entries = _table(tmp_path, rows + "5,e,more\n6,f,g\n")
     assert _told(entries) == ["broken_row"] * rejected + [("5", "e", "more"), ("6", "f", "g")]
     assert [e.row for e in entries] == list(range(2, rejected + 4))
@@ -269,9 +257,7 @@ def test_a_mark_in_a_field_that_is_not_quoted_is_a_letter(tmp_path: Path) -> Non
     ]
 
 
-WORDS = (
-    st.text(st.sampled_from("ab \né"), min_size=1, max_size=6).map(lambda t: t.lstrip("\n")).filter(str.strip)
-)
+WORDS = st.text(st.sampled_from("ab \né"), min_size=1, max_size=6).map(lambda t: t.lstrip("\n")).filter(str.strip)
 PLAIN = st.text(st.sampled_from('ab,"\n\r;é '), max_size=8).filter(str.strip)
 
 

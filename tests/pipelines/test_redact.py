@@ -64,14 +64,8 @@ def copy(tmp_path: Path) -> Callable[..., bytes]:
 # The shape.
 
 
-@given(
-    st.dictionaries(st.text(max_size=5), values, max_size=4),
-    st.text(max_size=10),
-    st.sampled_from([None, 1, "\t"]),
-)
-def test_json_in_which_nothing_changes_is_the_same_to_the_byte(
-    row: dict[str, Any], text: str, indent: Any
-) -> None:
+@given(st.dictionaries(st.text(max_size=5), values, max_size=4), st.text(max_size=10), st.sampled_from([None, 1, "\t"]))
+def test_json_in_which_nothing_changes_is_the_same_to_the_byte(row: dict[str, Any], text: str, indent: Any) -> None:
     line = json.dumps(row | {"text": text}, indent=indent, ensure_ascii=len(text) % 2 == 0)
     fields = Fields(("text",))
     assert changed_object(line, fields, str) == line
@@ -103,9 +97,7 @@ CHAT = {
         },
     ]
 }
-SHARE = {
-    "conversations": [{"from": "human", "value": SECRET}, {"from": "gpt", "value": "ok", "note": SECRET}]
-}
+SHARE = {"conversations": [{"from": "human", "value": SECRET}, {"from": "gpt", "value": "ok", "note": SECRET}]}
 
 
 @pytest.mark.parametrize("row", [CHAT, SHARE])
@@ -118,10 +110,7 @@ def test_a_conversation_keeps_all_but_what_was_said(copy: Callable[..., bytes], 
 FAR = "\u00e9va.kov\u00e1cs@example.org"
 INSIDE = [
     (json.dumps({"to": FAR, "n": 1.5, "date": "x"}), '{"to": "<MASK>", "n": 1.5, "date": "x"}'),
-    (
-        json.dumps([FAR, {"in": json.dumps({"to": SECRET})}]),
-        json.dumps(["<MASK>", {"in": '{"to": "<MASK>"}'}]),
-    ),
+    (json.dumps([FAR, {"in": json.dumps({"to": SECRET})}]), json.dumps(["<MASK>", {"in": '{"to": "<MASK>"}'}])),
     (f'{{"{SECRET}": {{"card": 4111111111111111}}, "n": 7}}', '{"<MASK>": {"card": "<MASK>"}, "n": 7}'),
     (r"INFO Andr\u00E1s to \uD83D\uDE00 " + SECRET, r"INFO Andr\u00E1s to \uD83D\uDE00 <MASK>"),
     (rf"\ud83d é \u00e9 {SECRET}", r"\ud83d é é <MASK>"),
@@ -148,10 +137,7 @@ def test_a_text_that_becomes_json_later_is_no_new_field(copy: Callable[..., byte
 SOUND = "QUJD" * 200
 REFUSED = {
     "embedded_data": [
-        {
-            "role": "user",
-            "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}],
-        },
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:image/png;base64,QUJD"}}]},
         {"role": "user", "content": [{"type": "input_audio", "input_audio": {"data": SOUND}}]},
         {"role": "user", "content": "DATA:text/html,x"},
         {"role": "user", "content": "x", "tool_calls": [{"function": {"arguments": '{"a": "data:,x"}'}}]},
@@ -213,10 +199,7 @@ def test_what_would_stand_there_unread_is_refused(
     ("paths", "row"),
     [
         (("ticket.body",), {"ticket": {"body": SECRET, "id": SECRET}}),
-        (
-            ("turns[].text", "notes"),
-            {"turns": [{"text": SECRET}, {"text": SECRET}], "notes": SECRET, "open": SECRET},
-        ),
+        (("turns[].text", "notes"), {"turns": [{"text": SECRET}, {"text": SECRET}], "notes": SECRET, "open": SECRET}),
         (('["a.b"]',), {"a.b": SECRET, "a": {"b": SECRET}}),
         (("list[*]",), {"list": [SECRET, "x"]}),
     ],
@@ -224,9 +207,7 @@ def test_what_would_stand_there_unread_is_refused(
 def test_a_path_names_its_texts_and_no_other(
     copy: Callable[..., bytes], paths: tuple[str, ...], row: dict[str, Any]
 ) -> None:
-    result = json.loads(
-        copy("a.jsonl", json.dumps(row).encode(), Redaction(keep_other_columns=True), text=paths)
-    )
+    result = json.loads(copy("a.jsonl", json.dumps(row).encode(), Redaction(keep_other_columns=True), text=paths))
     fields = Fields(paths)
     assert set(fields.texts(result)) <= {"<MASK>", "x"}
     assert json.dumps(result).count("@") == json.dumps(row).count("@") - len(
@@ -456,8 +437,7 @@ def test_a_configuration_says_what_the_command_would_and_what_is_asked_for_wins(
     (tmp_path / "in.jsonl").write_text(json.dumps(row))
     config = tmp_path / "own.yaml"
     config.write_text(
-        "input: {text: note}\ndetect: {tagger: null}\n"
-        "redact: {columns: {name: PERSON, iban: drop}, replace: label}\n"
+        "input: {text: note}\ndetect: {tagger: null}\nredact: {columns: {name: PERSON, iban: drop}, replace: label}\n"
     )
 
     def made(**asked: Any) -> Any:
@@ -483,9 +463,7 @@ def test_an_output_in_the_input_or_over_something_is_refused(tmp_path: Path, out
 
 
 @pytest.mark.parametrize("when", ["before", "meanwhile"])
-@pytest.mark.parametrize(
-    "what", ["a file", "an empty file", "a folder", "an empty folder", "a link to nowhere"]
-)
+@pytest.mark.parametrize("what", ["a file", "an empty file", "a folder", "an empty folder", "a link to nowhere"])
 @pytest.mark.parametrize("given", ["in", "in/a.jsonl"])
 def test_what_has_the_outputs_name_is_never_overwritten(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, when: str, what: str, given: str
@@ -600,9 +578,7 @@ def test_a_header_is_judged_even_if_no_row_can_be_read(tmp_path: Path) -> None:
         ((SECRET, "it"), "1 of 2 values look like "),
     ],
 )
-def test_a_column_that_looks_personal_says_why(
-    tmp_path: Path, values: tuple[str, ...], why: str | None
-) -> None:
+def test_a_column_that_looks_personal_says_why(tmp_path: Path, values: tuple[str, ...], why: str | None) -> None:
     source = write_rows(tmp_path / "in.jsonl", [{"text": "ok", "tongue": one} for one in values])
     if why is None:
         assert redact(source, tmp_path / "out.jsonl")["written"] == len(values)
@@ -683,9 +659,7 @@ def test_a_column_that_turns_personal_stops_the_copy(
 ) -> None:
     monkeypatch.setattr("redactory.pipelines.redact._LOOKED_AT", 4)
     monkeypatch.setattr("redactory.pipelines.redact._AT_ONCE", 5)
-    rows = [
-        {"text": f"t {i}", "note": f"ann{i}.kovacs@example.org" if i > 9 else "the end"} for i in range(20)
-    ]
+    rows = [{"text": f"t {i}", "note": f"ann{i}.kovacs@example.org" if i > 9 else "the end"} for i in range(20)]
     source, out = tmp_path / name, tmp_path / f"out-{name}"
     if name.endswith("parquet"):
         pq.write_table(pa.Table.from_pylist(rows), source)
@@ -733,9 +707,7 @@ def test_roles_and_what_machines_call_things_are_not_personal(tmp_path: Path, ro
     """With the shipped tagger, to which much in one piece looks like an account."""
     source = write_rows(tmp_path / "chat.jsonl", [row])
     redact(source, tmp_path / "out.jsonl")
-    assert (tmp_path / "out.jsonl").read_text().strip() == source.read_text().strip().replace(
-        SECRET, "<MASK>"
-    )
+    assert (tmp_path / "out.jsonl").read_text().strip() == source.read_text().strip().replace(SECRET, "<MASK>")
     row[next(key for key in row if key in ("messages", "conversations"))][0]["from"] = "Quirin Ozols"
     write_rows(source, [row])
     with pytest.raises(ConfigurationError, match=r"personal.*\[\]\.from"):
@@ -791,9 +763,7 @@ def test_rows_in_are_rows_out_and_quarantined(copy: Callable[..., bytes], tmp_pa
 
 
 @pytest.mark.slow
-def test_a_killed_copy_goes_on_and_workers_change_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_killed_copy_goes_on_and_workers_change_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import redactory.pipelines.redact as module
 
     source = tmp_path / "a.jsonl"
@@ -845,9 +815,7 @@ def test_what_was_found_in_one_text_is_never_applied_to_another(
     os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert source.stat().st_size == before.st_size
     asked, found = list[int](), module._found
-    monkeypatch.setattr(
-        module, "_found", lambda policy, texts: asked.append(len(texts)) or found(policy, texts)
-    )
+    monkeypatch.setattr(module, "_found", lambda policy, texts: asked.append(len(texts)) or found(policy, texts))
     redact(source, out, config=PATTERNS)
     assert sum(asked) == 500, "of the two chunks the one that changed"
     assert out.read_text() == source.read_text().replace(SECRET, "<MASK>")
@@ -879,10 +847,7 @@ def test_what_lies_where_a_copy_is_begun_is_never_lost(tmp_path: Path) -> None:
         redact(source, tmp_path / "out.jsonl", config=PATTERNS)
     assert (work / "found" / "mine").read_text() == "mine"
     work.rename(tmp_path / "elsewhere")
-    with (
-        unfinished(str(tmp_path / "out.jsonl"), (), {}),
-        pytest.raises(RunStateError, match="being written by"),
-    ):
+    with unfinished(str(tmp_path / "out.jsonl"), (), {}), pytest.raises(RunStateError, match="being written by"):
         redact(source, tmp_path / "out.jsonl", config=PATTERNS)
     redact(source, tmp_path / "out.jsonl", config=PATTERNS)
     assert not work.exists()
@@ -1042,9 +1007,7 @@ def test_no_planted_secret_is_left_in_any_format(tmp_path: Path, caplog: pytest.
         writer.writeheader()
         writer.writerows(parts["csv"])
     pq.write_table(pa.Table.from_pylist(parts["parquet"]), folder / "d.parquet")
-    with pa.ipc.new_stream(
-        folder / "e.arrow", pa.schema([("id", pa.int64()), ("text", pa.string())])
-    ) as stream:
+    with pa.ipc.new_stream(folder / "e.arrow", pa.schema([("id", pa.int64()), ("text", pa.string())])) as stream:
         stream.write_table(pa.Table.from_pylist(parts["arrow"]))
     (folder / "f.txt").write_text("\n".join(row["text"] for row in parts["txt"]))
     summary = redact(folder, tmp_path / "out", config=PATTERNS)
@@ -1060,8 +1023,4 @@ def test_a_text_of_which_a_part_was_not_processed_has_a_reason_and_no_hits() -> 
     hit = SimpleNamespace(start=0, end=1, label="PERSON", score=1.0, policy="strict")
     read, lost = (SimpleNamespace(failure=failure, hits=[hit]) for failure in (None, "engine_error"))
     policy: Any = SimpleNamespace(split_many=lambda texts: [[read], [read, lost]][: len(texts)])
-    assert _found(policy, ["a", "b", "a"]) == [
-        [Found(0, 1, "PERSON")],
-        "engine_error",
-        [Found(0, 1, "PERSON")],
-    ]
+    assert _found(policy, ["a", "b", "a"]) == [[Found(0, 1, "PERSON")], "engine_error", [Found(0, 1, "PERSON")]]

@@ -111,14 +111,8 @@ def test_a_message_keeps_no_name_no_address_and_no_attachment(tmp_path: Path) ->
     message = email.message_from_bytes(made, policy=email.policy.default)
     texts = [part.get_content() for part in message.walk() if part.get_content_maintype() == "text"]
     everything = made.decode("latin-1").casefold() + "".join(texts).casefold()
-    assert not any(
-        word in everything for word in ("ann", "kovacs", "quirin", "ozols", "mail.example", "dkim")
-    )
-    assert texts == [
-        "Café: write to <MASK>",
-        "<p>write to <b>&lt;MASK&gt;</b></p>",
-        "An attachment was taken out.\n",
-    ]
+    assert not any(word in everything for word in ("ann", "kovacs", "quirin", "ozols", "mail.example", "dkim"))
+    assert texts == ["Café: write to <MASK>", "<p>write to <b>&lt;MASK&gt;</b></p>", "An attachment was taken out.\n"]
     assert message["Subject"] == "Café <MASK>"
     assert message["Message-ID"] == "<MASK>"
     assert summary["taken_out"] == 1

@@ -48,11 +48,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made")
     texts = [("u", "it is me\ncall 4\nhers 12"), ("v", "it is me\ncall 77"), ("w", "hello\ncall 4")]
     rows = [{"id": f"d{n}", "user_id": user, "text": text} for n, (user, text) in enumerate(texts)]
-    config = {
-        **faults.CONFIG,
-        "input": str(write_rows(folder / "rows.jsonl", rows)),
-        "partition": {"documents": 2},
-    }
+    config = {**faults.CONFIG, "input": str(write_rows(folder / "rows.jsonl", rows)), "partition": {"documents": 2}}
     redactory.curate(config, output=folder / "run", detector=DigitDetector())
     (folder / "run" / "state" / "traceback-0.txt").write_text("something")
     return folder / "run"
@@ -147,9 +143,7 @@ def test_killed_and_asked_again(asked: str, made: Path, tmp_path: Path) -> None:
         assert _state(run) == undisturbed, moment
 
 
-def test_encrypted_it_ends_with_the_same_content(
-    made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_encrypted_it_ends_with_the_same_content(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "a key of more than thirty-two bytes, for tests")
     config = {**faults.CONFIG, "input": str(made.parent / "rows.jsonl"), "partition": {"documents": 2}}
     redactory.curate(config, output=tmp_path / "first", detector=DigitDetector())

@@ -66,11 +66,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Written:
             new_key(kind, folder / kind)  # type: ignore[arg-type]
             patch.setenv(f"REDACTORY_{kind.upper()}_KEY_FILE", str(folder / kind))
         index = {
-            "dedup": {
-                "report_cross_split": True,
-                "private_mode": "bloom",
-                "index": {"path": str(folder / "index")},
-            }
+            "dedup": {"report_cross_split": True, "private_mode": "bloom", "index": {"path": str(folder / "index")}}
         }
         indexed = RunFolder(small_run(folder / "indexed", **index))
         config = configuration(source, output=str(job.root))
@@ -128,12 +124,7 @@ def test_the_configuration_has_one_too() -> None:
 
 
 def test_runs_exports_and_logs_are_what_their_schemas_say(runs: Written) -> None:
-    assert {name for name, _ in runs} == {
-        "run-manifest",
-        "journal-record",
-        "export-manifest",
-        "release-record",
-    }
+    assert {name for name, _ in runs} == {"run-manifest", "journal-record", "export-manifest", "release-record"}
     types = {value["type"] for name, value in runs if name == "release-record"}
     assert {"begun", "released", "exported", "reissued", "rotated", "shredded"} <= types
     assert {"index", "reissue"} <= {value["type"] for name, value in runs if name == "journal-record"}

@@ -24,8 +24,7 @@ def test_the_points_give_the_document_back(mode: Segmenter, text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "secret",
-    ["10208 Denise Manors Apt. 433 Williamsfort, NY 68061", "Dr. J. R. Smith", "St. Mary's Hosp. No. 5"],
+    "secret", ["10208 Denise Manors Apt. 433 Williamsfort, NY 68061", "Dr. J. R. Smith", "St. Mary's Hosp. No. 5"]
 )
 def test_an_abbreviation_does_not_cut_a_secret(secret: str) -> None:
     text = f"Thank you for waiting. It goes to {secret}. Anything else?"
@@ -35,9 +34,7 @@ def test_an_abbreviation_does_not_cut_a_secret(secret: str) -> None:
 
 
 def test_a_turn_leaves_its_speaker_behind() -> None:
-    segments = segmenter(SegmentSettings(mode="turn"))(
-        "SYS: Hello there.\nUSR: Hi!  \n\nBye: now\nno speaker here"
-    )
+    segments = segmenter(SegmentSettings(mode="turn"))("SYS: Hello there.\nUSR: Hi!  \n\nBye: now\nno speaker here")
     assert [(s.speaker, s.text) for s in segments] == [
         ("SYS", "Hello there."),
         ("USR", "Hi!"),

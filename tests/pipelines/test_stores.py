@@ -123,9 +123,7 @@ def put(store: Store, name: str, data: bytes, folder: Path) -> None:
     store.put(folder / "object", name)
 
 
-def test_a_run_comes_back_as_it_left(
-    own: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_comes_back_as_it_left(own: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder, back = RunFolder(own), tmp_path / "back"
     # without the gate, the report of a job's run could not be told from a changed one at its URL
     sealed_result(folder.gate, "redactory-gate/1")
@@ -157,9 +155,7 @@ def test_a_run_comes_back_as_it_left(
     assert {c["name"] for c in found["checks"] if not c["ok"]} == {"measured", "report"}
 
 
-def test_an_open_run_is_not_published_whole(
-    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_open_run_is_not_published_whole(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("REDACTORY_ENCRYPTION_KEY")
     run = small_run(tmp_path)
     with pytest.raises(RunStateError, match="redactory export"):
@@ -349,9 +345,7 @@ def test_nothing_leaves_between_an_erasure_s_plan_and_its_end(
 # Outputs and inputs at a URL.
 
 
-def test_an_output_at_a_url_is_worked_on_here(
-    tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_output_at_a_url_is_worked_on_here(tmp_path: Path, url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     source, file = write_rows(tmp_path / "letters.jsonl", rows()), tmp_path / "job.yaml"
     write_json(file, {**configuration("letters.jsonl"), "output": url})
     settings = load_config(file)
@@ -368,9 +362,7 @@ def test_an_output_at_a_url_is_worked_on_here(
     assert load_config(settings).store == url
 
 
-def test_an_output_at_a_url_is_refused_before_any_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_output_at_a_url_is_refused_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write_rows(tmp_path / "letters.jsonl", rows())
     wanted = configuration(source)
     monkeypatch.setenv("REDACTORY_WORK", str(tmp_path / "work"))
@@ -447,11 +439,7 @@ def test_errors_are_reported_by_their_kind(
 
 
 def test_an_error_says_nothing_of_its_own_and_no_password_of_a_url(run: Path, other: Path) -> None:
-    for error in (
-        ValueError("Zelda"),
-        OSError("AWS Error UNKNOWN (HTTP status 403) Zelda"),
-        KeyError("Zelda"),
-    ):
+    for error in (ValueError("Zelda"), OSError("AWS Error UNKNOWN (HTTP status 403) Zelda"), KeyError("Zelda")):
         assert "Zelda" not in str(StoreError("s3://b/x", kind_of(error), type(error).__name__))
     with pytest.raises(StoreError) as found:
         Store.at("nothing://ann:secret@host/run")

@@ -31,15 +31,7 @@ from redactory.pipelines.models import seal_result
 from redactory.pipelines.release_log import Event, history
 from redactory.pipelines.share import names_in, sums_text
 from redactory.pipelines.synthesize import counted, fitted, without_values
-from redactory.redaction import (
-    MASK,
-    RunFolder,
-    list_files,
-    read_batches,
-    read_manifest,
-    succeed,
-    write_manifest,
-)
+from redactory.redaction import MASK, RunFolder, list_files, read_batches, read_manifest, succeed, write_manifest
 from redactory.redaction.folder import SyntheticFolder
 from redactory.training import TrainSettings
 from redactory.training.accounting.bounds import gaussian_epsilon
@@ -178,9 +170,7 @@ def test_two_copies_of_a_run_draw_different_noise_from_the_operating_system(
         copy = RunFolder(shutil.copytree(made[0], tmp_path / name / "run"))
         shutil.rmtree(copy.model("dpsgd").result("histogram").root)
         out = tmp_path / name / "out"
-        redactory.synthesize(
-            copy.root, "dpsgd", rows=1, out=out, labels=CLASSES, histogram=DEVIATION, tokens=1, seed=1
-        )
+        redactory.synthesize(copy.root, "dpsgd", rows=1, out=out, labels=CLASSES, histogram=DEVIATION, tokens=1, seed=1)
         counts: dict[str, Any] = read_manifest(SyntheticFolder(out))["histogram"]["counts"]
         return counts
 
@@ -231,9 +221,7 @@ def test_a_histogram_is_not_drawn_beyond_the_budget_of_its_model(made: Any, tmp_
     tight = with_budget(config, {"path": str(path), "epsilon": cost + 0.01})
     for name, own in (("tight", tight), ("free", with_budget(config, None))):
         redactory.train(own, output=run, name=name)
-    with pytest.raises(
-        BudgetExceeded, match=r"run/tight/histogram would raise epsilon to .* Nothing was counted"
-    ):
+    with pytest.raises(BudgetExceeded, match=r"run/tight/histogram would raise epsilon to .* Nothing was counted"):
         redactory.synthesize(run, "tight", histogram=DEVIATION, **asked)
     # a record that is gone, or another one in its place, is not begun anew
     kept = path.read_bytes()
@@ -496,21 +484,14 @@ def test_classes_stand_before_texts_where_a_training_asks_for_them(made: Any) ->
     read = list(texts(RunFolder(run), RunFolder(run).vault, "class"))
     assert read == [f"{row['kind']}: {row['text']}" for row in ROWS]
     with pytest.raises(ValueError, match=r"train\.prefix"):
-        TrainSettings(
-            trainer="dpsgd", prefix="class", task="classify", classes=CLASSES, model={"kind": "bag"}
-        )
+        TrainSettings(trainer="dpsgd", prefix="class", task="classify", classes=CLASSES, model={"kind": "bag"})
     with pytest.raises(ValueError, match=r"train\.prefix"):
         TrainSettings(trainer="user-level", prefix="class")
 
 
 def test_what_policies_find_and_masks_become_invented_values(made: Any) -> None:
     run, _, _ = made
-    given_ = [
-        f"my name is {MASK}, said {MASK}",
-        f"my name is {MASK}",
-        "plain words",
-        f"write an email to {MASK}",
-    ]
+    given_ = [f"my name is {MASK}, said {MASK}", f"my name is {MASK}", "plain words", f"write an email to {MASK}"]
     every, changed = without_values(RunFolder(run), [*given_, "ask for Zelda Quibble"], 5)
     assert changed == 4
     found = [text for text in every if text is not None]
@@ -551,7 +532,4 @@ def test_the_command_writes_and_says_what_is_promised(made: Any, tmp_path: Path)
     assert shown.exit_code == 0, shown.output
     assert "ε = " in shown.output
     assert "evaluate synthetic" in shown.output
-    assert Counter(row["class"] for row in rows_of(SyntheticFolder(tmp_path / "out"))) == {
-        "rent": 2,
-        "health": 2,
-    }
+    assert Counter(row["class"] for row in rows_of(SyntheticFolder(tmp_path / "out"))) == {"rent": 2, "health": 2}

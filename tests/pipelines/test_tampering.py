@@ -348,16 +348,12 @@ CUNNING: dict[tuple[str, str], dict[str, Tampering]] = {
         "a line of the log changed": lambda r: _edited(r / LOG, "reissued", "exported"),
         "the folder from before the erasure": lambda r: _older(r, log=False),
     },
-    ("run", "measured"): {
-        "measured misses sealed without the key": lambda r: _seal_alone(r, {"misses": 0}),
-    },
+    ("run", "measured"): {"measured misses sealed without the key": lambda r: _seal_alone(r, {"misses": 0})},
     ("run", "model crt"): {
         "an evaluation under another name": lambda r: (r / MODEL / "accuracy").rename(r / MODEL / "audit"),
         "a model of another run": lambda r: _model_of_another(r),
     },
-    ("run", "model nine"): {
-        "a model under another name": lambda r: (r / MODEL).rename(r / "models/nine"),
-    },
+    ("run", "model nine"): {"a model under another name": lambda r: (r / MODEL).rename(r / "models/nine")},
     ("run", "files"): {
         "a manifest that lists a file outside": lambda r: _listed(r, "../letters.jsonl"),
         "a manifest that lists /dev/zero": lambda r: _listed(r, "/dev/zero"),
@@ -365,9 +361,7 @@ CUNNING: dict[tuple[str, str], dict[str, Tampering]] = {
         "a manifest that says another size": lambda r: _listed(r, LISTED["public"], 1),
         "two parts exchanged": lambda r: _swapped(r / LISTED["public"], r / "public/part-00001.parquet"),
         "two folders exchanged": lambda r: _swapped(r / "private", r / "vault"),
-        "the parts of another run": lambda r: shutil.copy(
-            r.parent / "other/run/vault/part-00001.parquet", r / "vault"
-        ),
+        "the parts of another run": lambda r: shutil.copy(r.parent / "other/run/vault/part-00001.parquet", r / "vault"),
         "the manifest of another run": lambda r: _seals_of_another(r),
     },
     ("run", "signature"): {
@@ -383,18 +377,12 @@ CUNNING: dict[tuple[str, str], dict[str, Tampering]] = {
         "the log of the job emptied": lambda r: os.truncate(r.parent / "_job/log.jsonl", 0),
     },
     ("out", "files"): {
-        "a file changed, and SHA256SUMS made to say so": lambda r: (
-            flip(r / LISTED["public"]),
-            _resealed_sums(r),
-        ),
+        "a file changed, and SHA256SUMS made to say so": lambda r: (flip(r / LISTED["public"]), _resealed_sums(r))
     },
     ("out", "signature"): {"an export signed by another key": _resigned},
     ("run", "GONE"): {
         "a model gone, and the report made anew": lambda r: (gone(r / MODEL), write_report(RunFolder(r))),
-        "misses gone, and the report made anew": lambda r: (
-            gone(r / "state/recall"),
-            write_report(RunFolder(r)),
-        ),
+        "misses gone, and the report made anew": lambda r: (gone(r / "state/recall"), write_report(RunFolder(r))),
     },
     ("run", "TAIL"): {
         "the log's last record gone": lambda r: _rewritten_log(r, lambda log: log[:-1]),
@@ -403,9 +391,7 @@ CUNNING: dict[tuple[str, str], dict[str, Tampering]] = {
         ),
     },
     ("night", "TAIL"): {"the log's later half gone": lambda r: cut(r.parent / "_job/log.jsonl")},
-    ("run", "BOTH"): {
-        "the folder and the log from before the erasure": lambda r: _older(r, log=True),
-    },
+    ("run", "BOTH"): {"the folder and the log from before the erasure": lambda r: _older(r, log=True)},
     ("run", "NAMED"): {
         "another run of the signer under its name": lambda r: _instead(r, "other/run"),
         "the run renamed": lambda r: _renamed(r, "elsewhere"),

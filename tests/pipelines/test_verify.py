@@ -98,9 +98,7 @@ def _drop_public(path: Path) -> None:
         (_drop_public, {"conservation", "point ids"}),
     ],
 )
-def test_a_forged_run_with_right_digests_fails(
-    copy: Path, change: Callable[[Path], None], expected: set[str]
-) -> None:
+def test_a_forged_run_with_right_digests_fails(copy: Path, change: Callable[[Path], None], expected: set[str]) -> None:
     folder = RunFolder(copy)
     change(parts(folder.public)[0])
     manifest = read_json(folder.manifest)
@@ -117,11 +115,7 @@ def test_a_value_masked_elsewhere_is_listed_without_being_shown(tmp_path: Path) 
         "input": str(write_rows(tmp_path / "rows.jsonl", rows)),
         "segment": {"mode": "document"},
         # an engine that overlooks names in small letters
-        "detect": {
-            "tagger": None,
-            "spacy": {},
-            "conservative": {"min_non_entity_probability": 0.0, "rules": []},
-        },
+        "detect": {"tagger": None, "spacy": {}, "conservative": {"min_non_entity_probability": 0.0, "rules": []}},
         "release": {"max_open_values": 0},
     }
     redactory.curate(config, output=tmp_path / "run")
@@ -243,9 +237,7 @@ def test_a_true_run_holds_no_stray_and_says_what_no_digest_covers(run: RunFolder
     assert strays(run).detail == "the run contains only declared files"
 
 
-def test_what_is_unknown_in_the_state_leaves_the_check_open_unless_somebody_is_at_work(
-    run: RunFolder,
-) -> None:
+def test_what_is_unknown_in_the_state_leaves_the_check_open_unless_somebody_is_at_work(run: RunFolder) -> None:
     work = ["state/dask/x", "state/staging/x", "state/train-crt.key", "state/train-old.checkpoint"]
     put(run, *work, "state/recall/more.json")
     found = strays(run)

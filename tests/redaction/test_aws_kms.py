@@ -106,11 +106,7 @@ def _configure(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _curated(folder: Path) -> RunFolder:
     rows = [{"id": f"d{i}", "text": f"Hello there.\nMy number is 55-{i:04d}."} for i in range(6)]
-    config = {
-        "input": str(write_rows(folder / "rows.jsonl", rows)),
-        "segment": {"mode": "line"},
-        "detect": BLANK,
-    }
+    config = {"input": str(write_rows(folder / "rows.jsonl", rows)), "segment": {"mode": "line"}, "detect": BLANK}
     redactory.curate(config, output=folder / "run", detector=DigitDetector())
     return RunFolder(folder / "run")
 

@@ -46,12 +46,7 @@ VARIABLE = "REDACTORY_ENCRYPTION_KEY"
 SECRET, OTHER = "correct horse battery staple, twice", "another horse, another battery, 32 b"
 TEXT = "Rosalind Marlowe of 12 Quiet Lane"
 TABLE = pa.table(
-    {
-        "point_id": ["a", "b", "c"],
-        "user": ["u"] * 3,
-        "text": [TEXT, "é", ""],
-        "reasons": [["x", "y"], [], None],
-    },
+    {"point_id": ["a", "b", "c"], "user": ["u"] * 3, "text": [TEXT, "é", ""], "reasons": [["x", "y"], [], None]},
     shards.PRIVATE,
 )
 ROOM = Path(shards.__file__).parents[1]
@@ -120,9 +115,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 @settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tables())
-def test_a_part_is_read_as_it_was_written_encrypted_or_not(
-    folders: tuple[Path, Path], table: pa.Table
-) -> None:
+def test_a_part_is_read_as_it_was_written_encrypted_or_not(folders: tuple[Path, Path], table: pa.Table) -> None:
     for folder in folders:
         path = folder / "part-00000.parquet"
         write_part(path, table)
@@ -155,14 +148,10 @@ def test_digests_tell_tables_apart_and_chunks_not(one: pa.Table, other: pa.Table
 )
 def test_digests_tell_near_misses_apart(one: list[Any], other: list[Any]) -> None:
     kind = pa.list_(pa.string())
-    assert table_digest(pa.table({"c": pa.array(one, kind)})) != table_digest(
-        pa.table({"c": pa.array(other, kind)})
-    )
+    assert table_digest(pa.table({"c": pa.array(one, kind)})) != table_digest(pa.table({"c": pa.array(other, kind)}))
 
 
-def test_two_writings_have_the_same_content_and_the_plain_data_key_opens_them(
-    run: RunFolder, tmp_path: Path
-) -> None:
+def test_two_writings_have_the_same_content_and_the_plain_data_key_opens_them(run: RunFolder, tmp_path: Path) -> None:
     path, written = run.private / "part-00000.parquet", set()
     for _ in range(2):
         write_part(path, TABLE)
@@ -231,12 +220,7 @@ def test_without_a_key_or_with_another_nothing_is_read_or_written(
 @pytest.mark.parametrize(
     ("put", "place", "error", "match"),
     [
-        (
-            lambda _, at: pq.write_table(TABLE, at),
-            "run/private",
-            CheckFailed,
-            "is not encrypted in an encrypted run",
-        ),
+        (lambda _, at: pq.write_table(TABLE, at), "run/private", CheckFailed, "is not encrypted in an encrypted run"),
         (shutil.copy, "run/public", RunStateError, "data key was shredded or lost"),
         (shutil.copy, "run/vault", CheckFailed, "written as another part"),
         (shutil.copy, "other/private", CheckFailed, "cannot be decrypted"),
@@ -311,9 +295,7 @@ def test_a_secret_file_is_read_as_it_was_written(folders: tuple[Path, Path], dat
         assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_secret_file_is_refused_like_a_part(
-    run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_secret_file_is_refused_like_a_part(run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, other = run.state / "one.txt", run.state / "other.txt"
     write_secret(path, TEXT.encode())
     whole = path.read_bytes()
@@ -392,9 +374,7 @@ def _written(run: RunFolder, tmp_path: Path, kind: str) -> Iterator[bytes]:
             yield (data_key(run).secret if kind == "a data key" else data_key(run).run_id.encode())[:_NONCE]
 
 
-@pytest.mark.parametrize(
-    "kind", ["a secret", "a part", "a vault", "a wrapped key", "a data key", "the id of a run"]
-)
+@pytest.mark.parametrize("kind", ["a secret", "a part", "a vault", "a wrapped key", "a data key", "the id of a run"])
 def test_the_same_data_in_the_same_place_has_another_nonce_each_time(
     run: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
@@ -407,11 +387,7 @@ def test_the_same_data_in_the_same_place_has_another_nonce_each_time(
 def test_nonces_are_chance_of_the_system_in_every_process() -> None:
     # a fork has the state of every generator but the system's
     with multiprocessing.get_context("fork").Pool(2) as children:
-        drawn = [
-            n
-            for each in (*children.map(_drawn, range(4), chunksize=1), *map(_drawn, range(26)))
-            for n in each
-        ]
+        drawn = [n for each in (*children.map(_drawn, range(4), chunksize=1), *map(_drawn, range(26))) for n in each]
         # not left to `terminate`, which a fork that handles SIGTERM as its parent does may outlive
         children.close()
         children.join()
@@ -440,9 +416,7 @@ def test_every_run_has_a_data_key_of_its_own_and_writes_none(run: RunFolder, tmp
     assert set(record) == {"format", "run_id", "wrapped_by", "wrapped"}
 
 
-def test_what_is_not_configured_is_told_apart_from_a_mistake(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_not_configured_is_told_apart_from_a_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(SERVICE_VARIABLE, f"{__name__}:backwards")
     with pytest.raises(ConfigurationError, match="both"):
         begun(tmp_path / "both")

@@ -17,9 +17,7 @@ def test_known_values_are_whole_words_that_tell() -> None:
     assert marked == [{"Quirin Ozols", "Quirin", "Ozols"}, {"ozols"}]
     named = ["Bill Brown", "the bill brown, Bill Brown"]
     assert [one.start for one in with_known(named, [[Found(0, 10, "PERSON")], []], {})[1]] == [16]
-    assert [tuple(one[:2]) for one in with_known(["Straße, MÜLLER"], [[]], {"Müller": "PERSON"})[0]][:1] == [
-        (8, 14)
-    ]
+    assert [tuple(one[:2]) for one in with_known(["Straße, MÜLLER"], [[]], {"Müller": "PERSON"})[0]][:1] == [(8, 14)]
     starts = [one.start for one in with_known(texts, found, {})[0]]
     assert texts[0].index("OzolsX") not in starts
 

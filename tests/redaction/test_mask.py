@@ -18,9 +18,7 @@ from redactory.redaction.mask import DOCUMENT_REASON, reason_words, together
 FIRST_MARKED = 0xE000
 """Marked characters are distinct private-use code points, which no drawn text holds."""
 PLAIN = st.text(st.characters(exclude_categories=["Cs", "Co"]), max_size=6)
-GAPS = st.sampled_from(
-    ["", " ", "\n", " \t ", "\u00a0", "\u2003", "\u3000", "\x1c", ".", "a", "\u200b", "😀", "א"]
-)
+GAPS = st.sampled_from(["", " ", "\n", " \t ", "\u00a0", "\u2003", "\u3000", "\x1c", ".", "a", "\u200b", "😀", "א"])
 PIECES = st.lists(st.tuples(PLAIN | GAPS, st.integers(0, 4)), max_size=8)
 
 
@@ -115,9 +113,7 @@ def test_a_million_intervals_come_to_an_end() -> None:
 
 
 TEXTS = st.lists(
-    st.sampled_from(["hello", " ", MASK, "Ann", "Lee", "<MA", "SK>", "<", ">", "😀", "5", "."]),
-    min_size=1,
-    max_size=6,
+    st.sampled_from(["hello", " ", MASK, "Ann", "Lee", "<MA", "SK>", "<", ">", "😀", "5", "."]), min_size=1, max_size=6
 ).map("".join)
 RUN_OF_MASKS = re.compile(rf"{MASK}(?:\s*{MASK})+")
 

@@ -39,9 +39,7 @@ def put_of(
     return put
 
 
-spans = st.lists(
-    st.tuples(st.integers(0, 20), st.integers(1, 6), st.sampled_from(["PERSON", "DATE"])), max_size=6
-)
+spans = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 6), st.sampled_from(["PERSON", "DATE"])), max_size=6)
 
 
 @given(st.text(min_size=30, max_size=30), spans, st.sampled_from(["mask", "label", "number"]))
@@ -58,16 +56,8 @@ def test_nothing_that_was_found_is_left(text: str, given_: list[tuple[int, int, 
 
 
 def test_overlapping_hits_have_the_label_of_the_longest_then_of_the_surest() -> None:
-    found = [
-        Found(0, 4, "UK_NHS", 0.4),
-        Found(0, 4, "PHONE_NUMBER", 0.7),
-        Found(5, 9, "ORG"),
-        Found(5, 12, "PER"),
-    ]
-    assert [change.kind for change in edits("0123 456 789", found, put_of("label"))] == [
-        "PHONE_NUMBER",
-        "PERSON",
-    ]
+    found = [Found(0, 4, "UK_NHS", 0.4), Found(0, 4, "PHONE_NUMBER", 0.7), Found(5, 9, "ORG"), Found(5, 12, "PER")]
+    assert [change.kind for change in edits("0123 456 789", found, put_of("label"))] == ["PHONE_NUMBER", "PERSON"]
 
 
 def test_numbers_follow_a_value_and_the_parts_of_one_name() -> None:
@@ -79,13 +69,7 @@ def test_numbers_follow_a_value_and_the_parts_of_one_name() -> None:
         ("DATE", "May"),
         ("PERSON", "Bob"),
     ]
-    assert [put(*one) for one in asked] == [
-        "<PERSON_1>",
-        "<PERSON_1>",
-        "<PERSON_1>",
-        "<DATE_1>",
-        "<PERSON_2>",
-    ]
+    assert [put(*one) for one in asked] == ["<PERSON_1>", "<PERSON_1>", "<PERSON_1>", "<DATE_1>", "<PERSON_2>"]
 
 
 @pytest.mark.parametrize("name", ["pseudonym", "surrogate"])
@@ -95,9 +79,7 @@ def test_a_key_decides_and_a_document_does_not(name: str) -> None:
 
 
 @given(
-    st.sampled_from(
-        ["PERSON", "LOCATION", "ORGANIZATION", "EMAIL_ADDRESS", "URL", "PHONE_NUMBER", "DATE", "AGE", "X"]
-    ),
+    st.sampled_from(["PERSON", "LOCATION", "ORGANIZATION", "EMAIL_ADDRESS", "URL", "PHONE_NUMBER", "DATE", "AGE", "X"]),
     st.text(min_size=1, max_size=15).filter(str.strip),
 )
 def test_a_surrogate_is_never_the_value(kind: str, value: str) -> None:
@@ -239,9 +221,7 @@ def test_a_day_moves_equally_in_every_form_and_language(day: date, language: str
     names = MONTHS[language].split()
     whole = {name: form(day, names[day.month - 1]) for name, form in FORMS.items()}
     # of May nothing tells whether its name is short
-    short = (
-        {name: form(day, "") for name, form in SHORT.items()} if language == "en" and day.month != 5 else {}
-    )
+    short = {name: form(day, "") for name, form in SHORT.items()} if language == "en" and day.month != 5 else {}
     texts = [", ".join((*whole.values(), *short.values()))]
     put = put_of("surrogate", str(document), texts=texts, language=language)
     moved = date.fromisoformat(put("DATE", day.isoformat()))
@@ -296,8 +276,7 @@ def test_what_is_no_whole_date_moves_with_the_others() -> None:
 
 @pytest.mark.parametrize("kind", ["IDENTIFIER", "PHONE_NUMBER", "PERSON", "ORGANIZATION", "URL"])
 @pytest.mark.parametrize(
-    "form",
-    ["%d.%m.%y", "%d %m %Y", "%d/%b/%Y:%H:%M:%S +0200", "%d %B %Y", "%Y-%m-%d", "%Y%m%d", "%d%m%Y"],
+    "form", ["%d.%m.%y", "%d %m %Y", "%d/%b/%Y:%H:%M:%S +0200", "%d %B %Y", "%Y-%m-%d", "%Y%m%d", "%d%m%Y"]
 )
 def test_what_has_the_form_of_a_date_is_one_whatever_its_label(kind: str, form: str) -> None:
     day = datetime(1987, 11, 3, 10, 15, 32)
@@ -344,9 +323,7 @@ def test_each_document_has_its_own_amount_of_days() -> None:
     assert len(amounts) > 600
     assert max(amounts.values()) < 15
     assert 800 < sum(count for days, count in amounts.items() if days < 0) < 1_200
-    assert put_of("surrogate", "1", OTHER)("DATE", "1987-11-03") != put_of("surrogate", "1")(
-        "DATE", "1987-11-03"
-    )
+    assert put_of("surrogate", "1", OTHER)("DATE", "1987-11-03") != put_of("surrogate", "1")("DATE", "1987-11-03")
     assert {draw_days(random.Random(seed)) % 7 for seed in range(300)} == set(range(1, 7))
 
 
@@ -404,22 +381,8 @@ def test_no_placeholder_stands_among_invented_values(kind: str, value: str, form
     assert new != value
 
 
-ADDRESSES = [
-    "10.1.2.3",
-    "8.8.8.8",
-    "198.18.4.5",
-    "203.0.113.9",
-    "192.168.0.1/24",
-    "10.0.0.0/8",
-    "1.2.3.4:51515",
-]
-ADDRESSES += [
-    "2a00:1450:4001:830::200e",
-    "fe80::1%eth0",
-    "2001:db8::1/64",
-    "[2a00:1450::1]:443",
-    "::ffff:1.2.3.4",
-]
+ADDRESSES = ["10.1.2.3", "8.8.8.8", "198.18.4.5", "203.0.113.9", "192.168.0.1/24", "10.0.0.0/8", "1.2.3.4:51515"]
+ADDRESSES += ["2a00:1450:4001:830::200e", "fe80::1%eth0", "2001:db8::1/64", "[2a00:1450::1]:443", "::ffff:1.2.3.4"]
 
 
 @given(st.sampled_from(ADDRESSES), st.sampled_from(["IP_ADDRESS", "IDENTIFIER", "PHONE_NUMBER"]), st.binary())
@@ -441,9 +404,7 @@ def test_an_address_of_a_network_becomes_one_that_is_nobodys(value: str, kind: s
 
 @pytest.mark.parametrize("form", [":", "-", "."])
 @given(st.binary(min_size=6, max_size=6), st.booleans(), st.sampled_from(["MAC_ADDRESS", "IDENTIFIER"]))
-def test_a_mac_address_becomes_one_that_no_vendor_has(
-    form: str, octets: bytes, is_upper: bool, kind: str
-) -> None:
+def test_a_mac_address_becomes_one_that_no_vendor_has(form: str, octets: bytes, is_upper: bool, kind: str) -> None:
     plain = octets.hex()
     parts = re.findall("....", plain) if form == "." else re.findall("..", plain)
     value = form.join(parts).upper() if is_upper else form.join(parts)
@@ -471,9 +432,7 @@ PHONES = [
 def test_a_telephone_number_becomes_a_valid_one_of_its_country(phone: tuple[str, str], key: bytes) -> None:
     value, region = phone
     language = "de" if region == "DE" else "en"
-    new = put_of("surrogate", key=DigestKey(key.ljust(32, b"x")[:32]), language=language)(
-        "PHONE_NUMBER", value
-    )
+    new = put_of("surrogate", key=DigestKey(key.ljust(32, b"x")[:32]), language=language)("PHONE_NUMBER", value)
     home = "DE" if value.startswith("00") else region
     old, read = phonenumbers.parse(value, home), phonenumbers.parse(new, home)
     assert phonenumbers.is_valid_number(read)
@@ -485,8 +444,7 @@ def test_a_telephone_number_becomes_a_valid_one_of_its_country(phone: tuple[str,
 
 
 @given(
-    st.emails()
-    | st.sampled_from(["Mary.Smith@example.com", "mary [at] corp [dot] org", "mülle.r@bücher.de"]),
+    st.emails() | st.sampled_from(["Mary.Smith@example.com", "mary [at] corp [dot] org", "mülle.r@bücher.de"]),
     st.sampled_from(["", "/in/mary-smith?id=12345", "/a?next=https://evil.test/mary", "/%C3%A9t%C3%A9#x"]),
     st.sampled_from(["https://", "http://", "ftp://", ""]),
 )
@@ -626,9 +584,7 @@ def test_values_that_differ_stay_apart(name: str, kind: str, values: list[str]) 
 
 
 @given(st.sampled_from(["", " ", "-"]), st.integers(13, 19), st.randoms(use_true_random=False))
-def test_what_has_check_digits_has_some_whatever_its_label(
-    between: str, length: int, draw: random.Random
-) -> None:
+def test_what_has_check_digits_has_some_whatever_its_label(between: str, length: int, draw: random.Random) -> None:
     put = put_of("surrogate")
     digits = "".join(draw.choice("0123456789") for _ in range(length - 1))
     digits = next(digits + last for last in "0123456789" if luhn(digits + last))
@@ -661,9 +617,7 @@ def test_a_surname_alone_is_that_of_the_full_name_and_gender_stays() -> None:
     from faker.providers.person.en_US import Provider
 
     females = set(Provider.first_names_female)
-    assert all(
-        put("PERSON", f"{name} Kowalski").split()[0] in females for name in ("Jennifer", "Susan", "Betty")
-    )
+    assert all(put("PERSON", f"{name} Kowalski").split()[0] in females for name in ("Jennifer", "Susan", "Betty"))
 
 
 @pytest.mark.parametrize(("value", "locale"), [("Ann", "en_US"), ("山田", "zh_CN"), ("Ελένη", "el_GR")])

@@ -83,8 +83,7 @@ def test_a_sealed_folder_is_whole_whatever_the_order_of_its_files(copy: RunFolde
     manifest = read_manifest(copy)
     assert {name: manifest[name] for name in BODY} == BODY
     assert manifest["files"] == {
-        name: {"sha256": file_sha256(copy.root / name), "bytes": (copy.root / name).stat().st_size}
-        for name in FILES
+        name: {"sha256": file_sha256(copy.root / name), "bytes": (copy.root / name).stat().st_size} for name in FILES
     }
     assert {p.stat().st_mode & 0o777 for p in (copy.manifest, copy.success)} == {0o600}
     files = [copy.root / name for name in FILES]
@@ -105,9 +104,7 @@ def what_is_found(run: RunFolder, name: str, data: bytes) -> list[str]:
 
 @settings(max_examples=150)
 @given(st.sampled_from([n for n in FILES + SEALS if "note" not in n]), st.data(), st.integers(1, 255))
-def test_one_flipped_byte_is_found_and_named(
-    run: RunFolder, name: str, data: st.DataObject, change: int
-) -> None:
+def test_one_flipped_byte_is_found_and_named(run: RunFolder, name: str, data: st.DataObject, change: int) -> None:
     content = bytearray((run.root / name).read_bytes())
     content[data.draw(st.integers(0, len(content) - 1))] ^= change
     [found] = what_is_found(run, name, bytes(content))
@@ -142,9 +139,7 @@ def test_what_stops_before_success_is_not_finished(tmp_path: Path, monkeypatch: 
 
 def test_a_checker_that_skips_digests_is_found(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sabotage: one that looks at sizes only lets a flipped byte pass; the tests above would see it."""
-    monkeypatch.setattr(
-        sealing, "file_sha256", lambda path: {"manifest.json": file_sha256(path)}.get(path.name, "")
-    )
+    monkeypatch.setattr(sealing, "file_sha256", lambda path: {"manifest.json": file_sha256(path)}.get(path.name, ""))
     assert len(broken_files(run)) == 4
 
 
@@ -271,9 +266,7 @@ def test_path_tricks_are_no_names(name: str) -> None:
         RUN.model(name)
 
 
-@given(
-    st.text(st.sampled_from("./\\ab0_-~\0\n é"), max_size=6) | st.sampled_from(["crt", "a.b-c_1", "x" * 64])
-)
+@given(st.text(st.sampled_from("./\\ab0_-~\0\n é"), max_size=6) | st.sampled_from(["crt", "a.b-c_1", "x" * 64]))
 def test_a_name_is_refused_or_lies_right_below_models(name: str) -> None:
     try:
         model = RUN.model(name)

@@ -25,14 +25,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 with atheris.instrument_imports(
-    include=[
-        "redactory.detectors",
-        "redactory.redaction",
-        "redactory.pipelines.readers",
-        "csv",
-        "gzip",
-        "json",
-    ]
+    include=["redactory.detectors", "redactory.redaction", "redactory.pipelines.readers", "csv", "gzip", "json"]
 ):
     from redactory.detectors import Detection, Detector, DetectSettings, Span
     from redactory.pipelines.readers import Document, InputSettings, Rejection, find_sources, read_documents
@@ -70,9 +63,7 @@ def readers(data: bytes) -> None:
     content = data[3:]
     path = FOLDER / f"rows.{kind}{ending}"
     path.write_bytes(content if raw else PACKERS[ending](content))
-    settings = InputSettings(
-        path=(str(path),), format=kind, max_row_bytes=limit, max_chars=MAX_CHARS, **named(data[2])
-    )
+    settings = InputSettings(path=(str(path),), format=kind, max_row_bytes=limit, max_chars=MAX_CHARS, **named(data[2]))
     entries = read(settings)
     assert entries == read(settings)
     if entries is None:
@@ -209,9 +200,7 @@ def fuzz(target: Callable[[bytes], None], seeds: Iterable[bytes], executions: in
             # the fuzzer ends the process, and nothing runs after it
             _PLACE.cleanup()
             peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-            print(
-                f"\n{done} executions in {time.monotonic() - begun:.0f} s, at most {peak:.0f} MiB", flush=True
-            )
+            print(f"\n{done} executions in {time.monotonic() - begun:.0f} s, at most {peak:.0f} MiB", flush=True)
 
     options = {
         "runs": executions,

@@ -37,10 +37,7 @@ PACKERS: dict[str, Callable[[bytes], bytes]] = {
     ".zst": zstandard.compress,
     ".bz2": bz2.compress,
 }
-BOMBS = [
-    ("jsonl", b'{"text": "first"}\n{"text": "', b'"}\n{"text": "last"}\n'),
-    ("csv", b"text\nfirst\n", b"\nlast\n"),
-]
+BOMBS = [("jsonl", b'{"text": "first"}\n{"text": "', b'"}\n{"text": "last"}\n'), ("csv", b"text\nfirst\n", b"\nlast\n")]
 
 
 def told(what: str, rows: Path, folder: Path, **input_: Any) -> RunFolder:

@@ -14,11 +14,7 @@ import pytest
 
 from tests.pipelines.faults import KINDS, Fault, curated, rows_file, state_of, survives
 from tests.pipelines.kills import as_undisturbed, finish, killed_at, random_moments, stages_done, write_config
-from tests.pipelines.test_synthesize import (
-    killed_and_asked_again,
-    killed_at_the_histogram_and_asked_again,
-    made,
-)
+from tests.pipelines.test_synthesize import killed_and_asked_again, killed_at_the_histogram_and_asked_again, made
 from tests.soak.conftest import KILLS
 
 __all__ = ["made"]
@@ -101,9 +97,7 @@ def test_every_fault_at_every_moment_of_its_own_run(
 
 
 @pytest.mark.parametrize("size", range(100, 20_000, 400))
-def test_a_disk_that_takes_so_many_bytes(
-    rows: Path, undisturbed: dict[str, Any], tmp_path: Path, size: int
-) -> None:
+def test_a_disk_that_takes_so_many_bytes(rows: Path, undisturbed: dict[str, Any], tmp_path: Path, size: int) -> None:
     curated(rows, tmp_path / "run", largest_file=size)
     assert curated(rows, tmp_path / "run") == 0
     assert state_of(tmp_path / "run") == undisturbed

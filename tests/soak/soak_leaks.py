@@ -11,15 +11,7 @@ import pytest
 
 from tests.flows.leak_bench import LISTED, Bench, Step
 from tests.flows.leak_corpus import planted, write_corpus
-from tests.flows.leak_others import (
-    deployed,
-    environment_of_key,
-    every_command,
-    failing_dedup,
-    making,
-    of_keys,
-    served,
-)
+from tests.flows.leak_others import deployed, environment_of_key, every_command, failing_dedup, making, of_keys, served
 from tests.flows.leak_search import forms
 from tests.flows.leak_steps import (
     CURATION,
@@ -66,18 +58,13 @@ def test_a_thousand_secrets_through_everything(bench: Bench) -> None:
     of_keys_alone = {f"keys {name}" for name in ("unwrap", "rotate", "shred")}
     only_encrypted = set() if bench.encrypted else of_keys_alone
     # the demonstration reads nobody's text; plans from numbers and budgets none
-    textless = {
-        "demo",
-        "plan",
-    }
+    textless = {"demo", "plan"}
     assert every_command() - bench.commands - textless == only_encrypted
     leaks = bench.leaks()
     values = {part for secret in bench.secrets for part in secret.parts}
     told = ", ".join(f"{count:,} {what}" for what, count in sorted(bench.searched.items()))
     print(f"{bench.carried_out} commands; {told}")
-    print(
-        f"{len(values):,} values of {len({s.kind for s in bench.secrets})} kinds in {len(forms('x'))} forms"
-    )
+    print(f"{len(values):,} values of {len({s.kind for s in bench.secrets})} kinds in {len(forms('x'))} forms")
     print(f"hits elsewhere: {len(leaks)}")
     assert leaks == []
     assert bench.open_to_others() == []

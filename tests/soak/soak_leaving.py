@@ -121,9 +121,7 @@ def test_a_mirror_in_a_folder(tmp_path: Path) -> None:
     for number in range(15):
         place = tmp_path / f"mirror-{number}"
         for moment in (draw.randrange(2, 10) for _ in range(12)):
-            _killed(
-                "publish", redactory.publish, run, f"file://{place}", moment=moment, done=tmp_path / "done"
-            )
+            _killed("publish", redactory.publish, run, f"file://{place}", moment=moment, done=tmp_path / "done")
             there = {n: d for n, d in _content(place).items() if ".tmp-" not in n and n != "SHA256SUMS"}
             FOUND["lost"] += [f"publish, torn: {name}" for name in there if there[name] != own.get(name)]
             if "_SUCCESS" in there and there != own:
@@ -182,9 +180,7 @@ def test_what_leaves_beside_what_takes_back(tmp_path: Path, way: str, against: s
         run, place = scene / made.name, tmp_path / f"there-{number}"
         which = draw.choice(["leaves", "takes back"])
         moments = {which: draw.randrange(STEPS[way if which == "leaves" else against])}
-        leaves = _begun(
-            LEAVE[way], run, place, moment=moments.get("leaves"), done=tmp_path / f"left-{number}"
-        )
+        leaves = _begun(LEAVE[way], run, place, moment=moments.get("leaves"), done=tmp_path / f"left-{number}")
         time.sleep(draw.uniform(0, 0.5))
         takes = _begun(back, run, moment=moments.get("takes back"), done=tmp_path / f"taken-{number}")
         for process, point in ((leaves, f"{way} beside {against}"), (takes, f"{against} beside {way}")):
@@ -226,8 +222,7 @@ def _made(path: Path) -> int:
 def _is_old(place: Path, made: Path) -> bool:
     """Whether the public parts there are those from before."""
     return all(
-        (place / "public" / path.name).exists()
-        and (place / "public" / path.name).read_bytes() == path.read_bytes()
+        (place / "public" / path.name).exists() and (place / "public" / path.name).read_bytes() == path.read_bytes()
         for path in (made / "public").glob("*.parquet")
     )
 

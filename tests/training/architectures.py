@@ -40,13 +40,7 @@ CAUSAL: dict[str, dict[str, Any]] = {
     "mpt": {"d_model": 16, "n_heads": 2, "n_layers": 2, "max_seq_len": 32, "expansion_ratio": 2},
     "falcon": {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2},
     "opt": _OPT,
-    "xglm": {
-        "d_model": 16,
-        "ffn_dim": 24,
-        "num_layers": 2,
-        "attention_heads": 2,
-        "max_position_embeddings": 32,
-    },
+    "xglm": {"d_model": 16, "ffn_dim": 24, "num_layers": 2, "attention_heads": 2, "max_position_embeddings": 32},
     "mamba": {"hidden_size": 16, "num_hidden_layers": 2, "state_size": 4, "time_step_rank": 2},
     "mamba2": {
         "hidden_size": 16,
@@ -120,12 +114,7 @@ CLASSIFIERS: dict[str, dict[str, Any]] = {
     "electra": {**_SIZES, "embedding_size": 16},
     "albert": {**_SIZES, "embedding_size": 8},
     "modernbert": {**_SIZES, "global_attn_every_n_layers": 2, "local_attention": 8},
-    "mobilebert": {
-        **_SIZES,
-        "embedding_size": 16,
-        "intra_bottleneck_size": 16,
-        "true_hidden_size": 16,
-    },
+    "mobilebert": {**_SIZES, "embedding_size": 16, "intra_bottleneck_size": 16, "true_hidden_size": 16},
     "squeezebert": {
         **_SIZES,
         "embedding_size": 16,
@@ -136,18 +125,9 @@ CLASSIFIERS: dict[str, dict[str, Any]] = {
         "intermediate_groups": 1,
         "output_groups": 1,
     },
-    "t5": {
-        "d_model": 16,
-        "d_kv": 8,
-        "d_ff": 24,
-        "num_layers": 2,
-        "num_heads": 2,
-        "decoder_start_token_id": 0,
-    },
+    "t5": {"d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0},
     "bart": _BART,
-    **{
-        kind: CAUSAL[kind] for kind in ("gpt2", "llama", "qwen3", "gemma3_text", "gpt_neox", "opt", "mixtral")
-    },
+    **{kind: CAUSAL[kind] for kind in ("gpt2", "llama", "qwen3", "gemma3_text", "gpt_neox", "opt", "mixtral")},
     "xlnet": {"d_model": 16, "n_layer": 2, "n_head": 2, "d_inner": 24},
     "fnet": _SIZES,
     "nystromformer": _SIZES,

@@ -19,13 +19,9 @@ from redactory.training.models.settings import LstmSettings
 
 GREETINGS = ("Hello", "Good morning", "Welcome back", "Thank you", "Good evening", "Nice to hear from you")
 QUESTIONS = ("how can I help you", "what can I do for you", "where is the parcel", "what is the problem")
-PUBLIC_TEXTS = [
-    f"{greeting}, {question}{end}" for greeting in GREETINGS for question in QUESTIONS for end in "?!"
-]
+PUBLIC_TEXTS = [f"{greeting}, {question}{end}" for greeting in GREETINGS for question in QUESTIONS for end in "?!"]
 PRIVATE_TEXTS = [
-    f"{greeting}, my name is {MASK} and the code is {number}."
-    for greeting in GREETINGS
-    for number in range(100, 108)
+    f"{greeting}, my name is {MASK} and the code is {number}." for greeting in GREETINGS for number in range(100, 108)
 ]
 SMALL: dict[str, Any] = {
     "vocabulary_size": 100,

@@ -132,9 +132,7 @@ class Trial:
         phase.drawn = lambda step: self.sampled(phase.mechanism, stream, step, len(phase.points))  # type: ignore[method-assign]
         return phase
 
-    def distances(
-        self, first: Sequence[str], second: Sequence[str], gone: int | None = None
-    ) -> Iterator[float]:
+    def distances(self, first: Sequence[str], second: Sequence[str], gone: int | None = None) -> Iterator[float]:
         """‖sum on D − sum on D'‖ at every step, D' walking with the parameters that D released."""
         ours, theirs = Recorder(), Recorder()
         one, other = self.phase(first, ours), self.phase(second, theirs, gone)

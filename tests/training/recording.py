@@ -350,9 +350,7 @@ class Oracle:
 
     def rows(self, number: int) -> NDArray[np.int64]:
         """Each point by a coin of its own, but for those that are dropped."""
-        drawn = np.flatnonzero(
-            coins(ENTROPY, "coins", number, len(self.noised)) < self.settings.sampling_rate
-        )
+        drawn = np.flatnonzero(coins(ENTROPY, "coins", number, len(self.noised)) < self.settings.sampling_rate)
         return drawn[~self.dropped[drawn]]
 
     def users(self, number: int) -> list[tuple[int, NDArray[np.int64], NDArray[np.float64]]]:

@@ -68,9 +68,7 @@ def test_what_is_admitted_is_clipped_as_autograd_does_it(kind: str, task: str) -
 
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_network_that_sees_its_padding_is_refused(kind: str) -> None:
-    with pytest.raises(
-        ConfigurationError, match=f"no support for private training of this {kind}: .*{REFUSED[kind]}"
-    ):
+    with pytest.raises(ConfigurationError, match=f"no support for private training of this {kind}: .*{REFUSED[kind]}"):
         require_exact(network_of(kind, "classify"), PAD, END, 12)
 
 
@@ -87,17 +85,13 @@ def test_no_loss_depends_on_padding(lengths: list[int], seed: int, network: Hugg
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5)
 
 
-def test_dropout_is_refused_and_so_is_a_slip_of_the_engine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_dropout_is_refused_and_so_is_a_slip_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
     loud = CausalNetwork(architecture("gpt2", "next-word").eval()).train()
     with pytest.raises(ConfigurationError, match="draws random numbers"):
         require_exact(loud, PAD, END, 12)
     quiet = network_of("gpt2", "next-word")
     monkeypatch.setattr(gradients.Tape, "rows", lambda *_: None)
-    with pytest.raises(
-        ConfigurationError, match=r"wte.weight: its clipped gradient differs from that of autograd"
-    ):
+    with pytest.raises(ConfigurationError, match=r"wte.weight: its clipped gradient differs from that of autograd"):
         require_exact(quiet, PAD, END, 12)
 
 
@@ -179,9 +173,7 @@ def test_places_that_are_counted_from_behind_the_padding_shorten_the_context() -
 @pytest.mark.parametrize("method", ["lora", "rslora", "dora"])
 def test_adapters_of_each_method_are_clipped_exactly(method: str) -> None:
     own = LoraSettings.model_validate({"rank": 2, "method": method})
-    network = CausalNetwork(
-        with_adapters(without_dropout(architecture("qwen3", "next-word")), own, "base"), True
-    )
+    network = CausalNetwork(with_adapters(without_dropout(architecture("qwen3", "next-word")), own, "base"), True)
     lengths = [p.detach().clone() for n, p in network.named_parameters() if "magnitude" in n]
     require_exact(network, PAD, END, 12)
     kept = [p for n, p in network.named_parameters() if "magnitude" in n]

@@ -20,14 +20,7 @@ from redactory.redaction.sealing import seal
 from redactory.redaction.shards import CLASS, LABELLED_VAULT, VAULT, write_part
 from redactory.training.clipping import clipped_sum
 from redactory.training.data import NO_CLASS, EncodedPoints, class_numbers, classes_in
-from redactory.training.model import (
-    TextClassifier,
-    classifier_of,
-    load_classifier,
-    load_model,
-    network_of,
-    save_model,
-)
+from redactory.training.model import TextClassifier, classifier_of, load_classifier, load_model, network_of, save_model
 from redactory.training.models.hugging_face import ClassifierNetwork
 from redactory.training.models.network import Classifier
 from redactory.training.models.recurrent import PooledClassifier
@@ -129,9 +122,7 @@ def test_every_parameter_is_learnt_and_none_serves_words() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_first_weights_follow_from_the_stream(kind: str) -> None:
-    first, again, other = (
-        torch.cat([p.flatten() for p in fresh(kind, seed).parameters()]) for seed in (3, 3, 4)
-    )
+    first, again, other = (torch.cat([p.flatten() for p in fresh(kind, seed).parameters()]) for seed in (3, 3, 4))
     assert torch.equal(first, again)
     assert not torch.equal(first, other)
 

@@ -70,9 +70,7 @@ def test_events_of_all_models_are_composed(nights: list[RunFolder]) -> None:
     assert [one["model"] for one in card["models"]] == ["crt", "crt", "again"]
     assert card["event"]["class"] == "ComposedDpEvent"
     assert card["epsilon_group"]["2"] > card["epsilon"]
-    assert card["epsilon_bayesian"] == pytest.approx(
-        card["epsilon"]
-    )  # no recall was measured for one of them
+    assert card["epsilon_bayesian"] == pytest.approx(card["epsilon"])  # no recall was measured for one of them
     assert card["epsilon_confidentiality"] is None
     json.dumps(card, allow_nan=False)
 
@@ -100,9 +98,7 @@ def _of_an_index(root: Path, name: str, earlier: list[str], **changes: Any) -> R
 
 
 def test_an_earlier_run_of_one_index_moves_a_row_of_a_later_one(tmp_path: Path) -> None:
-    runs = [
-        _of_an_index(tmp_path, name, names) for name, names in (("a", []), ("b", ["a"]), ("c", ["a", "b"]))
-    ]
+    runs = [_of_an_index(tmp_path, name, names) for name, names in (("a", []), ("b", ["a"]), ("c", ["a", "b"]))]
     models = [(run, "crt") for run in runs]
     rows = tuple(Spending(own().mechanism, 8, number) for number in (1, 2, 3))
     card = composed_card(models)
@@ -118,9 +114,7 @@ def test_an_earlier_run_of_one_index_moves_a_row_of_a_later_one(tmp_path: Path) 
 
 
 def test_a_dropped_row_of_an_index_is_accounted_as_an_exchange(tmp_path: Path) -> None:
-    runs = [
-        _of_an_index(tmp_path, name, names, trainer="crt-drop") for name, names in (("a", []), ("b", ["a"]))
-    ]
+    runs = [_of_an_index(tmp_path, name, names, trainer="crt-drop") for name, names in (("a", []), ("b", ["a"]))]
     card = composed_card([(run, "crt-drop") for run in runs])
     rows = tuple(Spending(own().mechanism, 8, number) for number in (1, 2))
     assert card["epsilon"] == pytest.approx(epsilon_of(rows, 1e-5, Relation.SUBSTITUTION))
@@ -136,10 +130,7 @@ def with_histogram(run: RunFolder, deviation: float) -> RunFolder:
 def test_a_histogram_costs_every_row_that_one_point_moves(tmp_path: Path) -> None:
     """Folded duplicates, and runs of one index: of the counts as of the steps."""
     deviation = 20.0
-    runs = [
-        with_histogram(_of_an_index(tmp_path, name, names), deviation)
-        for name, names in (("a", []), ("b", ["a"]))
-    ]
+    runs = [with_histogram(_of_an_index(tmp_path, name, names), deviation) for name, names in (("a", []), ("b", ["a"]))]
     gaussian = Histogram(deviation, {}).spending(1).mechanism
     rows = [Spending(own().mechanism, 8, number) for number in (1, 2)]
     counts = [Spending(gaussian, 1, number) for number in (1, 2)]
@@ -158,9 +149,7 @@ def test_what_points_of_several_runs_move_is_what_is_counted() -> None:
     for runs in itertools.product(sides, repeat=3):
         for others in itertools.product(*(_exchanged(side) for side in runs)):
             for place in range(3):
-                here, there = (
-                    world[place].difference(*world[:place]) for world in (list(runs), list(others))
-                )
+                here, there = (world[place].difference(*world[:place]) for world in (list(runs), list(others)))
                 worst[place] = max(worst[place], len(here - there), len(there - here))
     assert worst == [1, 2, 2]
     assert all(found <= 1 + place for place, found in enumerate(worst))
@@ -231,9 +220,7 @@ def test_the_public_function_takes_every_model_or_the_named_one(
             redactory.guarantee(monday.root, ["crt", "again"], delta=delta)
 
 
-def test_the_command_composes_models_and_names_those_that_one_card_leaves_out(
-    nights: list[RunFolder],
-) -> None:
+def test_the_command_composes_models_and_names_those_that_one_card_leaves_out(nights: list[RunFolder]) -> None:
     root = str(nights[0].root)
 
     def printed(*models: str) -> str:
@@ -311,9 +298,7 @@ def test_an_interrupted_training_is_booked_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("other", [None, {"path": "other.jsonl"}, {"epsilon": 60.0}])
-def test_an_interrupted_training_goes_on_under_its_own_budget(
-    tmp_path: Path, other: dict[str, Any] | None
-) -> None:
+def test_an_interrupted_training_goes_on_under_its_own_budget(tmp_path: Path, other: dict[str, Any] | None) -> None:
     run = write_run(tmp_path / "run")
     begun = {"path": tmp_path / "spent.jsonl", "epsilon": 50.0}
 
@@ -378,9 +363,7 @@ MINHASH = {"mode": "minhash", "scope": "corpus", "rule": "near-greedy", "group_s
         ({"trainer": "sgd"}, "no noise"),
     ],
 )
-def test_what_the_card_refuses_is_neither_booked_nor_shown(
-    changes: dict[str, Any], why: str, tmp_path: Path
-) -> None:
+def test_what_the_card_refuses_is_neither_booked_nor_shown(changes: dict[str, Any], why: str, tmp_path: Path) -> None:
     given = {key: value for key, value in changes.items() if key == "dedup"}
     plan = {key: value for key, value in changes.items() if key != "dedup"}
     run, path = write_run(tmp_path / "run", **given), tmp_path / "spent.jsonl"

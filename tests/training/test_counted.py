@@ -51,10 +51,7 @@ def counted_run(root: Path, name: str) -> RunFolder:
     """A run whose public side was counted, with a mask in one text."""
     route = {**ROUTE, **OWN.to_json(), "id": name.encode().hex().zfill(32)}
     run = write_run(
-        root / name,
-        public=TEXTS,
-        policies={"strict": {"hash": "a"}, "conservative": {"hash": "b"}},
-        route=route,
+        root / name, public=TEXTS, policies={"strict": {"hash": "a"}, "conservative": {"hash": "b"}}, route=route
     )
     columns = {
         "point_id": [f"p{n}" for n in range(len(TEXTS))],
@@ -157,10 +154,7 @@ def test_one_user_of_a_model_and_of_the_public_texts(of_units: RunFolder, name: 
     """In closed form: a Gaussian of the steps and one of k counts, at what the threshold leaves of delta."""
     card = guarantee_card(of_units, name)
     d = lost(OWN.deviation, OWN.threshold, OWN.texts)
-    alone, shift = (
-        points * math.sqrt(3.0) / 6.0,
-        math.hypot(points * math.sqrt(3.0) / 6.0, 2.0 / OWN.deviation),
-    )
+    alone, shift = (points * math.sqrt(3.0) / 6.0, math.hypot(points * math.sqrt(3.0) / 6.0, 2.0 / OWN.deviation))
     due = gaussian_epsilon(shift, 1e-5 - d) - math.log1p(-d)
     assert due <= card["epsilon_with_public"] <= due * 1.01
     assert card["epsilon"] < gaussian_epsilon(alone, 1e-5) * 1.01 < card["epsilon_with_public"]
@@ -171,12 +165,9 @@ def test_one_user_of_a_model_and_of_the_public_texts(of_units: RunFolder, name: 
 
 
 @pytest.mark.parametrize(
-    ("name", "why"),
-    [("both", "hide no entity"), ("alg1", "no dominating pair"), ("merged", "keep the copies")],
+    ("name", "why"), [("both", "hide no entity"), ("alg1", "no dominating pair"), ("merged", "keep the copies")]
 )
-def test_what_counts_of_users_do_not_hide_has_no_figure_with_them(
-    of_units: RunFolder, name: str, why: str
-) -> None:
+def test_what_counts_of_users_do_not_hide_has_no_figure_with_them(of_units: RunFolder, name: str, why: str) -> None:
     card = guarantee_card(of_units, name)
     assert card["epsilon"] is not None
     assert card["epsilon_with_public"] is None
@@ -241,9 +232,7 @@ def test_each_selection_is_composed_once_and_booked_once(run: RunFolder, tmp_pat
     both = composed_card([(run, "crt"), (run, "again")])
     due = one_exchanged((own, own, OWN.of_point()), 1e-5, Relation.SUBSTITUTION, "test").value
     assert both["epsilon_confidentiality"] == pytest.approx(due, rel=1e-6)
-    by_policy = write_run(
-        tmp_path / "tuesday", policies={"strict": {"hash": "a"}, "conservative": {"hash": "b"}}
-    )
+    by_policy = write_run(tmp_path / "tuesday", policies={"strict": {"hash": "a"}, "conservative": {"hash": "b"}})
     train_model(by_policy, unseeded())
     with pytest.raises(GuaranteeError, match="ways to decide what is public"):
         composed_card([(run, "crt"), (by_policy, "crt")])
@@ -308,14 +297,9 @@ def test_several_counted_runs_compose_to_what_all_their_events_cost(tmp_path: Pa
 @pytest.mark.parametrize("names", [("a",), ("a", "a"), ("a", "b"), ("a", "b", "b", "c")])
 def test_users_have_every_selection_once_and_every_training(tmp_path: Path, names: tuple[str, ...]) -> None:
     settings = unit_training(
-        write_public(tmp_path / "donated.jsonl"),
-        seed=None,
-        noise_multiplier=6.0,
-        units={"privacy_unit": "users"},
+        write_public(tmp_path / "donated.jsonl"), seed=None, noise_multiplier=6.0, units={"privacy_unit": "users"}
     )
-    specs = [
-        TrainingSpec.of(settings, None, 4, selection=replace(OWN, id=name), seeded=False) for name in names
-    ]
+    specs = [TrainingSpec.of(settings, None, 4, selection=replace(OWN, id=name), seeded=False) for name in names]
     found = Figures({"epsilon_sound": 1.0})
     with_public(found, specs, 1e-5)
     assert specs[0].spending is not None

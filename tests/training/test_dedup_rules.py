@@ -106,9 +106,7 @@ INDEX: dict[str, Any] = {
 
 
 def test_an_index_leaves_the_figures_and_says_what_composes(tmp_path: Path) -> None:
-    with_it, without = (
-        card_of(tmp_path / name, "exact", index=index) for name, index in (("a", INDEX), ("b", None))
-    )
+    with_it, without = (card_of(tmp_path / name, "exact", index=index) for name, index in (("a", INDEX), ("b", None)))
     assert {name: with_it[name] for name in FIGURES} == {name: without[name] for name in FIGURES}
     said, channel = " ".join(with_it["assumptions"]), with_it["side_channels"][22]
     assert channel["channel"] == "an index or warm start from earlier runs"
@@ -133,14 +131,7 @@ def test_a_point_of_an_earlier_run_has_no_row_to_count(tmp_path: Path) -> None:
     from redactory.redaction.shards import POINTS, write_part
 
     run: RunFolder = write_run(tmp_path / "RUN", public=["so"])
-    row = {
-        "point_id": 0,
-        "released_id": "p0",
-        "document": "d",
-        "user": "u",
-        "side": "public",
-        "fate": "public",
-    }
+    row = {"point_id": 0, "released_id": "p0", "document": "d", "user": "u", "side": "public", "fate": "public"}
     copy = {**row, "point_id": 1, "released_id": "p1", "fate": "duplicate", "earlier_run": "000001-a"}
     write_part(run.points / "part-00000.parquet", pa.Table.from_pylist([row, copy], POINTS))
     assert public_occurrences(run).tolist() == [1]

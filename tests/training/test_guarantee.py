@@ -327,9 +327,7 @@ def test_a_fitted_policy_is_named_as_a_side_channel(unseeded: RunFolder, tmp_pat
 
 
 @pytest.mark.parametrize("trainer", ["crt", "crt-drop", "dpsgd"])
-def test_where_a_points_fate_follows_from_its_document_there_is_no_figure(
-    tmp_path: Path, trainer: str
-) -> None:
+def test_where_a_points_fate_follows_from_its_document_there_is_no_figure(tmp_path: Path, trainer: str) -> None:
     run = write_run(tmp_path / "RUN", known_in="document")
     train_model(run, small(seed=None, group_sizes=(2,), trainer=trainer))
     card = guarantee_card(run, trainer, GOOD)
@@ -368,21 +366,14 @@ def test_users_are_hidden_whatever_follows_from_their_documents(own: dict[str, A
 BOUNDED = {"trainer": "uedp-bounded", "bounding": {"k_user": 4, "k_entity": 4}}
 R_LOC = {**BOUNDED, "bounding": {"k_user": 4, "k_entity": 4, "rule": "r-loc", "entities_per_point": 2}}
 FEDERATED = {"trainer": "user-level", "federated": {"users": 500, "user_rate": 0.05}}
-ALGORITHM_1 = {
-    "trainer": "uedp-alg1",
-    "federated": {"users": 500, "user_rate": 0.05, "max_users_per_entity": 3},
-}
+ALGORITHM_1 = {"trainer": "uedp-alg1", "federated": {"users": 500, "user_rate": 0.05, "max_users_per_entity": 3}}
 
 
 @pytest.mark.parametrize(
     "noise", [8.0, pytest.param(0.5, marks=pytest.mark.slow), pytest.param(0.1, marks=pytest.mark.slow)]
 )
-@pytest.mark.parametrize(
-    "trainer", [{"trainer": "crt"}, {"trainer": "dpsgd"}, BOUNDED, R_LOC, FEDERATED, ALGORITHM_1]
-)
-def test_a_figure_is_confirmed_by_a_second_accountant_or_listed_as_not(
-    trainer: dict[str, Any], noise: float
-) -> None:
+@pytest.mark.parametrize("trainer", [{"trainer": "crt"}, {"trainer": "dpsgd"}, BOUNDED, R_LOC, FEDERATED, ALGORITHM_1])
+def test_a_figure_is_confirmed_by_a_second_accountant_or_listed_as_not(trainer: dict[str, Any], noise: float) -> None:
     training = TrainSettings(
         public_text="x.txt", noise_multiplier=noise, sampling_rate=0.01, expected_batch_size=10,
         group_sizes=(2,), **trainer,

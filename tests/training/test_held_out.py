@@ -110,9 +110,7 @@ def test_a_classifier_tells_errors_and_its_commonest_class(tmp_path: Path) -> No
     # it learns from rows of one class alone, and noise drowns the rest
     own = {"task": "classify", "classes": classes, "pretraining_epochs": 30, "dp_learning_rate": 1e-9}
     card = train_model(run, training(public, **own, held_out=held))["guarantee"]
-    (last, unit, texts) = (
-        read_json(run.model("uedp-bounded").held_out)[key] for key in ("rows", "unit", "texts")
-    )
+    (last, unit, texts) = (read_json(run.model("uedp-bounded").held_out)[key] for key in ("rows", "unit", "texts"))
     assert (unit, texts) == ("nats a text", 2)
     assert (last[-1]["error_rate"], last[-1]["most_said"]) == (0.5, 1.0)
     assert any("one class for every" in one for one in card["remarks"])
@@ -166,14 +164,12 @@ def test_the_time_left_is_told_once_every_kind_of_step_is_known() -> None:
     assert TimeLeft([noisy, noisy]).after(noisy, 0.5) == ", 1 min left"
 
 
-def test_event_files_hold_what_was_measured_and_no_more(
-    fresh_run: MakeRun, own_text: Path, tmp_path: Path
-) -> None:
+def test_event_files_hold_what_was_measured_and_no_more(fresh_run: MakeRun, own_text: Path, tmp_path: Path) -> None:
     run = fresh_run()
     train_model(run, small(held_out=own_text, tensorboard=tmp_path / "board"))
     events = EventAccumulator(str(tmp_path / "board")).Reload()
     assert set(events.Tags()["scalars"]) == {
-        *("held out/loss", "noise multiplier", "step size/plain", "step size/noisy"),
+        *("held out/loss", "noise multiplier", "step size/plain", "step size/noisy")
     }
     losses = events.Scalars("held out/loss")
     assert [(event.step, event.value) for event in losses] == [

@@ -30,12 +30,7 @@ from redactory.redaction.sealing import read_manifest
 from redactory.training import load_model, numerics, train_model
 from redactory.training.data import EncodedPoints
 from redactory.training.model import LanguageModel, identity_of, network_of
-from redactory.training.models.hugging_face import (
-    CausalNetwork,
-    library_class,
-    read_model,
-    without_dropout,
-)
+from redactory.training.models.hugging_face import CausalNetwork, library_class, read_model, without_dropout
 from redactory.training.models.network import LanguageNetwork
 from redactory.training.models.settings import AwdLstmSettings, FolderSettings
 from redactory.training.settings import TrainSettings
@@ -140,9 +135,7 @@ USES: dict[str, Callable[[LanguageModel], Any]] = {
     "texts": lambda model: generate(model, 40, 3, top_p=0.9, prompts=SHORT[:3]),
     "numbers": lambda model: drawn_numbers(model, "My ", 2, 40, RandomStream.from_seed(1)),
     "candidates": lambda model: continuation_log_probs(model, "My ", 2),
-    "membership": lambda model: membership(model, SHORT[:20], SHORT[20:], groups=4, group_size=2)[
-        "individual"
-    ],
+    "membership": lambda model: membership(model, SHORT[:20], SHORT[20:], groups=4, group_size=2)["individual"],
     "perplexity": lambda model: perplexity(model, SHORT)["perplexity"],
 }
 
@@ -194,17 +187,13 @@ def test_quantized_weights_are_refused_by_the_key_that_says_so(
     for inner in ({"quantization_config": section}, {"text_config": {"quantization_config": section}}):
         (own / "config.json").write_text(json.dumps({**config, **inner}))
         for use in (partial(identity_of, ours), read, train):
-            with pytest.raises(
-                ConfigurationError, match=r"small/config.json has the key quantization_config"
-            ):
+            with pytest.raises(ConfigurationError, match=r"small/config.json has the key quantization_config"):
                 use()
     (own / "config.json").write_text(json.dumps({**config, "quantization_config": None}))
     assert read()
 
 
-@pytest.mark.parametrize(
-    "broken", [{"hidden_size": "x"}, {"num_attention_heads": 0}, {"vocab_size": None}, []]
-)
+@pytest.mark.parametrize("broken", [{"hidden_size": "x"}, {"num_attention_heads": 0}, {"vocab_size": None}, []])
 def test_a_configuration_that_the_library_cannot_read_is_named(
     broken: Any, folders: dict[str, Path], tmp_path: Path
 ) -> None:
@@ -300,9 +289,7 @@ def test_adapters_move_and_all_else_stays(curated: Path, folders: dict[str, Path
     assert moved == {f"transformer.h.{layer}.attn.c_attn.weight" for layer in range(2)}
 
 
-def test_the_folder_is_named_and_not_where_it_lies(
-    curated: Path, folders: dict[str, Path], tmp_path: Path
-) -> None:
+def test_the_folder_is_named_and_not_where_it_lies(curated: Path, folders: dict[str, Path], tmp_path: Path) -> None:
     """A model leaves with its ledger and its manifest."""
     run = RunFolder(tmp_path / "RUN")
     shutil.copytree(curated, run.root)

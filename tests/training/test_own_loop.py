@@ -19,13 +19,7 @@ from torch.optim import SGD, AdamW, Optimizer
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, Trainer, TrainingArguments
 
 import redactory
-from redactory.foundation.errors import (
-    CheckFailed,
-    ConfigurationError,
-    GuaranteeError,
-    InputError,
-    RunStateError,
-)
+from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, InputError, RunStateError
 from redactory.foundation.files import write_json
 from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
@@ -190,9 +184,7 @@ def test_the_folder_of_an_own_network_holds_its_state_dict_and_a_card(bench: Ben
     assert Bench(bench.loop._run).begin().finish()["guarantee"] == card
 
 
-def test_a_network_of_hugging_face_is_saved_as_its_library_reads_it(
-    fresh_run: MakeRun, tmp_path: Path
-) -> None:
+def test_a_network_of_hugging_face_is_saved_as_its_library_reads_it(fresh_run: MakeRun, tmp_path: Path) -> None:
     run, base = fresh_run(), causal_folder(tmp_path / "base", "llama", attention_dropout=0.0)
     bench = Bench(run, nn.Linear(1, 1), model={"kind": "folder", "folder": base}, max_tokens=40, name="own")
     model: Any = AutoModelForCausalLM.from_pretrained(base)
@@ -486,12 +478,7 @@ def centred(network: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "said"),
-    [
-        (batch_norm, "batch normalisation"),
-        (dropout, "dropout"),
-        (centred, "beside a longer one"),
-    ],
+    ("spoil", "said"), [(batch_norm, "batch normalisation"), (dropout, "dropout"), (centred, "beside a longer one")]
 )
 def test_a_network_that_is_not_clipped_exactly_costs_nothing(
     spoil: Callable[[Any], None], said: str, bench: Bench
@@ -593,9 +580,7 @@ def test_a_loop_that_was_killed_before_its_seal_is_sealed(bench: Bench) -> None:
         ({"workers": 2}, "train.workers"),
     ],
 )
-def test_settings_that_a_loop_cannot_follow_are_refused(
-    changes: dict[str, Any], said: str, fresh_run: MakeRun
-) -> None:
+def test_settings_that_a_loop_cannot_follow_are_refused(changes: dict[str, Any], said: str, fresh_run: MakeRun) -> None:
     with pytest.raises(ConfigurationError, match=said):
         Bench(fresh_run(), **changes)
 

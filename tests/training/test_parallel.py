@@ -36,12 +36,7 @@ from redactory.training.trainers import trainer_of
 from tests.training.conftest import small
 from tests.training.dealt_work import QUOTED, failing
 
-CRT: dict[str, Any] = {
-    "trainer": "crt",
-    "public_share": 0.5,
-    "max_physical_batch_tokens": 64,
-    "checkpoint_steps": 3,
-}
+CRT: dict[str, Any] = {"trainer": "crt", "public_share": 0.5, "max_physical_batch_tokens": 64, "checkpoint_steps": 3}
 GPT2: dict[str, Any] = {
     "trainer": "dpsgd",
     "max_physical_batch_tokens": 64,
@@ -97,9 +92,7 @@ def test_two_processes_train_the_gpt2_of_one(copy: Callable[[], RunFolder]) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("after", ["one", "two"])
-def test_a_killed_process_is_named_and_others_go_on(
-    after: str, copy: Callable[[], RunFolder], by_one: Made
-) -> None:
+def test_a_killed_process_is_named_and_others_go_on(after: str, copy: Callable[[], RunFolder], by_one: Made) -> None:
     run, steps = copy(), 0
     before = multiprocessing.active_children()
 
@@ -119,11 +112,7 @@ def test_a_killed_process_is_named_and_others_go_on(
 
 
 def test_processes_are_started_where_there_is_something_to_share_out() -> None:
-    assert [trainer_of(own).in_pieces(own) for own in map(_of, ("crt", "dpsgd", "sgd"))] == [
-        True,
-        True,
-        False,
-    ]
+    assert [trainer_of(own).in_pieces(own) for own in map(_of, ("crt", "dpsgd", "sgd"))] == [True, True, False]
     with pytest.raises(ValidationError, match="device cpu"):
         small(workers=2, device="cuda")
 
@@ -200,9 +189,7 @@ def three() -> Iterator[PieceMap]:
 
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
-    rows=st.sets(st.integers(0, len(POINTS) - 1)),
-    tokens=st.sampled_from([1, 10, 30, 10_000]),
-    step=st.integers(0, 9),
+    rows=st.sets(st.integers(0, len(POINTS) - 1)), tokens=st.sampled_from([1, 10, 30, 10_000]), step=st.integers(0, 9)
 )
 def test_a_sum_has_the_bits_of_one_process(three: PieceMap, rows: set[int], tokens: int, step: int) -> None:
     network = network_of(step)
@@ -221,9 +208,7 @@ def test_dropout_of_other_seeds_is_seen_and_what_is_dealt_holds_no_key(
         sent.append(pickle.dumps(value, *rest))
         return sent[-1]
 
-    monkeypatch.setattr(
-        parallel, "pickle", SimpleNamespace(dumps=kept, loads=pickle.loads, HIGHEST_PROTOCOL=5)
-    )
+    monkeypatch.setattr(parallel, "pickle", SimpleNamespace(dumps=kept, loads=pickle.loads, HIGHEST_PROTOCOL=5))
     right = clipped_sum(network, POINTS, ROWS, 0.3, 10, three)
     own = network_of(1)
     own.begin_step(STREAM, "noisy step", 2)

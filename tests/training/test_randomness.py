@@ -56,9 +56,7 @@ def looks_poisson(sampler: Sampler, rate: float, seed: int = 5) -> bool:
     points = (drawn.sum(0) - STEPS * rate) ** 2 / (STEPS * rate * (1 - rate))
     uniform = 2 * min(stats.chi2.cdf(points.sum(), POINTS), stats.chi2.sf(points.sum(), POINTS))
     both_steps = stats.binomtest(int((drawn[1:] & drawn[:-1]).sum()), drawn[1:].size, rate**2).pvalue
-    both_points = stats.binomtest(
-        int((drawn[:, 1:] & drawn[:, :-1]).sum()), drawn[:, 1:].size, rate**2
-    ).pvalue
+    both_points = stats.binomtest(int((drawn[:, 1:] & drawn[:, :-1]).sum()), drawn[:, 1:].size, rate**2).pvalue
     return min(total, dispersion, uniform, both_steps, both_points) > 1e-3
 
 
@@ -225,16 +223,11 @@ WAYS: list[dict[str, Any]] = [
     ("purpose", "way"),
     [*(("query", way) for way in WAYS), *(("train", way) for way in (*WAYS, {**WAYS[2], "classes": 2}))],
 )
-def test_what_a_message_adds_is_what_its_user_is_booked_for(
-    purpose: str, way: dict[str, Any], vectors: int
-) -> None:
+def test_what_a_message_adds_is_what_its_user_is_booked_for(purpose: str, way: dict[str, Any], vectors: int) -> None:
     """In units of C: a message of a pair is one vector of norm √2·C."""
     changes: dict[str, Any] = {"sampling": way, "noise_multiplier": 2.0}
     settings = settings_with(
-        pairs=vectors == 2,
-        seed=None,
-        clip_norm=0.5,
-        **({"query": changes} if purpose == "query" else changes),
+        pairs=vectors == 2, seed=None, clip_norm=0.5, **({"query": changes} if purpose == "query" else changes)
     )
     user, texts = UserSide(WordEncoder(), settings), [""] * 500 if vectors == 1 else [("", "")] * 500
     with each_draw_once():

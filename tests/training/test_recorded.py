@@ -101,9 +101,7 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
         "long": lambda to: Case(write_run(to, PUBLIC, PRIVATE), settings(epochs=9)),
         "short": lambda to: Case(write_run(to, PUBLIC, PRIVATE[:-1]), settings(epochs=2)),
         "stopped": lambda to: Case(
-            write_run(to, PUBLIC, PRIVATE[:20]),
-            settings(epochs=3, public_share=0.5, checkpoint_steps=3),
-            stop=11,
+            write_run(to, PUBLIC, PRIVATE[:20]), settings(epochs=3, public_share=0.5, checkpoint_steps=3), stop=11
         ),
         "crt-drop": lambda to: Case(
             write_run(to, PUBLIC, MIXED),
@@ -111,14 +109,7 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
         ),
         "large": lambda to: Case(
             write_run(to, MANY_WORDS, PRIVATE[:2]),
-            settings(
-                epochs=1,
-                trainer="dpsgd",
-                sampling_rate=0.25,
-                noise="lattice",
-                model=LARGE,
-                dp_learning_rate=0.1,
-            ),
+            settings(epochs=1, trainer="dpsgd", sampling_rate=0.25, noise="lattice", model=LARGE, dp_learning_rate=0.1),
         ),
         "uedp-bounded": lambda to: Case(
             write_unit_run(to), training(write_public(to.parent / "own.jsonl"), seed=None, clip_norm=0.05)
@@ -231,20 +222,14 @@ def silent(vector: Vector, first: int, last: int | None = None) -> Vector:
 
 
 noise(check_noise, "noise reused every 16 steps", lambda draw, k: draw(k % 16), "long")
-noise(
-    check_noise, "half of the noise reused every 16 steps", lambda draw, k: half_of(draw, k, k % 16), "long"
-)
+noise(check_noise, "half of the noise reused every 16 steps", lambda draw, k: half_of(draw, k, k % 16), "long")
 noise(check_noise, "noise turned round in every second step", lambda draw, k: draw(k & ~1) * (-1) ** k)
 noise(check_noise, "a step without noise", lambda draw, k: draw(k) * (k != 2))
 noise(check_noise, "a coordinate without noise", lambda draw, k: silent(draw(k), 321, 322))
 noise(check_noise, "the same noise for all coordinates", lambda draw, k: np.full_like(draw(k), draw(k)[0]))
 noise(check_noise, "tails of the noise cut", lambda draw, k: draw(k).clip(-2.0, 2.0))
 noise(check_release, "noise wanes slowly", lambda draw, k: draw(k) * 0.999**k)
-noise(
-    check_draws,
-    "noise of a known seed",
-    lambda draw, k: RandomStream.from_seed(k).normal("n", 0, len(draw(k))),
-)
+noise(check_draws, "noise of a known seed", lambda draw, k: RandomStream.from_seed(k).normal("n", 0, len(draw(k))))
 swap(
     check_noise,
     "variance for deviation",
@@ -294,9 +279,7 @@ sampled("an empty place is filled", lambda coins, k, n: np.union1d(coins(k), [0]
 sampled("coins are those of 16 steps before", lambda coins, k, n: coins(k % 16), "long")
 sampled("the last row is never drawn", lambda coins, k, n: coins(k)[coins(k) < n - 1])
 sampled("passes in place of coins", lambda coins, k, n: np.arange(k % 2, n, 2))
-sampled(
-    "coins of a weak generator", lambda coins, k, n: np.flatnonzero(np.random.default_rng(k).random(n) < 0.5)
-)
+sampled("coins of a weak generator", lambda coins, k, n: np.flatnonzero(np.random.default_rng(k).random(n) < 0.5))
 swap(
     check_reading,
     "coins follow the lengths",
@@ -443,9 +426,7 @@ def summed(name: str, change: Callable[[Sum, Rows, float, Any], Tensor], case: s
     """``change`` makes the sum of a step, from clipped sums of any rows with any clip."""
 
     def spoilt(real: Any) -> Any:
-        def clipped_sum(
-            network: Any, points: Any, rows: Rows, clip: float, tokens: int, **more: Any
-        ) -> Tensor:
+        def clipped_sum(network: Any, points: Any, rows: Rows, clip: float, tokens: int, **more: Any) -> Tensor:
             return change(lambda r, c: real(network, points, r, c, tokens, **more), rows, clip, network)
 
         return clipped_sum
@@ -470,9 +451,7 @@ def adaptive(total: Sum, rows: Rows, clip: float, network: Any) -> Tensor:
 for case in ("short", "crt-drop", "uedp-bounded"):
     summed(f"sum not clipped in {case}", lambda total, rows, clip, _: total(rows, 1e6), case)
 summed("clipped by tensor", by_tensor)
-summed(
-    "clipped after summing", lambda total, rows, clip, _: clipped(total(rows, 1e6), len(rows) * clip).float()
-)
+summed("clipped after summing", lambda total, rows, clip, _: clipped(total(rows, 1e6), len(rows) * clip).float())
 summed("clip by the batch", adaptive, "crt-drop")
 summed("the first point twice", lambda total, rows, clip, _: total(rows, clip) + total(rows[:1], clip))
 summed("a piece of 16 and no more", lambda total, rows, clip, _: total(rows[:16], clip))
@@ -675,9 +654,7 @@ class SinceBegun:
 def coins_begin_again(patch: Patch) -> None:
     forgetful(patch)
     since = SinceBegun()
-    patch.setattr(
-        steps, "sampled_rows", lambda own, stream, k, n: sampled_rows(own, stream, since(stream, k), n)
-    )
+    patch.setattr(steps, "sampled_rows", lambda own, stream, k, n: sampled_rows(own, stream, since(stream, k), n))
 
 
 def another_sum(patch: Patch) -> None:
@@ -695,9 +672,7 @@ def another_sum(patch: Patch) -> None:
 def noise_begins_again(patch: Patch) -> None:
     real, since = SampledGaussian.noisy_mean, SinceBegun()
     patch.setattr(
-        SampledGaussian,
-        "noisy_mean",
-        lambda own, total, stream, k: real(own, total, stream, since(stream, k)),
+        SampledGaussian, "noisy_mean", lambda own, total, stream, k: real(own, total, stream, since(stream, k))
     )
 
 
@@ -733,9 +708,7 @@ swap(
     federated,
     "drawn_users",
     lambda real: (
-        lambda stream, k, users, rate: [
-            users[i] for i in sorted(stream.permutation("users", k, len(users))[:4])
-        ]
+        lambda stream, k, users, rate: [users[i] for i in sorted(stream.permutation("users", k, len(users))[:4])]
     ),
     "user-level",
 )
@@ -807,9 +780,7 @@ for spoil in (every_pass_of_a_user_clipped_by_itself, a_user_goes_on_where_the_l
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SABOTAGES)
-def test_sabotage_is_seen(
-    name: str, case_of: Callable[[str], Case], oracle_of: Callable[[str], Oracle]
-) -> None:
+def test_sabotage_is_seen(name: str, case_of: Callable[[str], Case], oracle_of: Callable[[str], Oracle]) -> None:
     spoil, case, check = SABOTAGES[name]
     oracle = oracle_of(case)
     with pytest.MonkeyPatch.context() as patch:

@@ -29,9 +29,7 @@ def curve(*losses: float | None, **last: Any) -> list[dict[str, Any]]:
 
 
 @given(st.floats(1e-4, 1.0), st.integers(1, 10**7), st.floats(1e-3, 1e7))
-def test_a_remark_stands_where_the_divisor_is_far_from_what_is_drawn(
-    rate: float, points: int, batch: float
-) -> None:
+def test_a_remark_stands_where_the_divisor_is_far_from_what_is_drawn(rate: float, points: int, batch: float) -> None:
     own, draws = spec(sampling_rate=rate, expected_batch_size=batch, delta=1e-8), rate * points
     told = remarks(own, Facts(points))
     if draws < 1.0:
@@ -50,11 +48,7 @@ def test_a_remark_stands_where_the_divisor_is_far_from_what_is_drawn(
     [
         ({}, {}, None),
         ({}, {"points": 100, "plain": 32, "parameters": 10}, None),
-        (
-            {"expected_batch_size": 256},
-            {"points": 63},
-            r"draws 6\.3 examples .* stated 40\.6 times too small",
-        ),
+        ({"expected_batch_size": 256}, {"points": 63}, r"draws 6\.3 examples .* stated 40\.6 times too small"),
         (
             {"expected_batch_size": 256},
             {"points": 63, "at_most": True},
@@ -79,17 +73,14 @@ def test_a_remark_stands_where_the_divisor_is_far_from_what_is_drawn(
         ({}, {"curve": curve(0.7, 0.6, most_said=0.9)}, None),
     ],
 )
-def test_what_is_odd_is_told_and_nothing_else(
-    changes: dict[str, Any], facts: dict[str, Any], says: str | None
-) -> None:
+def test_what_is_odd_is_told_and_nothing_else(changes: dict[str, Any], facts: dict[str, Any], says: str | None) -> None:
     told = remarks(spec(**changes), Facts(**facts))
     assert (told == []) if says is None else any(re.search(says, one) for one in told), told
     assert not any(one.endswith(".") for one in told)
 
 
 @pytest.mark.parametrize(
-    ("trainer", "points"),
-    [("crt", 30 + 4 + 2), ("crt-drop", 36), ("dpsgd", 50), ("sgd", None), ("user-level", None)],
+    ("trainer", "points"), [("crt", 30 + 4 + 2), ("crt-drop", 36), ("dpsgd", 50), ("sgd", None), ("user-level", None)]
 )
 def test_a_card_counts_what_is_the_same_in_both_worlds(trainer: str, points: int | None) -> None:
     """A point exchanged can take a duplicate's place, or be quarantined: what is left of them is not told."""

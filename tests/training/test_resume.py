@@ -176,9 +176,7 @@ def test_a_ledger_takes_every_step_in_its_turn_and_once(asked: list[tuple[int, i
                 ledger.admit(step, torch.full((3,), float(kind)))
                 known += [kind] if step == len(known) else []
                 continue
-            with pytest.raises(
-                CheckFailed, match="cannot follow" if step > len(known) else "a sum that differs"
-            ):
+            with pytest.raises(CheckFailed, match="cannot follow" if step > len(known) else "a sum that differs"):
                 ledger.admit(step, torch.full((3,), float(kind)))
         bodies = [record.body for record in log.records]
     assert [body["step"] for body in bodies] == list(range(len(known)))

@@ -26,10 +26,7 @@ from tests.training.greybox import KINDS, MECHANISM, STEPS, TOKENIZER, Recorder,
 
 SECRET, MASKED = "Hello, my name is Grace Hopper 4711.", f"Hello, my name is {MASK}."
 DATA = PRIVATE_TEXTS[:12]
-EXCHANGED, REMOVED = (
-    MECHANISM.sensitivity(Relation.SUBSTITUTION),
-    MECHANISM.sensitivity(Relation.ADD_OR_REMOVE),
-)
+EXCHANGED, REMOVED = (MECHANISM.sensitivity(Relation.SUBSTITUTION), MECHANISM.sensitivity(Relation.ADD_OR_REMOVE))
 ROUNDING = 1 + 1e-9
 ALWAYS = replace(MECHANISM, sampling_rate=1.0)
 FEW = ["9" * 18, SECRET]
@@ -58,9 +55,7 @@ def check_group(trial: Trial) -> None:
     first, second = [SECRET, "9" * 18, *DATA, "b"], [MASKED, "a", *DATA, ""]
     exchanged = np.array([0, 1, len(first) - 1])
     for step, distance in enumerate(trial.distances(first, second)):
-        drawn = np.isin(
-            exchanged, sampled_rows(trial.mechanism, RandomStream.from_seed(9), step, len(first))
-        ).sum()
+        drawn = np.isin(exchanged, sampled_rows(trial.mechanism, RandomStream.from_seed(9), step, len(first))).sum()
         assert distance <= drawn * EXCHANGED * ROUNDING
 
 
@@ -75,9 +70,7 @@ def test_every_network_holds(kind: str, check: Callable[[Trial], None]) -> None:
 
 @settings(max_examples=8, deadline=None)
 @given(st.integers(0, 11), st.text("ab 19", max_size=12))
-def test_any_exchanged_point_moves_the_sum_by_at_most_the_declared_sensitivity(
-    place: int, other: str
-) -> None:
+def test_any_exchanged_point_moves_the_sum_by_at_most_the_declared_sensitivity(place: int, other: str) -> None:
     exchanged = [*DATA[:place], other, *DATA[place + 1 :]]
     assert max(Trial().distances(DATA, exchanged)) <= EXCHANGED * ROUNDING
 

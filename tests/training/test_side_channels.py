@@ -134,10 +134,7 @@ def test_03_detection_sees_one_point_at_a_time(detector: Detector) -> None:
     def with_coreference(given: Sequence[str]) -> list[Detection]:
         found = list(detector.detect(given))
         names = {
-            w.lower()
-            for t, d in zip(given, found, strict=True)
-            for s in d.strict
-            for w in t[s.start : s.end].split()
+            w.lower() for t, d in zip(given, found, strict=True) for s in d.strict for w in t[s.start : s.end].split()
         }
         known = [any(word in names for word in text.lower().split()) for text in given]
         return [replace(d, strict=found[0].strict) if k else d for d, k in zip(found, known, strict=True)]
@@ -278,9 +275,7 @@ def test_19_a_long_neighbour_changes_no_detection(detector: Detector) -> None:
     fails(check, timed_out_together)
 
 
-def test_25_measurements_on_private_text_are_releases_of_their_own(
-    trained: RunFolder, tmp_path: Path
-) -> None:
+def test_25_measurements_on_private_text_are_releases_of_their_own(trained: RunFolder, tmp_path: Path) -> None:
     def check(model: Path) -> None:
         check_release(model)
         manifest = json.loads((model / "manifest.json").read_text())

@@ -52,9 +52,7 @@ def test_the_mask_is_one_token_wherever_it_stands() -> None:
 
 
 @given(st.randoms(use_true_random=False), st.integers(1, 12))
-def test_the_vocabulary_depends_on_the_texts_and_not_on_their_order(
-    shuffle: random.Random, size: int
-) -> None:
+def test_the_vocabulary_depends_on_the_texts_and_not_on_their_order(shuffle: random.Random, size: int) -> None:
     shuffled = list(PUBLIC)
     shuffle.shuffle(shuffled)
     assert Tokenizer.from_texts(shuffled, size) == Tokenizer.from_texts(PUBLIC, size)

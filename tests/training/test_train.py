@@ -82,9 +82,7 @@ def test_the_summary_is_json_and_a_finished_training_gives_it_again(trained: Run
     assert keys == set(again)
     assert all(norm > 0 for norm in again["update_norms"].values())
     assert again["steps"] == 8
-    assert again["parameters"] == sum(
-        p.numel() for p in load_model(trained.model("crt")).network.parameters()
-    )
+    assert again["parameters"] == sum(p.numel() for p in load_model(trained.model("crt")).network.parameters())
     json.dumps(again, allow_nan=False)
 
 
@@ -97,9 +95,7 @@ def test_equal_seeds_give_equal_bits_and_other_seeds_do_not(fresh_run: MakeRun, 
 
 
 @pytest.mark.parametrize("calls", [1, 9, 20])
-def test_an_interrupted_training_ends_with_the_same_bits(
-    calls: int, fresh_run: MakeRun, trained: RunFolder
-) -> None:
+def test_an_interrupted_training_ends_with_the_same_bits(calls: int, fresh_run: MakeRun, trained: RunFolder) -> None:
     run = fresh_run()
     with pytest.raises(Interrupted):
         train_model(run, small(), interrupt_after(calls))
@@ -140,9 +136,7 @@ def test_without_a_seed_resuming_uses_the_key_in_state_and_two_trainings_differ(
     assert weights(resumed) == weights(reference)
 
 
-def test_changed_settings_are_refused_when_resuming_and_when_finished(
-    fresh_run: MakeRun, trained: RunFolder
-) -> None:
+def test_changed_settings_are_refused_when_resuming_and_when_finished(fresh_run: MakeRun, trained: RunFolder) -> None:
     run = fresh_run()
     with pytest.raises(Interrupted):
         train_model(run, small(), interrupt_after(5))
@@ -222,9 +216,7 @@ def test_numerics_are_left_as_they_were(fresh_run: MakeRun) -> None:
 
 def test_training_lowers_the_loss_and_crt_learns_the_private_side(curated: Path) -> None:
     learnt = {"noise_multiplier": 0.1, "model": LARGER, "learning_rate": 0.02, "dp_learning_rate": 0.02}
-    private = [
-        f"{greeting}, my name is {MASK} and the code is 104." for greeting in ("Hello", "Welcome back")
-    ]
+    private = [f"{greeting}, my name is {MASK} and the code is 104." for greeting in ("Hello", "Welcome back")]
 
     def after(epochs: int) -> Callable[[list[str]], float]:
         run, own, stream = RunFolder(curated), small(epochs=epochs, **learnt), RandomStream.from_seed(7)

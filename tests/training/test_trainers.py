@@ -145,9 +145,7 @@ def test_selective_losses_without_marks_are_the_networks_own() -> None:
     assert not everything[0].any()
 
 
-def test_public_tokens_see_a_private_run_through_its_noised_state_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_public_tokens_see_a_private_run_through_its_noised_state_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     _, weights, points, tokenizer = _selective()
     batch = points.batch([0, 2])
     marks = torch.tensor([mark_tokens(text, [(6, 8)], tokenizer) for text in ("Hello 47 there",) * 2])
@@ -178,15 +176,7 @@ def test_sdp_reads_the_strict_policys_spans_and_promises_nothing(tmp_path: Path)
     run = write_run(tmp_path / "RUN", private=[text.replace("Ada Smith", MASK) for text in private])
     base = len(PUBLIC_TEXTS)
     rows = [
-        {
-            "point_id": base,
-            "start": 0,
-            "end": 9,
-            "label": "PERSON",
-            "score": 1.0,
-            "detector": "t",
-            "policy": p,
-        }
+        {"point_id": base, "start": 0, "end": 9, "label": "PERSON", "score": 1.0, "detector": "t", "policy": p}
         for p in ("strict", "conservative")
     ]
     table = pa.Table.from_pylist([{k: v for k, v in row.items() if k in SPANS.names} for row in rows], SPANS)

@@ -14,9 +14,7 @@ def causal_folder(folder: Path, kind: str, **config: Any) -> Path:
     tokenizer = byte_tokenizer()
     shared: dict[str, Any] = {"vocab_size": len(tokenizer), "bos_token_id": 0, "eos_token_id": 0}
     if kind == "gpt2":
-        own: Any = GPT2Config(
-            **{"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, **shared, **config}
-        )
+        own: Any = GPT2Config(**{"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, **shared, **config})
     else:
         sizes = {
             "hidden_size": 16,

@@ -139,9 +139,7 @@ def _european_street(scene: Scene) -> str:
 def _european(scene: Scene) -> str:
     separator = scene.one(", ", ", ", "\n")
     street = _german_street(scene) if scene.chance(0.4) else _european_street(scene)
-    code = scene.shape(
-        scene.one("#####", "#####", "####", "#### ??", "##-###", "#####-###", "D-#####", "F-#####")
-    )
+    code = scene.shape(scene.one("#####", "#####", "####", "#### ??", "##-###", "#####-###", "D-#####", "F-#####"))
     land = f"{separator}{country(scene)}" if scene.chance(0.2) else ""
     return f"{street}{separator}{code} {city(scene)}{land}"
 
@@ -199,9 +197,7 @@ def _postal(scene: Scene) -> str:
         return _zip(scene)
     if kind < 0.75:
         return _uk_code(scene)
-    return scene.shape(
-        scene.one("?#? #?#", "####", "#### ??", "##-###", "#####-###", "######", "D-#####", "###-####")
-    )
+    return scene.shape(scene.one("?#? #?#", "####", "#### ??", "##-###", "#####-###", "######", "D-#####", "###-####"))
 
 
 SECRETS: dict[tuple[str, str | None], Filler] = {

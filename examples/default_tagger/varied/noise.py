@@ -117,9 +117,7 @@ def _short_forms(text: str, draw: random.Random) -> str:
         "people": "ppl",
         "tomorrow": "tmrw",
     }
-    return re.sub(
-        r"\b(?:" + "|".join(forms) + r")\b", lambda m: forms[m[0]] if draw.random() < 0.6 else m[0], text
-    )
+    return re.sub(r"\b(?:" + "|".join(forms) + r")\b", lambda m: forms[m[0]] if draw.random() < 0.6 else m[0], text)
 
 
 def _tight_commas(text: str, draw: random.Random) -> str:
@@ -151,10 +149,7 @@ def _stressed(text: str, draw: random.Random) -> str:
 
 def _careless(pieces: list[Piece], draw: random.Random) -> list[Piece]:
     """No capital at the beginning, and i for I."""
-    told = [
-        Piece(re.sub(r"\bI\b", "i", text), None) if label is None else Piece(text, label)
-        for text, label in pieces
-    ]
+    told = [Piece(re.sub(r"\bI\b", "i", text), None) if label is None else Piece(text, label) for text, label in pieces]
     if told and told[0].label is None:
         told[0] = Piece(told[0].text[:1].lower() + told[0].text[1:])
     return told

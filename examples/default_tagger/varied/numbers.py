@@ -82,9 +82,7 @@ def _card(scene: Scene) -> str:
     if len(digits) == 15:
         return separator.join((digits[:4], digits[4:10], digits[10:]))
     if form > 0.95:
-        return (
-            scene.one("**** **** **** ", "xxxx-xxxx-xxxx-", "XXXX XXXX XXXX ", "************") + digits[-4:]
-        )
+        return scene.one("**** **** **** ", "xxxx-xxxx-xxxx-", "XXXX XXXX XXXX ", "************") + digits[-4:]
     return separator.join(digits[at : at + 4] for at in range(0, len(digits), 4))
 
 

@@ -98,9 +98,7 @@ def _user_name(scene: Scene) -> str:
         "{w}{n}",
         "real{f}{l}",
     )
-    return form.format(
-        f=first, l=last, a=first[0], n=scene.digits(scene.of((2, 2, 3, 4))), w=scene.of(_WORDS)
-    )
+    return form.format(f=first, l=last, a=first[0], n=scene.digits(scene.of((2, 2, 3, 4))), w=scene.of(_WORDS))
 
 
 SECRETS: dict[tuple[str, str | None], Filler] = {

@@ -42,11 +42,7 @@ def _civic(scene: Scene) -> str:
 
 def _coined(scene: Scene) -> str:
     return scene.of(_COINED).format(
-        i=invented(scene.draw),
-        t=scene.of(_TECH),
-        s=scene.of(_TAILS),
-        w=scene.of(_STEMS),
-        x=scene.of(_SECONDS),
+        i=invented(scene.draw), t=scene.of(_TECH), s=scene.of(_TAILS), w=scene.of(_STEMS), x=scene.of(_SECONDS)
     )
 
 

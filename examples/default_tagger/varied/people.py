@@ -35,9 +35,7 @@ def _full(scene: Scene) -> str:
     if kind < 0.89:
         return f"{first} {scene.one('O’', 'O' + chr(39), 'D' + chr(39), 'Mc', 'Mac', 'Fitz', 'St. ')}{last}"
     if kind < 0.93:
-        particle = scene.one(
-            "van", "van der", "de", "de la", "von", "bin", "al", "del", "di", "da", "dos", "ibn"
-        )
+        particle = scene.one("van", "van der", "de", "de la", "von", "bin", "al", "del", "di", "da", "dos", "ibn")
         return f"{first} {particle} {last}"
     if kind < 0.95:
         quote = scene.one('"{}"', "'{}'", "“{}”", "({})").format(scene.of(NICKS))
@@ -49,14 +47,7 @@ def _full(scene: Scene) -> str:
 
 def _initials(scene: Scene) -> str:
     form = scene.one(
-        "{a}. {l}",
-        "{a}. {b}. {l}",
-        "{a}.{b}. {l}",
-        "{a}{b} {l}",
-        "{a} {l}",
-        "{f} {a}.",
-        "{a}.{b}.",
-        "{l} {a}.",
+        "{a}. {l}", "{a}. {b}. {l}", "{a}.{b}. {l}", "{a}{b} {l}", "{a} {l}", "{f} {a}.", "{a}.{b}.", "{l} {a}."
     )
     first, last = scene.names()
     return form.format(a=scene.shape("?"), b=scene.shape("?"), l=last, f=first)
@@ -157,9 +148,7 @@ SECRETS: dict[tuple[str, str | None], Filler] = {
     ("PERSON", "last"): _last,
     ("PERSON", "initials"): _initials,
     ("PERSON", "reversed"): _reversed,
-    ("PERSON", "royal"): lambda scene: (
-        scene.names().first + scene.one("", " I", " II", " III", " IV", " VIII", " XIV")
-    ),
+    ("PERSON", "royal"): lambda scene: scene.names().first + scene.one("", " I", " II", " III", " IV", " VIII", " XIV"),
     ("PERSON", "spelled"): _spelled,
     ("PERSON", "plain"): _plain_full,
     ("PERSON", "nick"): lambda scene: scene.of(NICKS),

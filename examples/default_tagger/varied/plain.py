@@ -38,13 +38,7 @@ def jobs() -> tuple[str, ...]:
     """Names of trades, as lists of jobs write them."""
     listed = importlib.import_module("faker.providers.job").Provider.jobs
     return tuple(
-        sorted(
-            {
-                job
-                for job in listed
-                if "(" not in job and "," not in job and "/" not in job and "English" not in job
-            }
-        )
+        sorted({job for job in listed if "(" not in job and "," not in job and "/" not in job and "English" not in job})
     )
 
 
@@ -61,9 +55,7 @@ def plural(word: str) -> str:
 
 def article(words_: str) -> str:
     """``a`` or ``an`` and the words."""
-    return (
-        "an " if words_[0] in "aeiou" and not words_.startswith(("uni", "use", "euro", "one")) else "a "
-    ) + words_
+    return ("an " if words_[0] in "aeiou" and not words_.startswith(("uni", "use", "euro", "one")) else "a ") + words_
 
 
 def third(verb: str) -> str:
@@ -82,17 +74,12 @@ def _price(scene: Scene) -> str:
         f"{scene.draw.randint(1, 99)},{scene.shape('###')}",
         f"{scene.draw.randint(2, 9)}00",
     )
-    form = scene.one(
-        "${}", "${}", "£{}", "€{}", "{} €", "{} " + scene.of(_CURRENCIES), "US${}", "₹{}", "${} million"
-    )
+    form = scene.one("${}", "${}", "£{}", "€{}", "{} €", "{} " + scene.of(_CURRENCIES), "US${}", "₹{}", "${} million")
     return form.format(amount)
 
 
 def _time(scene: Scene) -> str:
-    hour, minute = (
-        scene.draw.randint(1, 12),
-        scene.one("00", "15", "30", "45", f"{scene.draw.randrange(60):02d}"),
-    )
+    hour, minute = (scene.draw.randint(1, 12), scene.one("00", "15", "30", "45", f"{scene.draw.randrange(60):02d}"))
     form = scene.one(
         "{h}:{m}",
         "{h} am",
@@ -115,11 +102,7 @@ def _small(scene: Scene) -> str:
     return (
         scene.of(_COUNTS)
         if scene.chance(0.35)
-        else str(
-            scene.draw.choice(
-                (scene.draw.randint(2, 12), scene.draw.randint(2, 60), scene.draw.randint(10, 900))
-            )
-        )
+        else str(scene.draw.choice((scene.draw.randint(2, 12), scene.draw.randint(2, 60), scene.draw.randint(10, 900))))
     )
 
 

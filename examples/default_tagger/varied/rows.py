@@ -13,15 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from varied import (
-    addresses,
-    numbers,
-    online,
-    organizations,
-    people,
-    places,
-    times,
-)
+from varied import addresses, numbers, online, organizations, people, places, times
 from varied.grammar import Grammar, Node, Piece, parse
 from varied.noise import join, noisy, trimmed
 from varied.plain import PLAIN
@@ -160,9 +152,7 @@ def _pieces(told: Templates, draw: random.Random) -> list[Piece]:
         return _joined(told, draw, _secretive, _secretive)
     if kind < 0.62:
         return _joined(
-            told,
-            draw,
-            *draw.choice(((_plain, _secretive), (_secretive, _plain), (_plain, _secretive, _plain))),
+            told, draw, *draw.choice(((_plain, _secretive), (_secretive, _plain), (_plain, _secretive, _plain)))
         )
     if kind < 0.67:
         return _talk(told, draw)

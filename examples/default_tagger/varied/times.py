@@ -24,31 +24,13 @@ _DAY = (
     "{M} {d}", "{d} {M}", "{M} {o}", "{o} {M}", "the {o} of {M}", "{A}, {d} {M}", "{b} {d}", "{A}, {M} {d}",
     "{d}/{m}", "{M} {w}", "the {w} of {M}",
 )  # fmt: skip
-_LONG = (
-    "{M} {d}, {Y}",
-    "{d} {M} {Y}",
-    "{A}, {d} {M} {Y}",
-    "{d} {b} {Y}",
-    "{A}, {M} {d}, {Y}",
-    "{M} {o}, {Y}",
-)
+_LONG = ("{M} {d}, {Y}", "{d} {M} {Y}", "{A}, {d} {M} {Y}", "{d} {b} {Y}", "{A}, {M} {d}, {Y}", "{M} {o}, {Y}")
 _MONTHS = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October",
     "November", "December",
 )  # fmt: skip
 _DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_ORDINALS = (
-    "first",
-    "second",
-    "third",
-    "fourth",
-    "fifth",
-    "ninth",
-    "tenth",
-    "twelfth",
-    "twentieth",
-    "thirtieth",
-)
+_ORDINALS = ("first", "second", "third", "fourth", "fifth", "ninth", "tenth", "twelfth", "twentieth", "thirtieth")
 
 
 def ordinal(number: int) -> str:
@@ -96,9 +78,7 @@ def _range(scene: Scene) -> str:
 
 SECRETS: dict[tuple[str, str | None], Filler] = {
     ("DATE_TIME", None): _date,
-    ("DATE_TIME", "birth"): lambda scene: _written(
-        scene, _BIRTHS, _FIRST, datetime.date(2015, 1, 1).toordinal()
-    ),
+    ("DATE_TIME", "birth"): lambda scene: _written(scene, _BIRTHS, _FIRST, datetime.date(2015, 1, 1).toordinal()),
     ("DATE_TIME", "stamp"): lambda scene: _written(scene, _STAMPS, _RECENT),
     ("DATE_TIME", "year"): _year,
     ("DATE_TIME", "years"): _range,

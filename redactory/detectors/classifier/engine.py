@@ -152,8 +152,7 @@ def _load(settings: TransformersSettings) -> tuple[Any, Any]:
         return tokenizer, model.float().eval().to(settings.device)
     except Exception as error:
         raise ConfigurationError(
-            f"detect.transformers.device: the model cannot be moved to '{settings.device}' "
-            f"({type(error).__name__})"
+            f"detect.transformers.device: the model cannot be moved to '{settings.device}' ({type(error).__name__})"
         ) from None
 
 
@@ -180,8 +179,7 @@ def loaded(folder: Path, key: str, **options: Any) -> tuple[Any, Any, dict[str, 
             )
     except Exception as error:
         raise ConfigurationError(
-            f"{key}: cannot load a token classifier with its tokenizer from '{folder}' "
-            f"({type(error).__name__})"
+            f"{key}: cannot load a token classifier with its tokenizer from '{folder}' ({type(error).__name__})"
         ) from None
     if not getattr(tokenizer, "is_fast", False):
         raise ConfigurationError(

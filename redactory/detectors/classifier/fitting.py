@@ -14,14 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from redactory.detectors.classifier.engine import (
-    Piece,
-    loaded,
-    trimmed,
-    window_of,
-    without_progress_bar,
-    words_of,
-)
+from redactory.detectors.classifier.engine import Piece, loaded, trimmed, window_of, without_progress_bar, words_of
 from redactory.detectors.settings import FitSettings
 from redactory.detectors.tagger.fitting import (
     PLAIN,
@@ -324,7 +317,5 @@ def _loaded(base: Path, labels: Sequence[str]) -> tuple[Any, Any]:
     drawn = {*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])}
     lacking = sorted(key for key in drawn if key.startswith(f"{model.base_model_prefix}."))
     if lacking:
-        raise ConfigurationError(
-            f"base: the weights lack parts of the encoder, which would be random: {lacking[0]}, …"
-        )
+        raise ConfigurationError(f"base: the weights lack parts of the encoder, which would be random: {lacking[0]}, …")
     return tokenizer, model

@@ -100,9 +100,7 @@ class _Tagger:
             ) from None
         pipe: Any = self._nlp.get_pipe("tagger") if "tagger" in self._nlp.pipe_names else None
         if pipe is None or PLAIN not in pipe.labels:
-            raise ConfigurationError(
-                f"detect.tagger.models: {folder.name} was not written by redactory fit tagger"
-            )
+            raise ConfigurationError(f"detect.tagger.models: {folder.name} was not written by redactory fit tagger")
         self._model, self._labels = pipe.model, pipe.labels
         self._plain = self._labels.index(PLAIN)
 
@@ -171,9 +169,7 @@ class _Tagger:
         both = {self._labels[left], self._labels[right]}
         return ADDRESS in both or both <= PLACES
 
-    def _spans(
-        self, places: list[tuple[int, int, bool]], outside: list[float], labels: list[int]
-    ) -> Iterator[Span]:
+    def _spans(self, places: list[tuple[int, int, bool]], outside: list[float], labels: list[int]) -> Iterator[Span]:
         """Runs of tokens that are at least weakly sensitive, cut where the label changes.
 
         Each piece carries the highest score of its whole run: a strong token vouches for the weak ones
@@ -229,7 +225,6 @@ def tagger_folder(model: str) -> Path:
     folder = Path(__file__).parent / model if model in _SHIPPED else Path(model)
     if not (folder / "config.cfg").is_file():
         raise ConfigurationError(
-            f"detect.tagger.models: '{model}' is not a folder that redactory fit tagger wrote; give its path "
-            "or default"
+            f"detect.tagger.models: '{model}' is not a folder that redactory fit tagger wrote; give its path or default"
         )
     return folder

@@ -38,10 +38,7 @@ class LabelledText(NamedTuple):
 
 
 def train_tagger(
-    rows: Sequence[LabelledText],
-    settings: FitSettings,
-    progress: Progress = silent,
-    start: Path | None = None,
+    rows: Sequence[LabelledText], settings: FitSettings, progress: Progress = silent, start: Path | None = None
 ) -> Language:
     """A spaCy pipeline with one ``tagger`` whose tags are the labels of ``rows`` and "O".
 
@@ -59,9 +56,7 @@ def train_tagger(
     if start is not None:
         _begin_with(nlp, start)
     model: Any = nlp.get_pipe("tagger").model  # type: ignore[attr-defined]
-    optimizer: Any = Adam(
-        settings.learning_rate, L2=0.01, grad_clip=1.0, use_averages=True, L2_is_weight_decay=True
-    )
+    optimizer: Any = Adam(settings.learning_rate, L2=0.01, grad_clip=1.0, use_averages=True, L2_is_weight_decay=True)
     order = list(range(len(rows)))
     words = settings.epochs * sum(len(row.text) for row in rows) // 5
     batch_words = min(settings.batch_words, max(_LEAST_WORDS, words // _STEPS))
@@ -125,11 +120,7 @@ def _begin_with(nlp: Language, start: Path) -> None:
             f"start: {start.name} has a different width, depth or table_rows than the tagger to be fitted; "
             "use those in its fit.json, or set start to null"
         ) from None
-    places = [
-        (number, other.labels.index(label))
-        for number, label in enumerate(own.labels)
-        if label in other.labels
-    ]
+    places = [(number, other.labels.index(label)) for number, label in enumerate(own.labels) if label in other.labels]
     old, new = (pipe.model.get_ref("softmax") for pipe in (other, own))
     for name in ("W", "b"):
         values = new.get_param(name).copy()
@@ -163,9 +154,7 @@ def recase(row: LabelledText, settings: FitSettings, draw: random.Random) -> Lab
     return LabelledText(text, row.spans) if len(text) == len(row.text) else row
 
 
-def _batches(
-    nlp: Language, rows: Iterator[LabelledText], words: int
-) -> Iterator[list[tuple[Doc, list[str]]]]:
+def _batches(nlp: Language, rows: Iterator[LabelledText], words: int) -> Iterator[list[tuple[Doc, list[str]]]]:
     batch: list[tuple[Doc, list[str]]] = []
     size = 0
     for row in rows:

@@ -41,9 +41,7 @@ _FIRST, _EVERY = 100, 10
 """So many rows, and then one of so many, are looked at for their language."""
 
 
-Paths = Annotated[
-    tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)
-]
+Paths = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
 """Paths, or a single one."""
 
 
@@ -62,9 +60,7 @@ class InputSettings(Settings):
         "never spans two texts.",
     )
     id: str = Field("id", description="Column of the document's id; without one, file and row identify it.")
-    user: str = Field(
-        "user_id", description="Column of the user; a row without one counts as a separate user."
-    )
+    user: str = Field("user_id", description="Column of the user; a row without one counts as a separate user.")
     label: str | None = Field(
         None,
         description="Column of the row's class, for a classifier (train.task classify); all examples of the "
@@ -91,9 +87,7 @@ class InputSettings(Settings):
         "the turn to each example: documents can be put in order again, and the splits be linked.",
     )
     max_chars: int = Field(1_000_000, ge=1, description="A text longer than this (code points) is rejected.")
-    max_row_bytes: int = Field(
-        1 << 24, ge=1, description="A row longer than this (bytes) is rejected unread."
-    )
+    max_row_bytes: int = Field(1 << 24, ge=1, description="A row longer than this (bytes) is rejected unread.")
     max_expansion: float = Field(
         EXPANSION,
         ge=1,
@@ -149,12 +143,9 @@ class InputSettings(Settings):
 
     @model_validator(mode="after")
     def _what_is_masked_is_not_kept(self) -> Self:
-        if both := sorted(
-            {*self.known_value_columns} & {*self.metadata_columns, *self.fields.columns, self.label}
-        ):
+        if both := sorted({*self.known_value_columns} & {*self.metadata_columns, *self.fields.columns, self.label}):
             raise ValueError(
-                f"known_value_columns: '{shorten(both[0])}' is to be masked, but is also read or kept; "
-                "choose one"
+                f"known_value_columns: '{shorten(both[0])}' is to be masked, but is also read or kept; choose one"
             )
         return self
 
@@ -225,13 +216,7 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
         # a file is one text: the configured columns do not count
         limits = ("max_chars", "max_row_bytes", "max_expansion")
         asked = InputSettings(path=settings.path, **{name: getattr(settings, name) for name in limits})
-    mapped = (
-        *asked.fields.columns,
-        *Fields(asked.metadata_columns).columns,
-        asked.id,
-        asked.user,
-        asked.label,
-    )
+    mapped = (*asked.fields.columns, *Fields(asked.metadata_columns).columns, asked.id, asked.user, asked.label)
     names = [name for name in (*mapped, *asked.known_value_columns) if name is not None]
     columns = Columns(tuple(asked.required_columns()), tuple(names))
     for part in source.slices or (None,):
@@ -323,11 +308,7 @@ def _document(record: Mapping[str, Any], asked: InputSettings, name: str, number
     user = _name(record.get(asked.user), "user")
     label = None if asked.label is None else _name(record.get(asked.label), "label")
     # two spellings of one name are one person
-    kept = (
-        json.dumps([_kept(record, path) for path in asked.metadata_columns])
-        if asked.metadata_columns
-        else None
-    )
+    kept = json.dumps([_kept(record, path) for path in asked.metadata_columns]) if asked.metadata_columns else None
     said_of = ((_name(record.get(column), "known"), of) for column, of in asked.known_value_columns.items())
     known = json.dumps({value: of for value, of in said_of if value}) if asked.known_value_columns else None
     return Document(doc_id, user and forms_of(user)[0], text, name, number, label, kept, known)

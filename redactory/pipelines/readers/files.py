@@ -313,13 +313,9 @@ def format_named(name: str, key: str = "--format") -> str:
     """The format of a name, or of an ending used as a name (txt, json, eml)."""
     if name in FORMATS or name == "auto":
         return name
-    format_name = next(
-        (f.name for f in FORMATS.values() if f".{name.lower().lstrip('.')}" in f.endings), None
-    )
+    format_name = next((f.name for f in FORMATS.values() if f".{name.lower().lstrip('.')}" in f.endings), None)
     if format_name is None:
-        raise ConfigurationError(
-            f"{key}: unknown format '{shorten(name)}'; expected auto, {', '.join(FORMATS)}"
-        )
+        raise ConfigurationError(f"{key}: unknown format '{shorten(name)}'; expected auto, {', '.join(FORMATS)}")
     return format_name
 
 
@@ -369,8 +365,7 @@ def find_sources(paths: tuple[str, ...], format_: str, key: str = "input.path") 
     last = [PurePosixPath(source.name).name for source in sources]
     times = Counter(last)
     return [
-        replace(source, name=name) if times[name] == 1 else source
-        for source, name in zip(sources, last, strict=True)
+        replace(source, name=name) if times[name] == 1 else source for source, name in zip(sources, last, strict=True)
     ]
 
 
@@ -387,9 +382,7 @@ def find_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path") 
             shown = without_secrets(path)
             raise ConfigurationError(f"{key}: '{shown}' cannot be opened: {_what(path, error)}") from None
         if not matches:
-            raise ConfigurationError(
-                f"{key}: nothing to read at '{without_secrets(path)}'{_why_nothing(path)}"
-            )
+            raise ConfigurationError(f"{key}: nothing to read at '{without_secrets(path)}'{_why_nothing(path)}")
         folder = _folder_of(path) if is_local else None
         for url, name in matches:
             urls[url] = printable(name)
@@ -405,8 +398,7 @@ LINK_OUTSIDE, LINKED_FOLDER, NOT_A_FILE = "link_outside", "linked_folder", "not_
 _REFUSED = {
     LINK_OUTSIDE: "is a link that leads outside the input's folder: name the file itself in input.path, or "
     "remove the link",
-    LINKED_FOLDER: "is a link to a folder, which is not followed: add that folder to input.path, or remove "
-    "it",
+    LINKED_FOLDER: "is a link to a folder, which is not followed: add that folder to input.path, or remove it",
     NOT_A_FILE: "is not a file (but a pipe, a device or a broken link): remove it",
 }
 

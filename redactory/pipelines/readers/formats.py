@@ -276,11 +276,7 @@ class JsonLines(Format):
 
         def render(changes: Edits, whole: Whole) -> bytes:
             # a row in which nothing was found needs no second look
-            new = (
-                changed_object(body.decode(), self.fields, in_order(changes)).encode()
-                if any(changes)
-                else body
-            )
+            new = changed_object(body.decode(), self.fields, in_order(changes)).encode() if any(changes) else body
             return (with_members(new.decode(), whole).encode() if whole else new) + end
 
         return self._row(number, cells, render, raw)
@@ -330,9 +326,7 @@ class JsonArray(JsonLines):
             try:
                 end = decoder.raw_decode(held, at)[1]
             except RecursionError:
-                raise DamagedFile(
-                    f"{self.path}: entry {number + 1} of the array is nested too deeply"
-                ) from None
+                raise DamagedFile(f"{self.path}: entry {number + 1} of the array is nested too deeply") from None
             except ValueError:
                 # what is held may end inside an entry
                 held, place = held[place:], 0

@@ -159,9 +159,7 @@ _TAG = re.compile(
     re.IGNORECASE,
 )
 _ATTRIBUTE = re.compile(r"""([^\s"'<>/=]++)(?:\s*+=\s*+(?:"([^"]*)"|'([^']*)'|([^\s"'>]+)))?""")
-_CHARSET = re.compile(
-    rb"""<(?:meta[^>]+charset|\?xml[^>]+encoding)\s*=\s*["']?\s*([\w:.-]+)""", re.IGNORECASE
-)
+_CHARSET = re.compile(rb"""<(?:meta[^>]+charset|\?xml[^>]+encoding)\s*=\s*["']?\s*([\w:.-]+)""", re.IGNORECASE)
 _MARK = b"\xef\xbb\xbf"
 _DATA = re.compile(
     r"data:[\w.+-]{0,60}/?[\w.+-]{0,60}(?:;[\w.+=-]{0,60}){0,4};base64,[A-Za-z0-9+/=%_-]*", re.IGNORECASE

@@ -188,10 +188,7 @@ def message_told(data: bytes, depth: int = 0, usual: str = "text/plain") -> Told
         raise Unreadable(BROKEN)
     before = blank[0] if blank else b""
     end = b"\r\n" if b"\r\n" in data[:position] + before else b"\n"
-    kind, coding = (
-        _ContentType(_the(fields, "content-type") or usual),
-        _the(fields, "content-transfer-encoding"),
-    )
+    kind, coding = (_ContentType(_the(fields, "content-type") or usual), _the(fields, "content-transfer-encoding"))
     body = _body(kind, coding.partition("(")[0].strip().lower(), data[position + len(before) :], depth, end)
     for field in fields:
         name = field["name"].decode().lower()
@@ -301,9 +298,7 @@ def _sure(name: str, text: str) -> list[Found]:
         # with its brackets: there are programs that stop at two of them
         return [Found(*one.span(), "IDENTIFIER") for one in _IDENTIFIER.finditer(text)]
     if name.startswith(_TRACES):
-        return found + [
-            Found(*one.span(), "IDENTIFIER") for one in _HOST.finditer(text) if not one[0].isdigit()
-        ]
+        return found + [Found(*one.span(), "IDENTIFIER") for one in _HOST.finditer(text) if not one[0].isdigit()]
     if name.startswith("list-"):
         return found + [Found(*one.span(1), "IDENTIFIER") for one in _ANGLE.finditer(text)]
     is_of_some = name.startswith("x-") and any("@" in one[1] for one in _ANGLE.finditer(text))
@@ -338,11 +333,7 @@ def _decoded_run(run: re.Match[str]) -> str:
     pieces: list[tuple[str, bytes]] = []
     for word in _ENCODED_WORD.finditer(run[0]):
         charset, coding, said = word[1].lower(), word[2].lower(), word[3].encode()
-        data = (
-            _from_base64(said + b"=" * (-len(said) % 4))
-            if coding == "b"
-            else quopri.decodestring(said, header=True)
-        )
+        data = _from_base64(said + b"=" * (-len(said) % 4)) if coding == "b" else quopri.decodestring(said, header=True)
         if pieces and pieces[-1][0] == charset:
             data = pieces.pop()[1] + data
         pieces.append((charset, data))
@@ -428,9 +419,7 @@ def _with_parameters(field: re.Match[bytes], kind: _ContentType, end: bytes) -> 
     if not _FIRST.fullmatch(first):
         return None
     kept = {name: value for name, value in parameters.items() if name in _KEPT}
-    kept = {
-        name: value for name, value in kept.items() if name == "boundary" or _PLAIN_VALUE.fullmatch(value)
-    }
+    kept = {name: value for name, value in kept.items() if name == "boundary" or _PLAIN_VALUE.fullmatch(value)}
     if "boundary" in kept:
         kept["boundary"] = kind.written_boundary
     others = {name: value for name, value in parameters.items() if name not in kept}

@@ -88,8 +88,7 @@ class Word(OneRow):
 
         texts = joined([group.nodes for group in groups])
         sure = [
-            [Found(0, len(text), group.sure)] if group.sure else []
-            for group, text in zip(groups, texts, strict=True)
+            [Found(0, len(text), group.sure)] if group.sure else [] for group, text in zip(groups, texts, strict=True)
         ]
         shown = frozenset(n for n, group in enumerate(groups) if group.is_shown)
         return Told(texts, sure, render, shown, len(taken_out))
@@ -259,9 +258,7 @@ class _Part:
             if element.tail and element.tail.strip() and element is not self.root:
                 yield _Group([self._node(element, "tail")])
 
-    def _said(
-        self, element: Any, tag: str, open_: list[_Paragraph], deleted: int, inserted: int
-    ) -> Iterator[_Group]:
+    def _said(self, element: Any, tag: str, open_: list[_Paragraph], deleted: int, inserted: int) -> Iterator[_Group]:
         """What an element says itself: in its paragraph, or by itself."""
         if not element.text:
             return
@@ -282,11 +279,7 @@ class _Part:
 
     @staticmethod
     def _of_paragraph(one: _Paragraph, is_shown: bool) -> Iterator[_Group]:
-        for nodes, shown in (
-            (one.now, is_shown),
-            (one.before if one.is_tracked else [], False),
-            (one.told, False),
-        ):
+        for nodes, shown in ((one.now, is_shown), (one.before if one.is_tracked else [], False), (one.told, False)):
             if any(node.text.strip() for node in nodes):
                 yield _Group(nodes, "", shown)
 

@@ -56,22 +56,15 @@ def carried_columns(asked: InputSettings, counts: Mapping[str, int], whole: bool
         "position": told or asked.emit_document_order,
         "turn": told or (asked.emit_document_order and asked.has_parts),
     }
-    fields = [
-        *(field for field in ORDER if has[field.name]),
-        *([pa.field(ROLE, pa.string())] if told else []),
-    ]
+    fields = [*(field for field in ORDER if has[field.name]), *([pa.field(ROLE, pa.string())] if told else [])]
     for number, name in enumerate(asked.metadata_columns):
         kinds = [kind for kind in KINDS if counts[f"kept/{number}/{kind}"]]
         if kinds == ["integer", "number"]:
             kinds = ["number"]
         if len(kinds) > 1:
-            raise CheckFailed(
-                f"input.metadata_columns: '{name}' is {listed(kinds)} in different rows: use one kind"
-            )
+            raise CheckFailed(f"input.metadata_columns: '{name}' is {listed(kinds)} in different rows: use one kind")
         if not kinds and whole and counts["rows"]:
-            raise CheckFailed(
-                f"input.metadata_columns: no row has a value for '{name}': name an existing column"
-            )
+            raise CheckFailed(f"input.metadata_columns: no row has a value for '{name}': name an existing column")
         fields.append(pa.field(name, KINDS[kinds[0] if kinds else "string"]))
     return pa.schema(fields)
 

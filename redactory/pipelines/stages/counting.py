@@ -28,16 +28,7 @@ from redactory.pipelines.config import Config
 from redactory.pipelines.journal import Journal
 from redactory.pipelines.stages.dedup import fate_digests, owners_of, users_of
 from redactory.pipelines.work import REDACTED, Job, column, numbers, scalar, table_of
-from redactory.redaction import (
-    PRIVATE,
-    PUBLIC,
-    Fate,
-    part_name,
-    read_part,
-    read_secret,
-    write_part,
-    write_secret,
-)
+from redactory.redaction import PRIVATE, PUBLIC, Fate, part_name, read_part, read_secret, write_part, write_secret
 from redactory.redaction.shards import ROLE, USERS
 from redactory.training.counted import Selection
 from redactory.training.lattice import rounded_normal
@@ -80,8 +71,7 @@ def check_countable(config: Config) -> None:
     """``ConfigurationError`` where noise could not be drawn here."""
     if config.route.strategy != "policies" and find_spec("mpmath") is None:
         raise ConfigurationError(
-            "route.strategy: exactly rounded noise needs mpmath, not installed here: pip install "
-            "'redactory[train]'"
+            "route.strategy: exactly rounded noise needs mpmath, not installed here: pip install 'redactory[train]'"
         )
 
 
@@ -127,20 +117,14 @@ def count_texts(job: Job, partitions: int, number: int) -> StageReport:
     try:
         stream = RandomStream(read_secret(job.count_key))
     except FileNotFoundError:
-        raise RunStateError(
-            "the key of the counts' noise is gone: start a new run in another folder"
-        ) from None
+        raise RunStateError("the key of the counts' noise is gone: start a new run in another folder") from None
     if stream.octets("fingerprint", 0, 16).hex() != own.id:
-        raise RunStateError(
-            "the key of the counts' noise belongs to another run: start a new run in another folder"
-        )
+        raise RunStateError("the key of the counts' noise belongs to another run: start a new run in another folder")
 
     def noise(piece: int, texts: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
         return rounded_normal(stream, "counts", piece, texts, own.deviation)
 
-    count_range(
-        job.ranges("bounded"), number, job.hash_ranges, own.threshold, noise, job.range("counted", number)
-    )
+    count_range(job.ranges("bounded"), number, job.hash_ranges, own.threshold, noise, job.range("counted", number))
     return StageReport("count")
 
 
@@ -156,8 +140,7 @@ def route_part(job: Job, partitions: int, number: int) -> StageReport:
     """Decide the sides of one partition's points by what was selected, and write their fates."""
     points, masked = read_part(job.part("points", number)), read_part(job.part("masked", number))
     fates = [
-        Fate(row["side"], row["text"] or "", tuple(row["reasons"]), 0, row["failure"])
-        for row in masked.to_pylist()
+        Fate(row["side"], row["text"] or "", tuple(row["reasons"]), 0, row["failure"]) for row in masked.to_pylist()
     ]
     entries = np.empty(len(fates), ENTRY)
     own = b"".join(digests_of(job, points, [fate.text for fate in fates]))

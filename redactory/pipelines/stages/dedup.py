@@ -117,11 +117,7 @@ def pass_side(job: Job, partitions: int, number: int) -> StageReport:
 
 
 def fate_digests(
-    key: DigestKey,
-    settings: DedupSettings,
-    ids: Sequence[int],
-    fates: Sequence[Fate],
-    owners: list[str] | None,
+    key: DigestKey, settings: DedupSettings, ids: Sequence[int], fates: Sequence[Fate], owners: list[str] | None
 ) -> tuple[list[bytes], list[bytes] | None]:
     """The digests of the fates of points, and their ranks where a side is folded.
 
@@ -268,12 +264,7 @@ def compare_range(job: Job, partitions: int, number: int) -> StageReport:
     """Compare the texts that share a bucket of one hash range: within sides, and across the split."""
     settings, near = job.config.dedup, [SIDES[side] for side in job.sides(NEAR)]
     pairs, across, counts = compare_buckets(
-        _signed(job, partitions),
-        number,
-        settings.near.threshold,
-        near,
-        settings.report_cross_split,
-        job.near_count,
+        _signed(job, partitions), number, settings.near.threshold, near, settings.report_cross_split, job.near_count
     )
     write_entries(job.range("near-pairs", number), pairs)
     write_entries(job.range("near-across", number), across)

@@ -229,9 +229,7 @@ def spread_range(job: Job, partitions: int, number: int) -> StageReport:
     """
     pairs = np.load(job.range("repeated-texts", number))
     firsts, found = np.unique(pairs["first"]), [pa.Table.from_batches([], DETECTED)]
-    for mine in (
-        np.split(firsts, np.flatnonzero(np.diff(firsts >> PARTITION_BITS)) + 1) if len(firsts) else ()
-    ):
+    for mine in np.split(firsts, np.flatnonzero(np.diff(firsts >> PARTITION_BITS)) + 1) if len(firsts) else ():
         partition = int(mine[0]) >> PARTITION_BITS
         rows = read_between(job.part("found", partition), "range", number, number)
         found.append(kept(rows, np.isin(numbers(rows, "point_id"), mine)))
@@ -290,9 +288,7 @@ def redact_part(job: Job, partitions: int, partition: int) -> StageReport:
     fates = [route(text, known.get(point, NOTHING)) for point, text in text_of.items()]
     if of_documents:
         pairs = zip(points["doc_id"].to_pylist(), fates, strict=True)
-        fates = [
-            fate for _, own in groupby(pairs, itemgetter(0)) for fate in together([one for _, one in own])
-        ]
+        fates = [fate for _, own in groupby(pairs, itemgetter(0)) for fate in together([one for _, one in own])]
     if job.selection is None:
         write_fates(job, partition, points, fates)
     else:
@@ -329,9 +325,7 @@ def detections_of(found: pa.Table) -> dict[int, Detection]:
         else:
             own.setdefault(policy, []).append(Span(start, end, label, score, detector))
     return {
-        point: Detection(
-            failure=failures.get(point), **{policy: tuple(found) for policy, found in own.items()}
-        )
+        point: Detection(failure=failures.get(point), **{policy: tuple(found) for policy, found in own.items()})
         for point, own in spans.items()
     }
 
@@ -409,9 +403,7 @@ def _records(job: Job, points: pa.Table, redacted: pa.Table, first: Ids) -> pa.T
     runs = [entry.name for entry in job.index.runs] if job.index is not None else []
     places = [place if place >= 0 else None for place in earlier_places(first).tolist()]
     kept_or_not = pc.if_else(column(duplicate, pa.bool_()), scalar(DUPLICATE), redacted["side"])
-    dropped_for = [
-        int(one) if one > UNKNOWN and again else None for one, again in zip(first, duplicate, strict=True)
-    ]
+    dropped_for = [int(one) if one > UNKNOWN and again else None for one, again in zip(first, duplicate, strict=True)]
     return table_of(
         {
             "point_id": ids,

@@ -13,14 +13,7 @@ import numpy as np
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting.bounds import CHAIN_SPLITS, chain, gaussian_epsilon
 from redactory.training.accounting.losses import composed_deltas, composed_epsilon, grid_of
-from redactory.training.accounting.pairs import (
-    Spending,
-    Spendings,
-    in_clips,
-    nulled_parts,
-    parts_of,
-    threshold_loss,
-)
+from redactory.training.accounting.pairs import Spending, Spendings, in_clips, nulled_parts, parts_of, threshold_loss
 from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation
 
 DISCRETIZATION, GROUP_DISCRETIZATION = 1e-4, 2e-3
@@ -61,11 +54,7 @@ def epsilon_of(
 
 
 def group_epsilon_of(
-    spent: Spendings,
-    delta: float,
-    points: int,
-    coarser: float = 1.0,
-    splits: tuple[float, ...] = CHAIN_SPLITS,
+    spent: Spendings, delta: float, points: int, coarser: float = 1.0, splits: tuple[float, ...] = CHAIN_SPLITS
 ) -> float | None:
     """Epsilon when ``points`` K points are exchanged at once in everything that was ``spent``.
 
@@ -139,16 +128,12 @@ def single_grid(spent: Spendings, discretization: float) -> float:
 
 def _unsampled(spent: Spendings) -> bool:
     """Whether every point is in every step: then all steps together are one Gaussian."""
-    return all(
-        isinstance(one.mechanism, PoissonGaussian) and one.mechanism.sampling_rate == 1.0 for one in spent
-    )
+    return all(isinstance(one.mechanism, PoissonGaussian) and one.mechanism.sampling_rate == 1.0 for one in spent)
 
 
 def _shift(spent: Spendings, clips: float) -> float:
     """The distance of the two worlds, in deviations, where every step moves the sum by ``clips``."""
-    return math.hypot(
-        *(math.sqrt(one.steps) * clips * one.rows / one.mechanism.noise_multiplier for one in spent)
-    )
+    return math.hypot(*(math.sqrt(one.steps) * clips * one.rows / one.mechanism.noise_multiplier for one in spent))
 
 
 def finite(value: float) -> float | None:

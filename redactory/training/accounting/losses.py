@@ -109,9 +109,7 @@ def grid_of(parts: Parts, widest: float, tail: float = _LEAST) -> float:
     deviation = math.sqrt(math.fsum(v * n for v, (_, n) in zip(variances, parts, strict=True)) / total)
     # what a step's dots add to its variance is about grid²/6
     fine = _OF_A_DEVIATION * deviation * max(1.0, math.sqrt(widest / _FINE_GRID) / 2.0)
-    ranges = [
-        high - low for branches, _ in parts for low, high in (_ends(pair, tail) for _, pair in branches)
-    ]
+    ranges = [high - low for branches, _ in parts for low, high in (_ends(pair, tail) for _, pair in branches)]
     parts_of_a_law = max(len(pair.p.means) for branches, _ in parts for _, pair in branches)
     return max(min(widest, fine), max(ranges) * max(2, parts_of_a_law) / _MOST_DOTS, 1e-12)
 

@@ -109,8 +109,7 @@ def crt_published(
     # Theorem 8.1: that of one point there or not, for an exchange
     single = renyi_epsilon(spent, delta, Relation.ADD_OR_REMOVE)
     groups = {
-        str(count): None if single is None else crt_group(single, delta, 1.0 - gamma, count)[0]
-        for count in secrets
+        str(count): None if single is None else crt_group(single, delta, 1.0 - gamma, count)[0] for count in secrets
     }
     return {
         "note": NOTE,
@@ -150,11 +149,7 @@ def published_rate(
     sentences with a detected entity.  q_s does not occur.  No part of it but ν/|U| is the probability
     of anything that a neighbouring data set changes.  ``ConfigurationError`` outside of [0, 1].
     """
-    for name, value in (
-        ("user_rate", user_rate),
-        ("entity_rate", entity_rate),
-        ("sensitive_share", sensitive_share),
-    ):
+    for name, value in (("user_rate", user_rate), ("entity_rate", entity_rate), ("sensitive_share", sensitive_share)):
         if not 0.0 <= value <= 1.0:
             raise ConfigurationError(f"{name}: expected a share from 0 to 1")
     match estimator:
@@ -166,9 +161,7 @@ def published_rate(
             return user_rate * entity_rate * sensitive_share
 
 
-def published_epsilon(
-    sampling_rate: float, noise: float, steps: int, delta: float, orders: int = MOMENTS
-) -> float:
+def published_epsilon(sampling_rate: float, noise: float, steps: int, delta: float, orders: int = MOMENTS) -> float:
     """min over λ = 1..``orders`` of (T·α(λ) − log δ)/λ, with α the log-moment of a sampled Gaussian.
 
     ``noise`` is z (σ in units of the *claimed* sensitivity), ``steps`` T.  For λ the moment of order
@@ -178,8 +171,7 @@ def published_epsilon(
     if not (0.0 <= sampling_rate <= 1.0 and noise > 0.0 and steps >= 0 and 0.0 < delta < 1.0 and orders >= 1):
         raise ConfigurationError("a published epsilon needs a rate in [0, 1], noise > 0 and delta in (0, 1)")
     return min(
-        (steps * log_moment(sampling_rate, noise, order) - math.log(delta)) / order
-        for order in range(1, orders + 1)
+        (steps * log_moment(sampling_rate, noise, order) - math.log(delta)) / order for order in range(1, orders + 1)
     )
 
 
@@ -231,9 +223,7 @@ def mu_of_epsilon(epsilon: float, delta: float) -> float:
     return float(optimize.brentq(lambda mu: gaussian_epsilon(mu, delta) - epsilon, low, high, xtol=1e-10))
 
 
-def epsilon_published(
-    noise: float, rate: float, steps: int, delta: float, sentences: int = 1
-) -> float | None:
+def epsilon_published(noise: float, rate: float, steps: int, delta: float, sentences: int = 1) -> float | None:
     """Epsilon by equations 5 to 8 (with ``rate`` q·p_query: 9); None where it is not below 4096.
 
     ``noise`` is σ/C; ``sentences`` is |x_t| of equation 7: 1 a message, 2 for a pair.

@@ -42,13 +42,7 @@ from redactory.training.accounting.pairs import (
     in_clips,
     threshold_loss,
 )
-from redactory.training.mechanism import (
-    BandedGaussian,
-    HiddenClassGaussian,
-    Mechanism,
-    PoissonGaussian,
-    Relation,
-)
+from redactory.training.mechanism import BandedGaussian, HiddenClassGaussian, Mechanism, PoissonGaussian, Relation
 
 _MOST_CELLS, _MOST_BUCKETS, _FEW_BUCKETS, _ROUGH_BUCKETS = 1 << 23, 1 << 21, 1 << 17, 1 << 15
 _WIDER = 1.05
@@ -456,8 +450,7 @@ NOT_FINITE = "no finite epsilon at this delta: the noise is too small for this m
 _LOOSE = 2e-3
 """How far the bounds of a group's epsilon may lie apart, as a share of it: a figure is stated to 1%."""
 NOT_CONFIRMED = (
-    "no epsilon is confirmed by both accountants: the noise is too small, or delta is too small for this "
-    "many steps"
+    "no epsilon is confirmed by both accountants: the noise is too small, or delta is too small for this many steps"
 )
 
 
@@ -526,11 +519,7 @@ class Stated:
 
 
 def stated(
-    main: Callable[[float], float | None],
-    other: Callable[[float], Bracket],
-    delta: float,
-    what: str,
-    loss: float = 0.0,
+    main: Callable[[float], float | None], other: Callable[[float], Bracket], delta: float, what: str, loss: float = 0.0
 ) -> Stated:
     """The figure of ``main`` at ``delta`` where ``other`` proves it to 1% (or 1e-4), else the larger bound.
 

@@ -16,14 +16,7 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.clipping.gradients import (
-    Grams,
-    Inseparable,
-    Tape,
-    formed_squares,
-    listening,
-    squared_norms,
-)
+from redactory.training.clipping.gradients import Grams, Inseparable, Tape, formed_squares, listening, squared_norms
 from redactory.training.clipping.layers import Lstm
 from redactory.training.clipping.matmul import single_precision, without_autocast
 from redactory.training.clipping.ranks import several, sum_of_ranks, unwrapped
@@ -205,15 +198,12 @@ def _of_this_process(
 def _backward(tape: Tape, values: Tensor, each: Tensor, learnt: Parameters, again: bool = False) -> None:
     """Run the backward pass of Σ_i each_i · values_i; what reaches a parameter by itself is refused."""
     try:
-        found = torch.autograd.grad(
-            values, list(learnt.values()), each, retain_graph=again, allow_unused=True
-        )
+        found = torch.autograd.grad(values, list(learnt.values()), each, retain_graph=again, allow_unused=True)
     except RuntimeError as error:
         if "use_reentrant=True" not in str(error):
             raise
         raise ConfigurationError(
-            "a block is checkpointed with use_reentrant=True, which hides its backward pass: set "
-            "use_reentrant=False"
+            "a block is checkpointed with use_reentrant=True, which hides its backward pass: set use_reentrant=False"
         ) from None
     for name, gradient in zip(learnt, found, strict=True):
         if gradient is not None:
@@ -278,9 +268,7 @@ def _weighted_sum(tape: Tape, learnt: Parameters, weights: Tensor) -> Tensor:
     """Σ_i weights_i g_i, flat in the order of ``learnt``; the tape is emptied."""
     first = next(iter(learnt.values()))
     flat = first.new_empty(sum(p.numel() for p in learnt.values()), requires_grad=False)
-    for parameter, share in zip(
-        learnt.values(), torch.split(flat, [p.numel() for p in learnt.values()]), strict=True
-    ):
+    for parameter, share in zip(learnt.values(), torch.split(flat, [p.numel() for p in learnt.values()]), strict=True):
         total, uses = share.view(parameter.shape), tape.uses.pop(id(parameter), [])
         if not uses:
             total.zero_()
@@ -323,12 +311,7 @@ def _gradient(network: Any, batch: Batch, clip_norm: float) -> ClippedGradient:
 
 
 def clipped_sum(
-    network: nn.Module,
-    points: EncodedPoints,
-    rows: Ids,
-    clip_norm: float,
-    tokens: int,
-    every: PieceMap = alone,
+    network: nn.Module, points: EncodedPoints, rows: Ids, clip_norm: float, tokens: int, every: PieceMap = alone
 ) -> Tensor:
     """Σ_i g_i · min(1, C/‖g_i‖) over the points ``rows``, flat in the order of the trainable parameters.
 

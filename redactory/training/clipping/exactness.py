@@ -32,9 +32,7 @@ LOSS_APART, GRADIENT_APART = 1e-5, 1e-4
 in a deep network, and no more."""
 
 
-def check_exact(
-    network: nn.Module, losses: Losses, alone: Sequence[Losses], beside_long: Losses | None = None
-) -> None:
+def check_exact(network: nn.Module, losses: Losses, alone: Sequence[Losses], beside_long: Losses | None = None) -> None:
     """``ConfigurationError`` naming what stands in the way unless the clipped sum is that of autograd.
 
     ``losses`` runs the network on a batch of points of different lengths and gives the loss of each, [B];
@@ -101,9 +99,7 @@ def _recorded(network: nn.Module, losses: Losses, points: int) -> ClippedGradien
         except Inseparable as problem:
             first = first or problem
             if not _widen(network, problem.name):
-                raise ConfigurationError(
-                    f"{first}; and no block around it can be run on each example alone"
-                ) from None
+                raise ConfigurationError(f"{first}; and no block around it can be run on each example alone") from None
 
 
 def _widen(network: nn.Module, name: str) -> bool:

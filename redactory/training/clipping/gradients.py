@@ -220,9 +220,7 @@ def squared_norms(uses: Sequence[Use], grams: Grams) -> Share:
 def _long(uses: Sequence[Use]) -> bool:
     """Whether an example has so many places that its gradient is no larger than the factors of it."""
     outer = [use for use in uses if isinstance(use, Outer) and use.mask is None]
-    sizes = [
-        (use.left.shape[-1], use.right.shape[-1], max(use.counts or use.left.shape[-2:-1])) for use in outer
-    ]
+    sizes = [(use.left.shape[-1], use.right.shape[-1], max(use.counts or use.left.shape[-2:-1])) for use in outer]
     return any(left * right <= places * (left + right) for left, right, places in sizes)
 
 

@@ -97,9 +97,7 @@ class Lstm(nn.Module):
         return zeros, zeros
 
 
-def lstm_layer(
-    inputs: Tensor, weights: LayerWeights, recurrent_mask: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
+def lstm_layer(inputs: Tensor, weights: LayerWeights, recurrent_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """One layer over ``inputs`` [B, T, I] from the zero state: states [B, T, H] and the last cells [B, H].
 
     ``recurrent_mask`` [4H, H] multiplies ``weight_hh`` (weight-drop: its entries are 0 or 1/(1−p)),
@@ -293,18 +291,12 @@ class _Losses(torch.autograd.Function):
     """Softmax regression on the real places, laid out one point after the other."""
 
     @staticmethod
-    def forward(
-        ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, real: Tensor
-    ) -> Tensor:
+    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, real: Tensor) -> Tensor:
         inputs, learnt = hidden[real].to(multiplied_in(weight)), any(ctx.needs_input_grad[1:3])
-        losses, ctx.deltas, given = _chunks(
-            inputs, weight, bias, targets[real], learnt, ctx.needs_input_grad[0]
-        )
+        losses, ctx.deltas, given = _chunks(inputs, weight, bias, targets[real], learnt, ctx.needs_input_grad[0])
         ctx.counts, ctx.listener, ctx.parameters = real.sum(1).tolist(), recorder(), (weight, bias)
         ctx.save_for_backward(inputs, real, given)
-        return (
-            torch.stack([piece.sum() for piece in torch.split(losses, ctx.counts)]) if len(real) else losses
-        )
+        return torch.stack([piece.sum() for piece in torch.split(losses, ctx.counts)]) if len(real) else losses
 
     @staticmethod
     @once_differentiable

@@ -39,9 +39,7 @@ class Linear(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, tape: Tape, inputs: Tensor, weight: Tensor, bias: Tensor | None, turned: bool
-    ) -> Tensor:
+    def forward(ctx: Any, tape: Tape, inputs: Tensor, weight: Tensor, bias: Tensor | None, turned: bool) -> Tensor:
         ctx.tape, ctx.parameters, ctx.turned = tape, (weight, bias), turned
         kind = multiplied_in(weight)
         inputs, cast = inputs.to(kind), weight.to(kind)
@@ -87,9 +85,7 @@ class LayerNorm(torch.autograd.Function):
     """``inputs`` [B, ..., shape] to mean 0 and variance 1 over ``shape``, times ``weight`` plus ``bias``."""
 
     @staticmethod
-    def forward(
-        ctx: Any, tape: Tape, inputs: Tensor, weight: Tensor, bias: Tensor | None, eps: float
-    ) -> Tensor:
+    def forward(ctx: Any, tape: Tape, inputs: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
         ctx.tape, ctx.parameters = tape, (weight, bias)
         output, mean, scale = torch.native_layer_norm(inputs, weight.shape, weight, bias, eps)
         ctx.save_for_backward(inputs, mean, scale)
@@ -158,9 +154,7 @@ def _lstm(module: nn.LSTM, name: str, tape: Tape) -> Forward:
         if not isinstance(input, Tensor) or input.dim() != 3:
             raise ConfigurationError(f"{name}: takes padded batches [B, T, I], not packed ones")
         if hx is not None and any(state.requires_grad or bool(state.any()) for state in hx):
-            raise ConfigurationError(
-                f"{name}: receives a hidden state; every example must start from the zero state"
-            )
+            raise ConfigurationError(f"{name}: receives a hidden state; every example must start from the zero state")
         states = input if module.batch_first else input.transpose(0, 1)
         tape.joined(len(states))
         last, cells = [], []
@@ -194,9 +188,7 @@ _RULES: dict[Any, Rule] = {
     ),
     nn.LSTM.forward: _lstm,
     "Conv1D": _of_one_input(Linear, lambda m: (m.weight, m.bias, True)),
-    "RMSNorm": _of_one_input(
-        Scale, lambda m: (m.weight,), lambda m, x: _their_normalised(x, m.variance_epsilon)
-    ),
+    "RMSNorm": _of_one_input(Scale, lambda m: (m.weight,), lambda m, x: _their_normalised(x, m.variance_epsilon)),
 }
 """By the ``forward`` of the module's class, or by the name of a class of transformers."""
 _PLAIN: dict[type, bool] = {}
@@ -391,9 +383,7 @@ class _Call:
                 rows = range(len(wanted[0]))
             try:
                 pairs = [
-                    self._of_one(
-                        [x[row] for x in inputs], {k: x[row] for k, x in zip(deltas, wanted, strict=True)}
-                    )
+                    self._of_one([x[row] for x in inputs], {k: x[row] for k, x in zip(deltas, wanted, strict=True)})
                     for row in rows
                 ]
             except RuntimeError:

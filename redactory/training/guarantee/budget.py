@@ -46,9 +46,7 @@ class Budget:
     one unit whose points are null in the other world, K of them in each training.
     """
 
-    def __init__(
-        self, settings: BudgetSettings, unit: str, nulled: bool = False, entities: bool = False
-    ) -> None:
+    def __init__(self, settings: BudgetSettings, unit: str, nulled: bool = False, entities: bool = False) -> None:
         self._settings, self._unit, self._nulled, self._entities = settings, unit, nulled, entities
 
     @classmethod

@@ -65,9 +65,7 @@ def guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None =
         spec, card = facts.spec(), units_card(name, facts, manifest)
     else:
         blind = blind_words(blind_said(manifest)) if facts.trainer.by_policy else None
-        measured = (
-            None if blind or not by_texts_alone(manifest) else recall or facts.settings.detector_recall_file
-        )
+        measured = None if blind or not by_texts_alone(manifest) else recall or facts.settings.detector_recall_file
         spec = spec_in(run, facts, measured)
         card = points_card(name, facts, spec, manifest, measured, blind)
     folder = run.model(name)
@@ -122,9 +120,7 @@ def points_card(
     )
 
 
-def units_card(
-    name: str, facts: LedgerFacts, manifest: Mapping[str, Any] = MappingProxyType({})
-) -> dict[str, Any]:
+def units_card(name: str, facts: LedgerFacts, manifest: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
     """The card of users and entities, and of the baselines that learn from the same points."""
     spec, words = facts.spec(selection=Selection.of_run(manifest)), WORDS["units"]
     if spec.mechanism is None:
@@ -172,12 +168,7 @@ def units_card(
 
 def accountants(figures: Figures, second: str | None = WORDS["second_accountant"]) -> dict[str, Any]:
     """Who computed the figures, and the bounds that each of them lies between."""
-    return {
-        "main": WORDS["main_accountant"],
-        "second": second,
-        "bounds": figures.second,
-        "alone": figures.alone,
-    }
+    return {"main": WORDS["main_accountant"], "second": second, "bounds": figures.second, "alone": figures.alone}
 
 
 def _card(
@@ -299,8 +290,7 @@ def vocabulary_words(vocabulary: Mapping[str, Any], counted: bool = False) -> st
     """What the vocabulary was made of, as an assumption, with what proves which content it was."""
     words = WORDS["vocabulary"] | (WORDS["counted"]["vocabulary"] if counted else {})
     said = (
-        words[source] + (f" (sha256 {sha256})" if sha256 else "")
-        for source, sha256 in vocabulary["made_of"].items()
+        words[source] + (f" (sha256 {sha256})" if sha256 else "") for source, sha256 in vocabulary["made_of"].items()
     )
     return str(WORDS["vocabulary"]["made_of"].format(sources="; ".join(said), sha256=vocabulary["sha256"]))
 
@@ -342,9 +332,7 @@ def _recall_words(recall: RecallMeasurement | None, coverage_failure: float | No
         return (words["of_counts"].format(labels=labels, when=when),)
     sample = recall.sample
     return (
-        words["of_sample"].format(
-            name=sample.name, texts=some(sample.texts, "text"), labels=labels, date=sample.date
-        ),
+        words["of_sample"].format(name=sample.name, texts=some(sample.texts, "text"), labels=labels, date=sample.date),
     )
 
 
@@ -353,12 +341,7 @@ def _units_words(facts: LedgerFacts, spec: TrainingSpec) -> dict[str, Any]:
     words, own, units = WORDS["units"], spec.settings.bounding, spec.settings.units
     if not isinstance(spec.mechanism, PoissonUsersGaussian):
         conditions = [
-            {
-                "item": item,
-                "condition": name,
-                "holds": True,
-                "why": why or words["duplicates"][units.duplicates],
-            }
+            {"item": item, "condition": name, "holds": True, "why": why or words["duplicates"][units.duplicates]}
             for name, (item, why) in words["conditions"].items()
         ]
         assumed = [words["constants"][own.constants]]
@@ -382,12 +365,7 @@ def _units_words(facts: LedgerFacts, spec: TrainingSpec) -> dict[str, Any]:
         ]
     return {
         "conditions": conditions,
-        "assumptions": [
-            *words["assumptions"],
-            vocabulary_words(facts.vocabulary),
-            *assumed,
-            *_resting_on(spec, facts),
-        ],
+        "assumptions": [*words["assumptions"], vocabulary_words(facts.vocabulary), *assumed, *_resting_on(spec, facts)],
         "not_covered": [*gaps, *words["not_covered"]],
     }
 

@@ -107,9 +107,7 @@ def composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | None =
     stated = sorted({member.spec.delta for member in members})
     if delta is None and len(stated) > 1:
         listed = ", ".join(f"{value:g}" for value in stated)
-        raise ConfigurationError(
-            f"these models state their epsilons at different deltas ({listed}): give --delta"
-        )
+        raise ConfigurationError(f"these models state their epsilons at different deltas ({listed}): give --delta")
     delta = stated[0] if delta is None else delta
     refusals = "; ".join(f"{member.title}: {member.refusal}" for member in members if member.refusal)
     seeded = [member.title for member in members if member.facts.seeded]
@@ -229,14 +227,11 @@ def _require_one(members: Sequence[_Member]) -> bool:
     if of_units:
         alone = sorted({m.facts.settings.trainer for m in noisy if m.spec.spending is None})
         if alone:
-            raise GuaranteeError(
-                f"trainings with {', '.join(alone)} have no dominating pair: they cannot be composed"
-            )
+            raise GuaranteeError(f"trainings with {', '.join(alone)} have no dominating pair: they cannot be composed")
         unknown = [member.title for member in noisy if member.facts.settings.units.lists]
         if len(noisy) > 1 and unknown:
             raise GuaranteeError(
-                "the contents of lists in files are not recorded, so units cannot be compared: "
-                + ", ".join(unknown)
+                "the contents of lists in files are not recorded, so units cannot be compared: " + ", ".join(unknown)
             )
     for what, values in (
         ("public labels", {kinds_of(m.public) for m in noisy}),

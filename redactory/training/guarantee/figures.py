@@ -26,13 +26,7 @@ from redactory.training.accounting.second import (
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.spec import TrainingSpec, bayesian_epsilon
 from redactory.training.mechanism import BandedGaussian, PoissonGaussian, PoissonUsersGaussian, Relation
-from redactory.training.uedp.algorithm1 import (
-    NO_SHARE,
-    as_published,
-    confirmed_figure,
-    spread_curve,
-    spread_of,
-)
+from redactory.training.uedp.algorithm1 import NO_SHARE, as_published, confirmed_figure, spread_curve, spread_of
 from redactory.training.uedp.algorithm1 import figures_of as algorithm1_figures
 from redactory.training.uedp.bounded_accounting import BoundedTraining, affected, curve, local, zero_out
 from redactory.training.uedp.bounding import NONE, R_LOC
@@ -343,8 +337,7 @@ def _of_points(spec: TrainingSpec, found: Figures) -> None:
         exact = group_curve(points, rate, sigma, training.steps)
         spent = (Spending(PoissonGaussian(rate, sigma, 1.0, 1.0), training.steps),)
         found.state(
-            "epsilon_sound",
-            stated(exact, lambda at: removal_bracket(spent, at, points), spec.delta, "epsilon_sound"),
+            "epsilon_sound", stated(exact, lambda at: removal_bracket(spent, at, points), spec.delta, "epsilon_sound")
         )
     if own.rule == R_LOC and own.entities_per_point is not None:
         vanishing = local(training, spec.delta)
@@ -383,9 +376,7 @@ def _of_users(spec: TrainingSpec, mechanism: PoissonUsersGaussian, found: Figure
     found.alone = ["curve"] if second or figure.epsilon is None else ["epsilon_sound", "curve"]
     found.relation = figure.relation
     if second is None:
-        found.no_second = (
-            words["no_second_of_entities"] if figure.epsilon else "there is no epsilon to confirm"
-        )
+        found.no_second = words["no_second_of_entities"] if figure.epsilon else "there is no epsilon to confirm"
     own, bounds, of_users = mechanism.entities, algorithm1_figures(*terms), spec.protect.value == "users"
     facts = found.facts
     facts |= {"adjacency": figure.relation, "users": mechanism.users, "K": None, "M": None, "M_source": None}

@@ -97,9 +97,7 @@ def plan_training(
         inner = min(settings.delta / known.gamma, 1.0 - 1e-9)
         target = settings.model_copy(update={"epsilon": missed, "delta": inner})
     rates = MissRates(known.gamma, 0.0 if selection else known.delta_2)
-    spec = TrainingSpec.of(
-        target, dedup, known.steps, rates=rates, seeded=False, selection=selection, start=start
-    )
+    spec = TrainingSpec.of(target, dedup, known.steps, rates=rates, seeded=False, selection=selection, start=start)
     spec = replace(spec, settings=settings)
     if start is not None and spec.refusal is not None:
         raise ConfigurationError(f"train.model.folder: {spec.refusal}; give weights that are public")
@@ -206,10 +204,7 @@ def _units(spec: TrainingSpec, known: Known) -> dict[str, Any]:
             "noise": noise_scale(users),
             "noise_to_batch": users.noise_multiplier / expected,
             **({"K": 1} if spec.protect is Protect.USERS else {}),
-            "assumes": [
-                *words["assumed_of_users"],
-                *([] if users.entities is None else words["assumed_of_entities"]),
-            ],
+            "assumes": [*words["assumed_of_users"], *([] if users.entities is None else words["assumed_of_entities"])],
         }
         main = values["epsilon_as_published"]
         published["as_published"] = main and _published(spec, spec.mechanism, main)
@@ -240,9 +235,7 @@ def _units(spec: TrainingSpec, known: Known) -> dict[str, Any]:
         "reasons": reasons,
         "second": found.second,
         "parameters": parameters,
-        "remarks": remarks(
-            spec, Facts(kept_at_most(spec.settings, known), users=known.users, parameters=parameters)
-        ),
+        "remarks": remarks(spec, Facts(kept_at_most(spec.settings, known), users=known.users, parameters=parameters)),
         "sweep": sweep(spec, values["epsilon"], parameters),
         **own,
     }

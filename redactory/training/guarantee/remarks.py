@@ -87,9 +87,7 @@ def _batch(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
     rate, batch = spec.settings.sampling_rate, spec.settings.expected_batch_size
     draws, most = rate * facts.points, "at most " if facts.at_most else ""
     count = f"{draws:,.2g}" if draws < 10.0 else f"{draws:,.0f}"
-    drawn = (
-        f"draws {most}{count} examples on average (train.sampling_rate {rate:g} of {most}{facts.points:,})"
-    )
+    drawn = f"draws {most}{count} examples on average (train.sampling_rate {rate:g} of {most}{facts.points:,})"
     # where there may be fewer, no batch is known to be too small
     small = batch < draws / _FAR and not facts.at_most
     if draws < 1.0:

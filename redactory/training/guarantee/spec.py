@@ -165,9 +165,7 @@ class TrainingSpec:
                     "of a public row may be used: curate with route.strategy policies, or remove it"
                 )
         if own.noise_bands != 1:
-            raise ConfigurationError(
-                "train.noise_bands: not with route.strategy count or both; remove one of the two"
-            )
+            raise ConfigurationError("train.noise_bands: not with route.strategy count or both; remove one of the two")
 
     @property
     def beside(self) -> Spendings:
@@ -237,9 +235,7 @@ class TrainingSpec:
             found += "; copies of a text are one point, of all who hold one"
         if self.protect is Protect.USERS:
             return str(found)
-        labels = (
-            "" if own.labels is None else f"; entities are those labelled {', '.join(sorted(own.labels))}"
-        )
+        labels = "" if own.labels is None else f"; entities are those labelled {', '.join(sorted(own.labels))}"
         files = ["a list of hubs"] if own.hub_files else []
         hubs = [*sorted(one for one in own.high_degree_entities if isinstance(one, str)), *files]
         said = (

@@ -127,15 +127,7 @@ def _noise(spec: TrainingSpec, epsilon: float, rate: float, steps: int) -> float
             return calibrate(epsilon, own, spec.delta, _TOLERANCE)
         missed = Claim.of(spec).missed
         return calibrate_noise(
-            epsilon,
-            spec.delta,
-            rate,
-            steps,
-            _GRID,
-            spec.rows,
-            missed,
-            tolerance=_TOLERANCE,
-            beside=spec.beside,
+            epsilon, spec.delta, rate, steps, _GRID, spec.rows, missed, tolerance=_TOLERANCE, beside=spec.beside
         )
     except GuaranteeError:
         return None

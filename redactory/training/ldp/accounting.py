@@ -15,25 +15,9 @@ from redactory.foundation.settings import Settings
 from redactory.foundation.stream import RandomStream
 from redactory.training.accounting import second
 from redactory.training.accounting.bounds import LARGEST_EPSILON
-from redactory.training.accounting.figures import (
-    DISCRETIZATION,
-    Search,
-    coarseness,
-    epsilon_of,
-    noise_for,
-    single_grid,
-)
+from redactory.training.accounting.figures import DISCRETIZATION, Search, coarseness, epsilon_of, noise_for, single_grid
 from redactory.training.accounting.losses import composed_epsilon
-from redactory.training.accounting.pairs import (
-    NOTHING,
-    Pair,
-    Parts,
-    Spending,
-    Spendings,
-    exchange,
-    in_clips,
-    parts_of,
-)
+from redactory.training.accounting.pairs import NOTHING, Pair, Parts, Spending, Spendings, exchange, in_clips, parts_of
 from redactory.training.accounting.second import NOT_FINITE, Bracket, Stated, stated
 from redactory.training.mechanism import HiddenClassGaussian, PoissonGaussian, Relation
 from redactory.training.settings import Rate
@@ -61,9 +45,7 @@ class VisibleCoins(Settings):
 class HiddenCoins(Settings):
     """In each step every slot sends one message: of its sentence by a secret coin, else of noise alone."""
 
-    kind: Literal["secret_bernoulli"] = Field(
-        description="A message in every step; noise-only ones look the same."
-    )
+    kind: Literal["secret_bernoulli"] = Field(description="A message in every step; noise-only ones look the same.")
     rate: Rate = Field(description="p, the probability that a message encodes the sentence.")
     steps: PositiveInt = Field(description="T, the number of steps, and of messages per slot.")
     classes: Annotated[int, Field(ge=2)] | None = Field(
@@ -176,9 +158,7 @@ def epsilon_sound(
     return found if found is not None and found < LARGEST_EPSILON else None
 
 
-def bracket(
-    noise: float, vectors: int, participation: Participation, delta: float, encoder: Spendings = ()
-) -> Bracket:
+def bracket(noise: float, vectors: int, participation: Participation, delta: float, encoder: Spendings = ()) -> Bracket:
     """The second accountant's bounds of the epsilon of one sentence, all its training messages together."""
     if not isinstance(participation, VisibleCoins):
         spent = (*encoder, *_spent(noise, vectors, participation))
@@ -218,16 +198,14 @@ def calibrated_noise(
     own = epsilon_of(encoder, delta, Relation.SUBSTITUTION)
     if own is None or own >= epsilon:
         raise GuaranteeError(
-            f"the training of the encoder alone spends epsilon {format_upper(epsilon)}: no message can be "
-            "sent"
+            f"the training of the encoder alone spends epsilon {format_upper(epsilon)}: no message can be sent"
         )
 
     if getattr(participation, "classes", None) is not None:
         alone = epsilon_sound(_LARGEST_NOISE, vectors, participation, delta, encoder)
         if alone is None or alone > epsilon:
             raise GuaranteeError(
-                f"epsilon {format_upper(epsilon)} is spent by the hidden classes alone: lower "
-                "sampling.rate or steps"
+                f"epsilon {format_upper(epsilon)} is spent by the hidden classes alone: lower sampling.rate or steps"
             )
 
     def cost(coarser: float, noise: float) -> float:
@@ -270,9 +248,7 @@ def strength(participation: Participation) -> float:
     return rate if classes is None else rate / (rate + (1.0 - rate) / classes)
 
 
-def drawn_sends(
-    participation: Participation, stream: RandomStream, step: int, slots: int, call: int
-) -> Sends:
+def drawn_sends(participation: Participation, stream: RandomStream, step: int, slots: int, call: int) -> Sends:
     """The sends of ``step`` for ``slots`` slots; ``call`` tells the draws of one stream apart.
 
     Formal guarantees: coins are independent over slots and steps, with the rate as probability up to

@@ -84,15 +84,11 @@ class Published:
         return published.epsilon_published(noise, *sampled, settings.delta, settings.vectors)
 
 
-def _figures(
-    settings: LdpSettings, noise: float, spent: Spendings, paper: Published, why: tuple[str, str]
-) -> Figures:
+def _figures(settings: LdpSettings, noise: float, spent: Spendings, paper: Published, why: tuple[str, str]) -> Figures:
     """``epsilon_sound`` and ``epsilon_as_published``, null for the two reasons of ``why``."""
     found, terms = Figures(), (noise, settings.vectors, settings.sampling, settings.delta)
     one = confirmed_epsilon(*terms, spent)
-    found.put(
-        "epsilon_sound", one.value, one.second, why[0] if one.reason in (None, NOT_FINITE) else one.reason
-    )
+    found.put("epsilon_sound", one.value, one.second, why[0] if one.reason in (None, NOT_FINITE) else one.reason)
     found.put("epsilon_as_published", paper.figure(settings, noise), None, why[1])
     return found
 
@@ -115,9 +111,7 @@ def service_card(
     """
     kind, way, noise = str(provenance.get("kind")), settings.sampling, settings.noise(spendings)
     if kind not in _WORDS["encoders"] or (kind == "dpsgd") != bool(spendings):
-        raise GuaranteeError(
-            "encoder: only a public one, or one with a recorded DP-SGD epsilon, has a guarantee"
-        )
+        raise GuaranteeError("encoder: only a public one, or one with a recorded DP-SGD epsilon, has a guarantee")
     why = (_WORDS["too_little_noise"], _WORDS["not_published_finite"])
     found = _figures(settings, noise, spendings, Published(), why)
     found.put("epsilon", found.values["epsilon_sound"], None, found.reasons.get("epsilon_sound", ""))
@@ -151,9 +145,7 @@ def service_card(
         **found.values,
         "reasons": found.reasons,
         "as_published": {"note": published.NOTE, "why_not": published.LDP_WHY_NOT},
-        "accountants": _accountants(
-            found, "secret_bernoulli" if spendings and way.kind == "fixed" else way.kind
-        ),
+        "accountants": _accountants(found, "secret_bernoulli" if spendings and way.kind == "fixed" else way.kind),
         "encoder": {**provenance, "digest": encoder},
         "assumptions": [_WORDS["encoders"][kind], *_WORDS["assumptions"]],
         "not_covered": _not_covered(settings),
@@ -274,10 +266,7 @@ def _compared(settings: LdpSettings, noise: float) -> list[dict[str, Any]]:
         ways += [
             (f"as many sends as expected: {often}", FixedSends(sends=often)),
             ("visible coins", VisibleCoins(kind="public_bernoulli", rate=way.rate, steps=way.steps)),
-            (
-                "coins hidden by noise alone",
-                HiddenCoins(kind="secret_bernoulli", rate=way.rate, steps=way.steps),
-            ),
+            ("coins hidden by noise alone", HiddenCoins(kind="secret_bernoulli", rate=way.rate, steps=way.steps)),
         ]
         if hides_classes(way):
             ways.append(("the same, with the class", way))

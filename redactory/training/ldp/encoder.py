@@ -82,11 +82,7 @@ class SentenceEncoder:
 
     @classmethod
     def load(
-        cls,
-        folder: Path,
-        declared_public: bool = False,
-        dimension: int | None = None,
-        max_tokens: int | None = None,
+        cls, folder: Path, declared_public: bool = False, dimension: int | None = None, max_tokens: int | None = None
     ) -> Self:
         """The encoder in ``folder``: of stage 1, of ``RUN/models/NAME`` by DP-SGD, or of Hugging Face.
 
@@ -248,9 +244,7 @@ def _trained(model: ModelFolder) -> tuple[dict[str, Any], Spendings]:
     folder = model.root
     run = RunFolder(folder.resolve().parent.parent)
     if folder.resolve().parent != run.models or not run.manifest.is_file():
-        raise GuaranteeError(
-            f"{folder.name}: a trained model must be checked against its run: give RUN/models/NAME"
-        )
+        raise GuaranteeError(f"{folder.name}: a trained model must be checked against its run: give RUN/models/NAME")
     if problems := broken_files(model):
         raise GuaranteeError(f"{folder.name} changed after sealing: {problems[0]}")
     facts, card = ledger_facts(run, model), read_json(model.guarantee)

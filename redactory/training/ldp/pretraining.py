@@ -19,14 +19,7 @@ from redactory.foundation.errors import InputError, RunStateError
 from redactory.foundation.progress import Progress, silent
 from redactory.foundation.stream import RandomStream
 from redactory.training.data import NO_CLASS, Batch, EncodedPoints, PublicText, class_numbers
-from redactory.training.ldp.encoder import (
-    PUBLIC,
-    FolderEncoder,
-    pooling_of,
-    read_folder,
-    require_silent,
-    write_encoder,
-)
+from redactory.training.ldp.encoder import PUBLIC, FolderEncoder, pooling_of, read_folder, require_silent, write_encoder
 from redactory.training.ldp.settings import EncoderSettings, FrozenFolderSettings
 from redactory.training.models.network import Network
 from redactory.training.models.recurrent import BiLstmEncoder, PooledClassifier

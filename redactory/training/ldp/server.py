@@ -254,12 +254,7 @@ def head_of(settings: LdpSettings, shape: tuple[int, ...]) -> Head:
 
 
 def fit(
-    head: Head,
-    rows: Tensor,
-    labels: Tensor,
-    settings: HeadSettings,
-    generator: torch.Generator,
-    progress: Progress,
+    head: Head, rows: Tensor, labels: Tensor, settings: HeadSettings, generator: torch.Generator, progress: Progress
 ) -> dict[str, Any]:
     """Train ``head`` on ``rows`` [n, \\*shape] and ``labels`` [n]; ``epochs``, ``best_epoch`` and ``loss``.
 

@@ -9,13 +9,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from redactory.foundation.errors import GuaranteeError
 from redactory.foundation.settings import Settings
-from redactory.training.ldp.accounting import (
-    FixedSends,
-    HiddenCoins,
-    Participation,
-    calibrated_noise,
-    epsilon_sound,
-)
+from redactory.training.ldp.accounting import FixedSends, HiddenCoins, Participation, calibrated_noise, epsilon_sound
 from redactory.training.models.settings import BiLstmSettings
 from redactory.training.settings import BudgetSettings, ClipNorm, Probability
 
@@ -40,8 +34,7 @@ class QuerySettings(Settings):
     """How questions are sent, where that is not how training sentences are: with fictitious ones between."""
 
     sampling: Participation = Field(
-        description="Same as for training sentences; secret_bernoulli sends fictitious queries between the "
-        "true one's."
+        description="Same as for training sentences; secret_bernoulli sends fictitious queries between the true one's."
     )
     noise_multiplier: PositiveFloat | None = Field(
         None,
@@ -63,9 +56,7 @@ class LdpSettings(Settings):
     "Local differential privacy".
     """
 
-    clip_norm: ClipNorm = Field(
-        1.0, description="C, the L2 bound of one vector: of a sentence's whole representation."
-    )
+    clip_norm: ClipNorm = Field(1.0, description="C, the L2 bound of one vector: of a sentence's whole representation.")
     noise_multiplier: PositiveFloat | None = Field(
         None, description="z = σ/C, noise over clip_norm; set it instead of calibrating to epsilon."
     )
@@ -76,15 +67,12 @@ class LdpSettings(Settings):
     sampling: Participation = Field(
         FixedSends(), description="How often a sentence is sent, and whether that is visible."
     )
-    query: QuerySettings | None = Field(
-        None, description="How queries are sent; default: as training sentences."
-    )
+    query: QuerySettings | None = Field(None, description="How queries are sent; default: as training sentences.")
     pairs: bool = Field(
         False, description="Each example is a pair of sentences (matching): two vectors, each clipped to C."
     )
     represent: Literal["latent", "token"] = Field(
-        "latent",
-        description="What gets noise: one vector of a sentence, or the embeddings of its tokens.",
+        "latent", description="What gets noise: one vector of a sentence, or the embeddings of its tokens."
     )
     dimension: PositiveInt = Field(16, description="Length of the encoder's latent vector.")
     max_tokens: PositiveInt = Field(
@@ -190,19 +178,15 @@ EncoderModel = Annotated[BiLstmSettings | FrozenFolderSettings, Field(discrimina
 class EncoderSettings(Settings):
     """How the encoder is learnt from public labelled text; no number here changes an epsilon."""
 
-    model: EncoderModel = Field(
-        BiLstmSettings(kind="bilstm"), description="The network below the representation."
-    )
+    model: EncoderModel = Field(BiLstmSettings(kind="bilstm"), description="The network below the representation.")
     classes: tuple[str, ...] = Field(
         (), description="The classes it is trained on; empty: all that the public text has."
     )
     dimension: PositiveInt = Field(
-        16,
-        description="Width of the linear layer that represents a sentence; each dimension gets noise.",
+        16, description="Width of the linear layer that represents a sentence; each dimension gets noise."
     )
     clip_norm: PositiveFloat = Field(
-        1.0,
-        description="C that messages will be clipped to; the classes are predicted from the clipped vector.",
+        1.0, description="C that messages will be clipped to; the classes are predicted from the clipped vector."
     )
     noise_multiplier: NonNegativeFloat = Field(
         0.0,

@@ -217,9 +217,7 @@ class UserSide:
             try:
                 "".join(row).encode()
             except UnicodeEncodeError:
-                raise InputError(
-                    f"row {number}: half of a surrogate pair is not text; nothing was sent"
-                ) from None
+                raise InputError(f"row {number}: half of a surrogate pair is not text; nothing was sent") from None
         call, self._calls = self._calls, self._calls + 1
         stream = self._seeded or RandomStream.from_entropy()
         octets = stream.octets("slots", 0, _SLOT_DIGITS // 2 * len(texts), call).hex()

@@ -288,9 +288,7 @@ def require_exact_of(
     messages call the network.
     """
     plain = [number for number in range(min(known, 64)) if number not in (pad_id, end_id)]
-    drawn = torch.randint(
-        len(plain), (len(LENGTHS), max(LENGTHS)), generator=torch.Generator().manual_seed(0)
-    )
+    drawn = torch.randint(len(plain), (len(LENGTHS), max(LENGTHS)), generator=torch.Generator().manual_seed(0))
     real = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
     inputs = torch.tensor(plain)[drawn].masked_fill(~real, pad_id)
     for place, length in enumerate(LENGTHS[1:], 1):  # the first is cut off, before its end token
@@ -301,14 +299,10 @@ def require_exact_of(
     last = known - 1 if known - 1 not in (pad_id, end_id) else plain[-1]
     long = _beside_long(batch, max(longest, inputs.shape[1]), pad_id, last)
     try:
-        check_exact(
-            network.train(), partial(network.point_losses, batch), alone, partial(network.point_losses, long)
-        )
+        check_exact(network.train(), partial(network.point_losses, batch), alone, partial(network.point_losses, long))
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
         words = error if isinstance(error, ConfigurationError) else _UNREAD.format(type(error).__name__)
-        raise ConfigurationError(
-            f"train.model: no support for private training of this {named}: {words}"
-        ) from None
+        raise ConfigurationError(f"train.model: no support for private training of this {named}: {words}") from None
 
 
 def _beside_long(batch: Batch, length: int, pad_id: int, token: int) -> Batch:
@@ -342,9 +336,7 @@ def with_adapters(model: Any, settings: LoraSettings, base: str) -> Any:
         from peft import LoraConfig, get_peft_model
         from peft.utils.constants import TRANSFORMERS_MODELS_TO_LORA_TARGET_MODULES_MAPPING as USUAL
     except ImportError:
-        raise ConfigurationError(
-            "lora needs peft, which is not installed: pip install 'redactory[lora]'"
-        ) from None
+        raise ConfigurationError("lora needs peft, which is not installed: pip install 'redactory[lora]'") from None
     modules: Any = list(settings.modules) or USUAL.get(model.config.model_type, "all-linear")
     config = LoraConfig(
         r=settings.rank,
@@ -360,9 +352,7 @@ def with_adapters(model: Any, settings: LoraSettings, base: str) -> Any:
         with quiet():
             found = get_peft_model(model, config)
     except ValueError:
-        raise ConfigurationError(
-            "train.model.lora.modules: no layer of the model has one of these names"
-        ) from None
+        raise ConfigurationError("train.model.lora.modules: no layer of the model has one of these names") from None
     found.peft_config["default"].base_model_name_or_path = base  # and not where it lies
     return found
 

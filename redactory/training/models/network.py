@@ -51,9 +51,7 @@ class KeyedDropout:
         """Masks are those of the step and the points that ``seeds`` were handed over for; none without."""
         self._seed = seeds.__getitem__ if seeds else None
 
-    def of_rows(
-        self, rows: Tensor | None, widths: Sequence[int], rates: Sequence[float]
-    ) -> list[Tensor | float]:
+    def of_rows(self, rows: Tensor | None, widths: Sequence[int], rates: Sequence[float]) -> list[Tensor | float]:
         """One mask [B, 1, width] for each width, constant over a row's places (variational dropout).
 
         A mask holds 0 with probability ``rate`` and 1/(1 − rate) otherwise.  ``rows`` int64 [B] are the
@@ -176,9 +174,7 @@ class Classifier(Network):
 
     def point_losses(self, batch: Batch) -> Tensor:
         """−log probability (nats) of each point's class, [B]; 0 for a point without a class."""
-        return F.cross_entropy(
-            wide(self.logits(batch)), batch.targets[:, 0], ignore_index=NO_CLASS, reduction="none"
-        )
+        return F.cross_entropy(wide(self.logits(batch)), batch.targets[:, 0], ignore_index=NO_CLASS, reduction="none")
 
 
 class LanguageNetwork(Network):

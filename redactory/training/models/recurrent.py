@@ -19,15 +19,7 @@ from torch import Tensor, nn
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping.layers import Lstm
 from redactory.training.data import Batch
-from redactory.training.models.network import (
-    Classifier,
-    Encoder,
-    KeyedDropout,
-    LanguageNetwork,
-    Seeds,
-    State,
-    uniform_,
-)
+from redactory.training.models.network import Classifier, Encoder, KeyedDropout, LanguageNetwork, Seeds, State, uniform_
 from redactory.training.models.settings import AwdLstmSettings, BagSettings, BiLstmSettings, LstmSettings
 
 
@@ -313,9 +305,7 @@ class PooledClassifier(Classifier):
 
     FORMAT = "redactory-pooled-classifier/1"
 
-    def __init__(
-        self, encoder: Encoder, classes: tuple[str, ...], pooling: str, bottleneck: int | None = None
-    ) -> None:
+    def __init__(self, encoder: Encoder, classes: tuple[str, ...], pooling: str, bottleneck: int | None = None) -> None:
         super().__init__()
         self.encoder, self.context = encoder, encoder.context
         pools = encoder.width * len(pooling.split("-"))

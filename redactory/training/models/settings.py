@@ -25,9 +25,7 @@ class AwdLstmSettings(Settings):
     """AWD-LSTM (Merity et al. 2018) at the size of the UeDP paper; dropout looks at no text."""
 
     kind: Literal["awd-lstm"] = Field(description="The network that this section describes.")
-    embedding_size: PositiveInt = Field(
-        100, description="Width of the token embedding, and of the last layer."
-    )
+    embedding_size: PositiveInt = Field(100, description="Width of the token embedding, and of the last layer.")
     hidden_size: PositiveInt = Field(1150, description="Width of the other LSTM layers' states.")
     layers: PositiveInt = Field(3, description="Number of stacked LSTM layers.")
     word_dropout: ClassVar[float] = 0.1
@@ -76,8 +74,7 @@ class LoraSettings(Settings):
         "of each row of a weight.",
     )
     modules: tuple[str, ...] = Field(
-        (),
-        description="Names of the linear layers that get an adapter; default: the attention's projections.",
+        (), description="Names of the linear layers that get an adapter; default: the attention's projections."
     )
 
 

@@ -142,9 +142,7 @@ class Trainer:
         """
         from redactory.training.accounting import calibrate_noise
 
-        return calibrate_noise(
-            settings.epsilon, settings.delta, rate, draws, points=rows, relation=self.relation
-        )
+        return calibrate_noise(settings.epsilon, settings.delta, rate, draws, points=rows, relation=self.relation)
 
     def spending(self, mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:
         """What a training spends, as it is composed; None without noise, or where no pair is proved."""
@@ -186,9 +184,7 @@ class Trainer:
             return made.plain_phase(descent, found.points, found.rows)
         return made.plain_phase(descent, made.encode(*self.learns(made.run)))
 
-    def noisy_steps(
-        self, made: Ingredients, descent: Descent, mechanism: AnyMechanism, ledger: Admission
-    ) -> Phase:
+    def noisy_steps(self, made: Ingredients, descent: Descent, mechanism: AnyMechanism, ledger: Admission) -> Phase:
         """The steps with noise."""
         assert self.noised is not None
         found = made.learnt() if self.of_units else made.read(getattr(made.run, self.noised))

@@ -24,8 +24,7 @@ class Crt(Trainer):
     noised = "private"
     by_policy = classifies = chats = True
     assumptions: ClassVar[tuple[str, ...]] = (
-        "The vocabulary, the network's size and every constant come from public text and the configuration "
-        "alone.",
+        "The vocabulary, the network's size and every constant come from public text and the configuration alone.",
         "If classes are learned, a secret and its mask have the same class; that of a public example is "
         "learned without noise.",
         "Bayesian epsilons are averages over the secrets of this corpus, for an adversary who does not know "

@@ -40,9 +40,7 @@ class UserLevel(Trainer):
         if self.sampling(settings) is not None and settings.budget is not None:
             return f"train.budget: trainings with {self.name} cannot be composed with others: remove it"
         if settings.units.duplicates == "merge":
-            return (
-                f"train.units.duplicates: {self.name} is proved for examples of one user each: set it to keep"
-            )
+            return f"train.units.duplicates: {self.name} is proved for examples of one user each: set it to keep"
         return None
 
     def rate(self, settings: TrainSettings) -> float:
@@ -103,9 +101,7 @@ class UserLevel(Trainer):
             return None
         return Spending(mechanism.of_one_user(), steps)
 
-    def noisy_steps(
-        self, made: Ingredients, descent: Descent, mechanism: AnyMechanism, ledger: Admission
-    ) -> Phase:
+    def noisy_steps(self, made: Ingredients, descent: Descent, mechanism: AnyMechanism, ledger: Admission) -> Phase:
         """Sampled users, each training on their own points; the mean of their updates moves the model."""
         from redactory.training.steps import Descent, make_optimizer
         from redactory.training.uedp.federated import FederatedPhase, users_of, weights_of

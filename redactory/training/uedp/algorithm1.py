@@ -73,9 +73,7 @@ def figures_of(
     if own is None or own.rule == "any" or own.estimator == "f_E" or found.sound.epsilon is None:
         return found
     alone = (
-        replace(own, entity_rate=own.related_entity_rate, max_users_per_entity=1)
-        if own.related_entity_rate
-        else None
+        replace(own, entity_rate=own.related_entity_rate, max_users_per_entity=1) if own.related_entity_rate else None
     )
     if alone is None:
         return found
@@ -117,9 +115,7 @@ def _figures(
     assert own is not None
     assert spread is not None
     touched = spread[0]
-    found: dict[str, float] = {
-        "revealed": revealed(shift_law(touched, rate, protect), noise, steps, delta, coarser)
-    }
+    found: dict[str, float] = {"revealed": revealed(shift_law(touched, rate, protect), noise, steps, delta, coarser)}
     if found["revealed"] < _CHAIN_WORTH or touched <= _FEW_USERS:
         # through the world without the M holders: they go, and come back changed, with the user
         gone = group_curve(touched, rate, noise, steps, coarser)

@@ -132,9 +132,7 @@ def _all_keep(incidence: Incidence, k_user: int | None, k_entity: int | None, r:
 def _r_loc(incidence: Incidence, k_user: int | None, k_entity: int | None, r: int | None) -> Kept:
     """At most r entities; then each user's first k_u; then each entity's first k_e of those."""
     if r is None or r < 0 or k_user is None:
-        raise ConfigurationError(
-            "r-loc needs entities_per_point and k_user: its bound is k_user times the former"
-        )
+        raise ConfigurationError("r-loc needs entities_per_point and k_user: its bound is k_user times the former")
     _single_user(incidence, "r-loc")
     small: Kept = incidence.entities.lengths <= r
     chosen = small & _first(incidence, incidence.users, k_user, small)

@@ -66,9 +66,7 @@ class EntityNames:
         own = [self._place("listed", row, value) for row, value in enumerate(listed, 1)]
         self._hubs: dict[bytes, frozenset[str] | None] = {}
         for row, value in enumerate(hubs, 1):
-            self._hubs[self._digest_of(self._place("high_degree_entities", row, value))] = hub_labels.get(
-                value
-            )
+            self._hubs[self._digest_of(self._place("high_degree_entities", row, value))] = hub_labels.get(value)
         self._hub_forms = {_words(_tokens(value)) for value in hubs}
         self.listed = frozenset(map(self._digest_of, own))
         if self.listed & self._hubs.keys():
@@ -180,9 +178,7 @@ def _hubs() -> dict[str, dict[str, list[str]]]:
 def hub_list(name: str) -> tuple[str, ...]:
     """One of the ready-made allow-lists by name; ``ConfigurationError`` for another name."""
     if name not in _hubs():
-        raise ConfigurationError(
-            f"entities.high_degree_entities: the built-in lists are {', '.join(sorted(_hubs()))}"
-        )
+        raise ConfigurationError(f"entities.high_degree_entities: the built-in lists are {', '.join(sorted(_hubs()))}")
     return tuple(_hubs()[name]["values"])
 
 

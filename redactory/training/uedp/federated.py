@@ -18,14 +18,7 @@ from redactory.training.models.network import Network
 from redactory.training.steps import Descent, descend, trainable
 from redactory.training.uedp.bounding import cap_spread
 from redactory.training.uedp.incidence import Ids, Incidence
-from redactory.training.uedp.local_update import (
-    Cohort,
-    LocalData,
-    LocalRule,
-    UpdateMap,
-    cohorts,
-    summed_updates,
-)
+from redactory.training.uedp.local_update import Cohort, LocalData, LocalRule, UpdateMap, cohorts, summed_updates
 
 _USERS, _ENTITIES, _EXTENDED = "user coins", "entity coins", "extended coins"
 _WORD = 64

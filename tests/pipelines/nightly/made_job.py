@@ -71,9 +71,7 @@ class Job:
         return [record.type for record in read_log(self.job)]
 
 
-def body(
-    public: int = 4_000, numbers: int = 1_000, rejected: int = 0, earlier: int | None = None
-) -> dict[str, Any]:
+def body(public: int = 4_000, numbers: int = 1_000, rejected: int = 0, earlier: int | None = None) -> dict[str, Any]:
     """A manifest of 10,000 points, as many rows, and hits of two labels."""
     made: dict[str, Any] = copy.deepcopy(manifest())
     made["counts"] |= {"points": POINTS, "rows": POINTS, "documents": POINTS - rejected, "rejected": rejected}

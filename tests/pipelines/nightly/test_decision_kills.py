@@ -113,9 +113,7 @@ def undone(scene: Scene, decision: str, *, reread: bool) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.parametrize("again", ["asked again", "the next run"])
 @pytest.mark.parametrize("decision", sorted(ENDS))
-def test_what_follows_from_a_decision_is_done_whenever_it_is_cut_off(
-    decision: str, again: str, tmp_path: Path
-) -> None:
+def test_what_follows_from_a_decision_is_done_whenever_it_is_cut_off(decision: str, again: str, tmp_path: Path) -> None:
     scene = prepared(decision, tmp_path)
     for moment in itertools.count():
         scene.put_back()

@@ -120,9 +120,8 @@ def test_the_report_of_a_held_run_says_what_was_decided(steady: MadeJob, decisio
     assert "held back" not in page
     assert "Held:" not in page
     assert "Unlike earlier runs" in page
-    assert (
-        f"{'Approved' if decision is approve_release else 'Rejected'} by Ann &lt;b&gt;: looked &amp; fine"
-        in (re.sub("</?b>", "", page))
+    assert f"{'Approved' if decision is approve_release else 'Rejected'} by Ann &lt;b&gt;: looked &amp; fine" in (
+        re.sub("</?b>", "", page)
     )
     assert run.report.read_text("utf-8") == render_report(run)
 

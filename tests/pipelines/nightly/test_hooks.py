@@ -66,9 +66,7 @@ def test_a_failing_hook_is_named_with_its_code_and_not_its_words(
     assert _called(tmp_path, Event.HELD, ["\x00"])
 
 
-def test_a_hook_that_hangs_is_ended_with_what_it_started(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_hook_that_hangs_is_ended_with_what_it_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started = tmp_path / "started"
     code = (
         "import pathlib, subprocess, sys, time; "

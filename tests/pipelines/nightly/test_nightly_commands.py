@@ -77,7 +77,5 @@ def test_a_hook_that_fails_takes_no_release_back_and_is_the_exit_code(tmp_path: 
         ("exported", {"published": "s3://shards/night", "manifest": "0123"}, "s3://shards/night"),
     ],
 )
-def test_the_log_says_what_was_taken_out_and_what_left(
-    type_: str, body: dict[str, object], words: str
-) -> None:
+def test_the_log_says_what_was_taken_out_and_what_left(type_: str, body: dict[str, object], words: str) -> None:
     assert in_words(Record(0, type_, {"run": "night", "time": "", **body})) == f"{type_}: {words}"

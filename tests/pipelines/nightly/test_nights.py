@@ -13,13 +13,7 @@ import pytest
 
 import redactory
 from redactory.dedup.index import IndexFolder
-from redactory.foundation.errors import (
-    CheckFailed,
-    ConfigurationError,
-    InputError,
-    RunStateError,
-    SealedError,
-)
+from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError, SealedError
 from redactory.foundation.files import only_one
 from redactory.pipelines import gate
 from redactory.pipelines import nightly as scheduling
@@ -142,9 +136,7 @@ def test_a_backfill_has_one_run_a_day_and_passes_over_what_is_done(tmp_path: Pat
         (True, {"first": "2026-11-02", "last": "2026-11-01"}, "the earlier first"),
     ],
 )
-def test_days_that_cannot_be_meant_are_refused(
-    job: Job, dated: bool, asked: dict[str, Any], message: str
-) -> None:
+def test_days_that_cannot_be_meant_are_refused(job: Job, dated: bool, asked: dict[str, Any], message: str) -> None:
     job.config["input"] = str(job.input / "{date}") if dated else str(job.input)
     with pytest.raises(ConfigurationError, match=message):
         job.night(**asked)
@@ -241,12 +233,8 @@ def test_a_person_is_erased_from_a_job_with_runs_that_did_not_end(
     result = redactory.erase([job.job.root], user_ids=["u"])
     assert (result["ok"], result["problems"]) == (True, [])
     for said in (dry, result):
-        assert [run["run"] for run in said["runs"] if "discarded" in run] == [
-            str(r.root) for r in (rejected, left)
-        ]
-    assert _content(released.root) == {
-        p: data for p, data in before.items() if p.is_relative_to(released.root)
-    }
+        assert [run["run"] for run in said["runs"] if "discarded" in run] == [str(r.root) for r in (rejected, left)]
+    assert _content(released.root) == {p: data for p, data in before.items() if p.is_relative_to(released.root)}
     assert not [path for run in (rejected, left) for path in run.root.rglob("*") if path.is_file()]
     assert not list((tmp_path / "index" / "pending").iterdir())
     assert not [run for run in redactory.erase([job.job.root], user_ids=["u"])["runs"] if "discarded" in run]
@@ -292,8 +280,7 @@ def test_only_work_that_was_never_a_run_is_discarded(job: Job) -> None:
     result = redactory.erase([job.job.root], user_ids=["u"])
     assert [problem["problem"] for problem in result["problems"]] == [
         f"{run.root} was finished, but _SUCCESS is missing: restore it from a backup",
-        f"{lone.root} is unfinished: resume it (redactory curate --resume) and try again, or remove the "
-        "folder",
+        f"{lone.root} is unfinished: resume it (redactory curate --resume) and try again, or remove the folder",
     ]
     assert _content(job.folder) == before
 
@@ -316,9 +303,7 @@ def test_an_unexpected_error_is_reported_without_its_words(job: Job, monkeypatch
     assert not list(job.job.own.glob("traceback-*"))
 
 
-def test_what_fails_besides_a_run_takes_no_release_back(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_fails_besides_a_run_takes_no_release_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = Job(tmp_path, nightly={"hook": ["touch", str(tmp_path / "called")]})
     job.write("a.jsonl", "one")
     with monkeypatch.context() as patch:
@@ -495,9 +480,7 @@ def test_a_job_is_listed_with_the_counts_of_the_present_release(job: Job) -> Non
     assert (gone["release"], gone["counts"]) == (None, before["counts"])
 
 
-def test_what_was_mirrored_is_known_by_a_url_without_its_password(
-    job: Job, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_was_mirrored_is_known_by_a_url_without_its_password(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     places: list[str] = []
     monkeypatch.setattr(scheduling, "publish", lambda _run, place: places.append(place))
     job.write("a.jsonl", "one")

@@ -38,9 +38,7 @@ def _config(folder: Path) -> Any:
     return load_config({"input": str(folder), "output": str(folder / "not" / "yet" / "run")})
 
 
-def test_what_is_needed_is_asked_of_the_disk_that_will_hold_it(
-    tmp_path: Path, small_disk: list[Path]
-) -> None:
+def test_what_is_needed_is_asked_of_the_disk_that_will_hold_it(tmp_path: Path, small_disk: list[Path]) -> None:
     config = _config(tmp_path)
     check_room(config, [("file:///rows.jsonl", GB // 10)])
     assert small_disk == [tmp_path]
@@ -55,9 +53,7 @@ def test_packed_files_stand_for_more(tmp_path: Path, small_disk: list[Path], end
         check_room(_config(tmp_path), [(f"s3://b/rows{end}", 2 * GB)])
 
 
-def test_what_an_interrupted_run_has_written_is_not_asked_for_twice(
-    tmp_path: Path, small_disk: list[Path]
-) -> None:
+def test_what_an_interrupted_run_has_written_is_not_asked_for_twice(tmp_path: Path, small_disk: list[Path]) -> None:
     config = _config(tmp_path)
     output = Path(config.output)
     output.mkdir(parents=True)

@@ -108,15 +108,10 @@ def all_rows(folder: Path) -> Counter[tuple[str, int]]:
 
 
 APPEND = st.tuples(
-    st.just("append"),
-    st.sampled_from(sorted(ROWS)),
-    st.lists(st.integers(0, 3), max_size=4),
-    st.integers(0, 9),
+    st.just("append"), st.sampled_from(sorted(ROWS)), st.lists(st.integers(0, 3), max_size=4), st.integers(0, 9)
 )
 REJECT = st.tuples(st.just("reject"), st.integers(0, 5))
-steps = st.lists(
-    st.one_of(APPEND, st.tuples(st.just("night")), st.tuples(st.just("crash")), REJECT), max_size=14
-)
+steps = st.lists(st.one_of(APPEND, st.tuples(st.just("night")), st.tuples(st.just("crash")), REJECT), max_size=14)
 
 
 def live(world: World, what: list[tuple[Any, ...]]) -> None:
@@ -146,13 +141,9 @@ def test_every_row_is_read_exactly_once(what: list[tuple[Any, ...]]) -> None:
         assert not world.plan(SOON).slices
 
 
-def test_the_oracle_notices_a_fold_that_forgets_rejections(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_oracle_notices_a_fold_that_forgets_rejections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = folding.watermark
-    monkeypatch.setattr(
-        folding, "watermark", lambda records: real(r for r in records if r.type != Event.REJECTED)
-    )
+    monkeypatch.setattr(folding, "watermark", lambda records: real(r for r in records if r.type != Event.REJECTED))
     world = World(tmp_path)
     live(world, [("append", "a.jsonl", [0, 0], 0), ("night",), ("reject", 0)])
     assert sum(world.read.values(), Counter()) != all_rows(tmp_path)
@@ -212,9 +203,7 @@ def test_a_changed_file_is_refused_by_name_and_read_where_asked(
     assert not world.plan().slices
 
 
-def test_a_file_is_not_read_again_while_its_stamp_stays(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_is_not_read_again_while_its_stamp_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(tmp_path)
     world.append("a.jsonl", [0, 0], 0)
     world.night(SOON)

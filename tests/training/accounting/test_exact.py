@@ -13,22 +13,13 @@ import numpy as np
 import pytest
 from scipy import optimize, special
 
-from redactory.training.accounting import (
-    Spending,
-    calibrate_noise,
-    epsilon,
-    epsilon_of,
-    losses,
-    removal_epsilon_of,
-)
+from redactory.training.accounting import Spending, calibrate_noise, epsilon, epsilon_of, losses, removal_epsilon_of
 from redactory.training.accounting.pairs import exchange
 from redactory.training.accounting.second import Bracket, bracket, one_exchanged, stated
 from redactory.training.guarantee.figures import Claim, figures_of
 from redactory.training.mechanism import PoissonGaussian, Relation
 
-SETTINGS: list[dict[str, Any]] = json.loads(
-    Path(__file__).with_name("exact_epsilons.json").read_text("utf-8")
-)
+SETTINGS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("exact_epsilons.json").read_text("utf-8"))
 # either relation; small, large, full batches; much and little noise; many and few steps; every delta
 QUICKEST = (
     *(3, 7, 8, 12, 16, 17, 18, 27, 29, 34, 37, 38, 45, 57, 58, 65, 76, 84, 86, 89, 91, 92, 105, 111),
@@ -91,14 +82,9 @@ def test_rounding_that_is_not_paid_for_is_seen(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("rate", "noise", "steps", "delta", "exact"),
-    [
-        (1.0, 100.0, 100_000, 1e-12, gaussian(2 * math.sqrt(1e5) / 100, 1e-12)),
-        (1e-3, 0.7, 100_000, 1e-12, 9.2205),
-    ],
+    [(1.0, 100.0, 100_000, 1e-12, gaussian(2 * math.sqrt(1e5) / 100, 1e-12)), (1e-3, 0.7, 100_000, 1e-12, 9.2205)],
 )
-def test_small_deltas_with_many_steps(
-    rate: float, noise: float, steps: int, delta: float, exact: float
-) -> None:
+def test_small_deltas_with_many_steps(rate: float, noise: float, steps: int, delta: float, exact: float) -> None:
     """Printed were 62.66 for 63.82 and 8.739 for 9.220."""
     spent = (Spending(PoissonGaussian(rate, noise, 1.0, 1.0), steps),)
     found = figures_of(Claim(spent, delta, by_policy=False))
@@ -134,12 +120,8 @@ def one_step(rate: float, noise: float, delta: float, relation: Relation) -> flo
 
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", Relation)
-@pytest.mark.parametrize(
-    ("rate", "noise", "delta"), [(1e-5, 0.5, 1e-8), (4.4e-6, 0.46, 9e-10), (2e-6, 0.6, 1.3e-11)]
-)
-def test_small_rates_and_deltas_have_a_figure(
-    rate: float, noise: float, delta: float, relation: Relation
-) -> None:
+@pytest.mark.parametrize(("rate", "noise", "delta"), [(1e-5, 0.5, 1e-8), (4.4e-6, 0.46, 9e-10), (2e-6, 0.6, 1.3e-11)])
+def test_small_rates_and_deltas_have_a_figure(rate: float, noise: float, delta: float, relation: Relation) -> None:
     """Rounding was paid for many times over: the figures were 2 to 900% high, and none was stated."""
     exact = one_step(rate, noise, delta, relation)
     spent = (Spending(PoissonGaussian(rate, noise, 1.0, 1.0), 1),)
@@ -185,9 +167,7 @@ def test_full_batches_are_one_gaussian_whatever_they_are_made_of(steps: tuple[in
         (Bracket(0.9, math.inf), None),
     ],
 )
-def test_what_is_stated_is_an_upper_bound_by_both_accountants(
-    bounds: Bracket, expected: float | None
-) -> None:
+def test_what_is_stated_is_an_upper_bound_by_both_accountants(bounds: Bracket, expected: float | None) -> None:
     found = stated(lambda delta: 1.0, lambda delta: bounds, 1e-9, "epsilon")
     assert found.value == expected
     assert (found.reason is None) is (expected is not None)

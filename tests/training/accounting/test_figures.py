@@ -15,21 +15,11 @@ from scipy import optimize, stats
 from redactory.foundation.errors import GuaranteeError
 from redactory.foundation.intervals import upper_bound
 from redactory.training.accounting import Spending, calibrate_noise, epsilon, group_epsilon_of
-from redactory.training.accounting.bounds import (
-    Curve,
-    chain,
-    gaussian_delta,
-    gaussian_epsilon,
-    revealed,
-)
+from redactory.training.accounting.bounds import Curve, chain, gaussian_delta, gaussian_epsilon, revealed
 from redactory.training.accounting.pairs import Mixture
 from redactory.training.accounting.published import amplified, crt_bayesian, crt_group, renyi_epsilon
 from redactory.training.guarantee.spec import MissRates, bayesian_epsilon
-from redactory.training.mechanism import (
-    PoissonGaussian,
-    Relation,
-    mechanism_from_json,
-)
+from redactory.training.mechanism import PoissonGaussian, Relation, mechanism_from_json
 from redactory.training.settings import RecallMeasurement
 
 GRID = 1e-3
@@ -131,17 +121,14 @@ def test_renyi_accounting_is_refused_where_it_is_not_valid() -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "bound"),
-    [(200, 0.0149), (2995, 1e-3), (30_552, 9.8e-5), (37_446, 8e-5), (299_572, 1e-5)],
+    ("labels", "bound"), [(200, 0.0149), (2995, 1e-3), (30_552, 9.8e-5), (37_446, 8e-5), (299_572, 1e-5)]
 )
 def test_d4_zero_misses_support_only_so_much(labels: int, bound: float) -> None:
     assert upper_bound(0, labels, 0.95) == pytest.approx(bound, rel=5e-3)
 
 
 @given(st.integers(1, 400), st.floats(0, 1), st.floats(0.5, 0.999))
-def test_the_upper_bound_leaves_out_the_rest_of_the_binomial(
-    labels: int, share: float, confidence: float
-) -> None:
+def test_the_upper_bound_leaves_out_the_rest_of_the_binomial(labels: int, share: float, confidence: float) -> None:
     misses = min(labels - 1, int(share * labels))
     upper = upper_bound(misses, labels, confidence)
     assert stats.binom.cdf(misses, labels, upper) == pytest.approx(1 - confidence, abs=1e-6)

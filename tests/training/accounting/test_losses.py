@@ -14,21 +14,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from redactory.training.accounting import (
-    Spending,
-    epsilon_of,
-    group_epsilon_of,
-    losses,
-    pairs,
-    removal_epsilon_of,
-)
-from redactory.training.accounting.bounds import (
-    FINE_SPLITS,
-    chain,
-    gaussian_delta,
-    gaussian_epsilon,
-    revealed,
-)
+from redactory.training.accounting import Spending, epsilon_of, group_epsilon_of, losses, pairs, removal_epsilon_of
+from redactory.training.accounting.bounds import FINE_SPLITS, chain, gaussian_delta, gaussian_epsilon, revealed
 from redactory.training.accounting.losses import branches_curve, composed_deltas, group_curve
 from redactory.training.accounting.pairs import (
     NOTHING,
@@ -49,14 +36,7 @@ THEIRS = {
     Relation.SUBSTITUTION: NeighboringRelation.REPLACE_ONE,
     Relation.ADD_OR_REMOVE: NeighboringRelation.ADD_OR_REMOVE_ONE,
 }
-STEPS = [
-    (1.0, 0.01, 1e-3),
-    (3.0, 0.25, 1e-3),
-    (0.5, 0.1, 1e-2),
-    (8.0, 1.0, 1e-3),
-    (0.3, 0.5, 1e-2),
-    (5.0, 0.9, 1e-3),
-]
+STEPS = [(1.0, 0.01, 1e-3), (3.0, 0.25, 1e-3), (0.5, 0.1, 1e-2), (8.0, 1.0, 1e-3), (0.3, 0.5, 1e-2), (5.0, 0.9, 1e-3)]
 """Deviation in clips, sampling rate, width of the grid."""
 LAWS = st.lists(st.tuples(st.floats(0.0, 5.0), st.floats(0.01, 1.0)), min_size=1, max_size=4).map(
     lambda rows: {round(size, 3): weight for size, weight in rows}
@@ -84,10 +64,7 @@ def theirs_of(law: Mixture, sigma: float) -> privacy_loss_distribution.PrivacyLo
 def _off(relation: Relation, deviation: float, rate: float, grid: float) -> float:
     """The largest difference of a curve's delta from dp_accounting's, over losses of either sign."""
     theirs = privacy_loss_distribution.from_gaussian_mechanism(
-        deviation,
-        sampling_prob=rate,
-        value_discretization_interval=grid,
-        neighboring_relation=THEIRS[relation],
+        deviation, sampling_prob=rate, value_discretization_interval=grid, neighboring_relation=THEIRS[relation]
     )
     epsilons = np.arange(-2.0, 12.0, 0.37)
     losses.step_laws.cache_clear()
@@ -98,9 +75,7 @@ def _off(relation: Relation, deviation: float, rate: float, grid: float) -> floa
 
 @pytest.mark.parametrize("relation", Relation)
 @pytest.mark.parametrize(("deviation", "rate", "grid"), STEPS)
-def test_the_distribution_is_dp_accountings(
-    relation: Relation, deviation: float, rate: float, grid: float
-) -> None:
+def test_the_distribution_is_dp_accountings(relation: Relation, deviation: float, rate: float, grid: float) -> None:
     assert _off(relation, deviation, rate, grid) < 1e-8
 
 
@@ -109,9 +84,7 @@ def test_another_place_of_a_loss_or_weight_of_a_point_is_seen(monkeypatch: pytes
     with monkeypatch.context() as patch:
         patch.setattr(losses, "_places", lambda pair, at: real(pair, at) + 0.1)
         assert _off(Relation.SUBSTITUTION, 1.0, 0.25, 1e-3) > 1e-6
-    monkeypatch.setattr(
-        pairs, "group_law", lambda rate, points: mixture_of({0: 1 - 0.9 * rate, 1: 0.9 * rate})
-    )
+    monkeypatch.setattr(pairs, "group_law", lambda rate, points: mixture_of({0: 1 - 0.9 * rate, 1: 0.9 * rate}))
     assert _off(Relation.ADD_OR_REMOVE, 1.0, 0.25, 1e-3) > 1e-6
 
 
@@ -138,9 +111,7 @@ def test_branches_are_averaged_as_dp_accounting_mixes_them() -> None:
 @given(LAWS, st.floats(0.5, 3.0), st.floats(-3.0, 6.0))
 @example({0.0: 0.9375, 1.0: 0.125}, 1.0, 0.125)  # beside the largest loss there is: delta was 1
 @example({0.0: 0.9453125, 1.0: 0.125}, 1.0, 0.125)
-def test_both_curves_are_the_integrals_that_define_them(
-    law: dict[float, float], sigma: float, eps: float
-) -> None:
+def test_both_curves_are_the_integrals_that_define_them(law: dict[float, float], sigma: float, eps: float) -> None:
     there = as_dict(law_of(law))
     both = (hockey_stick(there, {0.0: 1.0}, sigma, eps), hockey_stick({0.0: 1.0}, there, sigma, eps))
     found = composed_deltas(one_step(law_of(law), sigma), 1e-3, np.array([round(eps, 3)]))[0]
@@ -151,9 +122,7 @@ def test_both_curves_are_the_integrals_that_define_them(
 @pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(LAWS, st.integers(1, 3), st.floats(0.8, 3.0))
-def test_a_composed_epsilon_is_never_below_an_attack(
-    law: dict[float, float], steps: int, sigma: float
-) -> None:
+def test_a_composed_epsilon_is_never_below_an_attack(law: dict[float, float], steps: int, sigma: float) -> None:
     """Looking at the sum of all steps is one attack; its own curve must lie below the figure."""
     epsilon = branches_curve(((1.0, Pair(law_of(law), NOTHING, sigma)),), steps)(1e-3)
     there, wide = repeated(as_dict(law_of(law)), steps), sigma * math.sqrt(steps)
@@ -185,9 +154,7 @@ def test_dropping_the_rare_counts_would_be_cheaper_than_the_truth() -> None:
 @given(st.integers(1, 12), st.floats(0.01, 0.5), st.floats(1.0, 8.0))
 def test_a_larger_group_diverges_more(points: int, rate: float, sigma: float) -> None:
     at = np.linspace(-2.0, 4.0, 61) + 1e-9
-    few, many = (
-        composed_deltas(one_step(group_law(rate, size), sigma), 1e-2, at) for size in (points, points + 1)
-    )
+    few, many = (composed_deltas(one_step(group_law(rate, size), sigma), 1e-2, at) for size in (points, points + 1))
     assert np.all(few <= many + 1e-6)
 
 
@@ -210,9 +177,7 @@ def test_what_is_cut_off_a_step_is_lost_and_nothing_else_is(tail: float) -> None
 
 
 @pytest.mark.parametrize("where", ["everywhere", "in one cell"])
-def test_what_a_transform_may_get_wrong_is_part_of_every_figure(
-    monkeypatch: pytest.MonkeyPatch, where: str
-) -> None:
+def test_what_a_transform_may_get_wrong_is_part_of_every_figure(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """An error as large as its bound, to the worse side: a tenth of the law, or all of its fullest cell."""
     real = losses._composed
 

@@ -113,9 +113,7 @@ def test_a_figure_that_is_off_is_refused(factor: float) -> None:
         (3, "group_law", lambda rate, points: group_law(rate, points - 1)),
     ],
 )
-def test_a_slip_in_a_pair_is_refused(
-    monkeypatch: pytest.MonkeyPatch, points: int | None, name: str, slip: Any
-) -> None:
+def test_a_slip_in_a_pair_is_refused(monkeypatch: pytest.MonkeyPatch, points: int | None, name: str, slip: Any) -> None:
     """Each accountant states its pairs: a wrong weight or mean of the main one's is no silent figure."""
     own = spent(0.02, 1.5, 200)
 

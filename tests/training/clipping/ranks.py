@@ -63,9 +63,7 @@ def main(rank: int, store: str, out: str) -> None:
     losses = (lambda: network(own)) if rank else (lambda: torch.zeros(0))
     found["nothing here"] = clipped_gradient(network, losses, CLIP_NORM).flat
     found["alone"] = refused(
-        lambda: clipped_backward(
-            optimizer_of(DPOptimizerFastGradientClipping, network), network, lambda: network(own)
-        )
+        lambda: clipped_backward(optimizer_of(DPOptimizerFastGradientClipping, network), network, lambda: network(own))
     )
     optimizer = optimizer_of(DistributedDPOptimizerFastGradientClipping, network)
     clipped_backward(optimizer, network, lambda: network(own))

@@ -28,9 +28,7 @@ SHAPES = st.fixed_dictionaries(
 
 
 @settings(max_examples=120, deadline=None)
-@given(
-    SHAPES, st.lists(st.integers(1, 7), max_size=5), st.integers(0, 2), st.sampled_from([1e-3, 0.5, 3.0, 1e3])
-)
+@given(SHAPES, st.lists(st.integers(1, 7), max_size=5), st.integers(0, 2), st.sampled_from([1e-3, 0.5, 3.0, 1e3]))
 def test_equals_autograd_one_point_at_a_time(
     shape: dict[str, Any], lengths: list[int], padding: int, clip_norm: float
 ) -> None:
@@ -62,9 +60,7 @@ def test_layers_that_cannot_be_vectorised_go_one_point_at_a_time(body: str) -> N
 def test_frozen_parameters_have_no_part(body: str) -> None:
     net, data = network_of(body, layers=1), data_of([4, 4], 2)
     for name, parameter in net.named_parameters():
-        parameter.requires_grad_(
-            not name.startswith(("embedding", "output.weight")) and "weight_hh" not in name
-        )
+        parameter.requires_grad_(not name.startswith(("embedding", "output.weight")) and "weight_hh" not in name)
     found = clipped_gradient(net, lambda: net.losses(data), 0.5)
     expected, _ = reference(net, lambda row: net.losses(data.row(row)), 2, 0.5)
     assert len(found.flat) == sum(p.numel() for p in net.parameters() if p.requires_grad)

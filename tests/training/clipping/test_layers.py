@@ -116,9 +116,7 @@ def test_products_are_matrix_products(
         near = {"rtol": 1e-4, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-10, "atol": 1e-12}
         torch.testing.assert_close(matmul.product(left, right).double(), expected, **near)
         torch.testing.assert_close(matmul.products_with(right, n)(left).double(), expected, **near)
-        torch.testing.assert_close(
-            matmul.affine(left, right.t(), right[0]).double(), expected + right[0], **near
-        )
+        torch.testing.assert_close(matmul.affine(left, right.t(), right[0]).double(), expected + right[0], **near)
         total = torch.randn(k, m, dtype=dtype)
         other = torch.randn(n, m, dtype=dtype)
         expected = total.double() + left.double().t() @ other.double()

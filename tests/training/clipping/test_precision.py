@@ -62,9 +62,7 @@ def test_what_is_summed_has_at_most_the_clipping_norm(kind: str, rough: str) -> 
     with ROUGH[rough]():
         norms = clipped_gradient(network, lambda: network.point_losses(batch), CLIP_NORM, 9).norms
         for row in range(9):
-            own = clipped_gradient(
-                network, lambda row=row: network.point_losses(batch.alone(row)), CLIP_NORM, 1
-            )
+            own = clipped_gradient(network, lambda row=row: network.point_losses(batch.alone(row)), CLIP_NORM, 1)
             whole = clipped_gradient(network, lambda row=row: network.point_losses(batch.alone(row)), 1e6, 1)
             assert own.flat.dtype == torch.float32
             assert float(own.flat.double().norm()) == pytest.approx(CLIP_NORM, rel=SLACK)

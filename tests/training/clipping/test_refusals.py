@@ -20,11 +20,7 @@ from redactory.training.clipping.layers import Lstm, vocabulary_losses
 from redactory.training.data import Batch, EncodedPoints
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.ldp.user import DPLayer
-from redactory.training.mechanism import (
-    PoissonGaussian,
-    PoissonUsersGaussian,
-    mechanism_from_json,
-)
+from redactory.training.mechanism import PoissonGaussian, PoissonUsersGaussian, mechanism_from_json
 from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.models.settings import LstmSettings
 from redactory.training.settings import TrainSettings

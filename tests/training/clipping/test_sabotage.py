@@ -27,9 +27,7 @@ def error(body: str, *, tied: bool = False, fused: bool = True) -> float:
 def no_cross_term(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = gradients._inner
 
-    def inner(
-        one: gradients.Use, other: gradients.Use, grams: gradients.Grams
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def inner(one: gradients.Use, other: gradients.Use, grams: gradients.Grams) -> tuple[torch.Tensor, torch.Tensor]:
         total, own = whole(one, other, grams)
         return (total, own) if one is other else (0.0 * total, own)
 

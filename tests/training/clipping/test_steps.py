@@ -23,9 +23,7 @@ SEQUENCES = st.lists(st.lists(st.integers(2, VOCABULARY - 1), min_size=1, max_si
 
 def points_of(sequences: list[list[int]]) -> EncodedPoints:
     offsets = np.cumsum([0, *map(len, sequences)])
-    return EncodedPoints(
-        np.asarray([*chain.from_iterable(sequences)], np.int32), offsets.astype(np.int64), 1, 0
-    )
+    return EncodedPoints(np.asarray([*chain.from_iterable(sequences)], np.int32), offsets.astype(np.int64), 1, 0)
 
 
 def network_of(seed: int) -> LstmLanguageModel:
@@ -44,9 +42,7 @@ def network_of(seed: int) -> LstmLanguageModel:
     tokens=st.sampled_from([1, 12, 4096]),
     seed=st.integers(0, 99),
 )
-def test_physical_batches_change_nothing(
-    sequences: list[list[int]], clip_norm: float, tokens: int, seed: int
-) -> None:
+def test_physical_batches_change_nothing(sequences: list[list[int]], clip_norm: float, tokens: int, seed: int) -> None:
     points, network = points_of(sequences), network_of(seed)
     found = clipped_sum(network, points, np.arange(len(points)), clip_norm, tokens)
     losses = lambda row: network.point_losses(points.batch([row]))  # noqa: E731

@@ -113,9 +113,7 @@ def test_the_digest_is_that_of_what_runs(made: Path, public: PublicText, tmp_pat
     assert encoder.digest != before
 
 
-def test_noise_while_learning_is_of_the_step_and_changes_the_weights(
-    public: PublicText, tmp_path: Path
-) -> None:
+def test_noise_while_learning_is_of_the_step_and_changes_the_weights(public: PublicText, tmp_path: Path) -> None:
     noisy = [small(noise_multiplier=0.5, epochs=2), small(epochs=2), small(noise_multiplier=0.5, epochs=2)]
     for number, own in enumerate(noisy):
         pretrain_encoder(public, own, tmp_path / str(number))
@@ -124,9 +122,7 @@ def test_noise_while_learning_is_of_the_step_and_changes_the_weights(
     assert not torch.equal(first, bare)
 
 
-def test_a_frozen_folder_is_taught_on_top_and_read_again(
-    public: PublicText, bert: Path, tmp_path: Path
-) -> None:
+def test_a_frozen_folder_is_taught_on_top_and_read_again(public: PublicText, bert: Path, tmp_path: Path) -> None:
     own = small(model={"kind": "folder", "folder": bert}, epochs=25, max_tokens=64)
     summary = pretrain_encoder(public, own, tmp_path / "top")
     assert summary["accuracy_on_public_text"] > 0.7
@@ -180,11 +176,7 @@ def test_public_text_needs_two_classes_and_settings_their_sense(tmp_path: Path) 
     with pytest.raises(InputError, match="two classes"):
         pretrain_encoder(PublicText(path), small(), tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    for wrong in (
-        {"classes": ("a",)},
-        {"classes": ("a", "a")},
-        {"model": {"kind": "bilstm", "bottleneck": 3}},
-    ):
+    for wrong in ({"classes": ("a",)}, {"classes": ("a", "a")}, {"model": {"kind": "bilstm", "bottleneck": 3}}):
         with pytest.raises(ValueError, match=r"classes|bottleneck"):
             EncoderSettings(**wrong)
 
@@ -198,9 +190,7 @@ def test_a_bilstm_has_the_states_of_torch_s_own_over_packed_texts() -> None:
     own.double()
     theirs = nn.LSTM(5, 7, batch_first=True, bidirectional=True).double()
     weights = dict(own.ahead.state_dict())
-    theirs.load_state_dict(
-        weights | {f"{name}_reverse": value for name, value in own.back.state_dict().items()}
-    )
+    theirs.load_state_dict(weights | {f"{name}_reverse": value for name, value in own.back.state_dict().items()})
     packed = pack_padded_sequence(own.embedding(ids), lengths, batch_first=True, enforce_sorted=False)
     expected, _ = pad_packed_sequence(theirs(packed)[0], batch_first=True)
     found, real = own.hidden(batch), batch.real[..., None]

@@ -125,9 +125,7 @@ def test_hidden_coins_are_the_exact_pair(vectors: int) -> None:
     assert found == pytest.approx(1e-3, rel=2e-3)
 
 
-def _cells(
-    rate: float, noise: float, classes: int, mean: float, own: int, cells: int = 800
-) -> NDArray[np.float64]:
+def _cells(rate: float, noise: float, classes: int, mean: float, own: int, cells: int = 800) -> NDArray[np.float64]:
     """The law of one message as masses [class, cell], for a vector at ``mean`` (in C) of class ``own``."""
     edges = np.concatenate([[-np.inf], np.linspace(-1 - 9 * noise, 1 + 9 * noise, cells + 1), [np.inf]])
 
@@ -140,8 +138,7 @@ def _cells(
 
 
 @pytest.mark.parametrize(
-    ("rate", "noise", "classes", "steps", "delta"),
-    [(0.5, 1.5, 12, 4, 1e-5), (0.3, 1.2, 2, 6, 1e-4)],
+    ("rate", "noise", "classes", "steps", "delta"), [(0.5, 1.5, 12, 4, 1e-5), (0.3, 1.2, 2, 6, 1e-4)]
 )
 def test_hidden_classes_by_another_accountant(
     rate: float, noise: float, classes: int, steps: int, delta: float
@@ -151,8 +148,7 @@ def test_hidden_classes_by_another_accountant(
     here, there = (_cells(rate, noise, classes, 1.0, own).ravel() for own in (0, 1))
     kept = np.flatnonzero(here + there > 1e-17)
     one, other = (
-        dict(zip(kept.tolist(), np.log(np.maximum(law[kept], 1e-300)).tolist(), strict=True))
-        for law in (here, there)
+        dict(zip(kept.tolist(), np.log(np.maximum(law[kept], 1e-300)).tolist(), strict=True)) for law in (here, there)
     )
     theirs = privacy_loss_distribution.from_two_probability_mass_functions(
         one, other, value_discretization_interval=2e-3
@@ -183,17 +179,12 @@ def test_no_two_sentences_of_any_classes_are_further_apart_than_the_pair(
         rate
         if beta == 0.0
         else rate
-        * float(
-            stats.norm.cdf(mu / 2 - math.log(beta) / mu)
-            - beta * stats.norm.cdf(-mu / 2 - math.log(beta) / mu)
-        )
+        * float(stats.norm.cdf(mu / 2 - math.log(beta) / mu) - beta * stats.norm.cdf(-mu / 2 - math.log(beta) / mu))
     )
     for p, q in ((one, other), (other, one)):
         assert np.maximum(p - math.exp(epsilon) * q, 0.0).sum() <= most + 1e-9
     ends = (_cells(rate, noise, 3, 1.0, label, 8_000) for label in (0, 2))
-    assert np.maximum(next(ends) - math.exp(epsilon) * next(ends), 0.0).sum() == pytest.approx(
-        most, rel=1e-3, abs=1e-9
-    )
+    assert np.maximum(next(ends) - math.exp(epsilon) * next(ends), 0.0).sum() == pytest.approx(most, rel=1e-3, abs=1e-9)
 
 
 def test_a_hidden_class_is_randomised_response_where_vectors_say_nothing() -> None:
@@ -264,8 +255,7 @@ def test_an_attack_reaches_the_sound_epsilon_and_breaks_half_the_sensitivity() -
 
 
 @pytest.mark.parametrize(
-    ("told", "encoder"),
-    [(FixedSends(sends=3), ()), (hidden(0.1, 20), ()), (visible(0.1, 20), ENCODER)],
+    ("told", "encoder"), [(FixedSends(sends=3), ()), (hidden(0.1, 20), ()), (visible(0.1, 20), ENCODER)]
 )
 def test_calibrated_noise_meets_the_target_and_wastes_little(
     told: Participation, encoder: tuple[Spending, ...]
@@ -301,9 +291,7 @@ def test_an_encoder_s_steps_compose_and_both_accountants_agree(told: Participati
     assert max(encoder or 0.0, messages or 0.0) < both < (encoder or 0.0) + (messages or 0.0)
 
 
-def test_a_figure_that_the_second_accountant_does_not_hold_is_an_error(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_figure_that_the_second_accountant_does_not_hold_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def half(*told: object, **more: object) -> Bracket:
         return Bracket(2.09, 2.1)
 

@@ -16,9 +16,7 @@ from ldp_wire import LARGEST_NUMBER, format_message, message_schema, parse_messa
 from redactory.foundation.errors import InputError
 from tests.training.ldp.ldp_sides import a_message
 
-VALUES = st.binary(min_size=24, max_size=24).map(
-    lambda b: np.nan_to_num(np.frombuffer(b, np.float32).reshape(2, 3))
-)
+VALUES = st.binary(min_size=24, max_size=24).map(lambda b: np.nan_to_num(np.frombuffer(b, np.float32).reshape(2, 3)))
 NUMBERS = st.integers(0, LARGEST_NUMBER)
 DIGITS = st.text("0123456789abcdef", min_size=32, max_size=32)
 SECRET = "zanzibarian"
@@ -67,9 +65,7 @@ def test_a_message_comes_back_and_every_one_is_as_long(
 
 @pytest.mark.parametrize(("key", "value"), [*WRONG, *BEYOND_SCHEMA])
 def test_what_is_wrong_is_refused_by_key_and_never_quoted(key: str, value: Any) -> None:
-    with pytest.raises(
-        InputError, match=rf"^message.*: ({key}|values|not of this format|an unkn)"
-    ) as refusal:
+    with pytest.raises(InputError, match=rf"^message.*: ({key}|values|not of this format|an unkn)") as refusal:
         parse_message(json.dumps({**json.loads(format_message(a_message())), key: value}))
     assert SECRET not in str(refusal.value)
     assert refusal.value.__cause__ is None

@@ -45,16 +45,8 @@ def _accuracy(user: Any, server: ServerSide, texts: Any, labels: list[int]) -> f
         {"noise_multiplier": 0.5},
         {"noise_multiplier": 1.0, "sampling": {"kind": "fixed", "sends": 4}},
         {"noise_multiplier": 0.6, "sampling": {"kind": "secret_bernoulli", "rate": 0.7, "steps": 5}},
-        {
-            "noise_multiplier": 0.5,
-            "sampling": {"kind": "secret_bernoulli", "rate": 0.5, "steps": 6, "classes": 2},
-        },
-        {
-            "query": {
-                "sampling": {"kind": "secret_bernoulli", "rate": 0.5, "steps": 9},
-                "noise_multiplier": 0.5,
-            }
-        },
+        {"noise_multiplier": 0.5, "sampling": {"kind": "secret_bernoulli", "rate": 0.5, "steps": 6, "classes": 2}},
+        {"query": {"sampling": {"kind": "secret_bernoulli", "rate": 0.5, "steps": 9}, "noise_multiplier": 0.5}},
         {"noise_multiplier": 0.3, "represent": "token", "head": {"epochs": 8, "hidden_size": 8}},
         {"noise_multiplier": 0.2, "pairs": True, "head": {"epochs": 30}},
     ],

@@ -154,10 +154,7 @@ def test_what_is_refused_is_refused_in_words_that_quote_nothing(shared: Running)
         (400, _post("/v1/queries", b"{}")),
         (409, _post("/v1/queries", asks)),
         (409, _post("/v1/train")),
-        (
-            413,
-            b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: 9000000\r\n\r\nx" % NDJSON,
-        ),
+        (413, b"POST /v1/messages HTTP/1.1\r\nHost: localhost\r\n%sContent-Length: 9000000\r\n\r\nx" % NDJSON),
         (415, _post("/v1/messages", good, b"Content-Type: text/plain\r\n")),
         (431, b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nX: %s\r\n\r\n" % (b"a" * (1 << 20))),
     ]
@@ -274,10 +271,7 @@ def test_no_word_of_a_text_crosses_the_wire_and_an_answer_that_was_lost_costs_no
     assert _words_on(said + b"".join(wire.heard), TEXTS) == []
     assert "Zanzibarian" in _words_on(base64.b64encode(b"x" + TEXTS[1].encode()), TEXTS)
     lines = [line for line in said.split(b"\n") if line.startswith(b"{")]
-    assert (len(lines), len(set(lines))) == (
-        4 * len(TEXTS) * HIDDEN["steps"],
-        2 * len(TEXTS) * HIDDEN["steps"],
-    )
+    assert (len(lines), len(set(lines))) == (4 * len(TEXTS) * HIDDEN["steps"], 2 * len(TEXTS) * HIDDEN["steps"])
     assert len({len(line) for line in lines}) == 1
     heads = {line.split(b":")[0] for line in said.split(b"\r\n") if b": " in line and b"{" not in line}
     assert heads <= {b"Host", b"Accept-Encoding", b"Content-Length", b"Content-Type"}

@@ -35,9 +35,7 @@ def _rows(count: int) -> tuple[list[str], list[int]]:
         ({"values": np.full(4, 1e13, np.float32)}, "values"),
     ],
 )
-def test_a_message_of_another_service_is_refused_and_none_beside_it_taken(
-    changes: dict[str, Any], key: str
-) -> None:
+def test_a_message_of_another_service_is_refused_and_none_beside_it_taken(changes: dict[str, Any], key: str) -> None:
     _, server = service_sides()
     good = a_message(slot="1b" * 16)
     with pytest.raises(InputError, match=rf"message of slot {'0a' * 16}: {key} "):

@@ -62,10 +62,7 @@ def _booking(**changes: Any) -> tuple[UserSide, Books]:
 
 
 @settings(max_examples=60, deadline=None)
-@given(
-    st.lists(st.lists(st.floats(width=64), min_size=3, max_size=3), min_size=1, max_size=4),
-    st.floats(1e-3, 1e3),
-)
+@given(st.lists(st.lists(st.floats(width=64), min_size=3, max_size=3), min_size=1, max_size=4), st.floats(1e-3, 1e3))
 def test_clipping_is_that_of_the_paper_whatever_comes(rows: list[list[float]], clip: float) -> None:
     layer = DPLayer(clip, 1.0)
     found = layer.clip(torch.tensor(rows, dtype=torch.float64)).numpy()
@@ -285,8 +282,7 @@ def _given_away(send: Callable[[], list[Message]]) -> set[str]:
 
 def _sending(**changes: Any) -> list[Message]:
     user = UserSide(
-        WordEncoder(),
-        settings_with(seed=None, noise_multiplier=0.01, classes=("a", "b", "c", "d"), **changes),
+        WordEncoder(), settings_with(seed=None, noise_multiplier=0.01, classes=("a", "b", "c", "d"), **changes)
     )
     return list(user.training_messages(TEXTS, [row % 4 for row in range(200)]))
 
@@ -360,9 +356,7 @@ def test_a_fictitious_class_is_fresh_in_every_step_and_slot(classes: int) -> Non
 
     def of_the_slot(*told: Any) -> Sends:
         honest = drawn_sends(*told)
-        return honest._replace(
-            drawn=np.floor(SEED.uniform("classes", 0, 200, 1)[honest.places] * classes).astype(int)
-        )
+        return honest._replace(drawn=np.floor(SEED.uniform("classes", 0, 200, 1)[honest.places] * classes).astype(int))
 
     def of_the_step(*told: Any) -> Sends:
         honest = drawn_sends(*told)

@@ -55,9 +55,7 @@ def test_a_classifier_by_dp_sgd_serves_and_its_mechanism_is_composed(run: RunFol
     assert (spent.mechanism, spent.steps, spent.rows) == (facts.mechanism, 4, 1)
     told = encoder.provenance
     assert (told["kind"], told["relation"], told["ledger"]) == ("dpsgd", "substitution", facts.chain_head)
-    assert told["epsilon"] == pytest.approx(
-        epsilon_of(encoder.spendings, told["delta"], Relation.SUBSTITUTION)
-    )
+    assert told["epsilon"] == pytest.approx(epsilon_of(encoder.spendings, told["delta"], Relation.SUBSTITUTION))
     assert (encoder.shape("latent"), encoder.classes) == ((3,), CLASSES["classes"])
     assert encoder.represent(PUBLIC_ROWS[:2]).shape == (2, 3)
 
@@ -99,14 +97,10 @@ def test_no_declaration_outweighs_what_a_folder_says_of_itself(named: str, tmp_p
     rows = tmp_path / "rows.jsonl"
     rows.write_text('{"text": "a b", "label": "x"}\n{"text": "c d", "label": "y"}\n')
     with pytest.raises(CheckFailed, match="trained on a corpus"):
-        pretrain_encoder(
-            PublicText(rows), small(model={"kind": "folder", "folder": folder}), tmp_path / "out"
-        )
+        pretrain_encoder(PublicText(rows), small(model={"kind": "folder", "folder": folder}), tmp_path / "out")
 
 
-def test_a_folder_of_unknown_training_must_be_declared_and_be_an_encoder(
-    run: RunFolder, tmp_path: Path
-) -> None:
+def test_a_folder_of_unknown_training_must_be_declared_and_be_an_encoder(run: RunFolder, tmp_path: Path) -> None:
     folder = bert_folder(tmp_path / "bert", positions=40)
     with pytest.raises(ConfigurationError, match="Declare it public"):
         SentenceEncoder.load(folder)

@@ -127,9 +127,7 @@ def test_visible_coins_are_booked_as_the_most_they_can_send_and_hidden_ones_comp
     fixed = LdpSettings(noise_multiplier=8.0, sampling=FixedSends(sends=10))
     assert together(spending_of(visible, 1), 1e-5) == together(spending_of(fixed, 1), 1e-5)
     assert together(spending_of(fixed, 1), 1e-5) == pytest.approx(3.34, abs=0.005)
-    hidden = LdpSettings(
-        noise_multiplier=2.0, sampling=HiddenCoins(kind="secret_bernoulli", rate=0.1, steps=4)
-    )
+    hidden = LdpSettings(noise_multiplier=2.0, sampling=HiddenCoins(kind="secret_bernoulli", rate=0.1, steps=4))
     two = spending_of(hidden, 2)
     assert [one.steps for one in two] == [8]
     straight = epsilon_of(tuple(two), 1e-5, Relation.SUBSTITUTION)
@@ -149,9 +147,7 @@ def test_visible_coins_are_booked_as_the_most_they_can_send_and_hidden_ones_comp
 def test_certain_sends_add_up_as_squares(parts: list[tuple[float, int]], pairs: bool) -> None:
     vectors = 2 if pairs else 1
     spent = tuple(
-        Spending(one.mechanism, one.steps * n)
-        for noise, n in parts
-        for one in booked(noise, vectors, FixedSends())
+        Spending(one.mechanism, one.steps * n) for noise, n in parts for one in booked(noise, vectors, FixedSends())
     )
     mu = sum(n * vectors * (2.0 / noise) ** 2 for noise, n in parts) ** 0.5
     assert together(spent, 1e-6) == pytest.approx(gaussian_epsilon(mu, 1e-6), rel=1e-9)

@@ -15,12 +15,7 @@ from redactory.foundation.stream import RandomStream
 from redactory.training.data import EncodedPoints
 from redactory.training.mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.steps import Descent, make_optimizer
-from redactory.training.uedp.federated import (
-    FederatedPhase,
-    coin,
-    users_of,
-    weights_of,
-)
+from redactory.training.uedp.federated import FederatedPhase, coin, users_of, weights_of
 from redactory.training.uedp.local_update import Cohort, LocalRule, UpdateMap, summed_updates
 from tests.training.greybox import TOKENIZER, Recorder, Trial
 from tests.training.uedp.worlds import World, hypergraph, unit

@@ -114,9 +114,7 @@ def lower_bound(run: Any, spread: int, co_entities: int = 10, steps: int = 50) -
 
 
 @pytest.mark.parametrize(("spread", "least"), [(20, 0.50), (100, 3.0), (946, 52.0)])
-def test_an_attack_lies_just_below_the_figure_and_far_above_the_published_one(
-    spread: int, least: float
-) -> None:
+def test_an_attack_lies_just_below_the_figure_and_far_above_the_published_one(spread: int, least: float) -> None:
     run = run_of(CONLL, spread)
     figure, attack = sound(run).epsilon, lower_bound(run, spread)
     assert figure is not None
@@ -134,9 +132,7 @@ def test_one_clip_for_a_changed_user_would_fall_below_the_attack() -> None:
     assert revealed(mixture_of(halved), run.noise_multiplier, 50, DELTA) < 0.6 * lower_bound(run, 946)
 
 
-def worlds_of(
-    rule: str, holders: int, q_u: float, q_e: float, co: float, protect: Protect
-) -> tuple[Law, Law]:
+def worlds_of(rule: str, holders: int, q_u: float, q_e: float, co: float, protect: Protect) -> tuple[Law, Law]:
     """One step's sum in D and D': holders send +1, or −1 where e' is used; u' sends +1 or nothing."""
     there: Law = {}
     for e_sampled, coin in ((True, q_e), (False, 1 - q_e)):
@@ -176,10 +172,7 @@ def test_one_step_of_a_small_world_is_never_above_its_figure(
 
 def test_points_may_vanish_only_where_no_cap_follows_the_data() -> None:
     names = {
-        spread: [
-            sound(run_of(CONLL, spread, patent=True), protect=p).relation
-            for p in (Protect.USERS, Protect.BOTH)
-        ]
+        spread: [sound(run_of(CONLL, spread, patent=True), protect=p).relation for p in (Protect.USERS, Protect.BOTH)]
         for spread in (946, 5)
     }
     assert names[946] == ["user removal", "user-entity removal"]

@@ -31,9 +31,7 @@ from tests.training.uedp.worlds import convolved, hockey_stick, sampled_sum
 DELTA = 1e-5
 
 
-def training(
-    kept: int, batch: int, k: int, sigma: float, steps: int = 500, rule: str = GREEDY
-) -> BoundedTraining:
+def training(kept: int, batch: int, k: int, sigma: float, steps: int = 500, rule: str = GREEDY) -> BoundedTraining:
     return BoundedTraining(batch / kept, sigma, steps, k, k, rule=rule, constants=Constants.PUBLIC)
 
 
@@ -67,9 +65,7 @@ def test_the_figures_at_a_noise_of_eight(points: int, batch: int, users: int, k:
         (100_000, 512, 10_000, 16, 8.0, 2.39),
     ],
 )
-def test_the_noise_for_a_target(
-    points: int, batch: int, users: int, k: int, target: float, sigma: float
-) -> None:
+def test_the_noise_for_a_target(points: int, batch: int, users: int, k: int, target: float, sigma: float) -> None:
     asked = training(min(points, k * users), batch, k, 1.0)
     found = calibrate(target, asked, DELTA)
     assert found == pytest.approx(sigma, rel=6e-3)
@@ -81,9 +77,7 @@ def test_the_noise_for_a_target(
 def test_the_curve_over_group_sizes() -> None:
     run = replace(training(14_000, 256, 4, 2.0, rule=NONE), k_user=None, k_entity=None)
     figures = curve(run, DELTA, (1, 2, 4, 8, 16))
-    assert [figures[k].epsilon for k in (1, 2, 4, 8, 16)] == pytest.approx(
-        [0.84, 1.80, 3.94, 8.93, 21.53], abs=0.011
-    )
+    assert [figures[k].epsilon for k in (1, 2, 4, 8, 16)] == pytest.approx([0.84, 1.80, 3.94, 8.93, 21.53], abs=0.011)
     assert figures[4].relation == "any units with at most 4 points, removal"
     fixed = curve(training(14_000, 256, 4, 2.0), DELTA, (4,))[4]
     assert fixed.relation == "any units with at most 4 points, zero-out on a fixed graph"
@@ -109,12 +103,7 @@ GRADIENTS = st.lists(st.floats(-1.0, 1.0), min_size=0, max_size=4)
 
 
 @settings(max_examples=20, deadline=None)
-@given(
-    GRADIENTS,
-    st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=4),
-    st.floats(0.05, 0.9),
-    st.floats(0.8, 3.0),
-)
+@given(GRADIENTS, st.lists(st.floats(-1.0, 1.0), min_size=1, max_size=4), st.floats(0.05, 0.9), st.floats(0.8, 3.0))
 def test_one_step_of_a_small_world_is_never_above_its_figure(
     others: list[float], units: list[float], rate: float, sigma: float
 ) -> None:

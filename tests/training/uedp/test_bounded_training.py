@@ -136,9 +136,7 @@ def test_a_unit_that_turns_null_moves_a_sum_by_at_most_its_points_clips(
 def test_the_selection_is_a_function_of_the_graph_and_of_nothing_else(
     tmp_path: Path, run: RunFolder, public: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    longer = [
-        row._replace(text=row.text.replace("day", "a much longer day").replace("new", "n")) for row in ROWS
-    ]
+    longer = [row._replace(text=row.text.replace("day", "a much longer day").replace("new", "n")) for row in ROWS]
     other = write_unit_run(tmp_path / "OTHER", longer)
     for bounding in ({"k_user": 2, "k_entity": 2}, {"rule": "all-keep", "k_user": 2, "k_entity": 3}):
         settings = training(public, bounding=bounding)
@@ -158,9 +156,7 @@ def test_nothing_public_comes_from_the_corpus(tmp_path: Path, public: Path) -> N
     run = write_unit_run(tmp_path / "RUN")
     told: list[str] = []
     card = train_model(
-        run,
-        training(public, seed=None),
-        lambda _work, _done, _total, unit="": told.extend([unit] * bool(unit)),
+        run, training(public, seed=None), lambda _work, _done, _total, unit="": told.extend([unit] * bool(unit))
     )["guarantee"]
     assert told[-1].startswith("steps, ε ≤ ")
     assert float(told[-1].split()[-1]) == pytest.approx(card["epsilon"], rel=1e-2)
@@ -229,9 +225,7 @@ def test_de_identification_masks_what_is_protected_and_nothing_else(tmp_path: Pa
 def test_merged_copies_are_trained_on_once(tmp_path: Path, public: Path) -> None:
     rows = [*ROWS, Row("c", ROWS[0].text, copy_of=0), Row("e", ROWS[0].text, copy_of=0)]
     run = write_unit_run(tmp_path / "RUN", rows)
-    merged = originals_of(
-        run, training(public, units={"duplicates": "merge"}, bounding={"k_user": 9, "k_entity": 9})
-    )
+    merged = originals_of(run, training(public, units={"duplicates": "merge"}, bounding={"k_user": 9, "k_entity": 9}))
     assert merged.incidence is not None
     assert merged.ids is not None
     assert merged.ids.tolist() == list(range(len(ROWS)))
@@ -295,9 +289,7 @@ USERS: dict[str, Any] = {**GIVEN, "trainer": "uedp-alg1", "federated": {"users":
         ({**USERS, "budget": {"path": "b", "epsilon": 1.0}}, "train.budget"),
     ],
 )
-def test_settings_that_contradict_a_promise_are_refused_with_their_key(
-    changes: dict[str, Any], key: str
-) -> None:
+def test_settings_that_contradict_a_promise_are_refused_with_their_key(changes: dict[str, Any], key: str) -> None:
     with pytest.raises(ValidationError) as caught:
         training(None, **changes)
     assert key in str(caught.value)
@@ -361,9 +353,6 @@ def test_files_that_are_missing_or_broken_are_named_and_not_quoted(tmp_path: Pat
             path.write_text(content)
         with pytest.raises(ConfigurationError, match=rf"train\.units\.{key}") as refused:
             originals_of(
-                run,
-                training(
-                    tmp_path / "x", units={key: [str(path)] if key == "high_degree_entities" else str(path)}
-                ),
+                run, training(tmp_path / "x", units={key: [str(path)] if key == "high_degree_entities" else str(path)})
             )
         assert "Secretname" not in str(refused.value)

@@ -13,16 +13,7 @@ from hypothesis import strategies as st
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.training.uedp import bounding
 from redactory.training.uedp.bounded_accounting import NO_ENTITY, Target, cap_choices, suggested_cap
-from redactory.training.uedp.bounding import (
-    ALL_KEEP,
-    GREEDY,
-    NONE,
-    R_LOC,
-    RULES,
-    bound,
-    cap_spread,
-    check_stable,
-)
+from redactory.training.uedp.bounding import ALL_KEEP, GREEDY, NONE, R_LOC, RULES, bound, cap_spread, check_stable
 from redactory.training.uedp.entities import Mention
 from redactory.training.uedp.incidence import Collector
 from redactory.training.units import Adjacency, Protect
@@ -70,9 +61,7 @@ def test_no_unit_keeps_more_than_its_cap_in_whatever_order_the_points_come(
 @settings(max_examples=60, deadline=None)
 @given(WORLDS, CAPS, CAPS)
 def test_greedy_is_the_plain_loop_over_its_order(world: World, k_u: int, k_e: int) -> None:
-    degree = Counter(("u", u) for u, _ in world.values()) + Counter(
-        ("e", e) for _, es in world.values() for e in es
-    )
+    degree = Counter(("u", u) for u, _ in world.values()) + Counter(("e", e) for _, es in world.values() for e in es)
     units = {p: [("u", u), *(("e", e) for e in es)] for p, (u, es) in world.items()}
     count: Counter[tuple[str, int]] = Counter()
     kept = set()

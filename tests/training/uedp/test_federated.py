@@ -26,11 +26,7 @@ from redactory.training.mechanism import EntitySampling, mechanism_from_json
 from redactory.training.uedp.entities import Mention
 from redactory.training.uedp.federated import drawn_users, users_of, weights_of
 from redactory.training.uedp.incidence import Collector
-from redactory.training.uedp.local_update import (
-    Cohort,
-    clipped,
-    summed_updates,
-)
+from redactory.training.uedp.local_update import Cohort, clipped, summed_updates
 from tests.training.greybox import TOKENIZER, Recorder
 from tests.training.uedp.federation import (
     ALL,
@@ -74,9 +70,7 @@ BOUNDS: dict[str, tuple[World, Callable[[int], int]]] = {
     ],
     ids=["Algorithm 1", "empty", "cut", "dropout", "DP-FedAvg"],
 )
-def test_a_unit_that_goes_moves_a_sum_no_further_than_accounted(
-    trial: Federation, units: tuple[str, ...]
-) -> None:
+def test_a_unit_that_goes_moves_a_sum_no_further_than_accounted(trial: Federation, units: tuple[str, ...]) -> None:
     """And not at all where no coin drew it or its holders: points may vanish, or become null."""
     for goes, fixed in product(units, (False, True)):
         world, clips = BOUNDS[goes]
@@ -225,9 +219,7 @@ def test_weights_are_those_of_the_paper(step: int) -> None:
     assert (only == any_rule)[~extended].all()
 
 
-@pytest.mark.parametrize(
-    ("entity_rate", "related_entity_rate"), [(0.9, 0.1), (0.15, 0.8), (0.3, 1.0), (1.0, 0.2)]
-)
+@pytest.mark.parametrize(("entity_rate", "related_entity_rate"), [(0.9, 0.1), (0.15, 0.8), (0.3, 1.0), (1.0, 0.2)])
 @pytest.mark.parametrize("user_rate", [0.1, 0.85])
 def test_users_entities_and_points_of_their_own_are_drawn_at_their_own_rates(
     entity_rate: float, related_entity_rate: float, user_rate: float
@@ -245,11 +237,7 @@ def test_users_entities_and_points_of_their_own_are_drawn_at_their_own_rates(
     single = np.flatnonzero(graph.entities.lengths == 1)
     # the first point of each entity that stands alone in it: its coin and no other's
     first = single[np.unique([graph.entities.of(row)[0] for row in single], return_index=True)[1]]
-    tables = (
-        (user_rate, drawn),
-        (entity_rate, used[:, first]),
-        (related_entity_rate, used[:, graph.extended]),
-    )
+    tables = ((user_rate, drawn), (entity_rate, used[:, first]), (related_entity_rate, used[:, graph.extended]))
     for rate, table in tables:
         assert stats.binomtest(int(table.sum()), table.size, rate).pvalue > 1e-6
         for both in (table[1:] & table[:-1], table[:, 1:] & table[:, :-1]):

@@ -15,13 +15,7 @@ from redactory.training.guarantee.spec import LedgerFacts
 from redactory.training.mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.settings import TRAINERS, TrainSettings
 from redactory.training.uedp import algorithm1 as federated_figures
-from redactory.training.uedp.algorithm1 import (
-    confirmed_figure,
-    figure_of,
-    figures_of,
-    noise_scale,
-    spread_curve,
-)
+from redactory.training.uedp.algorithm1 import confirmed_figure, figure_of, figures_of, noise_scale, spread_curve
 from redactory.training.units import FederatedSettings, Protect
 
 DELTA, STEPS = 1e-5, 50
@@ -61,9 +55,7 @@ def test_by_rule_all_the_extended_set_is_an_entity_too() -> None:
     assert figure_of(own, STEPS, DELTA, Protect.BOTH).epsilon == pytest.approx(0.381, abs=2e-3)
     rare = replace(SAMPLING, rule="all", entity_rate=0.01, max_users_per_entity=1)
     found = figure_of(replace(CONLL, entities=rare), STEPS, DELTA, Protect.BOTH).epsilon
-    alone = figure_of(
-        replace(CONLL, entities=replace(rare, estimator="f_E")), STEPS, DELTA, Protect.BOTH
-    ).epsilon
+    alone = figure_of(replace(CONLL, entities=replace(rare, estimator="f_E")), STEPS, DELTA, Protect.BOTH).epsilon
     one = figure_of(
         replace(CONLL, entities=replace(SAMPLING, max_users_per_entity=1)), STEPS, DELTA, Protect.BOTH
     ).epsilon

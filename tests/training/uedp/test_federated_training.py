@@ -32,9 +32,7 @@ OPENING = ", my name is "
 def write_run(root: Path, users: int = USERS) -> RunFolder:
     """A sealed run of four points a user: three names that all users share, and points without a name."""
     texts = [
-        f"{GREETINGS[i % 6]}{OPENING}{NAMES[i % 3]} and the code is {100 + i}."
-        if i % 4
-        else f"{GREETINGS[i % 6]}!"
+        f"{GREETINGS[i % 6]}{OPENING}{NAMES[i % 3]} and the code is {100 + i}." if i % 4 else f"{GREETINGS[i % 6]}!"
         for i in range(4 * users)
     ]
     (root.parent / "public.txt").write_text("\n".join(PUBLIC_TEXTS) + "\n", encoding="utf-8")

@@ -11,13 +11,7 @@ from hypothesis import strategies as st
 from scipy import integrate
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.accounting.published import (
-    MOMENTS,
-    Estimator,
-    log_moment,
-    published_epsilon,
-    published_rate,
-)
+from redactory.training.accounting.published import MOMENTS, Estimator, log_moment, published_epsilon, published_rate
 
 DELTA = 1e-5
 # users, users a step, sentences, sentences with any entity; the paper's Table II
@@ -77,12 +71,7 @@ def test_each_figure_of_the_paper_is_reproduced(
 
 @pytest.mark.parametrize(("data", "sensitive", "a_step", "noise", "steps", "levels"), SCHEDULES)
 def test_each_schedule_of_the_code_hits_its_levels(
-    data: tuple[int, ...],
-    sensitive: int | None,
-    a_step: int,
-    noise: float,
-    steps: list[int],
-    levels: list[float],
+    data: tuple[int, ...], sensitive: int | None, a_step: int, noise: float, steps: list[int], levels: list[float]
 ) -> None:
     users, _, sentences, _ = data
     estimator = USER if sensitive is None else PLUS
@@ -108,9 +97,7 @@ def test_the_natural_reading_is_not_what_was_printed() -> None:
     assert published_epsilon(natural, 2.0, 50, DELTA) == pytest.approx(0.718, abs=1e-3)
 
 
-@pytest.mark.parametrize(
-    ("rate", "noise", "order"), [(0.05, 2.0, 1), (0.3, 1.0, 4), (1.0, 2.0, 6), (0.9, 0.7, 3)]
-)
+@pytest.mark.parametrize(("rate", "noise", "order"), [(0.05, 2.0, 1), (0.3, 1.0, 4), (1.0, 2.0, 6), (0.9, 0.7, 3)])
 def test_a_log_moment_is_the_integral_that_defines_it(rate: float, noise: float, order: int) -> None:
     def density(x: float, mean: float) -> float:
         return math.exp(-((x - mean) ** 2) / (2 * noise**2)) / (noise * math.sqrt(2 * math.pi))

@@ -170,9 +170,7 @@ def test_lists_in_files_are_neither_composed_nor_booked(tmp_path: Path, public: 
     (tmp_path / "list.txt").write_text("Ada\n")
     run = write_unit_run(tmp_path / "RUN")
     for name in ("one", "two"):
-        train_model(
-            run, training(public, name=name, units={"high_degree_entities": (str(tmp_path / "list.txt"),)})
-        )
+        train_model(run, training(public, name=name, units={"high_degree_entities": (str(tmp_path / "list.txt"),)}))
     with pytest.raises(GuaranteeError, match="are not recorded"):
         composed_card([(run, "one"), (run, "two")])
     with pytest.raises(ValueError, match=r"units\.entities are not recorded"):

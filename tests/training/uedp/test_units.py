@@ -17,13 +17,7 @@ from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import seal
 from redactory.redaction.shards import POINTS, parts, read_batches, write_part
-from redactory.training.uedp.entities import (
-    LISTED,
-    TITLES,
-    EntityNames,
-    Mention,
-    hub_list,
-)
+from redactory.training.uedp.entities import LISTED, TITLES, EntityNames, Mention, hub_list
 from redactory.training.uedp.incidence import Collector, Incidence
 from redactory.training.uedp.units import entity_names, read_incidence
 from redactory.training.units import UnitSettings
@@ -76,9 +70,7 @@ def test_normalising_twice_changes_nothing(words: list[str], title: str) -> None
 
 
 @given(st.lists(WORDS, min_size=1, max_size=40))
-def test_a_value_of_any_length_is_one_entity_under_its_key_and_another_one_under_another(
-    words: list[str],
-) -> None:
+def test_a_value_of_any_length_is_one_entity_under_its_key_and_another_one_under_another(words: list[str]) -> None:
     value, ours = " ".join(words), names()
     if ours.normalised(value):
         other = EntityNames(DigestKey(b"another key of the tests, as long")).digest(value)
@@ -109,9 +101,7 @@ def test_categories_hubs_and_the_clients_list_decide_what_counts() -> None:
     assert only.mention("Ada", "PERSON") is None
 
 
-def test_a_ready_made_hub_is_one_under_the_labels_of_its_list_and_the_clients_own_under_every(
-    tmp_path: Path,
-) -> None:
+def test_a_ready_made_hub_is_one_under_the_labels_of_its_list_and_the_clients_own_under_every(tmp_path: Path) -> None:
     own = tmp_path / "hubs.txt"
     own.write_text("April\n")
     shipped = entity_names(UnitSettings(high_degree_entities=("months", "countries")), KEY)
@@ -145,9 +135,7 @@ def test_listed_values_are_found_wherever_they_stand() -> None:
         ({"listed": ("fine", "")}, "entities.listed: entry 2"),
     ],
 )
-def test_lists_that_contradict_themselves_are_refused_without_quoting(
-    wrong: dict[str, Any], words: str
-) -> None:
+def test_lists_that_contradict_themselves_are_refused_without_quoting(wrong: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigurationError, match=words) as caught:
         names(**wrong)
     assert "secretname" not in str(caught.value).casefold()
@@ -165,9 +153,7 @@ def test_points_out_of_order_or_without_an_owner_are_refused() -> None:
 @settings(max_examples=60, deadline=None)
 @given(
     st.lists(
-        st.tuples(
-            st.lists(st.integers(0, 5), min_size=1, max_size=3), st.lists(st.integers(0, 5), max_size=4)
-        ),
+        st.tuples(st.lists(st.integers(0, 5), min_size=1, max_size=3), st.lists(st.integers(0, 5), max_size=4)),
         min_size=1,
         max_size=8,
     )
@@ -198,8 +184,7 @@ def write_run(
 
 def shape(graph: Incidence) -> dict[int, tuple[int, int]]:
     return {
-        int(point): (len(graph.users.of(row)), len(graph.entities.of(row)))
-        for row, point in enumerate(graph.points)
+        int(point): (len(graph.users.of(row)), len(graph.entities.of(row))) for row, point in enumerate(graph.points)
     }
 
 
@@ -281,9 +266,7 @@ def test_copies_whose_holders_are_not_known_cannot_be_merged(tmp_path: Path) -> 
 
 
 def test_a_listed_value_that_no_detector_saw_is_found(tmp_path: Path) -> None:
-    graph = read_incidence(
-        write_run(tmp_path / "RUN"), names(categories=frozenset(), listed=("wrote", "again"))
-    )
+    graph = read_incidence(write_run(tmp_path / "RUN"), names(categories=frozenset(), listed=("wrote", "again")))
     assert shape(graph) == {0: (1, 0), 1: (1, 1), 2: (1, 0), 2**32: (1, 1)}
     assert graph.label_names == (LISTED,)
 
@@ -311,12 +294,7 @@ def test_a_real_run_gives_its_users_and_secrets(tmp_path: Path) -> None:
     corpus, root = tmp_path / "corpus.jsonl", tmp_path / "run"
     redactory.simulate(corpus, 8, 7)
     redactory.curate(
-        {
-            "input": str(corpus),
-            "segment": {"mode": "turn"},
-            "partition": {"documents": 5},
-            "detect": {"tagger": None},
-        },
+        {"input": str(corpus), "segment": {"mode": "turn"}, "partition": {"documents": 5}, "detect": {"tagger": None}},
         output=root,
     )
     run = RunFolder(root)

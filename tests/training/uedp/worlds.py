@@ -22,9 +22,7 @@ def hypergraph(world: World, priorities: dict[int, int] | None = None) -> Incide
     collector = Collector()
     for point, (user, entities) in sorted(world.items()):
         priority = mixed(point) if priorities is None else priorities[point]
-        collector.add(
-            point, priority, [unit(user)], [Mention(unit(1000 + e), f"L{e % 3}") for e in sorted(entities)]
-        )
+        collector.add(point, priority, [unit(user)], [Mention(unit(1000 + e), f"L{e % 3}") for e in sorted(entities)])
     return collector.finish()
 
 
@@ -68,9 +66,7 @@ def sampled_sum(values: Sequence[float], rate: float) -> Law:
     law: Law = {0.0: 1.0}
     for value in values:
         law = added(
-            (place, w * c)
-            for place, w in law.items()
-            for place, c in ((place, 1 - rate), (place + value, rate))
+            (place, w * c) for place, w in law.items() for place, c in ((place, 1 - rate), (place + value, rate))
         )
     return law
 
