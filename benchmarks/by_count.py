@@ -34,17 +34,17 @@ from labelled_policies import LabelledPolicies
 from outside_secrets import HeldOut
 from scipy.stats import binomtest, norm
 
-from redactory.evaluation.labelled import labelled_points, labelled_rows
+from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
 from redactory.pipelines.config import SegmentSettings
 from redactory.pipelines.curate import curate
-from redactory.pipelines.segment import segmenter
+from redactory.pipelines.segment import make_segmenter
 from redactory.redaction import RunFolder, read_column, read_manifest
 from redactory.redaction.mask import mask
 from redactory.training import load_model, train_model
-from redactory.training.counted import Selection
-from redactory.training.data import public_occurrences
-from redactory.training.guarantee.card import guarantee_card
-from redactory.training.mechanism import ROUNDED
+from redactory.training.count_selection import CountSelection
+from redactory.training.data import count_public_occurrences
+from redactory.training.guarantee.card import make_guarantee_card
+from redactory.training.mechanism import ROUNDING_MARGIN
 from redactory.training.settings import TrainSettings
 
 Row = dict[str, Any]
@@ -64,10 +64,10 @@ def main() -> None:
     if asked.grams:
         print(json.dumps([one for path in asked.grams for one in grams(path, asked.rows)], indent=1))
         return
-    rows = list(islice(labelled_rows(asked.data / "train.jsonl"), asked.rows))
-    test = islice(labelled_rows(asked.data / "test.jsonl"), asked.rows // 10)
-    cut = segmenter(SegmentSettings.model_validate({"mode": "turn"}))
-    points = (point for row in test for point in labelled_points(row, cut))
+    rows = list(islice(read_labelled_rows(asked.data / "train.jsonl"), asked.rows))
+    test = islice(read_labelled_rows(asked.data / "test.jsonl"), asked.rows // 10)
+    cut = make_segmenter(SegmentSettings.model_validate({"mode": "turn"}))
+    points = (point for row in test for point in split_labelled_row(row, cut))
     held_out = HeldOut.of(((text, [(s["start"], s["end"]) for s in own]) for text, own in points), 3_000)
     found = {"selection": SELECTION, "delta": DELTA, "missed": MISSED, "rows": len(rows)}
     found |= {"ways": [one for way in WAYS for one in measured(asked, way, rows, held_out)]}
@@ -110,7 +110,7 @@ def measured(asked: argparse.Namespace, way: str, rows: list[Row], held_out: Hel
     """A row for each epsilon, over seeds; and what the same text is worth without noise."""
     run = curated(asked.work / way, rows, way, MISSED)
     private = sum(1 for _ in read_column(run.private, "text"))
-    stands_for, texts = public_occurrences(run), list(read_column(run.public, "text"))
+    stands_for, texts = count_public_occurrences(run), list(read_column(run.public, "text"))
     counts = read_manifest(run)["counts"]
     values = {row["text"][s["start"] : s["end"]] for row in rows for s in row["spans"]}
     facts = {
@@ -128,7 +128,7 @@ def measured(asked: argparse.Namespace, way: str, rows: list[Row], held_out: Hel
             own = settings(name, seed, target, private)
             train_model(run, own)
             scores.append(held_out.measure(load_model(run.model(name)), masked=True)["per_word"])
-            card = guarantee_card(run, name)
+            card = make_guarantee_card(run, name)
         names = ("epsilon_substitution", "epsilon_bayesian", "epsilon_confidentiality", "noise_multiplier")
         spread = {"value": mean(scores), "least": min(scores), "greatest": max(scores)}
         told = {name: card[name] for name in names} if target else {}
@@ -151,16 +151,16 @@ def settings(name: str, seed: int, target: float | None, private: int) -> TrainS
 
 def repeats(path: Path) -> list[Row]:
     """Texts that as many users wrote as a threshold asks for: of all that they wrote, and of k of it."""
-    rows, found = list(labelled_rows(path)), []
+    rows, found = list(read_labelled_rows(path)), []
     for mode in ("turn", "sentence"):
-        cut = segmenter(SegmentSettings.model_validate({"mode": mode}))
+        cut = make_segmenter(SegmentSettings.model_validate({"mode": mode}))
         own: dict[str, list[str]] = {}
         for row in rows:
-            texts = (mask(t, [(s["start"], s["end"]) for s in spans]) for t, spans in labelled_points(row, cut))
+            texts = (mask(t, [(s["start"], s["end"]) for s in spans]) for t, spans in split_labelled_row(row, cut))
             own.setdefault(row.get("user_id") or row["id"], []).extend(texts)
         every = Counter(text for texts in own.values() for text in texts)
         for epsilon in (1.0, 4.0):
-            tau = Selection.calibrated(epsilon, 1e-5, 4).threshold
+            tau = CountSelection.calibrate(epsilon, 1e-5, 4).threshold
             told: Row = {"file": path.parent.name, "users": len(own), "mode": mode, "epsilon": epsilon}
             for most in (None, 4):
                 users = Counter(t for u, texts in own.items() for t in bounded(u, texts, most))
@@ -177,10 +177,10 @@ def grams(path: Path, most: int, k: int = 64) -> list[Row]:
     The extraction of Kim et al. (2021) without its noise: a sequence is counted where both that are shorter
     by a word were found, ``k`` of each length for a user; a length costs epsilon again.
     """
-    cut = segmenter(SegmentSettings.model_validate({"mode": "turn"}))
+    cut = make_segmenter(SegmentSettings.model_validate({"mode": "turn"}))
     own: dict[str, list[list[str]]] = {}
-    for row in islice(labelled_rows(path), most):
-        texts = (mask(t, [(s["start"], s["end"]) for s in spans]).split() for t, spans in labelled_points(row, cut))
+    for row in islice(read_labelled_rows(path), most):
+        texts = (mask(t, [(s["start"], s["end"]) for s in spans]).split() for t, spans in split_labelled_row(row, cut))
         own.setdefault(row.get("user_id") or row["id"], []).extend(texts)
 
     def slices(words: list[str], n: int) -> list[str]:
@@ -188,7 +188,7 @@ def grams(path: Path, most: int, k: int = 64) -> list[Row]:
 
     found = []
     for epsilon in (1.0, 4.0):
-        tau, shorter = Selection.calibrated(epsilon, 1e-5, k).threshold, None
+        tau, shorter = CountSelection.calibrate(epsilon, 1e-5, k).threshold, None
         lengths = []
         for n in (1, 2, 3, 4):
             users: Counter[str] = Counter()
@@ -215,7 +215,7 @@ def planted(work: Path) -> list[Row]:
 
     ``chance`` says how likely a share as far from ``expected`` is, by the exact law.
     """
-    own = Selection.calibrated(SELECTION["epsilon"], SELECTION["delta"], 1)
+    own = CountSelection.calibrate(SELECTION["epsilon"], SELECTION["delta"], 1)
     sizes = [1, *(own.threshold + near for near in NEAR if own.threshold + near > 1)]
     rows = [
         {"id": f"r{size}-{n}-{user}", "user_id": f"u{size}-{n}-{user}", "text": f"{size} {n}", "spans": []}
@@ -227,7 +227,7 @@ def planted(work: Path) -> list[Row]:
     crossed = np.array([int(text.split()[0]) for text in read_column(run.public, "text")])
     found = []
     for size in sizes:
-        expected = float(norm.sf((own.threshold - ROUNDED - size) / own.deviation))
+        expected = float(norm.sf((own.threshold - ROUNDING_MARGIN - size) / own.deviation))
         public = int((crossed == size).sum())
         chance = float(binomtest(public, PLANTED, expected).pvalue)
         found.append({"users": size, "planted": PLANTED, "crossed": public, "expected": expected, "chance": chance})

@@ -33,14 +33,14 @@ from calibration_engines import SCORERS, BeamEngine, SpancatEngine, as_they_are,
 from numpy.typing import NDArray
 from varied_text import varied_rows
 
-from redactory.detectors.engine import Engine, Reading
+from redactory.detectors.engine import Engine, EngineOutput
 from redactory.detectors.settings import FitSettings, SpacySettings, StanzaSettings, TaggerSettings
 from redactory.detectors.spacy_ner import SpacyEngine
 from redactory.detectors.stanza_ner import StanzaEngine
 from redactory.detectors.tagger import LabelledText, TaggerEngine, train_tagger
-from redactory.detectors.tagger.fitting import temperature_of
-from redactory.evaluation.detection import ALL, Counts, count_matches, labelled_spans
-from redactory.evaluation.labelled import labelled_rows
+from redactory.detectors.tagger.fitting import fit_temperature
+from redactory.evaluation.detection import ALL_LABELS, MatchCounts, count_matches, parse_labelled_spans
+from redactory.evaluation.labelled import read_labelled_rows
 
 NAMES = frozenset({"PERSON", "PER", "ORGANIZATION", "ORG", "LOCATION", "LOC", "GPE"})
 HELD = (0.9, 0.99, 0.999)
@@ -69,14 +69,14 @@ def main() -> None:
         path, _, rest = given.partition(":")
         view, _, first = rest.partition(":")
         last = None if arguments.limit is None else int(first or 0) + arguments.limit
-        rows = list(itertools.islice(labelled_rows(Path(path)), int(first or 0), last)) if path else simulated
+        rows = list(itertools.islice(read_labelled_rows(Path(path)), int(first or 0), last)) if path else simulated
         about = {"data": Path(path).name or "simulated", "rows": len(rows)}
         files.append({**about, **compared(engines, rows, "full" if not path else view or "names")})
         _tell(files[-1])
     result = {
         "benchmark": "calibration",
         "limit": arguments.limit,
-        "tagger": TaggerEngine.identity(TaggerSettings(), "en")["sha256"],
+        "tagger": TaggerEngine.describe_identity(TaggerSettings(), "en")["sha256"],
         "versions": {name: version(name) for name in ("redactory", "spacy", spacy.model)},
         "files": files,
         "heads": heads(simulated, arguments.heads) if arguments.heads else None,
@@ -103,9 +103,11 @@ def compared(engines: Mapping[str, Engine], rows: Sequence[Mapping[str, Any]], v
     }
 
 
-def _read(engines: Mapping[str, Engine], texts: Sequence[str]) -> tuple[dict[str, list[Reading]], dict[str, float]]:
+def _read(
+    engines: Mapping[str, Engine], texts: Sequence[str]
+) -> tuple[dict[str, list[EngineOutput]], dict[str, float]]:
     """All readings, and the tokens a second of processor time; engines take turns at going first."""
-    readings: dict[str, list[Reading]] = {name: [] for name in engines}
+    readings: dict[str, list[EngineOutput]] = {name: [] for name in engines}
     seconds = dict.fromkeys(engines, 0.0)
     names = list(engines)
     for name in names:
@@ -116,19 +118,21 @@ def _read(engines: Mapping[str, Engine], texts: Sequence[str]) -> tuple[dict[str
             before = time.process_time()
             readings[name] += engines[name].read(texts[start : start + CHUNK])
             seconds[name] += time.process_time() - before
-    return readings, {name: round(sum(len(r.plain) for r in own) / seconds[name]) for name, own in readings.items()}
+    return readings, {
+        name: round(sum(len(r.non_entity_scores) for r in own) / seconds[name]) for name, own in readings.items()
+    }
 
 
 def _judged(
-    rows: Sequence[Mapping[str, Any]], readings: Sequence[Reading], view: str
+    rows: Sequence[Mapping[str, Any]], readings: Sequence[EngineOutput], view: str
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """P(plain) of each token that counts, and whether it is plain."""
     confidence, truth = [], []
     for row, reading in zip(rows, readings, strict=True):
         kinds = np.zeros(len(row["text"]), np.int8)
-        for start, end, label in labelled_spans(row["spans"]):
+        for start, end, label in parse_labelled_spans(row["spans"]):
             kinds[start:end] = 1 if view == "full" or label in NAMES else 2
-        for token in reading.plain:
+        for token in reading.non_entity_scores:
             kind = set(kinds[token.start : token.end].tolist())
             if kind in ({0}, {1}):
                 confidence.append(token.probability)
@@ -153,7 +157,7 @@ def _figures(confidence: NDArray[np.float64], plain: NDArray[np.bool_], view: st
     if view == "full":
         clipped = np.clip(confidence, _CLIP, 1 - _CLIP)
         logits = np.log(np.stack([1 - clipped, clipped], axis=1))
-        temperature, reliability = temperature_of(logits, plain.astype(np.int64), 1)
+        temperature, reliability = fit_temperature(logits, plain.astype(np.int64), 1)
         figures["calibration_error"] = reliability.error_before
         figures["best_temperature"] = {"temperature": temperature, "calibration_error": reliability.error}
         figures["bins"] = reliability.bins
@@ -171,7 +175,7 @@ def _among(confidence: NDArray[np.float64], plain: NDArray[np.bool_], share: flo
 
 def heads(test: Sequence[Mapping[str, Any]], rows: int) -> dict[str, Any]:
     """Span categorizers and a tagger, all small and not calibrated, on the same rows with the same steps."""
-    train = [LabelledText(r["text"], tuple(labelled_spans(r["spans"]))) for r in varied_rows(rows, 1)]
+    train = [LabelledText(r["text"], tuple(parse_labelled_spans(r["spans"]))) for r in varied_rows(rows, 1)]
     engines: dict[str, Engine] = {}
     seconds = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -198,24 +202,24 @@ def heads(test: Sequence[Mapping[str, Any]], rows: int) -> dict[str, Any]:
     return result
 
 
-def _cover(rows: Sequence[Mapping[str, Any]], readings: Sequence[Reading]) -> dict[str, float | None]:
+def _cover(rows: Sequence[Mapping[str, Any]], readings: Sequence[EngineOutput]) -> dict[str, float | None]:
     """The largest share of spans covered whole at a bound on P(plain) that keeps this precision."""
     best: dict[str, float | None] = {str(wanted): None for wanted in PRECISION}
     for bound in (*np.linspace(0.02, 0.9, 23), 0.95, 0.98, 0.99, 0.995):
-        total: Counts = Counter()
+        total: MatchCounts = Counter()
         for row, reading in zip(rows, readings, strict=True):
             marks = _runs(reading, bound)
-            total.update(count_matches(row["text"], labelled_spans(row["spans"]), marks))
-        precision = total[ALL, "chars_both"] / max(1, total[ALL, "chars_marked"])
+            total.update(count_matches(row["text"], parse_labelled_spans(row["spans"]), marks))
+        precision = total[ALL_LABELS, "chars_both"] / max(1, total[ALL_LABELS, "chars_marked"])
         for wanted in PRECISION:
             if precision >= wanted:
-                cover = total[ALL, "cover_labelled"] / total[ALL, "labelled"]
+                cover = total[ALL_LABELS, "cover_labelled"] / total[ALL_LABELS, "labelled"]
                 best[str(wanted)] = max(best[str(wanted)] or 0.0, cover)
     return best
 
 
-def _runs(reading: Reading, bound: float) -> Iterator[tuple[int, int]]:
-    for suspicious, run in itertools.groupby(reading.plain, lambda token: token.probability < bound):
+def _runs(reading: EngineOutput, bound: float) -> Iterator[tuple[int, int]]:
+    for suspicious, run in itertools.groupby(reading.non_entity_scores, lambda token: token.probability < bound):
         if suspicious:
             tokens = list(run)
             yield tokens[0].start, tokens[-1].end

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from spacy.language import Language
 from spacy.training import Example
 
-from redactory.detectors.engine import Plain, Reading
+from redactory.detectors.engine import EngineOutput, NonEntityScore
 from redactory.detectors.settings import FitSettings, SpacySettings
 from redactory.detectors.spacy_model import load_pipeline
-from redactory.detectors.tagger.fitting import LabelledText, recase, slant
+from redactory.detectors.tagger.fitting import LabelledText, compute_rate_factor, randomize_case
 
 SIZES = [1, 2, 3, 4, 5, 6]
 SCORERS = {"spancat": "spacy.LinearLogistic.v1", "spancat_singlelabel": "Softmax.v2"}
@@ -45,7 +45,7 @@ class BeamEngine:
         self._ner: Any = self._nlp.get_pipe("ner")
         self._before: list[Any] = [pipe for name, pipe in self._nlp.pipeline if name != "ner"]
 
-    def read(self, texts: Sequence[str]) -> list[Reading]:
+    def read(self, texts: Sequence[str]) -> list[EngineOutput]:
         """One reading a text, without spans."""
         readings = []
         with self._nlp.memory_zone():
@@ -56,8 +56,8 @@ class BeamEngine:
                 inside = np.zeros(len(doc))
                 for (start, end, _), score in entities.items():
                     inside[start:end] += score
-                plain = (Plain(t.idx, t.idx + len(t), 1 - inside[t.i], "beam") for t in doc if not t.is_space)
-                readings.append(Reading(plain=tuple(plain)))
+                plain = (NonEntityScore(t.idx, t.idx + len(t), 1 - inside[t.i], "beam") for t in doc if not t.is_space)
+                readings.append(EngineOutput(non_entity_scores=tuple(plain)))
         return readings
 
     def _beams(self, docs: Any) -> list[Any]:
@@ -81,7 +81,7 @@ class SpancatEngine:
         self._nlp = nlp
         self._pipe: Any = nlp.get_pipe("spancat")
 
-    def read(self, texts: Sequence[str]) -> list[Reading]:
+    def read(self, texts: Sequence[str]) -> list[EngineOutput]:
         """One reading a text, without spans."""
         readings = []
         with self._nlp.memory_zone():
@@ -97,7 +97,11 @@ class SpancatEngine:
                 ):
                     inside[start:end] += weight
                 tokens = ((t, max(0.0, 1 - float(inside[t.i]))) for t in doc if not t.is_space)
-                readings.append(Reading(plain=tuple(Plain(t.idx, t.idx + len(t), p, "spancat") for t, p in tokens)))
+                readings.append(
+                    EngineOutput(
+                        non_entity_scores=tuple(NonEntityScore(t.idx, t.idx + len(t), p, "spancat") for t, p in tokens)
+                    )
+                )
         return readings
 
 
@@ -126,7 +130,7 @@ def train_spancat(factory: str, rows: Sequence[LabelledText], settings: FitSetti
         optimizer = _optimizer(settings)
         steps = settings.epochs * max(1, sum(len(row.text) for row in rows) // (5 * settings.batch_words))
         for step, batch in enumerate(_batches(nlp, rows, settings)):
-            optimizer.learn_rate = settings.learning_rate * slant(step / steps)
+            optimizer.learn_rate = settings.learning_rate * compute_rate_factor(step / steps)
             pipe.update(batch, drop=settings.dropout, sgd=optimizer)
         with pipe.model.use_params(optimizer.averages):
             kept = pipe.model.to_bytes()
@@ -161,7 +165,7 @@ def _batches(nlp: Language, rows: Sequence[LabelledText], settings: FitSettings)
         batch: list[Example] = []
         size = 0
         for number in order:
-            batch.append(_example(nlp, recase(rows[number], settings, draw)))
+            batch.append(_example(nlp, randomize_case(rows[number], settings, draw)))
             size += len(batch[-1].x)
             if size >= settings.batch_words:
                 yield batch

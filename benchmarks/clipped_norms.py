@@ -16,19 +16,19 @@ import torch
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from redactory.training.clipping import clipped_gradient, engine, passes_in
-from redactory.training.clipping.gradients import Dense, Outer, Tape, Use
+from redactory.training.clipping import compute_clipped_gradient, engine, use_precision
+from redactory.training.clipping.gradients import DenseGradients, OuterProducts, ParameterUse, Tape
 from redactory.training.data import Batch
-from redactory.training.models.hugging_face import CausalNetwork, without_dropout
+from redactory.training.models.hugging_face import CausalNetwork, disable_dropout
 
 CLIP_NORM, POINTS, VOCABULARY, LENGTHS = 0.1, 2048, 48, (2, 12)
 
 
-def formed(use: Use, shape: torch.Size) -> Tensor:
+def formed(use: ParameterUse, shape: torch.Size) -> Tensor:
     """G_i of every example in double precision, [B, ...]."""
-    if isinstance(use, Dense):
+    if isinstance(use, DenseGradients):
         return use.right.double().view(-1, *shape)
-    if isinstance(use, Outer):
+    if isinstance(use, OuterProducts):
         if use.counts is None:
             return use.left.double().mT @ use.right.double()
         pairs = (torch.split(x.double(), use.counts) for x in (use.left, use.right))
@@ -40,9 +40,9 @@ def formed(use: Use, shape: torch.Size) -> Tensor:
 
 def measured(norms: list[Tensor]) -> Any:
     """The engine's weighted sum, which notes the norm of each weighted gradient."""
-    whole = engine._weighted_sum
+    whole = engine._sum_weighted_gradients
 
-    def noting(tape: Tape, learnt: engine.Parameters, weights: Tensor) -> Tensor:
+    def noting(tape: Tape, learnt: engine.NamedParameters, weights: Tensor) -> Tensor:
         squares = torch.zeros(len(weights), dtype=torch.float64)
         for parameter in learnt.values():
             uses = tape.uses.get(id(parameter), [])
@@ -68,9 +68,9 @@ def main() -> None:
         arguments.kind, vocab_size=VOCABULARY, num_key_value_heads=1, head_dim=4, tie_word_embeddings=True,
         **sizes, bos_token_id=0, eos_token_id=1, pad_token_id=2,
     )  # fmt: skip
-    network = CausalNetwork(without_dropout(AutoModelForCausalLM.from_config(config))).train()
+    network = CausalNetwork(disable_dropout(AutoModelForCausalLM.from_config(config))).train()
     norms: list[Tensor] = []
-    engine._weighted_sum = measured(norms)  # type: ignore[assignment]
+    engine._sum_weighted_gradients = measured(norms)  # type: ignore[assignment]
     begun, seen, largest, clipped = time.monotonic(), 0, 0.0, 0
     while seen < arguments.points and time.monotonic() - begun < arguments.seconds:
         norms.clear()
@@ -80,8 +80,8 @@ def main() -> None:
         with torch.no_grad():
             for parameter in network.parameters():  # another network each time, some with large weights
                 parameter.copy_(torch.randn_like(parameter) * 10.0 ** (2.0 * torch.rand(()) - 2.0))
-        with passes_in("bf16", torch.device("cpu")):
-            clipped_gradient(network, lambda batch=batch: network.point_losses(batch), CLIP_NORM, POINTS)
+        with use_precision("bf16", torch.device("cpu")):
+            compute_clipped_gradient(network, lambda batch=batch: network.example_losses(batch), CLIP_NORM, POINTS)
         seen, largest = seen + POINTS, max(largest, float(norms[0].max()))
         clipped += int((norms[0] > 0.999 * CLIP_NORM).sum())
     print(f"{seen} points, {clipped} of them clipped: at most {largest / CLIP_NORM - 1.0:+.1e} beyond C")

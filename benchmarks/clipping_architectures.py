@@ -14,10 +14,15 @@ import torch
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.clipping import check_exact
-from redactory.training.clipping.engine import AS_ONE
+from redactory.training.clipping.engine import RECORD_AS_ONE
 from redactory.training.data import Batch
-from redactory.training.models.hugging_face import CausalNetwork, ClassifierNetwork, require_exact, without_dropout
-from tests.training.architectures import CAUSAL, CLASSIFIERS, VOCABULARY, architecture
+from redactory.training.models.hugging_face import (
+    CausalNetwork,
+    SequenceClassifier,
+    disable_dropout,
+    require_exact_clipping,
+)
+from tests.training.architectures import CAUSAL, CLASSIFIERS, VOCABULARY, build_architecture
 
 BEGIN, END, PAD = 0, 1, 2
 LENGTHS = torch.tensor([5, 3, 2])
@@ -25,22 +30,22 @@ LENGTHS = torch.tensor([5, 3, 2])
 
 def tried(kind: str, task: str) -> str:
     """What became of the network of ``kind``, in words."""
-    model: Any = without_dropout(architecture(kind, task))
-    network = (CausalNetwork if task == "next-word" else ClassifierNetwork)(model)
+    model: Any = disable_dropout(build_architecture(kind, task))
+    network = (CausalNetwork if task == "next-word" else SequenceClassifier)(model)
     real = torch.arange(5) < LENGTHS[:, None]
     inputs = torch.randint(5, VOCABULARY, (3, 5), generator=torch.Generator().manual_seed(0))
     inputs[:, 0], inputs[torch.arange(3), LENGTHS - 1] = BEGIN, END
     targets = inputs.roll(-1, 1) if task == "next-word" else torch.arange(3)[:, None]
     batch = Batch(inputs.masked_fill(~real, PAD), targets, real)
-    alone = [partial(network.point_losses, batch.alone(row)) for row in range(3)]
+    alone = [partial(network.example_losses, batch.select_example(row)) for row in range(3)]
     try:
-        check_exact(network.train(), partial(network.point_losses, batch), alone)
+        check_exact(network.train(), partial(network.example_losses, batch), alone)
     except ConfigurationError as error:
         return f"refused: {error}"
-    blocks = ", ".join(sorted({type(m).__name__ for m in network.modules() if getattr(m, AS_ONE, False)}))
+    blocks = ", ".join(sorted({type(m).__name__ for m in network.modules() if getattr(m, RECORD_AS_ONE, False)}))
     found = f"exact, as one: {blocks}" if blocks else "exact"
     try:
-        require_exact(network, PAD, END, 12)
+        require_exact_clipping(network, PAD, END, 12)
     except ConfigurationError as error:
         return f"{found}; refused by a training: {error}"
     return found

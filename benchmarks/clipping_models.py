@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from redactory.training.clipping import clipped_gradient
-from redactory.training.clipping.layers import Lstm, vocabulary_losses
+from redactory.training.clipping import compute_clipped_gradient
+from redactory.training.clipping.layers import Lstm, compute_vocabulary_losses
 
 Layer = Callable[[int, int], nn.Module]
 
@@ -270,14 +270,16 @@ def sgd_same_layers(net: nn.Module, optimizer: Any, inputs: Tensor, targets: Ten
     """Plain SGD on the layers that our engine runs on."""
     optimizer.zero_grad()
     real = torch.ones_like(targets, dtype=torch.bool)
-    vocabulary_losses(net.output, net.hidden(inputs), targets, real).sum().backward()
+    compute_vocabulary_losses(net.output, net.hidden(inputs), targets, real).sum().backward()
     optimizer.step()
 
 
 def redactory(net: nn.Module, optimizer: Any, inputs: Tensor, targets: Tensor, clip_norm: float) -> None:
     """Our engine."""
     real = torch.ones_like(targets, dtype=torch.bool)
-    found = clipped_gradient(net, lambda: vocabulary_losses(net.output, net.hidden(inputs), targets, real), clip_norm)
+    found = compute_clipped_gradient(
+        net, lambda: compute_vocabulary_losses(net.output, net.hidden(inputs), targets, real), clip_norm
+    )
     parameters = list(net.parameters())
     shares = torch.split(found.flat, [p.numel() for p in parameters])
     for parameter, share in zip(parameters, shares, strict=True):

@@ -26,11 +26,11 @@ from pathlib import Path
 from typing import Any
 
 import redactory
-from redactory.flows.dask_map import on_dask
+from redactory.flows.dask_map import start_dask_workers
 from redactory.pipelines.config import Config
 from redactory.pipelines.loading import load_config
-from redactory.pipelines.work import StageMap, peak_memory_mb, processes
-from redactory.redaction import RunFolder, parts
+from redactory.pipelines.stage_context import StageMap, measure_peak_memory_mb, open_process_map
+from redactory.redaction import RunFolder, list_parts
 
 WAYS = ("dask-1", "dask-2", "processes-1", "processes-2")
 # one key for all: without it no two runs have the same bytes
@@ -114,7 +114,7 @@ def _digests(run: RunFolder) -> str:
     """One digest of all data files; the card and the manifest name the run."""
     digest = hashlib.sha256()
     for folder in run.data_folders:
-        for part in parts(folder):
+        for part in list_parts(folder):
             digest.update(part.read_bytes())
     return digest.hexdigest()
 
@@ -128,7 +128,7 @@ def _config(data: Path, documents: int, workers: int) -> Config:
 def _map(kind: str, config: Config, place: Path) -> Iterator[tuple[StageMap, Any]]:
     """The map, and what tells of each of its processes the CPU seconds and the peak memory in MiB."""
     if kind == "dask":
-        with on_dask("local", config, RunFolder(place)) as workers:
+        with start_dask_workers("local", config, RunFolder(place)) as workers:
 
             def used() -> list[tuple[float, float]]:
                 found = workers.client.run(_used)
@@ -136,13 +136,13 @@ def _map(kind: str, config: Config, place: Path) -> Iterator[tuple[StageMap, Any
 
             yield workers, used
         return
-    with processes(config.workers) as stage_map:
+    with open_process_map(config.workers) as stage_map:
         # processes of a pool cannot be asked one by one
         yield stage_map, lambda: [_used()] if config.workers == 1 else []
 
 
 def _used() -> tuple[float, float]:
-    return time.process_time(), peak_memory_mb()
+    return time.process_time(), measure_peak_memory_mb()
 
 
 class Clock:

@@ -39,16 +39,16 @@ from crt_trends import PUBLISHED, compared
 from line_plot import Axes, Line, line_plot
 from scipy import optimize
 
-from redactory.evaluation.canary import canary_exposure, highest_quantile
-from redactory.evaluation.membership import membership
-from redactory.evaluation.statistics import resampled_sums
+from redactory.evaluation.canary import chance_highest_quantile, measure_canary_exposure
+from redactory.evaluation.membership import run_membership_attack
+from redactory.evaluation.statistics import resample_sums
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.files import write_json, write_text
 from redactory.redaction import MASK, read_column
 from redactory.training import load_model, train_model
-from redactory.training.accounting import Spending, calibrate_noise, epsilon
-from redactory.training.accounting.published import crt_bayesian, renyi_epsilon
-from redactory.training.guarantee.spec import bayesian_epsilon
+from redactory.training.accounting import Spending, calibrate_noise, compute_epsilon
+from redactory.training.accounting.published_epsilons import compute_crt_bayesian, compute_renyi_epsilon
+from redactory.training.guarantee.spec import compute_bayesian_epsilon
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.settings import TrainSettings
 
@@ -287,7 +287,7 @@ def spent(settings: TrainSettings, one: Training) -> dict[str, float | None]:
     named = _epsilon(*mechanism, DELTA, exchanged)
     bayesian = named
     if one.trainer.startswith("crt"):
-        bayesian = bayesian_epsilon(lambda at: _epsilon(*mechanism, at, exchanged), DELTA, one.gamma, 0.0)
+        bayesian = compute_bayesian_epsilon(lambda at: _epsilon(*mechanism, at, exchanged), DELTA, one.gamma, 0.0)
     return {"epsilon": bayesian, "epsilon_named": named, "as_published": published}
 
 
@@ -305,7 +305,7 @@ def _calibrated(target: float, delta: float, rate: float, steps: int, exchanged:
 @lru_cache
 def _epsilon(rate: float, noise: float, steps: int, delta: float, exchanged: bool) -> float | None:
     relation = Relation.SUBSTITUTION if exchanged else Relation.ADD_OR_REMOVE
-    return epsilon(PoissonGaussian(rate, noise, 1.0, 1.0), steps, delta, relation)
+    return compute_epsilon(PoissonGaussian(rate, noise, 1.0, 1.0), steps, delta, relation)
 
 
 # ------------------------------------------------------------------------------------ what is measured
@@ -318,7 +318,7 @@ def _measure(kind: str, corpus: Corpus, asked: argparse.Namespace, comparisons: 
         return corpus.held_out.measure(model, masked=one.trainer not in ON_ORIGINALS)
 
     def exposure(model: Any, one: Training) -> Row:
-        found = canary_exposure(model, corpus.canaries)
+        found = measure_canary_exposure(model, corpus.canaries)
         by = {
             side: [row["exposure"] for row in found["canaries"] if row["inserted"] is planted]
             for side, planted in (("inserted", True), ("control", False))
@@ -333,7 +333,7 @@ def _measure(kind: str, corpus: Corpus, asked: argparse.Namespace, comparisons: 
     constants = {"groups": asked.members, "group_size": GROUP_SIZE, "confidence": 1 - 0.05 / comparisons}
 
     def inferred(model: Any, one: Training) -> Row:
-        found = membership(model, members, others, **constants, seed=0)
+        found = run_membership_attack(model, members, others, **constants, seed=0)
         return {
             "members": len(members),
             "others": len(others),
@@ -363,7 +363,7 @@ def amplification(epsilons: Sequence[float], gammas: Sequence[float]) -> list[Ro
 
         def beyond(noise: float, target: float = target) -> float:
             spent = (Spending(mechanism(noise), FORMULA_STEPS),)
-            found = renyi_epsilon(spent, DELTA, Relation.ADD_OR_REMOVE)
+            found = compute_renyi_epsilon(spent, DELTA, Relation.ADD_OR_REMOVE)
             return (1e6 if found is None else found) - target
 
         low, high = 0.3, 1.0
@@ -372,7 +372,7 @@ def amplification(epsilons: Sequence[float], gammas: Sequence[float]) -> list[Ro
         noise = float(optimize.brentq(beyond, low, high, xtol=1e-4))
 
         def exchanged(delta: float, noise: float = noise) -> float | None:
-            return epsilon(mechanism(noise), FORMULA_STEPS, delta, Relation.SUBSTITUTION, 1e-3)
+            return compute_epsilon(mechanism(noise), FORMULA_STEPS, delta, Relation.SUBSTITUTION, 1e-3)
 
         rows += [
             {
@@ -381,8 +381,8 @@ def amplification(epsilons: Sequence[float], gammas: Sequence[float]) -> list[Ro
                 "gamma": gamma,
                 "noise_multiplier": noise,
                 "named": exchanged(DELTA),
-                "as_published": crt_bayesian((Spending(mechanism(noise), FORMULA_STEPS),), DELTA, gamma),
-                "sound": bayesian_epsilon(exchanged, DELTA, gamma, 0.0),
+                "as_published": compute_crt_bayesian((Spending(mechanism(noise), FORMULA_STEPS),), DELTA, gamma),
+                "sound": compute_bayesian_epsilon(exchanged, DELTA, gamma, 0.0),
             }
             for gamma in gammas
         ]
@@ -418,7 +418,7 @@ def _figures(figure: int, rows: Sequence[Row]) -> Row:
             "mean": _over([row["mean_exposure"] for row in rows]),
             "control_highest": _over([row["control_highest_exposure"] for row in rows]),
             "difference": _difference(inserted.mean(axis=0), control.mean(axis=0)),
-            "chance": highest_quantile(inserted.shape[1]),
+            "chance": chance_highest_quantile(inserted.shape[1]),
         }
     key = "accuracy" if figure == 4 else "group_accuracy"
     told: Row = {
@@ -437,7 +437,7 @@ def _over(values: Sequence[float]) -> dict[str, float]:
 def _difference(inserted: Any, control: Any) -> Row:
     """Mean of inserted minus never inserted canaries, bootstrapped over canaries (seeds averaged)."""
     two = [
-        np.divide(*resampled_sums(np.column_stack([side, np.ones(len(side))]), seed=seed).T)
+        np.divide(*resample_sums(np.column_stack([side, np.ones(len(side))]), seed=seed).T)
         for seed, side in enumerate((inserted, control))
     ]
     low, high = np.percentile(two[0] - two[1], [2.5, 97.5])

@@ -18,13 +18,13 @@ from typing import Any
 from labelled_policies import LabelledPolicies
 from outside_secrets import HeldOut
 
-from redactory.evaluation.extraction import control_values
-from redactory.evaluation.labelled import labelled_points, labelled_rows
-from redactory.evaluation.membership import SecretSentence, member_texts
+from redactory.evaluation.extraction import make_control_values
+from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
+from redactory.evaluation.membership import SecretSentence, draw_member_texts
 from redactory.evaluation.simulator import CANARY_DIGITS, CANARY_LABEL, CANARY_TEMPLATE, simulate_customersim
 from redactory.pipelines.config import SegmentSettings
 from redactory.pipelines.curate import curate
-from redactory.pipelines.segment import Cutter, segmenter
+from redactory.pipelines.segment import SegmentFunction, make_segmenter
 from redactory.redaction import RunFolder
 
 TEST_POINTS, LEAST_HELD_OUT, CANARIES, GROUP_SIZE = 3_000, 50, 10, 20
@@ -43,13 +43,13 @@ class Corpus:
             rows = list(simulate_customersim(asked.rows, seed=1).rows)
             self.test = list(simulate_customersim(max(asked.rows // 10, LEAST_HELD_OUT), seed=2).rows)
         else:
-            rows = [row for row, _ in zip(labelled_rows(asked.data), range(asked.rows), strict=False)]
-            self.test = list(labelled_rows(asked.test))
+            rows = [row for row, _ in zip(read_labelled_rows(asked.data), range(asked.rows), strict=False)]
+            self.test = list(read_labelled_rows(asked.test))
         # a user of the rows would make of every canary's copies one person's; a row's id is enough here
         self.rows = [
             {"id": str(row.get("id", n)), "text": row["text"], "spans": row["spans"]} for n, row in enumerate(rows)
         ]
-        self.cut: Cutter = segmenter(SegmentSettings.model_validate({"mode": SEGMENT}))
+        self.cut: SegmentFunction = make_segmenter(SegmentSettings.model_validate({"mode": SEGMENT}))
         self.canaries = self._planted(asked.copies)
 
     def _planted(self, copies: int) -> dict[str, Any]:
@@ -93,7 +93,7 @@ class Corpus:
     @cached_property
     def held_out(self) -> HeldOut:
         """Held-out points with the places of their secrets."""
-        points = (point for row in self.test for point in labelled_points(row, self.cut))
+        points = (point for row in self.test for point in split_labelled_row(row, self.cut))
         return HeldOut.of(((text, [(s["start"], s["end"]) for s in own]) for text, own in points), TEST_POINTS)
 
     def members(self, label: str | None, most: int) -> tuple[list[str], list[str]]:
@@ -110,7 +110,7 @@ class Corpus:
         sentences = [
             SecretSentence(text, span["start"], span["end"], label)
             for row in self.rows
-            for text, spans in labelled_points(row, self.cut)
+            for text, spans in split_labelled_row(row, self.cut)
             for span in spans
             if span["label"] == label
         ]
@@ -118,9 +118,9 @@ class Corpus:
 
         def fresh(drawn: Sequence[SecretSentence]) -> Sequence[str | None]:
             values = [(one.label, one.value) for one in drawn]
-            return control_values(values, lambda asked: {v for v in asked if v.casefold() in whole}, seed=0)
+            return make_control_values(values, lambda asked: {v for v in asked if v.casefold() in whole}, seed=0)
 
-        members, others = member_texts(sentences, fresh, most, 0)
+        members, others = draw_member_texts(sentences, fresh, most, 0)
         if len(members) < 2 * GROUP_SIZE:
             raise SystemExit(f"label {label}: {len(members)} secrets for each half; groups need {2 * GROUP_SIZE}")
         return members, others

@@ -76,9 +76,9 @@ def _timed(name: str, data: Path, segment: str) -> dict[str, Any]:
 
 def _texts(data: Path, segment: str) -> list[str]:
     from redactory.pipelines.config import SegmentSettings
-    from redactory.pipelines.segment import segmenter
+    from redactory.pipelines.segment import make_segmenter
 
-    cut = segmenter(SegmentSettings.model_validate({"mode": segment}))
+    cut = make_segmenter(SegmentSettings.model_validate({"mode": segment}))
     with data.open(encoding="utf-8") as file:
         return [point.text for line in file for point in cut(json.loads(line)["text"])]
 

@@ -28,17 +28,17 @@ from dedup_rivals import Contestant, Task, rivals, timed
 from varied_text import write_varied
 
 from redactory.dedup import NearSettings
-from redactory.dedup.near import NEAR_RANGES, choose, compare_buckets, join_groups
+from redactory.dedup.near import NEAR_RANGES, choose_kept, compare_buckets, join_groups
 from redactory.dedup.plan import write_entries
 from redactory.dedup.signatures import (
     ROW,
     Shingler,
     SignedFiles,
-    Words,
-    banding_for,
-    buckets,
-    parameters,
-    signatures,
+    WordTokenizer,
+    choose_banding,
+    compute_buckets,
+    compute_signatures,
+    describe_parameters,
     write_signed,
 )
 from redactory.foundation.keys import DigestKey
@@ -107,10 +107,10 @@ def accuracy(texts: list[str], kinds: list[str]) -> dict[str, Any]:
 def _accuracy_at(threshold: float, texts: list[str], kinds: list[str]) -> dict[str, Any]:
     settings = NearSettings(threshold=threshold)
     distinct = sorted(set(texts))
-    sets = Shingler(KEY, settings.shingle, Words(MASK)).sets(distinct)
+    sets = Shingler(KEY, settings.shingle, WordTokenizer(MASK)).sets(distinct)
     values = [frozenset(v.tolist()) for v in np.split(sets.values, sets.offsets[1:-1])]
-    banding = banding_for(threshold, settings.permutations)
-    columns = np.stack(buckets(signatures(sets, banding.permutations), banding))
+    banding = choose_banding(threshold, settings.permutations)
+    columns = np.stack(compute_buckets(compute_signatures(sets, banding.permutations), banding))
     dropped = near_duplicates(distinct, settings)
     counts: Counter[str] = Counter()
     for one, other, similarity in _all_pairs(values, threshold):
@@ -121,7 +121,7 @@ def _accuracy_at(threshold: float, texts: list[str], kinds: list[str]) -> dict[s
     true = sum(_jaccard(values[one], values[own]) >= threshold for one, own in dropped.items())
     gone = {distinct[number] for number in dropped}
     return {
-        **parameters(settings),
+        **describe_parameters(settings),
         "from_threshold_and_a_tenth": _recall(counts, "above"),
         "from_threshold": _recall(counts, "between"),
         "dropped": len(dropped),
@@ -161,26 +161,26 @@ def _jaccard(one: frozenset[int], other: frozenset[int]) -> float:
 
 def near_duplicates(texts: list[str], settings: NearSettings) -> dict[int, int]:
     """{dropped text: the one that stays for it}, by the stages of mode minhash with their files."""
-    banding = banding_for(settings.threshold, settings.permutations)
+    banding = choose_banding(settings.threshold, settings.permutations)
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        files, rank = [SignedFiles(folder, 0)], KEY.purpose("dedup/rank")
+        files, rank = [SignedFiles(folder, 0)], KEY.derive("dedup/rank")
         rows = np.zeros(len(texts), ROW)
         rows["id"] = np.arange(len(texts))
         rows["rank"] = [int.from_bytes(KEY.text_digest(rank, text.encode())[:8], "little") for text in texts]
-        write_signed(files[0], rows, Shingler(KEY, settings.shingle, Words(MASK)).sets(texts), banding)
+        write_signed(files[0], rows, Shingler(KEY, settings.shingle, WordTokenizer(MASK)).sets(texts), banding)
         forests, groups = ([folder / f"{name}-{i}" for i in range(NEAR_RANGES)] for name in ("pairs", "groups"))
         for number, out in enumerate(forests):
             write_entries(out, compare_buckets(files, number, settings.threshold, {0}, False)[0])
         join_groups(forests, groups)
-        chosen = (choose(files, np.load(path), settings.threshold).tolist() for path in groups)
+        chosen = (choose_kept(files, np.load(path), settings.threshold).tolist() for path in groups)
         return {point: first for pairs in chosen for point, first in pairs}
 
 
 def speed(texts: list[str], rounds: int, text_dedup: str | None) -> dict[str, Any]:
     """Seconds for all texts, each contestant in turn; ours with its files and with true similarities."""
     settings = NearSettings(threshold=0.7)
-    banding = banding_for(settings.threshold, settings.permutations)
+    banding = choose_banding(settings.threshold, settings.permutations)
     task = Task(sorted(set(texts)), settings.threshold, settings.shingle, banding)
     contestants: dict[str, Contestant] = {
         "redactory": timed(lambda task: len(near_duplicates(list(task.texts), settings))),

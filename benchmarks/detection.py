@@ -24,14 +24,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from redactory.detectors import Detection, Detector, DetectSettings, Reading, policy_hashes
-from redactory.evaluation.detection import LabelledPoint, public_share
-from redactory.evaluation.labelled import labelled_points, labelled_rows
-from redactory.evaluation.recall import TEMPLATE
-from redactory.evaluation.statistics import proportion
+from redactory.detectors import Detection, Detector, DetectSettings, EngineOutput, compute_policy_hashes
+from redactory.evaluation.detection import LabelledExample, measure_public_share
+from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
+from redactory.evaluation.recall import TEMPLATE_KEY
+from redactory.evaluation.statistics import estimate_proportion
 from redactory.pipelines.config import SegmentSettings
 from redactory.pipelines.loading import load_config
-from redactory.pipelines.segment import segmenter
+from redactory.pipelines.segment import make_segmenter
 from redactory.redaction import PUBLIC, route
 
 PLAIN_CONFIDENCE = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99, 0.995, 0.999, 0.9995, 0.9999)
@@ -45,7 +45,7 @@ class Recorded:
 
     def __init__(self, settings: DetectSettings) -> None:
         self.detector = Detector(settings)
-        self.readings: dict[str, Reading] = {}
+        self.readings: dict[str, EngineOutput] = {}
 
     def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
         """One detection a text."""
@@ -53,8 +53,8 @@ class Recorded:
         new = [text for text in dict.fromkeys(texts) if text not in self.readings]
         for start in range(0, len(new), CHUNK):
             chunk = new[start : start + CHUNK]
-            self.readings.update(zip(chunk, self.detector.read(chunk), strict=True))
-        return (self.detector.decide(text, self.readings[text]) for text in texts)
+            self.readings.update(zip(chunk, self.detector.run_engines(chunk), strict=True))
+        return (self.detector.apply_policies(text, self.readings[text]) for text in texts)
 
 
 def main() -> None:
@@ -73,7 +73,7 @@ def main() -> None:
     result = {
         "benchmark": "detection",
         "limit": arguments.limit,
-        "policies": policy_hashes(settings),
+        "policies": compute_policy_hashes(settings),
         "versions": {name: version(name) for name in ("redactory", "spacy")},
         "files": files,
     }
@@ -108,16 +108,16 @@ def _files(given: str) -> Iterator[tuple[Path, str]]:
 
 def _measured(recorded: Recorded, path: Path, mode: str, limit: int | None) -> Iterator[dict[str, Any]]:
     """One result a file, or one for each half of its templates."""
-    cut = segmenter(SegmentSettings.model_validate({"mode": mode}))
-    rows = [row for number, row in enumerate(labelled_rows(path)) if limit is None or number < limit]
+    cut = make_segmenter(SegmentSettings.model_validate({"mode": mode}))
+    rows = [row for number, row in enumerate(read_labelled_rows(path)) if limit is None or number < limit]
     groups = {"": rows}
-    if rows and all(row.get(TEMPLATE) is not None for row in rows):
-        groups = {half: [row for row in rows if _half(row[TEMPLATE]) == half] for half in HALVES}
+    if rows and all(row.get(TEMPLATE_KEY) is not None for row in rows):
+        groups = {half: [row for row in rows if _half(row[TEMPLATE_KEY]) == half] for half in HALVES}
     for name, group in groups.items():
         points = [
-            LabelledPoint(number, text, spans)
+            LabelledExample(number, text, spans)
             for number, row in enumerate(group)
-            for text, spans in labelled_points(row, cut)
+            for text, spans in split_labelled_row(row, cut)
         ]
         if not points:
             continue
@@ -131,18 +131,18 @@ def _half(template: Any) -> str:
     return HALVES[hashlib.sha256(f"template {template}".encode()).digest()[0] % 2]
 
 
-def _of(recorded: Recorded, points: list[LabelledPoint]) -> dict[str, Any]:
+def _of(recorded: Recorded, points: list[LabelledExample]) -> dict[str, Any]:
     detections = recorded.detect(point.text for point in points)
     public = {p.text for p, d in zip(points, detections, strict=True) if route(p.text, d).side == PUBLIC}
     return {
         "points": len(points),
-        "public_share": public_share(points, public.__contains__),
+        "public_share": measure_public_share(points, public.__contains__),
         "clean_points_made_private_by": _reasons(recorded, points),
         "curve": _curve(recorded, points),
     }
 
 
-def _reasons(recorded: Recorded, points: Sequence[LabelledPoint]) -> dict[str, dict[str, int]]:
+def _reasons(recorded: Recorded, points: Sequence[LabelledExample]) -> dict[str, dict[str, int]]:
     """Of the points without a secret: how many each reason makes private, and how many it does alone."""
     clean = [point for point in points if not point.spans]
     every: Counter[str] = Counter()
@@ -154,7 +154,7 @@ def _reasons(recorded: Recorded, points: Sequence[LabelledPoint]) -> dict[str, d
     return {reason: {"points": n, "alone": alone[reason]} for reason, n in every.most_common()}
 
 
-def _curve(recorded: Recorded, points: Sequence[LabelledPoint]) -> list[dict[str, Any]]:
+def _curve(recorded: Recorded, points: Sequence[LabelledExample]) -> list[dict[str, Any]]:
     """Public share against miss rate over ``min_non_entity_probability`` and ``confident_threshold``: the
     settings that none beats.
 
@@ -164,7 +164,7 @@ def _curve(recorded: Recorded, points: Sequence[LabelledPoint]) -> list[dict[str
     detector = recorded.detector
     secrets = Counter({p.text: 0 for p in points})
     secrets.update(p.text for p in points for _ in p.spans)
-    open_texts = [t for t in secrets if not next(detector.strict.marks(t, recorded.readings[t]), None)]
+    open_texts = [t for t in secrets if not next(detector.strict.select_spans(t, recorded.readings[t]), None)]
     found = []
     for plain in PLAIN_CONFIDENCE:
         for sure in SURE:
@@ -180,14 +180,14 @@ def _curve(recorded: Recorded, points: Sequence[LabelledPoint]) -> list[dict[str
     return [_point_of(entry, points, secrets.total()) for entry in _front(found, points)]
 
 
-def _is_public(text: str, reading: Reading, policy: Any) -> bool:
+def _is_public(text: str, reading: EngineOutput, policy: Any) -> bool:
     if reading.failure:
         return False
     first = next(policy.marks(text, reading), None)
     return route(text, Detection((), (first,) if first else ())).side == PUBLIC
 
 
-def _front(found: list[dict[str, Any]], points: Sequence[LabelledPoint]) -> Iterator[dict[str, Any]]:
+def _front(found: list[dict[str, Any]], points: Sequence[LabelledExample]) -> Iterator[dict[str, Any]]:
     """Those that keep more clean points public than every one with as few misses; fewest misses first.
 
     Of settings that do alike on these texts, the most careful.
@@ -204,12 +204,12 @@ def _front(found: list[dict[str, Any]], points: Sequence[LabelledPoint]) -> Iter
             yield entry
 
 
-def _point_of(entry: dict[str, Any], points: Sequence[LabelledPoint], secrets: int) -> dict[str, Any]:
+def _point_of(entry: dict[str, Any], points: Sequence[LabelledExample], secrets: int) -> dict[str, Any]:
     return {
         "min_non_entity_probability": entry["min_non_entity_probability"],
         "confident_threshold": entry["confident_threshold"],
-        "miss_rate": {**proportion(entry["misses"], secrets), "misses": entry["misses"], "n": secrets},
-        "public_share": public_share(points, entry["public"].__contains__),
+        "miss_rate": {**estimate_proportion(entry["misses"], secrets), "misses": entry["misses"], "n": secrets},
+        "public_share": measure_public_share(points, entry["public"].__contains__),
     }
 
 

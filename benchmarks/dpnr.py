@@ -29,8 +29,8 @@ from numpy.typing import NDArray
 
 import redactory
 from redactory.foundation.files import write_json
-from redactory.training.accounting.published import NOTE
-from redactory.training.ldp.accounting import FixedSends, calibrated_noise
+from redactory.training.accounting.published_epsilons import PUBLISHED_NOTE
+from redactory.training.ldp.accounting import FixedSends, calibrate_message_noise
 from redactory.training.ldp.encoder import SentenceEncoder
 
 DELTA, DIMENSION, DROPOUT, DRAWS, TYPES = 1e-5, 16, 0.1, 5, 12
@@ -50,7 +50,7 @@ def main() -> None:
     parser.add_argument("--formula", action="store_true")
     parser.add_argument("--epochs", type=int, default=10, help="passes over public text")
     asked = parser.parse_args()
-    page: dict[str, Any] = {"note": NOTE, "delta": DELTA, "dropout": DROPOUT, "example": figures(*PUBLISHED)}
+    page: dict[str, Any] = {"note": PUBLISHED_NOTE, "delta": DELTA, "dropout": DROPOUT, "example": figures(*PUBLISHED)}
     if not asked.formula:
         page |= {"epochs": asked.epochs} | measured(asked.out, asked.data, asked.epochs)
         write_json(asked.out / "dpnr.json", page)
@@ -110,7 +110,7 @@ def measured(out: Path, data: Path, epochs: int) -> dict[str, Any]:
     table = []
     for epsilon in EPSILONS:
         told = figures(epsilon, DIMENSION)
-        noise = calibrated_noise(told["sound"], 1, FixedSends(), DELTA)
+        noise = calibrate_message_noise(told["sound"], 1, FixedSends(), DELTA)
         table.append(
             {
                 **told,

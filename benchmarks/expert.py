@@ -35,7 +35,7 @@ from torch import Tensor, nn
 
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
-from redactory.training.clipping import clipped_gradient
+from redactory.training.clipping import compute_clipped_gradient
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.model import load_classifier
 
@@ -132,8 +132,8 @@ def loop(own: Setting, learning_rate: float = 0.01) -> tuple[float, float]:
         for piece in np.array_split(rows, 4):
             ids, wanted = padded([points[row] for row in piece]), classes[piece]
             losses = lambda: F.cross_entropy(network(ids), wanted, reduction="none")  # noqa: E731, B023
-            total += clipped_gradient(network, losses, CLIP).flat
-        noisy = mechanism.noisy_mean(total, stream, step)
+            total += compute_clipped_gradient(network, losses, CLIP).flat
+        noisy = mechanism.compute_noisy_mean(total, stream, step)
         for parameter, share in zip(parameters, noisy.split([p.numel() for p in parameters]), strict=True):
             parameter.grad = share.view_as(parameter)
         optimizer.step()

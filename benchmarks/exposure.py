@@ -20,12 +20,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from redactory.evaluation.canary import canary_exposure, sampled_exposure
-from redactory.evaluation.continuations import continuation_log_probs, drawn_numbers
+from redactory.evaluation.canary import estimate_sampled_exposure, measure_canary_exposure
+from redactory.evaluation.continuations import sample_numbers, score_all_numbers
 from redactory.evaluation.simulator import simulate_customersim
 from redactory.foundation.stream import RandomStream
 from redactory.training import Tokenizer
-from redactory.training.model import LanguageModel, network_of
+from redactory.training.model import LanguageModel, build_language_network
 from redactory.training.settings import TrainSettings
 
 BEFORE = "My ID is: "
@@ -60,9 +60,9 @@ def _measured(model: LanguageModel, arguments: argparse.Namespace) -> dict[str, 
         "copies": 1,
     }
     begun = time.process_time()
-    exact = canary_exposure(model, canaries)
+    exact = measure_canary_exposure(model, canaries)
     seconds = time.process_time() - begun
-    scores = continuation_log_probs(model, BEFORE, arguments.digits)
+    scores = score_all_numbers(model, BEFORE, arguments.digits)
     asked = np.sort(draw.permutation("brute force", 0, space)[: arguments.brute])
     begun = time.process_time()
     texts = [f"{BEFORE}{n:0{arguments.digits}d}" for n in asked]
@@ -95,12 +95,12 @@ def _sampled(
     model: LanguageModel, digits: int, scores: Any, draw: RandomStream, samples: int = 20_000
 ) -> list[dict[str, Any]]:
     """Exposures at known ranks: exact, and by each of the ways that a larger space leaves."""
-    own = drawn_numbers(model, BEFORE, digits, samples, draw)
+    own = sample_numbers(model, BEFORE, digits, samples, draw)
     drawn = (draw.uniform("sample", 0, samples) * len(scores)).astype(np.int64)
     order = np.argsort(-scores, kind="stable")
     ranks = [rank for rank in (1, 10, 100, 1_000, 10_000, 100_000) if rank <= len(scores)]
     asked = scores[order[[rank - 1 for rank in ranks]]]
-    found = sampled_exposure(scores[drawn], asked, len(scores), own)
+    found = estimate_sampled_exposure(scores[drawn], asked, len(scores), own)
     return [
         {
             "rank": rank,
@@ -115,7 +115,7 @@ def _model(arguments: argparse.Namespace) -> LanguageModel:
     texts = [row["text"] for row in simulate_customersim(300, seed=1).rows]
     tokenizer = Tokenizer.from_texts(texts, 2_000)
     section = {"kind": arguments.model}
-    network = network_of(TrainSettings(model=section).model, tokenizer)
+    network = build_language_network(TrainSettings(model=section).model, tokenizer)
     network.initialise(RandomStream.from_seed(0))
     with torch.no_grad():
         for parameter in network.parameters():

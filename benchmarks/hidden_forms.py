@@ -27,10 +27,10 @@ from typing import Any, NamedTuple
 
 from faker import Faker
 
-from redactory.detectors import Detector, DetectSettings, policy_hashes
+from redactory.detectors import Detector, DetectSettings, compute_policy_hashes
 from redactory.detectors.rules import SOFT_RULES
 from redactory.detectors.settings import ConservativeSettings
-from redactory.evaluation.statistics import proportion
+from redactory.evaluation.statistics import estimate_proportion
 from redactory.redaction import PUBLIC, merge_intervals, route
 
 LOCALES = ("en_US", "en_GB", "de_DE", "es_ES", "fr_FR", "it_IT", "pt_PT", "nl_NL", "pl_PL", "en_IN")
@@ -431,8 +431,8 @@ def _figures(own: Sequence[tuple[bool, bool]]) -> dict[str, Any]:
     covered, missed = (sum(column) for column in zip(*own, strict=True))
     return {
         "n": len(own),
-        "covered_by_strict": {"hits": covered, **proportion(covered, len(own))},
-        "missed_by_both": {"misses": missed, **proportion(missed, len(own))},
+        "covered_by_strict": {"hits": covered, **estimate_proportion(covered, len(own))},
+        "missed_by_both": {"misses": missed, **estimate_proportion(missed, len(own))},
     }
 
 
@@ -473,7 +473,7 @@ def main() -> None:
     result = {
         "benchmark": "hidden_forms",
         "seed": arguments.seed,
-        "policies": policy_hashes(DetectSettings()),
+        "policies": compute_policy_hashes(DetectSettings()),
         "hidden": measured(detector, [hidden for hidden, _ in pairs], arguments.show),
         "plain": measured(detector, [plain for _, plain in pairs], False),
         "clean": {

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import redactory
-from redactory.detectors.settings import kind_of
+from redactory.detectors.settings import get_kind
 from redactory.redaction import RunFolder, read_batches
 
 LONG = 20
@@ -62,7 +62,7 @@ def documents_of(rows: Rows, sentences: int | None) -> Iterator[dict[str, Any]]:
     for name, own in groupby(numbered, source):
         inside = [row for _, row in own]
         labelled = [
-            (kind_of(span["label"]), row["text"][span["start"] : span["end"]])
+            (get_kind(span["label"]), row["text"][span["start"] : span["end"]])
             for row in inside
             for span in row["spans"]
         ]

@@ -31,10 +31,10 @@ from crt_corpus import Corpus
 from redactory.foundation.files import write_json
 from redactory.redaction import read_column
 from redactory.training import load_model, train_model
+from redactory.training.band_selection import compare_band_counts
 from redactory.training.mechanism import Relation
 from redactory.training.settings import TrainSettings
-from redactory.training.trainers import trainer_of
-from redactory.training.widths import widths
+from redactory.training.trainers import get_trainer
 
 GAMMA = 0.1
 RUNGS: dict[str, dict[str, Any]] = {
@@ -151,7 +151,10 @@ def by_formula(asked: argparse.Namespace) -> Row:
     found = {}
     for epsilon in (1.0, 2.0, 4.0, 8.0, 16.0):
         own = TrainSettings.model_validate({**asked.train, "epsilon": epsilon, "delta": DELTA})
-        found[f"{epsilon:g}"] = [asdict(one) for one in widths(own, trainer_of(own).steps(own), Relation.SUBSTITUTION)]
+        found[f"{epsilon:g}"] = [
+            asdict(one)
+            for one in compare_band_counts(own, get_trainer(own).count_noisy_steps(own), Relation.SUBSTITUTION)
+        ]
     return found
 
 

@@ -24,8 +24,11 @@ from ldp_corpus import DIFFERENT, SAME, Clauses
 from line_plot import Axes, Line, line_plot
 
 import redactory
-from redactory.training.accounting.published import epsilon_of_sends, epsilon_published
-from redactory.training.ldp.accounting import FixedSends, calibrated_noise, epsilon_sound
+from redactory.training.accounting.published_epsilons import (
+    compute_published_ldp_epsilon,
+    compute_published_sends_epsilon,
+)
+from redactory.training.ldp.accounting import FixedSends, calibrate_message_noise, sound_epsilon
 
 DELTA, DRAWS = 1e-5, 5
 EPSILONS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
@@ -53,7 +56,7 @@ class Job:
         """z of one send."""
         if self.epsilon is None:
             return NO_NOISE
-        return calibrated_noise(self.epsilon, 2 if self.pairs else 1, FixedSends(), DELTA)
+        return calibrate_message_noise(self.epsilon, 2 if self.pairs else 1, FixedSends(), DELTA)
 
 
 def every_job(repeats: int) -> Iterator[Job]:
@@ -99,9 +102,9 @@ def made(job: Job, corpus: Clauses, out: Path, encoding: Mapping[str, Any]) -> d
     return {
         **asdict(job),
         "noise": noise,
-        "epsilon_sound": epsilon_sound(noise, vectors, FixedSends(), DELTA),
-        "epsilon_as_published": epsilon_of_sends(noise, 1, DELTA, vectors),
-        "epsilon_as_published_sampled": epsilon_published(noise, *SAMPLED, DELTA, vectors),
+        "epsilon_sound": sound_epsilon(noise, vectors, FixedSends(), DELTA),
+        "epsilon_as_published": compute_published_sends_epsilon(noise, 1, DELTA, vectors),
+        "epsilon_as_published_sampled": compute_published_ldp_epsilon(noise, *SAMPLED, DELTA, vectors),
         "sentences": told["slots"],
         **{key: found[key] for key in kept},
         "seconds": round(time.monotonic() - begun, 1),

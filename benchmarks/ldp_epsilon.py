@@ -18,24 +18,24 @@ from typing import Any
 
 from line_plot import Axes, Line, line_plot
 
-from redactory.training.accounting import Spending, epsilon_of
+from redactory.training.accounting import Spending, total_epsilon
 from redactory.training.accounting.bounds import gaussian_epsilon
-from redactory.training.accounting.published import (
-    NOTE,
-    epsilon_of_sends,
-    epsilon_published,
-    noise_published,
-    renyi_epsilon,
+from redactory.training.accounting.published_epsilons import (
+    PUBLISHED_NOTE,
+    compute_published_ldp_epsilon,
+    compute_published_ldp_noise,
+    compute_published_sends_epsilon,
+    compute_renyi_epsilon,
 )
 from redactory.training.ldp.accounting import (
     FixedSends,
-    HiddenCoins,
+    HiddenSampling,
     Participation,
-    VisibleCoins,
-    calibrated_noise,
-    confirmed_epsilon,
-    epsilon_sound,
-    message,
+    VisibleSampling,
+    calibrate_message_noise,
+    confirm_message_epsilon,
+    message_mechanism,
+    sound_epsilon,
 )
 from redactory.training.mechanism import Relation
 
@@ -69,7 +69,7 @@ def main() -> None:
     settings = TRAINING[-1:] if own.quick else TRAINING
     claims = UP_SAMPLED[-1:] if own.quick else UP_SAMPLED
     found: dict[str, Any] = {
-        "note": NOTE,
+        "note": PUBLISHED_NOTE,
         "training": [training(rate, steps, claim) for rate, steps in settings for claim in EPSILONS],
         "queries": [queries(rate, steps, claim) for rate, steps in claims for claim in QUERY_EPSILONS],
         "sends": [sends(noise, often, 1) for noise in NOISES for often in SENDS],
@@ -89,17 +89,17 @@ def main() -> None:
 def training(rate: float, steps: int, claim: float) -> dict[str, Any]:
     """One setting of the training stage; ``exact_add_remove`` is the paper's own relation and sensitivity."""
     delta = 1 / SST
-    noise = noise_published(claim, rate, steps, delta)
-    own = Spending(message(noise, 1, rate), steps)
+    noise = compute_published_ldp_noise(claim, rate, steps, delta)
+    own = Spending(message_mechanism(noise, 1, rate), steps)
     return {
         "rate": rate,
         "steps": steps,
         "delta": delta,
         "noise_multiplier": noise,
         "as_published": claim,
-        "exact_add_remove": epsilon_of((own,), delta, Relation.ADD_OR_REMOVE),
-        "hidden": _sound(noise, HiddenCoins(kind="secret_bernoulli", rate=rate, steps=steps), delta),
-        "visible": _sound(noise, VisibleCoins(kind="public_bernoulli", rate=rate, steps=steps), delta),
+        "exact_add_remove": total_epsilon((own,), delta, Relation.ADD_OR_REMOVE),
+        "hidden": _sound(noise, HiddenSampling(kind="secret_bernoulli", rate=rate, steps=steps), delta),
+        "visible": _sound(noise, VisibleSampling(kind="public_bernoulli", rate=rate, steps=steps), delta),
         "expected_sends": rate * steps,
         # the expected number of sends need not be whole: the Gaussian figure is for any
         "expected_sends_sound": gaussian_epsilon(2.0 * math.sqrt(rate * steps) / noise, delta),
@@ -113,22 +113,22 @@ def composition(steps: int) -> dict[str, Any]:
     exact epsilon of a message; ``moments`` the Rényi accountant, valid for a sentence there or not alone.
     """
     (rate, often), delta = TRAINING[0], 1 / SST
-    noise = noise_published(EPSILONS[0], rate, often, delta)
-    own = (Spending(message(noise, 1, rate), steps),)
-    hidden = HiddenCoins(kind="secret_bernoulli", rate=rate, steps=steps)
-    one = epsilon_sound(noise, 1, hidden.model_copy(update={"steps": 1}), delta / (2 * steps))
+    noise = compute_published_ldp_noise(EPSILONS[0], rate, often, delta)
+    own = (Spending(message_mechanism(noise, 1, rate), steps),)
+    hidden = HiddenSampling(kind="secret_bernoulli", rate=rate, steps=steps)
+    one = sound_epsilon(noise, 1, hidden.model_copy(update={"steps": 1}), delta / (2 * steps))
     assert one is not None
     return {
         "rate": rate,
         "steps": steps,
         "delta": delta,
         "noise_multiplier": noise,
-        "as_published": epsilon_published(noise, rate, steps, delta),
-        "moments": renyi_epsilon(own, delta, Relation.ADD_OR_REMOVE),
-        "exact_add_remove": epsilon_of(own, delta, Relation.ADD_OR_REMOVE),
+        "as_published": compute_published_ldp_epsilon(noise, rate, steps, delta),
+        "moments": compute_renyi_epsilon(own, delta, Relation.ADD_OR_REMOVE),
+        "exact_add_remove": total_epsilon(own, delta, Relation.ADD_OR_REMOVE),
         "hidden": _sound(noise, hidden, delta),
         "hidden_advanced": advanced(one, steps, delta / 2),
-        "visible": _sound(noise, VisibleCoins(kind="public_bernoulli", rate=rate, steps=steps), delta),
+        "visible": _sound(noise, VisibleSampling(kind="public_bernoulli", rate=rate, steps=steps), delta),
     }
 
 
@@ -138,8 +138,8 @@ def answered(rate: float, epsilon: float) -> dict[str, Any]:
     ``noise_of_true`` is z/√(pT), that of what a user has in the true messages, in expectation.
     """
     steps = 1 if rate == 1.0 else math.ceil(math.log(2 * ASKED) / -math.log1p(-rate))
-    way = HiddenCoins(kind="secret_bernoulli", rate=rate, steps=steps)
-    noise = calibrated_noise(epsilon, 1, way, DELTA)
+    way = HiddenSampling(kind="secret_bernoulli", rate=rate, steps=steps)
+    noise = calibrate_message_noise(epsilon, 1, way, DELTA)
     return {
         "rate": rate,
         "steps": steps,
@@ -147,8 +147,8 @@ def answered(rate: float, epsilon: float) -> dict[str, Any]:
         "queries": ASKED,
         "noise_multiplier": noise,
         "noise_of_true": noise / math.sqrt(rate * steps),
-        "sound": epsilon_sound(noise, 1, way, DELTA),
-        "as_published": epsilon_published(noise, rate, steps, DELTA),
+        "sound": sound_epsilon(noise, 1, way, DELTA),
+        "as_published": compute_published_ldp_epsilon(noise, rate, steps, DELTA),
     }
 
 
@@ -167,7 +167,7 @@ def _drawn(rows: Sequence[Mapping[str, Any]]) -> str:
 def queries(rate: float, steps: int, claim: float) -> dict[str, Any]:
     """One setting of the inference stage, nine of ten queries fictitious."""
     delta = 1 / QUERIES
-    noise = noise_published(claim, TRUE_SHARE * rate, steps, delta)
+    noise = compute_published_ldp_noise(claim, TRUE_SHARE * rate, steps, delta)
     return {
         "rate": rate,
         "steps": steps,
@@ -175,8 +175,8 @@ def queries(rate: float, steps: int, claim: float) -> dict[str, Any]:
         "true_share": TRUE_SHARE,
         "noise_multiplier": noise,
         "as_published": claim,
-        "visible": _sound(noise, VisibleCoins(kind="public_bernoulli", rate=rate, steps=steps), delta),
-        "hidden": _sound(noise, HiddenCoins(kind="secret_bernoulli", rate=rate, steps=steps), delta),
+        "visible": _sound(noise, VisibleSampling(kind="public_bernoulli", rate=rate, steps=steps), delta),
+        "hidden": _sound(noise, HiddenSampling(kind="secret_bernoulli", rate=rate, steps=steps), delta),
         "one_send": _sound(noise, FixedSends(), delta),
     }
 
@@ -188,14 +188,14 @@ def sends(noise: float, often: int, vectors: int) -> dict[str, Any]:
         "sends": often,
         "vectors": vectors,
         "delta": DELTA,
-        "as_published": epsilon_of_sends(noise, often, DELTA, vectors),
+        "as_published": compute_published_sends_epsilon(noise, often, DELTA, vectors),
         "sound": _sound(noise, FixedSends(sends=often), DELTA, vectors),
     }
 
 
 def _sound(noise: float, told: Participation, delta: float, vectors: int = 1) -> float | None:
     """Confirmed by the second accountant."""
-    return confirmed_epsilon(noise, vectors, told, delta).value
+    return confirm_message_epsilon(noise, vectors, told, delta).value
 
 
 if __name__ == "__main__":

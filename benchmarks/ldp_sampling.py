@@ -25,7 +25,7 @@ from ldp_corpus import Clauses
 from line_plot import Axes, Line, line_plot
 
 import redactory
-from redactory.training.ldp.accounting import FixedSends, calibrated_noise
+from redactory.training.ldp.accounting import FixedSends, calibrate_message_noise
 
 EPSILON, QUERY_EPSILONS = 8.0, (8.0, 2.0)
 TYPES, TEXTS = 12, 300
@@ -59,7 +59,7 @@ def questions() -> Iterator[tuple[float, dict[str, Any]]]:
 
 def made(corpus: Clauses, out: Path, epochs: int, repeat: int, done: Sequence[Any]) -> Iterator[dict[str, Any]]:
     """The rows of repetition ``repeat`` that are not ``done``, each as soon as it is there."""
-    noise = calibrated_noise(EPSILON, 1, FixedSends(), DELTA)
+    noise = calibrate_message_noise(EPSILON, 1, FixedSends(), DELTA)
     encoder = out / "encoders" / f"sampling-{repeat}"
     if not (encoder / "_SUCCESS").exists():
         shutil.rmtree(encoder, ignore_errors=True)

@@ -31,8 +31,8 @@ from scipy.sparse.linalg import svds
 
 import redactory
 from redactory.foundation.stream import RandomStream
-from redactory.training.accounting.published import NOTE
-from redactory.training.ldp.accounting import FixedSends, calibrated_noise
+from redactory.training.accounting.published_epsilons import PUBLISHED_NOTE
+from redactory.training.ldp.accounting import FixedSends, calibrate_message_noise
 
 TYPES, WIDTH, WINDOW, VOCABULARY = 12, 50, 4, 5000
 PUBLISHED = (10.0, 25.0, 50.0, 100.0, 200.0)
@@ -142,7 +142,7 @@ def compared(corpus: Clauses, out: Path, epochs: int, repeat: int) -> dict[str, 
     ours: dict[float, float] = {}
 
     def latent(epsilon: float) -> float:
-        noise = NO_NOISE if epsilon > LARGEST else calibrated_noise(epsilon, 1, FixedSends(), DELTA)
+        noise = NO_NOISE if epsilon > LARGEST else calibrate_message_noise(epsilon, 1, FixedSends(), DELTA)
         if noise not in ours:
             ours[noise] = accuracy(users, test, encoder, service, noise, DRAWS)
         return ours[noise]
@@ -190,7 +190,7 @@ def main() -> None:
     source = own.data / "cuad_clauses" / "clauses.jsonl"
     corpus = Clauses.prepared(source, own.out / f"corpus-{TYPES}", TYPES)
     runs = [compared(corpus, own.out, own.epochs, repeat) for repeat in range(own.repeats)]
-    found = {"note": NOTE, "width": WIDTH, "words": WORDS, "delta": DELTA, "runs": runs}
+    found = {"note": PUBLISHED_NOTE, "width": WIDTH, "words": WORDS, "delta": DELTA, "runs": runs}
     text = json.dumps(found, indent=1, allow_nan=False) + "\n"
     if own.json is None:
         print(text, end="")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from textwrap import fill
 
-from redactory.evaluation.plots import drawing, logarithmic
+from redactory.evaluation.plots import open_canvas, set_log_scale
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Axes:
 
 def line_plot(lines: Sequence[Line], axes: Axes) -> str:
     """The picture as SVG, the lines' names at its side and the notes below its title."""
-    with drawing(axes.title, (axes.x, axes.y), size=(7.5, 4.0)) as shown:
+    with open_canvas(axes.title, (axes.x, axes.y), size=(7.5, 4.0)) as shown:
         (panel,) = shown.axes
         for line in lines:
             if line.flat is not None:
@@ -55,7 +55,7 @@ def line_plot(lines: Sequence[Line], axes: Axes) -> str:
                 reach.append([b - a for a, b in zip(y, ends[1], strict=True)])
             panel.errorbar(x, y, yerr=reach, elinewidth=0.8, **style)
         if axes.log_x:
-            logarithmic(panel.xaxis)
+            set_log_scale(panel.xaxis)
         ticks = axes.ticks or sorted({point[0] for line in lines for point in line.points})
         if len(ticks) < 8:
             panel.set_xticks(ticks, [f"{tick:g}" for tick in ticks], minor=False)
@@ -64,7 +64,7 @@ def line_plot(lines: Sequence[Line], axes: Axes) -> str:
         seen += [line.flat for line in lines if line.flat is not None]
         seen += [value for value in (axes.low, axes.high) if value is not None]
         if axes.log_y:
-            logarithmic(panel.yaxis, (1, 2, 5) if max(seen) > 5 * min(seen) else range(1, 10))
+            set_log_scale(panel.yaxis, (1, 2, 5) if max(seen) > 5 * min(seen) else range(1, 10))
         if axes.low is not None:
             panel.set_ylim(bottom=min(seen))
         if axes.high is not None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import redactory
-from redactory.pipelines.work import peak_memory_mb
+from redactory.pipelines.stage_context import measure_peak_memory_mb
 from redactory.redaction import RunFolder, read_manifest
 
 TEMPLATE = "My ID is: {digits}"
@@ -98,7 +98,7 @@ def _model(config: dict[str, Any], trainer: str) -> dict[str, Any]:
     card = trained["guarantee"]
     return {
         "seconds": round(seconds, 1),
-        "peak_mb": round(peak_memory_mb()),
+        "peak_mb": round(measure_peak_memory_mb()),
         "steps": trained["steps"],
         "perplexity": perplexity["as_is"]["perplexity"],
         "perplexity_masked": perplexity["masked"]["perplexity"],

@@ -93,7 +93,7 @@ def _write(path: Path, mb: int, lines: Iterable[str]) -> None:
 
 def _curate(corpus: Path, kind: str) -> dict[str, Any]:
     import redactory
-    from redactory.pipelines.work import peak_memory_mb
+    from redactory.pipelines.stage_context import measure_peak_memory_mb
 
     mode = "turn" if kind == "engines" else "document"
     start = time.perf_counter()
@@ -103,7 +103,7 @@ def _curate(corpus: Path, kind: str) -> dict[str, Any]:
         detector=None if kind == "engines" else EveryThirdDetector(),
     )
     return {
-        "peak_mb": round(peak_memory_mb()),
+        "peak_mb": round(measure_peak_memory_mb()),
         "seconds": round(time.perf_counter() - start, 1),
         "points": result["points"],
         "documents": result["documents"],

@@ -36,18 +36,21 @@ def main() -> None:
 
 def measured(count: int, rounds: int) -> list[dict[str, Any]]:
     """A row each for ``float`` and ``lattice``."""
-    stream, scale = RandomStream.from_entropy(), (1.0 + lattice.MARGIN) / lattice.spacing(1.0, count)
-    exactly, asked = lattice._exactly, 0
+    stream, scale = (
+        RandomStream.from_entropy(),
+        (1.0 + lattice.NOISE_MARGIN) / lattice.choose_lattice_spacing(1.0, count),
+    )
+    exactly, asked = lattice._round_exactly, 0
 
     def counted(*arguments: Any) -> int:
         nonlocal asked
         asked += 1
         return exactly(*arguments)
 
-    lattice._exactly = counted
+    lattice._round_exactly = counted
     kinds: dict[str, Callable[[int], Any]] = {
         "float": lambda step: stream.normal("noise", step, count),
-        "lattice": lambda step: lattice.rounded_normal(stream, "noise", step, count, scale),
+        "lattice": lambda step: lattice.draw_rounded_normal(stream, "noise", step, count, scale),
     }
     best = dict.fromkeys(kinds, float("inf"))
     for step in range(rounds):
@@ -55,7 +58,7 @@ def measured(count: int, rounds: int) -> list[dict[str, Any]]:
             start = time.perf_counter()
             draw(step)
             best[name] = min(best[name], time.perf_counter() - start)
-    lattice._exactly = exactly
+    lattice._round_exactly = exactly
     return [
         {
             "coordinates": count,

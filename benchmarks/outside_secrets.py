@@ -45,7 +45,7 @@ class HeldOut:
         left out: as many for every tokenizer.  The end of a text is scored as well.
         ``ConfigurationError`` for a model with a folder's tokenizer, whose tokens have no places.
         """
-        places = getattr(model.tokenizer, "places", None)
+        places = getattr(model.tokenizer, "token_offsets", None)
         if places is None:
             raise ConfigurationError("model.folder: its tokenizer does not say where a token stands")
         hidden = [mask(text, own) for text, own in zip(self.texts, self.spans, strict=True)]

@@ -22,12 +22,12 @@ from torch import Tensor
 
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
-from redactory.training.clipping import clipped_sum
-from redactory.training.data import EncodedPoints, PieceMap, alone
+from redactory.training.clipping import compute_clipped_sum
+from redactory.training.data import MicroBatchMap, TokenizedExamples, map_micro_batches
 from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.models.settings import LstmSettings
-from redactory.training.numerics import fixed_numerics
-from redactory.training.parallel import piece_map
+from redactory.training.numerics import deterministic_numerics
+from redactory.training.parallel import open_micro_batch_map
 
 _VOCABULARY, _CLIP_NORM, _LONGEST = 4_000, 0.5, 40
 
@@ -58,8 +58,8 @@ def measured(points: int, tokens: int, rounds: int, width: int) -> list[dict[str
     table = table_of(points)
     times: dict[tuple[int, int], list[float]] = {}
     sums: dict[tuple[int, int], Tensor] = {}
-    with piece_map(2, network, 1) as two:
-        ways: list[tuple[int, int, PieceMap]] = [(1, 1, alone), (2, 1, two), (1, 2, alone)]
+    with open_micro_batch_map(2, network, 1) as two:
+        ways: list[tuple[int, int, MicroBatchMap]] = [(1, 1, map_micro_batches), (2, 1, two), (1, 2, map_micro_batches)]
         for _ in range(rounds + 1):  # the first round warms up
             for processes, threads, every in ways:
                 seconds, total = once(network, table, tokens, threads, every)
@@ -86,21 +86,21 @@ def rows_of(times: dict[tuple[int, int], Sequence[float]]) -> list[dict[str, Any
 
 
 def once(
-    network: LstmLanguageModel, table: EncodedPoints, tokens: int, threads: int, every: PieceMap
+    network: LstmLanguageModel, table: TokenizedExamples, tokens: int, threads: int, every: MicroBatchMap
 ) -> tuple[float, Tensor]:
     """Seconds for the clipped sum of all points, and the sum."""
-    with fixed_numerics(threads):
+    with deterministic_numerics(threads):
         begun = time.perf_counter()
-        total = clipped_sum(network, table, np.arange(len(table)), _CLIP_NORM, tokens, every)
+        total = compute_clipped_sum(network, table, np.arange(len(table)), _CLIP_NORM, tokens, every)
         return time.perf_counter() - begun, total
 
 
-def table_of(points: int) -> EncodedPoints:
+def table_of(points: int) -> TokenizedExamples:
     """Points of 5 to 40 random tokens."""
     source = np.random.default_rng(1)
     offsets = np.concatenate([[0], np.cumsum(source.integers(5, _LONGEST, points))]).astype(np.int64)
     ids = source.integers(3, _VOCABULARY, int(offsets[-1])).astype(np.int32)
-    return EncodedPoints(ids, offsets, begin_id=0, pad_id=1)
+    return TokenizedExamples(ids, offsets, begin_id=0, pad_id=1)
 
 
 if __name__ == "__main__":

@@ -222,12 +222,12 @@ def _curate(config: str, output: str) -> dict[str, Any]:
 
 
 def _serial(cpu_of: dict[str, float], task: Any, numbers: Sequence[int]) -> Iterator[tuple[int, Any]]:
-    from redactory.pipelines.work import name_of, timed
+    from redactory.pipelines.stage_context import get_task_name, run_timed
 
     for number in numbers:
         begun = time.process_time()
-        report = timed(task, number)
-        cpu_of[name_of(task)] += time.process_time() - begun
+        report = run_timed(task, number)
+        cpu_of[get_task_name(task)] += time.process_time() - begun
         yield number, report
 
 

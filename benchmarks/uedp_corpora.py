@@ -19,10 +19,10 @@ import numpy as np
 import redactory
 from redactory.detectors.detector import Detection
 from redactory.detectors.engine import Span
-from redactory.evaluation.labelled import labelled_points
+from redactory.evaluation.labelled import split_labelled_row
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.segment import segmenter
+from redactory.pipelines.segment import make_segmenter
 from redactory.redaction.folder import RunFolder
 
 PARTS = ("donated", "validation", "test", "private")
@@ -163,10 +163,10 @@ class Corpus:
 
     def points(self, *names: str) -> Iterator[tuple[str, list[Row], str | None]]:
         """Text, spans and class of the points of some parts."""
-        cut = segmenter(SegmentSettings(mode="turn"))
+        cut = make_segmenter(SegmentSettings(mode="turn"))
         for name in names:
             for row in self.parts[name]:
-                for text, spans in labelled_points(row, cut):
+                for text, spans in split_labelled_row(row, cut):
                     yield text, spans, row.get(self.source.label) if self.source.label else None
 
     def write(self) -> None:

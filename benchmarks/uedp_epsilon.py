@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 from line_plot import Axes, Line, line_plot
 
-from redactory.training.accounting.published import Estimator, published_epsilon, published_rate
+from redactory.training.accounting.published_epsilons import Estimator, compute_moments_epsilon, compute_published_rate
 from redactory.training.mechanism import EntitySampling, PoissonUsersGaussian
-from redactory.training.uedp.algorithm1 import figure_of, paper_noise_ratio
-from redactory.training.uedp.bounded_accounting import BoundedTraining, suggested_cap, zero_out
+from redactory.training.uedp.bounded_accounting import BoundedTraining, compute_zero_out_epsilon, suggest_cap
 from redactory.training.uedp.bounding import GREEDY
-from redactory.training.units import Protect
+from redactory.training.uedp.federated_accounting import compute_federated_epsilon, compute_paper_noise
+from redactory.training.unit_settings import PrivacyUnit
 
 COLOURS = {
     "noiseless": "#444444",
@@ -34,23 +34,23 @@ def curves(table: Mapping[str, Any]) -> dict[str, Any]:
     """
     users, points = table["users"], table["points"]
     share = table["points_with_an_entity"] / points
-    zeta = paper_noise_ratio(Z, USER_RATE, users)
-    cap = suggested_cap(points, users)
+    zeta = compute_paper_noise(Z, USER_RATE, users)
+    cap = suggest_cap(points, users)
     sigma = zeta / (USER_RATE * users) * USER_RATE * points
-    bounded = BoundedTraining(USER_RATE, sigma, 1, cap, cap, Protect.BOTH, GREEDY)
+    bounded = BoundedTraining(USER_RATE, sigma, 1, cap, cap, PrivacyUnit.BOTH, GREEDY)
     spread = int(table["most_users_of_an_entity"])
-    rate = published_rate(Estimator.F_E_PLUS, USER_RATE, ENTITY_RATE, share)
+    rate = compute_published_rate(Estimator.F_E_PLUS, USER_RATE, ENTITY_RATE, share)
     rows = []
     # about twenty, closer together at the start
     for steps in sorted({round(float(n)) for n in np.geomspace(1, MOST, 20)}):
-        own = BoundedTraining(USER_RATE, sigma, steps, cap, cap, Protect.BOTH, bounded.rule)
+        own = BoundedTraining(USER_RATE, sigma, steps, cap, cap, PrivacyUnit.BOTH, bounded.rule)
         rows.append(
             {
                 "steps": steps,
-                "as_published": published_epsilon(rate, Z, steps, DELTA),
+                "as_published": compute_moments_epsilon(rate, Z, steps, DELTA),
                 "sound": _alg1(zeta, users, None, steps),
                 "sound_enforced_spread": _alg1(zeta, users, spread, steps),
-                "bounded": zero_out(own, DELTA).epsilon,
+                "bounded": compute_zero_out_epsilon(own, DELTA).epsilon,
             }
         )
     return {
@@ -76,7 +76,7 @@ def _alg1(zeta: float, users: int, cap: int | None, steps: int) -> float | None:
     mechanism = PoissonUsersGaussian(
         sampling_rate=USER_RATE, noise_multiplier=zeta, clip_norm=1.0, normaliser=1.0, users=users, entities=entities
     )
-    return figure_of(mechanism, steps, DELTA, Protect.BOTH).epsilon
+    return compute_federated_epsilon(mechanism, steps, DELTA, PrivacyUnit.BOTH).epsilon
 
 
 def drawn(told: Mapping[str, Any]) -> str:

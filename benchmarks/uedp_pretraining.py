@@ -13,12 +13,12 @@ import torch
 from uedp_corpora import Corpus
 
 from redactory.training import TrainSettings
-from redactory.training.loop import Ingredients
-from redactory.training.steps import PlainPhase
+from redactory.training.loop import TrainingContext
+from redactory.training.steps import NoiseFreeSteps
 
 
 @dataclass
-class KeptPretraining(PlainPhase):
+class KeptPretraining(NoiseFreeSteps):
     """Pretraining of which the end is kept in ``weights``: the next one with the same constants starts there.
 
     It reads public text alone and draws from the seed, so that it has the same bits in every training.
@@ -41,21 +41,21 @@ class KeptPretraining(PlainPhase):
 @contextmanager
 def pretrained_once(weights: Path) -> Iterator[None]:
     """Within, trainings keep what pretraining led to in ``weights``, or take it from there."""
-    plain = Ingredients.pretraining
+    plain = TrainingContext.make_pretraining_steps
 
-    def kept(self: Ingredients) -> PlainPhase | None:
+    def kept(self: TrainingContext) -> NoiseFreeSteps | None:
         phase = plain(self)
         if phase is None:
             return None
-        last = self.settings.pretraining_epochs * phase.steps_a_pass - 1
+        last = self.settings.pretraining_epochs * phase.steps_per_pass - 1
         own = {entry.name: getattr(phase, entry.name) for entry in dataclasses.fields(phase) if entry.init}
         return KeptPretraining(**own, weights=weights, last=last)
 
-    Ingredients.pretraining = kept  # type: ignore[method-assign]
+    TrainingContext.make_pretraining_steps = kept  # type: ignore[method-assign]
     try:
         yield
     finally:
-        Ingredients.pretraining = plain  # type: ignore[method-assign]
+        TrainingContext.make_pretraining_steps = plain  # type: ignore[method-assign]
 
 
 def kept_at(corpus: Corpus, settings: TrainSettings) -> Path:

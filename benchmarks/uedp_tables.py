@@ -9,19 +9,19 @@ from typing import Any
 import numpy as np
 from uedp_corpora import PARTS, Corpus, Source, one_line_each
 
-from redactory.evaluation.labelled import labelled_points
+from redactory.evaluation.labelled import split_labelled_row
 from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.segment import segmenter
-from redactory.training.uedp.bounded_accounting import points_by_label
-from redactory.training.uedp.units import read_units
-from redactory.training.units import UnitSettings
+from redactory.pipelines.segment import make_segmenter
+from redactory.training.uedp.bounded_accounting import count_examples_by_label
+from redactory.training.uedp.units import read_unit_incidence
+from redactory.training.unit_settings import UnitSettings
 
 
 def table(corpus: Corpus) -> dict[str, Any]:
     """Counts as in the paper's Table II, of what is trained on, and of the parts."""
-    units = read_units(corpus.run, UnitSettings())
-    entities, users = units.entities.degrees(), units.users.degrees()
-    labels = points_by_label(units)
+    units = read_unit_incidence(corpus.run, UnitSettings())
+    entities, users = units.entities.count_degrees(), units.users.count_degrees()
+    labels = count_examples_by_label(units)
     return {
         "corpus": corpus.source.name,
         "whole": whole(corpus.source),
@@ -34,7 +34,7 @@ def table(corpus: Corpus) -> dict[str, Any]:
         },
         "entities": int((entities > 0).sum()),
         "points_by_label": labels,
-        "points_with_an_entity": len(units) - int(units.extended.sum()),
+        "points_with_an_entity": len(units) - int(units.extended_mask.sum()),
         "most_points_of_an_entity": int(entities.max()),
         "most_users_of_an_entity": _spread(units),
         "parts": {
@@ -63,8 +63,8 @@ def whole(source: Source) -> dict[str, Any]:
     with source.path.open(encoding="utf-8") as file:
         rows = [json.loads(line) for line in file]
     rows = rows if source.words is None else [*one_line_each(rows, 1_000_000)]
-    cut = segmenter(SegmentSettings(mode="turn"))
-    points = [(row["user_id"], *point) for row in rows for point in labelled_points(row, cut)]
+    cut = make_segmenter(SegmentSettings(mode="turn"))
+    points = [(row["user_id"], *point) for row in rows for point in split_labelled_row(row, cut)]
     values = {
         (span["label"], text[span["start"] : span["end"]].casefold()) for _, text, spans in points for span in spans
     }

@@ -12,12 +12,12 @@ from uedp_corpora import Corpus
 from uedp_heldout import HeldOut
 from uedp_pretraining import kept_at, pretrained_once
 
-from redactory.evaluation.utility import accuracy
+from redactory.evaluation.utility import measure_accuracy
 from redactory.training import TrainSettings, load_model, train_model
 from redactory.training.model import load_classifier
-from redactory.training.uedp.bounding import bound
-from redactory.training.uedp.units import read_units
-from redactory.training.units import UnitSettings
+from redactory.training.uedp.bounding import bound_contributions
+from redactory.training.uedp.units import read_unit_incidence
+from redactory.training.unit_settings import UnitSettings
 
 METHODS = ("noiseless", "de-identification", "user-level", "uedp-alg1", "uedp-alg1-all-users", "uedp-bounded")
 PRETRAINED = "pretraining-alone"
@@ -108,8 +108,8 @@ def settings_of(job: Job, corpus: Corpus, tuned: Mapping[str, Any]) -> TrainSett
 
 def kept_points(corpus: Corpus, caps: Mapping[str, Any]) -> int:
     """How many points the caps of ``train.bounding`` keep."""
-    units = read_units(corpus.run, UnitSettings())
-    return len(units.take(bound(units, caps["k_user"], caps["k_entity"])))
+    units = read_unit_incidence(corpus.run, UnitSettings())
+    return len(units.take(bound_contributions(units, caps["k_user"], caps["k_entity"])))
 
 
 def train_one(job: Job, corpus: Corpus, held_out: HeldOut, tuned: Mapping[str, Any]) -> dict[str, Any]:
@@ -154,7 +154,7 @@ def train_one(job: Job, corpus: Corpus, held_out: HeldOut, tuned: Mapping[str, A
 
 
 def _errors(model: Any, texts: list[str], classes: list[str | None]) -> dict[str, Any]:
-    found = accuracy(model, texts, classes)
+    found = measure_accuracy(model, texts, classes)
     return {key: found[key] for key in ("error_rate", "texts", "majority_error_rate", "log_loss")}
 
 

@@ -29,7 +29,7 @@ from pydantic_core import PydanticUndefined
 
 import redactory
 from redactory.flows.cli import app
-from redactory.foundation.settings import sections_of
+from redactory.foundation.settings import nested_settings
 from redactory.pipelines.config import Config
 from redactory.redaction import shards
 
@@ -120,7 +120,7 @@ def configuration() -> str:
         "keys are refused, with the nearest known key named. Paths in the file are relative to the file.",
         "",
         "`redactory init` writes a commented example, `redactory curate CONFIG --dry-run` says what a run of "
-        "it would do. `redactory.schema(\"configuration\")` is the JSON Schema, for editors.",
+        'it would do. `redactory.schema("configuration")` is the JSON Schema, for editors.',
         "",
     ]
     for path, model in sections(Config, ""):
@@ -134,7 +134,7 @@ def sections(model: type[BaseModel], path: str) -> Iterator[tuple[str, type[Base
     """Every settings class with the dotted path at which it stands."""
     yield path, model
     for name, field in model.model_fields.items():
-        found = list(sections_of(field.annotation))
+        found = list(nested_settings(field.annotation))
         for below in found:
             kind = f" ({_kind_of(below)})" if len(found) > 1 else ""
             yield from sections(below, f"{path}.{name}".lstrip(".") + kind)
@@ -146,7 +146,7 @@ def _kind_of(model: type[BaseModel]) -> str:
 
 
 def _cells(field: FieldInfo) -> tuple[str, str, str]:
-    below = list(sections_of(field.annotation))
+    below = list(nested_settings(field.annotation))
     rules = [*field.metadata, *(rule for part in typing.get_args(field.annotation) for rule in _rules(part))]
     bounds = [f"{sign} {value:g}" for rule in rules for sign, value in _bounds(rule)]
     values = ", ".join([_kind(field.annotation), *bounds])
@@ -277,9 +277,12 @@ def _parameter(parameter: Any) -> tuple[str, str, str, str]:
 # ----------------------------------------------------------------------------------------- tables
 
 FOLDERS = {
-    "public/": ("PUBLIC", "Points in which neither policy found anything, as they were written. "
+    "public/": (
+        "PUBLIC",
+        "Points in which neither policy found anything, as they were written. "
         "Both sides, and `audit/points`, also have `role`, `document_id`, `position`, `turn` and columns of "
-        "the input where [they were asked for](../how-to/input.md#what-goes-with-each-example)."),
+        "the input where [they were asked for](../how-to/input.md#what-goes-with-each-example).",
+    ),
     "private/": ("PRIVATE", "All other points that are kept, masked by the strict policy."),
     "vault/": (
         "LABELLED_VAULT",
@@ -452,19 +455,16 @@ REASONS = {
             "new_field": "Of `redact`: a field with a value that none of the first 1,000 rows had.",
             "embedded_data": "A text is a `data:` address, or a turn of a conversation holds bytes or base64 "
             "(images, sound).",
-            "separator_in_text": "With several fields: a text holds U+001E or U+001F, which stand between "
-            "them.",
+            "separator_in_text": "With several fields: a text holds U+001E or U+001F, which stand between them.",
             "too_many_elements": "A document has more elements, attributes, header fields, parts or texts "
             "than can be read in a bounded time.",
-            "broken_document": "A mail, Word or PDF file that cannot be read, or that readers could take "
-            "otherwise.",
+            "broken_document": "A mail, Word or PDF file that cannot be read, or that readers could take otherwise.",
             "encrypted_document": "A Word or PDF file with a password.",
             "document_without_text": "A PDF file whose pages are images.",
         },
     ),
     "Quarantined points": (
-        "A point that a detector could not process is never let through. In `quarantine/` with `kind` = "
-        "`point`.",
+        "A point that a detector could not process is never let through. In `quarantine/` with `kind` = `point`.",
         {
             "too_long": "More code points than `detect.max_chars`.",
             "pattern_timeout": "A regular expression did not come to an end.",

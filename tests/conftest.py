@@ -19,18 +19,18 @@ import typer.testing
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
-from tests.machine import Machine, warm_machine
-from tests.tied import tied
+from tests.child_processes import end_with_parent
+from tests.machine import CommandMachine, start_machine
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 # two threads of numerics that share a core would spin while they wait: thirty times the work of a small step
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
-OF_PREFECT = {f"tests/flows/test_{name}.py" for name in ("dask", "postgres", "put_in_leaks", "server")}
-LONGEST = ("prefect", "tests/docs/test_blocks.py", "tests/flows/test_leaks.py")
-_MEMORY, _ROOM = Path("/dev/shm"), 4 << 30
+PREFECT_TESTS = {f"tests/flows/test_{name}.py" for name in ("dask", "postgres", "put_in_leaks", "server")}
+SLOWEST_GROUPS = ("prefect", "tests/docs/test_blocks.py", "tests/flows/test_leaks.py")
+_SHARED_MEMORY, _MIN_FREE_BYTES = Path("/dev/shm"), 4 << 30
 KEY = "a key of the tests, 32 bytes long"
-LOCAL = {"localhost", "127.0.0.1", "::1", "0.0.0.0", None, b"localhost", b"127.0.0.1"}
+LOCAL_HOSTS = {"localhost", "127.0.0.1", "::1", "0.0.0.0", None, b"localhost", b"127.0.0.1"}
 
 
 # nothing is timed: a test that takes long on a busy machine has not failed
@@ -41,11 +41,11 @@ settings.load_profile("untimed")
 typer.testing._get_command = functools.cache(typer.testing._get_command)  # type: ignore[attr-defined]
 
 
-class FilesTogether(LoadFileScheduling):  # type: ignore[misc]
+class GroupedFileScheduling(LoadFileScheduling):  # type: ignore[misc]
     """A process takes all tests of a file, and those of all files that share one Prefect server."""
 
     def _split_scope(self, nodeid: str) -> str:
-        return _group(nodeid)
+        return _test_group(nodeid)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -57,33 +57,33 @@ def pytest_configure(config: pytest.Config) -> None:
     """With ``--in-memory`` a folder for all that tests write: a disk is waited for at each file."""
     if hasattr(config, "workerinput") or not config.getoption("--in-memory"):
         return
-    has_room = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free > _ROOM
-    place = tempfile.mkdtemp(prefix="redactory-tests-", dir=_MEMORY if has_room else None)
+    has_room = _SHARED_MEMORY.is_dir() and shutil.disk_usage(_SHARED_MEMORY).free > _MIN_FREE_BYTES
+    place = tempfile.mkdtemp(prefix="redactory-tests-", dir=_SHARED_MEMORY if has_room else None)
     config.option.basetemp = os.path.join(place, "files")
     services = ExitStack()
     services.callback(shutil.rmtree, place, ignore_errors=True)
-    services.enter_context(tied(Path(place)))
+    services.enter_context(end_with_parent(Path(place)))
     config.add_cleanup(services.close)
 
 
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> FilesTogether:
-    return FilesTogether(config, log)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> GroupedFileScheduling:
+    return GroupedFileScheduling(config, log)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest come first, and each group in one piece: its services end with its last test."""
-    rank = {group: place for place, group in enumerate(LONGEST)}
-    items.sort(key=lambda item: rank.get(_group(item.nodeid), len(rank)))
+    rank = {group: place for place, group in enumerate(SLOWEST_GROUPS)}
+    items.sort(key=lambda item: rank.get(_test_group(item.nodeid), len(rank)))
 
 
-def of_prefect(item: pytest.Item) -> bool:
+def is_prefect_test(item: pytest.Item) -> bool:
     """Whether a test is of the files that share one Prefect server."""
-    return _group(item.nodeid) == "prefect"
+    return _test_group(item.nodeid) == "prefect"
 
 
-def _group(nodeid: str) -> str:
+def _test_group(nodeid: str) -> str:
     file = nodeid.split("::")[0]
-    return "prefect" if file in OF_PREFECT else file
+    return "prefect" if file in PREFECT_TESTS else file
 
 
 def pytest_collection_finish() -> None:
@@ -106,7 +106,7 @@ def _no_network() -> Iterator[None]:
     real = socket.getaddrinfo
 
     def local_only(host: object, *args: object, **kwargs: object) -> object:
-        assert host in LOCAL or host == socket.gethostname(), "a test looked up a host"
+        assert host in LOCAL_HOSTS or host == socket.gethostname(), "a test looked up a host"
         return real(host, *args, **kwargs)  # type: ignore[arg-type]
 
     patch = pytest.MonkeyPatch()
@@ -145,7 +145,7 @@ def curated(corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CommandMachine]:
     """Commands as people type them, without the seconds that a process takes to start."""
-    with warm_machine(tmp_path_factory.mktemp("machine")) as running:
+    with start_machine(tmp_path_factory.mktemp("machine")) as running:
         yield running

@@ -12,13 +12,13 @@ from typing import Any, assert_type
 import redactory
 
 
-def policies(config: dict[str, object], texts: list[str]) -> tuple[list[str], list[redactory.Point]]:
+def use_policy(config: dict[str, object], texts: list[str]) -> tuple[list[str], list[redactory.Point]]:
     """What a program does with texts in memory."""
     policy = redactory.Policy.load(config)
     hits = policy.scan(texts[0])
     assert_type(hits, list[redactory.Hit])
-    found: list[tuple[int, int, str, float]] = [(h.start, h.end, h.label, h.score) for h in hits]
-    assert all(start < end for start, end, _, _ in found)
+    spans: list[tuple[int, int, str, float]] = [(h.start, h.end, h.label, h.score) for h in hits]
+    assert all(start < end for start, end, _, _ in spans)
     redacted = policy.redact_many(texts)
     assert_type(redacted, Iterator[str])
     if policy.side(texts[0]) == "pubilc":  # type: ignore[comparison-overlap]
@@ -26,14 +26,14 @@ def policies(config: dict[str, object], texts: list[str]) -> tuple[list[str], li
     return list(redacted), policy.split(texts[0])
 
 
-def curation(config: dict[str, object], output: Path) -> dict[str, Any]:
+def use_curation(config: dict[str, object], output: Path) -> dict[str, Any]:
     """What a program does with a run."""
     summary = redactory.curate(config, output=output)
     assert_type(summary, dict[str, Any])
     return summary
 
 
-def mistakes(policy: redactory.Policy) -> None:
+def make_type_mistakes(policy: redactory.Policy) -> None:
     """Never called: what the types refuse."""
     policy.scan(5)  # type: ignore[arg-type]
     policy.hash = "x"  # type: ignore[misc]

@@ -10,11 +10,11 @@ from unittest import mock
 
 from redactory.foundation.stream import RandomStream
 
-_COMPARED = 16
+_COMPARED_BYTES = 16
 
 
-class Draw(NamedTuple):
-    """One call of ``RandomStream.octets``: the root key and the name of the draw, and how much was drawn."""
+class RecordedDraw(NamedTuple):
+    """One call of ``RandomStream.random_bytes``: the root key and the name of the draw, and how much was drawn."""
 
     root: bytes
     purpose: str
@@ -24,25 +24,27 @@ class Draw(NamedTuple):
 
 
 @contextmanager
-def each_draw_once(*again: str) -> Iterator[list[Draw]]:
+def require_unique_draws(*allowed_purposes: str) -> Iterator[list[RecordedDraw]]:
     """Record all draws in this block; ``AssertionError`` at its end where two of them are one.
 
     Two draws are one if they have the same root and name, or the same octets.  ``again`` names the purposes
     that are drawn again on purpose, such as the groups of points.  Draws of other processes are not seen.
     """
-    drawn: list[Draw] = []
-    octets, begins = RandomStream.octets, list[bytes]()
+    draws: list[RecordedDraw] = []
+    octets, prefixes = RandomStream.random_bytes, list[bytes]()
 
-    def recorded(own: RandomStream, purpose: str, step: int, count: int, index: int = 0) -> bytes:
-        found = octets(own, purpose, step, count, index)
+    def recorded(stream: RandomStream, purpose: str, step: int, count: int, index: int = 0) -> bytes:
+        drawn_octets = octets(stream, purpose, step, count, index)
         if count:
-            drawn.append(Draw(own.root, purpose, step, index, count))
-            if purpose not in again and count >= _COMPARED:
-                begins.append(found[:_COMPARED])
-        return found
+            draws.append(RecordedDraw(stream.root, purpose, step, index, count))
+            if purpose not in allowed_purposes and count >= _COMPARED_BYTES:
+                prefixes.append(drawn_octets[:_COMPARED_BYTES])
+        return drawn_octets
 
-    with mock.patch.object(RandomStream, "octets", recorded):
-        yield drawn
-    repeated = [name for name, n in Counter(one[:4] for one in drawn).items() if n > 1 and name[1] not in again]
+    with mock.patch.object(RandomStream, "random_bytes", recorded):
+        yield draws
+    repeated = [
+        name for name, n in Counter(draw[:4] for draw in draws).items() if n > 1 and name[1] not in allowed_purposes
+    ]
     assert not repeated, f"drawn twice: {[name[1:] for name in repeated[:5]]}"
-    assert len(set(begins)) == len(begins), "two draws have the same octets"
+    assert len(set(prefixes)) == len(prefixes), "two draws have the same octets"

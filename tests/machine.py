@@ -11,13 +11,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.tied import tied_process
+from tests.child_processes import start_child_process
 
-_WARM = Path(__file__).with_name("warm.py")
+_WARM_SCRIPT = Path(__file__).with_name("warm.py")
 
 
 @dataclass(frozen=True)
-class Machine:
+class CommandMachine:
     """``commands`` holds ``redactory`` and ``python``: put it first on a PATH."""
 
     commands: Path
@@ -29,16 +29,16 @@ class Machine:
 
 
 @contextmanager
-def warm_machine(folder: Path) -> Iterator[Machine]:
+def start_machine(folder: Path) -> Iterator[CommandMachine]:
     """A machine whose process lives until the context ends; its socket and its clients lie in ``folder``."""
     address = str(folder / "socket")
     for name in ("redactory", "python"):
         client = folder / name
-        client.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {_WARM} ask {address} {name} "$@"\n')
+        client.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {_WARM_SCRIPT} ask {address} {name} "$@"\n')
         client.chmod(0o700)
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    with tied_process([sys.executable, str(_WARM), "serve", address], env=environment) as server:
+    with start_child_process([sys.executable, str(_WARM_SCRIPT), "serve", address], env=environment) as server:
         while not os.path.exists(address):
             assert server.poll() is None
             time.sleep(0.1)
-        yield Machine(folder)
+        yield CommandMachine(folder)

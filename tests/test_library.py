@@ -42,9 +42,9 @@ def test_the_stub_has_the_names_of_the_package_and_each_is_there() -> None:
 def test_the_program_of_a_user_runs(tmp_path: Path) -> None:
     lists = {"deny": [{"words": ["Zaphod"]}]}
     config: dict[str, object] = {"detect": {**OFF, "lists": lists, "conservative": {"rules": []}}}
-    redacted, points = consumer.policies(config, ["we saw Zaphod", "fine"])
+    redacted, points = consumer.use_policy(config, ["we saw Zaphod", "fine"])
     assert redacted == ["we saw <MASK>", "fine"]
     assert [point.side for point in points] == ["private"]
     source = write_rows(tmp_path / "rows.jsonl", [{"text": "we saw Zaphod"}, {"text": "fine"}])
-    summary = consumer.curation({**config, "input": str(source)}, tmp_path / "run")
+    summary = consumer.use_curation({**config, "input": str(source)}, tmp_path / "run")
     assert (summary["public"], summary["private"]) == (1, 1)

@@ -14,7 +14,7 @@ from packaging.utils import canonicalize_name
 
 from redactory.detectors import patterns
 from redactory.detectors.policy import StrictPolicy
-from redactory.detectors.recognizers import recognizers_in
+from redactory.detectors.recognizers import parse_recognizers
 from redactory.detectors.settings import DetectSettings
 from redactory.pipelines.loading import load_config
 from releasing import licences
@@ -34,8 +34,8 @@ def test_the_detector_of_the_contributing_page_works(monkeypatch: pytest.MonkeyP
     assert not (ROOT / form.title).exists()
     with pytest.raises(AssertionError):
         exec(compile(test.body, "without it", "exec"), {})
-    both = (*patterns.shipped(), *recognizers_in(form.body))
-    monkeypatch.setattr(patterns, "shipped", lambda: both)
+    both = (*patterns.load_builtin_recognizers(), *parse_recognizers(form.body))
+    monkeypatch.setattr(patterns, "load_builtin_recognizers", lambda: both)
     exec(compile(test.body, "with it", "exec"), {})
     # and what it finds is masked without further ado
     settings = DetectSettings()
@@ -43,7 +43,7 @@ def test_the_detector_of_the_contributing_page_works(monkeypatch: pytest.MonkeyP
     engine = patterns.PatternEngine(settings.patterns, "en")
     text = "The pigeonhole: C-12"
     [reading] = engine.read([text])
-    marked = StrictPolicy(settings.strict).marks(text, reading)
+    marked = StrictPolicy(settings.strict).select_spans(text, reading)
     assert [text[span.start : span.end] for span in marked] == ["C-12"]
 
 

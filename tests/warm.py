@@ -12,7 +12,7 @@ import os
 import socket
 import sys
 
-_LATE = (
+_LATE_IMPORTS = (
     "cryptography.hazmat.primitives.asymmetric.ed25519",
     "cryptography.hazmat.primitives.serialization",
     "datasketch",
@@ -27,15 +27,15 @@ _LATE = (
 _TEXT = "I am Rose Chase from 4 Mill Lane, Oakham: call +44 1572 722000 about order 4711-22."
 
 
-def ask(path: str, command: list[str]) -> int:
+def send_command(path: str, command: list[str]) -> int:
     """Have ``command`` carried out with this process's streams; its exit status."""
     import json
 
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(path)
-        told = json.dumps({"command": command, "folder": os.getcwd(), "environment": dict(os.environ)})
-        socket.send_fds(server, [len(told.encode()).to_bytes(4, "big")], [0, 1, 2])
-        server.sendall(told.encode())
+        request = json.dumps({"command": command, "folder": os.getcwd(), "environment": dict(os.environ)})
+        socket.send_fds(server, [len(request.encode()).to_bytes(4, "big")], [0, 1, 2])
+        server.sendall(request.encode())
         return server.recv(1)[0]
 
 
@@ -51,29 +51,29 @@ def serve(path: str) -> None:
             client, _ = listening.accept()
             with client:
                 size, streams, _, _ = socket.recv_fds(client, 4, 3)
-                told = json.loads(client.makefile("rb").read(int.from_bytes(size, "big")))
+                request = json.loads(client.makefile("rb").read(int.from_bytes(size, "big")))
                 child = os.fork()
                 if not child:
                     for number, stream in enumerate(streams):
                         os.dup2(stream, number)
-                    os._exit(_carry_out(told))
+                    os._exit(_run_command(request))
                 for stream in streams:
                     os.close(stream)
                 client.sendall(bytes([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) & 255]))
 
 
-def _carry_out(told: dict) -> int:
+def _run_command(request: dict) -> int:
     import traceback
 
-    name, *arguments = told["command"]
+    name, *arguments = request["command"]
     # as a process that starts makes them: whether a stream can be sought was found out for the server's own
     sys.stdin, sys.stdout, sys.stderr = (
         open(number, mode, closefd=False, encoding="utf-8")  # noqa: SIM115
         for number, mode in enumerate("rww")
     )
-    os.chdir(told["folder"])
+    os.chdir(request["folder"])
     os.environ.clear()
-    os.environ.update(told["environment"])
+    os.environ.update(request["environment"])
     sys.argv = [name, *arguments]
     try:
         if name == "python":
@@ -114,21 +114,21 @@ def _import_everything() -> None:
     from importlib import import_module
 
     gc.disable()
-    for name in (*_LATE, "redactory.training.train"):
+    for name in (*_LATE_IMPORTS, "redactory.training.train"):
         import_module(name)
 
     import typer.main
 
     import redactory
-    from redactory.detectors import DetectSettings, policy_hashes
+    from redactory.detectors import DetectSettings, compute_policy_hashes
     from redactory.evaluation import report as model_report
     from redactory.flows.cli import app
-    from redactory.pipelines.stages import points
+    from redactory.pipelines.stages import examples
 
     for name in redactory.__all__:
         getattr(redactory, name)
     settings = DetectSettings()
-    list(points.loaded(settings.model_dump_json(), *policy_hashes(settings).values()).detect([_TEXT]))
+    list(examples.load_detector(settings.model_dump_json(), *compute_policy_hashes(settings).values()).detect([_TEXT]))
     templates = model_report._environment()
     for name in templates.list_templates(["j2"]):
         templates.get_template(name)
@@ -144,4 +144,4 @@ if __name__ == "__main__":
     if sys.argv[1] == "serve":
         serve(sys.argv[2])
     else:
-        raise SystemExit(ask(sys.argv[2], sys.argv[3:]))
+        raise SystemExit(send_command(sys.argv[2], sys.argv[3:]))

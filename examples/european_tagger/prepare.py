@@ -131,7 +131,9 @@ def _taught(rows: list[Row], first: TaggerEngine) -> Iterator[Row]:
             def free(begin: int, end: int, spans: list[Mark] = spans) -> bool:
                 return not any(s < end and begin < e for s, e, _ in spans)
 
-            doubts = [p for p in reading.plain if _SURE > p.probability > 1 - _SURE and free(p.start, p.end)]
+            doubts = [
+                p for p in reading.non_entity_scores if _SURE > p.probability > 1 - _SURE and free(p.start, p.end)
+            ]
             if not doubts:
                 extra = [(s.start, s.end, s.label) for s in reading.spans if s.score >= _SURE]
                 yield text, sorted([*spans, *(mark for mark in extra if free(mark[0], mark[1]))])

@@ -9,7 +9,7 @@ from typing import Any
 
 from gliner import GLiNER
 
-from redactory.detectors.torch_reading import closed_reading, silence
+from redactory.detectors.torch_inference import isolate_inference, silence
 
 Word = tuple[str, int, int]
 KINDS = {
@@ -44,7 +44,7 @@ class Gliner:
         self._prompt = [part for words in self._labels for part in (config.ent_token, words)] + [config.sep_token]
 
     def read(self, texts: Sequence[str]) -> list[list[tuple[int, int, str, float]]]:
-        with closed_reading():
+        with isolate_inference():
             return [sorted(set(self._found(text))) for text in texts]
 
     def _found(self, text: str) -> Iterator[tuple[int, int, str, float]]:

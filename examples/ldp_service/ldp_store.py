@@ -16,10 +16,10 @@ import numpy as np
 from ldp_wire import FORMAT, format_message, message_schema, parse_body, parse_message, refused
 
 from redactory.foundation.errors import InputError, RunStateError
-from redactory.foundation.files import make_private_folder, only_one, write_bytes, write_json
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.files import file_lock, make_private_folder, write_bytes, write_json
+from redactory.foundation.progress import Progress, no_progress
 from redactory.training.ldp.message import Message, Purpose
-from redactory.training.ldp.server import Received, ServerSide
+from redactory.training.ldp.server import LdpServer, ReceivedMessages
 from redactory.training.ldp.settings import LdpSettings
 
 MOST_VALUES = 1 << 28
@@ -34,14 +34,14 @@ def create_service(
 ) -> dict[str, Any]:
     """Make a service that has learnt nothing yet in the empty ``folder``, and return its guarantee card."""
     # here, since a service that runs must not reach an encoder
-    from redactory.pipelines.ldp import CARD, make_card, make_empty_folder, settle_service
+    from redactory.pipelines.ldp import CARD, make_card, make_empty_folder, resolve_service_settings
 
     make_empty_folder(folder)
-    source, settled = settle_service(settings, encoder, declared_public)
+    source, settled = resolve_service_settings(settings, encoder, declared_public)
     card = make_card(folder.name, source, settled)
     # the card first: there is no service without one
     write_json(folder / CARD, card)
-    Service(settled, encoder=source.digest, shape=source.shape(settled.represent)).create(folder)
+    Service(settled, encoder=source.digest, shape=source.get_shape(settled.represent)).create(folder)
     return card
 
 
@@ -98,7 +98,7 @@ def read_journal(path: Path) -> Iterator[Message]:
                 ) from None
 
 
-class Service(ServerSide):
+class Service(LdpServer):
     """A server that checks what strangers send, and keeps it in a folder.
 
     One that is made here lives in memory; :meth:`create` and :meth:`opened` have one in a folder.
@@ -117,7 +117,7 @@ class Service(ServerSide):
         """
         self._require("train", messages)
         _require_room(self._received, messages)
-        fresh = self._received.fresh(messages)
+        fresh = self._received.select_new(messages)
         if self._journal is not None and fresh:
             self._journal.append(fresh)
         super().receive(*fresh)
@@ -132,22 +132,22 @@ class Service(ServerSide):
         """Return what users must know of the service, all of it public; what they read over a wire."""
         return {"format": FORMAT, **self.describe(), "message": message_schema()}
 
-    def train(self, progress: Progress = silent) -> dict[str, Any]:
+    def train(self, progress: Progress = no_progress) -> dict[str, Any]:
         """Train the network anew on all that came; in a folder, commit it there."""
         summary = super().train(progress)
         if self._folder is not None:
             self.save(self._folder)
         return summary
 
-    def answers(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
+    def answer(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
         """Answer as the server does; ``InputError`` where a message does not fit."""
         self._require("query", messages)
-        _require_room(self._empty(self.settings.questions), messages)
-        return super().answers(messages)
+        _require_room(self._make_received(self.settings.query_participation), messages)
+        return super().answer(messages)
 
     def answer_lines(self, body: bytes) -> list[dict[str, Any]]:
         """Answer the questions of JSON lines."""
-        return self.answers(parse_body(body))
+        return self.answer(parse_body(body))
 
     def create(self, folder: Path) -> None:
         """Commit a service that has received nothing to ``folder``, where :meth:`opened` finds it."""
@@ -165,7 +165,7 @@ class Service(ServerSide):
         """
         if not (folder / _RECEIVED).is_file():
             raise InputError(f"{folder.name} is not a service that receives messages")
-        with only_one(folder / _LOCK, f"the service {folder.name}"):
+        with file_lock(folder / _LOCK, f"the service {folder.name}"):
             found = cls.load(folder)
             for message in read_journal(folder / _RECEIVED):
                 found.receive(message)
@@ -183,7 +183,7 @@ class Service(ServerSide):
                 raise refused(message.slot, "label", f"must be below {len(self.settings.classes)}")
 
 
-def _require_room(received: Received, messages: Iterable[Message]) -> None:
+def _require_room(received: ReceivedMessages, messages: Iterable[Message]) -> None:
     """``InputError`` where one has another shape, a step too late or another label than its slot's.
 
     Nothing is added.
@@ -198,8 +198,8 @@ def _require_room(received: Received, messages: Iterable[Message]) -> None:
             raise refused(message.slot, "values", f"must be at most {LARGEST_VALUE:g} each")
         known, label = received.slots.get(message.slot), -1 if message.label is None else message.label
         first = next(iter(known.sums)) if known else labels.setdefault(message.slot, label)
-        if label != first and received.labels == 1:
+        if label != first and received.max_labels == 1:
             raise refused(message.slot, "label", "must be the same in every step of a slot")
-    slots, most = len(received.slots) + len(labels), min(received.labels, received.steps)
+    slots, most = len(received.slots) + len(labels), min(received.max_labels, received.steps)
     if slots * most * math.prod(received.shape) > MOST_VALUES:
         raise InputError("the service holds all the slots that it can")

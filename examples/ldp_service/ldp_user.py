@@ -14,12 +14,20 @@ from ldp_wire import FORMAT, format_bodies
 
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, RunStateError
-from redactory.pipelines.ldp import DELTA, LIMIT, ME, load_encoder, open_budgets, require_encoder, training_messages
-from redactory.pipelines.loading import settings_of
-from redactory.training.ldp.accounting import HiddenCoins, confirmed_epsilon
+from redactory.pipelines.ldp import (
+    BUDGET_DELTA,
+    BUDGET_EPSILON,
+    DEFAULT_USER,
+    load_encoder,
+    make_training_messages,
+    open_budgets,
+    require_same_encoder,
+)
+from redactory.pipelines.loading import parse_settings
+from redactory.training.ldp.accounting import HiddenSampling, confirm_message_epsilon
 from redactory.training.ldp.message import Message
 from redactory.training.ldp.settings import LdpSettings
-from redactory.training.ldp.user import Texts, UserSide
+from redactory.training.ldp.user import LdpClient, TextsOrPairs
 
 ACCEPTED = 8.0
 """Most epsilon that one sentence may cost where nothing else is said."""
@@ -41,8 +49,8 @@ class User:
         encoder: str | Path,
         *,
         budget: str | Path | None = None,
-        limit: float = LIMIT,
-        delta: float = DELTA,
+        limit: float = BUDGET_EPSILON,
+        delta: float = BUDGET_DELTA,
         epsilon: float = ACCEPTED,
         declared_public: bool = False,
     ) -> None:
@@ -50,19 +58,19 @@ class User:
         try:
             if facts.get("format") != FORMAT or not isinstance(given, dict):
                 raise _no_service()
-            settings = settings_of(LdpSettings, given)
+            settings = parse_settings(LdpSettings, given)
         except ConfigurationError:
             raise _no_service() from None
         # a seed that the service names would let it subtract the noise
         self._settings = settings.model_copy(update={"seed": None, "budget": None})
         self._trained = facts.get("trained") is True
         self._source = load_encoder(encoder, settings, declared_public)
-        require_encoder(str(facts.get("encoder")), self._source)
+        require_same_encoder(str(facts.get("encoder")), self._source)
         spent = self._source.spendings
 
         def cost(own: LdpSettings, what: str) -> dict[str, Any]:
-            noise = own.noise(spent)
-            found = confirmed_epsilon(noise, own.vectors, own.sampling, delta, spent).value
+            noise = own.resolve_noise(spent)
+            found = confirm_message_epsilon(noise, own.vectors, own.sampling, delta, spent).value
             if found is None or found > epsilon:
                 much = "no finite epsilon" if found is None else f"epsilon {format_upper(found)}"
                 raise GuaranteeError(
@@ -73,7 +81,7 @@ class User:
 
         self.cost = cost(settings, "sentence")
         if settings.query is not None:
-            self.cost["query"] = cost(settings.asked(spent), "question")
+            self.cost["query"] = cost(settings.make_query_settings(spent), "question")
         self._budgets = open_budgets(budget, limit, delta, self._source)
 
     def training(self, data: str | Path) -> Iterator[bytes]:
@@ -81,10 +89,12 @@ class User:
 
         Each piece is for one ``receive_lines``.  A piece whose answer was lost is sent again as it is.
         """
-        _, messages = training_messages(Path(data), self._source, self._settings, self._budgets)
+        _, messages = make_training_messages(Path(data), self._source, self._settings, self._budgets)
         return format_bodies([message] for message in messages)
 
-    def ask(self, texts: Texts, carry: Callable[[bytes], Any], *, user: str = ME) -> list[dict[str, Any] | None]:
+    def ask(
+        self, texts: TextsOrPairs, carry: Callable[[bytes], Any], *, user: str = DEFAULT_USER
+    ) -> list[dict[str, Any] | None]:
         """{class, probabilities} for each of ``texts`` (pairs: two) in order; None where no coin sent it.
 
         ``carry`` takes a piece of JSON lines to the service's ``answer_lines`` and brings what that returned.
@@ -97,18 +107,18 @@ class User:
             raise ConfigurationError(
                 "texts: the service takes pairs of texts" if self._settings.pairs else "texts: none"
             )
-        if self._budgets and user == ME and self._budgets.others_than(ME):
+        if self._budgets and user == DEFAULT_USER and self._budgets.has_other_users(DEFAULT_USER):
             raise ConfigurationError("user: the budget has named users; say whose queries these are. Nothing was sent.")
-        budget, queries = self._budgets.of(user) if self._budgets else None, list[Any](texts)
-        side = UserSide(self._source, self._settings, budget=budget)
+        budget, queries = self._budgets.open_budget(user) if self._budgets else None, list[Any](texts)
+        side = LdpClient(self._source, self._settings, budget=budget)
         slots: dict[str, list[Message]] = {}
-        hidden = isinstance(self._settings.questions, HiddenCoins)
-        for message in side.query_messages(queries):
+        hidden = isinstance(self._settings.query_participation, HiddenSampling)
+        for message in side.make_query_messages(queries):
             # of hidden questions each message has an answer of its own
             slots.setdefault(f"{message.step} {message.slot}" if hidden else message.slot, []).append(message)
         answers = [one for body in format_bodies(slots.values()) for one in self._checked(carry(body))]
         kept = ("class", "probabilities")
-        return [one and {key: one[key] for key in kept} for one in side.read(answers)]
+        return [one and {key: one[key] for key in kept} for one in side.combine_answers(answers)]
 
     def _checked(self, answers: Any) -> Iterator[dict[str, Any]]:
         """Slot, class and probabilities of ``answers``; ``RunStateError`` where they are not as agreed."""

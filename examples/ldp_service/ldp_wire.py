@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from redactory.foundation.canonical import RepeatedKey, once_each
+from redactory.foundation.canonical import DuplicateKeyError, reject_duplicate_keys
 from redactory.foundation.errors import InputError
 from redactory.training.ldp.message import Message
 
@@ -88,10 +88,10 @@ def parse_message(line: str | bytes) -> Message:
     try:
         found = _ANY.validate_json(line)
         # of two values the model takes the last: what else the line holds would pass unseen
-        json.loads(line, object_pairs_hook=once_each)
+        json.loads(line, object_pairs_hook=reject_duplicate_keys)
     except UnicodeError:
         raise InputError("message: the line is not UTF-8") from None
-    except RepeatedKey:
+    except DuplicateKeyError:
         raise InputError("message: a key comes twice") from None
     except ValidationError as error:
         first = error.errors(include_input=False, include_url=False)[0]

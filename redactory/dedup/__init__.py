@@ -9,9 +9,9 @@ each mode proves, or does not, stands in :data:`RULES`.
 """
 
 from redactory.dedup.plan import RANGES as RANGES
-from redactory.dedup.plan import first_of as first_of
+from redactory.dedup.plan import hash_ranges as hash_ranges
+from redactory.dedup.plan import lookup_first as lookup_first
 from redactory.dedup.plan import plan_range as plan_range
-from redactory.dedup.plan import ranges_of as ranges_of
 from redactory.dedup.plan import read_range as read_range
 from redactory.dedup.plan import write_digests as write_digests
 from redactory.dedup.settings import RULES as RULES

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from redactory.dedup.plan import DIGEST, Ids, begins_run, pieces_of, read_range, write_entries
+from redactory.dedup.plan import DIGEST, Ids, mask_run_starts, plan_pieces, read_range, write_entries
 
 CONTRIBUTION = np.dtype([*DIGEST.descr, ("rank", "<u8"), ("text_high", "<u8"), ("text_low", "<u8")])
 """A user (``high``, ``low``), a text of theirs, and where it stands among all their texts."""
@@ -41,11 +41,11 @@ def bound_range(files: Sequence[Path], number: int, ranges: int, most: int, out:
     at most one each way.
     """
     kept = [np.empty(0, DIGEST)]
-    for piece, pieces in pieces_of(files, number, ranges):
+    for piece, pieces in plan_pieces(files, number, ranges):
         own = np.concatenate([read_range(path, piece, pieces) for path in files])
         own = own[np.lexsort([own[name] for name in ("text_low", "text_high", "rank", "low", "high")])]
-        own = own[begins_run(own["high"], own["low"], own["rank"], own["text_high"], own["text_low"])]
-        begin = np.flatnonzero(begins_run(own["high"], own["low"]))
+        own = own[mask_run_starts(own["high"], own["low"], own["rank"], own["text_high"], own["text_low"])]
+        begin = np.flatnonzero(mask_run_starts(own["high"], own["low"]))
         place = np.arange(len(own)) - np.repeat(begin, np.diff([*begin, len(own)]))
         texts = np.empty(int((place < most).sum()), DIGEST)
         texts["high"], texts["low"] = own["text_high"][place < most], own["text_low"][place < most]
@@ -61,10 +61,10 @@ def count_range(files: Sequence[Path], number: int, ranges: int, threshold: int,
     many gave it; ``threshold`` is a constant, and no number of texts is written anywhere.
     """
     kept = [np.empty(0, COUNTED)]
-    for piece, pieces in pieces_of(files, number, ranges):
+    for piece, pieces in plan_pieces(files, number, ranges):
         own = np.concatenate([read_range(path, piece, pieces) for path in files])
         own = own[np.lexsort((own["low"], own["high"]))]
-        begin = np.flatnonzero(begins_run(own["high"], own["low"]))
+        begin = np.flatnonzero(mask_run_starts(own["high"], own["low"]))
         found = np.empty(len(begin), COUNTED)
         found["high"], found["low"] = own["high"][begin], own["low"][begin]
         found["users"] = np.diff([*begin, len(own)]) + noise(piece, len(begin))

@@ -24,23 +24,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from redactory.foundation.canonical import file_sha256, flat
+from redactory.foundation.canonical import file_sha256, flatten_keys
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import (
+    file_lock,
     make_private_folder,
-    only_one,
     read_json,
     remove,
     remove_leftovers,
-    sync,
+    sync_to_disk,
     write_json,
 )
-from redactory.foundation.records import ages
+from redactory.foundation.records import record_ages
 
 FORMAT = "redactory-index/2"
 PATIENCE = 60.0
 """Seconds that a run waits for another one that commits: its own text lies on the disk by then."""
-_BEGUN = "begun.json"
+_DRAFT_OWNER = "begun.json"
 _NAME = re.compile(r"(\d{6,})-.+")
 
 
@@ -76,7 +76,7 @@ class Entry:
 
 
 class IndexFolder:
-    """``FOLDER/``; methods that change it are called while :meth:`alone` is held."""
+    """``FOLDER/``; methods that change it are called while :meth:`hold_lock` is held."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -87,11 +87,11 @@ class IndexFolder:
         """Whether an index was begun here."""
         return self.head.is_file()
 
-    def alone(self) -> AbstractContextManager[None]:
+    def hold_lock(self) -> AbstractContextManager[None]:
         """Be the one that changes the index; ``RunStateError`` where another process does not end."""
         make_private_folder(self.root)
         # the folder is the user's own to link to
-        return only_one(self.lock.parent.resolve() / self.lock.name, str(self.root), PATIENCE)
+        return file_lock(self.lock.parent.resolve() / self.lock.name, str(self.root), PATIENCE)
 
     def open(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """What ``index.json`` says; begin the index where there is none.
@@ -109,8 +109,8 @@ class IndexFolder:
         for folder in (self.runs, self.waiting, self._removed):
             make_private_folder(folder)
         remove_leftovers(self.root)
-        self._empty_removed()
-        return self.checked(parameters)
+        self._delete_removed()
+        return self.read_matching(parameters)
 
     def read(self) -> dict[str, Any]:
         """What ``index.json`` says; ``RunStateError`` where there is none, or one of another format."""
@@ -124,10 +124,10 @@ class IndexFolder:
             )
         return body
 
-    def checked(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
+    def read_matching(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """:meth:`read`, and refuse (``RunStateError``) to mix its parameters with others."""
         body = self.read()
-        made_with, asked = flat(body["parameters"]), flat(parameters)
+        made_with, asked = flatten_keys(body["parameters"]), flatten_keys(parameters)
         for key in {**asked, **made_with}:
             if made_with.get(key) != asked.get(key):
                 raise RunStateError(
@@ -139,25 +139,25 @@ class IndexFolder:
 
     def entries(self) -> list[Entry]:
         """The entries that count, in the order of their commits."""
-        found = [_entry(folder) for folder in sorted(self.runs.glob("*-*")) if _NAME.fullmatch(folder.name)]
+        found = [_read_entry(folder) for folder in sorted(self.runs.glob("*-*")) if _NAME.fullmatch(folder.name)]
         return sorted(found, key=lambda entry: entry.number)
 
-    def pending(self) -> list[Entry]:
+    def pending_entries(self) -> list[Entry]:
         """The entries that are sealed and do not count yet."""
         folders = sorted(self.waiting.glob("*/entry.json")) if self.waiting.is_dir() else []
-        return [_entry(path.parent) for path in folders]
+        return [_read_entry(path.parent) for path in folders]
 
-    def draft(self, token: str) -> Path:
+    def draft_folder(self, token: str) -> Path:
         """The folder that a run writes its entry in."""
         return self.waiting / token
 
     def begin_draft(self, token: str, run: Path) -> None:
         """Make that folder, and note in it whose it is: without a run it would be anybody's."""
-        write_json(make_private_folder(self.draft(token)) / _BEGUN, {"path": str(run)})
+        write_json(make_private_folder(self.draft_folder(token)) / _DRAFT_OWNER, {"path": str(run)})
 
-    def drafts(self) -> dict[Path, Path]:
+    def draft_runs(self) -> dict[Path, Path]:
         """The run folder that each folder in ``pending/`` belongs to, sealed or not."""
-        found = sorted(self.waiting.glob(f"*/{_BEGUN}")) if self.waiting.is_dir() else []
+        found = sorted(self.waiting.glob(f"*/{_DRAFT_OWNER}")) if self.waiting.is_dir() else []
         return {path.parent: Path(read_json(path)["path"]) for path in found}
 
     def promote(self, entry: Entry) -> Entry:
@@ -166,10 +166,10 @@ class IndexFolder:
         number = max([body["last"], *(other.number for other in self.entries())]) + 1
         target = self.runs / f"{number:06d}-{entry.body['run']}"
         entry.folder.replace(target)
-        sync(self.runs)
-        sync(self.waiting)
+        sync_to_disk(self.runs)
+        sync_to_disk(self.waiting)
         write_json(self.head, {**body, "last": number})
-        return _entry(target)
+        return _read_entry(target)
 
     def retain(self, keep_runs: int | None, keep_days: int | None, now: datetime.datetime) -> list[str]:
         """Remove all but the last ``keep_runs`` entries, and what is older than ``keep_days``; their names.
@@ -180,7 +180,7 @@ class IndexFolder:
         gone = entries[: max(0, len(entries) - keep_runs)] if keep_runs is not None else []
         if keep_days is not None:
             # by their own times too: a clock that is years ahead would empty the index
-            old = ages([*(entry.created for entry in entries), now])
+            old = record_ages([*(entry.created for entry in entries), now])
             limit = datetime.timedelta(days=keep_days)
             gone += [e for e, age in zip(entries, old, strict=False) if age > limit and e not in gone]
         for entry in gone:
@@ -191,15 +191,15 @@ class IndexFolder:
         """Remove an entry, counted or pending: at once, or not at all."""
         make_private_folder(self._removed)
         folder.replace(self._removed / f"{secrets.token_hex(4)}-{folder.name}")
-        sync(folder.parent)
-        self._empty_removed()
+        sync_to_disk(folder.parent)
+        self._delete_removed()
 
-    def _empty_removed(self) -> None:
+    def _delete_removed(self) -> None:
         for folder in self._removed.iterdir():
             remove(folder)
 
 
-def _entry(folder: Path) -> Entry:
+def _read_entry(folder: Path) -> Entry:
     try:
         return Entry(folder, read_json(folder / "entry.json"))
     except (OSError, ValueError):

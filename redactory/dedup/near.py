@@ -1,9 +1,9 @@
 """Near-duplicates: texts that share a bucket, verified by their true similarity, grouped and chosen among.
 
 Buckets are compared range by range (:func:`compare_buckets`), the pairs are joined to groups, however long
-the chain between two texts (:func:`join_groups`), and of each group some stay (:func:`choose`).  All
+the chain between two texts (:func:`join_groups`), and of each group some stay (:func:`choose_kept`).  All
 within a side and a group of texts alone; across the split pairs are only listed.  With what earlier runs
-kept, texts are compared in the same way (:func:`near_earlier`), so that every dropped text has a
+kept, texts are compared in the same way (:func:`find_near_earlier`), so that every dropped text has a
 near-duplicate in a shard of this run or an earlier one.  No bound on what one text changes is proved.
 """
 
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.dedup.plan import PAIR, Entries, Ids, begins_run, entries_in, read_range, write_entries
+from redactory.dedup.plan import PAIR, Entries, Ids, count_entries, mask_run_starts, read_range, write_entries
 from redactory.dedup.signatures import BUCKET, SignedFiles, SignedTexts, jaccard
 
 PUBLIC_SIDE, PRIVATE_SIDE = 0, 1
@@ -35,13 +35,13 @@ _SLOTS = 1 << 16
 Shingles = frozenset[int]
 
 
-class Forest:
+class UnionFind:
     """Texts joined by verified pairs: each points towards the lowest place of its tree."""
 
     def __init__(self) -> None:
         self._parents: dict[int, int] = {}
 
-    def root(self, point: int) -> int:
+    def find_root(self, point: int) -> int:
         """The lowest place that is joined to ``point``."""
         parents = self._parents
         root = point
@@ -53,12 +53,12 @@ class Forest:
 
     def join(self, one: int, other: int) -> None:
         """Join the trees of two places."""
-        low, high = sorted((self.root(one), self.root(other)))
+        low, high = sorted((self.find_root(one), self.find_root(other)))
         self._parents[low] = self._parents[high] = low
 
     def pairs(self, ids: Ids) -> Entries:
         """(id, first) of every text that is joined to another, by id; ``ids``, ascending, are the places'."""
-        return np.array([(ids[place], ids[self.root(place)]) for place in sorted(self._parents)], PAIR)
+        return np.array([(ids[place], ids[self.find_root(place)]) for place in sorted(self._parents)], PAIR)
 
 
 def compare_buckets(
@@ -78,40 +78,40 @@ def compare_buckets(
     text with a near-duplicate.
     """
     counts, joined, found = Counter[str](), np.empty(0, PAIR), np.empty(0, ACROSS)
-    for piece, pieces in _pieces_of(number, files, ranges):
-        entries = _read(files, piece, pieces)
+    for piece, pieces in _plan_pieces(number, files, ranges):
+        entries = _read_buckets(files, piece, pieces)
         bucket = entries["high"]
         shared = np.zeros(len(entries), bool)
         shared[1:] = bucket[1:] == bucket[:-1]
         shared[:-1] |= shared[1:]
         # from here on a text is known by its place among those of the piece, which are in the order of ids
         ids, places = np.unique(entries["id"][shared], return_inverse=True)
-        texts, bucket, forest = SignedTexts(files, ids), bucket[shared], Forest()
-        for members in _of_one_side(bucket, places, texts.rows, within):
+        texts, bucket, forest = SignedTexts(files, ids), bucket[shared], UnionFind()
+        for members in _group_by_bucket(bucket, places, texts.rows, within):
             _join_bucket(texts, members, threshold, forest, counts)
-        joined = merged_forest(np.concatenate([joined, forest.pairs(ids)]))
+        joined = merge_pairs(np.concatenate([joined, forest.pairs(ids)]))
         if across:
-            near = _pairs_across(texts, bucket, places, threshold, counts)
+            near = _cross_split_pairs(texts, bucket, places, threshold, counts)
             pairs = [(ids[one], ids[other], similarity) for one, other, similarity in near]
-            found = nearest(np.concatenate([found, np.array(pairs, ACROSS)]))
+            found = nearest_pairs(np.concatenate([found, np.array(pairs, ACROSS)]))
     return joined, found, counts
 
 
-def _pieces_of(number: int, files: Sequence[SignedFiles], ranges: int) -> Iterator[tuple[int, int]]:
+def _plan_pieces(number: int, files: Sequence[SignedFiles], ranges: int) -> Iterator[tuple[int, int]]:
     """The pieces that one of ``ranges`` is read in, and of how many: the same, whatever ``ranges`` is."""
-    held = entries_in(one.of("buckets") for one in files)
+    held = count_entries(one.path("buckets") for one in files)
     pieces = (NEAR_RANGES * PIECES if held > WHOLE else NEAR_RANGES) // ranges
     return ((piece, ranges * pieces) for piece in range(number * pieces, (number + 1) * pieces))
 
 
-def _read(files: Sequence[SignedFiles], piece: int, pieces: int) -> Entries:
+def _read_buckets(files: Sequence[SignedFiles], piece: int, pieces: int) -> Entries:
     """The entries of a piece, by bucket and id."""
-    tables = [read_range(one.of("buckets"), piece, pieces) for one in files]
+    tables = [read_range(one.path("buckets"), piece, pieces) for one in files]
     entries = np.concatenate([np.empty(0, BUCKET), *tables])
     return entries[np.lexsort((entries["id"], entries["high"]))]
 
 
-def _of_one_side(
+def _group_by_bucket(
     bucket: NDArray[np.uint64], places: Ids, rows: Entries, within: Collection[int]
 ) -> Iterator[list[int]]:
     """The places of each bucket's texts of one side and group, by rank, where there are two or more."""
@@ -120,19 +120,19 @@ def _of_one_side(
     side, group, rank = (rows[name][places] for name in ("side", "group", "rank"))
     order = np.lexsort((places, rank, group, side, bucket))
     ordered = places[order]
-    for first, last in _equal(bucket[order], side[order], group[order]):
+    for first, last in _equal_runs(bucket[order], side[order], group[order]):
         if last - first > 1:
             yield ordered[first:last].tolist()
 
 
-def _equal(*keys: NDArray[Any]) -> Iterator[tuple[int, int]]:
+def _equal_runs(*keys: NDArray[Any]) -> Iterator[tuple[int, int]]:
     """The (first, end) of each run of rows whose keys are equal."""
     if len(keys[0]):
-        yield from pairwise([*np.flatnonzero(begins_run(*keys)).tolist(), len(keys[0])])
+        yield from pairwise([*np.flatnonzero(mask_run_starts(*keys)).tolist(), len(keys[0])])
 
 
 def _join_bucket(
-    texts: SignedTexts, members: list[int], threshold: float, forest: Forest, counts: Counter[str]
+    texts: SignedTexts, members: list[int], threshold: float, forest: UnionFind, counts: Counter[str]
 ) -> None:
     """Join the near pairs among one bucket's texts of one side and group, which come in order of rank.
 
@@ -146,7 +146,7 @@ def _join_bucket(
     for member in members:
         near = False
         for other in asked:
-            if few and forest.root(member) == forest.root(other):
+            if few and forest.find_root(member) == forest.find_root(other):
                 continue
             counts["compared"] += 1
             if jaccard(texts.shingles_of(member), texts.shingles_of(other)) >= threshold:
@@ -160,7 +160,7 @@ def _join_bucket(
             counts["crowded"] += 1
 
 
-def _pairs_across(
+def _cross_split_pairs(
     texts: SignedTexts, bucket: NDArray[np.uint64], places: Ids, threshold: float, counts: Counter[str]
 ) -> Iterator[tuple[int, int, float]]:
     """(public, private, similarity): one near pair of each public text of the buckets that has any."""
@@ -168,18 +168,18 @@ def _pairs_across(
     order = np.lexsort((places, side, bucket))
     ordered, side = places[order], side[order]
     found: set[int] = set()
-    for first, last in _equal(bucket[order]):
+    for first, last in _equal_runs(bucket[order]):
         middle = first + int(np.searchsorted(side[first:last], PRIVATE_SIDE))
         private = ordered[middle:last].tolist()
         for one in ordered[first:middle].tolist() if private else ():
             if one in found:
                 continue
-            if pair := _first_near(texts.shingles_of(one), texts, private, threshold, counts):
+            if pair := _nearest_candidate(texts.shingles_of(one), texts, private, threshold, counts):
                 found.add(one)
                 yield one, *pair
 
 
-def _first_near(
+def _nearest_candidate(
     own: Shingles, others: SignedTexts, candidates: Sequence[int], threshold: float, counts: Counter[str]
 ) -> tuple[int, float] | None:
     """The first of the first :data:`FEW` candidates that is near a text, and how similar."""
@@ -191,7 +191,7 @@ def _first_near(
     return None
 
 
-def nearest(pairs: Entries) -> Entries:
+def nearest_pairs(pairs: Entries) -> Entries:
     """Of each public text the pair of the highest similarity, and then of the lowest private id."""
     ordered = pairs[np.lexsort((pairs["private"], -pairs["similarity"], pairs["public"]))]
     return ordered[np.unique(ordered["public"], return_index=True)[1]]
@@ -205,7 +205,7 @@ def join_groups(forests: Sequence[Path], outs: Sequence[Path]) -> tuple[int, int
     """
     joined = np.empty(0, PAIR)
     for path in forests:
-        joined = merged_forest(np.concatenate([joined, np.load(path)]))
+        joined = merge_pairs(np.concatenate([joined, np.load(path)]))
     place = ((joined["first"].astype(np.uint64) * _ODD) >> np.uint64(32)) % np.uint64(len(outs))
     for number, out in enumerate(outs):
         mine = joined[place == number]
@@ -214,7 +214,7 @@ def join_groups(forests: Sequence[Path], outs: Sequence[Path]) -> tuple[int, int
     return len(joined), int(sizes.max(initial=0))
 
 
-def merged_forest(pairs: Entries) -> Entries:
+def merge_pairs(pairs: Entries) -> Entries:
     """The forest of all ``pairs``: each id of theirs once, with the lowest id it is joined to."""
     ids, places = np.unique(np.concatenate([pairs["id"], pairs["first"]]), return_inverse=True)
     one, other = places[: len(pairs)], places[len(pairs) :]
@@ -232,7 +232,7 @@ def merged_forest(pairs: Entries) -> Entries:
     return out
 
 
-def choose(files: Sequence[SignedFiles], pairs: Entries, threshold: float) -> Entries:
+def choose_kept(files: Sequence[SignedFiles], pairs: Entries, threshold: float) -> Entries:
     """Choose who stays in each group of ``pairs`` (as :func:`join_groups` wrote them).
 
     Gives (id, first) of the dropped.  Holds about 100 bytes a text in memory, and half a kilobyte for each
@@ -241,22 +241,24 @@ def choose(files: Sequence[SignedFiles], pairs: Entries, threshold: float) -> En
     texts = SignedTexts(files, pairs["id"])
     order = np.lexsort((texts.ids, texts.rows["rank"], pairs["first"]))
     found = [np.empty(0, PAIR)]
-    for first, last in _equal(pairs["first"]):
-        dropped = list(greedy(order[first:last].tolist(), texts.shingles_of, threshold))
+    for first, last in _equal_runs(pairs["first"]):
+        dropped = list(select_greedily(order[first:last].tolist(), texts.shingles_of, threshold))
         found.append(np.array(dropped, PAIR))
     chosen = np.concatenate(found)
     chosen["id"], chosen["first"] = texts.ids[chosen["id"]], texts.ids[chosen["first"]]
     return chosen
 
 
-def greedy(group: Sequence[int], shingles_of: Callable[[int], Shingles], threshold: float) -> Iterator[tuple[int, int]]:
+def select_greedily(
+    group: Sequence[int], shingles_of: Callable[[int], Shingles], threshold: float
+) -> Iterator[tuple[int, int]]:
     """(text, the one that stays for it) of the dropped texts of ``group``, which come in order of rank.
 
     Each is compared with all that stay and that share one of its rarest shingles: of two sets A and B of
     similarity t at least ⌈t|A|⌉ shingles are common, so in any order of shingles one is among the first
     |A| − ⌈t|A|⌉ + 1 of both.  In the order of their frequency a phrase that all use is hardly asked for.
     """
-    rarity = _rarity(group, shingles_of) if len(group) > SMALL else None
+    rarity = _rarity_order(group, shingles_of) if len(group) > SMALL else None
     index: dict[int, list[int]] = {}
     for number, text in enumerate(group):
         shingles = shingles_of(text)
@@ -272,7 +274,7 @@ def greedy(group: Sequence[int], shingles_of: Callable[[int], Shingles], thresho
             index.setdefault(value, []).append(number)
 
 
-def _rarity(group: Sequence[int], shingles_of: Callable[[int], Shingles]) -> Callable[[int], tuple[int, int]]:
+def _rarity_order(group: Sequence[int], shingles_of: Callable[[int], Shingles]) -> Callable[[int], tuple[int, int]]:
     """The order of shingles by how often about they occur in the group, counted in fixed memory."""
     seen = [0] * _SLOTS
     for text in group:
@@ -286,20 +288,20 @@ def _rarity(group: Sequence[int], shingles_of: Callable[[int], Shingles]) -> Cal
 
 def copy_signed(files: SignedFiles, kept: Ids, side: int, out: SignedFiles) -> int:
     """Commit the signed texts of one partition that are of ``side`` and among ``kept``; how many."""
-    rows = np.load(files.of("rows"))
+    rows = np.load(files.path("rows"))
     rows = rows[(rows["side"] == side) & np.isin(rows["id"], kept)]
     counts = rows["count"].astype(np.int64)
     begin = np.cumsum(counts) - counts
     places = np.repeat(rows["start"] - begin, counts) + np.arange(counts.sum())
-    shingles, held = np.load(files.of("shingles"), mmap_mode="r")[places], np.load(files.of("buckets"))
+    shingles, held = np.load(files.path("shingles"), mmap_mode="r")[places], np.load(files.path("buckets"))
     rows["start"] = begin
-    write_entries(out.of("buckets"), held[np.isin(held["id"], rows["id"])])
-    write_entries(out.of("shingles"), shingles)
-    write_entries(out.of("rows"), rows)
+    write_entries(out.path("buckets"), held[np.isin(held["id"], rows["id"])])
+    write_entries(out.path("shingles"), shingles)
+    write_entries(out.path("rows"), rows)
     return len(rows)
 
 
-def near_earlier(
+def find_near_earlier(
     files: Sequence[SignedFiles],
     earlier: Sequence[SignedFiles],
     side: int,
@@ -313,8 +315,8 @@ def near_earlier(
     :func:`compare_buckets`.
     """
     counts, found = Counter[str](), set[int]()
-    for piece, pieces in _pieces_of(number, [*files, *earlier], ranges):
-        new, old = _read(files, piece, pieces), _read(earlier, piece, pieces)
+    for piece, pieces in _plan_pieces(number, [*files, *earlier], ranges):
+        new, old = _read_buckets(files, piece, pieces), _read_buckets(earlier, piece, pieces)
         new, old = new[np.isin(new["high"], old["high"])], old[np.isin(old["high"], new["high"])]
         own_ids, places = np.unique(new["id"], return_inverse=True)
         their_ids, their_places = np.unique(old["id"], return_inverse=True)
@@ -327,6 +329,6 @@ def near_earlier(
             candidates = their_places[begin:end]
             rows = theirs.rows[candidates]
             same = candidates[(rows["side"] == side) & (rows["group"] == mine["group"])].tolist()
-            if _first_near(own.shingles_of(place), theirs, same, threshold, counts):
+            if _nearest_candidate(own.shingles_of(place), theirs, same, threshold, counts):
                 found.add(point)
     return found, counts

@@ -35,14 +35,14 @@ def write_digests(path: Path, digests: Sequence[bytes], ids: Ids, ranks: Sequenc
     ``digests`` and ``ranks`` are 16 bytes each, as many as ``ids``; ``ValueError`` otherwise.
     """
     entries = np.empty(len(ids), ENTRY if ranks is None else RANKED)
-    entries["high"], entries["low"] = _words(digests, len(ids))
+    entries["high"], entries["low"] = _digest_words(digests, len(ids))
     if ranks is not None:
-        entries["rank_high"], entries["rank_low"] = _words(ranks, len(ids))
+        entries["rank_high"], entries["rank_low"] = _digest_words(ranks, len(ids))
     entries["id"] = ids
-    write_entries(path, _in_order(entries))
+    write_entries(path, _sort_entries(entries))
 
 
-def _words(digests: Sequence[bytes], count: int) -> Entries:
+def _digest_words(digests: Sequence[bytes], count: int) -> Entries:
     if len(digests) != count or any(len(digest) != DIGEST_BYTES for digest in digests):
         raise ValueError(f"{len(digests)} digests of {DIGEST_BYTES} bytes do not match {count} ids")
     return np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2).T
@@ -54,7 +54,7 @@ def write_entries(path: Path, entries: Entries) -> None:
         np.save(file, entries)
 
 
-def entries_in(paths: Iterable[Path]) -> int:
+def count_entries(paths: Iterable[Path]) -> int:
     """How many entries these files hold together."""
     return sum(len(np.load(path, mmap_mode="r")) for path in paths)
 
@@ -68,28 +68,28 @@ def read_range(path: Path, number: int, ranges: int) -> Entries:
     return np.array(entries[first:last])
 
 
-def ranges_of(entries: Entries, ranges: int) -> Ids:
+def hash_ranges(entries: Entries, ranges: int) -> Ids:
     """The hash range of each of ``entries``, of ``ranges`` (a power of two)."""
     # by one bit first: no number of 64 bits can be shifted by 64
     return ((entries["high"] >> np.uint64(1)) >> np.uint64(63 - (ranges.bit_length() - 1))).astype(np.int64)
 
 
-def _in_order(entries: Entries) -> Entries:
+def _sort_entries(entries: Entries) -> Entries:
     """``entries`` by digest, where digests are equal by rank if they have one, and then by id."""
     ranks = ("rank_low", "rank_high") if entries.dtype == RANKED else ()
     return entries[np.lexsort([entries[name] for name in ("id", *ranks, "low", "high")])]
 
 
-def begins_run(*keys: NDArray[Any]) -> NDArray[np.bool_]:
+def mask_run_starts(*keys: NDArray[Any]) -> NDArray[np.bool_]:
     """Which rows differ in one of ``keys`` from the row before; so does the first."""
     new = np.ones(len(keys[0]), bool)
     new[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
     return new
 
 
-def pieces_of(files: Sequence[Path], number: int, ranges: int) -> list[tuple[int, int]]:
+def plan_pieces(files: Sequence[Path], number: int, ranges: int) -> list[tuple[int, int]]:
     """The pieces that a hash range is read in, and of how many in all: memory is that of one piece."""
-    pieces = PIECES if entries_in(files) > WHOLE else 1
+    pieces = PIECES if count_entries(files) > WHOLE else 1
     return [(piece, ranges * pieces) for piece in range(number * pieces, (number + 1) * pieces)]
 
 
@@ -104,9 +104,9 @@ def plan_range(digest_files: Sequence[Path], number: int, out: Path, ranges: int
     piece of all partitions, about 100 bytes a digest, and for the pairs of the range.
     """
     found = [np.empty(0, PAIR)]
-    for piece, pieces in pieces_of(digest_files, number, ranges):
-        entries = _in_order(np.concatenate([read_range(p, piece, pieces) for p in digest_files]))
-        new = begins_run(entries["high"], entries["low"])
+    for piece, pieces in plan_pieces(digest_files, number, ranges):
+        entries = _sort_entries(np.concatenate([read_range(p, piece, pieces) for p in digest_files]))
+        new = mask_run_starts(entries["high"], entries["low"])
         leaders = np.flatnonzero(new)
         pairs = np.empty(len(entries) - len(leaders), PAIR)
         pairs["id"] = entries["id"][~new]
@@ -122,7 +122,7 @@ def write_pairs(path: Path, pairs: Entries | Iterable[tuple[int, int]]) -> int:
     return len(table)
 
 
-def first_of(files: Sequence[Path], ids: Ids, default: int | None = None) -> Ids:
+def lookup_first(files: Sequence[Path], ids: Ids, default: int | None = None) -> Ids:
     """For each of ``ids``, in any order, the lowest ``first`` that these files of pairs have for it.
 
     What they do not have gives ``default``, or else itself.
@@ -144,29 +144,29 @@ def first_of(files: Sequence[Path], ids: Ids, default: int | None = None) -> Ids
 # Digests that earlier runs saw.
 
 
-def distinct(tables: Sequence[Entries]) -> Entries:
+def distinct_digests(tables: Sequence[Entries]) -> Entries:
     """The digests of all ``tables``, sorted, each once, without ids."""
     entries = np.concatenate([np.empty(0, DIGEST), *(table[["high", "low"]] for table in tables)])
     entries = entries[np.lexsort((entries["low"], entries["high"]))]
-    return entries[begins_run(entries["high"], entries["low"])]
+    return entries[mask_run_starts(entries["high"], entries["low"])]
 
 
 def merge_digests(files: Sequence[Path], ranges: int, out: Path) -> int:
-    """Commit the digests of all ``files`` as :func:`distinct` has them, one range at a time; how many."""
-    count = sum(len(distinct([read_range(path, n, ranges) for path in files])) for n in range(ranges))
+    """Commit the digests of all ``files`` as :func:`distinct_digests` has them, one range at a time; how many."""
+    count = sum(len(distinct_digests([read_range(path, n, ranges) for path in files])) for n in range(ranges))
     with commit(out) as temporary:
         table = np.lib.format.open_memmap(temporary, "w+", DIGEST, (count,))
         place = 0
         for number in range(ranges):
-            found = distinct([read_range(path, number, ranges) for path in files])
+            found = distinct_digests([read_range(path, number, ranges) for path in files])
             table[place : place + len(found)] = found
             place += len(found)
         table.flush()
     return count
 
 
-def are_among(path: Path, entries: Entries) -> NDArray[np.bool_]:
-    """Which of ``entries`` are among the digests that :func:`distinct` gave and a file holds."""
+def is_member(path: Path, entries: Entries) -> NDArray[np.bool_]:
+    """Which of ``entries`` are among the digests that :func:`distinct_digests` gave and a file holds."""
     found = np.zeros(len(entries), bool)
     table = np.load(path, mmap_mode="r")
     high, low = table["high"], table["low"]
@@ -181,17 +181,17 @@ def are_among(path: Path, entries: Entries) -> NDArray[np.bool_]:
 # Mode ``bloom``: sets of digests in fixed memory.
 
 
-def as_numbers(entries: Entries) -> list[int]:
+def digests_to_int(entries: Entries) -> list[int]:
     """The digests as signed 128-bit numbers, as the filters take them."""
     high, low = entries["high"].view("<i8").tolist(), entries["low"].tolist()
     return [(h << 64) | rest for h, rest in zip(high, low, strict=True)]
 
 
-def bloom_filter(capacity: int, error_rate: float) -> Bloom:
+def make_bloom_filter(capacity: int, error_rate: float) -> Bloom:
     """A set of 16-byte digests in fixed memory: it never forgets one, and takes some others for its own.
 
     The digests are keyed BLAKE2b (:class:`~redactory.foundation.keys.DigestKey`), given as signed
-    128-bit numbers (:func:`as_numbers`): their own bits choose the places, no further hash is needed, and
+    128-bit numbers (:func:`digests_to_int`): their own bits choose the places, no further hash is needed, and
     whoever lacks the key cannot make two texts collide.  Of digests that were not added at most
     ``error_rate`` are taken for added ones, as long as no more than ``capacity`` were.
     """
@@ -203,7 +203,7 @@ def read_bloom(path: Path) -> Bloom:
     return Bloom.load_bytes(path.read_bytes(), operator.index)
 
 
-class OnePass:
+class BloomPass:
     """Mode ``bloom`` on one side: a point whose digest the filter holds is dropped, any other is added.
 
     A new text that the filter takes for a repeat is lost.  How often that happens is measured on about
@@ -212,12 +212,12 @@ class OnePass:
     """
 
     def __init__(self, capacity: int, error_rate: float) -> None:
-        self.filter, self.capacity = bloom_filter(capacity, error_rate), capacity
+        self.filter, self.capacity = make_bloom_filter(capacity, error_rate), capacity
         self.added = self.tracked_new = self.tracked_lost = 0
         self._limit = min(1 << 32, (TRACKED << 32) // max(1, capacity))
         self._known: set[int] = set()
 
-    def repeats(self, digests: Iterable[int]) -> list[bool]:
+    def drop_repeats(self, digests: Iterable[int]) -> list[bool]:
         """Which of the points, given by their digests in order, are dropped."""
         dropped = []
         for digest in digests:

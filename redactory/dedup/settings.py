@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from redactory.foundation.bounds import format_upper
-from redactory.foundation.errors import some
+from redactory.foundation.errors import pluralize
 from redactory.foundation.settings import Settings
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class IndexSettings(Settings):
 
     @field_validator("path")
     @classmethod
-    def _found_again_from_any_folder(cls, value: str) -> str:
+    def _require_absolute_path(cls, value: str) -> str:
         # it stands in the manifest, and the workers of a schedule start elsewhere
         return str(Path(value).absolute())
 
@@ -133,18 +133,18 @@ class DedupSettings(Settings):
     )
 
     @model_validator(mode="after")
-    def _an_index_drops_something(self) -> Self:
+    def _require_a_mode_for_the_index(self) -> Self:
         if self.index is not None and not any(r.planned or r.one_pass for r in self.rules().values()):
             raise ValueError("index has no effect with mode none, which keeps every example: remove it")
         return self
 
-    def mode_of(self, side: str) -> Mode:
+    def mode_for(self, side: str) -> Mode:
         """The mode of ``public`` or ``private``."""
         return self.private_mode if side == "private" and self.private_mode else self.mode
 
     def rules(self) -> dict[str, Rule]:
         """The rule of each side, public and private."""
-        return {side: RULES[self.mode_of(side)] for side in ("public", "private")}
+        return {side: RULES[self.mode_for(side)] for side in ("public", "private")}
 
 
 @functools.cache
@@ -157,7 +157,7 @@ def _template() -> Template:
     return template
 
 
-def summary(facts: dict[str, Any]) -> list[str]:
+def summarize(facts: dict[str, Any]) -> list[str]:
     """What a run's deduplication did and proves, in sentences about the section ``dedup`` of its manifest."""
-    written = _template().render(facts=facts, rules=RULES, some=some, up=format_upper, many="{:,}".format)
+    written = _template().render(facts=facts, rules=RULES, some=pluralize, up=format_upper, many="{:,}".format)
     return written.strip().splitlines()

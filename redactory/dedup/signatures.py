@@ -14,41 +14,41 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.dedup.plan import Entries, begins_run, write_entries
+from redactory.dedup.plan import Entries, mask_run_starts, write_entries
 from redactory.dedup.settings import NearSettings
 from redactory.foundation.keys import DigestKey
 
 # Thai to Lao, kana, Han: written without spaces, so that each character counts as a word
-_ALONE = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
+_PUNCTUATION_TOKEN = "\u0e00-\u0eff\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _DIGITS = re.compile(r"\d+")
 
 
-class Words:
+class WordTokenizer:
     """Cuts texts into words; ``token`` (the mask) is one word wherever it stands."""
 
     def __init__(self, token: str) -> None:
         self._token = token.casefold()
-        self._pattern = re.compile(rf"{re.escape(self._token)}|[{_ALONE}]|[^\W{_ALONE}]+")
+        self._pattern = re.compile(rf"{re.escape(self._token)}|[{_PUNCTUATION_TOKEN}]|[^\W{_PUNCTUATION_TOKEN}]+")
 
-    def of(self, text: str) -> list[str]:
+    def words(self, text: str) -> list[str]:
         """The words of ``text`` in order, case folded; a text of punctuation alone has none."""
         return self._pattern.findall(text.casefold())
 
-    def compared(self, text: str) -> list[str]:
+    def comparable_words(self, text: str) -> list[str]:
         """The words by which near-duplicates are told: of a text that is masked by half, all of it as one.
 
         What is left of it says little of what was there: texts in a language that the engines do not know
         would all be alike.  One of punctuation alone is one word, too.  A function of ``text`` alone.
         """
-        words = self.of(text)
+        words = self.words(text)
         return words if 2 * words.count(self._token) < len(words) else [f"\x00{text}"]
 
-    def folded(self, text: str) -> str:
+    def fold(self, text: str) -> str:
         """The local key of rule S2: case, compatible characters, punctuation, white space and digits folded.
 
         A function of ``text`` alone; each run of digits becomes ``#``.  One of punctuation alone is its own.
         """
-        words = self.of(unicodedata.normalize("NFKC", text))
+        words = self.words(unicodedata.normalize("NFKC", text))
         return " ".join(_DIGITS.sub("#", word) for word in words) if words else f"\x00{text}"
 
 
@@ -76,8 +76,8 @@ class Shingler:
     the same words; one of punctuation alone, or of which half the words are masked, of nothing but itself.
     """
 
-    def __init__(self, key: DigestKey, length: int, words: Words) -> None:
-        self._key, self._purpose = key, key.purpose("dedup/shingle")
+    def __init__(self, key: DigestKey, length: int, words: WordTokenizer) -> None:
+        self._key, self._purpose = key, key.derive("dedup/shingle")
         self._length, self._words = length, words
 
     def sets(self, texts: Sequence[str]) -> ShingleSets:
@@ -86,7 +86,7 @@ class Shingler:
         flat: list[int] = []
         lengths = np.empty(len(texts), np.int64)
         for number, text in enumerate(texts):
-            words = self._words.compared(text)
+            words = self._words.comparable_words(text)
             for word in words:
                 if (value := known.get(word)) is None:
                     digest = self._key.text_digest(self._purpose, word.encode("utf-8", "surrogatepass"))
@@ -95,34 +95,34 @@ class Shingler:
             missing = max(0, self._length - len(words))
             flat += [_PAD] * missing
             lengths[number] = len(words) + missing
-        return _distinct(np.array(flat, np.uint64), lengths, self._length)
+        return _distinct_shingles(np.array(flat, np.uint64), lengths, self._length)
 
 
-def mixed(values: Hashes) -> Hashes:
+def mix_bits(values: Hashes) -> Hashes:
     """MurmurHash3's 64-bit finalizer: a bijection that spreads every bit over all."""
     values = (values ^ (values >> np.uint64(33))) * np.uint64(0xFF51AFD7ED558CCD)
     values = (values ^ (values >> np.uint64(33))) * np.uint64(0xC4CEB9FE1A85EC53)
     return values ^ (values >> np.uint64(33))
 
 
-def joined(columns: Sequence[Hashes], seed: int) -> Hashes:
+def join_hashes(columns: Sequence[Hashes], seed: int) -> Hashes:
     """One hash of the values that stand at the same place of every column, in their order."""
     out = np.full(len(columns[0]), seed, np.uint64)
     for column in columns:
-        out = mixed(out * _ODD + column)
+        out = mix_bits(out * _ODD + column)
     return out
 
 
-def _distinct(words: Hashes, lengths: NDArray[np.int64], length: int) -> ShingleSets:
+def _distinct_shingles(words: Hashes, lengths: NDArray[np.int64], length: int) -> ShingleSets:
     """Every run of ``length`` words within a text, once a text, in the order of texts and values."""
     counts = lengths - length + 1
     text = np.repeat(np.arange(len(lengths)), counts)
     begin = np.cumsum(lengths) - lengths
     place = np.arange(len(text)) - np.repeat(np.cumsum(counts) - counts - begin, counts)
-    values = joined([words[place + step] for step in range(length)], length)
+    values = join_hashes([words[place + step] for step in range(length)], length)
     order = np.lexsort((values, text))
     values, text = values[order], text[order]
-    new = begins_run(values, text)
+    new = mask_run_starts(values, text)
     offsets = np.concatenate([[0], np.cumsum(np.bincount(text[new], minlength=len(lengths)))])
     return ShingleSets(values[new], offsets.astype(np.int64))
 
@@ -153,17 +153,17 @@ class Banding:
         """Hash values of a signature."""
         return self.bands * self.rows
 
-    def found(self, similarity: float) -> float:
+    def comparison_probability(self, similarity: float) -> float:
         """The probability that two texts of this similarity are compared."""
         return float(1.0 - (1.0 - similarity**self.rows) ** self.bands)
 
 
 @functools.cache
-def banding_for(threshold: float, permutations: int) -> Banding:
+def choose_banding(threshold: float, permutations: int) -> Banding:
     """The banding of at most ``permutations`` values that compares the fewest pairs in vain.
 
     Among those that find a pair at the threshold + 0.1 (half way to 1 where that is nearer) with a
-    probability of at least 0.99: least area under :meth:`Banding.found` below the threshold; where none
+    probability of at least 0.99: least area under :meth:`Banding.comparison_probability` below the threshold; where none
     does, the one that misses the fewest.
     """
     goal = min(threshold + MARGIN, (1.0 + threshold) / 2.0)
@@ -172,7 +172,7 @@ def banding_for(threshold: float, permutations: int) -> Banding:
     for rows in range(1, permutations + 1):
         for bands in range(1, permutations // rows + 1):
             banding = Banding(bands, rows)
-            missed = max(0.0, 1.0 - banding.found(goal) - MISSED)
+            missed = max(0.0, 1.0 - banding.comparison_probability(goal) - MISSED)
             vain = float(np.mean(1.0 - (1.0 - grid**rows) ** bands))
             if best is None or (missed, vain) < best[:2]:
                 best = (missed, vain, banding)
@@ -182,33 +182,33 @@ def banding_for(threshold: float, permutations: int) -> Banding:
     return best[2]
 
 
-def parameters(settings: NearSettings) -> dict[str, Any]:
+def describe_parameters(settings: NearSettings) -> dict[str, Any]:
     """What is printed: the settings, the banding, and the share of pairs found at some similarities."""
-    banding = banding_for(settings.threshold, settings.permutations)
+    banding = choose_banding(settings.threshold, settings.permutations)
     at = sorted({round(min(1.0, settings.threshold + step), 4) for step in (-0.2, -0.1, 0.0, 0.1, 0.2)})
     return {
         "threshold": settings.threshold,
         "shingle": settings.shingle,
         **asdict(banding),
-        "found_at": {f"{similarity:g}": round(banding.found(similarity), 4) for similarity in at},
+        "found_at": {f"{similarity:g}": round(banding.comparison_probability(similarity), 4) for similarity in at},
     }
 
 
 @functools.cache
-def _constants(permutations: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
+def _hash_constants(permutations: int) -> tuple[NDArray[np.uint32], NDArray[np.uint32]]:
     # datasketch's, drawn as it draws them: importing it takes half a second
     draw, two, one = np.random.RandomState(SEED), np.uint32(2), np.uint32(1)
     multipliers: NDArray[np.uint32] = draw.randint(0, 1 << 31, permutations, dtype=np.uint32) * two + one
     return multipliers, draw.randint(0, 1 << 32, permutations, dtype=np.uint32)
 
 
-def signatures(sets: ShingleSets, permutations: int) -> NDArray[np.uint32]:
+def compute_signatures(sets: ShingleSets, permutations: int) -> NDArray[np.uint32]:
     """uint32 [texts, permutations]: datasketch's MinHash (scheme ``affine32``) of many texts at once.
 
     The values are bit for bit those of ``MinHash.bulk`` on the highest 32 bits of the shingles; a few
     thousand shingles are in work at a time.
     """
-    count, (multipliers, summands) = len(sets.offsets) - 1, _constants(permutations)
+    count, (multipliers, summands) = len(sets.offsets) - 1, _hash_constants(permutations)
     out = np.empty((count, permutations), np.uint32)
     first = 0
     while first < count:
@@ -226,11 +226,11 @@ def signatures(sets: ShingleSets, permutations: int) -> NDArray[np.uint32]:
     return out
 
 
-def buckets(signed: NDArray[np.uint32], banding: Banding) -> list[Hashes]:
+def compute_buckets(signed: NDArray[np.uint32], banding: Banding) -> list[Hashes]:
     """One column a band: the 64-bit hash of the band's values, so that no two bands share a bucket."""
     wide = signed.astype(np.uint64)
     return [
-        joined([wide[:, band * banding.rows + row] for row in range(banding.rows)], band + 1)
+        join_hashes([wide[:, band * banding.rows + row] for row in range(banding.rows)], band + 1)
         for band in range(banding.bands)
     ]
 
@@ -255,20 +255,20 @@ class SignedFiles:
     folder: Path
     partition: int
 
-    def of(self, kind: str) -> Path:
+    def path(self, kind: str) -> Path:
         """The file of the ``buckets``, ``rows`` or ``shingles``."""
         return self.folder / f"part-{self.partition:05d}-{kind}.npy"
 
 
 def write_signed(files: SignedFiles, rows: Entries, sets: ShingleSets, banding: Banding) -> None:
     """Commit the signed texts of one partition; ``rows`` (by id) lack the places of the shingles alone."""
-    columns = buckets(signatures(sets, banding.permutations), banding)
+    columns = compute_buckets(compute_signatures(sets, banding.permutations), banding)
     held = np.empty(len(rows) * banding.bands, BUCKET)
     held["high"], held["id"] = np.concatenate(columns), np.tile(rows["id"], banding.bands)
     rows["start"], rows["count"] = sets.offsets[:-1], np.diff(sets.offsets)
-    write_entries(files.of("buckets"), held[np.lexsort((held["id"], held["high"]))])
-    write_entries(files.of("shingles"), sets.values)
-    write_entries(files.of("rows"), rows)
+    write_entries(files.path("buckets"), held[np.lexsort((held["id"], held["high"]))])
+    write_entries(files.path("shingles"), sets.values)
+    write_entries(files.path("rows"), rows)
 
 
 class SignedTexts:
@@ -286,7 +286,7 @@ class SignedTexts:
 
         @lru_cache(FILES_MAPPED)
         def shingles(partition: int) -> NDArray[np.uint64]:
-            return np.asarray(np.load(files[partition].of("shingles"), mmap_mode="r"))
+            return np.asarray(np.load(files[partition].path("shingles"), mmap_mode="r"))
 
         @lru_cache(SETS_HELD)
         def shingles_of(place: int) -> frozenset[int]:

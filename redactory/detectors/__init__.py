@@ -6,26 +6,26 @@ channels 3 and 19).  A text that an engine cannot process is a failure with a re
 text without hits.  No message carries text.
 """
 
-from redactory.detectors.blind import Kind as Kind
-from redactory.detectors.blind import blind_kinds as blind_kinds
-from redactory.detectors.blind import blind_said as blind_said
-from redactory.detectors.blind import blind_words as blind_words
-from redactory.detectors.blind import blindness as blindness
-from redactory.detectors.blind import languages_of as languages_of
+from redactory.detectors.coverage import NameKind as NameKind
+from redactory.detectors.coverage import describe_gaps as describe_gaps
+from redactory.detectors.coverage import detect_languages as detect_languages
+from redactory.detectors.coverage import find_coverage_gaps as find_coverage_gaps
+from redactory.detectors.coverage import find_uncovered_kinds as find_uncovered_kinds
+from redactory.detectors.coverage import publishable_gaps as publishable_gaps
 from redactory.detectors.detector import Detection as Detection
 from redactory.detectors.detector import Detector as Detector
 from redactory.detectors.detector import TextDetector as TextDetector
 from redactory.detectors.detector import masks_nothing as masks_nothing
-from redactory.detectors.engine import Reading as Reading
+from redactory.detectors.engine import EngineOutput as EngineOutput
 from redactory.detectors.engine import Span as Span
 from redactory.detectors.policy import ConservativePolicy as ConservativePolicy
 from redactory.detectors.policy import StrictPolicy as StrictPolicy
-from redactory.detectors.policy import changed_since as changed_since
-from redactory.detectors.policy import differing as differing
-from redactory.detectors.policy import policies_of as policies_of
-from redactory.detectors.policy import policy_hashes as policy_hashes
-from redactory.detectors.policy import policy_records as policy_records
-from redactory.detectors.policy import who_finds as who_finds
+from redactory.detectors.policy import build_policies as build_policies
+from redactory.detectors.policy import build_policy_records as build_policy_records
+from redactory.detectors.policy import compute_policy_hashes as compute_policy_hashes
+from redactory.detectors.policy import describe_label_coverage as describe_label_coverage
+from redactory.detectors.policy import describe_policy_changes as describe_policy_changes
+from redactory.detectors.policy import diff_records as diff_records
 from redactory.detectors.settings import ConservativeSettings as ConservativeSettings
 from redactory.detectors.settings import CustomRecognizer as CustomRecognizer
 from redactory.detectors.settings import DetectSettings as DetectSettings

@@ -12,23 +12,25 @@ import re
 from collections.abc import Collection, Iterator
 from dataclasses import replace
 
-from redactory.detectors.engine import MODELS, Reading, Span
+from redactory.detectors.engine import MODEL_ENGINES, EngineOutput, Span
 
-_FORMS = frozenset({"API_KEY", "EMAIL_ADDRESS", "CREDIT_CARD", "IBAN_CODE", "CRYPTO"})
+_PATTERN_LABELS = frozenset({"API_KEY", "EMAIL_ADDRESS", "CREDIT_CARD", "IBAN_CODE", "CRYPTO"})
 """Labels that a form or a check digit tells; other recognizers go by numbers, of which code is full."""
-_BY_MODEL = frozenset(MODELS) - {"presidio"}
+_TAGGING_ENGINES = frozenset(MODEL_ENGINES) - {"presidio"}
 """Whose hits with these labels are guesses; of what Presidio finds, patterns find what has one of them."""
-_NAMES_SOMEBODY = re.compile(
+_PERSON_LINE = re.compile(
     r"(?i:copyright|\(c\)|©|\bauthors?\b|maintainer|written by|contributed by)"
     r"|^\W*[A-Z][\w-]*:[^\n]*<[^<>\s]+@[^<>\s]+>|^\W*(?i:from|to|cc|bcc|reply-to|sender):\s"
 )
-_NAMED = re.compile(r"(?:^|[:,;(]|\b(?i:by|to|from|and)\b)\s*([^\s<>:,;@][^<>:,;@\n]{0,60}?)\s*<[^<>\s@]+@[^<>\s@]+>")
-_HOLDER = re.compile(
+_NAME_BEFORE_EMAIL = re.compile(
+    r"(?:^|[:,;(]|\b(?i:by|to|from|and)\b)\s*([^\s<>:,;@][^<>:,;@\n]{0,60}?)\s*<[^<>\s@]+@[^<>\s@]+>"
+)
+_COPYRIGHT_HOLDER = re.compile(
     r"(?i:copyright|\(c\)|©|\bauthors?:)(?:\s|\(c\)|©|[\d,-]|(?i:by\b))*([^\W\d_][^\n<>*]{1,80}?)[\s.*/]*(?:<|$)",
     re.MULTILINE,
 )
 _PASSWORD_IN_URL = re.compile(r"\b[a-z][a-z\d+.-]{1,20}://([^\s:/@'\"]{1,100}):([^\s/@'\"]{1,200})@")
-_SECRET_OF_CODE = re.compile(
+_CODE_SECRET = re.compile(
     # tokens by their known beginnings
     r"(?<![\w-])(?:AKIA|ASIA|ABIA|ACCA)[A-Z2-7]{16}(?!\w)"
     r"|(?<![\w-])(?:gh[pousr]_[A-Za-z\d]{36,}|github_pat_\w{22,}|glpat-[\w-]{20,}|xox[abeoprs]-[\w-]{10,})"
@@ -40,14 +42,14 @@ _SECRET_OF_CODE = re.compile(
     r"|-----BEGIN (?:[A-Z]{2,20} ){0,3}PRIVATE KEY-----[A-Za-z\d+/=\s\\]{0,9000}"
     r"|(?i:pass(?:wor[dt]|wd)?|secret|token|api_?key|access_?key)['\"]?\s*[:=]{1,2}>?\s*['\"]([^'\"\s]{6,200})['\"]"
 )
-_WORDS = (
+_KEYWORDS = (
     "import|from \\S+ import|def|class|return|if|else|elif|for|while|struct|static|const|void|int|char|case"
     "|break|goto|typedef|enum|extern|unsigned|public|private|func|fn|let|var|package|use|msgid|msgstr"
 )
-_DIFF = "diff --git|index [\\da-f]{6,}|---|\\+\\+\\+|@@|(?:old|new|deleted) (?:mode|file)|rename|similarity"
-_CODE = re.compile(
+_DIFF_STARTS = "diff --git|index [\\da-f]{6,}|---|\\+\\+\\+|@@|(?:old|new|deleted) (?:mode|file)|rename|similarity"
+_CODE_LINE = re.compile(
     # how a line begins, behind the sign of a diff
-    rf"^(?:{_DIFF})|^[+\- ]?(?:\t| {{4}})\S|^[+\- ]?\s*(?:{_WORDS})\b"
+    rf"^(?:{_DIFF_STARTS})|^[+\- ]?(?:\t| {{4}})\S|^[+\- ]?\s*(?:{_KEYWORDS})\b"
     r"|^[+\- ]?\s*(?:[#@]\w|//|/\*|\*(?:\s|/|$)|[{}()\[\];\"$%]|-{2}\w)"
     # how it ends, and what stands in it
     r"|[;{}\\,(|&]\s*$|->|::|==|!=|&&|\|\||\+\+|<<|>>|[\w)\]]\(|\w\[\w|=\s*[\w\"'({\[&*-]|\*\)|%[sdiulxb]\b"
@@ -57,39 +59,39 @@ _CODE = re.compile(
 )
 
 
-def reading_of_code(text: str, reading: Reading, custom_labels: Collection[str] = ()) -> Reading:
+def filter_code_output(text: str, output: EngineOutput, custom_labels: Collection[str] = ()) -> EngineOutput:
     """``reading``, with only secrets, listed terms and ``custom_labels`` in lines of code; some are added."""
-    if reading.failure is not None:
-        return reading
-    code = list(_lines_of_code(text))
+    if output.failure is not None:
+        return output
+    code = list(_iter_code_lines(text))
     spans = [
         span
-        for span in reading.spans
-        if (span.label in _FORMS and span.detector not in _BY_MODEL)
+        for span in output.spans
+        if (span.label in _PATTERN_LABELS and span.detector not in _TAGGING_ENGINES)
         or span.detector == "list"
         or span.label in custom_labels
         or not any(start <= span.start and span.end <= end for start, end in code)
     ]
-    plain = [token for token in reading.plain if not any(start <= token.start < end for start, end in code)]
-    return replace(reading, spans=(*spans, *_secrets(text)), plain=tuple(plain))
+    plain = [token for token in output.non_entity_scores if not any(start <= token.start < end for start, end in code)]
+    return replace(output, spans=(*spans, *_find_secrets(text)), non_entity_scores=tuple(plain))
 
 
-def _lines_of_code(text: str) -> Iterator[tuple[int, int]]:
+def _iter_code_lines(text: str) -> Iterator[tuple[int, int]]:
     position = 0
     for line in text.splitlines(keepends=True):
         end = position + len(line)
-        if _CODE.search(line.rstrip("\r\n")) and not _NAMES_SOMEBODY.search(line):
+        if _CODE_LINE.search(line.rstrip("\r\n")) and not _PERSON_LINE.search(line):
             yield position, end
         position = end
 
 
-def _secrets(text: str) -> Iterator[Span]:
+def _find_secrets(text: str) -> Iterator[Span]:
     """Keys, tokens and passwords by their forms, who stands before an address, and who holds rights."""
-    for found in _SECRET_OF_CODE.finditer(text):
-        group = found.lastindex or 0
-        yield Span(*found.span(group), "API_KEY", 1.0, "patterns")
-    for found in _PASSWORD_IN_URL.finditer(text):
-        yield Span(found.start(1), found.end(2), "API_KEY", 1.0, "patterns")
-    for form in (_NAMED, _HOLDER):
-        for found in form.finditer(text):
-            yield Span(*found.span(1), "PERSON", 1.0, "patterns")
+    for match in _CODE_SECRET.finditer(text):
+        group = match.lastindex or 0
+        yield Span(*match.span(group), "API_KEY", 1.0, "patterns")
+    for match in _PASSWORD_IN_URL.finditer(text):
+        yield Span(match.start(1), match.end(2), "API_KEY", 1.0, "patterns")
+    for pattern in (_NAME_BEFORE_EMAIL, _COPYRIGHT_HOLDER):
+        for match in pattern.finditer(text):
+            yield Span(*match.span(1), "PERSON", 1.0, "patterns")

@@ -8,15 +8,24 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from redactory.detectors.code import reading_of_code
-from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, TOO_LONG, Engine, Reading, Span, engines_of, joined
-from redactory.detectors.hidden import seen
-from redactory.detectors.policy import policies_of
-from redactory.detectors.settings import DetectSettings, kind_of, kinds_of
+from redactory.detectors.code import filter_code_output
+from redactory.detectors.engine import (
+    ENGINE_ERROR,
+    MISALIGNED,
+    TOO_LONG,
+    Engine,
+    EngineOutput,
+    Span,
+    load_engines,
+    merge_outputs,
+)
+from redactory.detectors.policy import build_policies
+from redactory.detectors.settings import DetectSettings, get_kind, get_kinds
+from redactory.detectors.visible_text import render_visible
 
-WINDOW, OVERLAP = 4_000, 256
+WINDOW_CHARS, OVERLAP_CHARS = 4_000, 256
 """Most code points of one window of a text, and those that neighbouring windows share."""
-TOGETHER = 2 * WINDOW
+MAX_BATCH_CHARS = 2 * WINDOW_CHARS
 """Most code points that an engine sees at once: a model needs 12 KB for each, whatever text it lies in."""
 _SENTENCE_END = re.compile(r"(?:[.!?…][\"'”’)\]]*|\n)\s+")
 _SPACE = re.compile(r"\s+")
@@ -35,7 +44,7 @@ class Detection:
     public: tuple[Span, ...] = ()
 
 
-PROBE = (
+PROBE_TEXTS = (
     "My name is Mary Smith, and my address is mary.smith@example.com.",
     "Please call John Miller in Boston on (212) 555-0187.",
     "Pay with the card 4111 1111 1111 1111 of Anna Schmidt.",
@@ -58,65 +67,69 @@ class Detector:
 
     def __init__(self, settings: DetectSettings) -> None:
         self._settings = settings
-        self._windowed, self._whole = engines_of(settings)
-        self.strict, self.conservative = policies_of(settings)
-        self._public = kinds_of(settings.public_labels)
+        self._window_engines, self._whole_text_engines = load_engines(settings)
+        self.strict, self.conservative = build_policies(settings)
+        self._public_kinds = get_kinds(settings.public_labels)
 
     def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
         """One detection a text, in order, a batch at a time."""
-        for batch in _batches(texts, self._settings.batch_size):
-            for text, reading in zip(batch, self.read(batch), strict=True):
-                yield self.decide(text, reading)
+        for batch in _batch_texts(texts, self._settings.batch_size):
+            for text, output in zip(batch, self.run_engines(batch), strict=True):
+                yield self.apply_policies(text, output)
 
-    def read(self, batch: Sequence[str]) -> list[Reading]:
+    def run_engines(self, batch: Sequence[str]) -> list[EngineOutput]:
         """What the engines say of each text of one batch, as it is and as it is seen, before any policy."""
-        readings = self._read(batch)
-        views = {row: view for row, text in enumerate(batch) if (view := seen(text)) is not None}
-        for (row, view), reading in zip(views.items(), self._read([v.text for v in views.values()]), strict=True):
-            readings[row] = joined([readings[row], reading.moved(view.origins.__getitem__)])
-        return readings
+        outputs = self._run_on_windows(batch)
+        views = {row: visible for row, text in enumerate(batch) if (visible := render_visible(text)) is not None}
+        for (row, visible), output in zip(
+            views.items(), self._run_on_windows([v.text for v in views.values()]), strict=True
+        ):
+            outputs[row] = merge_outputs([outputs[row], output.remap_offsets(visible.origins.__getitem__)])
+        return outputs
 
-    def _read(self, batch: Sequence[str]) -> list[Reading]:
-        fitting = [text for text in batch if len(text) <= self._settings.max_chars]
-        places = [list(windows(text, WINDOW, OVERLAP)) for text in fitting]
-        pieces = [text[start:end] for text, own in zip(fitting, places, strict=True) for start, end in own]
+    def _run_on_windows(self, batch: Sequence[str]) -> list[EngineOutput]:
+        short_texts = [text for text in batch if len(text) <= self._settings.max_chars]
+        places = [list(cut_windows(text, WINDOW_CHARS, OVERLAP_CHARS)) for text in short_texts]
+        pieces = [text[start:end] for text, ranges in zip(short_texts, places, strict=True) for start, end in ranges]
         # one long text is many pieces: the engines see no more than a batch of them at once
-        parts = _batches(pieces, self._settings.batch_size)
-        readings = (reading for part in parts for reading in _read_all(self._windowed, part))
-        wholes = _read_all(self._whole, fitting)
-        found = (
-            joined([*(next(readings).moved(start.__add__) for start, _ in own), whole])
-            for own, whole in zip(places, wholes, strict=True)
+        parts = _batch_texts(pieces, self._settings.batch_size)
+        outputs = (output for part in parts for output in _run_all_engines(self._window_engines, part))
+        wholes = _run_all_engines(self._whole_text_engines, short_texts)
+        merged = (
+            merge_outputs([*(next(outputs).remap_offsets(start.__add__) for start, _ in ranges), whole])
+            for ranges, whole in zip(places, wholes, strict=True)
         )
-        return [next(found) if len(text) <= self._settings.max_chars else Reading(failure=TOO_LONG) for text in batch]
+        return [
+            next(merged) if len(text) <= self._settings.max_chars else EngineOutput(failure=TOO_LONG) for text in batch
+        ]
 
-    def decide(self, text: str, reading: Reading) -> Detection:
+    def apply_policies(self, text: str, output: EngineOutput) -> Detection:
         """What both policies make of a reading."""
-        reading = self.weighed(text, reading)
-        if reading.failure:
-            return Detection(failure=reading.failure)
-        marks = [set(policy.marks(text, reading)) for policy in (self.strict, self.conservative)]
-        public = {span for span in reading.spans if kind_of(span.label) in self._public}.difference(*marks)
-        strict, conservative, open_ = (tuple(sorted(spans)) for spans in (*marks, public))
+        output = self.prepare_output(text, output)
+        if output.failure:
+            return Detection(failure=output.failure)
+        span_sets = [set(policy.select_spans(text, output)) for policy in (self.strict, self.conservative)]
+        public = {span for span in output.spans if get_kind(span.label) in self._public_kinds}.difference(*span_sets)
+        strict, conservative, open_ = (tuple(sorted(spans)) for spans in (*span_sets, public))
         return Detection(strict, conservative, public=open_)
 
-    def weighed(self, text: str, reading: Reading) -> Reading:
+    def prepare_output(self, text: str, output: EngineOutput) -> EngineOutput:
         """A reading as the policies take it: by the profile, and with what may be public opened."""
-        if reading.failure:
-            return reading
+        if output.failure:
+            return output
         if self._settings.profile == "code":
             patterns = self._settings.patterns
             custom = {recognizer.label for recognizer in patterns.custom} if patterns else ()
-            reading = reading_of_code(text, reading, custom)
-        return self.strict.opened(reading, self._public) if self._public else reading
+            output = filter_code_output(text, output, custom)
+        return self.strict.allow_public(output, self._public_kinds) if self._public_kinds else output
 
 
-def _batches(texts: Iterable[str], size: int) -> Iterator[list[str]]:
+def _batch_texts(texts: Iterable[str], size: int) -> Iterator[list[str]]:
     """``texts`` in order, at most ``size`` at once and, but for one alone, ``TOGETHER`` code points."""
     batch: list[str] = []
     chars = 0
     for text in texts:
-        if batch and (len(batch) == size or chars + len(text) > TOGETHER):
+        if batch and (len(batch) == size or chars + len(text) > MAX_BATCH_CHARS):
             yield batch
             batch, chars = [], 0
         batch.append(text)
@@ -130,13 +143,15 @@ def masks_nothing(settings: DetectSettings, load: Callable[[], TextDetector]) ->
 
     The detector is loaded only where the settings leave that open.
     """
-    usual = DetectSettings()
-    if all(getattr(settings, key) == getattr(usual, key) for key in ("strict", "patterns", "lists", "public_labels")):
+    defaults = DetectSettings()
+    if all(
+        getattr(settings, key) == getattr(defaults, key) for key in ("strict", "patterns", "lists", "public_labels")
+    ):
         return False
-    return not any(detection.strict or detection.failure for detection in load().detect(PROBE))
+    return not any(detection.strict or detection.failure for detection in load().detect(PROBE_TEXTS))
 
 
-def windows(text: str, chars: int, overlap: int) -> Iterator[tuple[int, int]]:
+def cut_windows(text: str, chars: int, overlap: int) -> Iterator[tuple[int, int]]:
     """Places [start, end) in code points, at most ``chars`` long, that cover ``text``: memory stays bounded.
 
     Neighbours share at least ``overlap`` code points, so that whatever is no longer than that lies whole
@@ -145,48 +160,48 @@ def windows(text: str, chars: int, overlap: int) -> Iterator[tuple[int, int]]:
     """
     start = 0
     while len(text) - start > chars:
-        end = _cut(text, start + chars // 2 + overlap, start + chars)
+        end = _find_cut(text, start + chars // 2 + overlap, start + chars)
         yield start, end
-        start = _cut(text, max(start + 1, end - 2 * overlap), end - overlap)
+        start = _find_cut(text, max(start + 1, end - 2 * overlap), end - overlap)
     yield start, len(text)
 
 
-def _cut(text: str, least: int, most: int) -> int:
+def _find_cut(text: str, earliest: int, latest: int) -> int:
     """The last good place to cut in [least, most]."""
-    for boundary in (_SENTENCE_END, _SPACE):
-        found = [match.end() for match in boundary.finditer(text, least, most)]
-        if found:
-            return found[-1]
-    return most
+    for pattern in (_SENTENCE_END, _SPACE):
+        ends = [match.end() for match in pattern.finditer(text, earliest, latest)]
+        if ends:
+            return ends[-1]
+    return latest
 
 
-def _read_all(engines: Sequence[Engine], texts: Sequence[str]) -> Iterator[Reading]:
+def _run_all_engines(engines: Sequence[Engine], texts: Sequence[str]) -> Iterator[EngineOutput]:
     """One reading a text, of every one of ``engines``."""
-    columns = [_read(engine, texts) for engine in engines]
-    return map(joined, zip(*columns, strict=True)) if columns else (Reading() for _ in texts)
+    columns = [_run_engine(engine, texts) for engine in engines]
+    return map(merge_outputs, zip(*columns, strict=True)) if columns else (EngineOutput() for _ in texts)
 
 
-def _read(engine: Engine, texts: Sequence[str]) -> list[Reading]:
+def _run_engine(engine: Engine, texts: Sequence[str]) -> list[EngineOutput]:
     """One reading a text; a text that cannot be read, alone, is a failure of that text alone."""
     if not texts:
         return []
     try:
-        readings = engine.read(texts)
-        if len(readings) == len(texts):
-            return [_checked(reading, text) for reading, text in zip(readings, texts, strict=True)]
+        outputs = engine.read(texts)
+        if len(outputs) == len(texts):
+            return [_validate_output(output, text) for output, text in zip(outputs, texts, strict=True)]
     except Exception:
         # one bad text must not take its batch along; alone, it fails alone
         pass
     if len(texts) == 1:
-        return [Reading(failure=ENGINE_ERROR)]
-    return [reading for text in texts for reading in _read(engine, [text])]
+        return [EngineOutput(failure=ENGINE_ERROR)]
+    return [output for text in texts for output in _run_engine(engine, [text])]
 
 
-def _checked(reading: Reading, text: str) -> Reading:
+def _validate_output(output: EngineOutput, text: str) -> EngineOutput:
     """The reading, if its places lie in the text and its numbers are numbers; else a failure."""
-    spans = [(span.start, span.end, span.score) for span in reading.spans]
-    tokens = [(token.start, token.end, token.probability) for token in reading.plain]
+    spans = [(span.start, span.end, span.score) for span in output.spans]
+    tokens = [(token.start, token.end, token.probability) for token in output.non_entity_scores]
     if not all(0 <= start < end <= len(text) for start, end, _ in spans + tokens):
-        return Reading(failure=MISALIGNED)
+        return EngineOutput(failure=MISALIGNED)
     # a comparison with NaN is false whatever the bound, and would let the token through
-    return reading if all(math.isfinite(x) for _, _, x in spans + tokens) else Reading(failure=ENGINE_ERROR)
+    return output if all(math.isfinite(x) for _, _, x in spans + tokens) else EngineOutput(failure=ENGINE_ERROR)

@@ -9,8 +9,8 @@ from importlib import import_module
 from itertools import groupby
 from typing import Any, Literal, NamedTuple, Protocol
 
-from redactory.detectors.settings import DEFAULT_LABELS, KNOWN_LABELS, DetectSettings, WordList, kind_of, kinds_of
-from redactory.foundation.errors import ConfigurationError, did_you_mean, listed, shorten
+from redactory.detectors.settings import DEFAULT_LABELS, KNOWN_LABELS, DetectSettings, WordList, get_kind, get_kinds
+from redactory.foundation.errors import ConfigurationError, did_you_mean, join_words, shorten
 
 TOO_LONG, TIMEOUT, ENGINE_ERROR, MISALIGNED = "too_long", "pattern_timeout", "engine_error", "misaligned"
 """Reason codes of texts that could not be processed."""
@@ -26,7 +26,7 @@ class Span(NamedTuple):
     detector: str
 
 
-class Plain(NamedTuple):
+class NonEntityScore(NamedTuple):
     """Code points [start, end) of one token and the probability that it is plain, outside every entity."""
 
     start: int
@@ -36,7 +36,7 @@ class Plain(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class EngineOutput:
     """Everything engines say about one text, before any policy.
 
     ``allowed`` holds places that an allow list vouches for.  ``failure`` is a reason code when the text
@@ -44,22 +44,22 @@ class Reading:
     """
 
     spans: tuple[Span, ...] = ()
-    plain: tuple[Plain, ...] = ()
-    allowed: tuple[tuple[int, int], ...] = ()
+    non_entity_scores: tuple[NonEntityScore, ...] = ()
+    allowed_ranges: tuple[tuple[int, int], ...] = ()
     failure: str | None = None
 
-    def moved(self, place: Callable[[int], int]) -> Reading:
+    def remap_offsets(self, map_offset: Callable[[int], int]) -> EngineOutput:
         """The same reading of another text, in which each place is what ``place`` makes of it."""
         if self.failure is not None:
             return self
-        return Reading(
-            tuple(s._replace(start=place(s.start), end=place(s.end)) for s in self.spans),
-            tuple(p._replace(start=place(p.start), end=place(p.end)) for p in self.plain),
-            tuple((place(start), place(end)) for start, end in self.allowed),
+        return EngineOutput(
+            tuple(s._replace(start=map_offset(s.start), end=map_offset(s.end)) for s in self.spans),
+            tuple(p._replace(start=map_offset(p.start), end=map_offset(p.end)) for p in self.non_entity_scores),
+            tuple((map_offset(start), map_offset(end)) for start, end in self.allowed_ranges),
         )
 
 
-class Finds(NamedTuple):
+class Capability(NamedTuple):
     """What one part of an engine (a model, a recognizer, a list) can find, told without loading it.
 
     ``language`` is that of the running text it was made for, None where that is not known.  ``asked_for``
@@ -68,32 +68,32 @@ class Finds(NamedTuple):
     ``forms`` and listed terms.
     """
 
-    part: str
+    component: str
     labels: frozenset[str]
     language: str | None = None
-    asked_for: frozenset[str] = frozenset()
-    reads: Literal["tokens", "names", "forms"] = "tokens"
+    requested_labels: frozenset[str] = frozenset()
+    scope: Literal["tokens", "names", "forms"] = "tokens"
 
 
-LIKELY, SURELY, WEAK = 0.5, 0.98, 0.25
+PUBLIC_THRESHOLD, SURE_THRESHOLD, WEAK_THRESHOLD = 0.5, 0.98, 0.25
 """How probable a public kind must be for a token to be one; and a weak one, for a token that is no secret."""
 
 
-def public_spans(tokens: Iterable[tuple[Plain, float, str]]) -> Iterator[Span]:
+def find_public_spans(tokens: Iterable[tuple[NonEntityScore, float, str]]) -> Iterator[Span]:
     """Runs of tokens of one public kind: each ``(token, probability that it is public, its likeliest kind)``.
 
     ``token.probability`` is that of being plain or public.  A token is public that is likely so, or, though
     it may as well be plain, surely no secret; a run's score is the mean of theirs.
     """
 
-    def kind_if_public(entry: tuple[Plain, float, str]) -> str | None:
+    def get_public_kind(entry: tuple[NonEntityScore, float, str]) -> str | None:
         token, public, kind = entry
-        sure = public >= LIKELY or (public >= WEAK and token.probability >= SURELY)
+        sure = public >= PUBLIC_THRESHOLD or (public >= WEAK_THRESHOLD and token.probability >= SURE_THRESHOLD)
         return kind if sure else None
 
-    for kind, run in groupby(tokens, kind_if_public):
+    for kind, run in groupby(tokens, get_public_kind):
         if kind is not None:
-            parts = [(token, max(public, LIKELY)) for token, public, _ in run]
+            parts = [(token, max(public, PUBLIC_THRESHOLD)) for token, public, _ in run]
             (first, _), (last, _) = parts[0], parts[-1]
             score = sum(public for _, public in parts) / len(parts)
             yield Span(first.start, last.end, kind, round(score, 6), first.detector)
@@ -109,85 +109,85 @@ class Engine(Protocol):
 
     def __init__(self, settings: Any, language: str) -> None: ...
 
-    def read(self, texts: Sequence[str]) -> list[Reading]: ...
+    def read(self, texts: Sequence[str]) -> list[EngineOutput]: ...
 
     @classmethod
-    def identity(cls, settings: Any, language: str) -> dict[str, Any]: ...
+    def describe_identity(cls, settings: Any, language: str) -> dict[str, Any]: ...
 
     @classmethod
-    def finds(cls, settings: Any, language: str) -> list[Finds]: ...
+    def list_capabilities(cls, settings: Any, language: str) -> list[Capability]: ...
 
 
-def joined(readings: Iterable[Reading]) -> Reading:
+def merge_outputs(outputs: Iterable[EngineOutput]) -> EngineOutput:
     """What several engines, or several windows, say of one text; a failure of one is a failure of all."""
-    readings = list(readings)
-    for reading in readings:
-        if reading.failure is not None:
-            return Reading(failure=reading.failure)
-    if len(readings) == 1:
-        return readings[0]
-    return Reading(
-        tuple(span for reading in readings for span in reading.spans),
-        tuple(token for reading in readings for token in reading.plain),
-        tuple(place for reading in readings for place in reading.allowed),
+    outputs = list(outputs)
+    for output in outputs:
+        if output.failure is not None:
+            return EngineOutput(failure=output.failure)
+    if len(outputs) == 1:
+        return outputs[0]
+    return EngineOutput(
+        tuple(span for output in outputs for span in output.spans),
+        tuple(token for output in outputs for token in output.non_entity_scores),
+        tuple(place for output in outputs for place in output.allowed_ranges),
     )
 
 
-class _Registered(NamedTuple):
+class _EngineEntry(NamedTuple):
     """Where an engine's class stands, imported only when its section is on, and the extra that it needs."""
 
-    place: str
+    class_path: str
     extra: str | None = None
 
 
 _ENGINES = {
-    "tagger": _Registered("tagger:TaggerEngine"),
-    "spacy": _Registered("spacy_ner:SpacyEngine"),
-    "patterns": _Registered("patterns:PatternEngine"),
-    "presidio": _Registered("presidio_engine:PresidioEngine"),
-    "stanza": _Registered("stanza_ner:StanzaEngine", "stanza"),
-    "transformers": _Registered("classifier.engine:TransformersEngine", "train"),
-    "lists": _Registered("lists:ListEngine"),
+    "tagger": _EngineEntry("tagger:TaggerEngine"),
+    "spacy": _EngineEntry("spacy_ner:SpacyEngine"),
+    "patterns": _EngineEntry("patterns:PatternEngine"),
+    "presidio": _EngineEntry("presidio_engine:PresidioEngine"),
+    "stanza": _EngineEntry("stanza_ner:StanzaEngine", "stanza"),
+    "transformers": _EngineEntry("classifier.engine:TransformersEngine", "train"),
+    "lists": _EngineEntry("lists:ListEngine"),
 }
 """The engines by their section of the settings, in the order in which they read."""
-MODELS = ("tagger", "spacy", "presidio", "stanza", "transformers")
+MODEL_ENGINES = ("tagger", "spacy", "presidio", "stanza", "transformers")
 """Engines that read running text, and so find names that nobody listed."""
-_WHOLE = frozenset({"lists"})
+_WHOLE_TEXT_ENGINES = frozenset({"lists"})
 """Engines that read a long text whole: their cost is bounded, and a term may be longer than an overlap."""
 
 
-def engines_of(settings: DetectSettings) -> tuple[list[Engine], list[Engine]]:
+def load_engines(settings: DetectSettings) -> tuple[list[Engine], list[Engine]]:
     """The engines that are switched on, loaded: those that read windows, those that read whole texts.
 
     ``ConfigurationError`` where one cannot be had here.
     """
-    loaded = {name: make(section, settings.language) for name, make, section in _switched_on(settings)}
+    engines = {name: make(section, settings.language) for name, make, section in _iter_enabled_engines(settings)}
     if settings.public_labels:
-        _open(settings, loaded)
-    windowed = [engine for name, engine in loaded.items() if name not in _WHOLE]
-    return windowed, [engine for name, engine in loaded.items() if name in _WHOLE]
+        _apply_public_labels(settings, engines)
+    windowed = [engine for name, engine in engines.items() if name not in _WHOLE_TEXT_ENGINES]
+    return windowed, [engine for name, engine in engines.items() if name in _WHOLE_TEXT_ENGINES]
 
 
-def _open(settings: DetectSettings, loaded: Mapping[str, Engine]) -> None:
+def _apply_public_labels(settings: DetectSettings, engines: Mapping[str, Engine]) -> None:
     """Have the models hold public kinds for plain: only one that gives their probability can tell them.
 
     ``ConfigurationError`` for a model that does not.
     """
-    kinds = kinds_of(settings.public_labels)
-    for name, engine in loaded.items():
+    kinds = get_kinds(settings.public_labels)
+    for name, engine in engines.items():
         fold = getattr(engine, "fold", None)
         if fold is not None:
             fold(kinds)
-        elif name in MODELS:
+        elif name in MODEL_ENGINES:
             raise ConfigurationError(
                 f"detect.public_labels: detect.{name} gives no probability for each label, so public labels "
                 "cannot be separated from others; disable it, or remove public_labels"
             )
 
 
-def labels_found(settings: DetectSettings, engines: Collection[str] = _ENGINES) -> frozenset[str]:
+def collect_labels(settings: DetectSettings, engines: Collection[str] = _ENGINES) -> frozenset[str]:
     """Every label that a hit of the switched-on ones of ``engines`` can have."""
-    return frozenset(label for _, part in finds_of(settings, engines) for label in part.labels)
+    return frozenset(label for _, part in iter_capabilities(settings, engines) for label in part.labels)
 
 
 def check_labels(settings: DetectSettings) -> None:
@@ -199,77 +199,79 @@ def check_labels(settings: DetectSettings) -> None:
     # hits of patterns are named as Presidio's own are; those of lists have no bound
     engines = {*_ENGINES.keys() - {"patterns", "lists"}, *settings.engines}
     for name in strict.engines.keys() - engines:
-        meant = "; did you mean 'presidio'?" if name == "patterns" else did_you_mean(name, engines)
+        hint = "; did you mean 'presidio'?" if name == "patterns" else did_you_mean(name, engines)
         raise ConfigurationError(
             f"detect.strict.engines: no engine is named '{shorten(name)}'; valid names: "
-            f"{listed(sorted(engines))}{meant}"
+            f"{join_words(sorted(engines))}{hint}"
         )
-    known_labels = labels_found(settings, _ENGINES.keys() - {"lists"}) if public else frozenset[str]()
-    if unknown := [label for label in public if kind_of(label) not in kinds_of(known_labels)]:
+    known_labels = collect_labels(settings, _ENGINES.keys() - {"lists"}) if public else frozenset[str]()
+    if unknown := [label for label in public if get_kind(label) not in get_kinds(known_labels)]:
         raise ConfigurationError(
             "detect.public_labels: no engine of this configuration finds "
-            f"{listed(map(shorten, unknown), 'or')}; they find {listed(sorted(known_labels))}"
+            f"{join_words(map(shorten, unknown), 'or')}; they find {join_words(sorted(known_labels))}"
             f"{did_you_mean(unknown[0].upper(), known_labels)}"
         )
     named = strict.labels.keys() | strict.extra_labels.keys()
     if named == DEFAULT_LABELS.keys():
         return
-    known_labels = labels_found(settings)
+    known_labels = collect_labels(settings)
     for key, labels in (("labels", strict.labels), ("extra_labels", strict.extra_labels)):
-        require_labels(f"detect.strict.{key}", labels, known_labels)
+        require_known_labels(f"detect.strict.{key}", labels, known_labels)
         for label in sorted(labels):
-            called = {other for other in known_labels if kind_of(other) == kind_of(label)}
+            called = {candidate for candidate in known_labels if get_kind(candidate) == get_kind(label)}
             if called and not called & named:
                 raise ConfigurationError(
                     f"detect.strict.{key}: in this configuration {label} is found as "
-                    f"{listed(sorted(called), 'or')} and would not be masked: use {listed(sorted(called))}"
+                    f"{join_words(sorted(called), 'or')} and would not be masked: use {join_words(sorted(called))}"
                 )
 
 
-NAMED = 5
+MAX_NAMED_LABELS = 5
 """Unknown labels that a message names."""
 
 
-def require_labels(key: str, labels: Iterable[str], known_labels: Collection[str]) -> None:
+def require_known_labels(key: str, labels: Iterable[str], known_labels: Collection[str]) -> None:
     """``ConfigurationError`` for ``labels`` that are neither ``known_labels`` nor usual ones."""
-    known = {*known_labels, *KNOWN_LABELS, str(WordList.model_fields["label"].default)}
-    unknown = sorted({*labels} - known)
+    all_known = {*known_labels, *KNOWN_LABELS, str(WordList.model_fields["label"].default)}
+    unknown = sorted({*labels} - all_known)
     if not unknown:
         return
-    meant = {label: did_you_mean(label.upper(), known).removeprefix("; ") for label in unknown[:NAMED]}
-    names = [f"'{shorten(label)}'" + (f" ({hint})" if hint else "") for label, hint in meant.items()]
-    names += [f"{len(unknown) - NAMED} more"] * (len(unknown) > NAMED)
-    choices = "" if all(meant.values()) else f"; valid labels: {listed(sorted(known))}"
-    raise ConfigurationError(f"{key}: nothing in this configuration finds the label {listed(names, 'or')}{choices}")
+    hints = {label: did_you_mean(label.upper(), all_known).removeprefix("; ") for label in unknown[:MAX_NAMED_LABELS]}
+    names = [f"'{shorten(label)}'" + (f" ({hint})" if hint else "") for label, hint in hints.items()]
+    names += [f"{len(unknown) - MAX_NAMED_LABELS} more"] * (len(unknown) > MAX_NAMED_LABELS)
+    choices = "" if all(hints.values()) else f"; valid labels: {join_words(sorted(all_known))}"
+    raise ConfigurationError(f"{key}: nothing in this configuration finds the label {join_words(names, 'or')}{choices}")
 
 
-def identities_of(settings: DetectSettings) -> dict[str, Any]:
+def identify_engines(settings: DetectSettings) -> dict[str, Any]:
     """What each engine stands on besides its settings: content hashes and versions; nothing is loaded."""
-    found = {}
-    for name, make, section in _switched_on(settings):
-        with _installed(name):
-            found[name] = make.identity(section, settings.language)
-    return found
+    identities = {}
+    for name, make, section in _iter_enabled_engines(settings):
+        with _explain_missing_package(name):
+            identities[name] = make.describe_identity(section, settings.language)
+    return identities
 
 
-def finds_of(settings: DetectSettings, engines: Collection[str] = _ENGINES) -> Iterator[tuple[str, Finds]]:
+def iter_capabilities(
+    settings: DetectSettings, engines: Collection[str] = _ENGINES
+) -> Iterator[tuple[str, Capability]]:
     """What each part of the switched-on ones of ``engines`` can find, with the name of its engine.
 
     Those of other packages are always among them.
     """
     off = {name: None for name in _ENGINES if name not in engines}
-    for name, make, section in _switched_on(settings.model_copy(update=off)):
-        with _installed(name):
-            for found in make.finds(section, settings.language):
-                yield name, found
+    for name, make, section in _iter_enabled_engines(settings.model_copy(update=off)):
+        with _explain_missing_package(name):
+            for capability in make.list_capabilities(section, settings.language):
+                yield name, capability
 
 
-def _switched_on(settings: DetectSettings) -> Iterator[tuple[str, type[Engine], Any]]:
+def _iter_enabled_engines(settings: DetectSettings) -> Iterator[tuple[str, type[Engine], Any]]:
     for name, (place, _) in _ENGINES.items():
         section = getattr(settings, name)
         if section is not None:
             module, _, kind = place.partition(":")
-            with _installed(name):
+            with _explain_missing_package(name):
                 make = getattr(import_module(f"redactory.detectors.{module}"), kind)
             yield name, make, section
     if settings.engines:
@@ -279,7 +281,7 @@ def _switched_on(settings: DetectSettings) -> Iterator[tuple[str, type[Engine], 
 
 
 @contextmanager
-def _installed(engine: str) -> Iterator[None]:
+def _explain_missing_package(engine: str) -> Iterator[None]:
     """``ConfigurationError`` where what is done within needs a package that is not installed."""
     try:
         yield

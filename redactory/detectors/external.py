@@ -27,14 +27,14 @@ from importlib.metadata import Distribution, EntryPoint, PackageNotFoundError, e
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from redactory.detectors.engine import ENGINE_ERROR, Finds, Plain, Reading, Span
-from redactory.detectors.settings import KNOWN_LABELS, kind_of
-from redactory.foundation.canonical import file_sha256, folder_sha256, version_of
+from redactory.detectors.engine import ENGINE_ERROR, Capability, EngineOutput, NonEntityScore, Span
+from redactory.detectors.settings import KNOWN_LABELS, get_kind
+from redactory.foundation.canonical import file_sha256, folder_sha256, package_version
 from redactory.foundation.errors import ConfigurationError, RedactoryError, shorten
 from redactory.foundation.processes import ONE_THREAD
 
-GROUP = "redactory.engines"
-PROBES = (
+ENTRY_POINT_GROUP = "redactory.engines"
+PROBE_TEXTS = (
     "Anna Smith lives in Berlin and works for Acme Corporation.",
     "ok",
     "Please call (212) 555-0187 or write to anna@example.org before 3 May 2021; the code is AB-1234.",
@@ -44,14 +44,14 @@ PROBES = (
 _LABEL = re.compile("[A-Z][A-Z0-9_]*")
 
 
-class Asked(NamedTuple):
+class EngineRequest(NamedTuple):
     """One engine that the configuration names, and its options."""
 
     name: str
     options: Mapping[str, Any]
 
 
-class BrokenPromise(ValueError):
+class EngineContractError(ValueError):
     """An engine's answer is none; the message holds nothing of it."""
 
 
@@ -62,201 +62,205 @@ class ExternalEngine:
     batch is read both ways, and the engine is taken at its word only where the answers are the same.
     """
 
-    def __init__(self, settings: Asked, language: str) -> None:
+    def __init__(self, settings: EngineRequest, language: str) -> None:
         self._name = settings.name
-        kind, labels = _class(settings)
-        self._labels, self._public = labels, frozenset[str]()
-        with _refusing(self._name, "it cannot be created with these options"):
+        kind, labels = _load_class(settings)
+        self._labels, self._public_kinds = labels, frozenset[str]()
+        with _wrap_engine_errors(self._name, "it cannot be created with these options"):
             self._engine = kind(language=language, **settings.options)
-        self._together = bool(getattr(kind, "batch_independent", False))
-        self._tried = False
-        self._prove()
+        self._is_batched = bool(getattr(kind, "batch_independent", False))
+        self._is_batching_verified = False
+        self._check_contract()
 
     @classmethod
-    def identity(cls, settings: Asked, language: str) -> dict[str, Any]:
+    def describe_identity(cls, settings: EngineRequest, language: str) -> dict[str, Any]:
         """Package, version, code and requirements; the options, and the contents of the files they name."""
-        kind, _ = _class(settings)
+        kind, _ = _load_class(settings)
         files = {name: settings.options[name] for name in getattr(kind, "files", ()) if name in settings.options}
-        package = _entry(settings.name).dist
+        package = _find_entry_point(settings.name).dist
         # the folder of the package that the class lies in, or its file
         own, top = sys.modules[kind.__module__], sys.modules[kind.__module__.partition(".")[0]]
         code = Path(str(getattr(top, "__file__", None) or own.__file__))
         return {
             "package": package and package.name,
             "version": package and package.version,
-            "versions": dict(_required(package)) if package else {},
-            "code": _content(code.parent if code.name == "__init__.py" else code),
+            "versions": dict(_iter_requirement_versions(package)) if package else {},
+            "code": _hash_path(code.parent if code.name == "__init__.py" else code),
             "options": {name: value for name, value in settings.options.items() if name not in files},
-            "files": {name: _given(settings.name, name, value) for name, value in files.items()},
+            "files": {name: _hash_option_path(settings.name, name, value) for name, value in files.items()},
         }
 
     @classmethod
-    def finds(cls, settings: Asked, language: str) -> list[Finds]:
+    def list_capabilities(cls, settings: EngineRequest, language: str) -> list[Capability]:
         """The labels that the class says it finds, in running text of the language that it says."""
-        kind, labels = _class(settings)
+        kind, labels = _load_class(settings)
         named = frozenset(label for label in labels if label is not None)
         made_for = getattr(kind, "language", None)
         part = f"engine {settings.name}"
-        return [Finds(part, named, made_for, named - KNOWN_LABELS, "tokens" if None in labels else "names")]
+        return [Capability(part, named, made_for, named - KNOWN_LABELS, "tokens" if None in labels else "names")]
 
-    def fold(self, kinds: Collection[str]) -> None:
+    def treat_as_public(self, kinds: Collection[str]) -> None:
         """From now on what it finds of these kinds is as surely nothing else as its score says."""
-        self._public = frozenset(kinds)
+        self._public_kinds = frozenset(kinds)
 
-    def read(self, texts: Sequence[str]) -> list[Reading]:
+    def read(self, texts: Sequence[str]) -> list[EngineOutput]:
         """One reading a text; nothing that the engine logs or prints is seen."""
-        with quiet():
-            if self._together and self._tried:
-                return self._ask(texts)
-            alone = [self._alone(text) for text in texts]
-            if self._together and len(texts) > 1:
-                self._together, self._tried = self._ask(texts) == alone, True
-            return alone
+        with suppress_output():
+            if self._is_batched and self._is_batching_verified:
+                return self._read_batch(texts)
+            outputs = [self._read_single(text) for text in texts]
+            if self._is_batched and len(texts) > 1:
+                self._is_batched, self._is_batching_verified = self._read_batch(texts) == outputs, True
+            return outputs
 
-    def _alone(self, text: str) -> Reading:
+    def _read_single(self, text: str) -> EngineOutput:
         try:
-            return self._ask([text])[0]
+            return self._read_batch([text])[0]
         except Exception:
             # whatever its message quotes, it ends here
-            return Reading(failure=ENGINE_ERROR)
+            return EngineOutput(failure=ENGINE_ERROR)
 
-    def _ask(self, texts: Sequence[str]) -> list[Reading]:
-        asked = [text for text in texts if text.strip()]
-        answers = list(self._engine.read(list(asked))) if asked else []
-        if len(answers) != len(asked):
-            raise BrokenPromise("expected one answer per text")
-        readings = (with_doubts(self._reading(answer), self._public) for answer in answers)
-        return [next(readings) if text.strip() else Reading() for text in texts]
+    def _read_batch(self, texts: Sequence[str]) -> list[EngineOutput]:
+        non_blank = [text for text in texts if text.strip()]
+        answers = list(self._engine.read(list(non_blank))) if non_blank else []
+        if len(answers) != len(non_blank):
+            raise EngineContractError("expected one answer per text")
+        outputs = (add_public_scores(self._convert_answer(answer), self._public_kinds) for answer in answers)
+        return [next(outputs) if text.strip() else EngineOutput() for text in texts]
 
-    def _reading(self, answer: Iterable[Any]) -> Reading:
+    def _convert_answer(self, answer: Iterable[Any]) -> EngineOutput:
         spans, plain = [], []
         for start, end, label, score in answer:
             if label not in self._labels:
-                raise BrokenPromise("it returned a label that is not among its labels")
+                raise EngineContractError("it returned a label that is not among its labels")
             if not 0 <= score <= 1:
-                raise BrokenPromise("it returned a score that is not between 0 and 1")
-            place = operator.index(start), operator.index(end)
+                raise EngineContractError("it returned a score that is not between 0 and 1")
+            offsets = operator.index(start), operator.index(end)
             if label is None:
-                plain.append(Plain(*place, float(score), self._name))
+                plain.append(NonEntityScore(*offsets, float(score), self._name))
             else:
-                spans.append(Span(*place, str(label), float(score), self._name))
-        return Reading(tuple(spans), tuple(plain))
+                spans.append(Span(*offsets, str(label), float(score), self._name))
+        return EngineOutput(tuple(spans), tuple(plain))
 
-    def _prove(self) -> None:
+    def _check_contract(self) -> None:
         """``ConfigurationError`` where the engine cannot read, or reads a text now so and now otherwise."""
-        with _refusing(self._name, "it cannot read simple words"):
-            once = [self._ask([text])[0] for text in PROBES]
-            again = [self._ask([text])[0] for text in reversed(PROBES)][::-1]
-            together = self._ask(PROBES) if self._together else once
-        if once != again:
-            raise _refused(self._name, "it returns a different result for the same text the second time")
-        if once != together:
-            raise _refused(self._name, "it declares batch_independent, but its results differ in a batch and alone")
+        with _wrap_engine_errors(self._name, "it cannot read simple words"):
+            first = [self._read_batch([text])[0] for text in PROBE_TEXTS]
+            second = [self._read_batch([text])[0] for text in reversed(PROBE_TEXTS)][::-1]
+            batched = self._read_batch(PROBE_TEXTS) if self._is_batched else first
+        if first != second:
+            raise _engine_error(self._name, "it returns a different result for the same text the second time")
+        if first != batched:
+            raise _engine_error(
+                self._name, "it declares batch_independent, but its results differ in a batch and alone"
+            )
 
 
-def with_doubts(reading: Reading, public: Collection[str]) -> Reading:
+def add_public_scores(output: EngineOutput, public_kinds: Collection[str]) -> EngineOutput:
     """``reading``, in which a hit of a ``public`` kind is as surely nothing else as its score says."""
-    doubts = (Plain(s.start, s.end, s.score, s.detector) for s in reading.spans if kind_of(s.label) in public)
-    return Reading(reading.spans, (*reading.plain, *doubts), reading.allowed, reading.failure)
+    scores = (
+        NonEntityScore(s.start, s.end, s.score, s.detector) for s in output.spans if get_kind(s.label) in public_kinds
+    )
+    return EngineOutput(output.spans, (*output.non_entity_scores, *scores), output.allowed_ranges, output.failure)
 
 
 # What is installed under a name, and what it stands on.
 
 
-def installed() -> list[str]:
+def list_installed_engines() -> list[str]:
     """The names under which installed packages offer engines."""
-    return sorted({one.name for one in entry_points(group=GROUP)})
+    return sorted({entry_point.name for entry_point in entry_points(group=ENTRY_POINT_GROUP)})
 
 
-def file_options(name: str) -> tuple[str, ...]:
+def list_file_options(name: str) -> tuple[str, ...]:
     """The options of an engine that name files or folders, as its class says; nothing is made of it."""
-    entry = _entry(name)
-    with _refusing(name, "its class cannot be loaded"):
+    entry = _find_entry_point(name)
+    with _wrap_engine_errors(name, "its class cannot be loaded"):
         return tuple(getattr(entry.load(), "files", ()))
 
 
-def _entry(name: str) -> EntryPoint:
-    found = [one for one in entry_points(group=GROUP) if one.name == name]
-    if len(found) > 1:
-        packages = ", ".join(sorted(one.dist.name for one in found if one.dist))
+def _find_entry_point(name: str) -> EntryPoint:
+    matches = [entry_point for entry_point in entry_points(group=ENTRY_POINT_GROUP) if entry_point.name == name]
+    if len(matches) > 1:
+        packages = ", ".join(sorted(entry_point.dist.name for entry_point in matches if entry_point.dist))
         raise ConfigurationError(f"detect.engines.{name}: several packages offer it ({packages}); keep one")
-    if not found:
+    if not matches:
         raise ConfigurationError(
             f"detect.engines.{name}: no installed package offers an engine of this name; installed: "
-            f"{', '.join(installed()) or 'none'}"
+            f"{', '.join(list_installed_engines()) or 'none'}"
         )
-    return found[0]
+    return matches[0]
 
 
-def _required(package: Distribution) -> Iterator[tuple[str, str]]:
+def _iter_requirement_versions(package: Distribution) -> Iterator[tuple[str, str]]:
     """The installed versions of what a package says that it requires, extras aside."""
     for requirement in sorted(package.requires or ()):
         name = re.match(r"[\w.-]+", requirement)
         if name and not re.search(r"\bextra\b", requirement.partition(";")[2]):
             # what only other systems require is not there
             with contextlib.suppress(PackageNotFoundError):
-                yield name[0], version_of(name[0])
+                yield name[0], package_version(name[0])
 
 
-def _class(settings: Asked) -> tuple[type[Any], frozenset[str | None]]:
+def _load_class(settings: EngineRequest) -> tuple[type[Any], frozenset[str | None]]:
     """The class and what it can find with these options; nothing is made of it."""
     name = settings.name
-    entry = _entry(name)
-    with _refusing(name, "its class, or the labels that it declares, cannot be loaded"):
+    entry = _find_entry_point(name)
+    with _wrap_engine_errors(name, "its class, or the labels that it declares, cannot be loaded"):
         kind = entry.load()
         labels = kind.labels(**settings.options) if callable(kind.labels) else kind.labels
-        found = frozenset(labels)
-    if isinstance(labels, str) or not all(label is None or _LABEL.fullmatch(label) for label in found):
-        raise _refused(name, "its labels are not a list of names in capitals, digits and _")
-    if not found - {None}:
-        raise _refused(name, "its class declares no labels, so it finds nothing")
-    return kind, found
+        label_set = frozenset(labels)
+    if isinstance(labels, str) or not all(label is None or _LABEL.fullmatch(label) for label in label_set):
+        raise _engine_error(name, "its labels are not a list of names in capitals, digits and _")
+    if not label_set - {None}:
+        raise _engine_error(name, "its class declares no labels, so it finds nothing")
+    return kind, label_set
 
 
-def _given(name: str, option: str, path: Any) -> str:
+def _hash_option_path(name: str, option: str, path: Any) -> str:
     if not isinstance(path, str) or not Path(path).exists():
         raise ConfigurationError(
             f"detect.engines.{name}.{shorten(option)}: there is no such file or folder; give its path"
         )
-    return _content(Path(path))
+    return _hash_path(Path(path))
 
 
-def _content(path: Path) -> str:
+def _hash_path(path: Path) -> str:
     return folder_sha256(path) if path.is_dir() else file_sha256(path)
 
 
-def _refused(name: str, why: str, error: Exception | None = None) -> ConfigurationError:
+def _engine_error(name: str, reason: str, error: Exception | None = None) -> ConfigurationError:
     """What is wrong with an engine; of an error only what is known to quote nothing."""
-    if isinstance(error, RedactoryError | BrokenPromise):
-        why += f": {error}"
+    if isinstance(error, RedactoryError | EngineContractError):
+        reason += f": {error}"
     elif error is not None:
-        why += f" ({type(error).__name__})"
-    return ConfigurationError(f"detect.engines.{name}: {why}")
+        reason += f" ({type(error).__name__})"
+    return ConfigurationError(f"detect.engines.{name}: {reason}")
 
 
 @contextlib.contextmanager
-def _refusing(name: str, why: str) -> Iterator[None]:
+def _wrap_engine_errors(name: str, reason: str) -> Iterator[None]:
     """``ConfigurationError`` where foreign code fails within; nothing that it logs or prints is seen."""
     try:
-        with quiet():
+        with suppress_output():
             yield
     except Exception as error:
-        raise _refused(name, why, error) from None
+        raise _engine_error(name, reason, error) from None
 
 
 # Nothing that foreign code logs or prints is seen: it may quote what it reads.
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
+def suppress_output() -> Iterator[None]:
     """No log record, no warning and nothing printed within; one thread at a time, since these are all of
     the process's."""
-    with ONE_THREAD, open(os.devnull, "w") as nowhere, warnings.catch_warnings():
+    with ONE_THREAD, open(os.devnull, "w") as devnull, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         level = logging.root.manager.disable
         logging.disable(sys.maxsize)
         try:
-            with contextlib.redirect_stdout(nowhere), contextlib.redirect_stderr(nowhere):
+            with contextlib.redirect_stdout(devnull), contextlib.redirect_stderr(devnull):
                 yield
         finally:
             logging.disable(level)

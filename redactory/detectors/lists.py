@@ -20,22 +20,27 @@ from typing import Any, NamedTuple
 
 import ahocorasick
 
-from redactory.detectors.engine import Finds, Reading, Span
-from redactory.detectors.settings import ListSettings, Terms, WordList
-from redactory.foundation.canonical import hash_of, version_of
+from redactory.detectors.engine import Capability, EngineOutput, Span
+from redactory.detectors.settings import ListSettings, TermList, WordList
+from redactory.foundation.canonical import json_sha256, package_version
 from redactory.foundation.errors import ConfigurationError
 
 _APOSTROPHES = "'`´\u1ffd‘’‛′ʹʻʼʽˈ＇"
 _STROKES = {"ø": "o", "ł": "l", "đ": "d", "ð": "d", "ħ": "h", "ŧ": "t", "ı": "i", "æ": "ae", "œ": "oe"}
-_PLAIN = {**dict.fromkeys(_APOSTROPHES, "'"), **dict.fromkeys("“”„‟″", '"'), **dict.fromkeys("−⁃", "-"), **_STROKES}
+_REPLACEMENTS = {
+    **dict.fromkeys(_APOSTROPHES, "'"),
+    **dict.fromkeys("“”„‟″", '"'),
+    **dict.fromkeys("−⁃", "-"),
+    **_STROKES,
+}
 # marks that Unicode says not to show: they have no combining class to tell them by
-_UNSHOWN = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\U000e0100-\U000e01ef]")
+_INVISIBLE_MARKS = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\U000e0100-\U000e01ef]")
 # where folding may do more than take lower case
-_UNEVEN = re.compile("[^!-~]{2,}|[^ -_a-~]")
+_NEEDS_FOLDING = re.compile("[^!-~]{2,}|[^ -_a-~]")
 
 
 @dataclass(frozen=True, slots=True)
-class Folded:
+class FoldedText:
     """A folded text; ``origins[i]`` is the code point of the source that its i-th one stems from.
 
     ``origins`` has one more entry, the length of the source.
@@ -44,7 +49,7 @@ class Folded:
     text: str
     origins: Sequence[int]
 
-    def place(self, start: int, end: int) -> tuple[int, int]:
+    def source_range(self, start: int, end: int) -> tuple[int, int]:
         """The code points [start, end) of the source behind a non-empty piece of the folded text.
 
         A source letter that the piece holds in part ("s" of "ß") is covered whole; so are the marks and
@@ -56,40 +61,40 @@ class Folded:
         return self.origins[start], self.origins[end]
 
 
-def fold(text: str) -> Folded:
+def fold_text(text: str) -> FoldedText:
     """``text`` folded letter by letter: what a letter becomes depends on no other one."""
-    if _UNEVEN.search(text) is None:
-        return Folded(text.lower(), range(len(text) + 1))
+    if _NEEDS_FOLDING.search(text) is None:
+        return FoldedText(text.lower(), range(len(text) + 1))
     letters, origins, spaced = list[str](), array("q"), False
-    for place, letter in enumerate(text):
-        for part in _FOLDS[letter]:
+    for position, letter in enumerate(text):
+        for part in _FOLD_TABLE[letter]:
             if part != " " or not spaced:
                 letters.append(part)
-                origins.append(place)
+                origins.append(position)
             spaced = part == " "
     origins.append(len(text))
-    return Folded("".join(letters), origins)
+    return FoldedText("".join(letters), origins)
 
 
 def fold_term(term: str) -> str:
     """What a term is in a folded text; empty where nothing of it would show."""
-    return fold(term).text.strip(" ")
+    return fold_text(term).text.strip(" ")
 
 
-class _Folds(dict[str, str]):
+class _FoldTable(dict[str, str]):
     """What each code point folds to, found out when it is first met."""
 
     def __missing__(self, letter: str) -> str:
         parts = letter
-        if letter not in _PLAIN:
+        if letter not in _REPLACEMENTS:
             # what a compatibility form stands for may be a capital, and what that folds to may have accents
             parts = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", letter).casefold())
         return self.setdefault(letter, "".join(map(_fold_part, parts)))
 
 
 def _fold_part(part: str) -> str:
-    if part in _PLAIN:
-        return _PLAIN[part]
+    if part in _REPLACEMENTS:
+        return _REPLACEMENTS[part]
     if part.isspace():
         return " "
     kind = unicodedata.category(part)
@@ -98,10 +103,10 @@ def _fold_part(part: str) -> str:
     # an accent can be left out, unlike vowel signs of Indic scripts, voicing marks and viramas
     combining = unicodedata.combining(part)
     is_accent = combining == 1 or 10 <= combining <= 35 or combining >= 200
-    return "" if kind in ("Cc", "Cf", "Me") or is_accent or _UNSHOWN.match(part) else part
+    return "" if kind in ("Cc", "Cf", "Me") or is_accent or _INVISIBLE_MARKS.match(part) else part
 
 
-_FOLDS = _Folds()
+_FOLD_TABLE = _FoldTable()
 
 
 # The terms of word lists, from settings and from files; no message quotes a term.
@@ -114,43 +119,43 @@ _OTHER_FORMATS = frozenset({".json", ".csv", ".tsv", ".yaml", ".yml", ".xlsx", "
 class Term(NamedTuple):
     """A term as ``folding.fold_term`` leaves it, never empty, and its label."""
 
-    folded: str
+    folded_text: str
     label: str
 
 
-def terms_of(lists: Iterable[Terms], key: str) -> Iterator[Term]:
+def load_terms(lists: Iterable[TermList], key: str) -> Iterator[Term]:
     """Every term of ``lists``, which stand under ``key`` in the configuration, in order, repeats included.
 
     ``ConfigurationError``, with the key or with file and line, for a file that cannot be read, a term of
     which nothing would be matched, a label that is none, or a list without any term.
     """
-    for number, given in enumerate(lists):
-        where = f"{key}.{number}"
+    for number, term_list in enumerate(lists):
+        location = f"{key}.{number}"
         # a public term is no hit: it needs no label
-        label = _check_label(given.label, f"{where}.label") if isinstance(given, WordList) else ""
-        if not given.words and given.file is None:
-            raise ConfigurationError(f"{where}: this list is empty; give words or a file")
-        for place, word in enumerate(given.words):
-            yield _term(word, label, f"{where}.words.{place}")
-        if given.file is not None:
-            yield from _in_file(Path(given.file), label, f"{where}.file")
+        label = _check_label(term_list.label, f"{location}.label") if isinstance(term_list, WordList) else ""
+        if not term_list.words and term_list.file is None:
+            raise ConfigurationError(f"{location}: this list is empty; give words or a file")
+        for index, word in enumerate(term_list.words):
+            yield _make_term(word, label, f"{location}.words.{index}")
+        if term_list.file is not None:
+            yield from _load_file_terms(Path(term_list.file), label, f"{location}.file")
 
 
-def _in_file(path: Path, label: str, key: str) -> Iterator[Term]:
-    kind = path.suffix.lower()
-    if kind in _OTHER_FORMATS:
+def _load_file_terms(path: Path, label: str, key: str) -> Iterator[Term]:
+    suffix = path.suffix.lower()
+    if suffix in _OTHER_FORMATS:
         raise ConfigurationError(f"{key}: expected a .jsonl file or a text file with one term per line")
-    some = False
-    for where, line in _lines(path, key):
-        if kind != ".jsonl" and line.startswith("#"):
+    has_terms = False
+    for location, line in _read_lines(path, key):
+        if suffix != ".jsonl" and line.startswith("#"):
             continue
-        some = True
-        yield _row(line, label, where) if kind == ".jsonl" else _term(line, label, where)
-    if not some:
+        has_terms = True
+        yield _parse_row(line, label, location) if suffix == ".jsonl" else _make_term(line, label, location)
+    if not has_terms:
         raise ConfigurationError(f"{key}: {path} contains no terms")
 
 
-def _lines(path: Path, key: str) -> Iterator[tuple[str, str]]:
+def _read_lines(path: Path, key: str) -> Iterator[tuple[str, str]]:
     """The lines of a file that are not blank, each with its place for messages."""
     try:
         content = path.read_bytes()
@@ -166,30 +171,30 @@ def _lines(path: Path, key: str) -> Iterator[tuple[str, str]]:
             yield f"{path}, line {number}", line.strip()
 
 
-def _row(line: str, label: str, where: str) -> Term:
+def _parse_row(line: str, label: str, location: str) -> Term:
     try:
         row = json.loads(line)
     except ValueError:
-        raise ConfigurationError(f"{where}: this is not JSON") from None
-    known = isinstance(row, dict) and row.keys() <= {"text", "label"}
-    if not known or not isinstance(row.get("text"), str):
-        raise ConfigurationError(f'{where}: expected {{"text": "…"}} or {{"text": "…", "label": "…"}}')
-    return _term(row["text"], _check_label(row["label"], where) if "label" in row else label, where)
+        raise ConfigurationError(f"{location}: this is not JSON") from None
+    is_valid = isinstance(row, dict) and row.keys() <= {"text", "label"}
+    if not is_valid or not isinstance(row.get("text"), str):
+        raise ConfigurationError(f'{location}: expected {{"text": "…"}} or {{"text": "…", "label": "…"}}')
+    return _make_term(row["text"], _check_label(row["label"], location) if "label" in row else label, location)
 
 
-def _term(text: str, label: str, where: str) -> Term:
+def _make_term(text: str, label: str, location: str) -> Term:
     folded = fold_term(text)
     if not folded:
-        raise ConfigurationError(f"{where}: an empty term")
+        raise ConfigurationError(f"{location}: an empty term")
     if any("\ud800" <= letter <= "\udfff" for letter in folded):
-        raise ConfigurationError(f"{where}: this term is not Unicode: it contains half of a surrogate pair")
+        raise ConfigurationError(f"{location}: this term is not Unicode: it contains half of a surrogate pair")
     return Term(folded, label)
 
 
-def _check_label(label: object, where: str) -> str:
+def _check_label(label: object, location: str) -> str:
     # labels are printed and published, so nothing that might be a term put in the wrong column gets through
     if not isinstance(label, str) or not _LABEL.fullmatch(label):
-        raise ConfigurationError(f"{where}: a label consists of capital letters A-Z, digits and _")
+        raise ConfigurationError(f"{location}: a label consists of capital letters A-Z, digits and _")
     return label
 
 
@@ -204,7 +209,7 @@ _SPACELESS = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListEntry:
     """What the lists say of one folded term: its length, the labels that deny it, whether it is allowed."""
 
     length: int
@@ -221,89 +226,89 @@ class ListEngine:
     """
 
     def __init__(self, settings: ListSettings, language: str) -> None:
-        listed = _listed(settings)
+        entries = _load_entries(settings)
         self._automaton = ahocorasick.Automaton()
-        for folded, entry in listed.items():
+        for folded, entry in entries.items():
             self._automaton.add_word(folded, entry)
-        if listed:
+        if entries:
             self._automaton.make_automaton()
 
     @classmethod
-    def identity(cls, settings: ListSettings, language: str) -> dict[str, Any]:
+    def describe_identity(cls, settings: ListSettings, language: str) -> dict[str, Any]:
         """The sha256 of the folded terms with their labels, and the versions that folding depends on."""
-        terms = sorted((folded, entry.labels, entry.allowed) for folded, entry in _listed(settings).items())
+        terms = sorted((folded, entry.labels, entry.allowed) for folded, entry in _load_entries(settings).items())
         return {
-            "terms_sha256": hash_of(terms),
+            "terms_sha256": json_sha256(terms),
             "unicode": unicodedata.unidata_version,
-            "pyahocorasick": version_of("pyahocorasick"),
+            "pyahocorasick": package_version("pyahocorasick"),
         }
 
     @classmethod
-    def finds(cls, settings: ListSettings, language: str) -> list[Finds]:
+    def list_capabilities(cls, settings: ListSettings, language: str) -> list[Capability]:
         """The labels of the terms that are denied: masked, whatever the policy says of a label."""
-        labels = frozenset(label for entry in _listed(settings).values() for label in entry.labels)
-        return [Finds("deny lists", labels, None, labels)]
+        labels = frozenset(label for entry in _load_entries(settings).values() for label in entry.labels)
+        return [Capability("deny lists", labels, None, labels)]
 
-    def read(self, texts: Sequence[str]) -> list[Reading]:
+    def read(self, texts: Sequence[str]) -> list[EngineOutput]:
         """One reading a text; no text fails."""
-        return [self._read_one(text) for text in texts]
+        return [self._read_text(text) for text in texts]
 
-    def _read_one(self, text: str) -> Reading:
+    def _read_text(self, text: str) -> EngineOutput:
         denied: set[Span] = set()
         allowed: set[tuple[int, int]] = set()
-        for start, end, listed in self._hits(text):
-            denied.update(Span(start, end, label, 1.0, DETECTOR) for label in listed.labels)
-            if listed.allowed:
+        for start, end, entry in self._find_matches(text):
+            denied.update(Span(start, end, label, 1.0, DETECTOR) for label in entry.labels)
+            if entry.allowed:
                 allowed.add((start, end))
         spans = tuple(sorted(denied))
-        return Reading(spans=spans, allowed=tuple(_apart_from(spans, sorted(allowed))))
+        return EngineOutput(spans=spans, allowed_ranges=tuple(_drop_overlapping(spans, sorted(allowed))))
 
-    def _hits(self, text: str) -> Iterator[tuple[int, int, Listed]]:
+    def _find_matches(self, text: str) -> Iterator[tuple[int, int, ListEntry]]:
         if not len(self._automaton):
             return
-        folded = fold(text)
+        folded = fold_text(text)
         letters = folded.text
-        for last, listed in self._automaton.iter(letters):
+        for last, entry in self._automaton.iter(letters):
             end = last + 1
-            start = end - listed.length
-            if start and _within_word(letters[start - 1], letters[start]):
+            start = end - entry.length
+            if start and _is_within_word(letters[start - 1], letters[start]):
                 continue
-            if end < len(letters) and _within_word(letters[last], letters[end]):
+            if end < len(letters) and _is_within_word(letters[last], letters[end]):
                 continue
-            yield *folded.place(start, end), listed
+            yield *folded.source_range(start, end), entry
 
 
-def _listed(settings: ListSettings) -> dict[str, Listed]:
+def _load_entries(settings: ListSettings) -> dict[str, ListEntry]:
     labels: dict[str, set[str]] = {}
-    for term in terms_of(settings.deny, "detect.lists.deny"):
-        labels.setdefault(term.folded, set()).add(term.label)
-    allowed = {term.folded for term in terms_of(settings.allow, "detect.lists.allow")}
+    for term in load_terms(settings.deny, "detect.lists.deny"):
+        labels.setdefault(term.folded_text, set()).add(term.label)
+    allowed = {term.folded_text for term in load_terms(settings.allow, "detect.lists.allow")}
     return {
-        folded: Listed(len(folded), tuple(sorted(labels.get(folded, ()))), folded in allowed)
+        folded: ListEntry(len(folded), tuple(sorted(labels.get(folded, ()))), folded in allowed)
         for folded in labels.keys() | allowed
     }
 
 
-def _apart_from(spans: Sequence[Span], places: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+def _drop_overlapping(spans: Sequence[Span], ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
     """The places that share no code point with any of the sorted ``spans``."""
     starts = [span.start for span in spans]
     reach = list(itertools.accumulate((span.end for span in spans), max))
-    for start, end in places:
-        before = bisect_left(starts, end)
-        if not before or reach[before - 1] <= start:
+    for start, end in ranges:
+        preceding = bisect_left(starts, end)
+        if not preceding or reach[preceding - 1] <= start:
             yield start, end
 
 
-def _within_word(left: str, right: str) -> bool:
+def _is_within_word(left: str, right: str) -> bool:
     """Whether two neighbouring letters belong to one word, so that no term may begin or end between."""
-    return _is_mark(right) or (_of_word(left) and _of_word(right))
+    return _is_combining_mark(right) or (_is_word_letter(left) and _is_word_letter(right))
 
 
 @functools.cache
-def _of_word(letter: str) -> bool:
-    return not _SPACELESS.match(letter) and (letter.isalnum() or _is_mark(letter))
+def _is_word_letter(letter: str) -> bool:
+    return not _SPACELESS.match(letter) and (letter.isalnum() or _is_combining_mark(letter))
 
 
 @functools.cache
-def _is_mark(letter: str) -> bool:
+def _is_combining_mark(letter: str) -> bool:
     return unicodedata.category(letter).startswith("M")

@@ -14,9 +14,9 @@ from redactory.detectors.settings import AUTO
 
 _DIGIT = re.compile(r"\d")
 # a plus sign may make it any region's number, and three letters may be read as digits ("1 int 345")
-_OPEN = re.compile(r"[+＋]|(?:[A-Za-z][^A-Za-z]*){3}")
+_AMBIGUOUS = re.compile(r"[+＋]|(?:[A-Za-z][^A-Za-z]*){3}")
 _EXTENSION = re.compile(r"[#＃~～;]|[^\W\d_]")
-_KINDS = (
+_NUMBER_KINDS = (
     "fixed_line",
     "mobile",
     "toll_free",
@@ -30,7 +30,7 @@ _KINDS = (
 )
 
 
-_REGIONS = {
+_REGIONS_BY_LANGUAGE = {
     "de": ("AT", "CH"),
     "es": ("ES", "MX", "AR", "CO", "CL", "PE"),
     "fr": ("BE", "CH", "LU"),
@@ -40,93 +40,93 @@ _REGIONS = {
 }
 
 
-def more_regions(language: str) -> tuple[str, ...]:
+def list_extra_regions(language: str) -> tuple[str, ...]:
     """Regions whose numbers a language adds to those that are known with any; of ``auto`` all of them."""
     if language == AUTO:
-        return tuple(dict.fromkeys(region for regions in _REGIONS.values() for region in regions))
-    return _REGIONS.get(language.partition("-")[0], ())
+        return tuple(dict.fromkeys(region for regions in _REGIONS_BY_LANGUAGE.values() for region in regions))
+    return _REGIONS_BY_LANGUAGE.get(language.partition("-")[0], ())
 
 
-def phone_places(text: str, regions: tuple[str, ...], leniency: int) -> set[tuple[int, int]]:
+def find_phone_numbers(text: str, regions: tuple[str, ...], leniency: int) -> set[tuple[int, int]]:
     """Where a number stands that is valid in one of ``regions`` or, in international form, anywhere.
 
     Places within another one may be left out.
     """
     from phonenumbers import Leniency
 
-    found: set[tuple[int, int]] = set()
+    places: set[tuple[int, int]] = set()
     for region in regions:
-        plan = _plan(region) if leniency >= Leniency.VALID else _ANY
-        found.update((match.start, match.end) for match in _search()(text, region, leniency, plan))
-    return found
+        plan = _load_plan(region) if leniency >= Leniency.VALID else _ANY_PLAN
+        places.update((match.start, match.end) for match in _matcher_class()(text, region, leniency, plan))
+    return places
 
 
-def _digits(candidate: str) -> str | None:
-    if _OPEN.search(candidate):
+def _extract_digits(candidate: str) -> str | None:
+    if _AMBIGUOUS.search(candidate):
         return None
     digits = "".join(_DIGIT.findall(candidate))
     return digits if digits.isascii() else None
 
 
 @functools.cache
-def _search() -> Any:
+def _matcher_class() -> Any:
     from phonenumbers import PhoneNumberMatcher
 
     class Search(PhoneNumberMatcher):
         """Drops hopeless candidates before they are parsed."""
 
-        def __init__(self, text: str, region: str, leniency: int, plan: _Plan) -> None:
+        def __init__(self, text: str, region: str, leniency: int, plan: _NumberPlan) -> None:
             super().__init__(text, region, leniency=leniency)
             self._plan = plan
 
         def _extract_match(self, candidate: str, offset: int) -> Any:
-            if self._plan.cannot_be_in(_digits(candidate)):
+            if self._plan.rules_out_parts(_extract_digits(candidate)):
                 return None
             return super()._extract_match(candidate, offset)
 
         def _parse_and_verify(self, candidate: str, offset: int) -> Any:
-            return None if self._plan.cannot_be(candidate) else super()._parse_and_verify(candidate, offset)
+            return None if self._plan.rules_out(candidate) else super()._parse_and_verify(candidate, offset)
 
     return Search
 
 
-class _Plan(NamedTuple):
+class _NumberPlan(NamedTuple):
     """What numbers of a region look like.
 
     ``form`` matches every valid national number, ``whole`` one with all that may stand before it, both in
     digits alone; ``abroad`` is the prefix after which another country's number follows.
     """
 
-    form: re.Pattern[str]
-    whole: re.Pattern[str]
-    abroad: re.Pattern[str]
+    national_number: re.Pattern[str]
+    full_number: re.Pattern[str]
+    international_prefix: re.Pattern[str]
 
-    def cannot_be(self, candidate: str) -> bool:
+    def rules_out(self, candidate: str) -> bool:
         """Whether ``candidate``, less an extension maybe, is no valid number."""
-        digits = _digits(candidate)
+        digits = _extract_digits(candidate)
         if digits is None:
-            return _is_none_abroad(candidate)
-        if self.abroad.match(digits):
+            return _is_invalid_international(candidate)
+        if self.international_prefix.match(digits):
             return False
         if not _EXTENSION.search(candidate):
-            return not self.whole.fullmatch(digits)
-        return not self.form.search(digits)
+            return not self.full_number.fullmatch(digits)
+        return not self.national_number.search(digits)
 
-    def cannot_be_in(self, digits: str | None) -> bool:
+    def rules_out_parts(self, digits: str | None) -> bool:
         """Whether neither a candidate with these digits nor any part of it is a valid number."""
         if digits is None:
             return False
-        return not (self.abroad.search(digits) or self.form.search(digits))
+        return not (self.international_prefix.search(digits) or self.national_number.search(digits))
 
 
 @functools.lru_cache(maxsize=1024)
-def _is_none_abroad(candidate: str) -> bool:
+def _is_invalid_international(candidate: str) -> bool:
     """Whether ``candidate`` begins with a plus sign and its country has no such number; False if unsure."""
     from phonenumbers import COUNTRY_CODE_TO_REGION_CODE
 
-    if candidate[:1] not in "+＋" or _EXTENSION.search(candidate) or _OPEN.search(candidate, 1):
+    if candidate[:1] not in "+＋" or _EXTENSION.search(candidate) or _AMBIGUOUS.search(candidate, 1):
         return False
-    digits = _digits(candidate[1:])
+    digits = _extract_digits(candidate[1:])
     if not digits or digits[0] == "0":
         return False
     codes = (int(digits[:length]) for length in (1, 2, 3))
@@ -134,31 +134,38 @@ def _is_none_abroad(candidate: str) -> bool:
     # a code of no country may be read without its plus sign, and one of no place has no plan
     if code is None or COUNTRY_CODE_TO_REGION_CODE[code][0] == "001":
         return False
-    return not _plan(COUNTRY_CODE_TO_REGION_CODE[code][0]).whole.fullmatch(digits)
+    return not _load_plan(COUNTRY_CODE_TO_REGION_CODE[code][0]).full_number.fullmatch(digits)
 
 
-_ANY = _Plan(re.compile(""), re.compile(r"\d*"), re.compile(""))
+_ANY_PLAN = _NumberPlan(re.compile(""), re.compile(r"\d*"), re.compile(""))
 
 
 @functools.cache
-def _plan(region: str) -> _Plan:
+def _load_plan(region: str) -> _NumberPlan:
     from phonenumbers import COUNTRY_CODE_TO_REGION_CODE, PhoneMetadata
 
     metadata: Any = PhoneMetadata.metadata_for_region(region, None)
     if metadata is None or re.search(r"(?<!\\)\d", metadata.national_prefix_transform_rule or ""):
         # an unknown region, or one whose numbers are lengthened before they are checked
-        return _ANY
+        return _ANY_PLAN
     kin = [PhoneMetadata.metadata_for_region(code, None) for code in COUNTRY_CODE_TO_REGION_CODE[metadata.country_code]]
-    kinds = [kind for other in kin for name in _KINDS if (kind := getattr(other, name)) is not None]
-    form = "|".join(sorted({f"(?:{kind.national_number_pattern})" for kind in kinds if kind.national_number_pattern}))
-    return _Plan(
-        re.compile(form),
-        re.compile(rf"(?:{_before(metadata)})(?:{form})"),
+    kinds = [
+        kind
+        for region_metadata in kin
+        for name in _NUMBER_KINDS
+        if (kind := getattr(region_metadata, name)) is not None
+    ]
+    pattern = "|".join(
+        sorted({f"(?:{kind.national_number_pattern})" for kind in kinds if kind.national_number_pattern})
+    )
+    return _NumberPlan(
+        re.compile(pattern),
+        re.compile(rf"(?:{_build_prefix_pattern(metadata)})(?:{pattern})"),
         re.compile(metadata.international_prefix or "(?!)"),
     )
 
 
-def _before(metadata: Any) -> str:
+def _build_prefix_pattern(metadata: Any) -> str:
     """What is taken off before a number is checked: the country code, then the national prefix, "
     "maybe twice."""
     prefix = metadata.national_prefix_for_parsing or ""

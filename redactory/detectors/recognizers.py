@@ -22,14 +22,14 @@ import regex
 import yaml
 from pydantic import ConfigDict, Field, ValidationError, field_validator
 
-from redactory.detectors.national import wrong
-from redactory.detectors.phones import more_regions
-from redactory.detectors.rules import words_of as ordinary_words
+from redactory.detectors.check_digits import make_rejector
+from redactory.detectors.phones import list_extra_regions
+from redactory.detectors.rules import load_common_words as ordinary_words
 from redactory.detectors.settings import AUTO, DEFAULT_RECOGNIZERS, CustomRecognizer, PatternSettings
-from redactory.detectors.spacy_model import lean_imports
-from redactory.detectors.triggers import ALWAYS, Trigger, words_of
+from redactory.detectors.spacy_model import hide_packages
+from redactory.detectors.triggers import ALWAYS_FIRES, Trigger, split_words
 from redactory.foundation.errors import ConfigurationError, did_you_mean, shorten
-from redactory.foundation.settings import Settings, plainly
+from redactory.foundation.settings import Settings, format_validation_error
 
 if TYPE_CHECKING:
     from presidio_analyzer import EntityRecognizer
@@ -39,14 +39,14 @@ SCORES = {"strong": 0.6, "sure": 0.5, "fair": 0.4, "doubtful": 0.2}
 and seen by π_c alone until a context word raises it."""
 
 _ROOT = files("redactory.detectors")
-_PLACE = re.compile("<([A-Z_]+)>")
+_PLACEHOLDER = re.compile("<([A-Z_]+)>")
 _YEARS = re.compile(r"(?:(?:19|20)\d{2}[ -]?){2,}")
 _YEARS_ONLY = re.compile(r"\(?(?:1[5-9]|20)\d{2}\)?(?:\D{1,3}(?:1[5-9]|20)\d{2}\)?)+")
 _DECIMALS = re.compile(r"\(?\d{1,4}\.\d+(?:[ ()-]{1,3}\d{1,4}\.\d+)*\)?")
 _THOUSANDS = re.compile(r"\d{1,3}(?:([ .])\d{3})(?:\1\d{3})*")
 
 
-def _no_long_number(value: str) -> bool:
+def _lacks_long_number(value: str) -> bool:
     """Fewer than 7 digits, a range of years, decimals, or an amount in groups of thousands."""
     groups = re.findall(r"\d+", value)
     if sum(map(len, groups)) < 7 or _YEARS_ONLY.fullmatch(value) or _DECIMALS.fullmatch(value):
@@ -54,97 +54,97 @@ def _no_long_number(value: str) -> bool:
     return _THOUSANDS.fullmatch(value) is not None and (len(groups[0]) < 3 or groups[-1] == "000")
 
 
-CHECKS: dict[str, Callable[[str], bool]] = {
+REJECTION_CHECKS: dict[str, Callable[[str], bool]] = {
     "nothing": lambda value: False,
     "years": lambda value: _YEARS.fullmatch(value) is not None,
-    "no_long_number": _no_long_number,
+    "no_long_number": _lacks_long_number,
     "ordinary_word": lambda value: value.casefold() in ordinary_words("en"),
     "round_number": lambda value: value.endswith("000"),
 }
 """What a recognizer ``refuses``: a match that is none after all."""
 
 
-class Pieces:
+class PatternFragments:
     """The pieces of one file: expressions by name, and the words without which a list of terms cannot match.
 
     In a term ``_`` stands for white space.  Letters must not stand directly around the terms in an expression
     that has them for its trigger.
     """
 
-    def __init__(self, given: Mapping[str, Any]) -> None:
-        self.forms: dict[str, str] = {}
+    def __init__(self, definitions: Mapping[str, Any]) -> None:
+        self.expressions: dict[str, str] = {}
         self.words: dict[str, frozenset[str]] = {}
         terms: dict[str, list[str]] = {}
-        for name, piece in given.items():
+        for name, piece in definitions.items():
             if isinstance(piece, str):
-                self.forms[name] = self.filled(piece)
+                self.expressions[name] = self.expand(piece)
                 continue
             terms[name] = [*terms.get(piece.get("with", ""), ()), *piece["terms"].split()]
-            self._list(name, terms[name], piece.get("case", "any"))
+            self._add_term_list(name, terms[name], piece.get("case", "any"))
 
-    def filled(self, expression: str) -> str:
+    def expand(self, expression: str) -> str:
         """``expression`` in one line, with the pieces that it names."""
-        return _PLACE.sub(lambda place: self.forms[place[1]], expression.replace("\n", ""))
+        return _PLACEHOLDER.sub(lambda place: self.expressions[place[1]], expression.replace("\n", ""))
 
-    def trigger(self, needs: Mapping[str, Any] | None) -> Trigger:
+    def build_trigger(self, needs: Mapping[str, Any] | None) -> Trigger:
         """The trigger that a form or a recognizer ``needs``."""
         if needs is None:
-            return ALWAYS
+            return ALWAYS_FIRES
         words = needs.get("words", "").split()
-        listed = (self.words[name] for name in needs.get("terms", "").split())
-        endings = (part for name in needs.get("endings", "").split() for part in self.forms[name].split("|"))
+        term_words = (self.words[name] for name in needs.get("terms", "").split())
+        endings = (part for name in needs.get("endings", "").split() for part in self.expressions[name].split("|"))
         return Trigger(
             needs.get("digits", 0),
-            frozenset(words).union(*listed),
+            frozenset(words).union(*term_words),
             tuple(sorted({ending.removesuffix("[.]").casefold() for ending in endings})),
             tuple(needs["shapes"].split("|")) if "shapes" in needs else (),
-            regex.compile(self.filled(needs["look"])) if "look" in needs else None,
+            regex.compile(self.expand(needs["look"])) if "look" in needs else None,
         )
 
-    def _list(self, name: str, terms: Iterable[str], case: str) -> None:
+    def _add_term_list(self, name: str, terms: Iterable[str], case: str) -> None:
         """Terms in ``any`` case; as ``written``; or as written and all in ``capitals``."""
         forms = {form for term in terms for form in ((term, term.upper()) if case == "capitals" else (term,))}
         longest_first = sorted(forms, key=lambda form: (-len(form), form))
         listed = "|".join(form.replace(".", r"\.").replace("_", r"\s+") for form in longest_first)
-        self.forms[name] = f"(?i:{listed})" if case == "any" else f"(?:{listed})"
+        self.expressions[name] = f"(?i:{listed})" if case == "any" else f"(?:{listed})"
         # capitals may fold to other letters than the small ones they stand for: the Turkish ı and I
-        words = (words_of(form.replace("_", " ")) for form in forms)
-        self.words[name] = frozenset(max(own, key=lambda word: (len(word), word)) for own in words)
+        words = (split_words(form.replace("_", " ")) for form in forms)
+        self.words[name] = frozenset(max(form_words, key=lambda word: (len(word), word)) for form_words in words)
 
 
-class Form(NamedTuple):
+class PatternForm(NamedTuple):
     """One expression, its score and its trigger."""
 
     expression: str
     score: float
-    needs: Trigger
+    trigger: Trigger
 
 
-class Shipped(NamedTuple):
+class BuiltinRecognizer(NamedTuple):
     """Forms of one label with context words, or parts of them, in common; ``needs`` is the trigger of all."""
 
     name: str
     label: str
-    forms: Mapping[str, Form]
+    forms: Mapping[str, PatternForm]
     context: tuple[str, ...]
-    needs: Trigger
-    refuses: Callable[[str], bool]
+    trigger: Trigger
+    rejects: Callable[[str], bool]
     languages: tuple[str, ...]
 
-    def runs_in(self, language: str) -> bool:
+    def supports_language(self, language: str) -> bool:
         """Whether it looks at text of ``language``."""
         return not self.languages or language == AUTO or language.partition("-")[0] in self.languages
 
-    def recognizer(self, language: str) -> EntityRecognizer:
+    def build_recognizer(self, language: str) -> EntityRecognizer:
         """As a recognizer of Presidio's."""
-        with lean_imports():
+        with hide_packages():
             from presidio_analyzer import Pattern, PatternRecognizer
 
-        refuses = self.refuses
+        rejects = self.rejects
 
         class Recognizer(PatternRecognizer):
             def invalidate_result(self, pattern_text: str) -> bool:
-                return refuses(pattern_text)
+                return rejects(pattern_text)
 
         return Recognizer(
             supported_entity=self.label,
@@ -158,43 +158,47 @@ class Shipped(NamedTuple):
 
 
 @functools.cache
-def shipped() -> tuple[Shipped, ...]:
+def load_builtin_recognizers() -> tuple[BuiltinRecognizer, ...]:
     """Every recognizer of ``forms/*.yaml``."""
     files = sorted((_ROOT / "forms").iterdir(), key=lambda file: file.name)
-    return tuple(one for file in files for one in recognizers_in(file.read_text(encoding="utf-8")))
+    return tuple(recognizer for file in files for recognizer in parse_recognizers(file.read_text(encoding="utf-8")))
 
 
-def recognizers_in(content: str) -> Iterator[Shipped]:
+def parse_recognizers(content: str) -> Iterator[BuiltinRecognizer]:
     """The recognizers of one file's ``content``."""
-    given = _yaml(content)
-    pieces = Pieces(given.get("pieces", {}))
-    for name, one in given["recognizers"].items():
+    document = _parse_yaml(content)
+    fragments = PatternFragments(document.get("pieces", {}))
+    for name, definition in document["recognizers"].items():
         forms = {
-            title: Form(
+            title: PatternForm(
                 # two long runs of white space would cost the square of one
-                pieces.filled(form["form"]).replace(r"\s*", r"\s{0,9}").replace(r"\s+", r"\s{1,9}"),
+                fragments.expand(form["form"]).replace(r"\s*", r"\s{0,9}").replace(r"\s+", r"\s{1,9}"),
                 SCORES.get(form["score"], form["score"]),
-                pieces.trigger(form.get("needs")),
+                fragments.build_trigger(form.get("needs")),
             )
-            for title, form in one["forms"].items()
+            for title, form in definition["forms"].items()
         }
-        refuses = wrong(one["check"]) if "check" in one else CHECKS[one.get("refuses", "nothing")]
-        context, languages = (tuple(one.get(key, "").split()) for key in ("context", "languages"))
-        needs = pieces.trigger(one.get("needs"))
-        yield Shipped(name, one["label"], forms, context, needs, refuses, languages)
+        rejects = (
+            make_rejector(definition["check"])
+            if "check" in definition
+            else REJECTION_CHECKS[definition.get("refuses", "nothing")]
+        )
+        context, languages = (tuple(definition.get(key, "").split()) for key in ("context", "languages"))
+        trigger = fragments.build_trigger(definition.get("needs"))
+        yield BuiltinRecognizer(name, definition["label"], forms, context, trigger, rejects, languages)
 
 
 @functools.cache
-def presidio_triggers() -> dict[str, tuple[Trigger, dict[str, Trigger]]]:
+def load_presidio_triggers() -> dict[str, tuple[Trigger, dict[str, Trigger]]]:
     """The triggers of Presidio's recognizers, by class name, and of their single expressions."""
-    trigger = Pieces({}).trigger
+    trigger = PatternFragments({}).build_trigger
     return {
-        name: (trigger(one["needs"]), {form: trigger(needs) for form, needs in one.get("within", {}).items()})
-        for name, one in _yaml((_ROOT / "presidio.yaml").read_text(encoding="utf-8")).items()
+        name: (trigger(entry["needs"]), {form: trigger(needs) for form, needs in entry.get("within", {}).items()})
+        for name, entry in _parse_yaml((_ROOT / "presidio.yaml").read_text(encoding="utf-8")).items()
     }
 
 
-def _yaml(content: str) -> dict[str, Any]:
+def _parse_yaml(content: str) -> dict[str, Any]:
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     value: dict[str, Any] = yaml.load(content, loader)
     return value
@@ -203,7 +207,7 @@ def _yaml(content: str) -> dict[str, Any]:
 # The recognizers that a configuration chooses, made here or refused by name.
 
 
-class _NoPatterns(Exception):
+class _NotPatternBasedError(Exception):
     """The recognizer needs a model or another machine."""
 
 
@@ -218,30 +222,30 @@ COUNTRY_RECOGNIZERS: Mapping[str, tuple[str, ...]] = {
 """Presidio's recognizers that a language switches on; others of these countries take plain text too."""
 
 
-def _no_address(value: str) -> bool:
+def _is_not_address(value: str) -> bool:
     """Two colons beside few groups of letters, as in "add::Type": in an address one has a digit."""
     return "::" in value and not re.search(r"\d", value) and len(re.findall("[^:]+", value)) < 4
 
 
-REFUSED: Mapping[str, Callable[[str], bool]] = {
-    "IpRecognizer": _no_address,
+REJECTED_MATCHES: Mapping[str, Callable[[str], bool]] = {
+    "IpRecognizer": _is_not_address,
     # "A4", "v2", "B737": behind its announcement a shipped recognizer finds a shorter one
     "UsLicenseRecognizer": lambda value: len(value) < 6,
 }
 """Matches of Presidio's recognizers, by class name, that are too short to be what they are taken for."""
 
 
-def names_of(settings: PatternSettings, language: str) -> tuple[str, ...]:
+def list_recognizer_names(settings: PatternSettings, language: str) -> tuple[str, ...]:
     """Presidio's recognizers that run: those of the settings, and with the default those of the language."""
     if settings.recognizers != DEFAULT_RECOGNIZERS:
         return settings.recognizers
     countries = COUNTRY_RECOGNIZERS if language == AUTO else (language.partition("-")[0],)
-    return (*settings.recognizers, *(name for one in countries for name in COUNTRY_RECOGNIZERS.get(one, ())))
+    return (*settings.recognizers, *(name for country in countries for name in COUNTRY_RECOGNIZERS.get(country, ())))
 
 
-def predefined_recognizers(names: Iterable[str], language: str) -> list[EntityRecognizer]:
+def create_predefined_recognizers(names: Iterable[str], language: str) -> list[EntityRecognizer]:
     """Presidio's recognizers by class name; ``ConfigurationError`` for one that cannot be had here."""
-    with lean_imports():
+    with hide_packages():
         import presidio_analyzer.predefined_recognizers as predefined
         from presidio_analyzer import EntityRecognizer
 
@@ -250,31 +254,31 @@ def predefined_recognizers(names: Iterable[str], language: str) -> list[EntityRe
         recognizer: Any = getattr(predefined, name, None)
         known = isinstance(recognizer, type) and issubclass(recognizer, EntityRecognizer)
         if not known:
-            meant = did_you_mean(name, dir(predefined)) or "; see the recognizers in its documentation"
+            hint = did_you_mean(name, dir(predefined)) or "; see the recognizers in its documentation"
             raise ConfigurationError(
-                f"detect.patterns.recognizers: the installed Presidio has no '{shorten(name)}'{meant}"
+                f"detect.patterns.recognizers: the installed Presidio has no '{shorten(name)}'{hint}"
             )
-        regions = more_regions(language) if name == "PhoneRecognizer" else ()
-        own = {"supported_regions": (*recognizer.DEFAULT_SUPPORTED_REGIONS, *regions)} if regions else {}
+        regions = list_extra_regions(language) if name == "PhoneRecognizer" else ()
+        options = {"supported_regions": (*recognizer.DEFAULT_SUPPORTED_REGIONS, *regions)} if regions else {}
         try:
-            one: Any = _by_pattern(recognizer(supported_language=language, **own))
+            instance: Any = _require_pattern_based(recognizer(supported_language=language, **options))
         except Exception as error:
             raise ConfigurationError(
-                f"detect.patterns.recognizers: '{name}' cannot be created ({_kind(error)})"
+                f"detect.patterns.recognizers: '{name}' cannot be created ({_describe_error(error)})"
             ) from None
-        if name in REFUSED:
-            one.invalidate_result = _either(REFUSED[name], one.invalidate_result)
-        made.append(one)
+        if name in REJECTED_MATCHES:
+            instance.invalidate_result = _reject_either(REJECTED_MATCHES[name], instance.invalidate_result)
+        made.append(instance)
     return made
 
 
-def _either(refuses: Callable[[str], bool], invalid: Callable[[str], bool | None]) -> Callable[[str], bool]:
-    return lambda value: refuses(value) or bool(invalid(value))
+def _reject_either(rejects: Callable[[str], bool], is_invalid: Callable[[str], bool | None]) -> Callable[[str], bool]:
+    return lambda value: rejects(value) or bool(is_invalid(value))
 
 
-def custom_recognizer(settings: CustomRecognizer, language: str) -> EntityRecognizer:
+def create_custom_recognizer(settings: CustomRecognizer, language: str) -> EntityRecognizer:
     """A recognizer of the configuration's own; ``ConfigurationError`` names the one that is wrong."""
-    with lean_imports():
+    with hide_packages():
         from presidio_analyzer import Pattern, PatternRecognizer
 
     key = f"detect.patterns.custom: '{shorten(settings.name)}'"
@@ -289,43 +293,46 @@ def custom_recognizer(settings: CustomRecognizer, language: str) -> EntityRecogn
             raise ConfigurationError(
                 f"{key}, pattern {number}: invalid regular expression, or a score that is not between 0 and 1"
             ) from None
-    given: dict[str, Any] = {
+    arguments: dict[str, Any] = {
         "supported_entity": settings.label,
         "name": settings.name,
         "supported_language": language,
         "patterns": patterns,
         "context": list(settings.context) or None,
     }
-    return PatternRecognizer(**given)
+    return PatternRecognizer(**arguments)
 
 
-def file_recognizers(file: str, language: str) -> list[EntityRecognizer]:
+def load_file_recognizers(file: str, language: str) -> list[EntityRecognizer]:
     """The recognizers of ``language`` in a YAML file of Presidio's own form, taken as they are.
 
     ``ConfigurationError`` names the file and, where it is one of them that is wrong, the recognizer; so
     does a file that has none for the language.
     """
-    with lean_imports():
+    with hide_packages():
         from presidio_analyzer.recognizer_registry.recognizers_loader_utils import RecognizerListLoader
 
-    document = _document(file)
+    document = _load_document(file)
     # without flags of its own: DOTALL, MULTILINE and IGNORECASE, as in Presidio
     flags = document.get("global_regex_flags", 26)
     made: list[EntityRecognizer] = []
     for number, entry in enumerate(document["recognizers"], 1):
         name = entry.get("name") if isinstance(entry, dict) else entry
-        where = f"detect.patterns.files: {file}, recognizer {number} ('{shorten(name)}')"
+        location = f"detect.patterns.files: {file}, recognizer {number} ('{shorten(name)}')"
         try:
-            _Entry.model_validate(entry if isinstance(entry, dict) else {})
+            _RecognizerEntry.model_validate(entry if isinstance(entry, dict) else {})
         except ValidationError as error:
-            wrong = (f"{'.'.join(map(shorten, one['loc']))}: {plainly(one)}" for one in error.errors())
-            raise ConfigurationError(f"{where}: {'; '.join(wrong)}") from None
+            problems = (
+                f"{'.'.join(map(shorten, problem['loc']))}: {format_validation_error(problem)}"
+                for problem in error.errors()
+            )
+            raise ConfigurationError(f"{location}: {'; '.join(problems)}") from None
         try:
             # a name alone stands for a recognizer of Presidio's
-            given: Any = [{"name": entry, "type": "predefined"} if isinstance(entry, str) else entry]
-            made += map(_by_pattern, RecognizerListLoader.get(given, [language], flags))
+            definitions: Any = [{"name": entry, "type": "predefined"} if isinstance(entry, str) else entry]
+            made += map(_require_pattern_based, RecognizerListLoader.get(definitions, [language], flags))
         except Exception as error:
-            raise ConfigurationError(f"{where}: Presidio cannot create it ({_kind(error)})") from None
+            raise ConfigurationError(f"{location}: Presidio cannot create it ({_describe_error(error)})") from None
     if not made:
         raise ConfigurationError(f"detect.patterns.files: {file} has no enabled recognizer for '{language}'")
     return made
@@ -333,46 +340,46 @@ def file_recognizers(file: str, language: str) -> list[EntityRecognizer]:
 
 def check_patterns(settings: PatternSettings, language: str) -> None:
     """Make every recognizer of the settings once; ``ConfigurationError`` names the one that is wrong."""
-    predefined_recognizers(names_of(settings, language), language)
+    create_predefined_recognizers(list_recognizer_names(settings, language), language)
     for recognizer in settings.custom:
-        custom_recognizer(recognizer, language)
+        create_custom_recognizer(recognizer, language)
     for file in settings.files:
-        file_recognizers(file, language)
+        load_file_recognizers(file, language)
 
 
-def own_labels(settings: PatternSettings, language: str) -> tuple[str, ...]:
+def list_custom_labels(settings: PatternSettings, language: str) -> tuple[str, ...]:
     """Labels of the recognizers that the configuration brings in, masked whatever the score of a hit.
 
     Those that it writes or has in files, and those of Presidio's that it names, or its
     language switches on, beyond the default.
     """
-    named = [name for name in names_of(settings, language) if name not in DEFAULT_RECOGNIZERS]
-    made = predefined_recognizers(named, language) if named else []
+    named = [name for name in list_recognizer_names(settings, language) if name not in DEFAULT_RECOGNIZERS]
+    made = create_predefined_recognizers(named, language) if named else []
     for file in settings.files:
-        made += file_recognizers(file, language)
+        made += load_file_recognizers(file, language)
     labels = {recognizer.label for recognizer in settings.custom}
-    return tuple(sorted(labels.union(*(one.supported_entities for one in made))))
+    return tuple(sorted(labels.union(*(extra.supported_entities for extra in made))))
 
 
-def _by_pattern(recognizer: Any) -> EntityRecognizer:
+def _require_pattern_based(recognizer: Any) -> EntityRecognizer:
     """``recognizer``, if it finds by itself; one that waits for a model's entities would never hit."""
     from presidio_analyzer import PatternRecognizer
     from presidio_analyzer.predefined_recognizers import PhoneRecognizer
 
     if not isinstance(recognizer, PatternRecognizer | PhoneRecognizer):
-        raise _NoPatterns
+        raise _NotPatternBasedError
     return recognizer
 
 
-def _kind(error: Exception) -> str:
+def _describe_error(error: Exception) -> str:
     """What went wrong, without the message: it may quote an expression."""
-    if isinstance(error, _NoPatterns):
+    if isinstance(error, _NotPatternBasedError):
         return "not a pattern recognizer; models are separate engines"
     return type(error).__name__
 
 
-def _document(file: str) -> dict[str, Any]:
-    with lean_imports():
+def _load_document(file: str) -> dict[str, Any]:
+    with hide_packages():
         from presidio_analyzer.recognizer_registry.recognizers_loader_utils import RecognizerConfigurationLoader
 
     if not Path(file).is_file():
@@ -395,7 +402,7 @@ class _Pattern(Settings):
 
     @field_validator("regex")
     @classmethod
-    def _compiles(cls, value: str) -> str:
+    def _check_regex(cls, value: str) -> str:
         try:
             regex.compile(value)
         except regex.error as error:
@@ -403,7 +410,7 @@ class _Pattern(Settings):
         return value
 
 
-class _Entry(Settings):
+class _RecognizerEntry(Settings):
     """What Presidio takes for something else (text for the list of its letters), or refuses by no name."""
 
     model_config = ConfigDict(extra="allow")

@@ -18,10 +18,10 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, JsonValue, PositiveInt, field_validator, model_validator
 
-from redactory.foundation.errors import ConfigurationError, listed, shorten
+from redactory.foundation.errors import ConfigurationError, join_words, shorten
 from redactory.foundation.files import write_json
 from redactory.foundation.keys import DigestKey
-from redactory.foundation.settings import Record, Settings
+from redactory.foundation.settings import FileRecord, Settings
 
 _FORMAT = "redactory-fitted-rows/1"
 _PURPOSE = "fitted-rows"
@@ -30,7 +30,7 @@ _Share = Annotated[float, Field(gt=0, lt=1)]
 _Sha256 = Annotated[str, Field(pattern="^[0-9a-f]{64}$")]
 
 
-class FittedPolicy(Record):
+class PolicyFit(FileRecord):
     """How ``redactory fit policy`` came to the thresholds beside it; in a configuration its file's path."""
 
     rows: PositiveInt = Field(description="Labelled rows.")
@@ -49,7 +49,7 @@ class FittedPolicy(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_its_file(cls, value: Any) -> Any:
+    def _load_file(cls, value: Any) -> Any:
         if not isinstance(value, str | Path):
             return value
         path = Path(value).absolute()
@@ -63,68 +63,68 @@ class FittedPolicy(Record):
         return {**record, "rows_file": str(path), "rows_sha256": hashlib.sha256(data).hexdigest()}
 
 
-def write_fitted(path: Path, record: Mapping[str, Any], texts: Iterable[str], key: DigestKey) -> FittedPolicy:
+def write_fit_record(path: Path, record: Mapping[str, Any], texts: Iterable[str], key: DigestKey) -> PolicyFit:
     """Write the ``record`` of a fit and the keyed digests of its ``texts`` to ``path``, mode 0600."""
-    digests = sorted({_digest(text, key, key.purpose(_PURPOSE)) for text in texts})
+    digests = sorted({_digest_text(text, key, key.derive(_PURPOSE)) for text in texts})
     write_json(path, {"format": _FORMAT, "key": key.fingerprint, "fit": record, "digests": digests})
-    return FittedPolicy.model_validate(path)
+    return PolicyFit.model_validate(path)
 
 
-def fitted_among(texts: Iterable[str], fitted: FittedPolicy, key: DigestKey) -> list[bool]:
+def flag_fitted_texts(texts: Iterable[str], fit: PolicyFit, key: DigestKey) -> list[bool]:
     """Which of ``texts`` (rows, or points that hold a secret) the policy was fitted on.
 
     ``ConfigurationError`` where that cannot be known: the file is gone, changed, or of another key.
     """
-    known = _read_rows(Path(fitted.rows_file), fitted.rows_sha256, key.fingerprint)
-    return [_digest(text, key, key.purpose(_PURPOSE)) in known for text in texts]
+    digests = _read_row_digests(Path(fit.rows_file), fit.rows_sha256, key.fingerprint)
+    return [_digest_text(text, key, key.derive(_PURPOSE)) in digests for text in texts]
 
 
-def refuse_fitted_rows(texts: Iterable[str], fitted: FittedPolicy | None, key: DigestKey) -> None:
+def reject_fitted_rows(texts: Iterable[str], fit: PolicyFit | None, key: DigestKey) -> None:
     """``ConfigurationError`` where any of ``texts`` was fitted on, or where that cannot be known.
 
     To be called before γ or δ₂ is measured on labelled ``texts``; ``fitted`` is None for a policy that was
     not fitted.
     """
-    if fitted is None:
+    if fit is None:
         return
-    found = fitted_among(texts, fitted, key)
-    if any(found):
+    flags = flag_fitted_texts(texts, fit, key)
+    if any(flags):
         raise ConfigurationError(
-            f"{_KEY}: {sum(found):,} of these {len(found):,} texts are among the {fitted.rows:,} rows that "
+            f"{_KEY}: {sum(flags):,} of these {len(flags):,} texts are among the {fit.rows:,} rows that "
             "the policy was fitted on, so the measured misses do not carry over to other text. Measure on "
             "other labelled rows, or fit again without these"
         )
 
 
-def side_channel(policies: Mapping[str, Mapping[str, Any]]) -> str | None:
+def describe_fit_side_channel(policies: Mapping[str, Mapping[str, Any]]) -> str | None:
     """What a card must say of a fitted policy; ``policies`` is that entry of a run's manifest.
 
     ``None`` where the conservative policy was not fitted (``docs/guarantees.md``, "Side channels", item 2).
     """
-    fitted = policies["conservative"].get("fitted")
-    if fitted is None:
+    fit = policies["conservative"].get("fitted")
+    if fit is None:
         return None
     sentence = (
-        f"The conservative policy's thresholds were fitted on {fitted['date']}, to labels of "
-        f"{fitted['secrets']:,} secrets in {fitted['rows']:,} rows. If these rows belong to the training "
+        f"The conservative policy's thresholds were fitted on {fit['date']}, to labels of "
+        f"{fit['secrets']:,} secrets in {fit['rows']:,} rows. If these rows belong to the training "
         "corpus, their labels are a side channel that no epsilon covers, and no confidentiality is claimed "
         "for that corpus."
     )
-    if {name: policy["hash"] for name, policy in policies.items()} != fitted["policies"]:
+    if {name: policy["hash"] for name, policy in policies.items()} != fit["policies"]:
         sentence += " The policies or their engines have changed since the fit, so its bound does not hold for them."
     return sentence
 
 
 @functools.lru_cache(maxsize=2)
-def _read_rows(path: Path, sha256: str, fingerprint: str) -> frozenset[str]:
-    lost = "so it is unknown which rows were fitted on; restore the file, or fit again"
+def _read_row_digests(path: Path, sha256: str, fingerprint: str) -> frozenset[str]:
+    advice = "so it is unknown which rows were fitted on; restore the file, or fit again"
     try:
         data = path.read_bytes()
     except OSError as error:
-        raise ConfigurationError(f"{_KEY}: {path.name}: {error.strerror}: {lost}") from None
+        raise ConfigurationError(f"{_KEY}: {path.name}: {error.strerror}: {advice}") from None
     value = json.loads(data) if hashlib.sha256(data).hexdigest() == sha256 else {}
     if value.get("format") != _FORMAT:
-        raise ConfigurationError(f"{_KEY}: {path.name} changed since redactory fit policy wrote it: {lost}")
+        raise ConfigurationError(f"{_KEY}: {path.name} changed since redactory fit policy wrote it: {advice}")
     if value["key"] != fingerprint:
         raise ConfigurationError(
             f"{_KEY}: {path.name} was written with another key, so it is unknown which rows were fitted on; "
@@ -133,7 +133,7 @@ def _read_rows(path: Path, sha256: str, fingerprint: str) -> frozenset[str]:
     return frozenset(value["digests"])
 
 
-def _digest(text: str, key: DigestKey, purpose: bytes) -> str:
+def _digest_text(text: str, key: DigestKey, purpose: bytes) -> str:
     # white space around a row or a point is no part of what was labelled
     return key.text_digest(purpose, text.strip().encode("utf-8", "surrogatepass")).hex()
 
@@ -170,7 +170,7 @@ SUSPECTED_LABELS = frozenset(
 )
 """What models trained on OntoNotes mark besides, which is masked only where ``strict.labels`` says so."""
 
-KINDS: Mapping[str, str] = {
+LABEL_KINDS: Mapping[str, str] = {
     **dict.fromkeys(("PER", "PERSON"), "PERSON"),
     **dict.fromkeys(("LOC", "GPE", "FAC", "LOCATION"), "LOCATION"),
     **dict.fromkeys(("ORG", "ORGANIZATION"), "ORGANIZATION"),
@@ -180,23 +180,23 @@ KINDS: Mapping[str, str] = {
 """Labels of several engines for one kind of thing."""
 
 
-def kind_of(label: str) -> str:
+def get_kind(label: str) -> str:
     """The kind of thing that a label stands for: that of any engine's label for the same."""
-    return KINDS.get(label, label)
+    return LABEL_KINDS.get(label, label)
 
 
-def kinds_of(labels: Iterable[str]) -> frozenset[str]:
+def get_kinds(labels: Iterable[str]) -> frozenset[str]:
     """The kinds that labels stand for."""
-    return frozenset(map(kind_of, labels))
+    return frozenset(map(get_kind, labels))
 
 
-def public_of(manifest: Mapping[str, Any]) -> tuple[str, ...]:
+def get_public_labels(manifest: Mapping[str, Any]) -> tuple[str, ...]:
     """The labels that are public in the run, or the export, of a manifest; none in an earlier version's."""
-    said = manifest["configuration"].get("detect", {}) if "configuration" in manifest else manifest
-    return tuple(said.get("public_labels", ()))
+    section = manifest["configuration"].get("detect", {}) if "configuration" in manifest else manifest
+    return tuple(section.get("public_labels", ()))
 
 
-def public_words(labels: Iterable[str]) -> str | None:
+def public_label_note(labels: Iterable[str]) -> str | None:
     """What whoever gets the shards, or a model of them, must know of ``detect.public_labels``; None without.
 
     ``docs/guarantees.md``, "Not covered".
@@ -205,7 +205,7 @@ def public_words(labels: Iterable[str]) -> str | None:
     if not labels:
         return None
     return (
-        f"Public by configuration (detect.public_labels): what is confidently {listed(labels, 'or')} does "
+        f"Public by configuration (detect.public_labels): what is confidently {join_words(labels, 'or')} does "
         "not count as a secret. It is public as written, and no guarantee and no bound on misses covers it."
     )
 
@@ -286,7 +286,7 @@ class CustomRecognizer(Settings):
 
     @field_validator("label")
     @classmethod
-    def _like_all_labels(cls, value: str) -> str:
+    def _check_label(cls, value: str) -> str:
         if not re.fullmatch("[A-Z][A-Z0-9_]*", value):
             raise ValueError(f"'{shorten(value)}' is not a label: use capitals, digits and _, like CUSTOMER_NUMBER")
         return value
@@ -331,7 +331,7 @@ class TransformersSettings(Settings):
     device: str = Field("cpu", description="Device of the model, as in torch.")
 
 
-class Terms(Settings):
+class TermList(Settings):
     """Terms, given here or one a line in a file."""
 
     words: tuple[str, ...] = Field((), description="The terms.")
@@ -340,7 +340,7 @@ class Terms(Settings):
     )
 
 
-class WordList(Terms):
+class WordList(TermList):
     """Terms that are hits of a label."""
 
     label: str = Field(
@@ -356,7 +356,7 @@ class ListSettings(Settings):
     deny: tuple[WordList, ...] = Field(
         (), description="Terms that are always masked, with score 1: a client's sensitive entities."
     )
-    allow: tuple[Terms, ...] = Field(
+    allow: tuple[TermList, ...] = Field(
         (), description="Public terms: a span of another engine, or of a rule, inside one is ignored."
     )
 
@@ -378,11 +378,11 @@ class StrictSettings(Settings):
 
     @field_validator("labels", "extra_labels")
     @classmethod
-    def _are_scores(cls, labels: dict[str, float]) -> dict[str, float]:
-        if wrong := {shorten(label): bound for label, bound in labels.items() if not 0 <= bound <= 1}:
-            given = listed(f"{label} has {bound:g}" for label, bound in wrong.items())
+    def _check_scores(cls, labels: dict[str, float]) -> dict[str, float]:
+        if wrong := {shorten(label): score for label, score in labels.items() if not 0 <= score <= 1}:
+            problems = join_words(f"{label} has {score:g}" for label, score in wrong.items())
             raise ValueError(
-                f"a bound is a score from 0 to 1, but {given}; give such a score, or remove a label that "
+                f"a bound is a score from 0 to 1, but {problems}; give such a score, or remove a label that "
                 "should not be masked from strict.labels"
             )
         return labels
@@ -411,9 +411,7 @@ class ConservativeSettings(Settings):
         description="Rules that make an example private: a digit; an @ or a URL character; a capital not at "
         "the start of a sentence; a word in the list of given names; a word not in the word list.",
     )
-    fitted: FittedPolicy | None = Field(
-        None, description="The file that redactory fit policy wrote beside these numbers."
-    )
+    fitted: PolicyFit | None = Field(None, description="The file that redactory fit policy wrote beside these numbers.")
     flags_everything: bool = Field(
         False, description="Make every example private: no public split, and a coverage failure of exactly 0."
     )
@@ -422,7 +420,7 @@ class ConservativeSettings(Settings):
 class DetectSettings(Settings):
     """Engines, one section each (null switches one off), and the two policies."""
 
-    def named_files(self) -> list[str]:
+    def list_file_keys(self) -> list[str]:
         """The keys that name a file or a folder of this machine, which engines read."""
         lists = self.lists or ListSettings()
         named = {
@@ -475,8 +473,8 @@ class DetectSettings(Settings):
 
     @field_validator("engines")
     @classmethod
-    def _not_ours(cls, engines: dict[str, Any]) -> dict[str, Any]:
+    def _reject_reserved_names(cls, engines: dict[str, Any]) -> dict[str, Any]:
         # a hit carries its engine's name, and those of lists and rules count for more than others
-        if taken := sorted(engines.keys() & {*cls.model_fields, "list", "rule"}):
-            raise ValueError(f"'{taken[0]}' is a built-in engine; an engine of a package needs another name")
+        if reserved := sorted(engines.keys() & {*cls.model_fields, "list", "rule"}):
+            raise ValueError(f"'{reserved[0]}' is a built-in engine; an engine of a package needs another name")
         return engines

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from redactory.foundation.canonical import folder_sha256, hash_of, version_of
+from redactory.foundation.canonical import folder_sha256, json_sha256, package_version
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import read_json
 from redactory.foundation.processes import ONE_THREAD
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from spacy.language import Language
 
 
-_NOT_USED = ("torch", "transformers", "stanza")
+_UNUSED_PACKAGES = ("torch", "transformers", "stanza")
 """spaCy imports the first where it is installed, Presidio all of them: for engines of theirs, where ours has
 its own.  They take seconds and hundreds of megabytes in each process."""
-_USE_TORCH = ("spacy_transformers", "spacy_curated_transformers")
+_TORCH_PACKAGES = ("spacy_transformers", "spacy_curated_transformers")
 """With one of these installed a spaCy pipeline may have layers of PyTorch."""
 
 
 @contextmanager
-def lean_imports() -> Iterator[None]:
+def hide_packages() -> Iterator[None]:
     """Import spaCy and Presidio in here: what they do not need looks as if it were not installed.
 
     What is imported already stays, and can be imported afterwards.  Nothing is hidden where spaCy's
     packages for transformers are installed.  Other threads should not import PyTorch at the same time.
     """
     with ONE_THREAD:
-        absent = [name for name in _NOT_USED if name not in sys.modules]
-        hidden = [] if any(map(importlib.util.find_spec, _USE_TORCH)) else absent
+        absent = [name for name in _UNUSED_PACKAGES if name not in sys.modules]
+        hidden = [] if any(map(importlib.util.find_spec, _TORCH_PACKAGES)) else absent
         # None in the place of a module is how Python says that it cannot be imported
         sys.modules.update(dict.fromkeys(hidden))  # type: ignore[arg-type]
         try:
@@ -46,24 +46,24 @@ def lean_imports() -> Iterator[None]:
                 del sys.modules[name]
 
 
-def lean_spacy() -> ModuleType:
+def import_lean_spacy() -> ModuleType:
     """spaCy, to make pipelines with.
 
     Its first pipeline imports every package that offers it a component; Presidio offers one, and is imported
     here, where it finds only what it needs.
     """
-    with lean_imports():
+    with hide_packages():
         import presidio_analyzer  # noqa: F401
         import spacy
 
     return spacy
 
 
-_TAIL, _CONTEXT = 64, 16
+_TAIL_CHARS, _CONTEXT_CHARS = 64, 16
 """Code points at the end of a long word in which a suffix is looked for, and those that are only context."""
 
 
-def with_quick_suffixes(nlp: Language) -> Language:
+def speed_up_suffixes(nlp: Language) -> Language:
     """``nlp``, whose tokenizer looks for a suffix at the end of a word alone, where one must be.
 
     It looks from the beginning, again for each suffix that it takes off: the square of a long word's length.
@@ -71,20 +71,20 @@ def with_quick_suffixes(nlp: Language) -> Language:
     tokenizer: Any = nlp.tokenizer
     search = tokenizer.suffix_search
 
-    def found_at_end(word: str) -> Any:
-        if len(word) > 2 * _TAIL:
-            suffix = search(word[-_TAIL:])
-            if suffix is None or suffix.start() >= _CONTEXT:
+    def search_end(word: str) -> Any:
+        if len(word) > 2 * _TAIL_CHARS:
+            suffix = search(word[-_TAIL_CHARS:])
+            if suffix is None or suffix.start() >= _CONTEXT_CHARS:
                 return suffix
         return search(word)
 
     if search is not None:
-        tokenizer.suffix_search = found_at_end
+        tokenizer.suffix_search = search_end
     return nlp
 
 
 @contextmanager
-def memory_zone(*pipelines: Language) -> Iterator[None]:
+def enter_memory_zone(*pipelines: Language) -> Iterator[None]:
     """Within it one thread reads with ``pipelines``; what they learn from its texts is given back at the end.
 
     So memory stays flat.  A thread that reads inside another's zone would lose the words of its own texts.
@@ -104,41 +104,41 @@ def memory_zone(*pipelines: Language) -> Iterator[None]:
 
 BLANK_PREFIX = "blank:"
 _EMBEDDINGS = frozenset({"tok2vec", "transformer"})
-SPEECH = frozenset({"tagger", "morphologizer", "parser", "attribute_ruler"})
+SPEECH_PIPES = frozenset({"tagger", "morphologizer", "parser", "attribute_ruler"})
 """The last tells parts of speech from what the others say: an auxiliary by its place in the tree."""
 
 
-def load_pipeline(model: str, speech: bool = False) -> Language:
+def load_pipeline(model: str, with_speech: bool = False) -> Language:
     """The pipeline ``model`` with only the pipes that entities need, and for ``speech`` parts of speech.
 
     Nothing is downloaded.  ``ConfigurationError`` where it is not installed or cannot be read.
     """
-    spacy: Any = lean_spacy()
+    spacy: Any = import_lean_spacy()
     if model.startswith(BLANK_PREFIX):
-        return with_quick_suffixes(spacy.blank(model.removeprefix(BLANK_PREFIX)))
-    folder = model_folder(model)
+        return speed_up_suffixes(spacy.blank(model.removeprefix(BLANK_PREFIX)))
+    folder = find_model_folder(model)
     components = spacy.util.load_config(folder / "config.cfg").get("components", {})
-    used = {"ner"} | (SPEECH if speech else set())
+    used = {"ner"} | (SPEECH_PIPES if with_speech else set())
     # a recognizer with an embedding of its own has no use for the shared one, which costs as much as it
     if any("Listener" in str(components.get(name, {}).get("model")) for name in used):
         used |= _EMBEDDINGS
     try:
-        return with_quick_suffixes(spacy.load(folder, exclude=[name for name in components if name not in used]))
+        return speed_up_suffixes(spacy.load(folder, exclude=[name for name in components if name not in used]))
     except Exception as error:
         problem = type(error).__name__
         raise ConfigurationError(f"detect.spacy.model: '{model}' cannot be loaded ({problem})") from None
 
 
 @functools.lru_cache(maxsize=8)
-def identify(model: str) -> dict[str, str]:
+def identify_model(model: str) -> dict[str, str]:
     """What a manifest says of ``model``: name, version and the sha256 over its files; once a process."""
-    with lean_imports():
+    with hide_packages():
         import spacy
 
     if model.startswith(BLANK_PREFIX):
-        version = version_of("spacy")
-        return {"name": model, "version": version, "sha256": hash_of([model, version])}
-    folder = model_folder(model)
+        version = package_version("spacy")
+        return {"name": model, "version": version, "sha256": json_sha256([model, version])}
+    folder = find_model_folder(model)
     meta = spacy.util.load_meta(folder / "meta.json")
     # named by what it says of itself: the same pipeline may lie at many paths
     name = f"{meta.get('lang', 'xx')}_{meta.get('name', 'unknown')}"
@@ -146,49 +146,51 @@ def identify(model: str) -> dict[str, str]:
     return {"name": name, "version": version, "sha256": folder_sha256(folder)}
 
 
-def meta_of(model: str) -> dict[str, Any]:
+def read_model_meta(model: str) -> dict[str, Any]:
     """What ``model`` says of itself (``meta.json``), if it does; of a blank one, its language alone."""
     if model.startswith(BLANK_PREFIX):
         return {"lang": model.removeprefix(BLANK_PREFIX)}
-    file = model_folder(model) / "meta.json"
+    file = find_model_folder(model) / "meta.json"
     meta: dict[str, Any] = read_json(file) if file.is_file() else {}
     return meta
 
 
-def pipeline_of(language: str) -> str:
+def find_pipeline(language: str) -> str:
     """The one installed pipeline of ``language`` that finds entities.
 
     ``ConfigurationError`` where there is none, or more than one.
     """
-    with lean_imports():
+    with hide_packages():
         from spacy.util import get_installed_models
 
-    metas = {name: meta_of(name) for name in sorted(get_installed_models())}
-    found = [n for n, m in metas.items() if m.get("lang") == language and m.get("labels", {}).get("ner")]
-    if len(found) != 1:
-        there = f"several are installed ({', '.join(found)}): name" if found else "none is installed: install"
+    metas = {name: read_model_meta(name) for name in sorted(get_installed_models())}
+    candidates = [n for n, m in metas.items() if m.get("lang") == language and m.get("labels", {}).get("ner")]
+    if len(candidates) != 1:
+        problem = (
+            f"several are installed ({', '.join(candidates)}): name" if candidates else "none is installed: install"
+        )
         raise ConfigurationError(
-            f"this needs a spaCy pipeline that finds entities of the language '{language}'; {there} one, or "
+            f"this needs a spaCy pipeline that finds entities of the language '{language}'; {problem} one, or "
             "give its folder after a colon"
         )
-    return found[0]
+    return candidates[0]
 
 
-def versions(*packages: str) -> dict[str, str]:
+def package_versions(*packages: str) -> dict[str, str]:
     """The installed version of each package."""
-    return {package: version_of(package) for package in packages}
+    return {package: package_version(package) for package in packages}
 
 
-def model_folder(model: str) -> Path:
+def find_model_folder(model: str) -> Path:
     """The folder with the pipeline's ``config.cfg``, from a path or an installed package's name."""
-    given = Path(model)
-    if (given / "config.cfg").is_file():
-        return given
+    path = Path(model)
+    if (path / "config.cfg").is_file():
+        return path
     spec = importlib.util.find_spec(model) if model.isidentifier() else None
     if spec is not None and spec.origin is not None:
-        found = sorted(Path(spec.origin).parent.glob("*/config.cfg"))
-        if found:
-            return found[0].parent
+        configs = sorted(Path(spec.origin).parent.glob("*/config.cfg"))
+        if configs:
+            return configs[0].parent
     raise ConfigurationError(
         f"detect.spacy.model: no spaCy pipeline '{model}' is installed here and no folder of that name "
         "holds a config.cfg; install the package, or give a path or blank:LANGUAGE"

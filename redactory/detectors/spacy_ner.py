@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from redactory.detectors.engine import Finds, Plain, Reading, Span, public_spans
-from redactory.detectors.settings import KNOWN_LABELS, SpacySettings, kind_of
-from redactory.detectors.spacy_model import SPEECH, identify, load_pipeline, memory_zone, meta_of, versions
+from redactory.detectors.engine import Capability, EngineOutput, NonEntityScore, Span, find_public_spans
+from redactory.detectors.settings import KNOWN_LABELS, SpacySettings, get_kind
+from redactory.detectors.spacy_model import (
+    SPEECH_PIPES,
+    enter_memory_zone,
+    identify_model,
+    load_pipeline,
+    package_versions,
+    read_model_meta,
+)
 from redactory.foundation.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -31,108 +38,119 @@ class SpacyEngine:
     """
 
     def __init__(self, settings: SpacySettings, language: str) -> None:
-        self._parts: frozenset[str] = frozenset(settings.parts_of_speech)
-        self.nlp = load_pipeline(settings.model, bool(self._parts))
-        if self._parts and not {"morphologizer", "attribute_ruler"} & {*self.nlp.pipe_names}:
+        self._parts_of_speech: frozenset[str] = frozenset(settings.parts_of_speech)
+        self.nlp = load_pipeline(settings.model, bool(self._parts_of_speech))
+        if self._parts_of_speech and not {"morphologizer", "attribute_ruler"} & {*self.nlp.pipe_names}:
             raise ConfigurationError(
                 f"detect.spacy.parts_of_speech: the pipeline '{settings.model}' does not provide them"
             )
-        self._before: list[Any] = []
+        self._pipes_before_ner: list[Any] = []
         # behind the entities, which are then the same whether parts of speech are asked for or not
-        self._after: list[Any] = []
+        self._pipes_after_ner: list[Any] = []
         self._ner: Any = None
-        self._public: dict[str, list[int]] = {}
+        self._public_columns: dict[str, list[int]] = {}
         for name, pipe in self.nlp.pipeline:
             if name == "ner":
                 self._ner = pipe
             else:
-                (self._after if name in SPEECH else self._before).append(pipe)
+                (self._pipes_after_ner if name in SPEECH_PIPES else self._pipes_before_ner).append(pipe)
         if self._ner is not None and not hasattr(self._ner, "transition_states"):
             raise ConfigurationError("detect.spacy.model: its 'ner' pipe is not a transition-based recognizer")
 
-    def fold(self, kinds: Collection[str]) -> None:
+    def treat_as_public(self, kinds: Collection[str]) -> None:
         """Hold tokens of ``kinds`` for as plain as those that nothing is found in."""
-        self._parts -= frozenset(kinds)
+        self._parts_of_speech -= frozenset(kinds)
         for move in self._ner.move_names if self._ner is not None else ():
             label = move.partition("-")[2]
-            if label and kind_of(label) in kinds:
-                self._public.setdefault(label, []).append(self._column(move))
+            if label and get_kind(label) in kinds:
+                self._public_columns.setdefault(label, []).append(self._score_column(move))
 
-    def _column(self, move: str) -> int:
+    def _score_column(self, move: str) -> int:
         """Of the scores; moves without a name stand before the named ones."""
         names = self._ner.move_names
         return int(names.index(move) + self._ner.moves.n_moves - len(names))
 
     @classmethod
-    def identity(cls, settings: SpacySettings, language: str) -> dict[str, Any]:
+    def describe_identity(cls, settings: SpacySettings, language: str) -> dict[str, Any]:
         """The pipeline's name, version and the sha256 over its files; the parts of speech asked for."""
         parts = {"parts_of_speech": sorted(settings.parts_of_speech)} if settings.parts_of_speech else {}
-        return {**identify(settings.model), "versions": versions("spacy", "thinc", "blis", "numpy"), **parts}
+        return {
+            **identify_model(settings.model),
+            "versions": package_versions("spacy", "thinc", "blis", "numpy"),
+            **parts,
+        }
 
     @classmethod
-    def finds(cls, settings: SpacySettings, language: str) -> list[Finds]:
+    def list_capabilities(cls, settings: SpacySettings, language: str) -> list[Capability]:
         """The pipeline's labels, and the language that it says it is for."""
-        meta = meta_of(settings.model)
+        meta = read_model_meta(settings.model)
         labels = frozenset(meta.get("labels", {}).get("ner", ())) | {*settings.parts_of_speech}
-        return [Finds(f"spaCy {settings.model}", labels, meta.get("lang"), labels - KNOWN_LABELS)]
+        return [Capability(f"spaCy {settings.model}", labels, meta.get("lang"), labels - KNOWN_LABELS)]
 
-    def read(self, texts: Sequence[str]) -> list[Reading]:
+    def read(self, texts: Sequence[str]) -> list[EngineOutput]:
         """One reading a text; all documents of the batch are held until it is done."""
         if not self.nlp.pipeline:
-            return [Reading() for _ in texts]
-        with memory_zone(self.nlp):
+            return [EngineOutput() for _ in texts]
+        with enter_memory_zone(self.nlp):
             docs = [self.nlp.make_doc(text) for text in texts]
-            for pipe in self._before:
+            for pipe in self._pipes_before_ner:
                 docs = list(pipe.pipe(docs, batch_size=len(docs)))
-            found = self._decode(docs) if self._ner is not None else [None] * len(docs)
-            for pipe in self._after:
+            probabilities = self._decode_entities(docs) if self._ner is not None else [None] * len(docs)
+            for pipe in self._pipes_after_ner:
                 docs = list(pipe.pipe(docs, batch_size=len(docs)))
-            return [self._reading(doc, own) for doc, own in zip(docs, found, strict=True)]
+            return [
+                self._build_output(doc, token_probabilities)
+                for doc, token_probabilities in zip(docs, probabilities, strict=True)
+            ]
 
-    def _reading(self, doc: Doc, probabilities: list[list[float]] | None) -> Reading:
+    def _build_output(self, doc: Doc, probabilities: list[list[float]] | None) -> EngineOutput:
         """Of one document; ``probabilities`` are P(plain) and that of each public label, by token.
 
         None of a pipeline without entities, which holds no token for plain.
         """
-        words = tuple(_words(doc, self._parts))
+        words = tuple(_iter_word_spans(doc, self._parts_of_speech))
         if probabilities is None:
-            return Reading(words)
-        outside = [min(sum(own), 1.0) for own in probabilities] if self._public else [p for (p,) in probabilities]
-        tokens = list(_plain(doc, outside))
-        spans = [span for span in _spans(doc, outside) if span.label not in self._public]
-        if self._public:
-            labels = list(self._public)
-            own = [each for token, (_, *each) in zip(doc, probabilities, strict=True) if not token.is_space]
-            spans += public_spans(
-                (token, sum(each), labels[each.index(max(each))]) for token, each in zip(tokens, own, strict=True)
+            return EngineOutput(words)
+        non_entity = (
+            [min(sum(values), 1.0) for values in probabilities]
+            if self._public_columns
+            else [p for (p,) in probabilities]
+        )
+        tokens = list(_iter_token_scores(doc, non_entity))
+        spans = [span for span in _iter_entity_spans(doc, non_entity) if span.label not in self._public_columns]
+        if self._public_columns:
+            labels = list(self._public_columns)
+            values = [row for token, (_, *row) in zip(doc, probabilities, strict=True) if not token.is_space]
+            spans += find_public_spans(
+                (token, sum(row), labels[row.index(max(row))]) for token, row in zip(tokens, values, strict=True)
             )
-        return Reading((*spans, *words), tuple(tokens))
+        return EngineOutput((*spans, *words), tuple(tokens))
 
-    def _decode(self, docs: list[Doc]) -> list[list[list[float]]]:
+    def _decode_entities(self, docs: list[Doc]) -> list[list[list[float]]]:
         """Annotate ``docs`` with their entities; P(plain), and that of each public label, of each token."""
         ner, moves = self._ner, self._ner.moves
-        columns = [[self._column("O")], *self._public.values()]
+        columns = [[self._score_column("O")], *self._public_columns.values()]
         step = ner.model.predict(docs)
         states = moves.init_batch(docs)
-        found: list[list[list[float]]] = [[] for _ in docs]
+        results: list[list[list[float]]] = [[] for _ in docs]
         open_ = [i for i, state in enumerate(states) if not state.is_final()]
         while open_:
             batch = [states[i] for i in open_]
             scores = step.predict(batch)
             weights = np.exp(scores - scores.max(axis=1, keepdims=True))
             total = weights.sum(axis=1)
-            probability = [weights[:, own].sum(axis=1) / total for own in columns]
+            probability = [weights[:, column].sum(axis=1) / total for column in columns]
             for i, values in zip(open_, np.stack(probability, axis=1).tolist(), strict=True):
-                found[i].append(values)
+                results[i].append(values)
             ner.transition_states(batch, scores)
             open_ = [i for i in open_ if not states[i].is_final()]
         ner.set_annotations(docs, states)
-        return found
+        return results
 
 
-def _spans(doc: Doc, outside: list[float]) -> Iterator[Span]:
+def _iter_entity_spans(doc: Doc, non_entity: list[float]) -> Iterator[Span]:
     for entity in doc.ents:
-        score = 1.0 - sum(outside[entity.start : entity.end]) / len(entity)
+        score = 1.0 - sum(non_entity[entity.start : entity.end]) / len(entity)
         # an entity may begin or end in white space; a mask over it says nothing
         text = entity.text
         start = entity.start_char + len(text) - len(text.lstrip())
@@ -141,14 +159,14 @@ def _spans(doc: Doc, outside: list[float]) -> Iterator[Span]:
             yield Span(start, end, entity.label_, round(score, 6), NAME)
 
 
-def _words(doc: Doc, parts: Collection[str]) -> Iterator[Span]:
+def _iter_word_spans(doc: Doc, parts: Collection[str]) -> Iterator[Span]:
     """Every word of one of the ``parts`` of speech."""
     for token in doc:
         if token.pos_ in parts:
             yield Span(token.idx, token.idx + len(token), token.pos_, 1.0, NAME)
 
 
-def _plain(doc: Doc, outside: list[float]) -> Iterator[Plain]:
-    for token, value in zip(doc, outside, strict=True):
+def _iter_token_scores(doc: Doc, non_entity: list[float]) -> Iterator[NonEntityScore]:
+    for token, value in zip(doc, non_entity, strict=True):
         if not token.is_space:
-            yield Plain(token.idx, token.idx + len(token), value, NAME)
+            yield NonEntityScore(token.idx, token.idx + len(token), value, NAME)

@@ -12,10 +12,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, Finds, Plain, Reading, Span, public_spans
-from redactory.detectors.settings import KNOWN_LABELS, StanzaSettings, kind_of
-from redactory.detectors.spacy_model import lean_spacy, memory_zone, with_quick_suffixes
-from redactory.detectors.torch_reading import closed_reading, folder_identity, silence
+from redactory.detectors.engine import (
+    ENGINE_ERROR,
+    MISALIGNED,
+    Capability,
+    EngineOutput,
+    NonEntityScore,
+    Span,
+    find_public_spans,
+)
+from redactory.detectors.settings import KNOWN_LABELS, StanzaSettings, get_kind
+from redactory.detectors.spacy_model import enter_memory_zone, import_lean_spacy, speed_up_suffixes
+from redactory.detectors.torch_inference import identify_folder, isolate_inference, silence
 from redactory.foundation.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -25,7 +33,7 @@ if TYPE_CHECKING:
 Matrix = NDArray[np.float64]
 
 
-def marginals(emissions: Matrix, transitions: Matrix) -> Matrix:
+def compute_marginals(emissions: Matrix, transitions: Matrix) -> Matrix:
     """P(tag of token t is j), by forward-backward in log space.
 
     ``emissions`` [n, tags] and ``transitions`` [tags, tags] (from row to column) are unnormalised log
@@ -45,12 +53,12 @@ def marginals(emissions: Matrix, transitions: Matrix) -> Matrix:
     # one loop for both directions: row 0 runs forward, row 1 backward over the mirrored chain
     weights = np.stack([emissions, emissions[::-1]])
     moves = np.stack([transitions, transitions.T])
-    reached = np.empty_like(weights)
-    reached[:, 0] = weights[:, 0]
+    messages = np.empty_like(weights)
+    messages[:, 0] = weights[:, 0]
     for t in range(1, count):
-        reached[:, t] = weights[:, t] + _log_sum_exp(reached[:, t - 1, :, None] + moves)
+        messages[:, t] = weights[:, t] + _log_sum_exp(messages[:, t - 1, :, None] + moves)
     # both directions count the token's own emission
-    joint = reached[0] + reached[1, ::-1] - emissions
+    joint = messages[0] + messages[1, ::-1] - emissions
     joint = np.exp(joint - joint.max(axis=1, keepdims=True))
     return np.asarray(joint / joint.sum(axis=1, keepdims=True))
 
@@ -68,23 +76,25 @@ class StanzaTagger:
     """A loaded tagger: words of one sequence in, tags and P(plain) out."""
 
     def __init__(self, settings: StanzaSettings, language: str) -> None:
-        self._trainer = trainer = _load(settings, language)
+        self._trainer = trainer = _load_trainer(settings, language)
         self._column = int(trainer.args.get("predict_tagset") or 0)
         tags = trainer.vocab["tag"].items(self._column)
         if "O" not in tags:
             raise ConfigurationError("detect.stanza: the model has no tag O for tokens outside entities")
-        self._outside, self._kinds = tags.index("O"), [_kind(tag) for tag in tags]
-        self._public: dict[str, list[int]] = {}
+        self._outside_column, self._kinds = tags.index("O"), [_entity_kind(tag) for tag in tags]
+        self._public_columns: dict[str, list[int]] = {}
         import torch
 
         # the loss, against tags that nobody knows here, would take a third of the time
-        trainer.model.crits = torch.nn.ModuleList([_without_loss(crf) for crf in trainer.model.crits])
-        trainer.model.register_forward_hook(self._keep)
+        trainer.model.crits = torch.nn.ModuleList([_replace_loss(crf) for crf in trainer.model.crits])
+        trainer.model.register_forward_hook(self._capture_output)
 
-    def fold(self, kinds: Collection[str]) -> None:
+    def treat_as_public(self, kinds: Collection[str]) -> None:
         """From now on a word is as plain as its tag is O or of one of ``kinds``."""
-        public = [kind for kind in dict.fromkeys(self._kinds) if kind is not None and kind_of(kind) in kinds]
-        self._public = {kind: [n for n, own in enumerate(self._kinds) if own == kind] for kind in public}
+        public = [kind for kind in dict.fromkeys(self._kinds) if kind is not None and get_kind(kind) in kinds]
+        self._public_columns = {
+            kind: [n for n, tag_kind in enumerate(self._kinds) if tag_kind == kind] for kind in public
+        }
 
     def read(self, words: list[str]) -> tuple[list[str], list[float], list[tuple[float, str]]]:
         """The most probable tags, as Stanza decodes them, and P(plain) and P(public) of each word.
@@ -107,19 +117,21 @@ class StanzaTagger:
             # Stanza drops sequences that are too long for a transformer underneath, and says nothing
             raise ValueError("the sequence was dropped")
         tags = trainer.predict(batches[0])[0]
-        probability = marginals(self._emissions, self._transitions)
+        probability = compute_marginals(self._emissions, self._transitions)
         if not len(tags) == len(probability) == len(words):
             raise ValueError("expected one tag per word")
-        outside, public = probability[:, self._outside], [(0.0, "")] * len(words)
-        if self._public:
-            tags = ["O" if _kind(tag) in self._public else tag for tag in tags]
-            each = np.stack([probability[:, own].sum(axis=1) for own in self._public.values()])
-            outside = np.minimum(outside + each.sum(axis=0), 1.0)
-            likeliest = (list(self._public)[best] for best in each.argmax(axis=0))
-            public = list(zip(each.sum(axis=0).tolist(), likeliest, strict=True))
-        return tags, outside.tolist(), public
+        non_entity, public = probability[:, self._outside_column], [(0.0, "")] * len(words)
+        if self._public_columns:
+            tags = ["O" if _entity_kind(tag) in self._public_columns else tag for tag in tags]
+            public_probabilities = np.stack(
+                [probability[:, columns].sum(axis=1) for columns in self._public_columns.values()]
+            )
+            non_entity = np.minimum(non_entity + public_probabilities.sum(axis=0), 1.0)
+            likeliest = (list(self._public_columns)[best] for best in public_probabilities.argmax(axis=0))
+            public = list(zip(public_probabilities.sum(axis=0).tolist(), likeliest, strict=True))
+        return tags, non_entity.tolist(), public
 
-    def _keep(self, model: Any, inputs: Any, output: Any) -> None:
+    def _capture_output(self, model: Any, inputs: Any, output: Any) -> None:
         """Keep what the forward pass computes beside the tags."""
         _, logits, transitions = output
         self._emissions = logits[self._column][0].cpu().double().numpy()
@@ -127,9 +139,9 @@ class StanzaTagger:
 
 
 @functools.lru_cache(maxsize=4)
-def tags_in(folder: str, package: str | None, language: str) -> tuple[str, ...]:
+def load_tags(folder: str, package: str | None, language: str) -> tuple[str, ...]:
     """The tags of the model in ``folder``, which is loaded for it, once a process."""
-    trainer = _load(StanzaSettings(folder=folder, package=package), language)
+    trainer = _load_trainer(StanzaSettings(folder=folder, package=package), language)
     return tuple(trainer.vocab["tag"].items(int(trainer.args.get("predict_tagset") or 0)))
 
 
@@ -143,7 +155,7 @@ class _Sequence:
         return [[(word, None, None) for word in self._words]]
 
 
-def _without_loss(crf: Any) -> Any:
+def _replace_loss(crf: Any) -> Any:
     """A module that stands in for Stanza's ``CRFLoss`` and hands on its transitions alone."""
     import torch
 
@@ -158,9 +170,9 @@ def _without_loss(crf: Any) -> Any:
     return Transitions()
 
 
-def _load(settings: StanzaSettings, language: str) -> Any:
+def _load_trainer(settings: StanzaSettings, language: str) -> Any:
     """Stanza's trainer object around the model; nothing is downloaded."""
-    package = _package(settings, language)
+    package = _choose_package(settings, language)
     try:
         import stanza
     except ImportError:
@@ -185,7 +197,7 @@ def _load(settings: StanzaSettings, language: str) -> Any:
         ) from None
 
 
-def _package(settings: StanzaSettings, language: str) -> str:
+def _choose_package(settings: StanzaSettings, language: str) -> str:
     """The ner package that is asked for, or the folder's default or only one."""
     try:
         resources = json.loads((Path(settings.folder) / "resources.json").read_text("utf-8"))
@@ -211,16 +223,16 @@ def _package(settings: StanzaSettings, language: str) -> str:
 
 
 NAME = "stanza"
-RUN = 100
+MAX_RUN_CHARS = 100
 """Most characters between white space that are read as one; a longer run is cut.  The tokenizer takes
 the square of a run's length, and the character network pads every token of a line to the longest one."""
 
-_LINE = re.compile(r"[^\r\n]+")
-_RUN = re.compile(rf"\S{{1,{RUN}}}")
-_PROBE = "Anna Schmidt doesn't live in Paris."
+_LINE_PATTERN = re.compile(r"[^\r\n]+")
+_RUN_PATTERN = re.compile(rf"\S{{1,{MAX_RUN_CHARS}}}")
+_PROBE_TEXT = "Anna Schmidt doesn't live in Paris."
 
 
-class Word(NamedTuple):
+class StanzaToken(NamedTuple):
     """One token: code points [start, end) of the text, and what stands there."""
 
     start: int
@@ -237,110 +249,112 @@ class StanzaEngine:
     """
 
     def __init__(self, settings: StanzaSettings, language: str) -> None:
-        self._nlp = _tokenizer(language)
+        self._tokenizer = _make_tokenizer(language)
         self._tagger = StanzaTagger(settings, language)
-        if self.read([_PROBE])[0].failure:
+        if self.read([_PROBE_TEXT])[0].failure:
             raise ConfigurationError("detect.stanza: the model cannot read a simple English sentence")
 
-    def fold(self, kinds: Collection[str]) -> None:
+    def treat_as_public(self, kinds: Collection[str]) -> None:
         """Hold words of ``kinds`` for as plain as those that nothing is found in."""
-        self._tagger.fold(kinds)
+        self._tagger.treat_as_public(kinds)
 
     @classmethod
-    def identity(cls, settings: StanzaSettings, language: str) -> dict[str, Any]:
+    def describe_identity(cls, settings: StanzaSettings, language: str) -> dict[str, Any]:
         """Content of the folder and versions of what reads it."""
         readers = ("stanza", "torch", "spacy", "numpy")
-        return folder_identity("detect.stanza.folder", settings.folder, "resources.json", *readers)
+        return identify_folder("detect.stanza.folder", settings.folder, "resources.json", *readers)
 
     @classmethod
-    def finds(cls, settings: StanzaSettings, language: str) -> list[Finds]:
+    def list_capabilities(cls, settings: StanzaSettings, language: str) -> list[Capability]:
         """The kinds of entity among the model's tags; its package is one of ``language``."""
-        cls.identity(settings, language)  # refuses a folder that is not there
-        tags = tags_in(settings.folder, settings.package, language)
-        kinds = frozenset(kind for tag in tags if (kind := _kind(tag)) is not None)
-        return [Finds(f"Stanza {settings.folder}", kinds, language, kinds - KNOWN_LABELS)]
+        cls.describe_identity(settings, language)  # refuses a folder that is not there
+        tags = load_tags(settings.folder, settings.package, language)
+        kinds = frozenset(kind for tag in tags if (kind := _entity_kind(tag)) is not None)
+        return [Capability(f"Stanza {settings.folder}", kinds, language, kinds - KNOWN_LABELS)]
 
-    def read(self, texts: Sequence[str]) -> list[Reading]:
+    def read(self, texts: Sequence[str]) -> list[EngineOutput]:
         """One reading a text, each a function of that text alone."""
-        with closed_reading(), memory_zone(self._nlp):
+        with isolate_inference(), enter_memory_zone(self._tokenizer):
             return [self._read(text) for text in texts]
 
-    def _read(self, text: str) -> Reading:
+    def _read(self, text: str) -> EngineOutput:
         try:
-            lines = list(self._lines(text))
-            if not aligned(text, [word for line in lines for word in line]):
-                return Reading(failure=MISALIGNED)
+            lines = list(self._iter_lines(text))
+            if not is_aligned(text, [word for line in lines for word in line]):
+                return EngineOutput(failure=MISALIGNED)
             spans: list[Span] = []
-            plain: list[Plain] = []
+            plain: list[NonEntityScore] = []
             for line in lines:
                 tags, outside, public = self._tagger.read([word.text for word in line])
-                spans += _spans(line, tags, outside)
-                own = [Plain(w.start, w.end, p, NAME) for w, p in zip(line, outside, strict=True)]
-                spans += public_spans((token, *open_) for token, open_ in zip(own, public, strict=True))
-                plain += own
+                spans += _iter_spans(line, tags, outside)
+                line_scores = [NonEntityScore(w.start, w.end, p, NAME) for w, p in zip(line, outside, strict=True)]
+                spans += find_public_spans(
+                    (token, *candidate) for token, candidate in zip(line_scores, public, strict=True)
+                )
+                plain += line_scores
         except Exception:
             # whatever its message quotes, it ends here
-            return Reading(failure=ENGINE_ERROR)
-        return Reading(tuple(spans), tuple(plain))
+            return EngineOutput(failure=ENGINE_ERROR)
+        return EngineOutput(tuple(spans), tuple(plain))
 
-    def _lines(self, text: str) -> Iterator[list[Word]]:
+    def _iter_lines(self, text: str) -> Iterator[list[StanzaToken]]:
         """The words of each line that has any."""
-        for line in _LINE.finditer(text):
-            words = [word for run in _RUN.finditer(text, *line.span()) for word in self._words(run)]
+        for line in _LINE_PATTERN.finditer(text):
+            words = [word for run in _RUN_PATTERN.finditer(text, *line.span()) for word in self._tokenize_run(run)]
             if words:
                 yield words
 
-    def _words(self, run: re.Match[str]) -> Iterator[Word]:
-        for token in self._nlp.make_doc(run.group()):
+    def _tokenize_run(self, run: re.Match[str]) -> Iterator[StanzaToken]:
+        for token in self._tokenizer.make_doc(run.group()):
             start = run.start() + token.idx
-            yield Word(start, start + len(token), token.text)
+            yield StanzaToken(start, start + len(token), token.text)
 
 
-def aligned(text: str, words: Sequence[Word]) -> bool:
+def is_aligned(text: str, words: Sequence[StanzaToken]) -> bool:
     """Whether ``words`` follow each other in ``text`` and leave out nothing but white space."""
-    reached = 0
+    position = 0
     for start, end, word in words:
-        if start < reached or start >= end or text[start:end] != word or text[reached:start].strip():
+        if start < position or start >= end or text[start:end] != word or text[position:start].strip():
             return False
-        reached = end
-    return not text[reached:].strip()
+        position = end
+    return not text[position:].strip()
 
 
-def _kind(tag: str) -> str | None:
+def _entity_kind(tag: str) -> str | None:
     """The type of entity of one tag; None of O."""
-    return next((kind for *_, kind in entities([tag])), None)
+    return next((kind for *_, kind in decode_entities([tag])), None)
 
 
-def entities(tags: Sequence[str]) -> list[tuple[int, int, str]]:
+def decode_entities(tags: Sequence[str]) -> list[tuple[int, int, str]]:
     """(first token, end, type) of each run of one type, cut before B- and S- and after E- and S-.
 
     Every token whose tag is not O lies in exactly one of them, also where the scheme is broken.
     """
-    found: list[tuple[int, int, str]] = []
-    closed = True
+    runs: list[tuple[int, int, str]] = []
+    is_closed = True
     for index, tag in enumerate(tags):
         if tag == "O":
-            closed = True
+            is_closed = True
             continue
-        place, kind = ("", tag) if tag[1:2] not in ("-", "_") else (tag[0], tag[2:])
-        if closed or place in ("B", "S") or kind != found[-1][2]:
-            found.append((index, index + 1, kind))
+        prefix, kind = ("", tag) if tag[1:2] not in ("-", "_") else (tag[0], tag[2:])
+        if is_closed or prefix in ("B", "S") or kind != runs[-1][2]:
+            runs.append((index, index + 1, kind))
         else:
-            found[-1] = (found[-1][0], index + 1, kind)
-        closed = place in ("E", "S")
-    return found
+            runs[-1] = (runs[-1][0], index + 1, kind)
+        is_closed = prefix in ("E", "S")
+    return runs
 
 
-def _spans(line: Sequence[Word], tags: Sequence[str], outside: Sequence[float]) -> Iterator[Span]:
-    for first, end, kind in entities(tags):
-        score = 1.0 - sum(outside[first:end]) / (end - first)
+def _iter_spans(line: Sequence[StanzaToken], tags: Sequence[str], non_entity: Sequence[float]) -> Iterator[Span]:
+    for first, end, kind in decode_entities(tags):
+        score = 1.0 - sum(non_entity[first:end]) / (end - first)
         yield Span(line[first].start, line[end - 1].end, kind, round(max(score, 0.0), 6), NAME)
 
 
-def _tokenizer(language: str) -> Language:
-    spacy: Any = lean_spacy()
+def _make_tokenizer(language: str) -> Language:
+    spacy: Any = import_lean_spacy()
     try:
-        return with_quick_suffixes(spacy.blank(language))
+        return speed_up_suffixes(spacy.blank(language))
     except ImportError:
         raise ConfigurationError(
             f"detect.language: spaCy has no tokenizer for '{language}', which the Stanza engine needs"

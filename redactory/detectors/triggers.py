@@ -15,19 +15,19 @@ _ASCII_WORDS = {code: chr(code).lower() if chr(code).isalpha() else " " for code
 _KINDS = (("9", regex.compile(r"\d")), ("A", regex.compile(r"\p{Lu}")), ("a", regex.compile(r"[^\W\d_]")))
 
 
-class _Shapes(dict[int, str]):
+class _ShapeTable(dict[int, str]):
     """9 for every decimal digit, A for every capital, a for every other letter; other characters stay."""
 
     def __missing__(self, code: int) -> str:
-        own = chr(code)
-        kind = self[code] = next((kind for kind, form in _KINDS if form.match(own)), own)
+        character = chr(code)
+        kind = self[code] = next((kind for kind, form in _KINDS if form.match(character)), character)
         return kind
 
 
-_SHAPES = _Shapes()
+_SHAPE_TABLE = _ShapeTable()
 
 
-def words_of(text: str) -> frozenset[str]:
+def split_words(text: str) -> frozenset[str]:
     """The runs of letters of ``text``, such that two that an expression holds equal in any case are equal."""
     if text.isascii():
         return frozenset(text.translate(_ASCII_WORDS).split())
@@ -35,7 +35,7 @@ def words_of(text: str) -> frozenset[str]:
     return frozenset(_WORD.findall(text.replace("İ", "i").casefold()))
 
 
-class Traits(NamedTuple):
+class TextTraits(NamedTuple):
     """What the triggers ask of one text: itself, its shape, its number of digits and its words."""
 
     text: str
@@ -44,16 +44,16 @@ class Traits(NamedTuple):
     words: frozenset[str]
 
 
-def traits_of(text: str) -> Traits:
+def compute_traits(text: str) -> TextTraits:
     """What the triggers ask of ``text``."""
-    shape = text.translate(_SHAPES)
-    return Traits(text, shape, shape.count("9"), words_of(text))
+    shape = text.translate(_SHAPE_TABLE)
+    return TextTraits(text, shape, shape.count("9"), split_words(text))
 
 
 class Trigger(NamedTuple):
     """All of: so many digits; one of the words, or a word with one of the endings; one of the shapes; a form.
 
-    ``words`` and ``endings`` are runs of letters as :func:`words_of` cuts them; ``shapes`` are parts of the
+    ``words`` and ``endings`` are runs of letters as :func:`split_words` cuts them; ``shapes`` are parts of the
     text with one letter for each kind of character: "Flat 5b, no. 12" is "Aaaa 9a, aa. 99".
     """
 
@@ -61,18 +61,18 @@ class Trigger(NamedTuple):
     words: frozenset[str] = frozenset()
     endings: tuple[str, ...] = ()
     shapes: tuple[str, ...] = ()
-    form: regex.Pattern[str] | None = None
+    pattern: regex.Pattern[str] | None = None
 
-    def fires(self, traits: Traits) -> bool:
+    def fires(self, traits: TextTraits) -> bool:
         """Whether a text with these ``traits`` has what the trigger needs."""
         if traits.digits < self.digits:
             return False
-        named = not self.words.isdisjoint(traits.words) or not (self.words or self.endings)
-        if not named and not (self.endings and any(word.endswith(self.endings) for word in traits.words)):
+        has_word = not self.words.isdisjoint(traits.words) or not (self.words or self.endings)
+        if not has_word and not (self.endings and any(word.endswith(self.endings) for word in traits.words)):
             return False
         if self.shapes and not any(shape in traits.shape for shape in self.shapes):
             return False
-        return self.form is None or self.form.search(traits.text) is not None
+        return self.pattern is None or self.pattern.search(traits.text) is not None
 
 
-ALWAYS = Trigger()
+ALWAYS_FIRES = Trigger()

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redactory.foundation.errors import CheckFailed
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.progress import Progress, no_progress
 from redactory.foundation.stream import RandomStream
 
 if TYPE_CHECKING:
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 Scores = NDArray[np.float64]
 
 _DIGITS = "0123456789"
-_ENDED = -1
+_PADDING = -1
 _DRAWS_AT_ONCE = 2_000
 _STATE_BYTES_AT_ONCE = 1 << 28
 _SMALLEST_BATCH, _LARGEST_BATCH = 50, 5000
 
 
-def continuation_log_probs(model: LanguageModel, before: str, digits: int, progress: Progress = silent) -> Scores:
+def score_all_numbers(model: LanguageModel, prefix: str, digits: int, progress: Progress = no_progress) -> Scores:
     """Natural log probability of each string of ``digits`` digits after ``before``: float64[10^digits].
 
     Entry i is the string of i with leading zeros.  Added up in float64 from the network's own log
@@ -34,30 +34,32 @@ def continuation_log_probs(model: LanguageModel, before: str, digits: int, progr
     added.  ``CheckFailed`` where the tokenizer gives two numbers the same tokens, or where they do not fit
     the network's context.
     """
-    single = digit_tokens(model.tokenizer.encode, before, digits)
+    single = tokenize_digits(model.tokenizer.encode, prefix, digits)
     if single is None:
-        return given_log_probs(model, before, [f"{n:0{digits}d}" for n in range(10**digits)], progress)
+        return score_strings(model, prefix, [f"{n:0{digits}d}" for n in range(10**digits)], progress)
     head, columns = single
     numbers = np.arange(10**digits)
     tokens = np.empty((len(numbers), digits), np.int32)
-    for place in range(digits):
-        tokens[:, place] = np.asarray(columns[place], np.int32)[numbers // 10 ** (digits - 1 - place) % 10]
-    return _log_probs(model, head, tokens, np.full(len(numbers), digits), progress)
+    for position in range(digits):
+        tokens[:, position] = np.asarray(columns[position], np.int32)[numbers // 10 ** (digits - 1 - position) % 10]
+    return _score_token_rows(model, head, tokens, np.full(len(numbers), digits), progress)
 
 
-def given_log_probs(model: LanguageModel, before: str, strings: Sequence[str], progress: Progress = silent) -> Scores:
+def score_strings(
+    model: LanguageModel, prefix: str, strings: Sequence[str], progress: Progress = no_progress
+) -> Scores:
     """Natural log probability of each of ``strings`` after ``before``: float64[n], in their order.
 
-    Added up as by :func:`continuation_log_probs`; refused as there.  Scores of two calls may be compared
+    Added up as by :func:`score_all_numbers`; refused as there.  Scores of two calls may be compared
     where the strings' common tokens are those of ``before``.
     """
     encode = model.tokenizer.encode
-    encoded = [encode(before + string) for string in strings]
+    encoded = [encode(prefix + string) for string in strings]
     # as many tokens as all begin with, at most as many as `before` has of its own
-    columns: Iterable[tuple[int, ...]] = zip(encode(before), *encoded, strict=False)
+    columns: Iterable[tuple[int, ...]] = zip(encode(prefix), *encoded, strict=False)
     shared = sum(1 for _ in takewhile(lambda ids: len(set(ids)) == 1, columns))
     lengths = np.asarray([len(ids) - shared for ids in encoded], np.int64)
-    tokens = np.full((len(strings), int(lengths.max(initial=1))), _ENDED, np.int32)
+    tokens = np.full((len(strings), int(lengths.max(initial=1))), _PADDING, np.int32)
     for row, ids in enumerate(encoded):
         tokens[row, : lengths[row]] = ids[shared:]
     # shorter ones first among those with an equal beginning: -1 is below every token
@@ -67,93 +69,97 @@ def given_log_probs(model: LanguageModel, before: str, strings: Sequence[str], p
     if (lengths < 1).any() or any(twins & (named[1:] != named[:-1])):
         # no probability would tell them apart
         raise CheckFailed("canaries: the model's tokenizer gives different candidates the same tokens")
-    found = np.empty(len(strings))
+    scores = np.empty(len(strings))
     head = encoded[0][:shared] if encoded else []
-    found[order] = _log_probs(model, head, tokens[order], lengths[order], progress)
-    return found
+    scores[order] = _score_token_rows(model, head, tokens[order], lengths[order], progress)
+    return scores
 
 
-def digit_tokens(
-    encode: Callable[[str], list[int]], before: str, digits: int
+def tokenize_digits(
+    encode: Callable[[str], list[int]], prefix: str, digits: int
 ) -> tuple[list[int], list[list[int]]] | None:
     """Tokens of ``before``, and the token of each digit at each place: [digits][10].
 
     None where the tokenizer does not give every digit its own token after ``before``, in every three digits
     at every place: a tokenizer that joins digits joins some two or three of them.
     """
-    encoded = [encode(before + digit * digits) for digit in _DIGITS]
+    encoded = [encode(prefix + digit * digits) for digit in _DIGITS]
     head = encoded[0][:-digits]
     if not all(len(ids) == len(head) + digits and ids[: len(head)] == head for ids in encoded):
         return None
-    tokens = [list(place) for place in zip(*(ids[-digits:] for ids in encoded), strict=True)]
+    tokens = [list(position) for position in zip(*(ids[-digits:] for ids in encoded), strict=True)]
     width = min(digits, 3)
     for three in (f"{number:0{width}d}" for number in range(10**width)):
-        for place in range(digits - width + 1):
-            number = (three[:1] * place + three).ljust(digits, three[-1])
-            if encode(before + number) != head + [tokens[at][int(d)] for at, d in enumerate(number)]:
+        for position in range(digits - width + 1):
+            number = (three[:1] * position + three).ljust(digits, three[-1])
+            if encode(prefix + number) != head + [tokens[at][int(d)] for at, d in enumerate(number)]:
                 return None
-    return (head, tokens) if all(len(set(place)) == len(_DIGITS) for place in tokens) else None
+    return (head, tokens) if all(len(set(position)) == len(_DIGITS) for position in tokens) else None
 
 
-class DrawnNumbers(NamedTuple):
+class SampledNumbers(NamedTuple):
     """The natural log of each drawn number's probability, under the model and as it was drawn."""
 
-    log_p: Scores
-    log_q: Scores
+    model_log_probs: Scores
+    sampling_log_probs: Scores
 
 
-def drawn_numbers(
-    model: LanguageModel, before: str, digits: int, count: int, stream: RandomStream
-) -> DrawnNumbers | None:
+def sample_numbers(
+    model: LanguageModel, prefix: str, digits: int, count: int, stream: RandomStream
+) -> SampledNumbers | None:
     """``count`` numbers after ``before``, each digit drawn as the model has it among the ten.
 
     None where the tokenizer joins digits.
     """
     import torch
 
-    from redactory.training.numerics import rows_at_once
+    from redactory.training.numerics import limit_rows_at_once
 
-    single = digit_tokens(model.tokenizer.encode, before, digits)
+    single = tokenize_digits(model.tokenizer.encode, prefix, digits)
     if single is None:
         return None
     head, columns = single
     uniform = stream.uniform("numbers of the model", 0, count * digits).reshape(count, digits)
     log_p, log_q = np.zeros(count), np.zeros(count)
     with torch.inference_mode():
-        first, state, device = _read(model, head)
-        at_once = rows_at_once(first.shape[-1], _DRAWS_AT_ONCE)
+        first, state, device = _read_prefix(model, head)
+        at_once = limit_rows_at_once(first.shape[-1], _DRAWS_AT_ONCE)
         for start in range(0, count, at_once):
             rows = np.arange(start, min(start + at_once, count))
-            own = tuple(part.expand(len(rows), *part.shape[1:]).contiguous() for part in state)
+            batch_state = tuple(part.expand(len(rows), *part.shape[1:]).contiguous() for part in state)
             scores = first.expand(len(rows), -1)
             for place, column in enumerate(columns):
                 of_digits = scores[:, column].double().cpu().numpy()
                 shares = np.exp(of_digits - of_digits.max(1, keepdims=True))
                 shares /= shares.sum(1, keepdims=True)
-                below = shares.cumsum(1) < uniform[rows, place][:, None]
-                chosen = np.arange(len(rows)), below.sum(1).clip(max=len(_DIGITS) - 1)
+                is_below = shares.cumsum(1) < uniform[rows, place][:, None]
+                chosen = np.arange(len(rows)), is_below.sum(1).clip(max=len(_DIGITS) - 1)
                 log_p[rows] += of_digits[chosen]
                 log_q[rows] += np.log(shares[chosen])
                 if place + 1 < digits:
                     read = torch.from_numpy(np.asarray(column, np.int64)[chosen[1]]).to(device)
-                    scores, own = model.network.step(read, own)
-    return DrawnNumbers(log_p, log_q)
+                    scores, batch_state = model.network.step(read, batch_state)
+    return SampledNumbers(log_p, log_q)
 
 
-def _read(model: LanguageModel, head: Sequence[int]) -> tuple[Any, Any, Any]:
+def _read_prefix(model: LanguageModel, prefix_tokens: Sequence[int]) -> tuple[Any, Any, Any]:
     """Log probabilities and state behind the begin token and ``head``, and where they lie."""
     import torch
 
     network = model.network.eval()
     device = next(network.parameters()).device
     state = network.initial_state(1)
-    for token in (model.tokenizer.begin_id, *head):
+    for token in (model.tokenizer.begin_id, *prefix_tokens):
         log_probs, state = network.step(torch.tensor([token], device=device), state)
     return log_probs, state, device
 
 
-def _log_probs(
-    model: LanguageModel, head: list[int], tokens: NDArray[np.int32], lengths: NDArray[np.int64], progress: Progress
+def _score_token_rows(
+    model: LanguageModel,
+    prefix_tokens: list[int],
+    tokens: NDArray[np.int32],
+    lengths: NDArray[np.int64],
+    progress: Progress,
 ) -> Scores:
     """The log probability of each row ``tokens[i, : lengths[i]]`` behind ``head``.
 
@@ -172,42 +178,42 @@ def _log_probs(
         nonlocal done
         column = tokens[rows, depth]
         scores[rows] += log_probs[at(prefix), at(column)].double().cpu().numpy()
-        longer = lengths[rows] > depth + 1
-        if ended := len(rows) - int(longer.sum()):
+        is_longer = lengths[rows] > depth + 1
+        if ended := len(rows) - int(is_longer.sum()):
             done += ended
             progress("canary exposure", done, len(scores), "candidates")
-        rows, prefix, column = rows[longer], prefix[longer], column[longer]
+        rows, prefix, column = rows[is_longer], prefix[is_longer], column[is_longer]
         if not len(rows):
             return
         new = np.append(True, (prefix[1:] != prefix[:-1]) | (column[1:] != column[:-1]))
         first, child = np.flatnonzero(new), np.cumsum(new) - 1
         ends = np.append(first, len(rows))
         for start in range(0, len(first), batch):
-            some = first[start : start + batch]
-            below = slice(some[0], ends[start + len(some)])
-            parents = at(prefix[some])
-            after = model.network.step(at(column[some]), tuple(part[parents] for part in state))
+            chunk_starts = first[start : start + batch]
+            below = slice(chunk_starts[0], ends[start + len(chunk_starts)])
+            parents = at(prefix[chunk_starts])
+            after = model.network.step(at(column[chunk_starts]), tuple(part[parents] for part in state))
             descend(depth + 1, rows[below], child[below] - start, *after)
 
     def at(values: NDArray[Any]) -> Any:
         return torch.from_numpy(np.ascontiguousarray(values, np.int64)).to(device)
 
-    read, context = len(head) + 1, getattr(model.network, "context", None)
+    read, context = len(prefix_tokens) + 1, getattr(model.network, "context", None)
     if context is not None and read + tokens.shape[1] - 1 > context:
         raise CheckFailed(f"canaries: template and number exceed the model's context of {context} tokens")
     with torch.inference_mode():
-        log_probs, state, device = _read(model, head)
-        batch = _batch(log_probs.shape[-1], state, read, tokens.shape[1])
+        log_probs, state, device = _read_prefix(model, prefix_tokens)
+        batch = _prefix_batch_size(log_probs.shape[-1], state, read, tokens.shape[1])
         rows = np.arange(len(tokens))
         descend(0, rows, np.zeros_like(rows), log_probs, state)
     return scores
 
 
-def _batch(vocabulary: int, state: Sequence[Any], read: int, more: int) -> int:
+def _prefix_batch_size(vocabulary: int, state: Sequence[Any], prefix_length: int, extra_tokens: int) -> int:
     """Prefixes that are read at once: neither their logits nor their states may fill the memory."""
-    from redactory.training.numerics import rows_at_once
+    from redactory.training.numerics import limit_rows_at_once
 
     row: int = sum(math.prod(part.shape[1:]) * part.element_size() for part in state)
     # a cache has grown by `more` places at the deepest prefixes
-    row = max(row * (read + more) // read, 1)
-    return max(_SMALLEST_BATCH, min(rows_at_once(vocabulary, _LARGEST_BATCH), _STATE_BYTES_AT_ONCE // row))
+    row = max(row * (prefix_length + extra_tokens) // prefix_length, 1)
+    return max(_SMALLEST_BATCH, min(limit_rows_at_once(vocabulary, _LARGEST_BATCH), _STATE_BYTES_AT_ONCE // row))

@@ -25,7 +25,7 @@ from pydantic import Field
 
 from redactory.foundation.settings import Settings
 
-Kind = Literal["share", "rate"]
+MetricKind = Literal["share", "rate"]
 METRICS = {
     "public": "public examples, of those in the shards",
     "quarantined": "quarantined examples",
@@ -40,15 +40,15 @@ METRICS = {
     "hits/public/detector": "spans with public labels per 1,000 examples, by detector",
 }
 """Each metric in words."""
-PER = 1_000
+RATE_SCALE = 1_000
 """Rates are per so many units."""
-LEAST = 5
+MIN_COUNT = 5
 """Fewer hits, rows or points than this are never too many."""
-_MEAN_RANGE = 2 / math.sqrt(math.pi)
+_MEAN_NORMAL_RANGE = 2 / math.sqrt(math.pi)
 """The mean of \\|a - b\\| for two standard normal values, 1.128."""
 
 
-class Floor(NamedTuple):
+class MinimumChange(NamedTuple):
     """The least change that counts: of a share, of hits per 1,000 points, as a part of what was expected."""
 
     share: float = 0.01
@@ -56,7 +56,7 @@ class Floor(NamedTuple):
     ratio: float = 0.1
 
 
-FLOOR = Floor()
+MINIMUM_CHANGE = MinimumChange()
 
 
 class DriftSettings(Settings):
@@ -72,7 +72,7 @@ class DriftSettings(Settings):
     )
 
 
-class Key(NamedTuple):
+class MetricKey(NamedTuple):
     """Which figure: ``metric`` as in :data:`METRICS`, and of what."""
 
     metric: str
@@ -80,21 +80,21 @@ class Key(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Count:
+class MetricCount:
     """``count`` of ``of``: a share of rows or points, or hits among points."""
 
-    kind: Kind
+    kind: MetricKind
     count: int
-    of: int
+    total: int
 
     @property
     def value(self) -> float:
         """The share, or the rate per 1,000."""
-        return self.count / self.of * (1 if self.kind == "share" else PER)
+        return self.count / self.total * (1 if self.kind == "share" else RATE_SCALE)
 
 
 @dataclass(frozen=True)
-class Finding:
+class DriftResult:
     """One figure beside its limits; ``n`` is what it is of today, ``history`` the earlier runs' values.
 
     Shares from 0 to 1, rates per 1,000 points.
@@ -102,7 +102,7 @@ class Finding:
 
     metric: str
     label: str
-    kind: Kind
+    kind: MetricKind
     count: int
     n: int
     value: float
@@ -118,82 +118,98 @@ class Finding:
         return {name: value for name, value in asdict(self).items() if name not in ("history", "outside")}
 
 
-Figures = Mapping[Key, Count]
+RunMetrics = Mapping[MetricKey, MetricCount]
 
 
-def figures_of(manifest: Mapping[str, Any]) -> dict[Key, Count]:
+def extract_metrics(manifest: Mapping[str, Any]) -> dict[MetricKey, MetricCount]:
     """Every figure of a run; a metric by label also stands without one, for labels that it has none of."""
     counts, earlier = manifest["counts"], manifest["dedup"].get("index")
     repeated = sum(earlier["duplicate_earlier"].values()) if earlier else 0
     points = counts["points"]
-    figures = {
-        Key("public"): Count("share", counts["public"], counts["public"] + counts["private"]),
-        Key("quarantined"): Count("share", counts["quarantined"], points),
-        Key("rejected"): Count("share", counts["rejected"], counts["rows"]),
-        Key("duplicate"): Count("share", counts["duplicate"] - repeated, points),
+    metrics = {
+        MetricKey("public"): MetricCount("share", counts["public"], counts["public"] + counts["private"]),
+        MetricKey("quarantined"): MetricCount("share", counts["quarantined"], points),
+        MetricKey("rejected"): MetricCount("share", counts["rejected"], counts["rows"]),
+        MetricKey("duplicate"): MetricCount("share", counts["duplicate"] - repeated, points),
     }
     if earlier:
-        figures[Key("duplicate_earlier")] = Count("share", repeated, points)
-    hits = Counter[Key]({Key(metric): 0 for metric in METRICS if metric.startswith("hits/")})
-    for hit in manifest["hits"]:
+        metrics[MetricKey("duplicate_earlier")] = MetricCount("share", repeated, points)
+    hits = Counter[MetricKey]({MetricKey(metric): 0 for metric in METRICS if metric.startswith("hits/")})
+    for entry in manifest["hits"]:
         for by in ("label", "detector"):
-            hits[Key(f"hits/{hit['policy']}/{by}", hit[by])] += hit["count"]
-    return figures | {key: Count("rate", count, points) for key, count in hits.items()}
+            hits[MetricKey(f"hits/{entry['policy']}/{by}", entry[by])] += entry["count"]
+    return metrics | {key: MetricCount("rate", count, points) for key, count in hits.items()}
 
 
-def compare(history: Sequence[Figures], today: Figures, settings: DriftSettings) -> list[Finding]:
+def compare_with_history(
+    history: Sequence[RunMetrics], today: RunMetrics, settings: DriftSettings
+) -> list[DriftResult]:
     """Every figure of ``today`` beside the limits that ``history`` (oldest first) gives it.
 
     A label that a run does not have counts as none of it; figures of fewer than ``settings.min_history`` runs
     are left out, and so are those of nothing (a run without points).
     """
-    compared = []
-    for key in sorted({key for figures in (*history, today) for key in figures}):
-        now = _of(today, key)
+    results = []
+    for key in sorted({key for run_metrics in (*history, today) for key in run_metrics}):
+        now = _find_count(today, key)
         # a rate without a label stands for the labels that a run does not have
         if now is None or {*key} & set(settings.ignore) or (now.kind == "rate" and not key.label):
             continue
-        before = [count for figures in history if (count := _of(figures, key)) is not None]
+        before = [count for run_metrics in history if (count := _find_count(run_metrics, key)) is not None]
         if len(before) >= settings.min_history:
-            compared.append(_judged(key, before[-settings.runs :], now, settings.sigmas))
-    return compared
+            results.append(_compare_metric(key, before[-settings.runs :], now, settings.sigmas))
+    return results
 
 
-def _of(figures: Figures, key: Key) -> Count | None:
+def _find_count(run_metrics: RunMetrics, key: MetricKey) -> MetricCount | None:
     """The figure of one run: 0 of its points where it has none, None where it counts nothing of the kind."""
-    found = figures.get(key, figures.get(Key(key.metric)))
-    return found if found is not None and found.of else None
+    metric_count = run_metrics.get(key, run_metrics.get(MetricKey(key.metric)))
+    return metric_count if metric_count is not None and metric_count.total else None
 
 
-def _judged(key: Key, before: Sequence[Count], now: Count, sigmas: float) -> Finding:
-    scale, floor, runs = (1 if now.kind == "share" else PER), FLOOR, len(before)
-    centre, sigma, varied = laney(before, now.of)
+def _compare_metric(
+    key: MetricKey, earlier_counts: Sequence[MetricCount], today_count: MetricCount, sigmas: float
+) -> DriftResult:
+    scale, floor, runs = (1 if today_count.kind == "share" else RATE_SCALE), MINIMUM_CHANGE, len(earlier_counts)
+    centre, sigma, variation = compute_laney_limits(earlier_counts, today_count.total)
     expected = centre * scale
-    least = floor.share if now.kind == "share" else max(floor.rate, floor.ratio * expected)
+    least = floor.share if today_count.kind == "share" else max(floor.rate, floor.ratio * expected)
     tail = math.erfc(sigmas / math.sqrt(2)) / 2
-    room = max(width(tail, runs) * sigma * varied * scale, least)
+    room = max(compute_limit_width(tail, runs) * sigma * variation * scale, least)
     low, high = max(0.0, expected - room), expected + room
-    high = min(1.0, high) if now.kind == "share" else high
-    outside = now.value < low or (now.value > high and now.count >= LEAST)
-    if not now.count and expected > least and math.exp(-centre * now.of / varied**2) < tail:
-        outside, low = True, max(low, scale / now.of)
-    history = tuple(count.value for count in before)
-    return Finding(*key, now.kind, now.count, now.of, now.value, expected, low, high, runs, outside, history)
+    high = min(1.0, high) if today_count.kind == "share" else high
+    outside = today_count.value < low or (today_count.value > high and today_count.count >= MIN_COUNT)
+    if not today_count.count and expected > least and math.exp(-centre * today_count.total / variation**2) < tail:
+        outside, low = True, max(low, scale / today_count.total)
+    history = tuple(count.value for count in earlier_counts)
+    return DriftResult(
+        *key,
+        today_count.kind,
+        today_count.count,
+        today_count.total,
+        today_count.value,
+        expected,
+        low,
+        high,
+        runs,
+        outside,
+        history,
+    )
 
 
-def laney(before: Sequence[Count], n: int) -> tuple[float, float, float]:
+def compute_laney_limits(earlier_counts: Sequence[MetricCount], n: int) -> tuple[float, float, float]:
     """p̄, and σ_i and σ_z for a run of ``n`` units, as parts of one: Laney's chart without its L."""
-    count, whole = sum(c.count for c in before), sum(c.of for c in before)
-    share, centre = before[0].kind == "share", count / whole
+    count, total = sum(c.count for c in earlier_counts), sum(c.total for c in earlier_counts)
+    is_share, centre = earlier_counts[0].kind == "share", count / total
     # one more of each kind is imagined: of what never varied nobody knows that it never does
-    near = (count + 1) / (whole + 2) if share else (count + 1) / whole
-    sigma = math.sqrt(near * (1 - near) if share else near)
-    z = [(c.count / c.of - centre) / (sigma / math.sqrt(c.of)) for c in before]
+    near = (count + 1) / (total + 2) if is_share else (count + 1) / total
+    sigma = math.sqrt(near * (1 - near) if is_share else near)
+    z = [(c.count / c.total - centre) / (sigma / math.sqrt(c.total)) for c in earlier_counts]
     moving = sum(abs(b - a) for a, b in pairwise(z)) / (len(z) - 1)
-    return centre, sigma / math.sqrt(n), max(1.0, moving / _MEAN_RANGE)
+    return centre, sigma / math.sqrt(n), max(1.0, moving / _MEAN_NORMAL_RANGE)
 
 
-def width(tail: float, runs: int) -> float:
+def compute_limit_width(tail: float, runs: int) -> float:
     """L for a new run judged by ``runs`` earlier ones (Student's t), above with probability ``tail``."""
     from scipy.special import stdtrit
 

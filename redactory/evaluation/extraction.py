@@ -11,17 +11,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from redactory.evaluation.generation import generate
+from redactory.evaluation.generation import generate_texts
 from redactory.evaluation.linkage import ValueSearch
-from redactory.evaluation.statistics import figure, proportion
-from redactory.foundation.progress import Progress, silent
+from redactory.evaluation.statistics import estimate_proportion, make_estimate
+from redactory.foundation.progress import Progress, no_progress
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.shards import read_values
 
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
 
-TIMES_SEEN = ((0, 0), (1, 1), (2, 4), (5, 9), (10, 99), (100, None))
+TIMES_SEEN_GROUPS = ((0, 0), (1, 1), (2, 4), (5, 9), (10, 99), (100, None))
 """How often training data held a secret, in groups; both bounds are inclusive, the last is open."""
 _EXTRA_TOKENS = 4
 
@@ -40,7 +40,7 @@ class ExtractionSettings:
 
 
 @dataclass(frozen=True)
-class Secret:
+class VaultSecret:
     """A value with its label; nothing of it may be printed, logged or written.
 
     ``copies`` is how often the vault holds it, ``times_seen`` how often what the model was trained on does;
@@ -54,45 +54,47 @@ class Secret:
     prefix: str = field(repr=False)
 
 
-class Trial(NamedTuple):
+class ExtractionTrial(NamedTuple):
     """One secret: whether it was found, whether it has a control, and whether that was found."""
 
     label: str
     times_seen: int
-    found: bool
+    secret_found: bool
     has_control: bool
     control_found: bool
 
 
-def extraction(
+def run_extraction_attack(
     model: LanguageModel,
-    secrets: Sequence[Secret],
+    secrets: Sequence[VaultSecret],
     controls: Sequence[str | None],
     settings: ExtractionSettings,
     prompts: Sequence[str] = (),
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """What ``model`` writes of ``secrets``, and of ``controls``: one of the same form for each, or None.
 
     ``prompts`` are texts that an adversary has.  A secret is found where it stands whole in some text,
     whatever its case.  Returns counts only: {samples, tokens, temperature, top_k, seed, by_prompt,
-    occurrences}, those of :func:`extraction_figures`, and ``completion``, the same of the likeliest
+    occurrences}, those of :func:`summarize_trials`, and ``completion``, the same of the likeliest
     continuation of the words before some secrets.
     """
     search = ValueSearch([*(s.value for s in secrets), *(value or "" for value in controls)])
-    found: Counter[int] = Counter()
+    occurrences: Counter[int] = Counter()
     prompted = settings.samples // 2 if prompts else 0
     by_prompt = {}
     for number, (kind, count) in enumerate({"none": settings.samples - prompted, "public": prompted}.items()):
         if not count:
             continue
         sampling = settings.tokens, settings.temperature, settings.top_k, settings.seed + number
-        hits = search.count(generate(model, count, *sampling, prompts if number else (), progress))
-        known = sum(index < len(secrets) for index in hits)
-        by_prompt[kind] = {"samples": count, "secrets_found": known, "controls_found": len(hits) - known}
-        found.update(hits)
+        matches = search.count_occurrences(generate_texts(model, count, *sampling, prompts if number else (), progress))
+        known = sum(index < len(secrets) for index in matches)
+        by_prompt[kind] = {"samples": count, "secrets_found": known, "controls_found": len(matches) - known}
+        occurrences.update(matches)
     trials = [
-        Trial(s.label, s.times_seen, n in found, controls[n] is not None, len(secrets) + n in found)
+        ExtractionTrial(
+            s.label, s.times_seen, n in occurrences, controls[n] is not None, len(secrets) + n in occurrences
+        )
         for n, s in enumerate(secrets)
     ]
     return {
@@ -101,16 +103,16 @@ def extraction(
         "temperature": settings.temperature,
         "top_k": settings.top_k,
         "seed": settings.seed,
-        **extraction_figures(trials),
+        **summarize_trials(trials),
         "by_prompt": by_prompt,
-        "occurrences": sum(times for index, times in found.items() if index < len(secrets)),
-        "completion": _completion(model, secrets, controls, settings, progress),
+        "occurrences": sum(times for index, times in occurrences.items() if index < len(secrets)),
+        "completion": _complete_prefixes(model, secrets, controls, settings, progress),
     }
 
 
-def _completion(
+def _complete_prefixes(
     model: LanguageModel,
-    secrets: Sequence[Secret],
+    secrets: Sequence[VaultSecret],
     controls: Sequence[str | None],
     settings: ExtractionSettings,
     progress: Progress,
@@ -121,88 +123,99 @@ def _completion(
     chosen = sorted(draw.sample(eligible, min(settings.completions, len(eligible))))
     if not chosen:
         reason = "no secret has words before it in its example, or none was requested"
-        return {**extraction_figures([]), "reasons": [reason]}
-    longest = max(len(model.tokenizer.encode(secrets[index].value)) for index in chosen) + _EXTRA_TOKENS
-    longest = min(longest, (getattr(model.network, "context", None) or longest + 1) - 1)
+        return {**summarize_trials([]), "reasons": [reason]}
+    max_tokens = max(len(model.tokenizer.encode(secrets[index].value)) for index in chosen) + _EXTRA_TOKENS
+    max_tokens = min(max_tokens, (getattr(model.network, "context", None) or max_tokens + 1) - 1)
     prompts = [secrets[index].prefix.rstrip() for index in chosen]
 
     def completing(work: str, done: int, total: int | None, unit: str = "") -> None:
         progress("completion", done, total, unit)
 
-    written = generate(model, len(chosen), longest, 0.0, None, 0, prompts, completing)
+    generated = generate_texts(model, len(chosen), max_tokens, 0.0, None, 0, prompts, completing)
     trials = []
-    for index, text in zip(chosen, written, strict=True):
+    for index, text in zip(chosen, generated, strict=True):
         secret, control = secrets[index], controls[index]
-        hit, control_hit = _begins(text, secret.value), control is not None and _begins(text, control)
-        trials.append(Trial(secret.label, secret.times_seen, hit, control is not None, control_hit))
-    return extraction_figures(trials)
+        hit, control_found = (
+            _starts_with_value(text, secret.value),
+            control is not None and _starts_with_value(text, control),
+        )
+        trials.append(ExtractionTrial(secret.label, secret.times_seen, hit, control is not None, control_found))
+    return summarize_trials(trials)
 
 
-def _begins(text: str, value: str) -> bool:
+def _starts_with_value(text: str, value: str) -> bool:
     """Whether what was written begins with the whole value."""
-    written, value = text.lstrip().casefold(), value.casefold()
-    following = written[len(value) : len(value) + 1]
-    return written.startswith(value) and not (following.isalnum() and value[-1].isalnum())
+    generated, value = text.lstrip().casefold(), value.casefold()
+    next_char = generated[len(value) : len(value) + 1]
+    return generated.startswith(value) and not (next_char.isalnum() and value[-1].isalnum())
 
 
-def extraction_figures(trials: Sequence[Trial]) -> dict[str, Any]:
+def summarize_trials(trials: Sequence[ExtractionTrial]) -> dict[str, Any]:
     """Counts of secrets found and of controls, in all, ``by_label`` and ``by_times_seen``.
 
     ``found`` and ``controls_share`` are {value, low, high}, 95 % Clopper-Pearson.  ``p_value`` is that of at
     least so many secrets found, were those with a control found no more easily than controls are (Fisher's
     exact test, one-sided).
     """
-    whole = _counts(trials)
+    whole = _count_trials(trials)
     labels = sorted({trial.label for trial in trials})
     missing = "no control value could be generated" if trials else "no secret was tried"
 
     def share(kind: str) -> dict[str, Any]:
-        return proportion(whole[f"{kind}_found"], whole[kind]) if whole[kind] else figure(None)
+        return estimate_proportion(whole[f"{kind}_found"], whole[kind]) if whole[kind] else make_estimate(None)
 
-    def seen(low: int, high: int | None) -> list[Trial]:
+    def select_by_times_seen(low: int, high: int | None) -> list[ExtractionTrial]:
         return [t for t in trials if low <= t.times_seen and (high is None or t.times_seen <= high)]
 
     return {
         **whole,
         "found": share("secrets"),
         "controls_share": share("controls"),
-        "p_value": _p_value([trial for trial in trials if trial.has_control]),
-        "by_label": {label: _counts([t for t in trials if t.label == label]) for label in labels},
-        "by_times_seen": [{"from": low, "to": high, **_counts(seen(low, high))} for low, high in TIMES_SEEN],
+        "p_value": _fisher_p_value([trial for trial in trials if trial.has_control]),
+        "by_label": {label: _count_trials([trial for trial in trials if trial.label == label]) for label in labels},
+        "by_times_seen": [
+            {"from": low, "to": high, **_count_trials(select_by_times_seen(low, high))}
+            for low, high in TIMES_SEEN_GROUPS
+        ],
         "reasons": [] if whole["controls"] else [missing],
     }
 
 
-def _counts(own: Sequence[Trial]) -> dict[str, int]:
+def _count_trials(trials: Sequence[ExtractionTrial]) -> dict[str, int]:
     return {
-        "secrets": len(own),
-        "secrets_found": sum(t.found for t in own),
-        "controls": sum(t.has_control for t in own),
-        "controls_found": sum(t.control_found for t in own),
+        "secrets": len(trials),
+        "secrets_found": sum(trial.secret_found for trial in trials),
+        "controls": sum(trial.has_control for trial in trials),
+        "controls_found": sum(trial.control_found for trial in trials),
     }
 
 
-def _p_value(paired: Sequence[Trial]) -> float | None:
+def _fisher_p_value(paired_trials: Sequence[ExtractionTrial]) -> float | None:
     """P(at least so many of those found are secrets), of as many secrets as controls."""
     from scipy.stats import fisher_exact
 
-    found = [sum(t.found for t in paired), sum(t.control_found for t in paired)]
-    table = [(count, len(paired) - count) for count in found]
-    return float(fisher_exact(table, alternative="greater").pvalue) if paired else None
+    found_counts = [
+        sum(trial.secret_found for trial in paired_trials),
+        sum(trial.control_found for trial in paired_trials),
+    ]
+    table = [(count, len(paired_trials) - count) for count in found_counts]
+    return float(fisher_exact(table, alternative="greater").pvalue) if paired_trials else None
 
 
 # The secrets of a run as values, cut out of its vault where the span ledger says: in memory only.
 
 
-STRICT, OPEN = "strict", "public"
-SURE_RULES = frozenset({"DIGIT", "SYMBOL"})
+STRICT_POLICY, PUBLIC_POLICY = "strict", "public"
+IDENTIFIER_RULES = frozenset({"DIGIT", "SYMBOL"})
 """Rules whose hits have the form of an identifier."""
-_NO_VALUES = frozenset({"EVERYTHING", "UNSURE", "CAPITAL", "NAME", "WORD"})
+_NON_VALUE_LABELS = frozenset({"EVERYTHING", "UNSURE", "CAPITAL", "NAME", "WORD"})
 """Hits of π_c that say where a secret may be, not what it is."""
-LEAST_CHARS = 4
+MIN_VALUE_CHARS = 4
 
 
-def vault_secrets(run: RunFolder, seen: Iterable[Path], least_chars: int = LEAST_CHARS) -> list[Secret]:
+def collect_vault_secrets(
+    run: RunFolder, training_folders: Iterable[Path], least_chars: int = MIN_VALUE_CHARS
+) -> list[VaultSecret]:
     """Every distinct value (but for its case) that the policies marked in the vault, in order of first place.
 
     A value that π marked has π's label; one that only π_c did, the engine's, or DIGIT or SYMBOL; hits of its
@@ -211,13 +224,13 @@ def vault_secrets(run: RunFolder, seen: Iterable[Path], least_chars: int = LEAST
     """
     spans: dict[int, list[tuple[int, int, str, bool]]] = defaultdict(list)
     for point_id, start, end, label, policy in read_values(run.spans, "point_id", "start", "end", "label", "policy"):
-        if label not in _NO_VALUES and policy != OPEN:
-            spans[point_id].append((start, end, label, policy == STRICT))
+        if label not in _NON_VALUE_LABELS and policy != PUBLIC_POLICY:
+            spans[point_id].append((start, end, label, policy == STRICT_POLICY))
     first: dict[str, tuple[str, str]] = {}
     labels: dict[str, tuple[bool, str]] = {}
     for point_id, text in read_values(run.vault, "point_id", "text"):
         # π's hits first
-        hits = sorted(spans.pop(point_id, ()), key=lambda hit: (not hit[3], hit[2] in SURE_RULES, hit[:2]))
+        hits = sorted(spans.pop(point_id, ()), key=lambda hit: (not hit[3], hit[2] in IDENTIFIER_RULES, hit[:2]))
         for start, end, label, strict in hits:
             value = text[start:end].strip()
             key = value.casefold()
@@ -228,11 +241,11 @@ def vault_secrets(run: RunFolder, seen: Iterable[Path], least_chars: int = LEAST
                 labels[key] = strict, label
     search = ValueSearch(list(first))
     copies, times_seen = (
-        search.count(text for folder in folders for (text,) in read_values(folder, "text"))
-        for folders in ([run.vault], seen)
+        search.count_occurrences(text for folder in folders for (text,) in read_values(folder, "text"))
+        for folders in ([run.vault], training_folders)
     )
     return [
-        Secret(value, labels[key][1], copies[index], times_seen[index], prefix)
+        VaultSecret(value, labels[key][1], copies[index], times_seen[index], prefix)
         for index, (key, (value, prefix)) in enumerate(first.items())
     ]
 
@@ -240,15 +253,15 @@ def vault_secrets(run: RunFolder, seen: Iterable[Path], least_chars: int = LEAST
 # Values of the same form as given ones that stand nowhere in a corpus: what finding one by chance is worth.
 
 
-_PIECE = re.compile(r"[^\W\d_]+|\d+|[\W_]+")
-_ROUNDS, _OF_CORPUS = 8, 4
+_TOKEN_RUN = re.compile(r"[^\W\d_]+|\d+|[\W_]+")
+_MAX_ROUNDS, _POOL_ROUNDS = 8, 4
 
-Pools = dict[tuple[str, tuple[str, ...], int], list[str]]
+WordPools = dict[tuple[str, tuple[str, ...], int], list[str]]
 """The words of each label, form and place."""
 
 
-def control_values(
-    values: Sequence[tuple[str, str]], present: Callable[[list[str]], Collection[str]], seed: int = 0
+def make_control_values(
+    values: Sequence[tuple[str, str]], find_present: Callable[[list[str]], Collection[str]], seed: int = 0
 ) -> list[str | None]:
     """For each (label, value) another value of its form, all different; None where none was found.
 
@@ -257,60 +270,62 @@ def control_values(
     are as private as these.
     """
     draw = random.Random(f"control values {seed}")
-    pools: Pools = defaultdict(list)
+    pools: WordPools = defaultdict(list)
     for label, value in values:
-        pieces, form = _formed(value)
-        for place, piece in enumerate(pieces):
-            if piece.isalpha():
-                pools[label, form, place].append(piece)
+        fragments, form = _split_value(value)
+        for position, fragment in enumerate(fragments):
+            if fragment.isalpha():
+                pools[label, form, position].append(fragment)
     taken = {value.casefold() for _, value in values}
-    found: list[str | None] = [None] * len(values)
-    for attempt in range(_ROUNDS):
+    controls: list[str | None] = [None] * len(values)
+    for attempt in range(_MAX_ROUNDS):
         proposed: dict[str, int] = {}
         for index, (label, value) in enumerate(values):
-            if found[index] is None:
-                other = _like(value, label, pools if attempt < _OF_CORPUS else {}, draw)
-                if other.casefold() not in taken and other.casefold() not in proposed:
-                    proposed[other.casefold()] = index
-                    found[index] = other
-        standing = {value.casefold() for value in present([str(found[i]) for i in proposed.values()])}
+            if controls[index] is None:
+                candidate = _make_similar_value(value, label, pools if attempt < _POOL_ROUNDS else {}, draw)
+                if candidate.casefold() not in taken and candidate.casefold() not in proposed:
+                    proposed[candidate.casefold()] = index
+                    controls[index] = candidate
+        standing = {value.casefold() for value in find_present([str(controls[i]) for i in proposed.values()])}
         for folded, index in proposed.items():
             if folded in standing:
-                found[index] = None
+                controls[index] = None
             else:
                 taken.add(folded)
-        if None not in found:
+        if None not in controls:
             break
-    return found
+    return controls
 
 
-def _formed(value: str) -> tuple[list[str], tuple[str, ...]]:
+def _split_value(value: str) -> tuple[list[str], tuple[str, ...]]:
     """The runs of letters, digits and punctuation of ``value``, and its form."""
-    pieces = _PIECE.findall(value)
-    return pieces, tuple("w" if piece.isalpha() else "d" if piece.isdecimal() else piece for piece in pieces)
+    fragments = _TOKEN_RUN.findall(value)
+    return fragments, tuple(
+        "w" if fragment.isalpha() else "d" if fragment.isdecimal() else fragment for fragment in fragments
+    )
 
 
-def _like(value: str, label: str, pools: Pools, draw: random.Random) -> str:
-    pieces, form = _formed(value)
+def _make_similar_value(value: str, label: str, pools: WordPools, random_source: random.Random) -> str:
+    fragments, form = _split_value(value)
     made = []
-    for place, piece in enumerate(pieces):
-        if piece.isdecimal():
+    for position, fragment in enumerate(fragments):
+        if fragment.isdecimal():
             # none begins with 0 unless the value's own did
-            first = draw.choice("123456789") if piece[0] != "0" else "0"
-            made.append(first + "".join(draw.choice("0123456789") for _ in piece[1:]))
-        elif piece.isalpha() and (pool := pools.get((label, form, place))):
-            made.append(draw.choice(pool))
-        elif piece.isalpha():
-            word = draw.choice(_public_names())
-            is_acronym = piece.isupper() and len(piece) > 1
-            made.append(word.upper() if is_acronym else word.lower() if piece.islower() else word)
+            first = random_source.choice("123456789") if fragment[0] != "0" else "0"
+            made.append(first + "".join(random_source.choice("0123456789") for _ in fragment[1:]))
+        elif fragment.isalpha() and (pool := pools.get((label, form, position))):
+            made.append(random_source.choice(pool))
+        elif fragment.isalpha():
+            word = random_source.choice(_load_public_names())
+            is_acronym = fragment.isupper() and len(fragment) > 1
+            made.append(word.upper() if is_acronym else word.lower() if fragment.islower() else word)
         else:
-            made.append(piece)
+            made.append(fragment)
     return "".join(made)
 
 
 @functools.cache
-def _public_names() -> tuple[str, ...]:
+def _load_public_names() -> tuple[str, ...]:
     """Given names and surnames of Faker's public English lists that are letters only."""
     from faker.providers.person.en_GB import Provider as British
     from faker.providers.person.en_US import Provider as American

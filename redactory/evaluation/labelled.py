@@ -11,84 +11,86 @@ from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
-from redactory.detectors.settings import kind_of, kinds_of
+from redactory.detectors.settings import get_kind, get_kinds
 from redactory.foundation.errors import InputError
 
-TEMPLATE = "template_id"
+TEMPLATE_KEY = "template_id"
 """The key of a labelled span that names the template its text was made from, where there is one."""
-CHOSEN = "chosen_to_fit"
+CHOSEN_KEY = "chosen_to_fit"
 """The key of a row that was not drawn at random, and says how it was."""
-Cutter = Callable[[str], Iterable[tuple[str, str, str, str | None]]]
+DocumentSplitter = Callable[[str], Iterable[tuple[str, str, str, str | None]]]
 """A document into (prefix, text, suffix, speaker) of its points."""
-_FORM = '{"text": "…", "spans": [{"start": 0, "end": 4, "label": "NAME"}]}'
-_FROM, _TO, _KIND = "label", "text", "labels"
+_ROW_FORMAT = '{"text": "…", "spans": [{"start": 0, "end": 4, "label": "NAME"}]}'
+_LABEL_CONTROL, _TEXT_OBJECT, _LABELS_TYPE = "label", "text", "labels"
 
 
-class _Invalid(ValueError):
+class _InvalidRowError(ValueError):
     """What is wrong with a row, without its text; any other ``ValueError`` may quote it."""
 
 
-def labelled_rows(path: Path, public: Iterable[str] = (), *, to_fit: bool = False) -> Iterator[dict[str, Any]]:
+def read_labelled_rows(path: Path, public: Iterable[str] = (), *, to_fit: bool = False) -> Iterator[dict[str, Any]]:
     """The rows of JSON lines or of Label Studio's JSON export, each checked.
 
     Spans whose label is ``public`` are no secrets: they stand apart, under ``public``.  ``InputError`` names
     file and row of one that is invalid, and quotes nothing of it.  A row that was ``CHOSEN`` is one, unless a
     tagger is to be fitted: it is no random draw, and no rate may be measured on it.
     """
-    number, kinds = 0, kinds_of(public)
+    row_number, kinds = 0, get_kinds(public)
     try:
         with path.open(encoding="utf-8-sig") as file:
-            exported = file.read(1) == "["
+            is_export = file.read(1) == "["
             file.seek(0)
-            for entry in json.load(file) if exported else file:
-                number += 1
-                if exported or entry.strip():
-                    row: Any = _row_of_task(entry) if exported else json.loads(entry)
-                    _check(row)
-                    if CHOSEN in row and not to_fit:
-                        raise _Invalid(
+            for entry in json.load(file) if is_export else file:
+                row_number += 1
+                if is_export or entry.strip():
+                    row: Any = _parse_task(entry) if is_export else json.loads(entry)
+                    _check_row(row)
+                    if CHOSEN_KEY in row and not to_fit:
+                        raise _InvalidRowError(
                             "its rows were chosen by redactory label active, not at random: they can fit a "
                             "tagger, but rates and bounds need a random sample (redactory label random)"
                         )
-                    yield _apart(row, kinds) if kinds else row
+                    yield _separate_public_spans(row, kinds) if kinds else row
     except OSError as error:
         raise InputError(
             f"{path} cannot be read: {error.strerror}; expected labelled JSON lines, or Label Studio's JSON export"
         ) from None
-    except _Invalid as error:
-        raise InputError(f"{path.name}, row {number}: {error}") from None
+    except _InvalidRowError as error:
+        raise InputError(f"{path.name}, row {row_number}: {error}") from None
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise InputError(
-            f"{path.name}, row {number or 1}: neither a labelled row, like {_FORM}, nor a task of Label "
+            f"{path.name}, row {row_number or 1}: neither a labelled row, like {_ROW_FORMAT}, nor a task of Label "
             f"Studio's JSON export with a text under 'text' ({type(error).__name__})"
         ) from None
 
 
-def _apart(row: dict[str, Any], kinds: Collection[str]) -> dict[str, Any]:
+def _separate_public_spans(row: dict[str, Any], public_kinds: Collection[str]) -> dict[str, Any]:
     sides: dict[bool, list[Any]] = {True: [], False: []}
     for span in row["spans"]:
-        sides[kind_of(span["label"]) in kinds].append(span)
+        sides[get_kind(span["label"]) in public_kinds].append(span)
     return {**row, "spans": sides[False], "public": sides[True]}
 
 
-def _check(row: Any) -> None:
+def _check_row(row: Any) -> None:
     if not isinstance(row, dict):
-        raise _Invalid("expected a JSON object")
+        raise _InvalidRowError("expected a JSON object")
     text, spans = row.get("text"), row.get("spans")
     if not isinstance(text, str) or not isinstance(spans, list):
-        raise _Invalid(f"expected 'text' and 'spans', like {_FORM}")
+        raise _InvalidRowError(f"expected 'text' and 'spans', like {_ROW_FORMAT}")
     if any("\ud800" <= letter <= "\udfff" for letter in text):
-        raise _Invalid("'text' contains half of a surrogate pair, which is not a character")
+        raise _InvalidRowError("'text' contains half of a surrogate pair, which is not a character")
     for number, span in enumerate(spans, 1):
         if not isinstance(span, dict) or not all(type(span.get(key)) is int for key in ("start", "end")):
-            raise _Invalid(f"span {number} needs integers 'start' and 'end'")
+            raise _InvalidRowError(f"span {number} needs integers 'start' and 'end'")
         if not 0 <= span["start"] < span["end"] <= len(text):
-            raise _Invalid(f"span {number} is empty or outside the text of {len(text)} code points")
+            raise _InvalidRowError(f"span {number} is empty or outside the text of {len(text)} code points")
         if not isinstance(span.get("label"), str):
-            raise _Invalid(f"span {number} needs a 'label'")
+            raise _InvalidRowError(f"span {number} needs a 'label'")
 
 
-def labelled_points(row: Mapping[str, Any], cut: Cutter) -> Iterator[tuple[str, list[dict[str, Any]]]]:
+def split_labelled_row(
+    row: Mapping[str, Any], split_document: DocumentSplitter
+) -> Iterator[tuple[str, list[dict[str, Any]]]]:
     """The points of a labelled row, each with the places of the labelled spans that it holds any of.
 
     A span that a point's bounds cut counts in each point it touches, clipped to it; the part of a span
@@ -96,39 +98,42 @@ def labelled_points(row: Mapping[str, Any], cut: Cutter) -> Iterator[tuple[str, 
     space nowhere: it hides nothing.  A span keeps its keys, gets the row's ``template_id`` where the row has
     one, and as ``number`` its place among the row's spans.
     """
-    template = {TEMPLATE: row[TEMPLATE]} if TEMPLATE in row else {}
+    template = {TEMPLATE_KEY: row[TEMPLATE_KEY]} if TEMPLATE_KEY in row else {}
     spans = [
         {**template, **span, "number": number}
         for number, span in enumerate(row["spans"])
         if not row["text"][span["start"] : span["end"]].isspace()
     ]
     position = 0
-    for prefix, text, suffix, _ in cut(row["text"]):
+    for prefix, text, suffix, _ in split_document(row["text"]):
         start = position + len(prefix)
         position = start + len(text) + len(suffix)
-        inside = [s for s in spans if s["start"] < start + len(text) and s["end"] > start]
+        inside = [span for span in spans if span["start"] < start + len(text) and span["end"] > start]
         yield (
             text,
-            [{**s, "start": max(s["start"] - start, 0), "end": min(s["end"] - start, len(text))} for s in inside],
+            [
+                {**span, "start": max(span["start"] - start, 0), "end": min(span["end"] - start, len(text))}
+                for span in inside
+            ],
         )
 
 
 # Label Studio: tasks to import with the spans to start from, and its JSON export.
 
 
-def as_task(row: Mapping[str, Any], version: str) -> dict[str, Any]:
+def to_label_studio_task(row: Mapping[str, Any], version: str) -> dict[str, Any]:
     """A labelled row as a task, its spans as a prediction of ``version``, all else as its data."""
     result = [
         {
             "id": str(number),
-            "from_name": _FROM,
-            "to_name": _TO,
-            "type": _KIND,
+            "from_name": _LABEL_CONTROL,
+            "to_name": _TEXT_OBJECT,
+            "type": _LABELS_TYPE,
             "value": {
                 "start": span["start"],
                 "end": span["end"],
                 "text": row["text"][span["start"] : span["end"]],
-                _KIND: [span["label"]],
+                _LABELS_TYPE: [span["label"]],
             },
         }
         for number, span in enumerate(row["spans"])
@@ -137,48 +142,48 @@ def as_task(row: Mapping[str, Any], version: str) -> dict[str, Any]:
     return {"data": data, "predictions": [{"model_version": version, "result": result}]}
 
 
-def labelling_interface(labels: Iterable[str]) -> str:
+def build_labelling_interface(labels: Iterable[str]) -> str:
     """The project's labelling interface (XML) for the tasks."""
     choices = "".join(f"    <Label value={quoteattr(label)}/>\n" for label in labels)
     return (
-        f'<View>\n  <Labels name="{_FROM}" toName="{_TO}">\n{choices}  </Labels>\n'
-        f'  <Text name="{_TO}" value="$text"/>\n</View>\n'
+        f'<View>\n  <Labels name="{_LABEL_CONTROL}" toName="{_TEXT_OBJECT}">\n{choices}  </Labels>\n'
+        f'  <Text name="{_TEXT_OBJECT}" value="$text"/>\n</View>\n'
     )
 
 
-def _row_of_task(task: Any) -> dict[str, Any]:
+def _parse_task(task: Any) -> dict[str, Any]:
     """A task of the JSON export as a row: its data, and the spans of the annotation that was submitted."""
     done = [a for a in task.get("annotations", ()) if not a.get("was_cancelled")]
     if len(done) != 1:
-        raise _Invalid(f"expected exactly one submitted annotation, got {len(done)}")
+        raise _InvalidRowError(f"expected exactly one submitted annotation, got {len(done)}")
     text, spans = task["data"]["text"], []
     if not isinstance(text, str):
-        raise _Invalid("its text is not a string")
+        raise _InvalidRowError("its text is not a string")
     for entry in done[0]["result"]:
         value = entry.get("value") or {}
-        if entry.get("type") == _KIND and value.get(_KIND):
-            start, end = _place(text, value)
-            spans += [{"start": start, "end": end, "label": label} for label in value[_KIND]]
+        if entry.get("type") == _LABELS_TYPE and value.get(_LABELS_TYPE):
+            start, end = _resolve_offsets(text, value)
+            spans += [{"start": start, "end": end, "label": label} for label in value[_LABELS_TYPE]]
         elif "start" in value:
             # passed over, it would be a secret that nobody labelled
-            raise _Invalid("a span has no label, or its tag is not Labels over a Text")
+            raise _InvalidRowError("a span has no label, or its tag is not Labels over a Text")
     return {**task["data"], "spans": spans}
 
 
-def _place(text: str, value: Mapping[str, Any]) -> tuple[int, int]:
+def _resolve_offsets(text: str, value: Mapping[str, Any]) -> tuple[int, int]:
     """Code points of a span: some versions count UTF-16 units, and the quoted span says which."""
     start, end, quoted = int(value["start"]), int(value["end"]), value.get("text")
     if quoted is None:
-        found = set() if any(ord(letter) > 0xFFFF for letter in text) else {(start, end)}
+        candidates = set() if any(ord(letter) > 0xFFFF for letter in text) else {(start, end)}
     else:
         units = text.encode("utf-16-le")
         moved = len(units[: 2 * start].decode("utf-16-le", "replace"))
         length = len(units[2 * start : 2 * end].decode("utf-16-le", "replace"))
-        found = {
+        candidates = {
             (low, high)
             for low, high in ((start, end), (moved, moved + length))
             if text[low:high] in (str(quoted), str(quoted).replace("\\n", "\n"))
         }
-    if len(found) != 1:
-        raise _Invalid("a span's position is ambiguous: its offsets and its text do not match")
-    return found.pop()
+    if len(candidates) != 1:
+        raise _InvalidRowError("a span's position is ambiguous: its offsets and its text do not match")
+    return candidates.pop()

@@ -20,23 +20,23 @@ from typing import Any
 import ahocorasick
 import numpy as np
 
-from redactory.detectors.engine import Reading, Span
-from redactory.detectors.settings import SUSPECTED_LABELS, kind_of
-from redactory.evaluation.statistics import Bootstrap, figure, proportion, quotient
-from redactory.foundation.progress import Progress, silent
+from redactory.detectors.engine import EngineOutput, Span
+from redactory.detectors.settings import SUSPECTED_LABELS, get_kind
+from redactory.evaluation.statistics import Bootstrap, divide_or_nan, estimate_proportion, make_estimate
+from redactory.foundation.progress import Progress, no_progress
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
-from redactory.redaction.values import tells
+from redactory.redaction.values import is_identifying
 
-LONGEST_PHRASE = 3
-RARE = 2
-MOST_LISTED = 100
-_CHUNK = 256
+MAX_PHRASE_WORDS = 3
+MAX_RARE_HOLDERS = 2
+MAX_LISTED_EXAMPLES = 100
+_CHUNK_TEXTS = 256
 _WORD = re.compile(rf"{re.escape(MASK)}|\w+(?:['’\-.@]\w+)*")
 
 
 @dataclass(frozen=True)
-class Shown:
+class ReleasedExample:
     """One released point: its id, its text as released, and who wrote it (several, for a duplicate)."""
 
     point_id: str
@@ -45,7 +45,7 @@ class Shown:
 
 
 @dataclass(frozen=True)
-class Claim:
+class LinkageClaim:
     """``private`` and ``public`` (places in their lists) share the rarest phrases, of this weight (bits)."""
 
     private: int
@@ -53,13 +53,13 @@ class Claim:
     bits: float
 
 
-def linkage(
-    public: Sequence[Shown],
-    private: Sequence[Shown],
-    rare: int = RARE,
-    longest: int = LONGEST_PHRASE,
+def run_linkage_attack(
+    public: Sequence[ReleasedExample],
+    private: Sequence[ReleasedExample],
+    rare: int = MAX_RARE_HOLDERS,
+    longest: int = MAX_PHRASE_WORDS,
     confidence: float = 0.95,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """How often the claimed public point is by an author of the private one, against claims dealt at random.
 
@@ -68,28 +68,30 @@ def linkage(
     mean over all ways of dealing the same claims out among the private points.  Intervals are bootstrapped
     over authors, and never narrower than the exact (Clopper-Pearson) ones over points.
     """
-    made = list(claims([p.text for p in public], (p.text for p in private), rare, longest, progress))
-    expected = _chances(public, private)
+    made = list(find_claims([p.text for p in public], (p.text for p in private), rare, longest, progress))
+    chance_rates = _compute_chance_rates(public, private)
     # of each author: claims, right ones, those expected by chance, points
     rows: dict[str, list[float]] = {}
-    for point in private:
-        rows.setdefault(min(point.authors, default=point.point_id), [0.0, 0.0, 0.0, 0.0])[3] += 1
+    for example in private:
+        rows.setdefault(min(example.authors, default=example.point_id), [0.0, 0.0, 0.0, 0.0])[3] += 1
     linked = 0
     for claim in made:
-        own, shown = private[claim.private], public[claim.public]
-        right = not own.authors.isdisjoint(shown.authors)
+        private_example, shown = private[claim.private], public[claim.public]
+        right = not private_example.authors.isdisjoint(shown.authors)
         linked += right
-        row = rows[min(own.authors, default=own.point_id)]
-        row[:3] = row[0] + 1, row[1] + right, row[2] + expected[claim.public]
-    figures = Bootstrap(np.array(list(rows.values()), dtype=np.float64).reshape(-1, 4), confidence)
+        row = rows[min(private_example.authors, default=private_example.point_id)]
+        row[:3] = row[0] + 1, row[1] + right, row[2] + chance_rates[claim.public]
+    bootstrap = Bootstrap(np.array(list(rows.values()), dtype=np.float64).reshape(-1, 4), confidence)
 
-    def ratio(over: int, under: int, n: int | None = None) -> dict[str, Any]:
-        found = figures.figure(lambda sums: quotient(sums[:, over], sums[:, under]))
-        if n is None or found["value"] is None:
-            return found
+    def ratio(numerator: int, denominator: int, trials: int | None = None) -> dict[str, Any]:
+        estimate = bootstrap.estimate(lambda sums: divide_or_nan(sums[:, numerator], sums[:, denominator]))
+        if trials is None or estimate["value"] is None:
+            return estimate
         # a bootstrap of no success has no width
-        exact = proportion(linked, n, confidence)
-        return figure(found["value"], min(found["low"], exact["low"]), max(found["high"], exact["high"]))
+        exact = estimate_proportion(linked, trials, confidence)
+        return make_estimate(
+            estimate["value"], min(estimate["low"], exact["low"]), max(estimate["high"], exact["high"])
+        )
 
     share, chance = ratio(1, 0, len(made)), ratio(2, 0)
     return {
@@ -107,13 +109,13 @@ def linkage(
     }
 
 
-def claims(
+def find_claims(
     public: Sequence[str],
     private: Iterable[str],
-    rare: int = RARE,
-    longest: int = LONGEST_PHRASE,
-    progress: Progress = silent,
-) -> Iterator[Claim]:
+    rare: int = MAX_RARE_HOLDERS,
+    longest: int = MAX_PHRASE_WORDS,
+    progress: Progress = no_progress,
+) -> Iterator[LinkageClaim]:
     """For each private text the public one that it shares the rarest phrases with, if there is one alone.
 
     A phrase of L words counts where at most ``rare`` public texts hold it and none of its parts is that rare,
@@ -122,7 +124,7 @@ def claims(
     """
     where: dict[int, list[int]] = {}
     for number, text in enumerate(public):
-        for phrase in phrases(text, longest):
+        for phrase in hash_phrases(text, longest):
             holders = where.setdefault(phrase, [])
             if len(holders) <= rare:
                 holders.append(number)
@@ -130,7 +132,7 @@ def claims(
     for number, text in enumerate(private):
         weights: dict[int, float] = defaultdict(float)
         counted, met = set[tuple[int, int]](), set[int]()
-        for start, end, digest in _runs(text, longest):
+        for start, end, digest in _iter_phrases(text, longest):
             parts = ((a, b) for a in range(start, end) for b in range(a + 1, end + 1))
             if digest not in where or any(part in counted for part in parts):
                 continue
@@ -141,17 +143,17 @@ def claims(
         best = max(weights.values(), default=0.0)
         holding = [place for place, weight in weights.items() if weight >= best * (1 - 1e-12)]
         if len(holding) == 1:
-            yield Claim(number, holding[0], best)
+            yield LinkageClaim(number, holding[0], best)
         if number % 1000 == 0:
             progress("linkage", number, None, "private examples")
 
 
-def phrases(text: str, longest: int = LONGEST_PHRASE) -> set[int]:
+def hash_phrases(text: str, longest: int = MAX_PHRASE_WORDS) -> set[int]:
     """The runs of 1 to ``longest`` words of ``text``, as 64-bit digests; none reaches over a mask."""
-    return {digest for _, _, digest in _runs(text, longest)}
+    return {digest for _, _, digest in _iter_phrases(text, longest)}
 
 
-def _runs(text: str, longest: int) -> Iterator[tuple[int, int, int]]:
+def _iter_phrases(text: str, longest: int) -> Iterator[tuple[int, int, int]]:
     """(first word, end, digest) of every run of words that holds no mask, the shortest first."""
     words = _WORD.findall(text.casefold().replace(MASK.casefold(), MASK))
     for length in range(1, longest + 1):
@@ -163,23 +165,23 @@ def _runs(text: str, longest: int) -> Iterator[tuple[int, int, int]]:
                 yield start, start + length, int.from_bytes(digest, "big")
 
 
-def _chances(public: Sequence[Shown], private: Sequence[Shown]) -> list[float]:
+def _compute_chance_rates(public: Sequence[ReleasedExample], private: Sequence[ReleasedExample]) -> list[float]:
     """For each public point the share of private points that one of its authors wrote."""
     written: dict[str, set[int]] = defaultdict(set)
-    for number, point in enumerate(private):
-        for author in point.authors:
+    for number, example in enumerate(private):
+        for author in example.authors:
             written[author].add(number)
-    shared = (set().union(*(written.get(author, set()) for author in point.authors)) for point in public)
-    return [len(own) / max(len(private), 1) for own in shared]
+    shared = (set().union(*(written.get(author, set()) for author in example.authors)) for example in public)
+    return [len(example_set) / max(len(private), 1) for example_set in shared]
 
 
-def residual_identifiers(
-    read: Callable[[Sequence[str]], Sequence[Reading]],
+def find_residual_identifiers(
+    run_engine: Callable[[Sequence[str]], Sequence[EngineOutput]],
     points: Sequence[tuple[str, str]],
-    most: int = 5_000,
+    max_examples: int = 5_000,
     seed: int = 0,
-    progress: Progress = silent,
-    words: Set[str] | None = None,
+    progress: Progress = no_progress,
+    common_words: Set[str] | None = None,
     public: Set[str] = frozenset(),
 ) -> dict[str, Any]:
     """What ``read`` finds in ``points`` ((point id, text as released)), on a sample of at most ``most``.
@@ -189,41 +191,41 @@ def residual_identifiers(
     share {value, low, high}, labels, listed}; ``listed`` names at most 100 points, without their text, and a
     text that could not be read counts in ``failed`` and in no share.
     """
-    order = RandomStream.from_seed(seed).permutation("residual identifiers", 0, len(points))[:most]
+    order = RandomStream.from_seed(seed).permutation("residual identifiers", 0, len(points))[:max_examples]
     drawn = [points[int(place)] for place in sorted(order)]
     labels: Counter[str] = Counter()
     listed: list[dict[str, Any]] = []
     held = failed = 0
-    for start in range(0, len(drawn), _CHUNK):
-        some = drawn[start : start + _CHUNK]
-        for (point_id, text), reading in zip(some, read([text for _, text in some]), strict=True):
+    for start in range(0, len(drawn), _CHUNK_TEXTS):
+        chunk = drawn[start : start + _CHUNK_TEXTS]
+        for (point_id, text), reading in zip(chunk, run_engine([text for _, text in chunk]), strict=True):
             if reading.failure is not None:
                 failed += 1
                 continue
-            telling = (span for span in reading.spans if _is_telling(text, span, words))
-            found = Counter(span.label for span in telling if kind_of(span.label) not in public)
-            labels.update(found)
-            held += bool(found)
-            if found and len(listed) < MOST_LISTED:
-                listed.append({"point_id": point_id, "labels": dict(sorted(found.items()))})
-        progress("residual identifiers", min(start + _CHUNK, len(drawn)), len(drawn), "points")
-    read_at_all = len(drawn) - failed
+            telling = (span for span in reading.spans if _is_residual_identifier(text, span, common_words))
+            label_counts = Counter(span.label for span in telling if get_kind(span.label) not in public)
+            labels.update(label_counts)
+            held += bool(label_counts)
+            if label_counts and len(listed) < MAX_LISTED_EXAMPLES:
+                listed.append({"point_id": point_id, "labels": dict(sorted(label_counts.items()))})
+        progress("residual identifiers", min(start + _CHUNK_TEXTS, len(drawn)), len(drawn), "points")
+    readable_count = len(drawn) - failed
     return {
         "points": len(points),
         "looked_at": len(drawn),
         "failed": failed,
         "held": held,
-        "share": proportion(held, read_at_all) if read_at_all else figure(None),
+        "share": estimate_proportion(held, readable_count) if readable_count else make_estimate(None),
         "labels": dict(labels.most_common()),
         "listed": listed,
     }
 
 
-def _is_telling(text: str, span: Span, words: Set[str] | None) -> bool:
+def _is_residual_identifier(text: str, span: Span, common_words: Set[str] | None) -> bool:
     place = text.find(MASK, max(span.start - len(MASK) + 1, 0))
     if span.label in SUSPECTED_LABELS or (place != -1 and place < span.end):
         return False
-    return words is None or tells(text[span.start : span.end], words)
+    return common_words is None or is_identifying(text[span.start : span.end], common_words)
 
 
 class ValueSearch:
@@ -242,7 +244,7 @@ class ValueSearch:
         if len(self._automaton):
             self._automaton.make_automaton()
 
-    def in_text(self, text: str) -> Iterator[int]:
+    def find_in_text(self, text: str) -> Iterator[int]:
         """The index of each occurrence in ``text``, overlapping ones too."""
         if not len(self._automaton):
             return
@@ -253,6 +255,6 @@ class ValueSearch:
             if not any(left.isalnum() and right.isalnum() for left, right in joins):
                 yield index
 
-    def count(self, texts: Iterable[str]) -> Counter[int]:
+    def count_occurrences(self, texts: Iterable[str]) -> Counter[int]:
         """How often each value stands in all of ``texts``."""
-        return Counter(index for text in texts for index in self.in_text(text))
+        return Counter(index for text in texts for index in self.find_in_text(text))

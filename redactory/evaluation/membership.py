@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.evaluation.statistics import RESAMPLES, figure, percentiles, proportion
+from redactory.evaluation.statistics import RESAMPLES, estimate_proportion, make_estimate, percentile_interval
 from redactory.foundation.errors import InputError
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.progress import Progress, no_progress
 from redactory.foundation.stream import RandomStream
 
 if TYPE_CHECKING:
@@ -28,21 +28,21 @@ Scores = NDArray[np.float64]
 GROUPS, GROUP_SIZE = 1_000, 20
 """Appendix A.5: a thousand groups of each kind, twenty sentences in each."""
 FALSE_POSITIVE_RATES = (0.001, 0.01)
-_LEAST_TEXTS, _CHUNK_TEXTS = 4, 2_048
-_MOST_POINTS, _GROUP_RESAMPLES = 400, 200
+_MIN_TEXTS, _CHUNK_TEXTS = 4, 2_048
+_MAX_CURVE_POINTS, _GROUP_RESAMPLES = 400, 200
 
 
-def membership(
+def run_membership_attack(
     model: LanguageModel,
     members: Sequence[str],
-    others: Sequence[str],
+    non_members: Sequence[str],
     *,
     reference: LanguageModel | None = None,
     groups: int = GROUPS,
     group_size: int = GROUP_SIZE,
     confidence: float = 0.95,
     seed: int = 0,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Attack ``model`` on as many ``members``, which were trained on, as ``others`` of the same form.
 
@@ -52,44 +52,44 @@ def membership(
     for each attack {accuracy, scored, auc, tpr, roc} with figures {value, low, high} at ``confidence`` (give
     1 - 0.05 / k for k comparisons), or None.  ``InputError`` for fewer than four sentences of a kind.
     """
-    count = min(len(members), len(others))
-    if count < _LEAST_TEXTS:
-        raise InputError(f"membership needs at least {_LEAST_TEXTS} sentences of each kind, got {count}")
-    halves = Halves.of(count, seed)
-    texts = [*members[:count], *others[:count]]
-    tokens = _log_probs(model, texts, progress)
-    perplexities = _perplexities(tokens)
+    count = min(len(members), len(non_members))
+    if count < _MIN_TEXTS:
+        raise InputError(f"membership needs at least {_MIN_TEXTS} sentences of each kind, got {count}")
+    split = SentenceSplit.draw(count, seed)
+    texts = [*members[:count], *non_members[:count]]
+    tokens = _compute_token_log_probs(model, texts, progress)
+    perplexities = _compute_perplexities(tokens)
     compared: dict[str, Any] = {"reference": None, "rmia": None, "reference_alone": None}
     if reference is not None:
-        theirs = _log_probs(reference, texts, progress)
+        theirs = _compute_token_log_probs(reference, texts, progress)
         ratios = np.array([t.sum() - r.sum() for t, r in zip(tokens, theirs, strict=True)])
         compared = {
-            "reference": _attack(ratios, halves, confidence, seed),
-            "rmia": _rmia(ratios, halves, confidence, seed),
-            "reference_alone": _attack(-_perplexities(theirs), halves, confidence, seed),
+            "reference": _run_score_attack(ratios, split, confidence, seed),
+            "rmia": _run_rmia_attack(ratios, split, confidence, seed),
+            "reference_alone": _run_score_attack(-_compute_perplexities(theirs), split, confidence, seed),
         }
     return {
         "members": count,
         "others": count,
         "confidence": confidence,
-        "individual": _attack(-perplexities, halves, confidence, seed),
-        "group": _group_attack(-perplexities, halves, groups // 2, group_size, confidence, seed),
+        "individual": _run_score_attack(-perplexities, split, confidence, seed),
+        "group": _run_group_attack(-perplexities, split, groups // 2, group_size, confidence, seed),
         **compared,
     }
 
 
-def _log_probs(model: LanguageModel, texts: Sequence[str], progress: Progress) -> list[Scores]:
+def _compute_token_log_probs(model: LanguageModel, texts: Sequence[str], progress: Progress) -> list[Scores]:
     """Natural log probability of every token of every text, its end included."""
-    found: list[Scores] = []
+    log_probs: list[Scores] = []
     for start in range(0, len(texts), _CHUNK_TEXTS):
-        found += model.token_log_probs(texts[start : start + _CHUNK_TEXTS])
-        progress("membership", len(found), len(texts), "sentences")
-    return found
+        log_probs += model.token_log_probs(texts[start : start + _CHUNK_TEXTS])
+        progress("membership", len(log_probs), len(texts), "sentences")
+    return log_probs
 
 
-def _perplexities(tokens: Sequence[Scores]) -> Scores:
+def _compute_perplexities(tokens: Sequence[Scores]) -> Scores:
     # beyond that a float holds no perplexity; the order of sentences is all that counts
-    return np.exp(np.minimum([-one.mean() for one in tokens], 700.0))
+    return np.exp(np.minimum([-log_probs.mean() for log_probs in tokens], 700.0))
 
 
 # The sentences (CRT, appendix A.5): all are of the corpus, drawn alike; in one half of them the secret is
@@ -111,17 +111,17 @@ class SecretSentence:
         return self.text[self.start : self.end]
 
 
-def commonest_label(sentences: Iterable[SecretSentence]) -> str:
+def find_commonest_label(sentences: Iterable[SecretSentence]) -> str:
     """The label with the most different values, of equal ones the first; ``InputError`` without any."""
-    counts = Counter(label for label, _ in {(one.label, one.value) for one in sentences})
+    counts = Counter(label for label, _ in {(sentence.label, sentence.value) for sentence in sentences})
     if not counts:
         raise InputError("membership: no labelled secret falls entirely within one example of the corpus")
     return min(counts, key=lambda label: (-counts[label], label))
 
 
-def member_texts(
+def draw_member_texts(
     sentences: Iterable[SecretSentence],
-    fresh: Callable[[Sequence[SecretSentence]], Sequence[str | None]],
+    make_new_values: Callable[[Sequence[SecretSentence]], Sequence[str | None]],
     count: int = 1_000,
     seed: int = 0,
 ) -> tuple[list[str], list[str]]:
@@ -130,33 +130,33 @@ def member_texts(
     No two have the same secret.  ``fresh`` gives for each sentence a value of the same form that stands
     nowhere in the corpus, or None, which leaves it out.
     """
-    apart = list({one.value: one for one in reversed(list(sentences))}.values())[::-1]
+    apart = list({sentence.value: sentence for sentence in reversed(list(sentences))}.values())[::-1]
     order = RandomStream.from_seed(seed).permutation("members", 0, len(apart))
     drawn = [apart[i] for i in order[: 2 * count]]
     # alternately, so that both halves are as large where there are few
-    kept, exchanged = drawn[0::2], drawn[1::2]
+    member_sentences, exchanged = drawn[0::2], drawn[1::2]
     others = [
-        one.text[: one.start] + value + one.text[one.end :]
-        for one, value in zip(exchanged, fresh(exchanged), strict=True)
+        sentence.text[: sentence.start] + value + sentence.text[sentence.end :]
+        for sentence, value in zip(exchanged, make_new_values(exchanged), strict=True)
         if value is not None
     ]
-    number = min(len(kept), len(others))
-    return [one.text for one in kept[:number]], others[:number]
+    number = min(len(member_sentences), len(others))
+    return [sentence.text for sentence in member_sentences[:number]], others[:number]
 
 
 # The attacks.
 
 
 @dataclass(frozen=True)
-class Halves:
+class SentenceSplit:
     """Which sentences choose the threshold and which are scored; of 2n, the first n are members."""
 
-    chosen: NDArray[np.int64]
-    scored: NDArray[np.int64]
+    threshold_indices: NDArray[np.int64]
+    scoring_indices: NDArray[np.int64]
     count: int
 
     @classmethod
-    def of(cls, count: int, seed: int) -> Halves:
+    def draw(cls, count: int, seed: int) -> SentenceSplit:
         """A fair cut of the members, and another of the others."""
         stream = RandomStream.from_seed(seed)
         orders = [stream.permutation("halves", kind, count) + kind * count for kind in range(2)]
@@ -164,28 +164,30 @@ class Halves:
         scored = np.concatenate([order[count // 2 :] for order in orders])
         return cls(np.sort(chosen), np.sort(scored), count)
 
-    def split(self, scores: Scores, places: NDArray[np.int64]) -> tuple[Scores, Scores]:
+    def split_scores(self, scores: Scores, indices: NDArray[np.int64]) -> tuple[Scores, Scores]:
         """The scores at ``places`` of members and of others."""
-        return scores[places[places < self.count]], scores[places[places >= self.count]]
+        return scores[indices[indices < self.count]], scores[indices[indices >= self.count]]
 
 
-def _attack(scores: Scores, halves: Halves, confidence: float, seed: int) -> dict[str, Any]:
-    threshold = best_threshold(*halves.split(scores, halves.chosen))
-    accuracy = scored_accuracy(*halves.split(scores, halves.scored), threshold, confidence)
-    return {**accuracy, **separation(scores[: halves.count], scores[halves.count :], confidence, seed)}
+def _run_score_attack(scores: Scores, split: SentenceSplit, confidence: float, seed: int) -> dict[str, Any]:
+    threshold = find_best_threshold(*split.split_scores(scores, split.threshold_indices))
+    accuracy = measure_threshold_accuracy(*split.split_scores(scores, split.scoring_indices), threshold, confidence)
+    return {**accuracy, **measure_separation(scores[: split.count], scores[split.count :], confidence, seed)}
 
 
-def _rmia(ratios: Scores, halves: Halves, confidence: float, seed: int) -> dict[str, Any]:
+def _run_rmia_attack(ratios: Scores, split: SentenceSplit, confidence: float, seed: int) -> dict[str, Any]:
     """RMIA, whose population is the others of the half that is not scored; all is of the other half."""
-    members, population = halves.split(ratios, halves.chosen)
-    threshold = best_threshold(rmia_scores(members, population), rmia_scores(population, population))
-    ours, theirs = (rmia_scores(part, population) for part in halves.split(ratios, halves.scored))
-    accuracy = scored_accuracy(ours, theirs, threshold, confidence)
-    return {**accuracy, **separation(ours, theirs, confidence, seed)}
+    members, population = split.split_scores(ratios, split.threshold_indices)
+    threshold = find_best_threshold(
+        compute_rmia_scores(members, population), compute_rmia_scores(population, population)
+    )
+    ours, theirs = (compute_rmia_scores(part, population) for part in split.split_scores(ratios, split.scoring_indices))
+    accuracy = measure_threshold_accuracy(ours, theirs, threshold, confidence)
+    return {**accuracy, **measure_separation(ours, theirs, confidence, seed)}
 
 
-def _group_attack(
-    scores: Scores, halves: Halves, groups: int, size: int, confidence: float, seed: int
+def _run_group_attack(
+    scores: Scores, split: SentenceSplit, groups: int, size: int, confidence: float, seed: int
 ) -> dict[str, Any]:
     """Tell ``groups`` groups of ``size`` members from as many of others, in each half of the sentences.
 
@@ -195,18 +197,18 @@ def _group_attack(
     stream, draws = RandomStream.from_seed(seed), counter()
 
     def sums(pool: Scores) -> Scores:
-        drawn = _again(pool, stream, "groups", next(draws), groups * size)
+        drawn = _resample(pool, stream, "groups", next(draws), groups * size)
         return np.asarray(drawn.reshape(groups, size).sum(1))
 
-    threshold = best_threshold(*map(sums, halves.split(scores, halves.chosen)))
-    pools = halves.split(scores, halves.scored)
+    threshold = find_best_threshold(*map(sums, split.split_scores(scores, split.threshold_indices)))
+    pools = split.split_scores(scores, split.scoring_indices)
 
-    def measured(members: Scores, others: Scores) -> list[float]:
-        ours, theirs = sums(members), sums(others)
+    def measured(members: Scores, non_members: Scores) -> list[float]:
+        ours, theirs = sums(members), sums(non_members)
         right = (ours > threshold).mean() + (theirs <= threshold).mean()
-        return [float(right / 2.0), area(ours, theirs)]
+        return [float(right / 2.0), compute_auc(ours, theirs)]
 
-    accuracy, auc = _figures(measured, pools, stream, confidence, _GROUP_RESAMPLES)
+    accuracy, auc = _bootstrap_statistics(measured, pools, stream, confidence, _GROUP_RESAMPLES)
     return {
         "accuracy": accuracy,
         "auc": auc,
@@ -217,7 +219,7 @@ def _group_attack(
     }
 
 
-def rmia_scores(ratios: Scores, population: Scores) -> Scores:
+def compute_rmia_scores(ratios: Scores, population: Scores) -> Scores:
     """P_z[ratio(x) / ratio(z) >= 1] of each x (Zarifzadeh et al. 2024, equation 2), equal ones half: [n].
 
     ``ratios`` [n] and those of the ``population`` are natural logs.  1 less a threshold on it is about the
@@ -228,27 +230,29 @@ def rmia_scores(ratios: Scores, population: Scores) -> Scores:
     return np.asarray(both / (2 * len(ordered)))
 
 
-def best_threshold(members: Scores, others: Scores) -> float:
+def find_best_threshold(members: Scores, non_members: Scores) -> float:
     """The threshold over which most are members and under which most are not; of equal ones the middle."""
-    every = np.unique(np.concatenate([members, others]))
+    every = np.unique(np.concatenate([members, non_members]))
     cuts = np.concatenate([[-np.inf], (every[1:] + every[:-1]) / 2.0, [np.inf]])
     over = 1.0 - np.searchsorted(np.sort(members), cuts) / len(members)
-    right = over + np.searchsorted(np.sort(others), cuts) / len(others)
+    right = over + np.searchsorted(np.sort(non_members), cuts) / len(non_members)
     best = np.flatnonzero(right >= right.max() - 1e-12)
     return float(cuts[best[len(best) // 2]])
 
 
-def scored_accuracy(members: Scores, others: Scores, threshold: float, confidence: float) -> dict[str, Any]:
+def measure_threshold_accuracy(
+    members: Scores, non_members: Scores, threshold: float, confidence: float
+) -> dict[str, Any]:
     """{accuracy, scored}: the share that ``threshold`` tells right, with its Clopper-Pearson interval."""
-    right = int((members > threshold).sum() + (others <= threshold).sum())
-    scored = len(members) + len(others)
-    return {"accuracy": proportion(right, scored, confidence), "scored": scored}
+    right = int((members > threshold).sum() + (non_members <= threshold).sum())
+    scored = len(members) + len(non_members)
+    return {"accuracy": estimate_proportion(right, scored, confidence), "scored": scored}
 
 
 # How well scores tell two groups apart, at every threshold.
 
 
-def separation(
+def measure_separation(
     positives: Scores, negatives: Scores, confidence: float = 0.95, seed: int = 0, resamples: int = RESAMPLES
 ) -> dict[str, Any]:
     """{auc, tpr: {"0.001", "0.01"}, roc: [[false, true], ...]} of scores [n] and [m], larger ones positive.
@@ -257,51 +261,54 @@ def separation(
     replacement.  Of m negatives, no rate of false positives between 0 and 1/m can be told from 0.
     """
 
-    def measured(ups: Scores, downs: Scores) -> list[float]:
-        return [area(ups, downs), *(true_positives(ups, downs, rate) for rate in FALSE_POSITIVE_RATES)]
+    def measured(positive_scores: Scores, negative_scores: Scores) -> list[float]:
+        return [
+            compute_auc(positive_scores, negative_scores),
+            *(compute_true_positive_rate(positive_scores, negative_scores, rate) for rate in FALSE_POSITIVE_RATES),
+        ]
 
     stream = RandomStream.from_seed(seed)
-    auc, *rates = _figures(measured, (positives, negatives), stream, confidence, resamples)
-    tpr = {f"{rate:g}": one for rate, one in zip(FALSE_POSITIVE_RATES, rates, strict=True)}
-    return {"auc": auc, "tpr": tpr, "roc": roc(positives, negatives)}
+    auc, *rates = _bootstrap_statistics(measured, (positives, negatives), stream, confidence, resamples)
+    tpr = {f"{rate:g}": rate_estimate for rate, rate_estimate in zip(FALSE_POSITIVE_RATES, rates, strict=True)}
+    return {"auc": auc, "tpr": tpr, "roc": compute_roc(positives, negatives)}
 
 
-def _figures(
-    of: Callable[[Scores, Scores], list[float]],
+def _bootstrap_statistics(
+    statistic: Callable[[Scores, Scores], list[float]],
     groups: tuple[Scores, Scores],
     stream: RandomStream,
     confidence: float,
     resamples: int,
 ) -> list[dict[str, Any]]:
     """The numbers that ``of`` gives, with percentile intervals over draws of both groups."""
-    found = of(*groups)
-    drawn = [
-        of(*(_again(group, stream, f"group {kind}", number) for kind, group in enumerate(groups)))
+    observed = statistic(*groups)
+    resampled = [
+        statistic(*(_resample(group, stream, f"group {kind}", number) for kind, group in enumerate(groups)))
         for number in range(resamples)
     ]
-    ends = percentiles(drawn, confidence)
-    return [figure(value, float(low), float(high)) for value, low, high in zip(found, *ends, strict=True)]
+    ends = percentile_interval(resampled, confidence)
+    return [make_estimate(value, float(low), float(high)) for value, low, high in zip(observed, *ends, strict=True)]
 
 
-def _again(pool: Scores, stream: RandomStream, purpose: str, number: int, count: int | None = None) -> Scores:
+def _resample(pool: Scores, stream: RandomStream, purpose: str, number: int, count: int | None = None) -> Scores:
     """``count`` draws from ``pool`` with replacement, as many as it has by default."""
-    drawn = stream.uniform(purpose, number, len(pool) if count is None else count)
-    return np.asarray(pool[(drawn * len(pool)).astype(np.int64)])
+    coins = stream.uniform(purpose, number, len(pool) if count is None else count)
+    return np.asarray(pool[(coins * len(pool)).astype(np.int64)])
 
 
-def area(positives: Scores, negatives: Scores) -> float:
+def compute_auc(positives: Scores, negatives: Scores) -> float:
     """The probability that a positive scores over a negative, equal scores counting half."""
-    return float(rmia_scores(positives, negatives).mean())
+    return float(compute_rmia_scores(positives, negatives).mean())
 
 
-def true_positives(positives: Scores, negatives: Scores, rate: float) -> float:
+def compute_true_positive_rate(positives: Scores, negatives: Scores, rate: float) -> float:
     """The share of positives over a threshold that at most ``rate`` of the negatives pass."""
     allowed = int(rate * len(negatives))
     threshold = np.sort(negatives)[::-1][allowed] if allowed < len(negatives) else -np.inf
     return float((positives > threshold).mean())
 
 
-def roc(positives: Scores, negatives: Scores) -> list[list[float]]:
+def compute_roc(positives: Scores, negatives: Scores) -> list[list[float]]:
     """[share of negatives, share of positives] at or over every threshold, rising from [0, 0] to [1, 1].
 
     Of many points, those are kept that a curve over the logarithm of the first share needs.
@@ -309,7 +316,9 @@ def roc(positives: Scores, negatives: Scores) -> list[list[float]]:
     thresholds = np.unique(np.concatenate([positives, negatives]))[::-1]
     true = 1.0 - np.searchsorted(np.sort(positives), thresholds, "left") / len(positives)
     false = 1.0 - np.searchsorted(np.sort(negatives), thresholds, "left") / len(negatives)
-    kept = np.flatnonzero(np.diff(false, append=2.0) > 0)  # the highest point of each vertical step
-    if len(kept) > _MOST_POINTS:
-        kept = kept[np.unique(np.geomspace(1.0, len(kept), _MOST_POINTS).astype(np.int64) - 1)]
-    return [[0.0, 0.0], *np.stack([false[kept], true[kept]], 1).tolist()]
+    kept_indices = np.flatnonzero(np.diff(false, append=2.0) > 0)  # the highest point of each vertical step
+    if len(kept_indices) > _MAX_CURVE_POINTS:
+        kept_indices = kept_indices[
+            np.unique(np.geomspace(1.0, len(kept_indices), _MAX_CURVE_POINTS).astype(np.int64) - 1)
+        ]
+    return [[0.0, 0.0], *np.stack([false[kept_indices], true[kept_indices]], 1).tolist()]

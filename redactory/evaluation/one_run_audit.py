@@ -27,20 +27,20 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import TypeAdapter
 
-from redactory.evaluation.canary import PLACE
+from redactory.evaluation.canary import DIGITS_PLACEHOLDER
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import commit, read_json, write_json
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.progress import Progress, no_progress
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
 from redactory.training.accounting.bounds import gaussian_epsilon
 
-SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125)
+GUESS_SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125)
 """The shares of the canaries that are guessed, the surest first; the confidence is split among them."""
-LARGEST_EPSILON = 50.0
+MAX_AUDIT_EPSILON = 50.0
 _BISECTIONS = 26
 
-Level = Callable[[float], float]
+LevelFunction = Callable[[float], float]
 """The level that a test of the two worlds needs for a power: the inverse of 1 - f, f the trade-off curve."""
 
 
@@ -49,7 +49,7 @@ def audit_scores(
     coins: NDArray[np.bool_],
     delta: float,
     confidence: float = 0.95,
-    shares: Sequence[float] = SHARES,
+    shares: Sequence[float] = GUESS_SHARES,
 ) -> dict[str, Any]:
     """Guess the ``coins`` [m] from ``scores`` [m], the larger the likelier true, and bound ε from below.
 
@@ -62,14 +62,14 @@ def audit_scores(
         raise ValueError("needs one finite score for each of at least one coin")
     surest = np.argsort(-np.abs(scores), kind="stable")
     right = ((scores > 0.0) == coins)[surest]
-    each = 1.0 - (1.0 - confidence) / len(shares)
+    share_confidence = 1.0 - (1.0 - confidence) / len(shares)
     by_share = []
     for share in shares:
         guesses = max(1, round(share * len(scores)))
         correct = int(right[:guesses].sum())
         row: dict[str, Any] = {"guesses": guesses, "correct": correct}
         for bound in (epsilon_lower, epsilon_lower_gaussian):
-            row[bound.__name__] = bound(len(scores), guesses, correct, delta, each)
+            row[bound.__name__] = bound(len(scores), guesses, correct, delta, share_confidence)
         by_share.append(row)
     best = max(by_share, key=lambda row: row["epsilon_lower"])
     return {
@@ -89,18 +89,18 @@ def epsilon_lower(canaries: int, guesses: int, correct: int, delta: float, confi
     """The least ε that ``correct`` of ``guesses`` right leaves possible at ``delta`` (Steinke et al. 2023).
 
     A training that is (ε, ``delta``)-DP with a smaller ε gives so many right guesses with probability at
-    most 1 - ``confidence``.  0 where nothing is shown; at most :data:`LARGEST_EPSILON`.  ``ValueError``
+    most 1 - ``confidence``.  0 where nothing is shown; at most :data:`MAX_AUDIT_EPSILON`.  ``ValueError``
     unless 0 <= correct <= guesses <= canaries.
     """
-    _check(canaries, guesses, correct, delta, confidence)
+    _check_guess_counts(canaries, guesses, correct, delta, confidence)
 
-    def refuted(epsilon: float) -> bool:
-        return p_value(canaries, guesses, correct, epsilon, delta) <= 1.0 - confidence
+    def is_refuted(epsilon: float) -> bool:
+        return compute_p_value(canaries, guesses, correct, epsilon, delta) <= 1.0 - confidence
 
-    return _largest(refuted, LARGEST_EPSILON)
+    return _bisect_largest(is_refuted, MAX_AUDIT_EPSILON)
 
 
-def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
+def compute_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
     """At most this probability of ``correct`` right guesses or more under (``epsilon``, ``delta``)-DP.
 
     Theorem 5.2: P[Bin(r, p) >= v] + 2mδ max_i P[v - i <= Bin(r, p) < v] / i, with p = e^ε / (e^ε + 1).
@@ -115,7 +115,7 @@ def p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: fl
     return min(1.0, float(law.sf(correct - 1)) + 2.0 * canaries * delta * alpha)
 
 
-def too_many_right(canaries: int, guesses: int, correct: int, level: Level, chance: float) -> bool:
+def is_guess_count_refuted(canaries: int, guesses: int, correct: int, level: LevelFunction, chance: float) -> bool:
     """Whether so many right guesses have less than ``chance`` under the trade-off curve behind ``level``.
 
     With p_i the probability of exactly i right of c' guesses (all wrong or right ones, m canaries), R_c =
@@ -138,13 +138,13 @@ def too_many_right(canaries: int, guesses: int, correct: int, level: Level, chan
     return False
 
 
-def curve_p_value(canaries: int, guesses: int, correct: int, level: Level) -> float:
+def compute_curve_p_value(canaries: int, guesses: int, correct: int, level: LevelFunction) -> float:
     """At most this probability of ``correct`` right or more under the trade-off curve of ``level``."""
 
-    def refuted(bits: float) -> bool:
-        return too_many_right(canaries, guesses, correct, level, math.exp(-bits))
+    def is_refuted(bits: float) -> bool:
+        return is_guess_count_refuted(canaries, guesses, correct, level, math.exp(-bits))
 
-    return math.exp(-_largest(refuted, 40.0))
+    return math.exp(-_bisect_largest(is_refuted, 40.0))
 
 
 def epsilon_lower_gaussian(canaries: int, guesses: int, correct: int, delta: float, confidence: float = 0.95) -> float:
@@ -153,45 +153,45 @@ def epsilon_lower_gaussian(canaries: int, guesses: int, correct: int, delta: flo
     Of the trade-off curves G_μ (a unit Gaussian against one shifted by μ) the largest μ that is refuted,
     as ε(``delta``).  It is no bound for a training whose curve is not one of these.
     """
-    _check(canaries, guesses, correct, delta, confidence)
+    _check_guess_counts(canaries, guesses, correct, delta, confidence)
 
-    def refuted(mu: float) -> bool:
-        return too_many_right(canaries, guesses, correct, gaussian_level(mu), 1.0 - confidence)
+    def is_refuted(shift: float) -> bool:
+        return is_guess_count_refuted(canaries, guesses, correct, make_gaussian_level(shift), 1.0 - confidence)
 
-    return gaussian_epsilon(_largest(refuted, 2.0 * math.sqrt(LARGEST_EPSILON)), delta)
+    return gaussian_epsilon(_bisect_largest(is_refuted, 2.0 * math.sqrt(MAX_AUDIT_EPSILON)), delta)
 
 
-def gaussian_level(mu: float) -> Level:
+def make_gaussian_level(shift: float) -> LevelFunction:
     """The level at which N(0, 1) against N(``mu``, 1) has a given power."""
     from scipy.special import ndtr, ndtri
 
-    return lambda power: float(ndtr(ndtri(min(power, 1.0)) - mu))
+    return lambda power: float(ndtr(ndtri(min(power, 1.0)) - shift))
 
 
-def curve_level(curve: Sequence[tuple[float, float]]) -> Level:
+def make_curve_level(curve: Sequence[tuple[float, float]]) -> LevelFunction:
     """The same for two worlds of which (ε, δ) are known, many at once: the largest of their levels."""
     epsilon, delta = np.array(curve).T
-    small, large = np.exp(-epsilon), np.exp(epsilon)
+    small, factor = np.exp(-epsilon), np.exp(epsilon)
 
     def level(power: float) -> float:
-        above = 1.0 - delta - large * (1.0 - power)
+        above = 1.0 - delta - factor * (1.0 - power)
         return max(0.0, float((small * (power - delta)).max()), float(above.max()))
 
     return level
 
 
-def _largest(rejected: Callable[[float], bool], most: float) -> float:
+def _bisect_largest(is_rejected: Callable[[float], bool], upper_limit: float) -> float:
     """The largest value up to ``most`` that is rejected; values below a rejected one are rejected too."""
-    low, high = 0.0, most
-    if not rejected(low):
+    low, high = 0.0, upper_limit
+    if not is_rejected(low):
         return 0.0
     for _ in range(_BISECTIONS):
         middle = (low + high) / 2.0
-        low, high = (middle, high) if rejected(middle) else (low, middle)
+        low, high = (middle, high) if is_rejected(middle) else (low, middle)
     return low
 
 
-def _check(canaries: int, guesses: int, correct: int, delta: float, confidence: float) -> None:
+def _check_guess_counts(canaries: int, guesses: int, correct: int, delta: float, confidence: float) -> None:
     if not (0 <= correct <= guesses <= canaries and 0.0 <= delta < 1.0 and 0.0 < confidence < 1.0):
         raise ValueError("needs 0 <= correct <= guesses <= canaries, 0 <= delta < 1 and 0 < confidence < 1")
 
@@ -199,70 +199,74 @@ def _check(canaries: int, guesses: int, correct: int, delta: float, confidence: 
 # Canaries with coins: what a one-run audit plants in a corpus before it is curated.
 
 
-Form = Literal["pair", "masked", "absent"]
+CanaryForm = Literal["pair", "masked", "absent"]
 
-TEMPLATE = "The code is: {digits}"
-LABEL = "CANARY"
-DIGITS = 8
-FORMAT = "redactory-coins/1"
+DEFAULT_TEMPLATE = "The code is: {digits}"
+CANARY_LABEL = "CANARY"
+CANARY_DIGITS = 8
+COINS_FORMAT = "redactory-coins/1"
 _PROGRESS_ROWS = 1000
 
 
 @dataclass(frozen=True)
-class Coins:
+class AuditCoins:
     """What was planted, and by which coins: whoever guesses must not see this.
 
     ``numbers[i]`` is (the number where the coin is true, the number where it is false); the second of
     ``masked`` and ``absent`` is never planted.
     """
 
-    form: Form
+    form: CanaryForm
     template: str
     numbers: list[tuple[str, str]]
     coins: list[bool]
     seeded: bool
 
-    def sentence(self, digits: str) -> str:
+    def render_sentence(self, digits: str) -> str:
         """The sentence that a number stands in."""
-        return self.template.replace(PLACE, digits)
+        return self.template.replace(DIGITS_PLACEHOLDER, digits)
 
-    def planted(self) -> Iterator[str]:
+    def planted_sentences(self) -> Iterator[str]:
         """The sentences that the corpus holds, in the order of the canaries."""
         for (true, false), coin in zip(self.numbers, self.coins, strict=True):
             if coin or self.form == "pair":
-                yield self.sentence(true if coin else false)
+                yield self.render_sentence(true if coin else false)
             elif self.form == "masked":
-                yield self.sentence(MASK)
+                yield self.render_sentence(MASK)
 
 
-def coins_file(corpus: Path) -> Path:
+def get_coins_path(corpus: Path) -> Path:
     """Where the coins of a planted corpus lie: its name with ``.coins.json`` behind."""
     return corpus.with_name(f"{corpus.name}.coins.json")
 
 
-def draw_coins(canaries: int, form: Form = "pair", template: str = TEMPLATE, seed: int | None = None) -> Coins:
+def draw_coins(
+    canaries: int, form: CanaryForm = "pair", template: str = DEFAULT_TEMPLATE, seed: int | None = None
+) -> AuditCoins:
     """Draw numbers and fair coins; without a ``seed`` from the operating system's randomness.
 
     ``ConfigurationError`` for no canary, more than the numbers can tell apart, another form, a template that
     does not end with ``{digits}``.
     """
     needed = 2 * canaries
-    if canaries < 1 or needed > 10**DIGITS // 2:
-        raise ConfigurationError(f"canaries: must be between 1 and {10**DIGITS // 4}")
-    if form not in get_args(Form):
-        raise ConfigurationError(f"form: expected one of {', '.join(get_args(Form))}")
-    if not template.endswith(PLACE) or template.count(PLACE) != 1:
-        raise ConfigurationError(f"template: needs one {PLACE}, at its end")
+    if canaries < 1 or needed > 10**CANARY_DIGITS // 2:
+        raise ConfigurationError(f"canaries: must be between 1 and {10**CANARY_DIGITS // 4}")
+    if form not in get_args(CanaryForm):
+        raise ConfigurationError(f"form: expected one of {', '.join(get_args(CanaryForm))}")
+    if not template.endswith(DIGITS_PLACEHOLDER) or template.count(DIGITS_PLACEHOLDER) != 1:
+        raise ConfigurationError(f"template: needs one {DIGITS_PLACEHOLDER}, at its end")
     stream = RandomStream.from_entropy() if seed is None else RandomStream.from_seed(seed)
     drawn: dict[str, None] = {}
     step = 0
     while len(drawn) < needed:
-        drawn |= dict.fromkeys(f"{int(u * 10**DIGITS):0{DIGITS}d}" for u in stream.uniform("numbers", step, needed))
+        drawn |= dict.fromkeys(
+            f"{int(u * 10**CANARY_DIGITS):0{CANARY_DIGITS}d}" for u in stream.uniform("numbers", step, needed)
+        )
         step += 1
     numbers = list(drawn)
     pairs = list(zip(numbers[:canaries], numbers[canaries:needed], strict=True))
     coins = (stream.uniform("coins", 0, canaries) < 0.5).tolist()
-    return Coins(form, template, pairs, coins, seed is not None)
+    return AuditCoins(form, template, pairs, coins, seed is not None)
 
 
 def plant_canaries(
@@ -270,11 +274,11 @@ def plant_canaries(
     out: str | Path,
     *,
     canaries: int = 1_000,
-    form: Form = "pair",
-    template: str = TEMPLATE,
+    form: CanaryForm = "pair",
+    template: str = DEFAULT_TEMPLATE,
     seed: int | None = None,
     columns: Mapping[str, str] | None = None,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Write ``corpus`` (JSON lines) to ``out`` with the canaries behind it, and the coins beside it.
 
@@ -285,26 +289,26 @@ def plant_canaries(
     read, ``ConfigurationError`` where ``out`` exists.
     """
     corpus, out = Path(corpus), Path(out)
-    if out.exists() or coins_file(out).exists():
+    if out.exists() or get_coins_path(out).exists():
         raise ConfigurationError(f"{out.name}: it or its coins file already exists; give another name")
     coins = draw_coins(canaries, form, template, seed)
     named = {"text": "text", "id": "id", "user_id": "user_id", **(columns or {})}
     stream = RandomStream.from_entropy() if seed is None else RandomStream.from_seed(seed)
-    planted, start = list(coins.planted()), len(template) - len(PLACE)
+    planted, start = list(coins.planted_sentences()), len(template) - len(DIGITS_PLACEHOLDER)
     with commit(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
-        rows, labelled = _copied(corpus, file, progress)
+        rows, labelled = _copy_corpus(corpus, file, progress)
         # a canary's place must not tell its coin: the planted ones are put in an order of their own
         for number in stream.permutation("order", 0, len(planted)):
             name, sentence = f"audit-{number:06d}", planted[number]
             row: dict[str, Any] = {named["id"]: name, named["user_id"]: name, named["text"]: sentence}
             if labelled:
-                span = {"start": start, "end": len(sentence), "label": LABEL, "value": sentence[start:]}
+                span = {"start": start, "end": len(sentence), "label": CANARY_LABEL, "value": sentence[start:]}
                 row["spans"] = [] if sentence.endswith(MASK) else [span]
             file.write(json.dumps(row, ensure_ascii=False) + "\n")
-    write_json(coins_file(out), {"format": FORMAT, **asdict(coins)})
+    write_json(get_coins_path(out), {"format": COINS_FORMAT, **asdict(coins)})
     return {
         "out": str(out),
-        "coins_file": str(coins_file(out)),
+        "coins_file": str(get_coins_path(out)),
         "canaries": canaries,
         "planted": len(planted),
         "rows": rows + len(planted),
@@ -313,32 +317,32 @@ def plant_canaries(
     }
 
 
-def _copied(corpus: Path, out: TextIO, progress: Progress) -> tuple[int, bool]:
+def _copy_corpus(corpus: Path, output: TextIO, progress: Progress) -> tuple[int, bool]:
     """Copy the rows; how many there are, and whether the first has spans."""
-    first, rows = None, 0
+    first_row, rows = None, 0
     try:
         with corpus.open(encoding="utf-8", newline="\n") as file:
             for rows, line in enumerate(file, 1):
-                first = json.loads(line) if rows == 1 else first
-                out.write(line if line.endswith("\n") else line + "\n")
+                first_row = json.loads(line) if rows == 1 else first_row
+                output.write(line if line.endswith("\n") else line + "\n")
                 if rows % _PROGRESS_ROWS == 0:
                     progress("plant", rows, None, "rows")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"{corpus.name} cannot be read: {type(error).__name__}") from None
     except ValueError:
-        first = None
-    if not isinstance(first, dict):
+        first_row = None
+    if not isinstance(first_row, dict):
         raise InputError(f"{corpus.name}: planting canaries needs at least one row, each a JSON object")
-    return rows, "spans" in first
+    return rows, "spans" in first_row
 
 
-def read_coins(path: Path) -> Coins:
+def read_coins(path: Path) -> AuditCoins:
     """The coins that :func:`plant_canaries` wrote; ``InputError`` for anything else."""
     try:
         value = read_json(path)
-        if value.pop("format") != FORMAT:
+        if value.pop("format") != COINS_FORMAT:
             raise ValueError
-        coins = TypeAdapter(Coins).validate_python(value)
+        coins = TypeAdapter(AuditCoins).validate_python(value)
         if len(coins.numbers) != len(coins.coins) or not coins.coins:
             raise ValueError
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from redactory.evaluation.statistics import proportion
-from redactory.foundation.errors import ConfigurationError, some
+from redactory.evaluation.statistics import estimate_proportion
+from redactory.foundation.errors import ConfigurationError, pluralize
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -38,8 +38,8 @@ _STYLE: Any = {
     "grid.color": "#eeeeee",
     "legend.frameon": False,
 }
-_ATTRIBUTE, _FINER = re.compile(r'="[^"]*"'), re.compile(r"(?<=\.\d\d)\d+")
-_WITHOUT = {"Date": None, "Creator": None, "Format": None, "Type": None}
+_ATTRIBUTE, _EXTRA_DECIMALS = re.compile(r'="[^"]*"'), re.compile(r"(?<=\.\d\d)\d+")
+_OMITTED_METADATA = {"Date": None, "Creator": None, "Format": None, "Type": None}
 BLUE, RED, GREEN, GREY = "#1f5f8b", "#b5541c", "#2e7d32", "#8a8a8a"
 
 
@@ -51,13 +51,13 @@ def require_matplotlib() -> None:
         )
 
 
-def pictures(name: str, plot: Callable[..., str], *facts: Any) -> dict[str, str]:
+def render_plots(name: str, plot: Callable[..., str], *results: Any) -> dict[str, str]:
     """{name: the picture}; nothing where matplotlib is not installed, for the figures say the same."""
-    return {name: plot(*facts)} if importlib.util.find_spec("matplotlib") else {}
+    return {name: plot(*results)} if importlib.util.find_spec("matplotlib") else {}
 
 
 @dataclass
-class Drawing:
+class PlotCanvas:
     """A picture that is drawn on; ``svg`` holds it once it is done."""
 
     figure: Figure
@@ -66,7 +66,7 @@ class Drawing:
 
 
 @contextmanager
-def drawing(title: str, *labels: tuple[str, str], size: tuple[float, float] = (7.0, 4.0)) -> Iterator[Drawing]:
+def open_canvas(title: str, *labels: tuple[str, str], size: tuple[float, float] = (7.0, 4.0)) -> Iterator[PlotCanvas]:
     """A figure with one panel below the other, each with the title of its x and its y axis; inches."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -77,16 +77,16 @@ def drawing(title: str, *labels: tuple[str, str], size: tuple[float, float] = (7
         panels = figure.subplots(len(labels), squeeze=False)[:, 0]
         for axes, (x, y) in zip(panels, labels, strict=True):
             axes.set(xlabel=x, ylabel=y)
-        shown = Drawing(figure, list(panels))
-        yield shown
-        written = io.StringIO()
-        figure.savefig(written, format="svg", metadata=_WITHOUT)
-    whole = written.getvalue()
+        canvas = PlotCanvas(figure, list(panels))
+        yield canvas
+        buffer = io.StringIO()
+        figure.savefig(buffer, format="svg", metadata=_OMITTED_METADATA)
+    svg_text = buffer.getvalue()
     # hundredths of a point place everything; longer numbers could be taken for somebody's
-    shown.svg = _ATTRIBUTE.sub(lambda m: _FINER.sub("", m[0]), whole[whole.index("<svg") :])
+    canvas.svg = _ATTRIBUTE.sub(lambda m: _EXTRA_DECIMALS.sub("", m[0]), svg_text[svg_text.index("<svg") :])
 
 
-def logarithmic(axis: Any, steps: Sequence[float] = (1.0,)) -> None:
+def set_log_scale(axis: Any, steps: Sequence[float] = (1.0,)) -> None:
     """Make an axis logarithmic, with ``steps`` times powers of ten at its ticks, in plain digits."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
@@ -96,148 +96,158 @@ def logarithmic(axis: Any, steps: Sequence[float] = (1.0,)) -> None:
     axis.set_minor_locator(NullLocator())
 
 
-def _percent(share: float, _: float) -> str:
+def _format_percent(share: float, _: float) -> str:
     return f"{100 * share:.3g} %"
 
 
-Lines = tuple[tuple[str, str, str, str], ...]
+PlotLines = tuple[tuple[str, str, str, str], ...]
 """What is drawn: the key in a row, its meaning, colour and line style."""
-SECRETS: Lines = (
+SECRET_LINES: PlotLines = (
     ("epsilon", "one named secret", BLUE, "-"),
     ("epsilon_bayesian", "a secret that a policy catches", RED, "--"),
 )
-UNITS: Lines = (("epsilon", "sound", BLUE, "-"), ("epsilon_as_published", "as published, not a guarantee", GREY, ":"))
-_ATTACKS: Lines = (
+PRIVACY_UNIT_LINES: PlotLines = (
+    ("epsilon", "sound", BLUE, "-"),
+    ("epsilon_as_published", "as published, not a guarantee", GREY, ":"),
+)
+_ATTACK_LINES: PlotLines = (
     ("individual", "perplexity", BLUE, "-"),
     ("reference", "likelihood ratio, one reference", RED, "--"),
     ("rmia", "the same, by rank (RMIA)", GREEN, ":"),
     ("reference_alone", "reference model alone", GREY, "-."),
 )
-_LEAST_SHARE = 1e-4
-_KINDS = {"planted, missed by strict": RED, "planted, caught by strict": BLUE, "planted": BLUE, "never planted": GREY}
+_MIN_SHARE = 1e-4
+_CANARY_COLOURS = {
+    "planted, missed by strict": RED,
+    "planted, caught by strict": BLUE,
+    "planted": BLUE,
+    "never planted": GREY,
+}
 
 
-def epsilon_plot(curve: Sequence[Result], title: str, lines: Lines = SECRETS) -> str:
+def plot_epsilon(curve: Sequence[Result], title: str, lines: PlotLines = SECRET_LINES) -> str:
     """``curve`` as rows of ``steps`` and epsilons, as the plan gives it; a line ends where none is finite."""
-    with drawing(title, ("noisy steps", "epsilon")) as shown:
-        (axes,) = shown.axes
-        for key, meaning, colour, style in lines:
+    with open_canvas(title, ("noisy steps", "epsilon")) as canvas:
+        (axes,) = canvas.axes
+        for key, description, colour, style in lines:
             points = [(row["steps"], row[key]) for row in curve if row.get(key) is not None]
             if points:
-                axes.plot(*zip(*points, strict=True), style, color=colour, label=meaning)
+                axes.plot(*zip(*points, strict=True), style, color=colour, label=description)
         axes.set_xlim(left=0)
         axes.set_ylim(bottom=0)
         if axes.lines:
             axes.legend()
-    return shown.svg
+    return canvas.svg
 
 
-def membership_plot(result: Result) -> str:
-    """ROC curves of the attacks of :func:`~redactory.evaluation.membership.membership`, on logarithmic axes.
+def plot_membership(result: Result) -> str:
+    """ROC curves of the attacks of :func:`~redactory.evaluation.membership.run_membership_attack`, on logarithmic axes.
 
     A share of 0 has no logarithm: a curve begins where the first negative is taken for a positive, with
     the positives found until then.
     """
     title = f"Members told from others, {result['members']:,} sentences of each"
     labels = ("false positives (share of others)", "true positives (share of members)")
-    with drawing(title, labels) as shown:
-        (axes,) = shown.axes
-        for key, name, colour, style in _ATTACKS:
+    with open_canvas(title, labels) as canvas:
+        (axes,) = canvas.axes
+        for key, name, colour, style in _ATTACK_LINES:
             if result.get(key):
                 curve = result[key]["roc"]
-                found = max((true for false, true in curve if false <= 0.0), default=0.0)
-                points = [(_LEAST_SHARE, found), *(point for point in curve if point[0] > 0.0)]
-                x, y = zip(*((x, max(y, _LEAST_SHARE)) for x, y in points), strict=True)
+                initial_rate = max((true for false, true in curve if false <= 0.0), default=0.0)
+                points = [(_MIN_SHARE, initial_rate), *(point for point in curve if point[0] > 0.0)]
+                x, y = zip(*((x, max(y, _MIN_SHARE)) for x, y in points), strict=True)
                 axes.step(x, y, style, where="post", color=colour, label=name)
-        ends = (_LEAST_SHARE, 1.0)
+        ends = (_MIN_SHARE, 1.0)
         axes.plot(ends, ends, color="#bbbbbb", label="chance")
         for axis in (axes.xaxis, axes.yaxis):
-            logarithmic(axis)
-            axis.set_major_formatter(_percent)
+            set_log_scale(axis)
+            axis.set_major_formatter(_format_percent)
         axes.set(xlim=ends, ylim=ends)
-        shown.figure.legend(loc="outside right upper")
-    return shown.svg
+        canvas.figure.legend(loc="outside right upper")
+    return canvas.svg
 
 
-def exposure_plot(result: Result) -> str:
+def plot_exposure(result: Result) -> str:
     """A result of ``canary_exposure``: a dot a canary, in bits by kind of canary, with what chance gives.
 
     A canary without an exposure is not drawn; how many there are is said.
     """
-    missed, caught, planted, never = _KINDS
-    kinds: dict[str, list[float | None]] = {kind: [] for kind in _KINDS}
+    missed, caught, planted, never = _CANARY_COLOURS
+    kinds: dict[str, list[float | None]] = {kind: [] for kind in _CANARY_COLOURS}
     if any(row.get("missed") for row in result["canaries"]):
         planted = caught
     for row in result["canaries"]:
         kind = never if not row["inserted"] else missed if row.get("missed") else planted
         kinds[kind].append(row["exposure"])
     names: list[str] = []
-    with drawing("Exposure of each canary", ("", "exposure (bits)"), size=(7.5, 4.0)) as shown:
-        (axes,) = shown.axes
+    with open_canvas("Exposure of each canary", ("", "exposure (bits)"), size=(7.5, 4.0)) as canvas:
+        (axes,) = canvas.axes
         for kind, values in kinds.items():
             if not values:
                 continue
-            known = sorted(value for value in values if value is not None)
+            exposures = sorted(value for value in values if value is not None)
             # apart from each other, and the same each time
-            across = [len(names) + 0.5 * ((n * 0.618034) % 1.0 - 0.5) for n in range(len(known))]
-            axes.plot(across, known, "o", color=_KINDS[kind], alpha=0.75)
-            without = f", {len(values) - len(known)} without" if len(values) > len(known) else ""
-            names.append(f"{kind}\n{some(len(values), 'canary', 'canaries')}{without}")
+            positions = [len(names) + 0.5 * ((n * 0.618034) % 1.0 - 0.5) for n in range(len(exposures))]
+            axes.plot(positions, exposures, "o", color=_CANARY_COLOURS[kind], alpha=0.75)
+            without = f", {len(values) - len(exposures)} without" if len(values) > len(exposures) else ""
+            names.append(f"{kind}\n{pluralize(len(values), 'canary', 'canaries')}{without}")
         axes.set_xticks(range(len(names)), names)
-        most, mean = float(result["largest_possible"]), 1.0 / math.log(2.0)
-        axes.set(ylim=(0, 1.05 * most), xlim=(-0.6, max(len(names), 1) - 0.4))
-        axes.axhline(most, color="#333333", label=f"known by heart: {most:.1f}")
+        max_bits, mean = float(result["largest_possible"]), 1.0 / math.log(2.0)
+        axes.set(ylim=(0, 1.05 * max_bits), xlim=(-0.6, max(len(names), 1) - 0.4))
+        axes.axhline(max_bits, color="#333333", label=f"known by heart: {max_bits:.1f}")
         chance = (result.get("chance") or {}).get("highest_95")
         if chance is not None:
             highest = f"95 % of chance's highest: {chance:.1f}"
             axes.axhline(chance, color=GREEN, linestyle="--", label=highest)
         axes.axhline(mean, color=GREEN, linestyle=":", label=f"chance's mean: {mean:.1f}")
-        shown.figure.legend(loc="outside right upper")
-    return shown.svg
+        canvas.figure.legend(loc="outside right upper")
+    return canvas.svg
 
 
-def extraction_plot(result: Result) -> str:
+def plot_extraction(result: Result) -> str:
     """A result of ``extraction``: bars with 95 % Clopper-Pearson intervals, for groups that hold a secret."""
     groups = [group for group in result["by_times_seen"] if group["secrets"]]
     label = "occurrences of a secret in the training data"
-    title = f"Secrets found in {some(result['samples'], 'text')} that the model wrote"
-    with drawing(title, (label, "found (share)")) as shown:
-        (axes,) = shown.axes
-        for offset, kind, colour, meaning in (
+    title = f"Secrets found in {pluralize(result['samples'], 'text')} that the model wrote"
+    with open_canvas(title, (label, "found (share)")) as canvas:
+        (axes,) = canvas.axes
+        for offset, kind, colour, description in (
             (-0.2, "secrets", RED, "secrets"),
             (0.2, "controls", GREY, "controls: values of the same form that it never saw"),
         ):
-            tried = [(place, group) for place, group in enumerate(groups) if group[kind]]
-            shares = [proportion(group[f"{kind}_found"], group[kind]) for _, group in tried]
-            reach = [[abs(one["value"] - one[end]) for one in shares] for end in ("low", "high")]
+            tried = [(position, group) for position, group in enumerate(groups) if group[kind]]
+            shares = [estimate_proportion(group[f"{kind}_found"], group[kind]) for _, group in tried]
+            reach = [[abs(estimate["value"] - estimate[end]) for estimate in shares] for end in ("low", "high")]
             axes.bar(
-                [place + offset for place, _ in tried],
-                [one["value"] for one in shares],
+                [position + offset for position, _ in tried],
+                [estimate["value"] for estimate in shares],
                 yerr=reach,
                 error_kw={"elinewidth": 0.8, "ecolor": "#333333"},
                 color=colour,
                 alpha=0.7,
                 width=0.38,
-                label=meaning,
+                label=description,
             )
-        axes.set_xticks(range(len(groups)), [f"{_times(g)}\n{some(g['secrets'], 'secret')}" for g in groups])
+        axes.set_xticks(
+            range(len(groups)), [f"{_format_times(g)}\n{pluralize(g['secrets'], 'secret')}" for g in groups]
+        )
         axes.set_ylim(bottom=0)
         axes.legend(title=None if groups else "no secret was tried")
-        axes.yaxis.set_major_formatter(_percent)
-    return shown.svg
+        axes.yaxis.set_major_formatter(_format_percent)
+    return canvas.svg
 
 
-def _times(group: Result) -> str:
+def _format_times(group: Result) -> str:
     low, high = group["from"], group["to"]
     return f"{low:,} or more" if high is None else f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
-def reliability_plot(bins: Sequence[tuple[float, float, int]], error: float) -> str:
+def plot_reliability(bins: Sequence[tuple[float, float, int]], error: float) -> str:
     """``bins`` as (mean confidence, share that was so, tokens); the diagonal is perfect calibration."""
     labels = ("stated probability of plain", "share that is plain")
-    with drawing(f"calibration error {error:.4f}", labels, size=(4.0, 4.0)) as shown:
-        (axes,) = shown.axes
+    with open_canvas(f"calibration error {error:.4f}", labels, size=(4.0, 4.0)) as canvas:
+        (axes,) = canvas.axes
         axes.plot([0, 1], [0, 1], "--", color="#bbbbbb")
         axes.plot([mean for mean, *_ in bins], [share for _, share, _ in bins], "o-", color=BLUE)
         axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
-    return shown.svg
+    return canvas.svg

@@ -12,31 +12,31 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, islice
 from typing import Any, NamedTuple
 
-from redactory.evaluation.labelled import TEMPLATE
+from redactory.evaluation.labelled import TEMPLATE_KEY
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.intervals import upper_bound
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.progress import Progress, no_progress
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import PRIVATE, mask, merge_intervals
 from redactory.redaction.shards import read_column, read_values
 
-Fate = tuple[str, str]
-DetectFate = Callable[[Sequence[str]], Sequence[Fate]]
+RoutedText = tuple[str, str]
+TextRouter = Callable[[Sequence[str]], Sequence[RoutedText]]
 """F: texts of points -> (side or "quarantined", redacted text) of each."""
 
 _CHUNK_TEXTS = 1024
 _LETTERS = re.compile(r"[^\W\d_]+")
 
 
-def fates_of_secrets(
-    detect_fate: DetectFate, rows: Sequence[tuple[str, Sequence[tuple[int, int]]]], progress: Progress = silent
-) -> Iterator[tuple[Fate, list[Fate]]]:
+def route_masked_variants(
+    route_texts: TextRouter, rows: Sequence[tuple[str, Sequence[tuple[int, int]]]], progress: Progress = no_progress
+) -> Iterator[tuple[RoutedText, list[RoutedText]]]:
     """F of each text, and F of it with each of its secrets (start, end) masked alone."""
     done, total = 0, sum(len(places) for _, places in rows)
     for start in range(0, len(rows), _CHUNK_TEXTS):
         chunk = rows[start : start + _CHUNK_TEXTS]
         masked = [mask(text, [place]) for text, places in chunk for place in places]
-        whole, without = detect_fate([text for text, _ in chunk]), iter(detect_fate(masked))
+        whole, without = route_texts([text for text, _ in chunk]), iter(route_texts(masked))
         done += len(masked)
         progress("recall", done, total, "secrets")
         for (side, text), (_, places) in zip(whole, chunk, strict=True):
@@ -44,11 +44,11 @@ def fates_of_secrets(
 
 
 def measure_misses(
-    detect_fate: DetectFate,
+    route_texts: TextRouter,
     texts: Sequence[str],
     spans: Sequence[Sequence[Mapping[str, Any]]],
     confidence: float = 0.95,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Misses of γ and δ₂ over every labelled secret of the points ``texts``, in all, by label and by stratum.
 
@@ -59,25 +59,27 @@ def measure_misses(
     like these, which no policy was tuned on. Returns {n, confidence, joint_confidence, gamma, delta_2,
     labels, highest_gamma: {label, upper}, strata: {casing, label, template: {stratum: {n, gamma, delta_2}}},
     highest_gamma_of_strata}, where gamma and delta_2 are {misses, rate, upper}.  Guarantees take δ₂ from
-    here or from a sample of the run: ``MissRates.measured`` in ``training/guarantee/spec.py``.
+    here or from a sample of the run: ``MissRates.from_measurement`` in ``training/guarantee/spec.py``.
     """
     counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter, {("", ""): Counter()})
-    labelled = [(text, own) for text, own in zip(texts, spans, strict=True) if own]
-    places = [(text, [(int(s["start"]), int(s["end"])) for s in own]) for text, own in labelled]
-    fates = fates_of_secrets(detect_fate, places, progress)
-    for (text, own), (whole, without) in zip(labelled, fates, strict=True):
-        for span, masked in zip(own, without, strict=True):
+    labelled = [(text, secret_spans) for text, secret_spans in zip(texts, spans, strict=True) if secret_spans]
+    places = [
+        (text, [(int(span["start"]), int(span["end"])) for span in secret_spans]) for text, secret_spans in labelled
+    ]
+    routed = route_masked_variants(route_texts, places, progress)
+    for (text, secret_spans), (whole, variants) in zip(labelled, routed, strict=True):
+        for span, masked in zip(secret_spans, variants, strict=True):
             secret = text[int(span["start"]) : int(span["end"])]
-            strata = [("", ""), ("casing", casing(secret)), ("label", str(span["label"]))]
-            if span.get(TEMPLATE) is not None:
-                strata.append(("template", str(span[TEMPLATE])))
+            strata = [("", ""), ("casing", classify_casing(secret)), ("label", str(span["label"]))]
+            if span.get(TEMPLATE_KEY) is not None:
+                strata.append(("template", str(span[TEMPLATE_KEY])))
             for stratum in strata:
                 counts[stratum]["n"] += 1
                 counts[stratum]["gamma"] += whole != tuple(masked)
-                counts[stratum]["delta_2"] += _side(whole) != _side(masked)
-    found: dict[str, dict[str, Any]] = {}
+                counts[stratum]["delta_2"] += _effective_split(whole) != _effective_split(masked)
+    strata_metrics: dict[str, dict[str, Any]] = {}
     for (stratification, name), count in sorted(counts.items()):
-        found.setdefault(stratification, {})[name] = {"n": count["n"]} | {
+        strata_metrics.setdefault(stratification, {})[name] = {"n": count["n"]} | {
             rate: {
                 "misses": count[rate],
                 "rate": count[rate] / count["n"] if count["n"] else None,
@@ -85,22 +87,26 @@ def measure_misses(
             }
             for rate in ("gamma", "delta_2")
         }
-    every = found.pop("")[""]
+    overall = strata_metrics.pop("")[""]
     highest = [
         {"stratification": stratification, "stratum": name, "n": shares["n"], **shares["gamma"]}
-        for stratification, own in found.items()
-        for name, shares in own.items()
+        for stratification, secret_spans in strata_metrics.items()
+        for name, shares in secret_spans.items()
     ]
     return {
-        **every,
-        **by_label(found.get("label", {}), confidence),
-        "strata": found,
+        **overall,
+        **summarize_labels(strata_metrics.get("label", {}), confidence),
+        "strata": strata_metrics,
         # the higher rate, then the larger stratum, breaks ties
-        "highest_gamma_of_strata": max(highest, key=lambda one: (one["upper"], one["rate"], one["n"]), default=None),
+        "highest_gamma_of_strata": max(
+            highest,
+            key=lambda stratum_metric: (stratum_metric["upper"], stratum_metric["rate"], stratum_metric["n"]),
+            default=None,
+        ),
     }
 
 
-def by_label(labels: Mapping[str, Mapping[str, Any]], confidence: float) -> dict[str, Any]:
+def summarize_labels(labels: Mapping[str, Mapping[str, Any]], confidence: float) -> dict[str, Any]:
     """What stands beside the figures of all secrets: those of each label, and what they hold together."""
     worst = max(labels, key=lambda label: labels[label]["gamma"]["upper"], default=None)
     return {
@@ -111,7 +117,7 @@ def by_label(labels: Mapping[str, Mapping[str, Any]], confidence: float) -> dict
     }
 
 
-def casing(secret: str) -> str:
+def classify_casing(secret: str) -> str:
     """digits (it holds one), or of its letters: lower, upper, title or mixed; uncased where none has a case.
 
     In title case every word begins with a capital and none of several letters is all capitals.
@@ -130,8 +136,8 @@ def casing(secret: str) -> str:
     return "title" if title else "mixed"
 
 
-def _side(fate: Fate) -> str:
-    return PRIVATE if fate[0] == "quarantined" else fate[0]
+def _effective_split(routed_text: RoutedText) -> str:
+    return PRIVATE if routed_text[0] == "quarantined" else routed_text[0]
 
 
 # Which labelled secrets still stand in a finished run's shards.
@@ -140,10 +146,10 @@ def _side(fate: Fate) -> str:
 # one point or in several; its released id says in which shard it went, the span ledger what π covered.
 
 
-COUNTS = ("secrets", "left_public", "left_private", "withheld")
+SECRET_COUNTS = ("secrets", "left_public", "left_private", "withheld")
 
 
-class PlacedPoint(NamedTuple):
+class LocatedExample(NamedTuple):
     """A point whose text is ``document[start:end]``."""
 
     point_id: int
@@ -151,7 +157,7 @@ class PlacedPoint(NamedTuple):
     end: int
 
 
-def secrets_left(run: RunFolder, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def count_remaining_secrets(run: RunFolder, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Count the labelled secrets of ``rows`` ({id, text, spans}) that a finished run left standing.
 
     A secret is ``left_public`` when any character of it stands in a point that went public, ``left_private``
@@ -161,66 +167,70 @@ def secrets_left(run: RunFolder, rows: Iterable[Mapping[str, Any]]) -> dict[str,
     text.
     """
     labelled = {str(row["id"]): row for row in rows}
-    points: dict[str, list[PlacedPoint]] = {}
+    examples: dict[str, list[LocatedExample]] = {}
     vault = read_values(run.vault, "doc_id", "point_id", "prefix", "text", "suffix")
     for doc_id, group in groupby(vault, key=lambda entry: entry[0]):
         if doc_id in labelled:
-            points[doc_id] = place_points(doc_id, labelled[doc_id]["text"], (entry[1:] for entry in group))
-    fates, labels = _fates(run), defaultdict[str, Counter[str]](Counter)
+            examples[doc_id] = locate_examples(doc_id, labelled[doc_id]["text"], (entry[1:] for entry in group))
+    routing, labels = _load_routing(run), defaultdict[str, Counter[str]](Counter)
     for doc_id, row in labelled.items():
         for span in row["spans"]:
             standing, met = set(), False
-            for point_id, start, end in points.get(doc_id, ()):
+            for point_id, start, end in examples.get(doc_id, ()):
                 low, high = max(start, span["start"]) - start, min(end, span["end"]) - start
-                if low < high and point_id in fates:
-                    met, (side, marks) = True, fates[point_id]
+                if low < high and point_id in routing:
+                    met, (split, marks) = True, routing[point_id]
                     masked = merge_intervals(row["text"][start:end], marks)
                     if not any(first <= low and high <= last for first, last in masked):
-                        standing.add(side)
+                        standing.add(split)
             labels[str(span["label"])].update(
                 secrets=1, left_public="public" in standing, left_private="private" in standing, withheld=not met
             )
     total = sum(labels.values(), Counter[str]())
     return {
         "documents": len(labelled),
-        **{name: total[name] for name in COUNTS},
-        "labels": {label: {name: labels[label][name] for name in COUNTS} for label in sorted(labels)},
+        **{name: total[name] for name in SECRET_COUNTS},
+        "labels": {label: {name: labels[label][name] for name in SECRET_COUNTS} for label in sorted(labels)},
     }
 
 
-def place_points(doc_id: str, document: str, pieces: Iterable[tuple[int, str, str, str]]) -> list[PlacedPoint]:
+def locate_examples(
+    doc_id: str, document: str, vault_rows: Iterable[tuple[int, str, str, str]]
+) -> list[LocatedExample]:
     """Where each point (point_id, prefix, text, suffix) of a document stands in it.
 
     Points follow each other without a gap, except where a quarantined one is missing from the vault:
     there the point ids jump, and the next piece is looked for.
     """
-    placed = []
-    position, expected = 0, None
-    for point_id, prefix, text, suffix in pieces:
+    examples = []
+    position, expected_id = 0, None
+    for point_id, prefix, text, suffix in vault_rows:
         piece = prefix + text + suffix
-        found = position if point_id == expected else document.find(piece, position)
-        if found < 0 or not document.startswith(piece, found):
+        offset = position if point_id == expected_id else document.find(piece, position)
+        if offset < 0 or not document.startswith(piece, offset):
             raise CheckFailed(f"document {doc_id}: the examples in the vault do not add up to its text")
-        start = found + len(prefix)
-        placed.append(PlacedPoint(point_id, start, start + len(text)))
-        position, expected = found + len(piece), point_id + 1
-    return placed
+        start = offset + len(prefix)
+        examples.append(LocatedExample(point_id, start, start + len(text)))
+        position, expected_id = offset + len(piece), point_id + 1
+    return examples
 
 
-def _fates(run: RunFolder) -> dict[int, tuple[str, list[tuple[int, int]]]]:
+def _load_routing(run: RunFolder) -> dict[int, tuple[str, list[tuple[int, int]]]]:
     """Of each point in a shard, itself or as a duplicate: its side, and what π covered of it."""
     shard_of = dict.fromkeys(read_column(run.public, "point_id"), "public")
-    shard_of.update((released, "private") for released in read_column(run.private, "point_id"))
-    own: dict[int, str] = {}
+    shard_of.update((released_id, "private") for released_id in read_column(run.private, "point_id"))
+    splits: dict[int, str] = {}
     copies: dict[int, int] = {}
-    for point_id, released, dup_of in read_values(run.points, "point_id", "released_id", "dup_of"):
+    for point_id, released_id, dup_of in read_values(run.points, "point_id", "released_id", "dup_of"):
         if dup_of is not None:
             copies[point_id] = dup_of
-        elif released in shard_of:
-            own[point_id] = shard_of[released]
-    own.update((copy, own[first]) for copy, first in copies.items() if first in own)
-    fates: dict[int, tuple[str, list[tuple[int, int]]]] = {point_id: (side, []) for point_id, side in own.items()}
+        elif released_id in shard_of:
+            splits[point_id] = shard_of[released_id]
+    splits.update((copy, splits[first]) for copy, first in copies.items() if first in splits)
+    routing: dict[int, tuple[str, list[tuple[int, int]]]] = {
+        point_id: (split, []) for point_id, split in splits.items()
+    }
     for point_id, start, end, policy in read_values(run.spans, "point_id", "start", "end", "policy"):
-        if policy == "strict" and point_id in fates:
-            fates[point_id][1].append((start, end))
-    return fates
+        if policy == "strict" and point_id in routing:
+            routing[point_id][1].append((start, end))
+    return routing

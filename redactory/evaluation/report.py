@@ -15,45 +15,45 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.compute as pc
 
-from redactory.dedup.settings import summary as dedup_summary
-from redactory.detectors import blind_words
-from redactory.detectors.settings import public_of, public_words
-from redactory.evaluation.canary import highest_quantile
+from redactory.dedup.settings import summarize as dedup_summary
+from redactory.detectors import describe_gaps
+from redactory.detectors.settings import get_public_labels, public_label_note
+from redactory.evaluation.canary import chance_highest_quantile
 from redactory.evaluation.drift import METRICS
-from redactory.evaluation.sample import resting_on_labellers
+from redactory.evaluation.sample import explain_zero_bounds
 from redactory.evaluation.simulator import CANARY_DIGITS
 from redactory.foundation.bounds import FILTERS, format_upper
-from redactory.foundation.errors import some
+from redactory.foundation.errors import pluralize
 from redactory.foundation.files import read_json, write_text
 from redactory.redaction.folder import ModelFolder, RunFolder
-from redactory.redaction.mask import MASK, reason_words
-from redactory.redaction.sealing import is_finished, result_of
+from redactory.redaction.mask import MASK, describe_reason
+from redactory.redaction.sealing import is_finished, read_result
 from redactory.redaction.shards import read_batches
 
 if TYPE_CHECKING:
     from jinja2 import Environment, Template
 
 EVALUATIONS = ("perplexity", "accuracy", "canary", "extraction", "membership", "audit", "synthetic")
-_LONGEST_TEXT, _LARGEST_IN_FULL = 320, 1e6
+_MAX_TEXT_CHARS, _MAX_FULL_NUMBER = 320, 1e6
 
 
 def write_report(run: RunFolder) -> Path:
-    """Commit :func:`pages_of` the run, mode 0600, and return the path of ``RUN/report.html``."""
-    for path, page in pages_of(run):
+    """Commit :func:`render_pages` the run, mode 0600, and return the path of ``RUN/report.html``."""
+    for path, page in render_pages(run):
         write_text(path, page)
     return run.report
 
 
-def pages_of(run: RunFolder) -> Iterator[tuple[Path, str]]:
+def render_pages(run: RunFolder) -> Iterator[tuple[Path, str]]:
     """Each page of a finished run and what stands on it: its finished models', and then its own report.
 
     A model has its page as HTML and as Markdown.
     """
     for name in run.model_names():
         folder = run.model(name)
-        report = model_report(folder)
+        report = build_model_report(folder)
         yield folder.report, render_model(report)
-        yield folder.measured, template("model.md.j2").render(model=report).replace(MASK, f"`{MASK}`")
+        yield folder.measured, load_template("model.md.j2").render(model=report).replace(MASK, f"`{MASK}`")
     yield run.report, render_report(run)
 
 
@@ -67,35 +67,35 @@ def render_report(run: RunFolder) -> str:
         """The result of a finished measurement; None where it was not made."""
         return read_json(folder.root / "result.json") if is_finished(folder) else None
 
-    manifest, missed, shards = read_json(run.manifest), result(run.recall), result(run.redaction)
+    manifest, misses, shards = read_json(run.manifest), result(run.recall), result(run.redaction)
     hits = sorted(manifest["hits"], key=lambda hit: (-hit["count"], hit["label"]))
-    found = [(name, [h for h in hits if h["policy"] == name]) for name in ("strict", "conservative", "public")]
-    return template("report.html.j2").render(
+    hit_tables = [(name, [h for h in hits if h["policy"] == name]) for name in ("strict", "conservative", "public")]
+    return load_template("report.html.j2").render(
         manifest=manifest,
         counts=manifest["counts"],
-        blind=blind_words(manifest["blind"]),
-        open=public_words(public_of(manifest)),
-        flow=flow(manifest["counts"]),
+        blind=describe_gaps(manifest["blind"]),
+        open=public_label_note(get_public_labels(manifest)),
+        flow=build_flow(manifest["counts"]),
         laws=conservation(manifest),
-        found=[table for table in found if table[1]],
+        found=[table for table in hit_tables if table[1]],
         dedup=dedup_summary(manifest["dedup"]),
-        missed=missed,
-        resting=resting_on_labellers(missed) if missed and "sample" in missed else [],
-        shards=said("shards", shards) if shards else [],
+        missed=misses,
+        resting=explain_zero_bounds(misses) if misses and "sample" in misses else [],
+        shards=render_findings("shards", shards) if shards else [],
         drift=result(run.gate),
         metrics={name: words.split(", by ")[0] for name, words in METRICS.items()},
-        models=[model_report(run.model(name)) for name in run.model_names()],
-        public=_examples(run.public),
+        models=[build_model_report(run.model(name)) for name in run.model_names()],
+        public=_pick_public_examples(run.public),
         canary_digits=CANARY_DIGITS,
     )
 
 
 def render_model(report: ModelReport) -> str:
     """The page of one model: how good it is, what is promised, what attacks found; it loads nothing."""
-    return template("model.html.j2").render(model=report)
+    return load_template("model.html.j2").render(model=report)
 
 
-class Law(NamedTuple):
+class ConservationLaw(NamedTuple):
     """A sum that must hold: ``whole`` is ``parts`` together."""
 
     whole: tuple[str, int]
@@ -107,16 +107,19 @@ class Law(NamedTuple):
         return self.whole[1] == sum(count for _, count in self.parts)
 
 
-def conservation(manifest: Mapping[str, Any]) -> list[Law]:
+def conservation(manifest: Mapping[str, Any]) -> list[ConservationLaw]:
     """The laws of conservation of a run, each to be shown with whether it holds."""
     counts = manifest["counts"]
 
-    def law(whole: str, *parts: str) -> Law:
-        return Law((whole, counts[whole]), [(part, counts[part]) for part in parts])
+    def law(total_name: str, *parts: str) -> ConservationLaw:
+        return ConservationLaw((total_name, counts[total_name]), [(part, counts[part]) for part in parts])
 
     parts = [
         law("duplicate", "public_duplicate", "private_duplicate"),
-        *(Law((name, counts[name]), sorted(manifest[name].items())) for name in ("rejected", "quarantined")),
+        *(
+            ConservationLaw((name, counts[name]), sorted(manifest[name].items()))
+            for name in ("rejected", "quarantined")
+        ),
     ]
     return [
         law("rows", "documents", "rejected"),
@@ -127,32 +130,32 @@ def conservation(manifest: Mapping[str, Any]) -> list[Law]:
 
 
 @dataclass(frozen=True)
-class Bar:
+class FlowBar:
     """A bar of the flow: the class that colours it, what its share is of, and what it divides into."""
 
     name: str
     count: int
     kind: str
     whole: int
-    parts: tuple[Bar, ...]
+    parts: tuple[FlowBar, ...]
 
 
-def flow(counts: Mapping[str, int]) -> Bar:
+def build_flow(counts: Mapping[str, int]) -> FlowBar:
     """Rows into documents, points, sides and shards; what has no count has no bar."""
 
-    def bar(name: str, kind: str, count: int, *parts: Bar, whole: int = 0) -> Bar:
-        return Bar(name, count, kind, whole, tuple(part for part in parts if part.count))
+    def bar(name: str, kind: str, count: int, *parts: FlowBar, whole: int = 0) -> FlowBar:
+        return FlowBar(name, count, kind, whole, tuple(part for part in parts if part.count))
 
     points, sides = counts["points"], []
-    for side in ("public", "private"):
-        kept, left_out = counts[side], counts[f"{side}_duplicate"]
+    for split in ("public", "private"):
+        kept_count, left_out = counts[split], counts[f"{split}_duplicate"]
         parts = [
-            bar(f"{side.capitalize()} split", side, kept, whole=points),
+            bar(f"{split.capitalize()} split", split, kept_count, whole=points),
             bar("Duplicates", "duplicate", left_out, whole=points),
         ]
         # what is left out stands in the middle
-        parts = parts if side == "public" else parts[::-1]
-        sides.append(bar(side.capitalize(), side, kept + left_out, *parts, whole=points))
+        parts = parts if split == "public" else parts[::-1]
+        sides.append(bar(split.capitalize(), split, kept_count + left_out, *parts, whole=points))
     quarantined = bar("Quarantined", "quarantined", counts["quarantined"], whole=points)
     documents = bar(
         "Documents", "neutral", counts["documents"], bar("Examples", "neutral", points, *sides, quarantined)
@@ -161,7 +164,7 @@ def flow(counts: Mapping[str, int]) -> Bar:
     return bar("Rows", "neutral", counts["rows"], documents, rejected)
 
 
-def _examples(folder: Path, count: int = 8) -> list[str]:
+def _pick_public_examples(folder: Path, count: int = 8) -> list[str]:
     """The texts of the ``count`` points whose released ids come first, shortened.
 
     Released ids are keyed pseudonyms, so the pick is random over the points and the same in each rendering.
@@ -171,14 +174,14 @@ def _examples(folder: Path, count: int = 8) -> list[str]:
         # few of millions of points become Python objects
         least = batch.take(pc.select_k_unstable(batch, count, [("point_id", "ascending")]))
         rows = heapq.nsmallest(count, [*rows, *zip(*(c.to_pylist() for c in least.columns), strict=True)])
-    return [text if len(text) <= _LONGEST_TEXT else text[:_LONGEST_TEXT] + "…" for _, text in rows]
+    return [text if len(text) <= _MAX_TEXT_CHARS else text[:_MAX_TEXT_CHARS] + "…" for _, text in rows]
 
 
 # A model in words that need no mathematics first: what its guarantee promises, what was measured of it.
 
 
 @dataclass(frozen=True)
-class Figure:
+class CardMetric:
     """A number of the card as it is shown, or, where ``stated`` is false, why there is none."""
 
     title: str
@@ -187,7 +190,7 @@ class Figure:
 
 
 @dataclass(frozen=True)
-class Finding:
+class EvaluationFinding:
     """A figure, what it is of, and what it means; ``alarming`` where an attack did better than chance."""
 
     title: str
@@ -205,63 +208,63 @@ class ModelReport:
     results: Mapping[str, Mapping[str, Any]]
     epsilon: float | None
     promises: list[str]
-    figures: list[Figure]
-    utility: list[Finding]
-    attacks: list[Finding]
+    figures: list[CardMetric]
+    utility: list[EvaluationFinding]
+    attacks: list[EvaluationFinding]
 
 
-def model_report(folder: ModelFolder) -> ModelReport:
+def build_model_report(folder: ModelFolder) -> ModelReport:
     """One finished model, with every evaluation of it that there is."""
     card = read_json(folder.guarantee)
-    results = {evaluation: result_of(folder, evaluation) or {} for evaluation in EVALUATIONS}
+    results = {evaluation: read_result(folder, evaluation) or {} for evaluation in EVALUATIONS}
     curve = read_json(folder.held_out)["rows"] if folder.held_out.exists() else []
-    utility, attacks = (said(part, {**results, "held_out": curve}) for part in ("utility", "attacks"))
-    words = promises(card), figures(card), utility, attacks
+    utility, attacks = (render_findings(part, {**results, "held_out": curve}) for part in ("utility", "attacks"))
+    words = list_promises(card), list_card_metrics(card), utility, attacks
     return ModelReport(folder.root.name, card, results, card["epsilon"], *words)
 
 
-def said(part: str, *facts: Any) -> list[Finding]:
+def render_findings(macro_name: str, *facts: Any) -> list[EvaluationFinding]:
     """What the macro ``part`` of ``words.j2`` says of ``facts``."""
-    found: list[Finding] = []
+    findings: list[EvaluationFinding] = []
 
     def say(title: str = "", figure: str = "", alarming: bool = False, *, caller: Callable[[], str]) -> str:
-        found.append(Finding(title, figure, " ".join(caller().split()), alarming))
+        findings.append(EvaluationFinding(title, figure, " ".join(caller().split()), alarming))
         return ""
 
-    getattr(template("words.j2").make_module({"say": say}), part)(*facts)
-    return found
+    getattr(load_template("words.j2").make_module({"say": say}), macro_name)(*facts)
+    return findings
 
 
-def promises(card: Mapping[str, Any]) -> list[str]:
+def list_promises(card: Mapping[str, Any]) -> list[str]:
     """What the card promises, a few sentences each; empty where it promises nothing."""
     epsilon = card["epsilon"]
-    return [] if epsilon is None else [one.sentence for one in said("promises", card, epsilon)]
+    return [] if epsilon is None else [finding.sentence for finding in render_findings("promises", card, epsilon)]
 
 
-def figures(card: Mapping[str, Any]) -> list[Figure]:
+def list_card_metrics(card: Mapping[str, Any]) -> list[CardMetric]:
     """The card's figures, each with its meaning."""
-    rows = _figures_of_units(card) if "epsilon_sound" in card else _figures_of_secrets(card)
-    return [Figure(title, text or f"no epsilon: {card['reasons'][key]}", bool(text)) for title, key, text in rows]
+    rows = _list_privacy_unit_metrics(card) if "epsilon_sound" in card else _list_secret_metrics(card)
+    return [CardMetric(title, text or f"no epsilon: {card['reasons'][key]}", bool(text)) for title, key, text in rows]
 
 
-def _figures_of_secrets(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _list_secret_metrics(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """(title, key of the reason, text or nothing) of each figure of a card that is about private points."""
     for key, title in (
         ("epsilon_substitution", "one private sentence, whatever it holds"),
         ("epsilon_bayesian", "a sensitive span that at least one policy catches, nobody knows which"),
         ("epsilon_confidentiality", "every sensitive span in one example alike, also those that both policies miss"),
     ):
-        yield title, key, _epsilons(card[key])
+        yield title, key, _format_epsilons(card[key])
     if groups := card["epsilon_group"]:
-        yield f"{', '.join(groups)} private sentences at once", "epsilon_group", _epsilons(*groups.values())
+        yield f"{', '.join(groups)} private sentences at once", "epsilon_group", _format_epsilons(*groups.values())
     failure = card["coverage_failure"]
     share = "" if failure is None else f"at most {format_upper(failure, 3, unit='%')}"
     yield "share of sensitive spans with no guarantee at all", "coverage_failure", share
 
 
-def _figures_of_units(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
+def _list_privacy_unit_metrics(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
     """The same for a card of a trainer that hides users or entities, or of one of their baselines."""
-    yield f"{card['unit']}: {card['relation']}", "epsilon_sound", _epsilons(card["epsilon_sound"])
+    yield f"{card['unit']}: {card['relation']}", "epsilon_sound", _format_epsilons(card["epsilon_sound"])
     sized = "privacy units of at most {} examples" if "adjacency_curve" in card else "{} users at once"
     if "adjacency_curve" not in card and card["privacy_unit"] != "users":
         sized = "an entity in the examples of at most {} users"
@@ -277,31 +280,31 @@ def _figures_of_units(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]
         ),
     ):
         if value is not None:
-            yield str(title), key, _epsilons(value)
+            yield str(title), key, _format_epsilons(value)
 
 
-def _epsilons(*values: float | None) -> str:
+def _format_epsilons(*values: float | None) -> str:
     """Figures as they are printed; nothing where there is none."""
-    known = [format_upper(value, 3) for value in values]
-    return f"epsilon {', '.join(known)}" if set(known) - {"none"} else ""
+    formatted = [format_upper(value, 3) for value in values]
+    return f"epsilon {', '.join(formatted)}" if set(formatted) - {"none"} else ""
 
 
 # The templates, and what they call.
 
 
-def template(name: str) -> Template:
+def load_template(name: str) -> Template:
     """One of this room's templates; each is compiled once a process, not once a model."""
     return _environment().get_template(name)
 
 
-def amount(value: float | None, digits: int = 3) -> str:
+def format_amount(value: float | None, digits: int = 3) -> str:
     """A figure with ``digits`` significant digits; a dash for null."""
     if value is None:
         return "–"
-    return f"{value:,.0f}" if 10**digits <= abs(value) < _LARGEST_IN_FULL else f"{value:.{digits}g}"
+    return f"{value:,.0f}" if 10**digits <= abs(value) < _MAX_FULL_NUMBER else f"{value:.{digits}g}"
 
 
-def share(part: int, whole: int) -> str:
+def format_share(part: int, whole: int) -> str:
     """A percentage that rounds neither something to nothing nor a part to the whole."""
     if not whole or not part:
         return "0%"
@@ -313,19 +316,19 @@ def share(part: int, whole: int) -> str:
     return f"{percent:.1f}%"
 
 
-def _duration(seconds: float) -> str:
+def _format_duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest:02d} s"
 
 
-def _engine(stands_on: Mapping[str, Any]) -> str:
+def _format_engine(engine_facts: Mapping[str, Any]) -> str:
     """What an engine stands on, in a line: its model, the digests of its files, its packages."""
-    digests = stands_on.get("sha256", ())
+    digests = engine_facts.get("sha256", ())
     digests = [digests] if isinstance(digests, str) else digests
-    named = " ".join(str(stands_on[key]) for key in ("name", "version") if key in stands_on)
-    packages = ", ".join(f"{name} {version}" for name, version in stands_on.get("versions", {}).items())
+    named = " ".join(str(engine_facts[key]) for key in ("name", "version") if key in engine_facts)
+    packages = ", ".join(f"{name} {version}" for name, version in engine_facts.get("versions", {}).items())
     return "; ".join(filter(None, (named, *(f"sha256 {digest[:16]}…" for digest in digests), packages)))
 
 
@@ -336,23 +339,23 @@ def _environment() -> Environment:
 
     # answers.j2 is the model card's, too
     packages = ("redactory.evaluation", "redactory.training.guarantee")
-    found = Environment(
+    environment = Environment(
         loader=ChoiceLoader([PackageLoader(package, ".") for package in packages]),
         autoescape=lambda name: name is None or name.endswith((".html.j2", ".css.j2")),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    found.filters |= {
+    environment.filters |= {
         **FILTERS,
-        "amount": amount,
+        "amount": format_amount,
         "percent": lambda value: "–" if value is None else f"{100 * value:.1f}%",
-        "share": share,
-        "some": some,
+        "share": format_share,
+        "some": pluralize,
         "log2": math.log2,
-        "duration": _duration,
-        "engine": _engine,
-        "highest_quantile": highest_quantile,
-        "reason_words": reason_words,
+        "duration": _format_duration,
+        "engine": _format_engine,
+        "highest_quantile": chance_highest_quantile,
+        "reason_words": describe_reason,
     }
-    return found
+    return environment

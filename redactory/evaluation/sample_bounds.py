@@ -44,7 +44,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from redactory.evaluation.statistics import secrets_needed
+from redactory.evaluation.statistics import count_secrets_needed
 from redactory.foundation.intervals import lower_bound, upper_bound
 
 PUBLIC, MASKED, SUSPECTED = "public", "masked", "suspected"
@@ -72,100 +72,108 @@ class Stratum:
             raise ValueError("needs 0 <= missed <= secrets <= draws (or examples), and examples to draw from")
 
     @property
-    def each(self) -> float:
+    def examples_per_draw(self) -> float:
         """How many points one of ``secrets`` stands for."""
         return 1.0 if self.draws is None else self.points / self.draws
 
-    def most(self, error: float) -> float:
+    def upper_secret_count(self, error: float) -> float:
         """N_h φ⁺_h, which is too small with probability ``error`` at most."""
         if self.draws is None:
             return self.secrets
         return self.points * upper_bound(int(self.secrets), self.draws, 1 - error)
 
-    def least(self, error: float) -> float:
+    def lower_secret_count(self, error: float) -> float:
         """N_h φ⁻_h, which is too large with probability ``error`` at most."""
         if self.draws is None:
             return self.secrets
         return self.points * lower_bound(int(self.secrets), self.draws, 1 - error)
 
-    def missed_of(self, holding: float, error: float) -> float:
+    def upper_missed_count(self, secret_count: float, error: float) -> float:
         """``holding`` · ρ⁺_h, too small with probability ``error`` at most."""
         if self.draws is None:
             return self.missed
-        return holding * upper_bound(int(self.missed), int(self.secrets), 1 - error)
+        return secret_count * upper_bound(int(self.missed), int(self.secrets), 1 - error)
 
 
-EMPTY = Stratum(0, None, 0.0, 0.0)
+EMPTY_STRATUM = Stratum(0, None, 0.0, 0.0)
 
 
-class Unmeasured(NamedTuple):
+class UnmeasuredExamples(NamedTuple):
     """Q: points that cannot be labelled, by side."""
 
     public: int = 0
     private: int = 0
 
 
-NOTHING = Unmeasured()
+NOTHING_UNMEASURED = UnmeasuredExamples()
 
 
-class Rates(NamedTuple):
+class GammaDeltaRates(NamedTuple):
     """γ and δ₂: bounds, or estimates."""
 
     gamma: float
     delta_2: float
 
 
-def upper_bounds(strata: Mapping[str, Stratum], confidence: float, unmeasured: Unmeasured = NOTHING) -> Rates:
+def compute_upper_bounds(
+    strata: Mapping[str, Stratum], confidence: float, unmeasured: UnmeasuredExamples = NOTHING_UNMEASURED
+) -> GammaDeltaRates:
     """γ⁺ and δ₂⁺ as at the head of this module, each at ``confidence``, both at once at 2·confidence - 1.
 
     ``strata`` holds each of :data:`STRATA`.  A bound is 1 where nothing is known.  A guarantee reads them by
-    ``MissRates.measured`` in ``training/guarantee/spec.py``.
+    ``MissRates.from_measurement`` in ``training/guarantee/spec.py``.
     """
     public, masked, suspected = (strata[name] for name in STRATA)
-    upper, lower = _errors(confidence)
+    upper, lower = _split_error(confidence)
     share = upper / max(1, sum(stratum.draws is not None for stratum in strata.values()))
-    certain = public.most(share) + suspected.most(share) + sum(unmeasured)
-    caught = masked.least(lower)
-    gamma = (certain + masked.missed_of(caught, share)) / (certain + caught) if certain + caught else 1.0
-    open_, private = public.most(upper) + unmeasured.public, _private(strata, lower)
+    certain = public.upper_secret_count(share) + suspected.upper_secret_count(share) + sum(unmeasured)
+    caught = masked.lower_secret_count(lower)
+    gamma = (certain + masked.upper_missed_count(caught, share)) / (certain + caught) if certain + caught else 1.0
+    open_, private = public.upper_secret_count(upper) + unmeasured.public, _bound_private_secrets(strata, lower)
     delta_2 = open_ / (open_ + private) if open_ else 0.0
     # γ is at least δ₂; raising a bound loses no confidence, lowering the other one would
-    return Rates(max(gamma, delta_2), delta_2)
+    return GammaDeltaRates(max(gamma, delta_2), delta_2)
 
 
-def estimates(strata: Mapping[str, Stratum]) -> Rates | None:
+def estimate_rates(strata: Mapping[str, Stratum]) -> GammaDeltaRates | None:
     """The weighted shares of the sample itself, without what could not be measured; None without a secret."""
-    holding = {name: stratum.each * stratum.secrets for name, stratum in strata.items()}
-    total, missing = sum(holding.values()), sum(own.each * own.missed for own in strata.values())
-    return Rates(missing / total, holding[PUBLIC] / total) if total else None
+    holding = {name: stratum.examples_per_draw * stratum.secrets for name, stratum in strata.items()}
+    total, missing = (
+        sum(holding.values()),
+        sum(stratum.examples_per_draw * stratum.missed for stratum in strata.values()),
+    )
+    return GammaDeltaRates(missing / total, holding[PUBLIC] / total) if total else None
 
 
-def public_draws_needed(
-    strata: Mapping[str, Stratum], delta_2: float, confidence: float, unmeasured: Unmeasured = NOTHING
+def count_public_draws_needed(
+    strata: Mapping[str, Stratum],
+    delta_2: float,
+    confidence: float,
+    unmeasured: UnmeasuredExamples = NOTHING_UNMEASURED,
 ) -> int | None:
     """Public draws without any secret that would show δ₂⁺ <= ``delta_2``, the private strata as they are.
 
     0 where the public stratum is known and shows it; None where no number of draws would: too little is
     known of the private strata, too much is unmeasured, or the public one is known and shows the contrary.
     """
-    upper, lower = _errors(confidence)
-    room = delta_2 / (1 - delta_2) * _private(strata, lower) - unmeasured.public
+    upper, lower = _split_error(confidence)
+    room = delta_2 / (1 - delta_2) * _bound_private_secrets(strata, lower) - unmeasured.public
     public = strata[PUBLIC]
     if public.draws is None:
         return 0 if public.secrets + unmeasured.public == 0 or public.secrets <= room else None
     if room <= 0:
         return None
-    return 0 if room >= public.points else secrets_needed(room / public.points, 1 - upper)
+    return 0 if room >= public.points else count_secrets_needed(room / public.points, 1 - upper)
 
 
-class Plan(NamedTuple):
+class SamplePlan(NamedTuple):
     """Which strata are labelled whole, and how many points are drawn from each of the others."""
 
     whole: frozenset[str]
     draws: dict[str, int]
 
 
-def plan_sample(points: Mapping[str, int], texts: Mapping[str, int], n: int, public_share: float) -> Plan:
+def plan_sample(points: Mapping[str, int], texts: Mapping[str, int], n: int, public_share: float) -> SamplePlan:
     """At most ``n`` texts to label, ``public_share`` of them public, the private strata by √N_h.
 
     ``texts`` are the distinct texts of each stratum (any number above ``n`` will do where there are more).
@@ -182,33 +190,33 @@ def plan_sample(points: Mapping[str, int], texts: Mapping[str, int], n: int, pub
         raise ValueError("needs a share between 0 and 1, and a draw for each stratum")
     while True:
         left = n - sum(texts[name] for name in whole)
-        draws = _shared_out(left, {name: weights[name] for name in STRATA if name not in whole})
+        draws = _allocate_draws(left, {name: weights[name] for name in STRATA if name not in whole})
         done = {name for name in draws if texts[name] <= draws[name]}
         if not done:
-            return Plan(frozenset(whole), draws)
+            return SamplePlan(frozenset(whole), draws)
         whole |= done
 
 
-def _shared_out(n: int, weights: Mapping[str, float]) -> dict[str, int]:
+def _allocate_draws(n: int, weights: Mapping[str, float]) -> dict[str, int]:
     """``n`` by largest remainder, at least 1 each."""
     exact = {name: n * weight / sum(weights.values()) for name, weight in weights.items()}
-    given = {name: math.floor(share) for name, share in exact.items()}
-    for name in sorted(exact, key=lambda name: given[name] - exact[name])[: n - sum(given.values())]:
-        given[name] += 1
-    for name in given:
-        if not given[name]:
-            given[max(given, key=given.__getitem__)] -= 1
-            given[name] = 1
-    return given
+    allocation = {name: math.floor(share) for name, share in exact.items()}
+    for name in sorted(exact, key=lambda name: allocation[name] - exact[name])[: n - sum(allocation.values())]:
+        allocation[name] += 1
+    for name in allocation:
+        if not allocation[name]:
+            allocation[max(allocation, key=allocation.__getitem__)] -= 1
+            allocation[name] = 1
+    return allocation
 
 
-def _private(strata: Mapping[str, Stratum], error: float) -> float:
+def _bound_private_secrets(strata: Mapping[str, Stratum], error: float) -> float:
     """Private points that hold a secret, at least, but for a probability ``error``."""
     private = [strata[name] for name in (MASKED, SUSPECTED)]
     drawn = sum(stratum.draws is not None for stratum in private)
-    return sum(stratum.least(error / max(1, drawn)) for stratum in private)
+    return sum(stratum.lower_secret_count(error / max(1, drawn)) for stratum in private)
 
 
-def _errors(confidence: float) -> tuple[float, float]:
+def _split_error(confidence: float) -> tuple[float, float]:
     """How often the upper and how often the lower bounds may err, together 1 - ``confidence``."""
     return UPPER_SHARE * (1 - confidence), (1 - UPPER_SHARE) * (1 - confidence)

@@ -19,20 +19,20 @@ from pathlib import Path
 from string import Formatter
 from typing import Any, NamedTuple
 
-from redactory.evaluation.canary import PLACE
+from redactory.evaluation.canary import DIGITS_PLACEHOLDER
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import commit, write_json
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.progress import Progress, no_progress
 
-CANARY_TEMPLATE, CANARY_DIGITS, CANARY_LABEL = f"My ID is: {PLACE}", 6, "CANARY"
+CANARY_TEMPLATE, CANARY_DIGITS, CANARY_LABEL = f"My ID is: {DIGITS_PLACEHOLDER}", 6, "CANARY"
 DEFAULT_TEMPLATE = f"My ID is: {{{CANARY_DIGITS}}}"
-_MOST_DIGITS = 18
+_MAX_DIGITS = 18
 _TEMPLATE = re.compile(r"(?P<before>[^{}]*[^{}0-9])\{(?P<digits>[0-9]{1,2})\}")
 _SYSTEM, _USER = "SYS: ", "USR: "
 _SECOND_QUESTION_SHARE, _GOODBYE_SHARE = 0.25, 0.7
 _PHONE_FORMS = ("{}-{}-{}", "({}) {}-{}", "{}.{}.{}", "{} {} {}", "+1 {} {} {}")
 _MAIL_DOMAINS = ("example.com", "example.org", "example.net")
-_RETURN_SHARE, _MOST_RETURNS, _RETURN_WINDOW = 0.25, 3, 200
+_RETURN_SHARE, _MAX_RETURNS, _RETURN_WINDOW = 0.25, 3, 200
 _PROGRESS_ROWS = 1000
 
 
@@ -44,15 +44,15 @@ class Simulation:
     canaries: dict[str, Any]
 
 
-class Turn(NamedTuple):
+class DialogueTurn(NamedTuple):
     """One utterance: its text, the spans (start, end, label) in it, whether a policy is to miss them."""
 
     text: str
     spans: tuple[tuple[int, int, str], ...] = ()
-    missed: bool = False
+    is_missed: bool = False
 
 
-def canary_file(corpus: Path) -> Path:
+def get_canary_path(corpus: Path) -> Path:
     """Where the canaries of a simulated corpus lie: its name with ``.canaries.json`` behind."""
     return corpus.with_name(f"{corpus.name}.canaries.json")
 
@@ -83,26 +83,26 @@ def simulate_customersim(
         raise ConfigurationError("simulate: the canaries' miss rate must lie between 0 and 1")
     if not templates or len(set(templates)) != len(templates):
         raise ConfigurationError("simulate: needs at least one canary template, without repetition")
-    draw, missing = random.Random(f"canaries-{seed}"), random.Random(f"canary misses-{seed}")
-    planted: dict[int, list[Turn]] = defaultdict(list)
+    draw, miss_source = random.Random(f"canaries-{seed}"), random.Random(f"canary misses-{seed}")
+    planted: dict[int, list[DialogueTurn]] = defaultdict(list)
     sets, taken = [], set[str]()
     for template in templates:
-        before, digits = _template_parts(template)
+        prefix, digits = _parse_template(template)
         space, wanted = 10**digits, 2 * canaries + len(taken)
         if wanted > space:
             raise ConfigurationError(f"simulate: at most {space // 2} different canaries are possible")
         drawn = (f"{n:0{digits}d}" for n in draw.sample(range(space), wanted))
         numbers = [number for number in drawn if number not in taken][: 2 * canaries]
         taken.update(numbers)
-        missed = [index for index in range(canaries) if missing.random() < undetectable_canary_rate]
+        missed = [index for index in range(canaries) if miss_source.random() < undetectable_canary_rate]
         for index, number in enumerate(numbers[:canaries]):
-            text = _USER + before + number
-            turn = Turn(text, ((len(text) - digits, len(text), CANARY_LABEL),), index in missed)
+            text = _USER + prefix + number
+            turn = DialogueTurn(text, ((len(text) - digits, len(text), CANARY_LABEL),), index in missed)
             for _ in range(copies):
                 planted[draw.randrange(rows)].append(turn)
         sets.append(
             {
-                "template": before + PLACE,
+                "template": prefix + DIGITS_PLACEHOLDER,
                 "inserted": numbers[:canaries],
                 "control": numbers[canaries:],
                 "copies": copies,
@@ -111,17 +111,17 @@ def simulate_customersim(
                 "missed": missed,
             }
         )
-    return Simulation(_rows(rows, seed, planted, draw), sets[0] if len(sets) == 1 else {"sets": sets})
+    return Simulation(_simulate_rows(rows, seed, planted, draw), sets[0] if len(sets) == 1 else {"sets": sets})
 
 
-def _template_parts(template: str) -> tuple[str, int]:
+def _parse_template(template: str) -> tuple[str, int]:
     """The words and the number of digits of a template such as "My ID is: {6}"."""
     match = _TEMPLATE.fullmatch(template)
     digits = int(match["digits"]) if match else 0
-    if match is None or not 1 <= digits <= _MOST_DIGITS or not match["before"].isprintable():
+    if match is None or not 1 <= digits <= _MAX_DIGITS or not match["before"].isprintable():
         raise ConfigurationError(
             "simulate: a canary template is one line of words followed by a number of digits in braces, at "
-            f"most {_MOST_DIGITS}, such as '{DEFAULT_TEMPLATE}'"
+            f"most {_MAX_DIGITS}, such as '{DEFAULT_TEMPLATE}'"
         )
     return match["before"], digits
 
@@ -132,7 +132,7 @@ def simulate(
     seed: int,
     canaries: int = 0,
     copies: int = 1,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
     undetectable_canary_rate: float = 0.0,
     templates: Sequence[str] = (DEFAULT_TEMPLATE,),
 ) -> dict[str, Any]:
@@ -150,7 +150,7 @@ def simulate(
             users.add(row["user_id"])
             if number % _PROGRESS_ROWS == 0 or number == rows:
                 progress("simulate", number, rows, "rows")
-    write_json(canary_file(out), simulation.canaries)
+    write_json(get_canary_path(out), simulation.canaries)
     sets = simulation.canaries.get("sets", [simulation.canaries])
     return {
         "rows": rows,
@@ -158,15 +158,15 @@ def simulate(
         "bytes": out.stat().st_size,
         "secrets": dict(sorted(secrets.items())),
         "canaries": canaries,
-        "canaries_missed": sum(len(one["missed"]) for one in sets),
+        "canaries_missed": sum(len(canary_set["missed"]) for canary_set in sets),
         "copies": copies,
         "seed": seed,
         "out": str(out),
-        "canaries_file": str(canary_file(out)),
+        "canaries_file": str(get_canary_path(out)),
     }
 
 
-class People:
+class CustomerGenerator:
     """Invented customers, from a Faker and a random stream of its own: no shared one is read or moved.
 
     A customer is what fills the fields of a dialogue's templates; every field but ``user_id`` is a secret.
@@ -176,12 +176,12 @@ class People:
         # a tenth of a second that only a simulation needs
         from faker import Faker
 
-        self.draw = random.Random(f"people-{seed}")
+        self.random_source = random.Random(f"people-{seed}")
         self._faker = Faker("en_US", use_weighting=False)  # every name as likely, and twice as fast
         self._faker.seed_instance(seed)
         self._count = 0
 
-    def visits(self) -> Iterator[dict[str, str]]:
+    def iter_visits(self) -> Iterator[dict[str, str]]:
         """Customers as they write, without end: about a quarter come back, one to three times.
 
         A return lies at most a few hundred dialogues later, so what is kept in mind stays small.
@@ -192,94 +192,98 @@ class People:
             if due and due[0][0] <= row:
                 _, _, left, customer = heapq.heappop(due)
             else:
-                customer = self._new_customer()
-                left = self.draw.randint(1, _MOST_RETURNS) if self.draw.random() < _RETURN_SHARE else 0
+                customer = self._draw_customer()
+                left = self.random_source.randint(1, _MAX_RETURNS) if self.random_source.random() < _RETURN_SHARE else 0
             if left:
                 order += 1
-                heapq.heappush(due, (row + self.draw.randint(1, _RETURN_WINDOW), order, left - 1, customer))
+                heapq.heappush(due, (row + self.random_source.randint(1, _RETURN_WINDOW), order, left - 1, customer))
             yield customer
             row += 1
 
-    def values_of(self, customer: dict[str, str]) -> dict[str, str]:
+    def draw_template_values(self, customer: dict[str, str]) -> dict[str, str]:
         """What fills the fields of one dialogue's templates."""
-        new_address = self._address()
-        order = f"{self._digits(3)}-{self._digits(5)}-{self._digits(3)}"
-        tracking = self.draw.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", k=10)
-        tracking[self.draw.randrange(10)] = self.draw.choice("0123456789")
-        item, when = (self.draw.choice(_said()[kind]) for kind in ("items", "when"))
+        new_address = self._draw_address()
+        order = f"{self._draw_digits(3)}-{self._draw_digits(5)}-{self._draw_digits(3)}"
+        tracking = self.random_source.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", k=10)
+        tracking[self.random_source.randrange(10)] = self.random_source.choice("0123456789")
+        item, when = (self.random_source.choice(_load_dialogues()[kind]) for kind in ("items", "when"))
         mine = {"new_address": new_address, "order": order, "tracking": "".join(tracking)}
         return {**customer, **mine, "item": item, "when": when}
 
-    def _new_customer(self) -> dict[str, str]:
+    def _draw_customer(self) -> dict[str, str]:
         """A person not met before (two may share a name, as people do)."""
         first, last = self._faker.first_name(), self._faker.last_name()
         self._count += 1
-        mail = f"{first}.{last}{self.draw.randrange(10, 100)}@{self.draw.choice(_MAIL_DOMAINS)}".lower()
-        phone = self.draw.choice(_PHONE_FORMS).format(self._digits(3), self._digits(3), self._digits(4))
+        mail = (
+            f"{first}.{last}{self.random_source.randrange(10, 100)}@{self.random_source.choice(_MAIL_DOMAINS)}".lower()
+        )
+        phone = self.random_source.choice(_PHONE_FORMS).format(
+            self._draw_digits(3), self._draw_digits(3), self._draw_digits(4)
+        )
         who = {"user_id": f"cust-{self._count:07d}", "name": f"{first} {last}", "first": first}
-        return {**who, "phone": phone, "address": self._address(), "email": mail}
+        return {**who, "phone": phone, "address": self._draw_address(), "email": mail}
 
-    def _address(self) -> str:
+    def _draw_address(self) -> str:
         return str(self._faker.address()).replace("\n", " ")
 
-    def _digits(self, count: int) -> str:
-        return f"{self.draw.randrange(10 ** (count - 1), 10**count)}"
+    def _draw_digits(self, count: int) -> str:
+        return f"{self.random_source.randrange(10 ** (count - 1), 10**count)}"
 
 
 @functools.cache
-def _said() -> Any:
+def _load_dialogues() -> Any:
     import yaml
 
     return yaml.safe_load(files(__package__).joinpath("dialogues.yaml").read_text("utf-8"))
 
 
-def _rows(
-    rows: int, seed: int, planted: Mapping[int, Sequence[Turn]], place: random.Random
+def _simulate_rows(
+    rows: int, seed: int, canary_turns: Mapping[int, Sequence[DialogueTurn]], random_source: random.Random
 ) -> Iterator[dict[str, Any]]:
-    people = People(seed)
-    for number, customer in zip(range(rows), people.visits(), strict=False):
-        turns = _dialogue(people, customer)
-        for canary in planted.get(number, ()):
-            turns.insert(place.randrange(1, len(turns)), canary)
+    customers = CustomerGenerator(seed)
+    for number, customer in zip(range(rows), customers.iter_visits(), strict=False):
+        turns = _simulate_dialogue(customers, customer)
+        for canary in canary_turns.get(number, ()):
+            turns.insert(random_source.randrange(1, len(turns)), canary)
         spans: list[dict[str, Any]] = []
         offset = 0
-        for text, found, missed in turns:
-            for start, end, label in found:
+        for text, turn_spans, is_missed in turns:
+            for start, end, label in turn_spans:
                 span = {"start": offset + start, "end": offset + end, "label": label, "value": text[start:end]}
-                spans.append({**span, "missed": True} if missed else span)
+                spans.append({**span, "missed": True} if is_missed else span)
             offset += len(text) + 1
         text = "\n".join(turn.text for turn in turns)
         yield {"id": f"sim-{seed}-{number}", "user_id": customer["user_id"], "text": text, "spans": spans}
 
 
-def _dialogue(people: People, customer: dict[str, str]) -> list[Turn]:
-    say, draw, values = _said(), people.draw, people.values_of(customer)
+def _simulate_dialogue(customers: CustomerGenerator, customer: dict[str, str]) -> list[DialogueTurn]:
+    phrases, draw, values = _load_dialogues(), customers.random_source, customers.draw_template_values(customer)
 
-    def turn(speaker: str, *choices: Sequence[str]) -> Turn:
-        return _fill(speaker + " ".join(filter(None, map(draw.choice, choices))), values)
+    def turn(speaker: str, *choices: Sequence[str]) -> DialogueTurn:
+        return _fill_template(speaker + " ".join(filter(None, map(draw.choice, choices))), values)
 
-    turns = [turn(_SYSTEM, say["greetings"])]
-    hello = [say["hellos"]]
+    turns = [turn(_SYSTEM, phrases["greetings"])]
+    hello = [phrases["hellos"]]
     rounds = 2 if draw.random() < _SECOND_QUESTION_SHARE else 1
-    for issue in draw.choices(say["issues"], [issue["weight"] for issue in say["issues"]], k=rounds):
+    for issue in draw.choices(phrases["issues"], [issue["weight"] for issue in phrases["issues"]], k=rounds):
         turns.append(turn(_USER, *hello, issue["openings"]))
-        for asked in draw.choice(issue["asked"]):
-            turns += [turn(_SYSTEM, say["asks"][asked]), turn(_USER, say["answers"][asked])]
-        turns.append(turn(_SYSTEM, issue["resolutions"], say["more"]))
+        for detail_name in draw.choice(issue["asked"]):
+            turns += [turn(_SYSTEM, phrases["asks"][detail_name]), turn(_USER, phrases["answers"][detail_name])]
+        turns.append(turn(_SYSTEM, issue["resolutions"], phrases["more"]))
         hello = []
-    turns.append(turn(_USER, say["thanks"]))
+    turns.append(turn(_USER, phrases["thanks"]))
     if draw.random() < _GOODBYE_SHARE:
-        turns.append(turn(_SYSTEM, say["goodbyes"]))
+        turns.append(turn(_SYSTEM, phrases["goodbyes"]))
     return turns
 
 
-def _fill(template: str, values: Mapping[str, str]) -> Turn:
+def _fill_template(template: str, values: Mapping[str, str]) -> DialogueTurn:
     """The template with its fields filled, and the spans of those that are secrets."""
-    text, spans, labels = "", list[tuple[int, int, str]](), _said()["secret_labels"]
+    text, spans, labels = "", list[tuple[int, int, str]](), _load_dialogues()["secret_labels"]
     for literal, name, _, _ in Formatter().parse(template):
         text += literal
         if name is not None:
             if name in labels:
                 spans.append((len(text), len(text) + len(values[name]), labels[name]))
             text += values[name]
-    return Turn(text, tuple(spans))
+    return DialogueTurn(text, tuple(spans))

@@ -15,42 +15,42 @@ from numpy.typing import ArrayLike, NDArray
 from redactory.foundation.intervals import lower_bound, upper_bound
 from redactory.foundation.stream import RandomStream
 
-Sums = NDArray[np.float64]
+SumTable = NDArray[np.float64]
 
 CONFIDENCE = 0.95
-RESAMPLES, SEED = 1_000, 0
+RESAMPLES, BOOTSTRAP_SEED = 1_000, 0
 _BLOCK_DRAWS = 1 << 20
 
 
-def proportion(hits: int, n: int, confidence: float = CONFIDENCE) -> dict[str, Any]:
+def estimate_proportion(hits: int, n: int, confidence: float = CONFIDENCE) -> dict[str, Any]:
     """{value, low, high} of hits in n independent trials: two-sided Clopper-Pearson, 0 to 1 where n is 0."""
     side = 1 - (1 - confidence) / 2
-    return figure(hits / n if n else None, lower_bound(hits, n, side), upper_bound(hits, n, side))
+    return make_estimate(hits / n if n else None, lower_bound(hits, n, side), upper_bound(hits, n, side))
 
 
-def figure(value: float | None, low: float | None = None, high: float | None = None) -> dict[str, Any]:
+def make_estimate(value: float | None, low: float | None = None, high: float | None = None) -> dict[str, Any]:
     """{value, low, high}."""
     return {"value": value, "low": low, "high": high}
 
 
-def percentiles(values: ArrayLike, confidence: float = CONFIDENCE) -> NDArray[np.float64]:
+def percentile_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> NDArray[np.float64]:
     """Both ends of the percentile interval of resampled ``values`` (axis 0), those that are NaN left out."""
     tail = 50.0 * (1.0 - confidence)
     return np.asarray(np.nanpercentile(np.asarray(values), [tail, 100.0 - tail], axis=0))
 
 
-def quotient(over: Sums, under: Sums) -> Sums:
+def divide_or_nan(numerator: SumTable, denominator: SumTable) -> SumTable:
     """``over`` / ``under``, NaN over nothing."""
-    return np.asarray(np.divide(over, under, out=np.full(len(over), np.nan), where=under > 0))
+    return np.asarray(np.divide(numerator, denominator, out=np.full(len(numerator), np.nan), where=denominator > 0))
 
 
-def share(rows: Iterable[tuple[int, int]], confidence: float = CONFIDENCE) -> dict[str, Any]:
+def bootstrap_share(rows: Iterable[tuple[int, int]], confidence: float = CONFIDENCE) -> dict[str, Any]:
     """{value, low, high} of a share whose (hits, n) come by row: a percentile bootstrap over the rows."""
     table = np.array(list(rows), dtype=np.float64).reshape(-1, 2)
-    return Bootstrap(table, confidence).figure(lambda sums: quotient(sums[:, 0], sums[:, 1]))
+    return Bootstrap(table, confidence).estimate(lambda sums: divide_or_nan(sums[:, 0], sums[:, 1]))
 
 
-def resampled_sums(rows: Sums, resamples: int = RESAMPLES, seed: int = SEED) -> Sums:
+def resample_sums(rows: SumTable, resamples: int = RESAMPLES, seed: int = BOOTSTRAP_SEED) -> SumTable:
     """Sums of ``rows`` (n, k) over ``resamples`` draws of n rows with replacement: (resamples, k).
 
     The same rows and seed give the same sums.  Without rows every sum is 0.
@@ -61,12 +61,12 @@ def resampled_sums(rows: Sums, resamples: int = RESAMPLES, seed: int = SEED) -> 
         return sums
     stream = RandomStream.from_seed(seed)
     block = max(1, _BLOCK_DRAWS // n)
-    for number, first in enumerate(range(0, resamples, block)):
-        size = min(block, resamples - first)
+    for number, start in enumerate(range(0, resamples, block)):
+        size = min(block, resamples - start)
         drawn = (stream.uniform("bootstrap", number, size * n) * n).astype(np.int64)
         drawn += np.repeat(np.arange(size) * n, n)
         weights = np.bincount(drawn, minlength=size * n).reshape(size, n)
-        sums[first : first + size] = weights @ rows
+        sums[start : start + size] = weights @ rows
     return sums
 
 
@@ -77,22 +77,22 @@ class Bootstrap:
     """
 
     def __init__(
-        self, rows: Sums, confidence: float = CONFIDENCE, resamples: int = RESAMPLES, seed: int = SEED
+        self, rows: SumTable, confidence: float = CONFIDENCE, resamples: int = RESAMPLES, seed: int = BOOTSTRAP_SEED
     ) -> None:
         self._total = rows.sum(axis=0)[np.newaxis]
-        self._resampled = resampled_sums(rows, resamples, seed)
+        self._resamples = resample_sums(rows, resamples, seed)
         self._confidence = confidence
 
-    def figure(self, of: Callable[[Sums], Sums]) -> dict[str, Any]:
+    def estimate(self, statistic: Callable[[SumTable], SumTable]) -> dict[str, Any]:
         """{value, low, high} of ``of``, which maps sums (m, k) to m values; null where nothing counts.
 
         A resample in which the figure is undefined (a ratio over nothing: NaN) is left out.
         """
-        value = float(of(self._total)[0])
+        value = float(statistic(self._total)[0])
         if np.isnan(value):
-            return figure(None)
-        low, high = percentiles(of(self._resampled), self._confidence)
-        return figure(value, float(low), float(high))
+            return make_estimate(None)
+        low, high = percentile_interval(statistic(self._resamples), self._confidence)
+        return make_estimate(value, float(low), float(high))
 
 
 # Learn-then-Test: the riskiest setting whose miss rate is bounded with a stated confidence.
@@ -106,36 +106,36 @@ def binomial_p_value(misses: int, n: int, miss_rate: float) -> float:
     """
     from scipy.special import bdtr
 
-    _check(miss_rate, 0.5)
+    _check_rates(miss_rate, 0.5)
     if not 0 <= misses <= n:
         raise ValueError("needs 0 <= misses <= n")
     return float(bdtr(misses, n, miss_rate)) if n else 1.0
 
 
-def secrets_needed(miss_rate: float, confidence: float) -> int:
+def count_secrets_needed(miss_rate: float, confidence: float) -> int:
     """The least n with which no miss at all shows the bound: (1 - miss_rate)ⁿ <= 1 - confidence.
 
     2,995 for 0.001 at 0.95 (``docs/guarantees.md``, "Coverage failure").
     """
-    _check(miss_rate, confidence)
+    _check_rates(miss_rate, confidence)
     n = max(1, math.floor(math.log(1 - confidence) / math.log1p(-miss_rate)))
     while binomial_p_value(0, n, miss_rate) > 1 - confidence:
         n += 1
     return n
 
 
-def fixed_sequence(misses: Sequence[int], n: int, miss_rate: float, confidence: float) -> int:
+def count_passing_settings(misses: Sequence[int], n: int, miss_rate: float, confidence: float) -> int:
     """How many settings, from the start of the order on, keep ``miss_rate`` at ``confidence``, together.
 
     ``misses[j]`` of the ``n`` secrets are missed by the j-th setting.  0 where the first already fails.
     """
-    _check(miss_rate, confidence)
-    for kept, missed in enumerate(misses):
+    _check_rates(miss_rate, confidence)
+    for passing, missed in enumerate(misses):
         if binomial_p_value(missed, n, miss_rate) > 1 - confidence:
-            return kept
+            return passing
     return len(misses)
 
 
-def _check(miss_rate: float, confidence: float) -> None:
+def _check_rates(miss_rate: float, confidence: float) -> None:
     if not (0 < miss_rate < 1 and 0 < confidence < 1):
         raise ValueError("needs a miss rate and a confidence strictly between 0 and 1")

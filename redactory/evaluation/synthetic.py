@@ -16,23 +16,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.evaluation.canary import canary_sets
+from redactory.evaluation.canary import parse_canary_sets
 from redactory.evaluation.linkage import ValueSearch
-from redactory.evaluation.membership import separation
-from redactory.evaluation.statistics import figure, percentiles
+from redactory.evaluation.membership import measure_separation
+from redactory.evaluation.statistics import make_estimate, percentile_interval
 from redactory.foundation.errors import InputError
 from redactory.foundation.stream import RandomStream
 
-Features = NDArray[np.float64]
-Row = tuple[str, str | None]
+FeatureMatrix = NDArray[np.float64]
+ClassedText = tuple[str, str | None]
 """A text and its class, or None."""
-LEAST, MOST = 10, 1_000
+MIN_TEXTS, MAX_TEXTS = 10, 1_000
 """Texts of a kind below which nothing is said, and how many are compared at most."""
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _END = "\n"
 
 
-def tokens_of(text: str) -> list[str]:
+def tokenize(text: str) -> list[str]:
     """Words and signs, small letters alone."""
     return _TOKEN.findall(text.casefold())
 
@@ -40,7 +40,7 @@ def tokens_of(text: str) -> list[str]:
 # Simple models that learn in seconds: what they learn from is what is compared.
 
 
-class Words:
+class NgramModel:
     """A language model of counts: each order interpolated with the one below, discounted by ``DISCOUNT``.
 
     ``most`` is how many words it looks back.  A word that it never saw has a share of what is left.
@@ -48,77 +48,82 @@ class Words:
 
     DISCOUNT = 0.75
 
-    def __init__(self, texts: Iterable[str], most: int = 2) -> None:
-        self._counts: list[dict[tuple[str, ...], Counter[str]]] = [defaultdict(Counter) for _ in range(most + 1)]
+    def __init__(self, texts: Iterable[str], max_order: int = 2) -> None:
+        self._counts: list[dict[tuple[str, ...], Counter[str]]] = [defaultdict(Counter) for _ in range(max_order + 1)]
         for text in texts:
-            for before, word in _contexts(text, most):
-                for order in range(most + 1):
-                    self._counts[order][before[most - order :]][word] += 1
-        self._most, self._known = most, len(self._counts[0][()]) + 1
-        self._best: dict[tuple[str, ...], str] = {}
+            for context, word in _iter_contexts(text, max_order):
+                for order in range(max_order + 1):
+                    self._counts[order][context[max_order - order :]][word] += 1
+        self._max_order, self._vocabulary_size = max_order, len(self._counts[0][()]) + 1
+        self._predictions: dict[tuple[str, ...], str] = {}
 
-    def log_prob(self, text: str) -> float:
+    def mean_log_prob(self, text: str) -> float:
         """Mean natural log probability of a word of ``text``, its end being one."""
-        found = [math.log(self._share(before, word)) for before, word in _contexts(text, self._most)]
-        return sum(found) / len(found)
+        log_probs = [
+            math.log(self._compute_probability(context, word))
+            for context, word in _iter_contexts(text, self._max_order)
+        ]
+        return sum(log_probs) / len(log_probs)
 
-    def right(self, text: str) -> tuple[int, int]:
+    def count_correct(self, text: str) -> tuple[int, int]:
         """How many words of ``text``, its end being one, are its likeliest ones; and of how many."""
-        found = [self._likeliest(before) == word for before, word in _contexts(text, self._most)]
-        return sum(found), len(found)
+        is_correct = [self._predict_word(context) == word for context, word in _iter_contexts(text, self._max_order)]
+        return sum(is_correct), len(is_correct)
 
-    def _share(self, before: tuple[str, ...], word: str) -> float:
-        share = 1.0 / self._known
-        for order in range(self._most + 1):
-            own = self._counts[order].get(before[self._most - order :])
-            if own is None:
+    def _compute_probability(self, context: tuple[str, ...], word: str) -> float:
+        share = 1.0 / self._vocabulary_size
+        for order in range(self._max_order + 1):
+            word_counts = self._counts[order].get(context[self._max_order - order :])
+            if word_counts is None:
                 break
-            total = own.total()
-            share = max(own[word] - self.DISCOUNT, 0.0) / total + share * self.DISCOUNT * len(own) / total
+            total = word_counts.total()
+            share = (
+                max(word_counts[word] - self.DISCOUNT, 0.0) / total + share * self.DISCOUNT * len(word_counts) / total
+            )
         return share
 
-    def _likeliest(self, before: tuple[str, ...]) -> str:
-        for order in range(self._most, -1, -1):
-            context = before[self._most - order :]
-            if own := self._counts[order].get(context):
-                if context not in self._best:
-                    self._best[context] = min(own, key=lambda word: (-own[word], word))
-                return self._best[context]
+    def _predict_word(self, preceding: tuple[str, ...]) -> str:
+        for order in range(self._max_order, -1, -1):
+            context = preceding[self._max_order - order :]
+            if word_counts := self._counts[order].get(context):
+                if context not in self._predictions:
+                    self._predictions[context] = min(word_counts, key=lambda word: (-word_counts[word], word))
+                return self._predictions[context]
         return _END
 
 
-def _contexts(text: str, most: int) -> Iterator[tuple[tuple[str, ...], str]]:
-    words = [*[_END] * most, *tokens_of(text), _END]
-    return ((tuple(words[at - most : at]), words[at]) for at in range(most, len(words)))
+def _iter_contexts(text: str, max_order: int) -> Iterator[tuple[tuple[str, ...], str]]:
+    words = [*[_END] * max_order, *tokenize(text), _END]
+    return ((tuple(words[index - max_order : index]), words[index]) for index in range(max_order, len(words)))
 
 
-def classifier_error(train: Sequence[Row], test: Sequence[Row]) -> float | None:
+def measure_classifier_error(train: Sequence[ClassedText], test: Sequence[ClassedText]) -> float | None:
     """Error rate on ``test`` of naive Bayes over words and pairs of words learnt from ``train``."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     rows = Counter(label for _, label in train if label is not None)
     for text, label in train:
         if label is not None:
-            counts[label].update(_pieces(text))
+            counts[label].update(_iter_ngrams(text))
     known = [row for row in test if row[1] is not None]
     if not rows or not known:
         return None
     size = len(set().union(*counts.values())) + 1
-    totals = {label: own.total() + size for label, own in counts.items()}
+    totals = {label: word_counts.total() + size for label, word_counts in counts.items()}
 
-    def said(text: str) -> str:
-        pieces = list(_pieces(text))
+    def predict_label(text: str) -> str:
+        ngrams = list(_iter_ngrams(text))
 
         def score(label: str) -> float:
-            likely = sum(math.log((counts[label][piece] + 1) / totals[label]) for piece in pieces)
+            likely = sum(math.log((counts[label][ngram] + 1) / totals[label]) for ngram in ngrams)
             return math.log(rows[label]) + likely
 
         return max(sorted(rows), key=score)
 
-    return sum(said(text) != label for text, label in known) / len(known)
+    return sum(predict_label(text) != label for text, label in known) / len(known)
 
 
-def _pieces(text: str) -> Iterator[str]:
-    words = tokens_of(text)
+def _iter_ngrams(text: str) -> Iterator[str]:
+    words = tokenize(text)
     yield from words
     yield from (" ".join(pair) for pair in pairwise(words))
 
@@ -126,12 +131,12 @@ def _pieces(text: str) -> Iterator[str]:
 # What it is worth.
 
 
-def worth(
-    written: Sequence[Row],
-    real: Sequence[Row],
-    held_out: Sequence[Row],
+def measure_text_quality(
+    generated: Sequence[ClassedText],
+    real: Sequence[ClassedText],
+    held_out: Sequence[ClassedText],
     labels: Sequence[str] = (),
-    features: Callable[[Sequence[str]], Features] | None = None,
+    features: Callable[[Sequence[str]], FeatureMatrix] | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
     """What was ``written`` beside as many ``real`` rows, both against ``held_out`` ones.
@@ -139,60 +144,60 @@ def worth(
     Each of {next_word_accuracy, classifier_error, unigram_distance, bigram_distance (Jensen-Shannon, bits),
     length_distance (Wasserstein, words), distinct_2, mauve} is {written, real}; ``coverage`` the share of
     ``labels`` that were written.  ``real`` is the most that can be hoped for; null where nothing is known.
-    ``features`` [n, d] are those of a model of public text (``public_features``).
+    ``features`` [n, d] are those of a model of public text (``embed_texts``).
     """
     from scipy.stats import wasserstein_distance
 
-    order = RandomStream.from_seed(seed).permutation("real", 0, len(real))[: len(written)]
-    sides = {"written": list(written), "real": [real[i] for i in order.tolist()]}
+    order = RandomStream.from_seed(seed).permutation("real", 0, len(real))[: len(generated)]
+    sides = {"written": list(generated), "real": [real[i] for i in order.tolist()]}
     test = [text for text, _ in held_out]
     theirs = None if features is None else features(test)
 
-    def of(rows: Sequence[Row]) -> dict[str, float | None]:
+    def of(rows: Sequence[ClassedText]) -> dict[str, float | None]:
         texts = [text for text, _ in rows]
-        words, lengths = Words(texts), ([len(text.split()) for text in own] for own in (texts, test))
-        right = np.array([words.right(text) for text in test]).sum(0)
-        pairs = _grams(texts, 2)
+        words, lengths = NgramModel(texts), ([len(text.split()) for text in text_list] for text_list in (texts, test))
+        right = np.array([words.count_correct(text) for text in test]).sum(0)
+        pairs = _count_ngrams(texts, 2)
         return {
             "next_word_accuracy": float(right[0] / right[1]),
-            "classifier_error": classifier_error(rows, held_out),
-            "unigram_distance": _distance(texts, test, 1),
-            "bigram_distance": _distance(texts, test, 2),
+            "classifier_error": measure_classifier_error(rows, held_out),
+            "unigram_distance": _compute_ngram_divergence(texts, test, 1),
+            "bigram_distance": _compute_ngram_divergence(texts, test, 2),
             "length_distance": float(wasserstein_distance(*lengths)),
             "distinct_2": len(pairs) / pairs.total() if pairs else None,
             "mauve": None if features is None or theirs is None else mauve(features(texts), theirs, seed),
         }
 
-    found = {side: of(rows) for side, rows in sides.items()}
-    names = found["real"]
-    covered = {label for _, label in written} & set(labels)
+    metrics = {source: of(rows) for source, rows in sides.items()}
+    names = metrics["real"]
+    covered = {label for _, label in generated} & set(labels)
     return {
-        **{name: {side: figures[name] for side, figures in found.items()} for name in names},
+        **{name: {source: figures[name] for source, figures in metrics.items()} for name in names},
         "coverage": len(covered) / len(labels) if labels else None,
     }
 
 
-def _grams(texts: Iterable[str], size: int) -> Counter[tuple[str, ...]]:
-    found: Counter[tuple[str, ...]] = Counter()
+def _count_ngrams(texts: Iterable[str], size: int) -> Counter[tuple[str, ...]]:
+    ngram_counts: Counter[tuple[str, ...]] = Counter()
     for text in texts:
-        words = tokens_of(text)
-        found.update(zip(*(words[start:] for start in range(size)), strict=False))
-    return found
+        words = tokenize(text)
+        ngram_counts.update(zip(*(words[start:] for start in range(size)), strict=False))
+    return ngram_counts
 
 
-def _distance(ours: Iterable[str], theirs: Iterable[str], size: int) -> float | None:
+def _compute_ngram_divergence(texts: Iterable[str], other_texts: Iterable[str], size: int) -> float | None:
     """Jensen-Shannon divergence of the n-grams, in bits: 0 for equal ones, 1 where none is shared."""
     from scipy.spatial.distance import jensenshannon
 
-    first, second = _grams(ours, size), _grams(theirs, size)
+    first, second = _count_ngrams(texts, size), _count_ngrams(other_texts, size)
     if not first or not second:
         return None
     keys = list(first | second)
-    p, q = (np.array([one[key] for key in keys]) / one.total() for one in (first, second))
+    p, q = (np.array([ngram_counts[key] for key in keys]) / ngram_counts.total() for ngram_counts in (first, second))
     return float(jensenshannon(p, q, base=2) ** 2)
 
 
-def mauve(ours: Features, theirs: Features, seed: int = 0, scale: float = 5.0) -> float:
+def mauve(features: FeatureMatrix, other_features: FeatureMatrix, seed: int = 0, scale: float = 5.0) -> float:
     """Area under the divergence curve of two sets of features, in (0, 1], 1 for equal ones.
 
     Both are cut into clusters together, a tenth as many as points (Pillutla et al. 2021, section 2).
@@ -200,27 +205,30 @@ def mauve(ours: Features, theirs: Features, seed: int = 0, scale: float = 5.0) -
     from scipy.cluster.vq import kmeans2, whiten
     from scipy.stats import entropy
 
-    both = whiten(np.concatenate([ours, theirs]), check_finite=False)
-    clusters = max(2, min(len(ours), len(theirs)) // 10)
-    _, place = kmeans2(both, clusters, minit="++", seed=seed, missing="warn")
-    cut = np.split(place, [len(ours)])
+    whitened = whiten(np.concatenate([features, other_features]), check_finite=False)
+    clusters = max(2, min(len(features), len(other_features)) // 10)
+    _, place = kmeans2(whitened, clusters, minit="++", seed=seed, missing="warn")
+    cut = np.split(place, [len(features)])
     # smoothed by a half: an empty cluster is no proof of anything
-    p, q = ((np.bincount(own, minlength=clusters) + 0.5) / (len(own) + clusters / 2) for own in cut)
+    p, q = (
+        (np.bincount(cluster_group, minlength=clusters) + 0.5) / (len(cluster_group) + clusters / 2)
+        for cluster_group in cut
+    )
     mixed = [share * p + (1.0 - share) * q for share in np.linspace(0.01, 0.99, 99)]
     points = sorted([(math.exp(-scale * entropy(q, r)), math.exp(-scale * entropy(p, r))) for r in mixed])
     x, y = np.array([(0.0, 1.0), *points, (1.0, 0.0)]).T
     return float(np.trapezoid(y, x))
 
 
-def public_features(texts: Sequence[str], language: str) -> Features:
+def embed_texts(texts: Sequence[str], language: str) -> FeatureMatrix:
     """The mean vector of each text from the installed spaCy pipeline of ``language``: float64 [n, d].
 
     Its weights were learnt from public text.  ``ConfigurationError`` where none is installed.
     """
-    from redactory.detectors.spacy_model import lean_spacy, model_folder, pipeline_of
+    from redactory.detectors.spacy_model import find_model_folder, find_pipeline, import_lean_spacy
 
-    spacy: Any = lean_spacy()
-    folder = model_folder(pipeline_of(language))
+    spacy: Any = import_lean_spacy()
+    folder = find_model_folder(find_pipeline(language))
     every = spacy.util.load_config(folder / "config.cfg").get("components", {})
     pipeline = spacy.load(folder, exclude=[name for name in every if name != "tok2vec"])
     return np.array([doc.tensor.mean(0) for doc in pipeline.pipe(text or "." for text in texts)], np.float64)
@@ -229,10 +237,10 @@ def public_features(texts: Sequence[str], language: str) -> Features:
 # What it shows of the training text.
 
 
-def leaks(
-    written: Sequence[str],
+def measure_leakage(
+    generated: Sequence[str],
     members: Sequence[str],
-    others: Sequence[str],
+    non_members: Sequence[str],
     canaries: Mapping[str, Any] | None = None,
     confidence: float = 0.95,
     seed: int = 0,
@@ -245,24 +253,26 @@ def leaks(
     were never planted, {inserted, inserted_found, control, control_found, p_value} or null.  ``above_chance``
     are those that show more than chance, all at ``confidence`` together.  ``InputError`` for few texts.
     """
-    count = min(len(members), len(others), MOST)
-    if count < LEAST or len(written) < LEAST:
+    count = min(len(members), len(non_members), MAX_TEXTS)
+    if count < MIN_TEXTS or len(generated) < MIN_TEXTS:
         raise InputError(
-            f"synthetic: needs at least {LEAST} generated texts, training texts and held-out texts, got "
-            f"{len(written)}, {len(members)} and {len(others)}"
+            f"synthetic: needs at least {MIN_TEXTS} generated texts, training texts and held-out texts, got "
+            f"{len(generated)}, {len(members)} and {len(non_members)}"
         )
     stream = RandomStream.from_seed(seed)
     ours, theirs = (
         [texts[i] for i in stream.permutation(kind, 0, len(texts))[:count].tolist()]
-        for kind, texts in (("members", members), ("others", others))
+        for kind, texts in (("members", members), ("others", non_members))
     )
-    planted = None if canaries is None else _canaries(written, canaries)
+    planted = None if canaries is None else _count_canaries(generated, canaries)
     tests = 2 if planted is None else 3
     level = (1.0 - confidence) / tests
-    nearest = nearest_neighbours(written, ours, theirs, 1.0 - level, stream)
-    words = Words(written)
-    ups, downs = (np.array([words.log_prob(text) for text in texts]) for texts in (ours, theirs))
-    membership = {k: one for k, one in separation(ups, downs, 1.0 - level, seed).items() if k != "roc"}
+    nearest = compare_nearest_neighbours(generated, ours, theirs, 1.0 - level, stream)
+    words = NgramModel(generated)
+    ups, downs = (np.array([words.mean_log_prob(text) for text in texts]) for texts in (ours, theirs))
+    membership = {
+        k: estimate for k, estimate in measure_separation(ups, downs, 1.0 - level, seed).items() if k != "roc"
+    }
     above = {
         "nearest": nearest["p_value"] < level,
         "membership": membership["auc"]["low"] > 0.5,
@@ -274,15 +284,15 @@ def leaks(
         "nearest": nearest,
         "membership": membership,
         "canaries": planted,
-        "above_chance": [name for name, found in above.items() if found],
+        "above_chance": [name for name, is_above in above.items() if is_above],
         "holds": not any(above.values()),
     }
 
 
-def nearest_neighbours(
-    written: Sequence[str],
+def compare_nearest_neighbours(
+    generated: Sequence[str],
     members: Sequence[str],
-    others: Sequence[str],
+    non_members: Sequence[str],
     confidence: float,
     stream: RandomStream,
     draws: int = 4_000,
@@ -294,22 +304,22 @@ def nearest_neighbours(
     texts have in common); ``to_members`` and ``to_others`` are mean distances, 1 less the cosine of the
     character 5-grams.
     """
-    near = _cosines(written, [*members, *others])
+    near = _compute_ngram_cosines(generated, [*members, *non_members])
     best = near.max(1, keepdims=True)
     shares = (near >= best - 1e-6).astype(np.float64)
     weights = (shares / shares.sum(1, keepdims=True)).mean(0)
     value = float(weights[: len(members)].sum())
     orders = (stream.permutation("chance", draw, len(weights)) for draw in range(draws))
     chance = np.array([weights[order[: len(members)]].sum() for order in orders])
-    low, high = percentiles(chance, confidence)
+    low, high = percentile_interval(chance, confidence)
     halves = np.split(near, [len(members)], axis=1)
     to_members, to_others = (float(1.0 - half.max(1).mean()) for half in halves)
     p_value = float((1 + (chance >= value - 1e-12).sum()) / (1 + draws))
     distances = {"to_members": to_members, "to_others": to_others}
-    return {**figure(value, float(low), float(high)), "p_value": p_value, **distances}
+    return {**make_estimate(value, float(low), float(high)), "p_value": p_value, **distances}
 
 
-def _cosines(ours: Sequence[str], theirs: Sequence[str], size: int = 5) -> NDArray[np.float64]:
+def _compute_ngram_cosines(texts: Sequence[str], other_texts: Sequence[str], size: int = 5) -> NDArray[np.float64]:
     """The cosine of the character n-grams of each of ``ours`` with each of ``theirs``."""
     from scipy.sparse import csr_matrix
 
@@ -319,31 +329,33 @@ def _cosines(ours: Sequence[str], theirs: Sequence[str], size: int = 5) -> NDArr
         rows, columns = list[int](), list[int]()
         for row, text in enumerate(texts):
             folded = f"{' '.join(text.casefold().split()):<{size}}"
-            own = {folded[at : at + size] for at in range(len(folded) - size + 1)}
-            columns += [places.setdefault(gram, len(places)) for gram in sorted(own)]
-            rows += [row] * len(own)
+            grams = {folded[start : start + size] for start in range(len(folded) - size + 1)}
+            columns += [places.setdefault(gram, len(places)) for gram in sorted(grams)]
+            rows += [row] * len(grams)
         return csr_matrix((np.ones(len(rows)), (rows, columns)), shape=(len(texts), len(places)))
 
-    second, first = table(theirs), table(ours)
-    theirs_long, ours_long = (np.sqrt(np.maximum(np.asarray(one.sum(1)).ravel(), 1.0)) for one in (second, first))
+    second, counts = table(other_texts), table(texts)
+    other_norms, norms = (
+        np.sqrt(np.maximum(np.asarray(gram_counts.sum(1)).ravel(), 1.0)) for gram_counts in (second, counts)
+    )
     # n-grams that only ours have come last, and meet nothing
-    shared = (first[:, : second.shape[1]] @ second.T).toarray()
-    return np.asarray(shared / ours_long[:, None] / theirs_long[None, :])
+    shared = (counts[:, : second.shape[1]] @ second.T).toarray()
+    return np.asarray(shared / norms[:, None] / other_norms[None, :])
 
 
-def _canaries(written: Sequence[str], canaries: Mapping[str, Any]) -> dict[str, Any]:
+def _count_canaries(generated: Sequence[str], canaries: Mapping[str, Any]) -> dict[str, Any]:
     from scipy.stats import fisher_exact
 
-    sets = canary_sets(canaries)
-    inserted = [number for one in sets for number in one.inserted]
-    control = [number for one in sets for number in one.control]
-    hits = ValueSearch([*inserted, *control]).count(written)
-    found = sum(index < len(inserted) for index in hits)
-    chance = len(hits) - found
-    table = ((found, len(inserted) - found), (chance, len(control) - chance))
+    sets = parse_canary_sets(canaries)
+    inserted = [number for canary_set in sets for number in canary_set.inserted]
+    control = [number for canary_set in sets for number in canary_set.control]
+    matches = ValueSearch([*inserted, *control]).count_occurrences(generated)
+    inserted_found = sum(index < len(inserted) for index in matches)
+    chance = len(matches) - inserted_found
+    table = ((inserted_found, len(inserted) - inserted_found), (chance, len(control) - chance))
     return {
         "inserted": len(inserted),
-        "inserted_found": found,
+        "inserted_found": inserted_found,
         "control": len(control),
         "control_found": chance,
         "p_value": float(fisher_exact(table, alternative="greater").pvalue),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from redactory.foundation.errors import InputError
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.progress import Progress, no_progress
 
 if TYPE_CHECKING:
     from redactory.training import LanguageModel
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from redactory.training.model import TextClassifier
 
 _CHUNK_TEXTS = 2048
-_LARGEST_EXPONENT = 700.0
+_MAX_EXPONENT = 700.0
 
 
-def perplexity(
-    model: LanguageModel, texts: Sequence[str], progress: Progress = silent, chat: ChatCodec | None = None
+def measure_perplexity(
+    model: LanguageModel, texts: Sequence[str], progress: Progress = no_progress, chat: ChatCodec | None = None
 ) -> dict[str, Any]:
     """exp(- mean natural log probability of a word): the sum over all tokens of ``texts``, over their words.
 
@@ -34,22 +34,22 @@ def perplexity(
     """
     if not texts:
         raise InputError("the held-out corpus (evaluate.test, --test) has no examples to measure on; give another")
-    said = [part for text in texts for part in ([text] if chat is None else chat.learnt(text))]
-    log_prob, tokens, words = 0.0, 0, sum(len(part.split()) for part in said)
-    characters = sum(len(part) + 1 for part in said)
+    scored_parts = [part for text in texts for part in ([text] if chat is None else chat.extract_loss_texts(text))]
+    log_prob, tokens, words = 0.0, 0, sum(len(part.split()) for part in scored_parts)
+    characters = sum(len(part) + 1 for part in scored_parts)
     for start in range(0, len(texts), _CHUNK_TEXTS):
         chunk = texts[start : start + _CHUNK_TEXTS]
         every = model.token_log_probs(chunk)
         for text, scores in zip(chunk, every, strict=True):
             if chat is not None:
                 # behind a conversation stands one more end, which nobody learnt
-                scores = scores[[*chat.encoded(text)[1], False]]
+                scores = scores[[*chat.encode_with_loss_mask(text)[1], False]]
             log_prob += float(scores.sum())
             tokens += len(scores)
         progress("perplexity", start + len(chunk), len(texts), "texts")
 
     def exponential(count: int) -> float | None:
-        fits = count and -log_prob / count < _LARGEST_EXPONENT
+        fits = count and -log_prob / count < _MAX_EXPONENT
         return math.exp(-log_prob / count) if fits else None
 
     result: dict[str, Any] = {
@@ -67,8 +67,8 @@ def perplexity(
     return result
 
 
-def accuracy(
-    model: TextClassifier, texts: Sequence[str], classes: Sequence[str | None], progress: Progress = silent
+def measure_accuracy(
+    model: TextClassifier, texts: Sequence[str], classes: Sequence[str | None], progress: Progress = no_progress
 ) -> dict[str, Any]:
     """The share of ``texts`` whose class, ``classes``, the model gets wrong: UeDP's test error rate.
 
@@ -82,31 +82,31 @@ def accuracy(
     if not counted:
         raise InputError("no held-out text has any of the model's classes")
     true = np.array([numbers[str(classes[row])] for row in counted])
-    found = []
+    score_batches = []
     for start in range(0, len(counted), _CHUNK_TEXTS):
         chunk = [texts[row] for row in counted[start : start + _CHUNK_TEXTS]]
-        found.append(model.log_probs(chunk))
+        score_batches.append(model.log_probs(chunk))
         progress("accuracy", start + len(chunk), len(counted), "texts")
-    scores = np.concatenate(found)
+    scores = np.concatenate(score_batches)
     confusion = np.zeros((len(numbers), len(numbers)), np.int64)
     np.add.at(confusion, (true, scores.argmax(1)), 1)
-    of_class, taken = confusion.sum(1).tolist(), confusion.sum(0).tolist()
+    class_counts, taken = confusion.sum(1).tolist(), confusion.sum(0).tolist()
     wrong = (confusion.sum(1) - confusion.diagonal()).tolist()
     without = sum(name is None for name in classes)
     return {
         "error_rate": sum(wrong) / len(counted),
         "errors": sum(wrong),
         "texts": len(counted),
-        "majority_error_rate": 1.0 - max(of_class) / len(counted),
+        "majority_error_rate": 1.0 - max(class_counts) / len(counted),
         "log_loss": float(-scores[np.arange(len(true)), true].mean()),
         "classes": list(model.classes),
         "confusion": confusion.tolist(),
         "by_class": [
             {
                 "class": name,
-                "texts": of_class[i],
+                "texts": class_counts[i],
                 "errors": wrong[i],
-                "error_rate": wrong[i] / of_class[i] if of_class[i] else None,
+                "error_rate": wrong[i] / class_counts[i] if class_counts[i] else None,
                 "said": taken[i],
             }
             for i, name in enumerate(numbers)

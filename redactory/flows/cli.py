@@ -17,33 +17,37 @@ from redactory.flows.options import app
 from redactory.foundation.errors import RedactoryError, shorten
 from redactory.foundation.processes import forbid_core_dumps
 
-_INTERRUPTED, _STOPPED = 130, 128 + signal.SIGTERM
-_RESUMED = ("curate", "run")
+_INTERRUPT_CODE, _SIGTERM_CODE = 130, 128 + signal.SIGTERM
+_RESUME_COMMANDS = ("curate", "run")
 """The commands that go on with ``--resume`` alone; each other one does so when it is given again."""
-_NOT_LOGGED = "invalid command line"
+_LOGGED_USAGE_ERROR = "invalid command line"
 """What a log has of it: an argument may be a text, and the message quotes it."""
-_WORDS = {"Value error, ": "", "Input should be": "it must be", ", unable to parse string as an integer": ""}
+_REWORDED_MESSAGES = {
+    "Value error, ": "",
+    "Input should be": "it must be",
+    ", unable to parse string as an integer": "",
+}
 """Words of pydantic's that Typer passes on, and what stands for them."""
 
 
 def main() -> None:
     """The console script: 0 done, 1 a check failed, 2 bad input or configuration."""
     forbid_core_dumps()
-    end_in_order()
-    show.print_anything()
+    install_stop_handler()
+    show.escape_unprintable_output()
     # what a command before this one asked for, in one process
-    log.end()
+    log.stop_log()
     try:
         # not on its own: what it does not understand is said as every other error is
         code = app(standalone_mode=False, prog_name="redactory") or 0
     except RedactoryError as error:
-        _fail(str(error), error.exit_code)
+        _exit_with_error(str(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
-        code = _INTERRUPTED
+        code = _INTERRUPT_CODE
     except SystemExit as end:
         if end.code is not None and not isinstance(end.code, int):
             # the interpreter would print it
-            _fail("unexpected SystemExit; please report it", 1)
+            _exit_with_error("unexpected SystemExit; please report it", 1)
         code = end.code or 0
     except Exception as error:
         if type(error).__name__ == "NoArgsIsHelpError":
@@ -51,54 +55,54 @@ def main() -> None:
             raise SystemExit(2) from None
         if hasattr(error, "format_message") and hasattr(error, "ctx"):
             # the parser's; Typer has classes of its own for it, or those of Click before
-            _fail(_usage(error), 2, _NOT_LOGGED)
-        _fail(_unexpected(error), 1)
-    if code == _INTERRUPTED:
-        _fail(f"interrupted: {_how_to_go_on()}", code)
-    log.ended(code)
+            _exit_with_error(_format_usage_error(error), 2, _LOGGED_USAGE_ERROR)
+        _exit_with_error(_format_unexpected_error(error), 1)
+    if code == _INTERRUPT_CODE:
+        _exit_with_error(f"interrupted: {_resume_hint()}", code)
+    log.log_exit(code)
     raise SystemExit(code)
 
 
-def _fail(message: str, code: int, logged: str | None = None) -> None:
-    if _asked.is_set():
+def _exit_with_error(message: str, code: int, log_message: str | None = None) -> None:
+    if _stop_requested.is_set():
         # an error that follows a stop, of a worker that was ended with us, is its doing
-        message, code, logged = f"stopped by SIGTERM: {_how_to_go_on()}", _STOPPED, None
+        message, code, log_message = f"stopped by SIGTERM: {_resume_hint()}", _SIGTERM_CODE, None
     if "--json" in sys.argv:
         show.print_json({"ok": False, "error": message, "exit_code": code})
-    show.warn(f"redactory: {message}")
-    log.ended(code, logged or message)
+    show.print_warning(f"redactory: {message}")
+    log.log_exit(code, log_message or message)
     sys.stdout.flush()
     raise SystemExit(code)
 
 
-def _how_to_go_on() -> str:
-    return "run the same command again to continue" + " (with --resume)" * (log.command() in _RESUMED)
+def _resume_hint() -> str:
+    return "run the same command again to continue" + " (with --resume)" * (log.get_command() in _RESUME_COMMANDS)
 
 
-def _usage(error: Any) -> str:
+def _format_usage_error(error: Any) -> str:
     """What is wrong with the command line, and where the right form stands."""
-    what = str(error.format_message()).strip().rstrip(".")
+    message = str(error.format_message()).strip().rstrip(".")
     # what was typed in a wrong place can be a secret, and who runs this for others keeps what it prints
     for typed in sys.argv[1:]:
         for part in typed.lstrip("-").split("=", 1):
-            what = what.replace(part, shorten(part))
-    for theirs, ours in _WORDS.items():
-        what = what.replace(theirs, ours)
+            message = message.replace(part, shorten(part))
+    for original, ours in _REWORDED_MESSAGES.items():
+        message = message.replace(original, ours)
     command = error.ctx.command_path if error.ctx is not None else "redactory"
-    return f"{what} See {command} --help" if what.endswith("?") else f"{what}; see {command} --help"
+    return f"{message} See {command} --help" if message.endswith("?") else f"{message}; see {command} --help"
 
 
-def _unexpected(error: Exception) -> str:
+def _format_unexpected_error(error: Exception) -> str:
     """The kind and the place of an error that is none of ours: its own message may quote the corpus."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
-    place = f" at {Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}" if frame else ""
-    return f"unexpected {type(error).__name__}{place}; please report it"
+    location = f" at {Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}" if frame else ""
+    return f"unexpected {type(error).__name__}{location}; please report it"
 
 
 @app.callback(invoke_without_command=True)
-def _root(
+def _handle_global_options(
     context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
     log_json: Annotated[
@@ -111,32 +115,32 @@ def _root(
     if version:
         show.out.print(redactory.__version__)
         raise typer.Exit
-    log.begin(log_json, context.invoked_subcommand)
+    log.start_log(log_json, context.invoked_subcommand)
 
 
 # SIGTERM, by which schedulers and service managers stop a process: ended in order, as by Ctrl-C.
 
 
-_asked = threading.Event()
+_stop_requested = threading.Event()
 
 
-class Stopped(KeyboardInterrupt):
+class TerminationRequested(KeyboardInterrupt):
     """SIGTERM came: whatever ends a work in order where it is interrupted ends it now."""
 
 
-def end_in_order() -> None:
-    """From now on SIGTERM raises :class:`Stopped` where this process is at work; a second one ends it.
+def install_stop_handler() -> None:
+    """From now on SIGTERM raises :class:`TerminationRequested` where this process is at work; a second one ends it.
 
     Where the signal is ignored or somebody else answers it, and in any thread but the main one, all stays as
     it is.
     """
-    _asked.clear()
+    _stop_requested.clear()
     here = threading.current_thread() is threading.main_thread()
     if here and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
-        signal.signal(signal.SIGTERM, _stop)
+        signal.signal(signal.SIGTERM, _handle_sigterm)
 
 
-def _stop(number: int, frame: FrameType | None) -> None:
+def _handle_sigterm(number: int, frame: FrameType | None) -> None:
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _asked.set()
-    raise Stopped
+    _stop_requested.set()
+    raise TerminationRequested

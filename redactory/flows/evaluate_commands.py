@@ -10,13 +10,22 @@ from typing import Any, Literal
 from rich.text import Text
 
 import redactory
-from redactory.flows.options import NEEDED, RUN, argument, command, on_terminal, option, standard_input, switch
-from redactory.flows.show import Shown, err, out, print_table
+from redactory.flows.options import (
+    REQUIRED,
+    RUN_ARGUMENT,
+    argument,
+    command,
+    is_stdout_terminal,
+    option,
+    read_standard_input,
+    switch,
+)
+from redactory.flows.show import CommandResult, err, out, print_table
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.progress import Progress, no_progress
 
-MASKED, FLAGGED, OPEN = "bold white on red", "black on yellow", "black on green"
-_BESIDE = 60
+MASKED_STYLE, FLAGGED_STYLE, PUBLIC_STYLE = "bold white on red", "black on yellow", "black on green"
+_CONTEXT_CHARS = 60
 """Letters of a line that are shown before and after a hit."""
 
 
@@ -55,59 +64,59 @@ def scan(
     every: bool,
     check: bool,
     reveal: bool,
-    **given: Any,
-) -> Shown | None:
+    **options: Any,
+) -> CommandResult | None:
     """Find personal data in files or a text, and show where it is and what found it, without the text."""
     if explain:
-        explained(redactory.explain(_one_text(what, text), own_config, progress=progress), every)
+        print_explanation(redactory.explain(_require_one_text(what, text), own_config, progress=progress), every)
         return None
-    paths, texts = _sorted_out(what or [])
+    paths, texts = _separate_paths_and_texts(what or [])
     texts += text or []
     if not paths and not texts:
         raise ConfigurationError("nothing to scan: give files, folders, a text, or - for standard input")
-    if reveal and (as_json or not on_terminal()):
+    if reveal and (as_json or not is_stdout_terminal()):
         raise ConfigurationError("--show prints text, only on a terminal: not with --json, a file or a pipe")
     if reveal:
         # a bar would stand between the lines that are shown
         err.print("Loading the engines; this takes a few seconds.")
-        given |= {"look": _reveal, "progress": silent}
-    given = {"progress": progress, "config": own_config, **given}
-    result = redactory.scan(paths, texts=texts, **given)
+        options |= {"look": _print_hit_context, "progress": no_progress}
+    options = {"progress": progress, "config": own_config, **options}
+    result = redactory.scan(paths, texts=texts, **options)
     unread = [file["file"] for file in result["files"] if _is_unread(file)]
     code = 2 if unread else 1 if check and not result["clean"] else 0
-    return Shown("scan_counts" if reveal else "scanned", result, code, {"unread": unread})
+    return CommandResult("scan_counts" if reveal else "scanned", result, code, {"unread": unread})
 
 
-def _one_text(what: list[str] | None, text: list[str] | None) -> str:
-    given = [*(what or ()), *(text or ())]
-    if len(given) != 1:
+def _require_one_text(arguments: list[str] | None, text: list[str] | None) -> str:
+    all_texts = [*(arguments or ()), *(text or ())]
+    if len(all_texts) != 1:
         raise ConfigurationError("--explain needs one text: give it, or - for standard input")
-    if what and os.path.isfile(given[0]):
+    if arguments and os.path.isfile(all_texts[0]):
         raise ConfigurationError(
-            f"{given[0]} is a file: use redactory scan FILE without --explain; to explain a text with the "
+            f"{all_texts[0]} is a file: use redactory scan FILE without --explain; to explain a text with the "
             "same name as a file, pass it with --text"
         )
-    return standard_input() if given[0] == "-" else given[0]
+    return read_standard_input() if all_texts[0] == "-" else all_texts[0]
 
 
-def _sorted_out(given: list[str]) -> tuple[list[str], list[str]]:
+def _separate_paths_and_texts(arguments: list[str]) -> tuple[list[str], list[str]]:
     """Which arguments are paths, and which are texts.
 
     ``ConfigurationError`` for one that could be a mistyped path: taken for a text, it would be found clean.
     Nor is a text that begins like a URL taken for one: it would be sent to whoever the URL names.
     """
-    from redactory.pipelines.readers.files import format_of
+    from redactory.pipelines.readers.files import detect_format
     from redactory.pipelines.store import is_url
 
     paths, texts = list[str](), list[str]()
-    for number, one in enumerate(given, 1):
-        spaced = any(letter.isspace() for letter in one)
-        if one == "-":
-            texts.append(standard_input())
-        elif os.path.exists(one) or (not spaced and (is_url(one) or any(letter in one for letter in "*?["))):
-            paths.append(one)
-        elif spaced and format_of(one) is None and not is_url(one):
-            texts.append(one)
+    for number, entry in enumerate(arguments, 1):
+        has_space = any(letter.isspace() for letter in entry)
+        if entry == "-":
+            texts.append(read_standard_input())
+        elif os.path.exists(entry) or (not has_space and (is_url(entry) or any(letter in entry for letter in "*?["))):
+            paths.append(entry)
+        elif has_space and detect_format(entry) is None and not is_url(entry):
+            texts.append(entry)
         else:
             # not named: it may be a text after all
             raise ConfigurationError(
@@ -117,7 +126,7 @@ def _sorted_out(given: list[str]) -> tuple[list[str], list[str]]:
     return paths, texts
 
 
-def hit_line(hit: Any) -> str:
+def format_hit(hit: Any) -> str:
     """``file:line:column`` (of a table ``file:row:line:column``), and what found it."""
     row = [] if hit["row"] is None else [hit["row"]]
     place = ":".join(str(part) for part in (hit["file"], *row, hit["line"], hit["column"]))
@@ -125,43 +134,45 @@ def hit_line(hit: Any) -> str:
     return f"{place}: {hit['label']} {hit['score']:.2f} {hit['detector']} ({hit['policy']}: {what})"
 
 
-def _reveal(hit: Any, line: str) -> None:
+def _print_hit_context(hit: Any, line: str) -> None:
     """Print one hit with the text around it."""
-    from redactory.pipelines.quarantine import harmless
+    from redactory.pipelines.quarantine import escape_for_terminal
 
     start = hit["column"] - 1
     end = min(len(line), start + hit["end"] - hit["start"])
-    pieces = (line[max(0, start - _BESIDE) : start], line[start:end], line[end : end + _BESIDE])
-    before, found, after = (harmless(piece.encode("utf-8", "surrogatepass")) for piece in pieces)
-    style = MASKED if hit["policy"] == "strict" else FLAGGED
-    out.print(hit_line(hit), soft_wrap=True, markup=False)
-    out.print(Text.assemble("  ", before, (found, style), after), soft_wrap=True)
+    line_parts = (line[max(0, start - _CONTEXT_CHARS) : start], line[start:end], line[end : end + _CONTEXT_CHARS])
+    before, hit_text, after = (
+        escape_for_terminal(line_part.encode("utf-8", "surrogatepass")) for line_part in line_parts
+    )
+    style = MASKED_STYLE if hit["policy"] == "strict" else FLAGGED_STYLE
+    out.print(format_hit(hit), soft_wrap=True, markup=False)
+    out.print(Text.assemble("  ", before, (hit_text, style), after), soft_wrap=True)
 
 
 def _is_unread(file: Any) -> bool:
     """Whether all rows of a file were rejected, for more than being empty; an empty cell of a table is."""
-    from redactory.pipelines.scan import is_empty
+    from redactory.pipelines.scan import has_no_text
 
-    return not file["texts"] and not all(is_empty(reason, file["format"]) for reason in file["rejected"])
+    return not file["texts"] and not all(has_no_text(reason, file["format"]) for reason in file["rejected"])
 
 
 # ``redactory scan --explain``: the one page that shows text, and only on the terminal.
 
 
-def explained(result: dict[str, Any], every: bool) -> None:
+def print_explanation(result: dict[str, Any], show_all: bool) -> None:
     """Print the text with what each policy does to it in colours, then what decides it, or every mark."""
     text, marks = result["text"], result["marks"]
     shown = Text(text)
     # what is masked covers what is only flagged
-    styles = ((OPEN, "public"), (FLAGGED, "makes_private"), (MASKED, "masks"))
+    styles = ((PUBLIC_STYLE, "public"), (FLAGGED_STYLE, "makes_private"), (MASKED_STYLE, "masks"))
     for style, key in styles:
         for mark in marks:
             if mark[key]:
                 shown.stylize(style, mark["start"], mark["end"])
     out.print(shown, soft_wrap=True)
-    legend = Text.assemble((" masked by strict ", MASKED), " ", (" makes the example private ", FLAGGED))
+    legend = Text.assemble((" masked by strict ", MASKED_STYLE), " ", (" makes the example private ", FLAGGED_STYLE))
     if any(mark["public"] for mark in marks):
-        legend.append(" ").append(" public because of its label ", OPEN)
+        legend.append(" ").append(" public because of its label ", PUBLIC_STYLE)
     out.print(legend)
     out.print()
     if result["failure"]:
@@ -169,18 +180,18 @@ def explained(result: dict[str, Any], every: bool) -> None:
         return
     out.print(f"Split: {result['side']}. Result: ", end="")
     out.print(Text(result["masked"]), soft_wrap=True)
-    groups = [[mark] for mark in marks] if every else _deciding(text, marks)
-    rows = [_mark_row(text, group) for group in sorted(groups, key=lambda group: group[0]["start"])]
+    groups = [[mark] for mark in marks] if show_all else _group_deciding_marks(text, marks)
+    rows = [_format_mark_row(text, group) for group in sorted(groups, key=lambda group: group[0]["start"])]
     if rows:
         header = ["place ¦ text ¦ label ¦ score ¦ found by ¦ ", "---"]
-        print_table("Marks" if every else "What decides", [*header, *rows])
+        print_table("Marks" if show_all else "What decides", [*header, *rows])
     else:
         out.print("Nothing in it is masked or makes it private.")
     if left := len(marks) - sum(len(group) for group in groups):
         out.print(f"{left} more {'span changes' if left == 1 else 'spans change'} nothing; --all shows them.")
 
 
-def _deciding(text: str, marks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+def _group_deciding_marks(text: str, marks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
     """The marks that decide something, and those that may not for their labels; in groups that overlap.
 
     What stands in a masked place adds nothing to what becomes of it.
@@ -192,7 +203,9 @@ def _deciding(text: str, marks: list[dict[str, Any]]) -> list[list[dict[str, Any
         mark
         for mark in marks
         if mark["makes_private"]
-        and not any(mark["start"] < one["end"] and one["start"] < mark["end"] for one in masked)
+        and not any(
+            mark["start"] < masking_mark["end"] and masking_mark["start"] < mark["end"] for masking_mark in masked
+        )
     ]
     return [
         [mark for mark in kind if start <= mark["start"] < end]
@@ -201,14 +214,14 @@ def _deciding(text: str, marks: list[dict[str, Any]]) -> list[list[dict[str, Any
     ]
 
 
-def _mark_row(text: str, marks: list[dict[str, Any]]) -> str:
+def _format_mark_row(text: str, marks: list[dict[str, Any]]) -> str:
     start, end = marks[0]["start"], max(mark["end"] for mark in marks)
-    found, by = (", ".join(dict.fromkeys(mark[key] for mark in marks)) for key in ("label", "detector"))
+    labels, by = (", ".join(dict.fromkeys(mark[key] for mark in marks)) for key in ("label", "detector"))
     first = marks[0]
-    said = {"masks": "masked", "makes_private": "makes private", "public": "public"}
-    effect = next((words for key, words in said.items() if first[key]), "")
+    effect_words = {"masks": "masked", "makes_private": "makes private", "public": "public"}
+    effect = next((words for key, words in effect_words.items() if first[key]), "")
     score = f"{max(mark['score'] for mark in marks):.3f}"
-    return " ¦ ".join((f"{start}–{end}", repr(text[start:end]).replace("¦", "|"), found, score, by, effect))
+    return " ¦ ".join((f"{start}–{end}", repr(text[start:end]).replace("¦", "|"), labels, score, by, effect))
 
 
 # ``redactory fit tagger``: a tagger, or the conservative policy.
@@ -217,15 +230,17 @@ def _mark_row(text: str, marks: list[dict[str, Any]]) -> str:
 @command(
     "fit tagger: seed",
     labelled=argument("LABELLED...", "JSONL with the true spans (text, spans).", list[Path]),
-    out=option("The tagger's folder.", Path, NEEDED),
+    out=option("The tagger's folder.", Path, REQUIRED),
     base=option("Folder of a Hugging Face model to fine-tune, instead of the built-in small tagger.", Path),
     epochs=option("Number of passes over the rows.", int, min=1),
     language=option("Language code for the built-in tagger's tokenizer; default: en.", str),
 )
-def fit_tagger(labelled: list[Path], out: Path, progress: Progress, base: Path | None, **settings: Any) -> Shown:
+def fit_tagger(
+    labelled: list[Path], out: Path, progress: Progress, base: Path | None, **settings: Any
+) -> CommandResult:
     """Train and calibrate a token tagger on labelled rows."""
     result = redactory.fit_tagger(labelled, out, settings, progress=progress, base=base)
-    return Shown("tagger_fitted", result)
+    return CommandResult("tagger_fitted", result)
 
 
 @command(
@@ -234,10 +249,10 @@ def fit_tagger(labelled: list[Path], out: Path, progress: Progress, base: Path |
     out=option("The policy file to write.", Path, Path("policy.yaml")),
     miss_rate=option("Upper bound on the share of missed secrets.", float, 0.001),
 )
-def fit_policy(labelled: Path, own_config: str | None, progress: Progress, **given: Any) -> Shown:
+def fit_policy(labelled: Path, own_config: str | None, progress: Progress, **given: Any) -> CommandResult:
     """Fit the conservative policy to labelled rows to bound the share of missed secrets."""
     result = redactory.fit_policy(labelled, config=own_config, progress=progress, **given)
-    return Shown("policy_fitted", result, 1 if result["chosen"] is None else 0)
+    return CommandResult("policy_fitted", result, 1 if result["chosen"] is None else 0)
 
 
 # ``redactory evaluate``.
@@ -266,28 +281,33 @@ def fit_policy(labelled: Path, own_config: str | None, progress: Progress, **giv
     rare=option("For a run: a phrase in at most this many public examples is rare.", int, 2, min=1),
 )
 def evaluate_detection(
-    what: str | None, output: str | None, labelled: Path | None, against: str | None, progress: Progress, **of_run: Any
-) -> Shown:
+    what: str | None,
+    output: str | None,
+    labelled: Path | None,
+    against: str | None,
+    progress: Progress,
+    **run_options: Any,
+) -> CommandResult:
     """Measure what the policies find and miss in labelled text, or what the shards of a run reveal."""
     if against is not None:
         if labelled is None:
             raise ConfigurationError("--against compares engines on labelled rows: add --labelled")
         names = against.split(",")
-        return Shown("beside", redactory.evaluate_against(labelled, names, what, progress=progress))
+        return CommandResult("beside", redactory.evaluate_against(labelled, names, what, progress=progress))
     if labelled is not None:
-        return Shown("detection", redactory.evaluate_detect(labelled, what, progress=progress))
+        return CommandResult("detection", redactory.evaluate_detect(labelled, what, progress=progress))
     if what is None:
         raise ConfigurationError("give --labelled with a file of labelled rows, a configuration, or a run")
     if os.path.isdir(what):
-        return Shown("redaction", redactory.evaluate_redaction(what, progress=progress, **of_run))
-    return Shown("recall", redactory.evaluate_recall(what, output=output, progress=progress))
+        return CommandResult("redaction", redactory.evaluate_redaction(what, progress=progress, **run_options))
+    return CommandResult("recall", redactory.evaluate_recall(what, output=output, progress=progress))
 
 
 @command("evaluate model: run model", test=option("Held-out corpus; default: from the configuration.", list[str]))
-def evaluate_model(progress: Progress, **given: Any) -> Shown:
+def evaluate_model(progress: Progress, **options: Any) -> CommandResult:
     """Measure perplexity on held-out text, original and masked; for a classifier, the test error rate."""
-    found = redactory.evaluate_model(progress=progress, **given)
-    return Shown("perplexity" if "as_is" in found else "accuracy", found)
+    result = redactory.evaluate_model(progress=progress, **options)
+    return CommandResult("perplexity" if "as_is" in result else "accuracy", result)
 
 
 @command(
@@ -297,13 +317,13 @@ def evaluate_model(progress: Progress, **given: Any) -> Shown:
     test=option("Held-out corpus; default: from the configuration.", list[str]),
     canaries=option("FILE.canaries.json; default: from the configuration.", Path),
 )
-def evaluate_synthetic(progress: Progress, **given: Any) -> Shown:
+def evaluate_synthetic(progress: Progress, **options: Any) -> CommandResult:
     """Compare synthetic text with real text: its usefulness, and what it reveals of the training text."""
-    found = redactory.evaluate_synthetic(progress=progress, **given)
-    return Shown("synthetic", found, 0 if found["holds"] else 1)
+    result = redactory.evaluate_synthetic(progress=progress, **options)
+    return CommandResult("synthetic", result, 0 if result["holds"] else 1)
 
 
-Attack = Literal["canary", "extraction", "membership"]
+AttackKind = Literal["canary", "extraction", "membership"]
 
 
 @command(
@@ -312,9 +332,9 @@ Attack = Literal["canary", "extraction", "membership"]
         "KIND",
         "canary: exposure of planted canaries; extraction: secrets in generated texts; membership: whether "
         "trained-on secrets can be told from others.",
-        Attack,
+        AttackKind,
     ),
-    run=RUN,
+    run=RUN_ARGUMENT,
     samples=option(
         "canary: candidates drawn if there are more than a million (default 20,000, at least 2,000); "
         "extraction: texts to generate (1,000).",
@@ -334,20 +354,20 @@ Attack = Literal["canary", "extraction", "membership"]
     group_size=option("membership: sentences per group (20).", int, min=1),
     confidence=option("membership: confidence per interval; 1 - 0.05 / k for k comparisons (0.95).", float),
 )
-def evaluate_attack(kind: Attack, run: Path, progress: Progress, **given: Any) -> Shown:
+def evaluate_attack(kind: AttackKind, run: Path, progress: Progress, **options: Any) -> CommandResult:
     """Attack a model: exposure of canaries, extraction of secrets, or membership inference."""
     attack = getattr(redactory, f"evaluate_{kind}")
-    for name in given.keys() - inspect.signature(attack).parameters.keys():
+    for name in options.keys() - inspect.signature(attack).parameters.keys():
         raise ConfigurationError(f"--{name.replace('_', '-')} is not an option of the {kind} attack")
-    if kind == "canary" and given.get("samples", 2_000) < 2_000:
+    if kind == "canary" and options.get("samples", 2_000) < 2_000:
         raise ConfigurationError("--samples: must be at least 2,000")
-    return Shown(kind, attack(run, progress=progress, **given))
+    return CommandResult(kind, attack(run, progress=progress, **options))
 
 
 @command(
     "evaluate plant-canaries",
     corpus=argument("CORPUS", "A JSONL corpus.", Path),
-    out=option("The copy with canaries, to be curated.", Path, NEEDED),
+    out=option("The copy with canaries, to be curated.", Path, REQUIRED),
     canaries=option("Number of canaries, each with a fair coin.", int, 1_000, min=1),
     form=option(
         "What a coin decides: one number or another, a number or its mask, a user or none.",
@@ -362,21 +382,21 @@ def evaluate_attack(kind: Attack, run: Path, progress: Progress, **given: Any) -
 )
 def plant_canaries(
     corpus: Path, out: Path, text: str, identity: str, user: str, progress: Progress, **given: Any
-) -> Shown:
+) -> CommandResult:
     """Plant canaries by fair coins in a copy of a corpus: curate it, train, then run evaluate audit."""
     columns = {"text": text, "id": identity, "user_id": user}
     planted = redactory.plant_canaries(corpus, out, columns=columns, progress=progress, **given)
-    return Shown("planted", planted)
+    return CommandResult("planted", planted)
 
 
 @command(
     "evaluate audit: run model confidence",
     coins=option("The .coins.json file of plant-canaries; default: the one beside the input.", Path),
 )
-def evaluate_audit(progress: Progress, **given: Any) -> Shown:
+def evaluate_audit(progress: Progress, **given: Any) -> CommandResult:
     """One-run audit: compare the epsilon that an attack proves with the stated one; exit 1 if it is larger."""
-    found = redactory.evaluate_audit(progress=progress, **given)
-    return Shown("audit", found, 0 if found["holds"] else 1)
+    result = redactory.evaluate_audit(progress=progress, **given)
+    return CommandResult("audit", result, 0 if result["holds"] else 1)
 
 
 # ``redactory label``: people label what a tagger is fitted on, or a sample on which misses are measured.
@@ -384,15 +404,15 @@ def evaluate_audit(progress: Progress, **given: Any) -> Shown:
 
 @command(
     "label active: config",
-    out=option("Folder to write; it holds original text.", Path, NEEDED),
+    out=option("Folder to write; it holds original text.", Path, REQUIRED),
     n=option("Number of documents.", int, 50, flag="-n", min=1),
     labelled=option("Rows that are already labelled; repeatable.", list[Path]),
     seed=option("Another seed examines other documents.", int, 0),
 )
-def label_active(config: str, progress: Progress, **given: Any) -> Shown:
+def label_active(config: str, progress: Progress, **given: Any) -> CommandResult:
     """Choose the documents that help a tagger most, where the policies are unsure; not for measuring."""
     chosen = redactory.label_active(config, progress=progress, **given)
-    return Shown("chosen", chosen, 0, {"config": config})
+    return CommandResult("chosen", chosen, 0, {"config": config})
 
 
 @command(
@@ -400,9 +420,9 @@ def label_active(config: str, progress: Progress, **given: Any) -> Shown:
     n=option("Maximum number of texts to label.", int, 400, flag="-n", min=1),
     public_share=option("Share of public texts.", float, 0.6),
 )
-def label_random(**given: Any) -> Shown:
+def label_random(**given: Any) -> CommandResult:
     """Sample examples of a finished run for people to label: JSON lines, Label Studio tasks, a table."""
-    return Shown("sampled", redactory.label_random(**given))
+    return CommandResult("sampled", redactory.label_random(**given))
 
 
 @command(
@@ -410,6 +430,6 @@ def label_random(**given: Any) -> Shown:
     labelled=argument("LABELLED", "The labelled JSON lines, or a Label Studio JSON export.", Path),
     unchanged=switch("Score the labels even if none was changed from the prefilled ones."),
 )
-def label_score(progress: Progress, **given: Any) -> Shown:
+def label_score(progress: Progress, **options: Any) -> CommandResult:
     """Measure which labelled secrets the policies miss; guarantees use these numbers."""
-    return Shown("scored", redactory.label_score(progress=progress, **given))
+    return CommandResult("scored", redactory.label_score(progress=progress, **options))

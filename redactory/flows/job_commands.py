@@ -8,8 +8,17 @@ from pathlib import Path
 from typing import Any, Literal
 
 import redactory
-from redactory.flows.options import BY, NEEDED, argument, command, on_terminal, option, settings_of, switch
-from redactory.flows.show import Shown, show
+from redactory.flows.options import (
+    REQUIRED,
+    REQUIRED_BY_OPTION,
+    argument,
+    command,
+    is_stdout_terminal,
+    option,
+    parse_set_options,
+    switch,
+)
+from redactory.flows.show import CommandResult, show_result
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.keys import Kind, new_key
 from redactory.foundation.progress import Progress
@@ -25,15 +34,15 @@ from redactory.foundation.progress import Progress
     last=option("Backfill: last day.", str, flag="--to"),
     reread=option("A changed file to read again from its start, as new; repeatable.", list[str]),
 )
-def nightly(config: str, progress: Progress, dask: str | None, **given: Any) -> Shown:
+def nightly(config: str, progress: Progress, dask: str | None, **options: Any) -> CommandResult:
     """Curate what is new since the last scheduled run, and release it unless it drifted."""
     if dask is not None:
-        from redactory.flows.dask_map import over_dask
+        from redactory.flows.dask_map import wrap_with_dask
 
-        given["curating"] = over_dask(redactory.curate, dask)
-    result = redactory.nightly(config, progress=progress, **given)
-    failed = any(night["state"] == "held" or night.get("hooks_failed") for night in result["nights"])
-    return Shown("nights", result, 1 if failed else 0)
+        options["curating"] = wrap_with_dask(redactory.curate, dask)
+    result = redactory.nightly(config, progress=progress, **options)
+    has_failed = any(night["state"] == "held" or night.get("hooks_failed") for night in result["nights"])
+    return CommandResult("nights", result, 1 if has_failed else 0)
 
 
 @command(
@@ -57,44 +66,48 @@ def nightly(config: str, progress: Progress, dask: str | None, **given: Any) -> 
     deploy=switch("Register it on the server in PREFECT_API_URL, for its workers."),
     pool=option("With --deploy: the work pool; created if it does not exist.", str, "redactory"),
 )
-def schedule(as_json: bool, limit: int | None, port: int, deploy: bool, pool: str, **job: Any) -> Shown | None:
+def schedule(as_json: bool, limit: int | None, port: int, deploy: bool, pool: str, **job: Any) -> CommandResult | None:
     """Run a job on a schedule with Prefect: here until it is stopped, or on workers (--deploy)."""
     from redactory.flows import schedule as scheduling
 
     planned = scheduling.plan_schedule(**job)
     if deploy:
-        return Shown("deployed", scheduling.deploy(planned, pool, limit))
-    scheduling.serve(planned, port, limit, lambda facts: show(Shown("serving", facts), as_json))
+        return CommandResult("deployed", scheduling.deploy_schedule(planned, pool, limit))
+    scheduling.serve_schedule(planned, port, limit, lambda facts: show_result(CommandResult("serving", facts), as_json))
     return None
 
 
 @command("release list: job", log=switch("Check the release log and print it, one record per line."))
-def release_list(job: Path, log: bool) -> Shown:
+def release_list(job: Path, log: bool) -> CommandResult:
     """List the runs of a job: time, state, number of examples, and reason; or print its release log."""
     if log:
-        return Shown("release_log", redactory.release_log(job))
+        return CommandResult("release_log", redactory.release_log(job))
     result = redactory.list_releases(job)
-    return Shown("releases", result, 1 if result["problems"] else 0)
+    return CommandResult("releases", result, 1 if result["problems"] else 0)
 
 
-@command("release approve: run reason", by=BY, empty=switch("Also if the public or the private split is empty."))
-def release_approve(run: Path, by: str, reason: str, empty: bool) -> Shown:
+@command(
+    "release approve: run reason",
+    by=REQUIRED_BY_OPTION,
+    empty=switch("Also if the public or the private split is empty."),
+)
+def release_approve(run: Path, by: str, reason: str, empty: bool) -> CommandResult:
     """Release a held run; name and reason go into the release log."""
-    return _decided(redactory.approve_release(run, by, reason, empty=empty))
+    return _show_decision(redactory.approve_release(run, by, reason, empty=empty))
 
 
-@command("release reject: run reason", by=BY)
-def release_reject(run: Path, by: str, reason: str) -> Shown:
+@command("release reject: run reason", by=REQUIRED_BY_OPTION)
+def release_reject(run: Path, by: str, reason: str) -> CommandResult:
     """Reject a run; the next scheduled run reads its input as new."""
-    return _decided(redactory.reject_release(run, by, reason))
+    return _show_decision(redactory.reject_release(run, by, reason))
 
 
-def _decided(result: dict[str, Any]) -> Shown:
+def _show_decision(result: dict[str, Any]) -> CommandResult:
     """What was decided; a hook that failed takes nothing back, and is the exit code."""
-    return Shown("decided", result, 1 if result["hooks_failed"] else 0)
+    return CommandResult("decided", result, 1 if result["hooks_failed"] else 0)
 
 
-def finding_line(finding: dict[str, Any]) -> str:
+def format_finding(finding: dict[str, Any]) -> str:
     """One figure outside of its limits, or why a run is held without one."""
     name = " ".join(part for part in (finding["metric"], finding.get("label")) if part)
     if "low" not in finding:
@@ -112,16 +125,16 @@ def finding_line(finding: dict[str, Any]) -> str:
     entry=argument("ENTRY", "Show the content of this entry; on a terminal only.", str, None),
     limit=option("List at most this many entries per run.", int, 100, min=0),
 )
-def quarantine_list(job: Path, entry: str | None, limit: int) -> Shown | None:
+def quarantine_list(job: Path, entry: str | None, limit: int) -> CommandResult | None:
     """List the quarantine by reason, with the id of each entry; text is shown only for ENTRY."""
     if entry is None:
-        return Shown("quarantined", redactory.quarantine_list(job, limit))
-    if not on_terminal():
+        return CommandResult("quarantined", redactory.quarantine_list(job, limit))
+    if not is_stdout_terminal():
         raise ConfigurationError("original text is shown only on a terminal; standard output is a file or a pipe")
-    from redactory.pipelines.quarantine import content_of_entry, harmless
+    from redactory.pipelines.quarantine import escape_for_terminal, read_entry
 
     # characters that steer a terminal as escapes
-    sys.stdout.write(harmless(content_of_entry(job, entry)) + "\n")
+    sys.stdout.write(escape_for_terminal(read_entry(job, entry)) + "\n")
     return None
 
 
@@ -129,20 +142,20 @@ def quarantine_list(job: Path, entry: str | None, limit: int) -> Shown | None:
     "quarantine export: run",
     unencrypted=switch("Allow writing original text of an encrypted run to an unencrypted file."),
 )
-def quarantine_export(run: Path, **given: Any) -> Shown:
+def quarantine_export(run: Path, **given: Any) -> CommandResult:
     """Write quarantined rows to a file, to fix and curate again."""
-    return Shown("quarantine_exported", redactory.quarantine_export(run, **given))
+    return CommandResult("quarantine_exported", redactory.quarantine_export(run, **given))
 
 
-_FROM_FILE = "{}, from a file with one id per line; keeps ids out of the shell history."
+_IDS_FILE_HELP = "{}, from a file with one id per line; keeps ids out of the shell history."
 
 
 @command(
     "erase: places",
     doc_id=option("A document's id; repeatable.", list[str]),
     user_id=option("A user's id; repeatable.", list[str]),
-    doc_ids_from=option(_FROM_FILE.format("Documents"), Path, metavar="FILE"),
-    user_ids_from=option(_FROM_FILE.format("Users"), Path, metavar="FILE"),
+    doc_ids_from=option(_IDS_FILE_HELP.format("Documents"), Path, metavar="FILE"),
+    user_ids_from=option(_IDS_FILE_HELP.format("Users"), Path, metavar="FILE"),
     dry_run=switch("Report what would be removed, without writing."),
 )
 def erase(
@@ -152,15 +165,15 @@ def erase(
     doc_ids_from: Path | None,
     user_ids_from: Path | None,
     dry_run: bool,
-) -> Shown:
+) -> CommandResult:
     """Remove a person's rows from every run that holds them, and list the models trained on them."""
-    users, documents = [*(user_id or ()), *_ids(user_ids_from)], [*(doc_id or ()), *_ids(doc_ids_from)]
+    users, documents = [*(user_id or ()), *_read_ids(user_ids_from)], [*(doc_id or ()), *_read_ids(doc_ids_from)]
     result = redactory.erase(places, doc_ids=documents, user_ids=users, dry_run=dry_run)
     code = 0 if result["ok"] else max(problem["exit_code"] for problem in result["problems"])
-    return Shown("erased", result, code, {"by_user": bool(users)})
+    return CommandResult("erased", result, code, {"by_user": bool(users)})
 
 
-def _ids(file: Path | None) -> list[str]:
+def _read_ids(file: Path | None) -> list[str]:
     if file is None:
         return []
     try:
@@ -180,10 +193,10 @@ def _ids(file: Path | None) -> list[str]:
     quarantine=switch("Delete what was rejected or could not be processed."),
     state=switch("Delete samples to label, sealed tracebacks and Prefect's home."),
 )
-def purge(run: Path, by: str | None, **asked: Any) -> Shown:
+def purge(run: Path, by: str | None, **selected: Any) -> CommandResult:
     """Permanently delete original text from a finished run; the shards are kept."""
-    what: list[Any] = [name for name, wanted in asked.items() if wanted]
-    return Shown("purged", redactory.purge(run, what, by=by))
+    targets: list[Any] = [name for name, wanted in selected.items() if wanted]
+    return CommandResult("purged", redactory.purge(run, targets, by=by))
 
 
 # Sharing a run, and what earlier runs a job goes by.
@@ -191,26 +204,26 @@ def purge(run: Path, by: str | None, **asked: Any) -> Shown:
 
 @command(
     "export: run by",
-    to=option("A new folder, or a URL (s3://BUCKET/FOLDER).", str, NEEDED, metavar="PLACE"),
+    to=option("A new folder, or a URL (s3://BUCKET/FOLDER).", str, REQUIRED, metavar="PLACE"),
     whole=switch("Mirror the whole encrypted run to a URL; run it again to update the copy."),
     models=option("A trained model to include; repeatable.", list[str], flag="--model"),
     synthetic=option("Export this output folder of redactory synthesize instead of the public split.", Path),
 )
-def export(run: Path, to: str, progress: Progress, whole: bool, **given: Any) -> Shown:
+def export(run: Path, to: str, progress: Progress, whole: bool, **options: Any) -> CommandResult:
     """Export what may be shared: the public split, a card, a manifest, SHA256SUMS, models if requested."""
     if whole:
-        return Shown("published", redactory.publish(run, to, progress=progress))
-    return Shown("exported", redactory.export(run, to, progress=progress, **given))
+        return CommandResult("published", redactory.publish(run, to, progress=progress))
+    return CommandResult("exported", redactory.export(run, to, progress=progress, **options))
 
 
 @command(
     "fetch",
     url=argument("URL", "Where a run or an export was published.", str),
-    to=option("A new folder.", Path, NEEDED, metavar="DIR"),
+    to=option("A new folder.", Path, REQUIRED, metavar="DIR"),
 )
-def fetch(url: str, to: Path, progress: Progress) -> Shown:
+def fetch(url: str, to: Path, progress: Progress) -> CommandResult:
     """Download a published run or export, and compare every digest."""
-    return Shown("fetched", redactory.fetch(url, to, progress=progress))
+    return CommandResult("fetched", redactory.fetch(url, to, progress=progress))
 
 
 @command(
@@ -219,19 +232,19 @@ def fetch(url: str, to: Path, progress: Progress) -> Shown:
     keep_runs=option("Prune: keep only this many of the latest runs.", int, min=0),
     keep_days=option("Prune: keep only the runs of this many latest days.", int, min=0),
 )
-def index(folder: Path, keep_runs: int | None, keep_days: int | None) -> Shown:
+def index(folder: Path, keep_runs: int | None, keep_days: int | None) -> CommandResult:
     """List the runs in an index across runs, or prune it; text of pruned runs counts as new again."""
     from redactory.pipelines.index import prune_index, show_index
 
     if keep_runs is None and keep_days is None:
-        return Shown("indexed", show_index(folder))
-    return Shown("pruned", prune_index(folder, keep_runs, keep_days))
+        return CommandResult("indexed", show_index(folder))
+    return CommandResult("pruned", prune_index(folder, keep_runs, keep_days))
 
 
 # Keys.
 
 
-_VARIABLES = {
+_KEY_FILE_VARIABLES = {
     "digest": "REDACTORY_KEY_FILE",
     "encryption": "REDACTORY_ENCRYPTION_KEY_FILE",
     "signing": "REDACTORY_SIGNING_KEY_FILE",
@@ -243,10 +256,10 @@ _VARIABLES = {
     kind=argument("KIND", "digest, encryption or signing.", Kind),
     file=argument("FILE", "File to write; never overwritten.", Path),
 )
-def keys_new(kind: Kind, file: Path) -> Shown:
+def keys_new(kind: Kind, file: Path) -> CommandResult:
     """Write a new key to a new file, mode 0600; for signing also the public key, to FILE.pub."""
     files = [str(path) for path in new_key(kind, file)]
-    return Shown("key_written", {"kind": kind, "files": files, "variable": _VARIABLES[kind]})
+    return CommandResult("key_written", {"kind": kind, "files": files, "variable": _KEY_FILE_VARIABLES[kind]})
 
 
 @command(
@@ -254,24 +267,24 @@ def keys_new(kind: Kind, file: Path) -> Shown:
     place=argument("FILE|RUN", "A sealed file (a traceback in state/), or a run.", Path),
     data_key=option("Write the run's data key to this file, for DuckDB and others.", Path, metavar="FILE"),
 )
-def keys_unwrap(place: Path, data_key: Path | None) -> Shown | None:
+def keys_unwrap(place: Path, data_key: Path | None) -> CommandResult | None:
     """Print a sealed file of an encrypted run, which can quote the corpus; or unwrap the run's data key."""
     from redactory.foundation.files import write_bytes
-    from redactory.redaction import RunFolder, key_of, read_secret
+    from redactory.redaction import RunFolder, key_for, read_secret
 
     if data_key is None:
         if not place.is_file():
             raise ConfigurationError(f"{place} is not a file; to write the data key of a run use --data-key")
         sys.stdout.write(read_secret(place).decode(errors="replace"))
         return None
-    key = key_of(RunFolder(place).vault / "part")
+    key = key_for(RunFolder(place).vault / "part")
     if key is None:
         raise RunStateError(f"{place} is not encrypted: it has no data key")
     if data_key.exists() or data_key.is_symlink():
         raise ConfigurationError(f"{data_key} exists: a key is never overwritten; give another name")
     # base64, mode 0600
     write_bytes(data_key, base64.b64encode(key.secret) + b"\n")
-    return Shown("key_unwrapped", {"file": str(data_key), "run": str(place), **key.to_json()})
+    return CommandResult("key_unwrapped", {"file": str(data_key), "run": str(place), **key.to_json()})
 
 
 @command(
@@ -279,20 +292,20 @@ def keys_unwrap(place: Path, data_key: Path | None) -> Shown | None:
     to_key_file=option("The file of the new encryption key.", Path),
     to_service=option("The new key service, package.module:function.", str),
 )
-def keys_rotate(places: list[Path], progress: Progress, **given: Any) -> Shown:
+def keys_rotate(places: list[Path], progress: Progress, **options: Any) -> CommandResult:
     """Wrap the data keys of runs with a new key; the configured key unwraps them. Repeat it to go on."""
-    done = redactory.rotate_key(*places, progress=progress, **given)
-    return Shown("keys_rotated", done, 0 if done["ok"] else 1)
+    result = redactory.rotate_key(*places, progress=progress, **options)
+    return CommandResult("keys_rotated", result, 0 if result["ok"] else 1)
 
 
-@command("keys shred: run", by=BY, yes=switch("Confirm: this cannot be undone."))
-def keys_shred(run: Path, by: str, yes: bool) -> Shown:
+@command("keys shred: run", by=REQUIRED_BY_OPTION, yes=switch("Confirm: this cannot be undone."))
+def keys_shred(run: Path, by: str, yes: bool) -> CommandResult:
     """Destroy the data key of an encrypted run; its private part becomes unreadable for everybody."""
     if not yes:
         raise ConfigurationError(
             f"nobody, not even you, can read the private part of {run} afterwards: add --yes to confirm"
         )
-    return Shown("key_shredded", redactory.shred_key(run, by=by))
+    return CommandResult("key_shredded", redactory.shred_key(run, by=by))
 
 
 # Local privacy: noise before anything leaves the user, in training and in queries.
@@ -314,33 +327,33 @@ def ldp_train(
     out: Path | None,
     public: Path | None,
     set_: list[str] | None,
-    **given: Any,
-) -> Shown:
+    **options: Any,
+) -> CommandResult:
     """Run users and server in one process: only noisy messages pass, and a service is trained on them.
 
     Create the users' encoder first (--public); it must hold no private text.
     """
     if (data is None) == (public is None):
         raise ConfigurationError("give the users' DATA and --out, or --public to create the encoder")
-    settings = settings_of(set_)
+    settings = parse_set_options(set_)
     if public is not None:
-        return Shown("ldp_encoder", redactory.ldp_encoder(public, encoder, settings, progress))
+        return CommandResult("ldp_encoder", redactory.ldp_encoder(public, encoder, settings, progress))
     if data is None or out is None:
         raise ConfigurationError("--out: give the folder to write the service to")
-    trained = redactory.ldp_train(data, encoder, out, settings, progress=progress, **given)
-    return Shown("ldp_trained", trained)
+    result = redactory.ldp_train(data, encoder, out, settings, progress=progress, **options)
+    return CommandResult("ldp_trained", result)
 
 
 @command(
     "ldp evaluate: encoder set_ declared_public",
     service=argument("SERVICE", "A service's folder.", Path),
-    test=option("Held-out JSON lines with text and label.", Path, NEEDED),
+    test=option("Held-out JSON lines with text and label.", Path, REQUIRED),
     draws=option("How many times the noise is drawn.", int, 5, min=1),
     limit=option("Use at most this many rows.", int, min=1),
 )
 def ldp_evaluate(
-    service: Path, encoder: Path, test: Path, progress: Progress, set_: list[str] | None, **given: Any
-) -> Shown:
+    service: Path, encoder: Path, test: Path, progress: Progress, set_: list[str] | None, **options: Any
+) -> CommandResult:
     """Measure accuracy and epsilon on held-out text, with fresh noise for every query."""
-    found = redactory.ldp_evaluate(service, encoder, test, settings_of(set_), progress=progress, **given)
-    return Shown("ldp_accuracy", found)
+    result = redactory.ldp_evaluate(service, encoder, test, parse_set_options(set_), progress=progress, **options)
+    return CommandResult("ldp_accuracy", result)

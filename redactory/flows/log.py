@@ -15,26 +15,26 @@ from typing import Any
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.files import PRIVATE_FILE
 
-VARIABLE, STANDARD_ERROR = "REDACTORY_LOG", "-"
-_NAMED = ("run", "job", "state", "ok", "seconds", "resumed")
-_COUNTS = ("rows", "documents", "rejected", "points", "public", "private", "duplicate", "quarantined")
+LOG_VARIABLE, STANDARD_ERROR = "REDACTORY_LOG", "-"
+_LOGGED_FIELDS = ("run", "job", "state", "ok", "seconds", "resumed")
+_LOGGED_COUNTS = ("rows", "documents", "rejected", "points", "public", "private", "duplicate", "quarantined")
 _target: Path | None = None
 """The file that is added to; ``-`` is standard error, None is no log."""
 _start = time.monotonic()
 _command: str | None = None
 
 
-def begin(target: str | None, command: str | None) -> None:
+def start_log(target: str | None, command: str | None) -> None:
     """Log to the file ``target`` (added to, mode 0600), or to standard error; else as the variable says.
 
     ``ConfigurationError`` where the file cannot be written, or the variable has an unknown value.
     """
     global _target, _start, _command
     _target, _start, _command = None, time.monotonic(), command
-    asked = os.environ.get(VARIABLE, "")
-    if asked not in ("", "json"):
-        raise ConfigurationError(f"{VARIABLE}: the only log format is 'json'; set it to that, or to nothing")
-    if target is None and not asked:
+    log_format = os.environ.get(LOG_VARIABLE, "")
+    if log_format not in ("", "json"):
+        raise ConfigurationError(f"{LOG_VARIABLE}: the only log format is 'json'; set it to that, or to nothing")
+    if target is None and not log_format:
         return
     _target = Path(STANDARD_ERROR)
     if target is not None and target != STANDARD_ERROR:
@@ -46,63 +46,63 @@ def begin(target: str | None, command: str | None) -> None:
             raise ConfigurationError(
                 f"--log-json: {target} cannot be written: {error.strerror}; choose a file in a writable folder"
             ) from None
-    event("begin", command=command, process=os.getpid())
+    log_event("begin", command=command, process=os.getpid())
 
 
-def command() -> str | None:
+def get_command() -> str | None:
     """The command that was begun last."""
     return _command
 
 
-def end() -> None:
+def stop_log() -> None:
     """Log no more."""
     global _target
     _target = None
 
 
-def is_on() -> bool:
+def is_enabled() -> bool:
     """Whether anybody asked for it."""
     return _target is not None
 
 
-def on_terminal() -> bool:
+def is_on_stderr() -> bool:
     """Whether the log goes where progress would be shown."""
     return _target == Path(STANDARD_ERROR)
 
 
-def event(name: str, level: str = "info", /, **fields: Any) -> None:
+def log_event(name: str, level: str = "info", /, **fields: Any) -> None:
     """Log one line; nothing where it is off.  ``fields`` must be free of text."""
     if _target is None:
         return
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
-    given = {key: value for key, value in fields.items() if value is not None}
-    line = json.dumps({"time": now, "level": level, "event": name, **given}, default=str) + "\n"
+    present_fields = {key: value for key, value in fields.items() if value is not None}
+    line = json.dumps({"time": now, "level": level, "event": name, **present_fields}, default=str) + "\n"
     # a command goes on where its log cannot be written any more
-    with suppress(OSError), nullcontext(sys.stderr) if on_terminal() else _target.open("a") as stream:
+    with suppress(OSError), nullcontext(sys.stderr) if is_on_stderr() else _target.open("a") as stream:
         stream.write(line)
         stream.flush()
 
 
-def result(value: Mapping[str, Any], name: str = "result") -> None:
+def log_result(value: Mapping[str, Any], name: str = "result") -> None:
     """Log what is no text of a command's result: names of runs, counts, seconds; of each scheduled run."""
-    counts = {k: v for k, v in {**value, **(value.get("counts") or {})}.items() if k in _COUNTS}
-    fields = {k: value[k] for k in _NAMED if isinstance(value.get(k), str | int | float)}
+    counts = {k: v for k, v in {**value, **(value.get("counts") or {})}.items() if k in _LOGGED_COUNTS}
+    fields = {k: value[k] for k in _LOGGED_FIELDS if isinstance(value.get(k), str | int | float)}
     fields["counts"] = {k: v for k, v in counts.items() if isinstance(v, int)} or None
-    event(name, **fields, hooks_failed=value.get("hooks_failed") or None)
+    log_event(name, **fields, hooks_failed=value.get("hooks_failed") or None)
     for night in value.get("nights", ()):
-        result(night, "night")
+        log_result(night, "night")
 
 
-def progress(work: str, done: int, total: int | None, unit: str, seconds: float) -> None:
+def log_progress(work: str, done_count: int, total: int | None, unit: str, seconds: float) -> None:
     """Log how far ``work`` is, or its end."""
     # what follows a comma is a remark
     unit = unit.split(",")[0]
-    name = "done" if done == total else "progress"
-    event(name, stage=work, count=done, total=total, unit=unit, seconds=round(seconds, 3))
+    name = "done" if done_count == total else "progress"
+    log_event(name, stage=work, count=done_count, total=total, unit=unit, seconds=round(seconds, 3))
 
 
-def ended(code: int, error: str | None = None) -> None:
+def log_exit(code: int, error: str | None = None) -> None:
     """Log how the command ended, and close the log."""
     level = "info" if code == 0 else "error"
-    event("end", level, exit_code=code, error=error, seconds=round(time.monotonic() - _start, 3))
-    end()
+    log_event("end", level, exit_code=code, error=error, seconds=round(time.monotonic() - _start, 3))
+    stop_log()

@@ -18,7 +18,7 @@ import typer
 import typer.core
 from typer.models import ArgumentInfo, OptionInfo
 
-from redactory.flows.show import Shown, show, shown_progress
+from redactory.flows.show import CommandResult, show_progress, show_result
 from redactory.foundation.errors import ConfigurationError, InputError, shorten
 
 
@@ -26,38 +26,38 @@ from redactory.foundation.errors import ConfigurationError, InputError, shorten
 class Option:
     """An option, or an argument: its type, its default, and what Typer is told about it."""
 
-    kind: Any
+    value_type: Any
     default: Any
-    known: OptionInfo | ArgumentInfo
+    typer_info: OptionInfo | ArgumentInfo
 
 
-NEEDED = inspect.Parameter.empty
+REQUIRED = inspect.Parameter.empty
 
 
-def option(meaning: str, kind: Any, default: Any = None, *, flag: str = "", **more: Any) -> Option:
+def option(help_text: str, kind: Any, default: Any = None, *, flag: str = "", **typer_settings: Any) -> Option:
     """An option of type ``kind``, which is its own name unless ``flag`` says otherwise."""
     kind = kind | None if default is None else kind
-    return Option(kind, default, typer.Option(..., *filter(None, [flag]), help=meaning, **more))
+    return Option(kind, default, typer.Option(..., *filter(None, [flag]), help=help_text, **typer_settings))
 
 
-def switch(meaning: str, **more: Any) -> Option:
+def switch(help_text: str, **typer_settings: Any) -> Option:
     """An option that is on if it is present."""
-    return option(meaning, bool, False, **more)
+    return option(help_text, bool, False, **typer_settings)
 
 
-def argument(metavar: str, meaning: str, kind: Any, default: Any = NEEDED, **more: Any) -> Option:
+def argument(metavar: str, help_text: str, kind: Any, default: Any = REQUIRED, **typer_settings: Any) -> Option:
     """What is named by its position."""
     kind = kind | None if default is None else kind
-    return Option(kind, default, typer.Argument(metavar=metavar, help=meaning, **more))
+    return Option(kind, default, typer.Argument(metavar=metavar, help=help_text, **typer_settings))
 
 
-RUN = argument("RUN", "A run folder.", Path)
-SHARED = {
+RUN_ARGUMENT = argument("RUN", "A run folder.", Path)
+SHARED_OPTIONS = {
     "config": argument("CONFIG", "A configuration (.yaml), or an input file, folder or URL.", str),
     "own_config": option(
         "A configuration (.yaml); default: the built-in or the run's.", str, flag="--config", metavar="CONFIG"
     ),
-    "run": RUN,
+    "run": RUN_ARGUMENT,
     "job": argument("JOB|RUN", "A job's folder of runs, or a run.", Path),
     "places": argument("PLACE...", "Run folders, or jobs' folders with all their runs.", list[Path]),
     "model": option("A trained model; default: from the configuration.", str),
@@ -75,16 +75,16 @@ SHARED = {
     "confidence": option("Confidence level of each bound.", float, 0.95),
     "name": option("Name of the sample.", str, "sample", flag="--sample"),
     "by": option("Who is responsible; recorded in the release log.", str),
-    "reason": option("The reason; recorded in the release log.", str, NEEDED),
-    "encoder": option("The users' encoder: a public folder, or RUN/models/NAME.", Path, NEEDED),
+    "reason": option("The reason; recorded in the release log.", str, REQUIRED),
+    "encoder": option("The users' encoder: a public folder, or RUN/models/NAME.", Path, REQUIRED),
     "declared_public": switch("Declare that a Hugging Face folder was trained on public text only."),
     "as_json": switch("Print one JSON object on standard output.", flag="--json"),
 }
 """Options that several commands have, each with one meaning."""
-BY = dataclasses.replace(SHARED["by"], kind=str, default=NEEDED)
-Body = Callable[..., Shown | None]
+REQUIRED_BY_OPTION = dataclasses.replace(SHARED_OPTIONS["by"], value_type=str, default=REQUIRED)
+CommandBody = Callable[..., CommandResult | None]
 
-_PANELS = {
+_COMMAND_PANELS = {
     "Begin": ("demo", "init", "scan", "simulate"),
     "Mask": ("redact", "unmask"),
     "Curate": ("curate", "verify", "quarantine", "run"),
@@ -95,25 +95,25 @@ _PANELS = {
     "Local privacy": ("ldp",),
 }
 """The commands in the order of their help."""
-_PANEL_OF = {name: panel for panel, names in _PANELS.items() for name in names}
+_PANEL_BY_COMMAND = {name: panel for panel, names in _COMMAND_PANELS.items() for name in names}
 
 
-class _InOrder(typer.core.TyperGroup):
+class _OrderedGroup(typer.core.TyperGroup):
     """The commands in the order of their panels, whichever module was read first."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names."""
-        return sorted(self.commands, key=list(_PANEL_OF).index)
+        return sorted(self.commands, key=list(_PANEL_BY_COMMAND).index)
 
 
 app = typer.Typer(
     name="redactory",
-    cls=_InOrder,
+    cls=_OrderedGroup,
     help="Curate raw text into audited training shards, and train models on them with a guarantee.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
-_GROUPS = {
+_GROUP_HELP = {
     "evaluate": "Measure detection, a trained model, or attacks on it.",
     "fit": "Fit a tagger or the conservative policy to labelled rows.",
     "label": "Have people label a sample, and score their labels.",
@@ -122,12 +122,12 @@ _GROUPS = {
     "keys": "Create, rotate and shred keys, and read encrypted runs elsewhere.",
     "ldp": "Local privacy: clip and noise sentences before they leave the user.",
 }
-_groups = {name: typer.Typer(no_args_is_help=True, help=meaning) for name, meaning in _GROUPS.items()}
+_groups = {name: typer.Typer(no_args_is_help=True, help=meaning) for name, meaning in _GROUP_HELP.items()}
 for _name, _group in _groups.items():
-    app.add_typer(_group, name=_name, rich_help_panel=_PANEL_OF[_name])
+    app.add_typer(_group, name=_name, rich_help_panel=_PANEL_BY_COMMAND[_name])
 
 
-def command(name: str, /, **own: Option) -> Callable[[Body], Body]:
+def command(name: str, /, **declared: Option) -> Callable[[CommandBody], CommandBody]:
     """Make a function the command ``name``: what it returns is shown, or printed as JSON (``--json``).
 
     Behind a colon stand the names of its shared options, which it takes before its own; ``progress`` is a
@@ -136,71 +136,71 @@ def command(name: str, /, **own: Option) -> Callable[[Body], Body]:
     shown its result itself.
     """
     names, _, shared = name.partition(":")
-    *above, last = names.split()
-    group = _groups[above[0]] if above else app
-    options = {key: SHARED[key] for key in shared.split()} | own | {"as_json": SHARED["as_json"]}
+    *parents, last = names.split()
+    group = _groups[parents[0]] if parents else app
+    options = {key: SHARED_OPTIONS[key] for key in shared.split()} | declared | {"as_json": SHARED_OPTIONS["as_json"]}
 
-    def register(body: Body) -> Body:
+    def register(body: CommandBody) -> CommandBody:
         known = inspect.signature(body).parameters
 
         @functools.wraps(body)
-        def carried_out(*, as_json: bool, **given: Any) -> None:
-            given = {key: value for key, value in given.items() if key in known or value is not None}
+        def run_command(*, as_json: bool, **arguments: Any) -> None:
+            arguments = {key: value for key, value in arguments.items() if key in known or value is not None}
             if "as_json" in known:
-                given["as_json"] = as_json
-            with shown_progress() if "progress" in known else nullcontext() as progress:
+                arguments["as_json"] = as_json
+            with show_progress() if "progress" in known else nullcontext() as progress:
                 if progress is not None:
-                    given["progress"] = progress
-                shown = body(**given)
+                    arguments["progress"] = progress
+                shown = body(**arguments)
             if shown is not None:
-                show(shown, as_json)
-                if shown.code:
-                    raise SystemExit(shown.code)
+                show_result(shown, as_json)
+                if shown.exit_code:
+                    raise SystemExit(shown.exit_code)
 
-        parameters = [_parameter(key, each) for key, each in options.items()]
-        carried_out.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        carried_out.__annotations__ = {each.name: each.annotation for each in parameters}
-        group.command(last, rich_help_panel=None if above else _PANEL_OF[last])(carried_out)
+        parameters = [_make_parameter(key, entry) for key, entry in options.items()]
+        run_command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run_command.__annotations__ = {entry.name: entry.annotation for entry in parameters}
+        group.command(last, rich_help_panel=None if parents else _PANEL_BY_COMMAND[last])(run_command)
         return body
 
     return register
 
 
-def _parameter(name: str, own: Option) -> inspect.Parameter:
+def _make_parameter(name: str, declared: Option) -> inspect.Parameter:
     """What Typer reads of an option; a switch has no --no- beside it."""
-    if isinstance(own.known, OptionInfo) and not own.known.param_decls:
-        own.known.param_decls = (f"--{name.replace('_', '-')}",)
-    kind, annotation = inspect.Parameter.KEYWORD_ONLY, Annotated[own.kind, own.known]
-    return inspect.Parameter(name, kind, default=own.default, annotation=annotation)
+    if isinstance(declared.typer_info, OptionInfo) and not declared.typer_info.param_decls:
+        declared.typer_info.param_decls = (f"--{name.replace('_', '-')}",)
+    kind, annotation = inspect.Parameter.KEYWORD_ONLY, Annotated[declared.value_type, declared.typer_info]
+    return inspect.Parameter(name, kind, default=declared.default, annotation=annotation)
 
 
 _NUMBER = re.compile(r"[+-]?(\d+/\d+|\d*\.?\d+[eE][+-]?\d+)")
 
 
-def settings_of(given: list[str] | None) -> dict[str, Any]:
+def parse_set_options(entries: list[str] | None) -> dict[str, Any]:
     """``KEY=VALUE`` entries, each value in YAML; ``1e-5`` and ``50/946`` are numbers, too."""
     import yaml
 
-    found = {}
-    for entry in given or ():
-        key, sign, value = entry.partition("=")
-        if not sign or not key:
+    values = {}
+    for entry in entries or ():
+        key, equals, value = entry.partition("=")
+        if not equals or not key:
             raise ConfigurationError("--set: expected KEY=VALUE, like train.epochs=3")
         try:
-            found[key] = float(Fraction(value)) if _NUMBER.fullmatch(value) else yaml.safe_load(value)
+            values[key] = float(Fraction(value)) if _NUMBER.fullmatch(value) else yaml.safe_load(value)
         except ZeroDivisionError:
             raise ConfigurationError(f"--set: the value of {shorten(key)} divides by zero") from None
         except yaml.YAMLError:
             raise ConfigurationError(f"--set: the value of {shorten(key)} is not YAML") from None
-    return found
+    return values
 
 
-def on_terminal() -> bool:
+def is_stdout_terminal() -> bool:
     """Whether standard output is read by a person."""
     return sys.stdout.isatty()
 
 
-def standard_input() -> str:
+def read_standard_input() -> str:
     """All of standard input; ``InputError`` where it is not UTF-8."""
     try:
         return sys.stdin.buffer.read().decode("utf-8-sig")

@@ -16,40 +16,40 @@ from prefect.artifacts import create_link_artifact, create_markdown_artifact
 from prefect.runtime import flow_run
 
 import redactory
-from redactory.detectors import policy_hashes
-from redactory.flows.dask_map import tasks_on_dask
-from redactory.flows.prefect_tasks import as_task, tasks_in_processes
-from redactory.flows.server import has_place, place_of, runs_of, zone_of
+from redactory.detectors import compute_policy_hashes
+from redactory.flows.dask_map import dask_task_map
+from redactory.flows.prefect_tasks import process_task_map, run_as_task
+from redactory.flows.server import expand_template, has_placeholder, list_runs, load_time_zone
 from redactory.foundation.bounds import format_upper
-from redactory.foundation.errors import CheckFailed, RedactoryError, some
+from redactory.foundation.errors import CheckFailed, RedactoryError, pluralize
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.processes import forbid_core_dumps
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.progress import Progress, no_progress
 from redactory.pipelines import curate as curation
 from redactory.pipelines import run as whole
 from redactory.pipelines import train as training
 from redactory.pipelines import verify as verification
 from redactory.pipelines.config import Config
+from redactory.pipelines.error_sealing import hide_error_text, run_sealed
+from redactory.pipelines.incremental import is_dated
 from redactory.pipelines.loading import load_config
 from redactory.pipelines.models import require_training_packages
 from redactory.pipelines.nightly import nightly as plain_nightly
 from redactory.pipelines.readers import find_sources
-from redactory.pipelines.release import summary
-from redactory.pipelines.sealed import sealed, wordless
+from redactory.pipelines.release import summarize_run
+from redactory.pipelines.stage_context import StageMap
 from redactory.pipelines.train import check_device
-from redactory.pipelines.watermark import is_dated
-from redactory.pipelines.work import StageMap
 from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest
 from redactory.redaction.encryption import configured_service
 from redactory.redaction.sealing import SIGNED_BY, configured_signer
 
 DECISIONS = ("public", "private", "duplicate", "quarantined")
-listener: ContextVar[Progress] = ContextVar("listener", default=silent)
+progress_listener: ContextVar[Progress] = ContextVar("listener", default=no_progress)
 """Who hears of progress in this process; no parameter, since Prefect stores parameters."""
 
 
 @dataclass(frozen=True)
-class Job:
+class FlowJob:
     """What a flow was asked for: the parameters that Prefect stores, and what they come to here and now."""
 
     config: str
@@ -58,73 +58,75 @@ class Job:
     dask: str | None = None
 
     @property
-    def run(self) -> RunFolder:
+    def run_folder(self) -> RunFolder:
         """The run folder."""
         return RunFolder(Path(self.settings.output))
 
     @property
-    def name(self) -> str:
+    def artifact_name(self) -> str:
         """What the histories of this job are kept under in Prefect's interface."""
         return Path(self.config).stem
 
-    def stage_map(self) -> AbstractContextManager[StageMap]:
+    def open_stage_map(self) -> AbstractContextManager[StageMap]:
         """The map whose parts are tasks: in processes of this machine, or on workers of Dask."""
         if self.dask is None:
-            return tasks_in_processes(self.settings.workers, self.run.state)
-        return tasks_on_dask(self.dask, self.settings, self.run)
+            return process_task_map(self.settings.workers, self.run_folder.state)
+        return dask_task_map(self.dask, self.settings, self.run_folder)
 
 
-def _job(config: str, output: str | None, workers: int | None, timezone: str, dask: str | None = None) -> Job:
+def _load_job(config: str, output: str | None, workers: int | None, timezone: str, dask: str | None = None) -> FlowJob:
     forbid_core_dumps()
 
-    def read() -> Job:
+    def read_job() -> FlowJob:
         settings = load_config(config, workers=workers)
         template = output or str(settings.output)
-        place = place_of(template, flow_run.scheduled_start_time, timezone)
-        return Job(config, template, load_config(settings, output=Path(place)), dask)
+        place = expand_template(template, flow_run.scheduled_start_time, timezone)
+        return FlowJob(config, template, load_config(settings, output=Path(place)), dask)
 
     # there is no run folder yet to seal an error in, and a configuration holds lists of names
-    return wordless(f"the configuration could be read; check with: redactory curate {config} --dry-run", read)
+    return hide_error_text(
+        f"the configuration could be read; check with: redactory curate {config} --dry-run", read_job
+    )
 
 
 # The flows.
 
 
-def say_how_it_ended(flow: Any, run: Any, state: Any) -> None:
+def log_flow_outcome(flow: Any, run: Any, state: Any) -> None:
     """One line on standard error for each run that a schedule started; Prefect calls it at the end of a flow.
 
     A run that a command started says nothing here: the command prints its result.
     """
     if run.deployment_id is None:
         return
-    due, asked, result = run.expected_start_time, run.parameters, state.result(raise_on_failure=False)
+    due, parameters, result = run.expected_start_time, run.parameters, state.result(raise_on_failure=False)
     if state.is_completed():
-        said = _outcome(result, place_of(asked["output"], due, asked["timezone"]))
+        outcome = _format_outcome(result, expand_template(parameters["output"], due, parameters["timezone"]))
     else:
         # only messages of our own are known to hold no text
-        said = f"{state.name.lower()}{f': {result}' if isinstance(result, RedactoryError) else ''}"
-    line = f"{due:%Y-%m-%dT%H:%M:%SZ} {flow.name} {Path(asked['config']).stem}: {said}"
+        outcome = f"{state.name.lower()}{f': {result}' if isinstance(result, RedactoryError) else ''}"
+    line = f"{due:%Y-%m-%dT%H:%M:%SZ} {flow.name} {Path(parameters['config']).stem}: {outcome}"
     print(line, file=sys.stderr, flush=True)
 
 
-def _outcome(result: dict[str, Any], place: str) -> str:
+def _format_outcome(result: dict[str, Any], folder: str) -> str:
     if "nights" in result:
         runs = ((Path(night["run"]).name if night["run"] else "", night["state"]) for night in result["nights"])
         return f"{', '.join(' '.join(filter(None, run)) for run in runs)}: {result['job']}"
-    if result.get("run", place) != place:
+    if result.get("run", folder) != folder:
         return f"unchanged input; kept the earlier run: {result['run']}"
     decisions = ", ".join(f"{result[decision]:,} {decision}" for decision in DECISIONS)
-    return f"{some(result['rows'], 'row')}, {some(result['points'], 'example')} ({decisions}): {place}"
+    return f"{pluralize(result['rows'], 'row')}, {pluralize(result['points'], 'example')} ({decisions}): {folder}"
 
 
-def quiet_flow(name: str) -> Callable[[Callable[..., Any]], Any]:
+def make_flow(name: str) -> Callable[[Callable[..., Any]], Any]:
     """Prefect's decorator with what every flow of ours has."""
     ended = ("on_completion", "on_failure", "on_crashed", "on_cancellation")
-    hooks: Any = {when: [say_how_it_ended] for when in ended}
+    hooks: Any = {when: [log_flow_outcome] for when in ended}
     return flow(name=name, persist_result=False, log_prints=False, validate_parameters=False, **hooks)
 
 
-@quiet_flow("curate")
+@make_flow("curate")
 def curate(
     config: str,
     output: str | None = None,
@@ -140,18 +142,18 @@ def curate(
     Where a run of the same content is kept already in such a folder, its summary is the result.
     ``dask`` (``local`` or a scheduler's address) has the tasks of partitions run by workers of Dask.
     """
-    job = _job(config, output, workers, timezone, dask)
+    job = _load_job(config, output, workers, timezone, dask)
 
     def body() -> dict[str, Any]:
-        curated = _curated(job, resume)
+        result = _curate_or_reuse(job, resume)
         if verify:
-            check_verified(RunFolder(Path(curated["run"])))
-        return curated
+            require_verified(RunFolder(Path(result["run"])))
+        return result
 
-    return sealed(job.run.state, body)
+    return run_sealed(job.run_folder.state, body)
 
 
-@quiet_flow("train")
+@make_flow("train")
 def train(
     config: str,
     output: str | None = None,
@@ -160,22 +162,22 @@ def train(
     workers: int | None = None,
 ) -> dict[str, Any]:
     """``redactory.train`` as one task."""
-    job = _job(config, output, None, "UTC")
-    asked: dict[str, Any] = {"trainer": trainer, "name": name, "workers": workers}
-    changes = {key: value for key, value in asked.items() if value}
+    job = _load_job(config, output, None, "UTC")
+    overrides: dict[str, Any] = {"trainer": trainer, "name": name, "workers": workers}
+    changes = {key: value for key, value in overrides.items() if value}
 
     def body() -> dict[str, Any]:
-        progress = listener.get()
-        trained: dict[str, Any] = as_task(
-            job.run.state, "train", lambda: dict(training.train(job.settings, progress=progress, **changes))
+        progress = progress_listener.get()
+        result: dict[str, Any] = run_as_task(
+            job.run_folder.state, "train", lambda: dict(training.train(job.settings, progress=progress, **changes))
         )
-        publish_guarantee(job.name, trained)
-        return trained
+        publish_guarantee(job.artifact_name, result)
+        return result
 
-    return sealed(job.run.state, body)
+    return run_sealed(job.run_folder.state, body)
 
 
-@quiet_flow("run")
+@make_flow("run")
 def run(
     config: str,
     output: str | None = None,
@@ -186,27 +188,29 @@ def run(
     dask: str | None = None,
 ) -> dict[str, Any]:
     """``redactory.run``, with the parameters of ``curate``: its partitions and each later step are tasks."""
-    job = _job(config, output, workers, timezone, dask)
+    job = _load_job(config, output, workers, timezone, dask)
 
     def body() -> dict[str, Any]:
         require_training_packages()
         check_device(job.settings)
-        own = RunFolder(Path(_curated(job, resume)["run"]))
+        run_folder = RunFolder(Path(_curate_or_reuse(job, resume)["run"]))
 
-        def step(name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-            done: dict[str, Any] = as_task(own.state, name, work)
+        def run_step(name: str, work: Callable[[], dict[str, Any]]) -> dict[str, Any]:
+            done: dict[str, Any] = run_as_task(run_folder.state, name, work)
             return done
 
-        result = whole.run(job.settings, output=own.root, resume=True, step=step, progress=listener.get())
-        publish_guarantee(job.name, result["model"])
+        result = whole.run(
+            job.settings, output=run_folder.root, resume=True, step=run_step, progress=progress_listener.get()
+        )
+        publish_guarantee(job.artifact_name, result["model"])
         if verify:
-            check_verified(own)
+            require_verified(run_folder)
         return result
 
-    return sealed(job.run.state, body)
+    return run_sealed(job.run_folder.state, body)
 
 
-@quiet_flow("nightly")
+@make_flow("nightly")
 def nightly(
     config: str,
     output: str,
@@ -222,84 +226,88 @@ def nightly(
     """
     forbid_core_dumps()
 
-    def curating(own: Config, **more: Any) -> dict[str, Any]:
-        job = Job(config, output, own, dask)
-        with job.stage_map() as stage_map:
-            curated = dict[str, Any](sealed(job.run.state, curation.curate, own, stage_map=stage_map, **more))
-        publish_run(job.name, curated, False)
+    def curating(settings: Config, **options: Any) -> dict[str, Any]:
+        job = FlowJob(config, output, settings, dask)
+        with job.open_stage_map() as stage_map:
+            result = dict[str, Any](
+                run_sealed(job.run_folder.state, curation.curate, settings, stage_map=stage_map, **options)
+            )
+        publish_run(job.artifact_name, result, False)
         if verify:
-            check_verified(job.run)
-        return curated
+            require_verified(job.run_folder)
+        return result
 
     def body() -> dict[str, Any]:
-        due = flow_run.scheduled_start_time.astimezone(zone_of(timezone))
+        due = flow_run.scheduled_start_time.astimezone(load_time_zone(timezone))
         result = plain_nightly(
             config,
             output=output,
             date=due.date().isoformat() if is_dated(load_config(config)) else None,
             workers=workers,
-            curating=curating,
-            progress=listener.get(),
+            curate_run=curating,
+            progress=progress_listener.get(),
         )
         held = [Path(night["run"]).name for night in result["nights"] if night["state"] == "held"]
         if held:
             raise CheckFailed(f"{', '.join(held)} is held; see: redactory release list {output}")
         return result
 
-    return wordless("the scheduled run is still at work", body)
+    return hide_error_text("the scheduled run is still at work", body)
 
 
-def check_verified(run: RunFolder) -> None:
+def require_verified(run: RunFolder) -> None:
     """Verify a finished run in a task of its own; ``CheckFailed`` where it does not hold."""
 
     def checks() -> list[str]:
-        found = verification.verify(run.root)
-        return [check["name"] for check in found["checks"] if not check["ok"]]
+        verification_result = verification.verify(run.root)
+        return [check["name"] for check in verification_result["checks"] if not check["ok"]]
 
-    if failed := as_task(run.state, "verify", checks):
+    if failed := run_as_task(run.state, "verify", checks):
         raise CheckFailed(f"{run.root} failed: {', '.join(failed)}; see redactory verify {run.root}")
 
 
 # A run of the same input under the same policies is not made twice.
 
 
-def _curated(job: Job, resume: bool) -> dict[str, Any]:
+def _curate_or_reuse(job: FlowJob, resume: bool) -> dict[str, Any]:
     """The summary of the curation: made now, or of a run of the same content that is kept beside it."""
-    kept = None if resume and job.run.journal.exists() else kept_run(job.settings, job.template)
-    if kept is not None:
-        curated = summary(kept)
+    reusable_run = None if resume and job.run_folder.journal.exists() else find_reusable_run(job.settings, job.template)
+    if reusable_run is not None:
+        result = summarize_run(reusable_run)
     else:
-        with job.stage_map() as stage_map:
-            curated = dict(curation.curate(job.settings, resume=resume, stage_map=stage_map, progress=listener.get()))
-    publish_run(job.name, curated, kept is not None)
-    return curated
+        with job.open_stage_map() as stage_map:
+            result = dict(
+                curation.curate(job.settings, resume=resume, stage_map=stage_map, progress=progress_listener.get())
+            )
+    publish_run(job.artifact_name, result, reusable_run is not None)
+    return result
 
 
-def kept_run(settings: Config, template: str) -> RunFolder | None:
+def find_reusable_run(settings: Config, template: str) -> RunFolder | None:
     """The latest whole run of this content among the runs of ``template``, if it has a place for each.
 
     What a run with an index keeps follows from the runs before it, too: it is always made.
     """
-    if settings.dedup.index or not has_place(template):
+    if settings.dedup.index or not has_placeholder(template):
         return None
     service = configured_service()
     content = {
         "version": redactory.__version__,
         "configuration": settings.curation_hash(),
-        "policies": policy_hashes(settings.detect),
+        "policies": compute_policy_hashes(settings.detect),
         "inputs": [s.fingerprint() for s in find_sources(settings.input.path, settings.input.format)],
         "key": load_digest_key().fingerprint,
         "encrypted_by": None if service is None else service.name,
         "signed_by": configured_signer(),
     }
-    for run in map(RunFolder, runs_of(template)):
+    for run in map(RunFolder, list_runs(template)):
         with suppress(RedactoryError, OSError):
-            if is_finished(run) and _made_of(read_manifest(run)) == content and not broken_files(run):
+            if is_finished(run) and _extract_run_inputs(read_manifest(run)) == content and not broken_files(run):
                 return run
     return None
 
 
-def _made_of(manifest: dict[str, Any]) -> dict[str, Any]:
+def _extract_run_inputs(manifest: dict[str, Any]) -> dict[str, Any]:
     """What the shards of a finished run follow from."""
     return {
         "version": manifest["versions"]["redactory"],
@@ -315,16 +323,16 @@ def _made_of(manifest: dict[str, Any]) -> dict[str, Any]:
 # What Prefect's interface shows of a run: counts, codes, figures and paths.
 
 
-def publish_run(name: str, curated: dict[str, Any], reused: bool) -> None:
+def publish_run(name: str, result: dict[str, Any], reused: bool) -> None:
     """The counts of a finished run, and where its report lies; one history for each ``name``."""
-    rows = [(kind, curated[kind]) for kind in ("rows", "documents", "rejected", "points", *DECISIONS)]
+    rows = [(kind, result[kind]) for kind in ("rows", "documents", "rejected", "points", *DECISIONS)]
     for title in ("rejected", "quarantined"):
-        rows += [(f"{title}: `{code}`", n) for code, n in sorted(curated[f"{title}_by_reason"].items())]
+        rows += [(f"{title}: `{code}`", n) for code, n in sorted(result[f"{title}_by_reason"].items())]
     note = " (unchanged input; kept the earlier run)" if reused else ""
     table = ["| item | count |", "|---|---:|", *(f"| {what} | {count:,} |" for what, count in rows)]
-    create_markdown_artifact("\n".join([f"`{curated['run']}`{note}", "", *table]), key=_key("points", name))
-    report = Path(curated["report"]).resolve()
-    create_link_artifact(report.as_uri(), link_text=str(report), key=_key("report", name))
+    create_markdown_artifact("\n".join([f"`{result['run']}`{note}", "", *table]), key=_artifact_key("points", name))
+    report = Path(result["report"]).resolve()
+    create_link_artifact(report.as_uri(), link_text=str(report), key=_artifact_key("report", name))
 
 
 def publish_guarantee(name: str, model: dict[str, Any]) -> None:
@@ -337,9 +345,9 @@ def publish_guarantee(name: str, model: dict[str, Any]) -> None:
     for key in figures:
         value, reason = card.get(key), card.get("reasons", {}).get(key, "not stated")
         lines.append(f"| `{key}` | {f'none: {reason}' if value is None else format_upper(value)} |")
-    create_markdown_artifact("\n".join(lines), key=_key("guarantee", name))
+    create_markdown_artifact("\n".join(lines), key=_artifact_key("guarantee", name))
 
 
-def _key(what: str, name: str) -> str:
+def _artifact_key(kind: str, name: str) -> str:
     """Prefect's keys are lower-case letters, digits and dashes."""
-    return f"{what}-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-') or 'run'}"
+    return f"{kind}-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-') or 'run'}"

@@ -15,72 +15,72 @@ from prefect.client.schemas.objects import State
 from prefect.futures import as_completed
 from prefect.task_runners import ThreadPoolTaskRunner
 
-from redactory.flows.server import TAG
+from redactory.flows.server import TASK_TAG
 from redactory.foundation.errors import SealedError
 from redactory.foundation.processes import process_pool
 from redactory.foundation.progress import StageReport
-from redactory.pipelines.sealed import sealed
-from redactory.pipelines.work import StageMap, Task, name_of, timed
+from redactory.pipelines.error_sealing import run_sealed
+from redactory.pipelines.stage_context import StageMap, Task, get_task_name, run_timed
 
 RETRY_SECONDS = [2.0, 8.0]
 """How long a task waits before each further attempt, drawn out by up to half of it."""
-_OVER_PARTITIONS = "_part"
+_PARTITION_SUFFIX = "_part"
 """How the stages are named that go over partitions, not over hash ranges."""
 
 
-def _worth_another_try(task: Any, task_run: Any, state: State[Any]) -> bool:
+def _should_retry(task: Any, task_run: Any, state: State[Any]) -> bool:
     """Only the unexpected may pass by itself (a full disk, a lost process); our own refusals stay."""
     return isinstance(state.data, SealedError)
 
 
-def quiet_task(name: str, run_name: str | None = None) -> Callable[[Callable[..., Any]], Any]:
+def make_task(name: str, run_name: str | None = None) -> Callable[[Callable[..., Any]], Any]:
     """Prefect's decorator with what every task of ours has: nothing of it is stored or printed."""
     return prefect_task(
         name=name,
         task_run_name=run_name,
-        tags=[TAG],
+        tags=[TASK_TAG],
         cache_policy=NO_CACHE,
         persist_result=False,
         log_prints=False,
         retries=len(RETRY_SECONDS),
         retry_delay_seconds=RETRY_SECONDS,
         retry_jitter_factor=0.5,
-        retry_condition_fn=_worth_another_try,
+        retry_condition_fn=_should_retry,
     )
 
 
-def as_task(state: Path, name: str, work: Callable[[], Any]) -> Any:
+def run_as_task(state: Path, name: str, work: Callable[[], Any]) -> Any:
     """``work`` carried out as one task, sealed in ``state``."""
-    return quiet_task(name)(lambda: sealed(state, work))()
+    return make_task(name)(lambda: run_sealed(state, work))()
 
 
-def as_tasks(
-    at_once: int, name: str, call: Callable[[int], StageReport], numbers: Sequence[int]
+def run_as_tasks(
+    max_parallel: int, name: str, call: Callable[[int], StageReport], numbers: Sequence[int]
 ) -> Iterator[tuple[int, StageReport]]:
     """``call`` on each number, in tasks of which so many run at once; yields as they end.
 
     Hash ranges are many and small, where a task costs a server some calls: they go by the batch.
     A failure that stays ends the stage: parts that run are awaited, those that wait are dropped.
     """
-    count = len(numbers) if name.endswith(_OVER_PARTITIONS) else at_once
+    count = len(numbers) if name.endswith(_PARTITION_SUFFIX) else max_parallel
     batches = [list(numbers[start::count]) for start in range(min(count, len(numbers)))]
 
-    @quiet_task(name, f"{name}-{{first}}")
+    @make_task(name, f"{name}-{{first}}")
     def part(first: int, batch: list[int]) -> list[tuple[int, StageReport]]:
         return [(number, call(number)) for number in batch]
 
-    with ThreadPoolTaskRunner[Any](at_once) as runner:
+    with ThreadPoolTaskRunner[Any](max_parallel) as runner:
         mapped = {"first": [batch[0] for batch in batches], "batch": batches}
         futures: list[Any] = list(runner.map(part, mapped))
         for future in as_completed(futures):
             yield from future.result()
 
 
-Call = Callable[[Task, int], StageReport]
+TaskCall = Callable[[Task, int], StageReport]
 
 
 @contextmanager
-def worker_processes(count: int) -> Iterator[Call]:
+def open_worker_processes(count: int) -> Iterator[TaskCall]:
     """A function, which threads may call at once, that does ``task(number)`` in one of ``count`` processes.
 
     A process that dies takes all others with it: whoever comes next gets new ones.
@@ -92,7 +92,7 @@ def worker_processes(count: int) -> Iterator[Call]:
         def call(task: Task, number: int) -> StageReport:
             pool = pools[-1]
             try:
-                return pool.submit(timed, task, number).result()
+                return pool.submit(run_timed, task, number).result()
             except BrokenProcessPool:
                 with lock:
                     if pool is pools[-1]:
@@ -103,9 +103,9 @@ def worker_processes(count: int) -> Iterator[Call]:
 
 
 @contextmanager
-def tasks_in_processes(count: int, state: Path) -> Iterator[StageMap]:
+def process_task_map(count: int, state: Path) -> Iterator[StageMap]:
     """A map whose every part is a task that waits for one of ``count`` processes."""
-    with worker_processes(count) as call:
-        yield lambda task, numbers: as_tasks(
-            count, name_of(task), lambda number: sealed(state, call, task, number), numbers
+    with open_worker_processes(count) as call:
+        yield lambda task, numbers: run_as_tasks(
+            count, get_task_name(task), lambda number: run_sealed(state, call, task, number), numbers
         )

@@ -10,29 +10,29 @@ from pathlib import Path
 from typing import Any
 
 import redactory
-from redactory.flows.options import NEEDED, argument, command, option, settings_of, standard_input, switch
-from redactory.flows.show import Shown, warn
-from redactory.foundation.errors import ConfigurationError, InputError, some
+from redactory.flows.options import REQUIRED, argument, command, option, parse_set_options, read_standard_input, switch
+from redactory.flows.show import CommandResult, print_warning
+from redactory.foundation.errors import ConfigurationError, InputError, pluralize
 from redactory.foundation.files import make_private_folder, read_json
 from redactory.foundation.keys import load_encryption_key
 from redactory.foundation.progress import Progress
-from redactory.pipelines.curated_hints import rejected_as
+from redactory.pipelines.curation_hints import describe_rejection
 
 
 @command("init", file=argument("[FILE]", "The configuration file to write.", Path, Path("redactory.yaml")))
-def init(file: Path) -> Shown:
+def init(file: Path) -> CommandResult:
     """Write a commented example configuration."""
-    from redactory.pipelines.describe import write_example
+    from redactory.pipelines.describe import write_example_config
 
     try:
-        write_example(file)
+        write_example_config(file)
     except FileExistsError:
         raise ConfigurationError(f"{file} exists; give another name") from None
     except OSError as error:
         raise ConfigurationError(
             f"{file} cannot be written: {error.strerror}; choose a file in a writable folder"
         ) from None
-    return Shown("configuration_written", {"file": str(file)})
+    return CommandResult("configuration_written", {"file": str(file)})
 
 
 @command(
@@ -41,24 +41,24 @@ def init(file: Path) -> Shown:
     against=option("With --dry-run: a configuration or finished run to compare policies with.", str),
 )
 def curate(
-    config: str, output: str | None, progress: Progress, dry_run: bool, against: str | None, **given: Any
-) -> Shown:
+    config: str, output: str | None, progress: Progress, dry_run: bool, against: str | None, **options: Any
+) -> CommandResult:
     """Turn a raw corpus into audited shards."""
     if dry_run:
         result = redactory.describe(config, progress=progress, output=output)
         if against is not None:
             result["differs"] = redactory.policy_diff(against, config)
-        return Shown("described", result, 1 if result["refused"] else 0)
-    _warn_blind(config, output)
-    result = _carried_out("curate", config, output=output, progress=progress, **given)
-    _warn_open(result)
-    return Shown("curated", result)
+        return CommandResult("described", result, 1 if result["refused"] else 0)
+    _warn_uncovered(config, output)
+    result = _run_work("curate", config, output=output, progress=progress, **options)
+    _warn_unencrypted(result)
+    return CommandResult("curated", result)
 
 
 @command(
     "redact: own_config workers",
     given=argument("IN", "A file, a folder or a URL; - reads standard input.", str),
-    out=option("The copy: a file, a folder or a URL; - writes standard output.", str, NEEDED),
+    out=option("The copy: a file, a folder or a URL; - writes standard output.", str, REQUIRED),
     text=option(
         "A field with text: notes, ticket.body, messages[*].content; overrides input.text. Repeatable.", list[str]
     ),
@@ -84,22 +84,22 @@ def redact(
     replace: str | None,
     vault: Path | None,
     format_: str,
-    **asked: Any,
-) -> Shown | None:
+    **options: Any,
+) -> CommandResult | None:
     """Copy a file or folder in its format, with the sensitive spans of its texts replaced.
 
     Options given here override the section redact of the configuration.
     """
     pairs = [entry.partition("=") for entry in column or ()]
-    if not all(name and what for name, _, what in pairs):
+    if not all(name and replacement for name, _, replacement in pairs):
         raise ConfigurationError("--column: expected NAME=LABEL, NAME=drop or NAME=keep, like name=PERSON")
-    columns = {name: what for name, _, what in pairs} or None
-    kept_in = None if vault is None else str(vault)
+    columns = {name: replacement for name, _, replacement in pairs} or None
+    vault_path = None if vault is None else str(vault)
     settings = {
         "columns": columns,
         "keep_other_columns": keep_other_columns or None,
         "replace": replace,
-        "vault": kept_in,
+        "vault": vault_path,
     }
     result = redactory.redact(
         given,
@@ -108,9 +108,9 @@ def redact(
         config=own_config,
         format_=format_,
         progress=progress,
-        **asked,
+        **options,
     )
-    hints = [rejected_as(reason, count) for reason, count in result["quarantined"].items()]
+    hints = [describe_rejection(reason, count) for reason, count in result["quarantined"].items()]
     if result["masks_nothing"]:
         hints.append("Warning: this policy masks nothing, not even in a sample text: see detect.strict.labels.")
     if given == "-" and format_ == "auto" and "broken_json" in result["quarantined"]:
@@ -118,23 +118,23 @@ def redact(
     code = 1 if result["quarantined"] or result["files_left_out"] else 0
     if out == "-":
         left_out = sum(result["quarantined"].values())
-        warn(f"{some(result['written'], 'row')} written, {left_out:,} left out.")
+        print_warning(f"{pluralize(result['written'], 'row')} written, {left_out:,} left out.")
         for hint in hints:
-            warn(hint)
+            print_warning(hint)
         raise SystemExit(code)
-    return Shown("redacted", result | {"out": out}, code, {"hints": hints})
+    return CommandResult("redacted", result | {"out": out}, code, {"hints": hints})
 
 
 @command(
     "unmask",
     given=argument("FILE", "A copy made with --replace pseudonym: a file or a folder.", Path),
-    out=option("The file or folder to write.", Path, NEEDED),
-    vault=option("The vault that was written with the copy.", Path, NEEDED),
+    out=option("The file or folder to write.", Path, REQUIRED),
+    vault=option("The vault that was written with the copy.", Path, REQUIRED),
 )
-def unmask(given: Path, out: Path, vault: Path) -> Shown:
+def unmask(given: Path, out: Path, vault: Path) -> CommandResult:
     """Restore the original values of pseudonyms; each use is logged beside the vault."""
     result = redactory.unmask(given, out, vault)
-    return Shown("unmasked", result, 1 if result["unknown"] or not result["put_back"] else 0)
+    return CommandResult("unmasked", result, 1 if result["unknown"] or not result["put_back"] else 0)
 
 
 @command(
@@ -142,63 +142,61 @@ def unmask(given: Path, out: Path, vault: Path) -> Shown:
     trainer=option("A trainer; default: train.trainer in the configuration.", str),
     name=option("The model's folder; default: train.name in the configuration.", str, flag="--model"),
 )
-def train(config: str, output: str | None, progress: Progress, prefect: bool, **given: Any) -> Shown:
+def train(config: str, output: str | None, progress: Progress, prefect: bool, **options: Any) -> CommandResult:
     """Train a model on the finished run of the configuration (section train)."""
-    _warn_odd(config, output, **given)
-    trained = _carried_out("train", config, prefect, output=output, progress=progress, **given)
-    return Shown("trained", trained)
+    _print_train_remarks(config, output, **options)
+    result = _run_work("train", config, prefect, output=output, progress=progress, **options)
+    return CommandResult("trained", result)
 
 
 @command("run: config output resume workers prefect dask")
-def run(config: str, output: str | None, progress: Progress, **given: Any) -> Shown:
+def run(config: str, output: str | None, progress: Progress, **options: Any) -> CommandResult:
     """Curate, train and evaluate."""
-    _warn_blind(config, output)
-    result = _carried_out("run", config, output=output, progress=progress, **given)
-    _warn_open(result)
-    _warn_odd(config, output)
-    return Shown("ran", result)
+    _warn_uncovered(config, output)
+    result = _run_work("run", config, output=output, progress=progress, **options)
+    _warn_unencrypted(result)
+    _print_train_remarks(config, output)
+    return CommandResult("ran", result)
 
 
-def _carried_out(
-    work: str, config: str, prefect: bool = False, dask: str | None = None, **given: Any
-) -> dict[str, Any]:
+def _run_work(work: str, config: str, prefect: bool = False, dask: str | None = None, **options: Any) -> dict[str, Any]:
     """The result of the library's function of that name, of the flow around it, or of it over Dask."""
     if prefect:
-        from redactory.flows.schedule import start_flow
+        from redactory.flows.schedule import run_flow
 
         # the flow of a training has no such parameter
         cluster: dict[str, Any] = {} if dask is None else {"dask": dask}
-        return start_flow(work, config, **given, **cluster)
-    plain = getattr(redactory, work)
+        return run_flow(work, config, **options, **cluster)
+    function = getattr(redactory, work)
     if dask is not None:
-        from redactory.flows.dask_map import over_dask
+        from redactory.flows.dask_map import wrap_with_dask
 
-        plain = over_dask(plain, dask)
-    return dict(plain(config, **given))
+        function = wrap_with_dask(function, dask)
+    return dict(function(config, **options))
 
 
-def _warn_blind(config: str, out: str | None) -> None:
+def _warn_uncovered(config: str, output: str | None) -> None:
     """What nothing in the policies looks for, before any work."""
     # Arrow comes with it, and every command would wait for that
-    from redactory.detectors import blind_words, blindness
+    from redactory.detectors import describe_gaps, find_coverage_gaps
     from redactory.pipelines.loading import load_config
 
-    if (words := blind_words(blindness(load_config(config, output=out).detect, {}))) is not None:
-        warn(words)
+    if (words := describe_gaps(find_coverage_gaps(load_config(config, output=output).detect, {}))) is not None:
+        print_warning(words)
 
 
-def _warn_open(result: Mapping[str, Any]) -> None:
+def _warn_unencrypted(result: Mapping[str, Any]) -> None:
     """Where a run that was asked for again is open, though a key to encrypt with is configured."""
     if not result["encrypted"] and load_encryption_key() is not None:
-        warn("Warning: a key is configured, but this run is not encrypted; re-run curate with --out.")
+        print_warning("Warning: a key is configured, but this run is not encrypted; re-run curate with --out.")
 
 
-def _warn_odd(config: str, out: str | None, **changes: Any) -> None:
+def _print_train_remarks(config: str, output: str | None, **changes: Any) -> None:
     """What is odd about the training."""
-    from redactory.pipelines.train import train_remarks
+    from redactory.pipelines.train import collect_remarks
 
-    for remark in train_remarks(config, output=out, **changes):
-        warn(f"Warning: {remark}.")
+    for remark in collect_remarks(config, output=output, **changes):
+        print_warning(f"Warning: {remark}.")
 
 
 @command(
@@ -206,16 +204,16 @@ def _warn_odd(config: str, out: str | None, **changes: Any) -> None:
     run=argument("RUN", "A run folder, an export, or the URL of one.", str),
     public_key=option("PEM file of the public key that must have signed the run.", Path),
 )
-def verify(run: str, progress: Progress, public_key: Path | None) -> Shown:
+def verify(run: str, progress: Progress, public_key: Path | None) -> CommandResult:
     """Check a finished run from its files."""
     result = redactory.verify(run, progress=progress, public_key=public_key)
-    return Shown("verified", result, 0 if result["ok"] else 1)
+    return CommandResult("verified", result, 0 if result["ok"] else 1)
 
 
 # The demonstration: the whole job on a corpus whose every secret is known.
 
 
-_DEMO = """\
+_DEMO_CONFIG = """\
 input: {{path: corpus.jsonl}}
 output: ../{run}
 segment: {{mode: turn}}
@@ -232,7 +230,7 @@ train:
 evaluate: {{test: test.jsonl, canaries: {canaries}, labelled: corpus.jsonl}}
 workers: {workers}
 """
-_COPIES, _EPOCHS, _ANSWERS = 120, 4, 20
+_CANARY_COPIES, _DEMO_EPOCHS, _ANSWER_COUNT = 120, 4, 20
 """How often each number is planted and all is read, for an unprotected model to know it by heart; answers."""
 
 
@@ -242,7 +240,7 @@ _COPIES, _EPOCHS, _ANSWERS = 120, 4, 20
     rows=option("Number of dialogues in the simulated corpus.", int, 300, min=50),
     prefect=option("Run as a Prefect flow.", bool, True, flag="--prefect/--no-prefect"),
 )
-def demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect: bool) -> Shown:
+def demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect: bool) -> CommandResult:
     """Run the whole job on a simulated corpus in minutes, with an unprotected model beside it.
 
     The corpora and the configuration stay in OUT-input, for another look or run.
@@ -252,16 +250,16 @@ def demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect:
 
     check_output(RunFolder(out), resume=False)
     folder = make_private_folder(out.with_name(f"{out.name}-input"))
-    made = redactory.simulate(folder / "corpus.jsonl", rows, 1, 10, _COPIES, progress)
+    made = redactory.simulate(folder / "corpus.jsonl", rows, 1, 10, _CANARY_COPIES, progress)
     redactory.simulate(folder / "test.jsonl", max(rows // 10, 20), 2, 0, 1, progress)
     workers = workers or min(2, os.cpu_count() or 1)
     canaries = Path(made["canaries_file"]).name
     file = folder / "redactory.yaml"
-    text = _DEMO.format(run=out.name, canaries=canaries, workers=workers, epochs=_EPOCHS)
+    text = _DEMO_CONFIG.format(run=out.name, canaries=canaries, workers=workers, epochs=_DEMO_EPOCHS)
     file.write_text(text, encoding="utf-8")
     config = str(file)
-    asked: dict[str, Any] = {"resume": False, "workers": workers}
-    result = _carried_out("run", config, prefect, output=str(out), progress=progress, **asked)
+    run_options: dict[str, Any] = {"resume": False, "workers": workers}
+    result = _run_work("run", config, prefect, output=str(out), progress=progress, **run_options)
     baseline = {
         **redactory.train(config, trainer="sgd", output=out, progress=progress),
         "evaluation": {
@@ -269,25 +267,25 @@ def demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect:
             "canary": redactory.evaluate_canary(out, "sgd", progress=progress),
         },
     }
-    verified = redactory.verify(out, progress=progress)
-    numbers = {name: _numbers_said(out, name, Path(made["canaries_file"])) for name in ("crt", "sgd")}
-    beside = {"baseline": baseline, "said": numbers, "verify": verified, "configuration": config}
-    return Shown("demonstrated", {**result, **beside})
+    verification = redactory.verify(out, progress=progress)
+    numbers = {name: _find_repeated_numbers(out, name, Path(made["canaries_file"])) for name in ("crt", "sgd")}
+    beside = {"baseline": baseline, "said": numbers, "verify": verification, "configuration": config}
+    return CommandResult("demonstrated", {**result, **beside})
 
 
-def _numbers_said(run: Path, model: str, canaries: Path) -> dict[str, Any]:
+def _find_repeated_numbers(run: Path, model: str, canaries: Path) -> dict[str, Any]:
     """What a model answers to the words before the planted numbers, and which of these it says."""
     planted = read_json(canaries)
     words = planted["template"].partition("{digits}")[0].rstrip()
     folder = run / "models" / model
-    answers = redactory.predict(folder, (words,), write=_ANSWERS, tokens=8, temperature=0.5)["texts"][0]
-    printed = {number for number in planted["inserted"] if any(number in answer for answer in answers)}
-    return {"words": words, "answers": len(answers), "first": answers[0].strip(), "planted": sorted(printed)}
+    answers = redactory.predict(folder, (words,), write=_ANSWER_COUNT, tokens=8, temperature=0.5)["texts"][0]
+    repeated = {number for number in planted["inserted"] if any(number in answer for answer in answers)}
+    return {"words": words, "answers": len(answers), "first": answers[0].strip(), "planted": sorted(repeated)}
 
 
 @command(
     "simulate",
-    out=option("The JSONL file to write.", Path, NEEDED),
+    out=option("The JSONL file to write.", Path, REQUIRED),
     rows=option("Number of dialogues.", int, 1_000, min=1),
     seed=option("The same seed gives the same corpus.", int, 0),
     canaries=option("Number of canaries, like 'My ID is: 123456'.", int, 0, min=0),
@@ -299,9 +297,9 @@ def _numbers_said(run: Path, model: str, canaries: Path) -> dict[str, Any]:
         "Canary template, with its number of digits: 'My PIN is {4}'; repeatable.", list[str], flag="--canary-template"
     ),
 )
-def simulate(progress: Progress, **given: Any) -> Shown:
+def simulate(progress: Progress, **options: Any) -> CommandResult:
     """Write support dialogues of invented people, with the position of every secret."""
-    return Shown("simulated", redactory.simulate(progress=progress, **given))
+    return CommandResult("simulated", redactory.simulate(progress=progress, **options))
 
 
 # What may be promised: before a training, and after.
@@ -312,12 +310,12 @@ def simulate(progress: Progress, **given: Any) -> Shown:
     config=argument("[CONFIG]", "A configuration (.yaml).", str, None),
     plot=option("SVG file: plot of epsilon against steps.", Path),
 )
-def plan(config: str | None, set_: list[str] | None, progress: Progress, **given: Any) -> Shown:
+def plan(config: str | None, set_: list[str] | None, progress: Progress, **options: Any) -> CommandResult:
     """Compute the privacy cost of a training before it runs, from a configuration or --set alone."""
-    result = redactory.plan(config, progress=progress, **given, **settings_of(set_))
+    result = redactory.plan(config, progress=progress, **options, **parse_set_options(set_))
     if "sampling" in result:
-        return Shown("planned_messages", result)
-    return Shown("planned_units" if "epsilon_sound" in result else "planned", result)
+        return CommandResult("planned_messages", result)
+    return CommandResult("planned_units" if "epsilon_sound" in result else "planned", result)
 
 
 @command(
@@ -326,7 +324,7 @@ def plan(config: str | None, set_: list[str] | None, progress: Progress, **given
     model=option("A trained model; repeat for the guarantee of several together.", list[str]),
     delta=option("Of several models: delta of the epsilons.", float, show_default=False),
 )
-def guarantee(runs: list[Path], model: list[str] | None, delta: float | None) -> Shown:
+def guarantee(runs: list[Path], model: list[str] | None, delta: float | None) -> CommandResult:
     """State the guarantee of one or several trained models, recomputed from their ledgers."""
     from redactory.redaction import RunFolder
 
@@ -334,19 +332,19 @@ def guarantee(runs: list[Path], model: list[str] | None, delta: float | None) ->
     named = model[0] if model and len(model) == 1 else model or None
     result: dict[str, Any] = dict(redactory.guarantee(first, named, also=also, delta=delta))
     if "models" in result:
-        return Shown("guarantee_composed", result)
+        return CommandResult("guarantee_composed", result)
     audit = result.get("audit")
     code = 1 if audit is not None and not audit["holds"] else 0
     others = [other for other in RunFolder(first).model_names() if other != result["model"]]
     every = [part for one in (result["model"], *others) for part in ("--model", one)]
     together = shlex.join(["redactory", "guarantee", str(first), *every])
-    return Shown("guarantee", result, code, {"others": others, "command": together})
+    return CommandResult("guarantee", result, code, {"others": others, "command": together})
 
 
 @command("budget", config=argument("CONFIG", "A configuration (.yaml) with train.budget.", str))
-def budget(config: str) -> Shown:
+def budget(config: str) -> CommandResult:
     """Show what has been spent of the configuration's train.budget, and by which trainings."""
-    return Shown("budget", redactory.budget(config))
+    return CommandResult("budget", redactory.budget(config))
 
 
 # Using a model, with its guarantee beside what it says.
@@ -366,21 +364,21 @@ def budget(config: str) -> Shown:
     top_k=option("Sample only from this many of the likeliest tokens.", int, min=1),
 )
 def predict(
-    model: Path, file: str | None, text: list[str] | None, generate: int | None, progress: Progress, **given: Any
-) -> Shown:
+    model: Path, file: str | None, text: list[str] | None, generate: int | None, progress: Progress, **options: Any
+) -> CommandResult:
     """Use a trained model: predict the next word or the class of each text, or generate texts."""
     if (file is not None and text) or (file is None and not text and generate is None):
         raise ConfigurationError("give texts: --text, a file, or - for standard input")
-    texts = tuple(text or ()) if file is None else tuple(_texts(file))
-    result = redactory.predict(model, texts or ("",), write=generate, progress=progress, **given)
-    asked = result.get("prompts") or texts or ("",)
-    return Shown("predicted" if generate is None else "generated", result, beside={"prompts": asked})
+    texts = tuple(text or ()) if file is None else tuple(_read_texts(file))
+    result = redactory.predict(model, texts or ("",), write=generate, progress=progress, **options)
+    prompts = result.get("prompts") or texts or ("",)
+    return CommandResult("predicted" if generate is None else "generated", result, context={"prompts": prompts})
 
 
 @command(
     "synthesize: run model seed",
-    rows=option("Number of texts to write.", int, NEEDED, min=1),
-    out=option("A new folder.", Path, NEEDED, metavar="FOLDER"),
+    rows=option("Number of texts to write.", int, REQUIRED, min=1),
+    out=option("A new folder.", Path, REQUIRED, metavar="FOLDER"),
     labels=option(
         "A class or role of the training texts (train.prefix) that is public; repeatable.", list[str], flag="--label"
     ),
@@ -396,29 +394,29 @@ def predict(
     drop_suspected=switch("Leave out texts in which the conservative policy suspects more than strict."),
     no_guarantee=switch("Write even if the model has no guarantee; the result cannot be exported."),
 )
-def synthesize(progress: Progress, **given: Any) -> Shown:
+def synthesize(progress: Progress, **options: Any) -> CommandResult:
     """Let a model with a guarantee write a corpus that may be shared, with a card."""
-    return Shown("synthesized", redactory.synthesize(progress=progress, **given))
+    return CommandResult("synthesized", redactory.synthesize(progress=progress, **options))
 
 
-def _texts(file: str) -> list[str]:
+def _read_texts(file: str) -> list[str]:
     path = Path(file)
     if path.suffix == ".jsonl":
-        return _rows(path)
+        return _read_document_texts(path)
     try:
-        content = standard_input() if file == "-" else path.read_text(encoding="utf-8")
+        content = read_standard_input() if file == "-" else path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise InputError(f"{path.name} cannot be read as text: {type(error).__name__}") from None
-    found = [line for line in content.splitlines() if line.strip()]
-    if not found:
+    lines = [line for line in content.splitlines() if line.strip()]
+    if not lines:
         raise InputError(f"{'standard input' if file == '-' else path.name} contains no text")
-    return found
+    return lines
 
 
-def _rows(path: Path) -> list[str]:
+def _read_document_texts(path: Path) -> list[str]:
     from redactory.pipelines.readers import Document, InputSettings, find_sources, read_documents
 
-    settings, found = InputSettings(path=(str(path),)), []
+    settings, texts = InputSettings(path=(str(path),)), []
     with path.open(encoding="utf-8", errors="replace") as lines:
         if re.match(r'\s*{.*"messages"\s*:', next(lines, "")):
             settings = settings.model_copy(update={"text": "messages"})
@@ -426,5 +424,5 @@ def _rows(path: Path) -> list[str]:
         for entry in read_documents(source, settings):
             if not isinstance(entry, Document):
                 raise InputError(f"{entry.source}, row {entry.row}: {entry.reason}")
-            found.append(entry.text)
-    return found
+            texts.append(entry.text)
+    return texts

@@ -12,21 +12,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from redactory.flows.dask_map import check_dask
+from redactory.flows.dask_map import check_dask_address
 from redactory.flows.server import (
-    ADDRESS,
-    DATE,
-    QUIET,
-    START,
-    folder_of_all,
-    one_folder_a_run,
-    own_server,
-    prepare,
-    server_address,
-    settle_prefect,
-    zone_of,
+    ADDRESS_VARIABLE,
+    DATE_PLACEHOLDER,
+    PREFECT_SETTINGS,
+    START_PLACEHOLDER,
+    add_start_placeholder,
+    configure_prefect,
+    find_runs_folder,
+    find_server_address,
+    load_time_zone,
+    prepare_server,
+    run_prefect_server,
 )
-from redactory.foundation.errors import ConfigurationError, RunStateError, shorten, some
+from redactory.foundation.errors import ConfigurationError, RunStateError, pluralize, shorten
 from redactory.foundation.files import make_private_folder
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.progress import Progress
@@ -34,20 +34,20 @@ from redactory.pipelines.loading import load_config
 from redactory.pipelines.output_folder import check_output
 from redactory.redaction import RunFolder
 
-_FIELDS = "five fields (minute, hour, day, month, weekday) like '0 2 * * *', or a name like @daily"
-Work = Literal["curate", "run", "nightly"]
-"""What a scheduled job does at each time: the flow of that name in :mod:`redactory.flows.prefect_flows`."""
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-_HOME = ".prefect"
+_CRON_FORMAT = "five fields (minute, hour, day, month, weekday) like '0 2 * * *', or a name like @daily"
+FlowName = Literal["curate", "run", "nightly"]
+"""What a scheduled job does at each time: the flow of that name in :mod:`redactory.flows.import_flows`."""
+_DEPLOYMENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_PREFECT_HOME = ".prefect"
 """Prefect's home beside the runs; its name is hidden from readers of data folders."""
 
 
 @dataclass(frozen=True)
-class Schedule:
+class FlowSchedule:
     """A deployment of one of our flows, checked; without ``cron`` it runs when it is asked to."""
 
     name: str
-    work: Work
+    work: FlowName
     cron: str | None
     timezone: str
     parameters: dict[str, Any]
@@ -58,12 +58,12 @@ class Schedule:
         return f"{self.work}/{self.name}"
 
     @property
-    def folder(self) -> Path:
+    def runs_folder(self) -> Path:
         """The folder of all its runs."""
         output: str = self.parameters["output"]
-        return Path(output if self.work == "nightly" else folder_of_all(output))
+        return Path(output if self.work == "nightly" else find_runs_folder(output))
 
-    def facts(self) -> dict[str, Any]:
+    def describe(self) -> dict[str, Any]:
         """What is said of it to whoever scheduled it."""
         return {
             "deployment": self.full_name,
@@ -72,7 +72,7 @@ class Schedule:
             "output": self.parameters["output"],
         }
 
-    def asked(self) -> dict[str, Any]:
+    def deployment_kwargs(self) -> dict[str, Any]:
         """The job as Prefect's deployments take it; it is imported for that."""
         from prefect.schedules import Cron
         from prefect.types.entrypoint import EntrypointType
@@ -93,14 +93,16 @@ class Schedule:
         try:
             asyncio.run(CronSchedule(cron=self.cron, timezone=self.timezone).get_dates(1))
         except ValueError:
-            raise ConfigurationError(f"--cron: invalid schedule, or one that never runs; expected {_FIELDS}") from None
+            raise ConfigurationError(
+                f"--cron: invalid schedule, or one that never runs; expected {_CRON_FORMAT}"
+            ) from None
 
 
 def parse_cron(cron: str) -> str:
     """Return ``cron``, which must have five fields or be an @name: Prefect would read a sixth, as seconds."""
     fields = cron.split()
     if not cron.isascii() or (len(fields) != 5 and not cron.strip().startswith("@")):
-        raise ConfigurationError(f"--cron: expected {_FIELDS}; got {some(len(fields), 'field')}")
+        raise ConfigurationError(f"--cron: expected {_CRON_FORMAT}; got {pluralize(len(fields), 'field')}")
     return " ".join(fields)
 
 
@@ -110,33 +112,35 @@ def plan_schedule(
     cron: str | None = None,
     timezone: str = "UTC",
     out: Path | None = None,
-    work: Work = "curate",
+    work: FlowName = "curate",
     name: str | None = None,
     workers: int | None = None,
     verify: bool = True,
     dask: str | None = None,
-) -> Schedule:
+) -> FlowSchedule:
     """The job as asked for; ``ConfigurationError`` for what would only fail at two in the morning.
 
     Paths become absolute: a worker starts elsewhere.
     """
-    from redactory.pipelines.curate import check_before_reading
+    from redactory.pipelines.curate import check_engines
 
     settings = load_config(config, workers=workers)
-    check_before_reading(settings)
+    check_engines(settings)
     if settings.store is not None and out is None:
         raise ConfigurationError(
             f"output: a schedule needs a local folder for its runs, got {settings.store}: give --out "
             "FOLDER, and publish from there (nightly.publish, or redactory export --whole)"
         )
-    zone_of(timezone)
+    load_time_zone(timezone)
     if dask is not None:
-        check_dask(dask)
-    if work == "nightly" and any(sign in str(out or settings.output) for sign in (START, DATE)):
-        raise ConfigurationError(f"--out: a nightly job names its runs itself; give a folder without {START}, {DATE}")
+        check_dask_address(dask)
+    if work == "nightly" and any(sign in str(out or settings.output) for sign in (START_PLACEHOLDER, DATE_PLACEHOLDER)):
+        raise ConfigurationError(
+            f"--out: a nightly job names its runs itself; give a folder without {START_PLACEHOLDER}, {DATE_PLACEHOLDER}"
+        )
     path = Path(config)
     name = name or path.stem
-    if not _NAME.fullmatch(name):
+    if not _DEPLOYMENT_NAME.fullmatch(name):
         raise ConfigurationError(
             f"--name: '{shorten(name)}' is not a valid deployment name; use letters, digits, '.', '_' and "
             "'-' (at most 64)"
@@ -145,59 +149,57 @@ def plan_schedule(
     parameters = {
         "config": str(path.absolute()) if path.exists() else config,
         # a nightly job names its runs itself, and always goes on with what was begun
-        **({"output": place} if work == "nightly" else {"output": one_folder_a_run(place), "resume": True}),
+        **({"output": place} if work == "nightly" else {"output": add_start_placeholder(place), "resume": True}),
         "workers": settings.workers,
         "timezone": timezone,
         "verify": verify,
         **({"dask": dask} if dask is not None else {}),
     }
-    return Schedule(name, work, None if cron is None else parse_cron(cron), timezone, parameters)
+    return FlowSchedule(name, work, None if cron is None else parse_cron(cron), timezone, parameters)
 
 
 # Deployed: registered on a Prefect server of yours, whose workers run it.
 
 
-def deploy(schedule: Schedule, pool: str, limit: int | None) -> dict[str, Any]:
+def deploy_schedule(schedule: FlowSchedule, pool: str, limit: int | None) -> dict[str, Any]:
     """Register the job for workers of ``pool`` on the server that ``PREFECT_API_URL`` names; what was done.
 
     ``limit`` bounds the tasks of ours that the server lets run at once, over all runs.
     """
-    flow = getattr(prefect_flows(), schedule.work)
+    flow = getattr(import_flows(), schedule.work)
     schedule.check_cron()
-    server = server_address()
+    server = find_server_address()
     if server is None:
         raise ConfigurationError(
-            f"--deploy: set {ADDRESS} to your Prefect server, or omit --deploy to run the job here"
+            f"--deploy: set {ADDRESS_VARIABLE} to your Prefect server, or omit --deploy to run the job here"
         )
-    prepare(limit, None if schedule.cron else schedule.full_name, pool)
+    prepare_server(limit, None if schedule.cron else schedule.full_name, pool)
     deployment = flow.to_deployment(
         schedule.name,
-        **schedule.asked(),
+        **schedule.deployment_kwargs(),
         concurrency_limit=1,
         description=f"redactory {schedule.work} of {Path(schedule.parameters['config']).name}",
         work_pool_name=pool,
-        job_variables={"env": dict(QUIET)},
+        job_variables={"env": dict(PREFECT_SETTINGS)},
     )
     try:
         deployment.apply()
     except Exception as error:
         raise RunStateError(f"{server} rejected the job ({type(error).__name__})") from None
-    return {**schedule.facts(), "pool": pool, "server": server}
+    return {**schedule.describe(), "pool": pool, "server": server}
 
 
 # Started here: with Prefect's home in the run's private area, or served with a server of its own or yours.
 
 
-def start_flow(
-    work: str, config: str, output: str | Path | None, progress: Progress, **settings: Any
-) -> dict[str, Any]:
-    """Run the flow ``work`` of :mod:`redactory.flows.prefect_flows` here and return its result."""
+def run_flow(work: str, config: str, output: str | Path | None, progress: Progress, **settings: Any) -> dict[str, Any]:
+    """Run the flow ``work`` of :mod:`redactory.flows.import_flows` here and return its result."""
     loaded = load_config(config, output=output)
     run = RunFolder(Path(loaded.output))
     if work != "train":
         check_output(run, resume=bool(settings.get("resume")))
-    settle_prefect(run.state / "prefect")
-    flows = prefect_flows()
+    configure_prefect(run.state / "prefect")
+    flows = import_flows()
     token = flows.listener.set(progress)
     try:
         result: dict[str, Any] = getattr(flows, work)(config, str(run.root), **settings)
@@ -206,7 +208,7 @@ def start_flow(
         flows.listener.reset(token)
 
 
-def prefect_flows() -> Any:
+def import_flows() -> Any:
     """The module of flows; with it Prefect reads its settings: they are made before."""
     try:
         from redactory.flows import prefect_flows
@@ -215,26 +217,28 @@ def prefect_flows() -> Any:
     return prefect_flows
 
 
-def serve(schedule: Schedule, port: int, limit: int | None, say: Callable[[dict[str, Any]], None]) -> None:
+def serve_schedule(
+    schedule: FlowSchedule, port: int, limit: int | None, report: Callable[[dict[str, Any]], None]
+) -> None:
     """Register the job, hand what to know about it to ``say``, and run it whenever it is due.
 
     Ends with an interrupt or SIGTERM; the schedule is paused then, and a run that is under way is cancelled.
     It goes on where it stopped when it is tried again.  Without ``PREFECT_API_URL`` a server is started.
     """
-    home = make_private_folder(schedule.folder / _HOME)
-    password = settle_prefect(home, port)
-    flow = getattr(prefect_flows(), schedule.work)
+    home = make_private_folder(schedule.runs_folder / _PREFECT_HOME)
+    password = configure_prefect(home, port)
+    flow = getattr(import_flows(), schedule.work)
     from prefect.runner import Runner
 
     schedule.check_cron()
-    server = os.environ[ADDRESS]
-    with own_server(port) if password else contextlib.nullcontext():
-        prepare(limit, None if schedule.cron else schedule.full_name)
-        kept = None if password is None else str(password)
-        places = {"server": server, "interface": server.removesuffix("/api"), "password_file": kept}
-        say({**schedule.facts(), **places, "keyed": not load_digest_key().fresh})
+    server = os.environ[ADDRESS_VARIABLE]
+    with run_prefect_server(port) if password else contextlib.nullcontext():
+        prepare_server(limit, None if schedule.cron else schedule.full_name)
+        password_file = None if password is None else str(password)
+        places = {"server": server, "interface": server.removesuffix("/api"), "password_file": password_file}
+        report({**schedule.describe(), **places, "keyed": not load_digest_key().is_generated})
         # ended by SIGTERM as by an interrupt, which a shell may have had ignored: the runner's own way out
         # drops what it awaits, with a traceback
         signal.signal(signal.SIGINT, signal.default_int_handler)
         Runner.handle_sigterm = lambda *_, **__: signal.raise_signal(signal.SIGINT)  # type: ignore[method-assign]
-        flow.serve(schedule.name, **schedule.asked(), global_limit=1, limit=1, print_starting_message=False)
+        flow.serve(schedule.name, **schedule.deployment_kwargs(), global_limit=1, limit=1, print_starting_message=False)

@@ -27,42 +27,42 @@ from rich.text import Text
 
 from redactory.flows import log
 from redactory.foundation.bounds import FILTERS, format_lower, format_upper
-from redactory.foundation.errors import some
+from redactory.foundation.errors import pluralize
 
 if TYPE_CHECKING:
     from jinja2 import Environment
 
 out, err = Console(highlight=False), Console(stderr=True, highlight=False)
-_EVERY_SECONDS = 5.0
+_PROGRESS_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Shown:
+class CommandResult:
     """A command's result (``r`` in its page), the page, the exit code, and what else the page needs."""
 
     page: str
     result: Mapping[str, Any]
-    code: int = 0
-    beside: Mapping[str, Any] = field(default_factory=dict)
+    exit_code: int = 0
+    context: Mapping[str, Any] = field(default_factory=dict)
 
 
-def show(shown: Shown, as_json: bool) -> None:
+def show_result(command_result: CommandResult, as_json: bool) -> None:
     """Print one JSON object, or the page for people; and log the counts of it."""
-    log.result(shown.result)
+    log.log_result(command_result.result)
     if as_json:
-        print_json(shown.result)
+        print_json(command_result.result)
     else:
-        print_page(shown.page, shown.result, **shown.beside)
+        print_page(command_result.page, command_result.result, **command_result.context)
     sys.stdout.flush()
 
 
-def warn(text: str) -> None:
+def print_warning(text: str) -> None:
     """A remark on standard error; nothing where that holds a log for machines."""
-    if not log.on_terminal():
+    if not log.is_on_stderr():
         err.print(text, soft_wrap=True, markup=False)
 
 
-def print_anything() -> None:
+def escape_unprintable_output() -> None:
     """From now on a character that the terminal cannot show (locale C: no ASCII) is written as an escape."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
@@ -70,16 +70,16 @@ def print_anything() -> None:
 
 def print_json(value: Mapping[str, Any]) -> None:
     """The one JSON object of ``--json`` on standard output; ASCII alone where the stream would escape."""
-    ascii_alone = "utf" not in (sys.stdout.encoding or "utf-8").lower()
-    sys.stdout.write(json.dumps(value, ensure_ascii=ascii_alone, allow_nan=False, default=str) + "\n")
+    ascii_only = "utf" not in (sys.stdout.encoding or "utf-8").lower()
+    sys.stdout.write(json.dumps(value, ensure_ascii=ascii_only, allow_nan=False, default=str) + "\n")
 
 
 # Pages.
 
 
-def print_page(page: str, result: Mapping[str, Any], **beside: Any) -> None:
+def print_page(page: str, result: Mapping[str, Any], **context: Any) -> None:
     """Print the page of a result, table by table and line by line."""
-    lines = _templates().get_template(page).render(r=result, **beside).splitlines()
+    lines = _load_templates().get_template(page).render(r=result, **context).splitlines()
     blank = True
     while lines:
         line = lines.pop(0)
@@ -104,8 +104,8 @@ def print_table(title: str, lines: Sequence[str]) -> None:
     names = [name.strip() for name in header.split("¦")] if header else [""] * len(cells[0])
     grid = Table(show_header=bool(header), box=None, pad_edge=False)
     for number, name in enumerate(names):
-        figures = number and all(_FIGURE.match(row[number]) for row in cells)
-        grid.add_column(Text(name), justify="right" if figures else "left", overflow="fold")
+        is_numeric = number and all(_NUMERIC_CELL.match(row[number]) for row in cells)
+        grid.add_column(Text(name), justify="right" if is_numeric else "left", overflow="fold")
     for row in cells:
         grid.add_row(*map(Text, row))
     for segments in out.render_lines(grid, pad=False):
@@ -116,7 +116,7 @@ def print_table(title: str, lines: Sequence[str]) -> None:
 
 
 # no hash, though it may begin with a digit
-_FIGURE = re.compile(r"(?![0-9a-f]{16})(?:[-–<>≤≥×] ?\d|\d|none|–|all$|$)")
+_NUMERIC_CELL = re.compile(r"(?![0-9a-f]{16})(?:[-–<>≤≥×] ?\d|\d|none|–|all$|$)")
 
 
 def _print_line(line: str) -> None:
@@ -131,82 +131,82 @@ def _print_line(line: str) -> None:
 
 
 @functools.cache
-def _templates() -> Environment:
+def _load_templates() -> Environment:
     from jinja2 import DictLoader, Environment, StrictUndefined
 
-    pieces = re.split(r"^=== (\w+)\n", Path(__file__).with_name("pages.j2").read_text("utf-8"), flags=re.M)
+    sections = re.split(r"^=== (\w+)\n", Path(__file__).with_name("pages.j2").read_text("utf-8"), flags=re.M)
     environment = Environment(
-        loader=DictLoader(dict(zip(pieces[1::2], pieces[2::2], strict=True))),
+        loader=DictLoader(dict(zip(sections[1::2], sections[2::2], strict=True))),
         undefined=StrictUndefined,
-        finalize=_safe,
+        finalize=_escape_cell,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    ours: dict[str, Callable[..., Any]] = {
-        "n": _number,
+    filters: dict[str, Callable[..., Any]] = {
+        "n": _format_number,
         **FILTERS,
-        "some": some,
-        "share": _interval,
-        "between": _between,
-        "percent": lambda figure: _number(figure["value"] and 100 * figure["value"], ".1f"),
+        "some": pluralize,
+        "share": _format_interval,
+        "between": _format_bounds,
+        "percent": lambda figure: _format_number(figure["value"] and 100 * figure["value"], ".1f"),
         "words": lambda name: name.replace("_", " "),
         "name": lambda path: Path(path).name,
-        "row": lambda *cells: _Row(" ¦ ".join(str(_safe(cell)) for cell in cells)),
-        **{name: _late(place) for name, place in _WORDS.items()},
+        "row": lambda *cells: _SafeRow(" ¦ ".join(str(_escape_cell(cell)) for cell in cells)),
+        **{name: _make_lazy(place) for name, place in _LAZY_FILTERS.items()},
     }
-    environment.filters.update(ours)
-    environment.globals.update(ours)
+    environment.filters.update(filters)
+    environment.globals.update(filters)
     return environment
 
 
-_WORDS = {
-    "curated_hints": "redactory.pipelines.curated_hints.curated_hints",
-    "dedup_sentences": "redactory.dedup.settings.summary",
-    "finding_line": "redactory.flows.job_commands.finding_line",
-    "hit_line": "redactory.flows.evaluate_commands.hit_line",
-    "mend": "redactory.pipelines.curated_hints.MENDS.get",
-    "public_words": "redactory.detectors.settings.public_words",
-    "reason_words": "redactory.redaction.mask.reason_words",
-    "resting_on_labellers": "redactory.evaluation.sample.resting_on_labellers",
-    "waiting": "redactory.pipelines.index.WAITING.get",
+_LAZY_FILTERS = {
+    "curated_hints": "redactory.pipelines.curation_hints.list_curation_hints",
+    "dedup_sentences": "redactory.dedup.settings.summarize",
+    "finding_line": "redactory.flows.job_commands.format_finding",
+    "hit_line": "redactory.flows.evaluate_commands.format_hit",
+    "mend": "redactory.pipelines.curation_hints.FIXES.get",
+    "public_words": "redactory.detectors.settings.public_label_note",
+    "reason_words": "redactory.redaction.mask.describe_reason",
+    "resting_on_labellers": "redactory.evaluation.sample.explain_zero_bounds",
+    "waiting": "redactory.pipelines.index.PENDING_STATES.get",
 }
 """Functions of other rooms that pages call, imported when they are."""
 
 
-def _late(place: str) -> Callable[..., Any]:
-    return lambda *given: pkgutil.resolve_name(place)(*given)
+def _make_lazy(place: str) -> Callable[..., Any]:
+    return lambda *arguments: pkgutil.resolve_name(place)(*arguments)
 
 
-class _Row(str):
+class _SafeRow(str):
     """Cells that are safe already."""
 
 
-def _safe(value: Any) -> Any:
+def _escape_cell(value: Any) -> Any:
     """A value as a page shows it: no character that would steer a terminal or end a cell."""
     if value is None:
         return "none"
-    if isinstance(value, _Row):
+    if isinstance(value, _SafeRow):
         return value
     if not isinstance(value, str) or (value.isprintable() and "¦" not in value):
         return value
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in value).replace("¦", "|")
 
 
-def _number(value: float | None, form: str = ",", otherwise: str = "none") -> str:
-    return otherwise if value is None else format(value, form)
+def _format_number(value: float | None, format_spec: str = ",", missing: str = "none") -> str:
+    return missing if value is None else format(value, format_spec)
 
 
-def _interval(figure: Mapping[str, float | None], places: int = 1, unit: str = "%") -> str:
-    ends = _ends(figure, places, unit)
+def _format_interval(figure: Mapping[str, float | None], places: int = 1, unit: str = "%") -> str:
+    ends = _format_ends(figure, places, unit)
     return f"{figure['value']:.{places}{unit or 'f'}} ({' to '.join(ends)})" if ends else "none"
 
 
-def _between(figure: Mapping[str, float | None], places: int = 1, unit: str = "%") -> str:
+def _format_bounds(figure: Mapping[str, float | None], places: int = 1, unit: str = "%") -> str:
     """The interval of a figure, for a line of its own below it, whose header names the unit."""
-    return "–".join(end.removesuffix(unit) for end in _ends(figure, places, unit)) or "–"
+    return "–".join(end.removesuffix(unit) for end in _format_ends(figure, places, unit)) or "–"
 
 
-def _ends(figure: Mapping[str, float | None], places: int, unit: str) -> list[str]:
+def _format_ends(figure: Mapping[str, float | None], places: int, unit: str) -> list[str]:
     """Both ends of the interval of a figure; none where there is no figure."""
     low, high = figure["low"], figure["high"]
     if low is None or high is None:
@@ -218,18 +218,22 @@ def _ends(figure: Mapping[str, float | None], places: int, unit: str) -> list[st
 
 
 @contextmanager
-def shown_progress() -> Iterator[Any]:
+def show_progress() -> Iterator[Any]:
     """A listener for long work: bars on a terminal, else a line every few seconds; JSON where asked for."""
-    if log.is_on():
-        listeners = [Paced(log.progress)] if log.on_terminal() else [Paced(log.progress), Paced(_line, 1.0)]
+    if log.is_enabled():
+        listeners = (
+            [RateLimiter(log.log_progress)]
+            if log.is_on_stderr()
+            else [RateLimiter(log.log_progress), RateLimiter(_print_progress, 1.0)]
+        )
 
-        def tell(*told: Any) -> None:
+        def tell(*arguments: Any) -> None:
             for listener in listeners:
-                listener(*told)
+                listener(*arguments)
 
         yield tell
     elif not err.is_terminal:
-        yield Paced(_line, 1.0)
+        yield RateLimiter(_print_progress, 1.0)
     else:
         columns = (
             TextColumn("{task.description:<18}"),
@@ -239,37 +243,37 @@ def shown_progress() -> Iterator[Any]:
             TimeElapsedColumn(),
         )
         with Progress(*columns, console=err, transient=True) as progress:
-            yield _Bars(progress)
+            yield _ProgressBars(progress)
 
 
 @dataclass
-class Paced:
+class RateLimiter:
     """A listener that passes on the end of each work, and every few seconds how far it is.
 
     The end of work that took no longer than ``least`` seconds is not worth a word.
     """
 
-    say: Callable[[str, int, int | None, str, float], None]
-    least: float = -1.0
-    _begun: dict[str, float] = field(default_factory=dict)
-    _last: float = field(default_factory=lambda: time.monotonic())
+    emit: Callable[[str, int, int | None, str, float], None]
+    min_seconds: float = -1.0
+    _start_times: dict[str, float] = field(default_factory=dict)
+    _last_emitted: float = field(default_factory=lambda: time.monotonic())
 
     def __call__(self, work: str, done: int, total: int | None, unit: str = "") -> None:
         now = time.monotonic()
-        seconds = now - self._begun.setdefault(work, now)
+        seconds = now - self._start_times.setdefault(work, now)
         if done == total:
-            del self._begun[work]  # work of the same name may come again, and has a pace of its own
-        if seconds > self.least if done == total else now - self._last >= _EVERY_SECONDS:
-            self._last = now
-            self.say(work, done, total, unit, seconds)
+            del self._start_times[work]  # work of the same name may come again, and has a pace of its own
+        if seconds > self.min_seconds if done == total else now - self._last_emitted >= _PROGRESS_SECONDS:
+            self._last_emitted = now
+            self.emit(work, done, total, unit, seconds)
 
 
-def _line(work: str, done: int, total: int | None, unit: str, seconds: float) -> None:
-    said = filter(None, (f"{work}:", _amount(done, total, unit), _rate(done, seconds, unit)))
-    err.print(" ".join(said), soft_wrap=True)
+def _print_progress(work: str, done_count: int, total: int | None, unit: str, seconds: float) -> None:
+    parts = filter(None, (f"{work}:", _format_amount(done_count, total, unit), _format_rate(done_count, seconds, unit)))
+    err.print(" ".join(parts), soft_wrap=True)
 
 
-class _Bars:
+class _ProgressBars:
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._tasks: dict[str, tuple[TaskID, float]] = {}
@@ -284,19 +288,19 @@ class _Bars:
             self._progress.remove_task(task)
             del self._tasks[work]
             return
-        amount, rate = _amount(done, total, unit), _rate(done, time.monotonic() - start, unit)
+        amount, rate = _format_amount(done, total, unit), _format_rate(done, time.monotonic() - start, unit)
         self._progress.update(task, completed=done, total=total, amount=amount, rate=rate)
 
 
-def _amount(done: int, total: int | None, unit: str) -> str:
+def _format_amount(done_count: int, total: int | None, unit: str) -> str:
     if not unit:
         # it cannot say how far it is
         return ""
-    return f"{done:,} {unit}" if total is None else f"{done:,} of {total:,} {unit}"
+    return f"{done_count:,} {unit}" if total is None else f"{done_count:,} of {total:,} {unit}"
 
 
-def _rate(done: int, seconds: float, unit: str) -> str:
+def _format_rate(done_count: int, seconds: float, unit: str) -> str:
     if seconds <= 1:
         return ""
     # what follows a comma is a remark
-    return f"{done / seconds:,.1f} {unit.split(',')[0]}/s" if unit else f"{seconds:,.1f} s"
+    return f"{done_count / seconds:,.1f} {unit.split(',')[0]}/s" if unit else f"{seconds:,.1f} s"

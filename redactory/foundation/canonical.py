@@ -20,40 +20,40 @@ def canonical_json(value: Any) -> bytes:
     return text.encode("utf-8", "backslashreplace")
 
 
-def hash_of(value: Any) -> str:
+def json_sha256(value: Any) -> str:
     """Hex sha256 of ``canonical_json(value)``."""
     return hashlib.sha256(canonical_json(value)).hexdigest()
 
 
-def flat(value: Mapping[str, Any], above: str = "") -> dict[str, Any]:
+def flatten_keys(value: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Each value that is no mapping, by the path of its key: ``{"a": {"b": 1}}`` is ``{"a.b": 1}``."""
     found: dict[str, Any] = {}
     for key, inner in value.items():
-        found |= flat(inner, f"{above}{key}.") if isinstance(inner, Mapping) else {f"{above}{key}": inner}
+        found |= flatten_keys(inner, f"{above}{key}.") if isinstance(inner, Mapping) else {f"{above}{key}": inner}
     return found
 
 
-class RepeatedKey(ValueError):
+class DuplicateKeyError(ValueError):
     """A JSON object has a key twice: readers differ in which of the two values they see."""
 
 
-def once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The members of a JSON object (for ``object_pairs_hook``); ``RepeatedKey`` where a key comes again."""
+def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """The members of a JSON object (for ``object_pairs_hook``); ``DuplicateKeyError`` where a key comes again."""
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise RepeatedKey
+        raise DuplicateKeyError
     return found
 
 
 def file_sha256(path: Path) -> str:
     """Hex sha256 of a file's bytes, read in pieces."""
     digest = hashlib.sha256()
-    for block in file_blocks(path):
+    for block in read_blocks(path):
         digest.update(block)
     return digest.hexdigest()
 
 
-def file_blocks(path: Path) -> Iterator[bytes]:
+def read_blocks(path: Path) -> Iterator[bytes]:
     """A file's bytes in pieces."""
     with path.open("rb") as file:
         while block := file.read(_CHUNK):
@@ -66,13 +66,13 @@ def folder_sha256(folder: Path) -> str:
     Compiled Python files are left out: they differ between interpreters and change no output.
     """
     files = sorted(p for p in folder.rglob("*") if p.is_file() and p.suffix != ".pyc")
-    return hash_of([[p.relative_to(folder).as_posix(), file_sha256(p)] for p in files])
+    return json_sha256([[p.relative_to(folder).as_posix(), file_sha256(p)] for p in files])
 
 
 # Versions of installed packages: looked up once, for none changes while a process lives.
 
 
 @functools.cache
-def version_of(package: str) -> str:
+def package_version(package: str) -> str:
     """The installed version of ``package``; ``importlib.metadata.PackageNotFoundError`` without one."""
     return importlib.metadata.version(package)

@@ -50,7 +50,7 @@ class SealedError(RedactoryError):
 # A number and what it counts, several things in a row, as people write them.
 
 
-def some(count: int, what: str, many: str | None = None) -> str:
+def pluralize(count: int, what: str, many: str | None = None) -> str:
     """``1 point``, ``2,000 points``; ``many`` is the plural where that is not ``what`` with an s."""
     return f"{count:,} {what if count == 1 else many or f'{what}s'}"
 
@@ -72,10 +72,10 @@ def shorten(name: object) -> str:
     text = str(name)
     if len(text) <= _LONGEST and (_WORDS.fullmatch(text) or (len(text) <= _SHOWN and text.isprintable())):
         return text
-    return f"{text[:_SHOWN].encode('unicode_escape').decode()}… ({some(len(text), 'character')})"
+    return f"{text[:_SHOWN].encode('unicode_escape').decode()}… ({pluralize(len(text), 'character')})"
 
 
-def listed(things: Iterable[str], last: str = "and") -> str:
+def join_words(things: Iterable[str], last: str = "and") -> str:
     """``a``, ``a and b``, ``a, b and c``; ``last`` stands before the last of them."""
     *before, end = things
     return f"{', '.join(before)} {last} {end}" if before else end

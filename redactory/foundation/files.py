@@ -33,7 +33,7 @@ def make_folder(path: Path) -> None:
     for folder in reversed(missing):
         # somebody else's folder may be closed to reading
         with suppress(PermissionError):
-            sync(folder.parent)
+            sync_to_disk(folder.parent)
 
 
 def make_private_folder(path: Path) -> Path:
@@ -60,17 +60,17 @@ def commit(path: Path, mode: int = PRIVATE_FILE) -> Iterator[Path]:
         temporary.touch(mode=PRIVATE_FILE, exist_ok=False)
         yield temporary
         temporary.chmod(mode)
-        sync(temporary)
+        sync_to_disk(temporary)
         if staging is not None:
             make_folder(path.parent)
         temporary.replace(path)
-        sync(path.parent)
+        sync_to_disk(path.parent)
     finally:
         temporary.unlink(missing_ok=True)
 
 
 @contextmanager
-def staged(root: Path, staging: Path) -> Iterator[None]:
+def stage_commits(root: Path, staging: Path) -> Iterator[None]:
     """Within, what is committed below ``root`` is written in the folder ``staging``, and renamed from there.
 
     Both are absolute.  Once ``staging`` is taken away no such commit succeeds (``FileNotFoundError``): work
@@ -96,10 +96,10 @@ def remove(path: Path) -> None:
     with suppress(FileNotFoundError):
         path.rename(gone)
     # a writer that finds its file gone may tidy up after itself at the same time
-    shutil.rmtree(gone, onerror=_unless_gone)
+    shutil.rmtree(gone, onerror=_ignore_missing)
 
 
-def _unless_gone(_: object, __: str, failed: Any) -> None:
+def _ignore_missing(_: object, __: str, failed: Any) -> None:
     if not isinstance(failed[1], FileNotFoundError):
         raise failed[1]
 
@@ -112,7 +112,7 @@ def remove_leftovers(folder: Path, of: str = "*", *, but: str = "", deep: bool =
     if not folder.is_dir():
         return
     for path in folder.iterdir():
-        name = left_of(path.name)
+        name = temporary_target(path.name)
         if name is not None:
             if fnmatch.fnmatchcase(name, of) and not fnmatch.fnmatchcase(name, but):
                 remove(path)
@@ -120,13 +120,13 @@ def remove_leftovers(folder: Path, of: str = "*", *, but: str = "", deep: bool =
             remove_leftovers(path, of, but=but, deep=True)
 
 
-def left_of(name: str) -> str | None:
+def temporary_target(name: str) -> str | None:
     """The file that ``name`` is a killed process's unfinished :func:`commit` of; None where it is none."""
     number, _, own = name.removeprefix(TEMPORARY_PREFIX).partition("-")
     return own if name.startswith(TEMPORARY_PREFIX) and number.isdigit() and own else None
 
 
-def open_own(path: Path, flags: int) -> int:
+def open_no_follow(path: Path, flags: int) -> int:
     """A descriptor of the file at ``path``, behind which no file of somebody else can be.
 
     It is opened relative to its folder's descriptor, neither of them through a link, and is a regular file
@@ -136,11 +136,11 @@ def open_own(path: Path, flags: int) -> int:
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError as error:
-        raise _not_own(path.parent, error, "folder") from None
+        raise _not_regular_error(path.parent, error, "folder") from None
     try:
-        descriptor = _opened_in(folder, path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor = _open_in_folder(folder, path.name, flags | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        raise _not_own(path, error, "file") from None
+        raise _not_regular_error(path, error, "file") from None
     finally:
         os.close(folder)
     found = os.fstat(descriptor)
@@ -150,7 +150,7 @@ def open_own(path: Path, flags: int) -> int:
     raise RunStateError(f"{path} is not a regular file (a pipe or a hard link): check it, and remove it")
 
 
-def _opened_in(folder: int, name: str, flags: int) -> int:
+def _open_in_folder(folder: int, name: str, flags: int) -> int:
     while True:
         try:
             return os.open(name, flags & ~os.O_CREAT, dir_fd=folder)
@@ -162,14 +162,14 @@ def _opened_in(folder: int, name: str, flags: int) -> int:
             return os.open(name, flags | os.O_EXCL, PRIVATE_FILE, dir_fd=folder)
 
 
-def _not_own(path: Path, error: OSError, wanted: str) -> Exception:
+def _not_regular_error(path: Path, error: OSError, wanted: str) -> Exception:
     """What is said where something other than is ``wanted`` lies at ``path``; else the error itself."""
     if path.is_symlink() or error.errno in (errno.ENOTDIR, errno.EISDIR, errno.ENXIO):
         return RunStateError(f"{path} is not a {wanted} (a link, or something else): check it, and remove it")
     return error
 
 
-def leaves(folder: Path, but: Collection[Path] = ()) -> Iterator[Path]:
+def list_leaves(folder: Path, but: Collection[Path] = ()) -> Iterator[Path]:
     """What lies below ``folder`` and has nothing below it: files, links, pipes, empty folders.
 
     No link is followed; ``but`` are folders that are not looked into.
@@ -178,17 +178,17 @@ def leaves(folder: Path, but: Collection[Path] = ()) -> Iterator[Path]:
         if path.is_symlink() or not path.is_dir():
             yield path
         elif path not in but:
-            below = list(leaves(path, but))
+            below = list(list_leaves(path, but))
             yield from below or [path]
 
 
-def irregular(folder: Path, but: Collection[Path] = ()) -> list[Path]:
-    """What below ``folder`` is neither a folder nor a regular file, as :func:`leaves`."""
-    kinds = ((path, path.lstat().st_mode) for path in leaves(folder, but))
+def list_irregular(folder: Path, but: Collection[Path] = ()) -> list[Path]:
+    """What below ``folder`` is neither a folder nor a regular file, as :func:`list_leaves`."""
+    kinds = ((path, path.lstat().st_mode) for path in list_leaves(folder, but))
     return [path for path, mode in kinds if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode))]
 
 
-def why_not_in(folder: Path, name: str) -> str | None:
+def explain_not_regular(folder: Path, name: str) -> str | None:
     """Why what is called ``name``, from ``folder`` on, is not a regular file below it; None where it is."""
     steps, mode = PurePosixPath(name), 0
     if steps.is_absolute() or ".." in steps.parts or "\0" in name:
@@ -225,7 +225,7 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
-def sync(path: Path) -> None:
+def sync_to_disk(path: Path) -> None:
     """Have a file's content, or the names in a folder, on the disk before this returns."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -244,21 +244,21 @@ _PAUSE = 0.05
 
 
 @contextmanager
-def only_one(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
+def file_lock(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
     """Hold the lock of the file ``path`` for ``what``, with the holder's name in it; it is gone afterwards.
 
     Waits up to ``patience`` seconds for it.  Raises ``RunStateError`` that names the holder where another
     process has it, on this machine or on another one that shares the folder; where the file system has no
-    locks; and where the file, or its folder, is a link or somebody else's (:func:`open_own`).  What a
+    locks; and where the file, or its folder, is a link or somebody else's (:func:`open_no_follow`).  What a
     crashed holder left counts for nothing.
     """
     try:
-        descriptor = locked(path, patience)
+        descriptor = open_locked(path, patience)
     except FileNotFoundError:
         raise RunStateError(f"{what}: its folder was removed while it was being locked; try again") from None
     except BlockingIOError as error:
         raise RunStateError(
-            f"{what} is being written by {_holder(error.strerror or '')}: wait for it, or stop it"
+            f"{what} is being written by {_read_holder(error.strerror or '')}: wait for it, or stop it"
         ) from None
     try:
         os.ftruncate(descriptor, 0)
@@ -272,10 +272,10 @@ def only_one(path: Path, what: str, patience: float = 0.0) -> Iterator[None]:
         os.close(descriptor)
 
 
-def is_held(path: Path) -> bool:
+def is_locked(path: Path) -> bool:
     """Whether a living process holds the lock of the file ``path``; False where it cannot be known."""
     try:
-        descriptor = open_own(path, os.O_RDONLY)
+        descriptor = open_no_follow(path, os.O_RDONLY)
     except (OSError, RunStateError):
         return False
     try:
@@ -289,7 +289,7 @@ def is_held(path: Path) -> bool:
     return False
 
 
-def locked(path: Path, patience: float = 0.0) -> int:
+def open_locked(path: Path, patience: float = 0.0) -> int:
     """A descriptor of the file at ``path``, locked, made where it is missing; closing it gives the lock back.
 
     ``BlockingIOError`` where another process has it for longer than ``patience`` seconds, with what stands
@@ -297,7 +297,7 @@ def locked(path: Path, patience: float = 0.0) -> int:
     """
     deadline = time.monotonic() + patience
     while True:
-        descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
+        descriptor = open_no_follow(path, os.O_RDWR | os.O_CREAT)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             with suppress(FileNotFoundError):
@@ -318,7 +318,7 @@ def locked(path: Path, patience: float = 0.0) -> int:
         os.close(descriptor)
 
 
-def _holder(written: str) -> str:
+def _read_holder(written: str) -> str:
     try:
         holder = json.loads(written)
         return f"process {holder['process']} on {holder['host']} since {holder['since']}"

@@ -39,7 +39,7 @@ KEY_VARIABLE = "REDACTORY_KEY"
 ENCRYPTION_VARIABLE = "REDACTORY_ENCRYPTION_KEY"
 SIGNING_VARIABLE = "REDACTORY_SIGNING_KEY"
 
-_PUBLIC_MEND = "give the .pub file that redactory keys new signing wrote"
+_PUBLIC_KEY_FIX = "give the .pub file that redactory keys new signing wrote"
 Kind = Literal["digest", "encryption", "signing"]
 
 
@@ -53,14 +53,14 @@ class DigestKey:
     """
 
     secret: bytes = field(repr=False)
-    fresh: bool = False
+    is_generated: bool = False
 
-    def purpose(self, name: str) -> bytes:
+    def derive(self, name: str) -> bytes:
         """The 32-byte subkey of one purpose, so that digests of different purposes never meet."""
         return hmac.digest(self.secret, b"redactory/" + name.encode(), "sha256")
 
     def text_digest(self, purpose_key: bytes, data: bytes) -> bytes:
-        """16-byte keyed BLAKE2b of ``data`` under a subkey from :meth:`purpose`."""
+        """16-byte keyed BLAKE2b of ``data`` under a subkey from :meth:`derive`."""
         return hashlib.blake2b(data, digest_size=DIGEST_BYTES, key=purpose_key).digest()
 
     def file_digest(self, blocks: Iterable[bytes]) -> str:
@@ -68,18 +68,18 @@ class DigestKey:
 
         Whoever has a manifest or a log, and not the key, cannot try out guesses of what the file held.
         """
-        digest = hashlib.blake2b(digest_size=DIGEST_BYTES, key=self.purpose("input"))
+        digest = hashlib.blake2b(digest_size=DIGEST_BYTES, key=self.derive("input"))
         for block in blocks:
             digest.update(block)
         return digest.hexdigest()
 
     def pseudonym(self, purpose: str, value: str | int) -> str:
         """32 hex digits: HMAC-SHA256 of ``value`` under ``purpose``, cut to 16 bytes."""
-        return hmac.digest(self.purpose(purpose), str(value).encode(), "sha256")[:DIGEST_BYTES].hex()
+        return hmac.digest(self.derive(purpose), str(value).encode(), "sha256")[:DIGEST_BYTES].hex()
 
     def pseudonyms(self, purpose: str, values: Iterable[str | int]) -> list[str]:
         """:meth:`pseudonym` of many values under one purpose."""
-        subkey = self.purpose(purpose)
+        subkey = self.derive(purpose)
         return [hmac.digest(subkey, str(v).encode(), "sha256")[:DIGEST_BYTES].hex() for v in values]
 
     @property
@@ -94,8 +94,8 @@ def load_digest_key() -> DigestKey:
     Raises ``ConfigurationError`` for a key under 16 bytes, an unreadable key file, a variable that is
     empty, or both at once: a run that was to have a lasting key never draws one that is gone with it.
     """
-    given = _given(KEY_VARIABLE)
-    return _fresh_key() if given is None else DigestKey(_long_enough(*given, MINIMUM_KEY_BYTES))
+    given = _read_key_setting(KEY_VARIABLE)
+    return _draw_key() if given is None else DigestKey(_require_length(*given, MINIMUM_KEY_BYTES))
 
 
 def load_encryption_key() -> bytes | None:
@@ -104,14 +104,14 @@ def load_encryption_key() -> bytes | None:
     Raises ``ConfigurationError`` for a shorter or an empty one, an unreadable file, or both at once: a
     run that was to be encrypted never becomes an open one by a variable that was left empty.
     """
-    given = _given(ENCRYPTION_VARIABLE)
-    return None if given is None else _long_enough(*given, MINIMUM_ENCRYPTION_KEY_BYTES)
+    given = _read_key_setting(ENCRYPTION_VARIABLE)
+    return None if given is None else _require_length(*given, MINIMUM_ENCRYPTION_KEY_BYTES)
 
 
 def read_encryption_key(path: Path) -> bytes:
     """The secret of a key file, at least 32 bytes; ``ConfigurationError`` for less or an unreadable file."""
     try:
-        return _long_enough(_of_file(path), str(path), MINIMUM_ENCRYPTION_KEY_BYTES)
+        return _require_length(_read_key_file(path), str(path), MINIMUM_ENCRYPTION_KEY_BYTES)
     except OSError as error:
         raise ConfigurationError(f"{path} cannot be read: {error.strerror}") from None
 
@@ -121,7 +121,7 @@ def load_signing_key() -> Ed25519PrivateKey | None:
 
     Raises ``ConfigurationError`` for anything else than an unencrypted Ed25519 private key in PEM.
     """
-    given = _given(SIGNING_VARIABLE)
+    given = _read_key_setting(SIGNING_VARIABLE)
     if given is None:
         return None
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
@@ -147,11 +147,11 @@ def read_public_key(path: Path) -> Ed25519PublicKey:
     try:
         key = load_pem_public_key(path.read_bytes())
     except OSError as error:
-        raise ConfigurationError(f"{path} cannot be read: {error.strerror}; {_PUBLIC_MEND}") from None
+        raise ConfigurationError(f"{path} cannot be read: {error.strerror}; {_PUBLIC_KEY_FIX}") from None
     except Exception:
         key = None
     if not isinstance(key, Ed25519PublicKey):
-        raise ConfigurationError(f"{path} is not an Ed25519 public key in PEM; {_PUBLIC_MEND}")
+        raise ConfigurationError(f"{path} is not an Ed25519 public key in PEM; {_PUBLIC_KEY_FIX}")
     return key
 
 
@@ -191,7 +191,7 @@ def _new_signing_pair() -> tuple[bytes, bytes]:
     return private, public
 
 
-def forms_of(user: str) -> list[str]:
+def unicode_variants(user: str) -> list[str]:
     """The spellings of one user's id that Unicode calls the same, each once: NFC, then NFD, then as given.
 
     Ids are keyed in NFC, so that one person has one budget and one pseudonym; in raw rows they may stand in
@@ -201,12 +201,12 @@ def forms_of(user: str) -> list[str]:
 
 
 @functools.cache
-def _fresh_key() -> DigestKey:
+def _draw_key() -> DigestKey:
     """Drawn once a process, so that a process can verify what it has just written; then it is gone."""
-    return DigestKey(secrets.token_bytes(32), fresh=True)
+    return DigestKey(secrets.token_bytes(32), is_generated=True)
 
 
-def setting(variable: str) -> str | None:
+def read_variable(variable: str) -> str | None:
     """What the environment says under ``variable``; ``ConfigurationError`` where it is set and empty.
 
     An empty variable is mostly a secret that failed to load, and what it stood for was wanted.
@@ -217,15 +217,15 @@ def setting(variable: str) -> str | None:
     return value
 
 
-def _given(variable: str) -> tuple[bytes, str] | None:
+def _read_key_setting(variable: str) -> tuple[bytes, str] | None:
     """What ``variable``, or the file that its ``_FILE`` names, holds, and which of the two it was."""
     in_file = f"{variable}_FILE"
-    value, path = setting(variable), setting(in_file)
+    value, path = read_variable(variable), read_variable(in_file)
     if value is not None and path is not None:
         raise ConfigurationError(f"both {variable} and {in_file} are set: keep one of them")
     if path is not None:
         try:
-            return _of_file(Path(path)), f"{in_file} ({path})"
+            return _read_key_file(Path(path)), f"{in_file} ({path})"
         except OSError as error:
             raise ConfigurationError(
                 f"{in_file}: {path} cannot be read: {error.strerror}; give a key file that this user may read"
@@ -233,16 +233,16 @@ def _given(variable: str) -> tuple[bytes, str] | None:
     return None if value is None else (os.fsencode(value), variable)
 
 
-def _of_file(path: Path) -> bytes:
+def _read_key_file(path: Path) -> bytes:
     """The key in the file; a file of this user's that others may read is warned about, and read."""
     secret = path.read_bytes().strip()
     if multiprocessing.parent_process() is None:
-        _tell_of_readers(path)
+        _warn_if_world_readable(path)
     return secret
 
 
 @functools.cache
-def _tell_of_readers(path: Path) -> None:
+def _warn_if_world_readable(path: Path) -> None:
     """Warn, once a process, that others can open the file, and say how that is mended.
 
     Not where another user owns it, nor where a folder above it is closed to others: in a container, secrets
@@ -257,7 +257,7 @@ def _tell_of_readers(path: Path) -> None:
         _log.warning(f"{path}: other users can read this key file (mode {mode:04o}): run chmod 600 on it")
 
 
-def _long_enough(secret: bytes, name: str, least: int) -> bytes:
+def _require_length(secret: bytes, name: str, least: int) -> bytes:
     if len(secret) < least:
         raise ConfigurationError(
             f"{name} has {len(secret)} bytes, but needs at least {least} (for example the output of: "
@@ -272,7 +272,7 @@ def _long_enough(secret: bytes, name: str, least: int) -> bytes:
 SECURE, OPEN = "tls", "tcp"
 
 
-def check_wire(address: str, where: str) -> None:
+def require_secure_address(address: str, where: str) -> None:
     """``ConfigurationError`` unless ``address`` is ``tls://HOST:PORT``, or ``tcp://`` to this machine.
 
     ``where`` is the setting or option that holds the address.  No name is looked up: of names only
@@ -287,14 +287,14 @@ def check_wire(address: str, where: str) -> None:
         raise ConfigurationError(
             f"{where}: '{address}' is not a scheduler address; write tls://HOST:PORT, or tcp://127.0.0.1:PORT"
         )
-    if parts.scheme == OPEN and not _is_here(parts.hostname or ""):
+    if parts.scheme == OPEN and not _is_local_host(parts.hostname or ""):
         raise ConfigurationError(
             f"{where}: '{address}' is another machine, so what is sent there (text, keys) would cross the "
             "network unencrypted; give scheduler and workers certificates, and write tls://HOST:PORT"
         )
 
 
-def _is_here(host: str) -> bool:
+def _is_local_host(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

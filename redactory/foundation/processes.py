@@ -56,7 +56,7 @@ def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """
     # spawned, not forked: a fork would copy locks that the parent's threads hold
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(workers, mp_context=context, initializer=_settle_worker) as pool:
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_prepare_worker) as pool:
         try:
             yield pool
         except KeyboardInterrupt:
@@ -67,7 +67,7 @@ def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
 
 
 @dataclass(frozen=True)
-class Companion:
+class WorkerProcess:
     """A process that was started, and our end of a pipe between it and us."""
 
     process: BaseProcess
@@ -75,21 +75,21 @@ class Companion:
 
 
 @contextmanager
-def companions(work: Callable[..., None], tasks: Sequence[tuple[Any, ...]]) -> Iterator[list[Companion]]:
+def worker_processes(work: Callable[..., None], tasks: Sequence[tuple[Any, ...]]) -> Iterator[list[WorkerProcess]]:
     """A process for each of ``tasks`` that carries out ``work(its end of a pipe, *task)``.
 
     They are killed when the context ends: nothing that lasts may be theirs alone.  ``work`` and tasks can be
     pickled.
     """
     context = multiprocessing.get_context("spawn")
-    found: list[Companion] = []
+    found: list[WorkerProcess] = []
     try:
         for task in tasks:
             ours, theirs = context.Pipe()
-            process = context.Process(target=_settled, args=(work, theirs, *task), daemon=True)
+            process = context.Process(target=_run_worker, args=(work, theirs, *task), daemon=True)
             process.start()
             theirs.close()
-            found.append(Companion(process, ours))
+            found.append(WorkerProcess(process, ours))
         yield found
     finally:
         for one in found:
@@ -99,12 +99,12 @@ def companions(work: Callable[..., None], tasks: Sequence[tuple[Any, ...]]) -> I
             one.pipe.close()
 
 
-def _settled(work: Callable[..., None], pipe: Connection, *task: Any) -> None:
-    _settle_worker()
+def _run_worker(work: Callable[..., None], pipe: Connection, *task: Any) -> None:
+    _prepare_worker()
     work(pipe, *task)
 
 
-def _settle_worker() -> None:
+def _prepare_worker() -> None:
     """Leave no core, and end once the parent is gone: killed, it cannot say so, and we would wait forever.
 
     Ctrl-C reaches every process of a terminal: here it is the parent's business, who ends us then.
@@ -113,9 +113,9 @@ def _settle_worker() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     if parent is not None:
-        threading.Thread(target=_wait_and_end, args=(parent.sentinel,), daemon=True).start()
+        threading.Thread(target=_exit_with_parent, args=(parent.sentinel,), daemon=True).start()
 
 
-def _wait_and_end(sentinel: int) -> None:
+def _exit_with_parent(sentinel: int) -> None:
     multiprocessing.connection.wait([sentinel])
     os._exit(1)

@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from redactory.foundation.canonical import canonical_json
 from redactory.foundation.errors import CheckFailed, RunStateError
-from redactory.foundation.files import locked, make_folder, sync
+from redactory.foundation.files import make_folder, open_locked, sync_to_disk
 
 GENESIS = "0" * 64
 SILENCE = datetime.timedelta(days=45)
@@ -57,7 +57,7 @@ def chain_heads(path: Path) -> list[str]:
     return [hashlib.sha256(line).hexdigest() for line in data[:whole].split(b"\n")[:-1]]
 
 
-def ages(times: Sequence[datetime.datetime]) -> list[datetime.timedelta]:
+def record_ages(times: Sequence[datetime.datetime]) -> list[datetime.timedelta]:
     """How long before the last of ``times`` each of them was, as far as they bear it out among themselves.
 
     ``times`` are those that clocks gave one after the other, as records or entries were made, and now.  They
@@ -74,11 +74,11 @@ def ages(times: Sequence[datetime.datetime]) -> list[datetime.timedelta]:
     return found[::-1]
 
 
-def _locked(path: Path) -> int:
+def _open_for_append(path: Path) -> int:
     while True:
         make_folder(path.parent)
         try:
-            return locked(path)
+            return open_locked(path)
         except FileNotFoundError:
             # the folder was taken away meanwhile
             continue
@@ -95,14 +95,14 @@ class RecordLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = _locked(path)
+        self._file = _open_for_append(path)
         try:
             self.records, self._prev, whole = _parse(path, path.read_bytes())
             self._count = len(self.records)
             os.ftruncate(self._file, whole)
             os.lseek(self._file, 0, os.SEEK_END)
             # the file's name must outlast a crash as its records do
-            sync(path.parent)
+            sync_to_disk(path.parent)
         except BaseException:
             # left open, it would keep the lock
             os.close(self._file)
@@ -125,7 +125,7 @@ class RecordLog:
         self.records.append(record)
         return record
 
-    def forget(self) -> None:
+    def clear_records(self) -> None:
         """Hold the records so far no longer: ``records`` has what is appended from now on.
 
         For a log of many bodies that nobody asks for again; the file and its chain stay as they are.

@@ -48,7 +48,7 @@ _BOUNDS = {
 }
 
 
-def plainly(error: Mapping[str, Any]) -> str:
+def format_validation_error(error: Mapping[str, Any]) -> str:
     """One of pydantic's errors in the words of somebody who writes a configuration.
 
     Where the error has its input, its kind is named and, of a number that is out of bounds, the number;
@@ -66,10 +66,10 @@ def plainly(error: Mapping[str, Any]) -> str:
     needed = _NEEDED.get(kind.partition("_")[0])
     if needed is None or not kind.endswith(_WRONG_KIND):
         return str(error["msg"]).removeprefix("Value error, ")
-    return f"expected {needed}{_instead(error)}"
+    return f"expected {needed}{_describe_input(error)}"
 
 
-def _instead(error: Mapping[str, Any]) -> str:
+def _describe_input(error: Mapping[str, Any]) -> str:
     """What stands in the key's place, where the error has its input, and the mend."""
     given = error.get("input", ...)
     if type(given) not in _FOUND:
@@ -99,12 +99,12 @@ class Settings(BaseModel):
             ) from None
 
 
-class Record(Settings):
+class FileRecord(Settings):
     """What a command wrote and nobody writes by hand: in its place may stand the path of its JSON file."""
 
     @model_validator(mode="before")
     @classmethod
-    def _of_its_file(cls, value: Any) -> Any:
+    def _load_file(cls, value: Any) -> Any:
         if not isinstance(value, str | Path):
             return value
         try:
@@ -115,11 +115,11 @@ class Record(Settings):
             raise ValueError("its file is not JSON") from None
 
 
-def sections_of(annotation: Any) -> Iterator[type[Settings]]:
+def nested_settings(annotation: Any) -> Iterator[type[Settings]]:
     """The settings, with keys of their own to write, that a type holds at any depth."""
     if isinstance(annotation, type) and issubclass(annotation, Settings):
-        if not issubclass(annotation, Record):
+        if not issubclass(annotation, FileRecord):
             yield annotation
         return
     for part in get_args(annotation):
-        yield from sections_of(part)
+        yield from nested_settings(part)

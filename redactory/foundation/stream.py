@@ -41,7 +41,7 @@ class RandomStream:
         """A root that anybody can compute again from ``seed``: for tests."""
         return cls(hashlib.blake2b(str(seed).encode(), digest_size=ROOT_BYTES).digest(), seeded=True)
 
-    def octets(self, purpose: str, step: int, count: int, index: int = 0) -> bytes:
+    def random_bytes(self, purpose: str, step: int, count: int, index: int = 0) -> bytes:
         """``count`` bytes of keystream."""
         name = f"{purpose}\x00{step}\x00{index}".encode()
         key = hashlib.blake2b(name, digest_size=ROOT_BYTES, key=self.root).digest()
@@ -49,7 +49,7 @@ class RandomStream:
 
     def uniform(self, purpose: str, step: int, count: int, index: int = 0) -> NDArray[np.float64]:
         """``count`` draws, uniform on the 2⁵² midpoints of (0, 1): never 0, never 1."""
-        words = np.frombuffer(self.octets(purpose, step, 8 * count, index), dtype="<u8")
+        words = np.frombuffer(self.random_bytes(purpose, step, 8 * count, index), dtype="<u8")
         # 53 bits and the half would not fit a float64: the largest would round to 1
         return ((words >> np.uint64(12)).astype(np.float64) + 0.5) * 2.0**-52
 
@@ -62,5 +62,5 @@ class RandomStream:
 
     def permutation(self, purpose: str, step: int, count: int, index: int = 0) -> NDArray[np.int64]:
         """A permutation of ``range(count)``, uniform up to ties of 64-bit words."""
-        words = np.frombuffer(self.octets(purpose, step, 8 * count, index), dtype="<u8")
+        words = np.frombuffer(self.random_bytes(purpose, step, 8 * count, index), dtype="<u8")
         return np.argsort(words, kind="stable").astype(np.int64)

@@ -16,35 +16,40 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from redactory.evaluation.labelled import CHOSEN, as_task, labelled_rows, labelling_interface
-from redactory.evaluation.sample import Marked, prefilled
+from redactory.evaluation.labelled import (
+    CHOSEN_KEY,
+    build_labelling_interface,
+    read_labelled_rows,
+    to_label_studio_task,
+)
+from redactory.evaluation.sample import LabelledSpan, select_prefilled_spans
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import make_private_folder, write_json, write_text
-from redactory.foundation.progress import Progress, silent, waiting
+from redactory.foundation.progress import Progress, no_progress, report_loading
 from redactory.pipelines.config import Config
-from redactory.pipelines.loading import Given, load_config
+from redactory.pipelines.loading import ConfigLike, load_config
 from redactory.pipelines.policy import Point, Policy
 from redactory.pipelines.readers import Document, find_sources
 from redactory.pipelines.readers.documents import RowCounts
 
-CANDIDATES = 20
+CANDIDATES_PER_DOCUMENT = 20
 """For each document that is wanted, so many are looked at."""
-RANDOM = 4
+RANDOM_INTERVAL = 4
 """Every so many-th is drawn at random."""
-_DOUBTED = 0.1, 0.9
+_DOUBT_RANGE = 0.1, 0.9
 """A word that is secret with a probability between these is doubted."""
 _DIGIT = re.compile(r"\d")
 Doubts = Mapping[str, float]
 
 
 def label_active(
-    config: Given,
+    config: ConfigLike,
     out: str | Path,
     n: int = 50,
     *,
     labelled: Sequence[str | Path] = (),
     seed: int = 0,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Choose ``n`` documents of the configured input to label; write them to the new folder ``out`` (0700).
 
@@ -56,23 +61,28 @@ def label_active(
     settings, folder = load_config(config), Path(out)
     if folder.exists():
         raise ConfigurationError(f"{folder} already exists: give another folder, or remove it")
-    done = [row for path in labelled for row in labelled_rows(Path(path), to_fit=True)]
-    with waiting(progress, "read"):
-        texts = _candidates(settings, {row["text"].strip() for row in done}, CANDIDATES * n, seed)
+    done = [row for path in labelled for row in read_labelled_rows(Path(path), to_fit=True)]
+    with report_loading(progress, "read"):
+        texts = _draw_candidates(settings, {row["text"].strip() for row in done}, CANDIDATES_PER_DOCUMENT * n, seed)
     if not texts:
         raise InputError("the input has no document with text that is not already labelled")
     judge = Policy(settings)
-    with waiting(progress, "load engines"):
+    with report_loading(progress, "load engines"):
         judge.load_engines()
     read = list[list[Point]]()
     for points in judge.split_many(texts):
         read.append(points)
         progress("choose", len(read), len(texts), "documents")
     whole = [number for number, points in enumerate(read) if all(point.failure is None for point in points)]
-    doubts = [_doubts(texts[number], read[number]) for number in whole]
-    chosen = most_doubted(doubts, [len(texts[number]) for number in whole], n)
+    doubts = [_find_doubts(texts[number], read[number]) for number in whole]
+    chosen = select_most_doubted(doubts, [len(texts[number]) for number in whole], n)
     rows: list[dict[str, Any]] = [
-        {"id": f"{number:04}", CHOSEN: how, "text": texts[whole[place]], "spans": _filled_in(read[whole[place]])}
+        {
+            "id": f"{number:04}",
+            CHOSEN_KEY: how,
+            "text": texts[whole[place]],
+            "spans": _prefill_spans(read[whole[place]]),
+        }
         for number, (place, how) in enumerate(chosen, 1)
     ]
     if not rows:
@@ -84,8 +94,8 @@ def label_active(
     files = {name: folder / name for name in ("chosen.jsonl", "label-studio.json", "label-studio.xml")}
     make_private_folder(folder)
     write_text(files["chosen.jsonl"], "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
-    write_json(files["label-studio.json"], [as_task(row, f"policies {judge.hash[:12]}") for row in rows])
-    write_text(files["label-studio.xml"], labelling_interface([*sorted(labels - {"SECRET"}), "SECRET"]))
+    write_json(files["label-studio.json"], [to_label_studio_task(row, f"policies {judge.hash[:12]}") for row in rows])
+    write_text(files["label-studio.xml"], build_labelling_interface([*sorted(labels - {"SECRET"}), "SECRET"]))
     return {
         "folder": str(folder),
         "looked_at": len(texts),
@@ -96,59 +106,61 @@ def label_active(
     }
 
 
-def most_doubted(doubts: Sequence[Doubts], sizes: Sequence[int], n: int) -> list[tuple[int, str]]:
+def select_most_doubted(doubts: Sequence[Doubts], sizes: Sequence[int], n: int) -> list[tuple[int, str]]:
     """The places of at most ``n`` documents with how each was chosen (``doubt`` or ``random``), in order.
 
     Greedy: a word's doubt counts half as much with each document taken that has it.  Long documents are more
     work: what counts is a document's doubt by the root of its size.
     """
-    seen, left, chosen = Counter[str](), dict.fromkeys(range(len(doubts))), list[tuple[int, str]]()
+    word_counts, left, selection = Counter[str](), dict.fromkeys(range(len(doubts))), list[tuple[int, str]]()
 
     def worth(place: int) -> float:
-        doubt = sum(own * 2.0 ** -seen[word] for word, own in doubts[place].items())
+        doubt = sum(amount * 2.0 ** -word_counts[word] for word, amount in doubts[place].items())
         return doubt / math.sqrt(sizes[place])
 
-    while left and len(chosen) < n:
+    while left and len(selection) < n:
         best = max(left, key=worth)
-        by_doubt = len(chosen) % RANDOM < RANDOM - 1 and worth(best) > 0
+        by_doubt = len(selection) % RANDOM_INTERVAL < RANDOM_INTERVAL - 1 and worth(best) > 0
         # candidates come in a random order
-        place, how = (best, "doubt") if by_doubt else (next(iter(left)), "random")
-        seen.update(doubts[place].keys())
+        place, method = (best, "doubt") if by_doubt else (next(iter(left)), "random")
+        word_counts.update(doubts[place].keys())
         del left[place]
-        chosen.append((place, how))
-    return chosen
+        selection.append((place, method))
+    return selection
 
 
-def _candidates(settings: Config, done: set[str], most: int, seed: int) -> list[str]:
+def _draw_candidates(settings: Config, excluded_texts: set[str], limit: int, seed: int) -> list[str]:
     """The ``most`` texts with the least digests, each once: a random draw that copies do not change."""
-    kept, counts = dict[bytes, str](), RowCounts(settings.input)
+    candidates, counts = dict[bytes, str](), RowCounts(settings.input)
     for source in find_sources(settings.input.path, settings.input.format):
         for row in counts.read(source):
-            if isinstance(row, Document) and row.text.strip() not in done:
+            if isinstance(row, Document) and row.text.strip() not in excluded_texts:
                 text = row.text.strip().encode()
-                kept[hashlib.blake2b(text, digest_size=16, key=str(seed).encode()).digest()] = row.text
-                if len(kept) >= 2 * most:
-                    kept = dict(sorted(kept.items())[:most])
+                candidates[hashlib.blake2b(text, digest_size=16, key=str(seed).encode()).digest()] = row.text
+                if len(candidates) >= 2 * limit:
+                    candidates = dict(sorted(candidates.items())[:limit])
     counts.check()
-    return [text for _, text in sorted(kept.items())[:most]]
+    return [text for _, text in sorted(candidates.items())[:limit]]
 
 
-def _doubts(text: str, points: Sequence[Point]) -> Doubts:
+def _find_doubts(text: str, points: Sequence[Point]) -> Doubts:
     """The words that an engine holds neither for surely plain nor for surely secret, each with its doubt.
 
     Their case and digits do not count; a doubt of 1 is a probability of one half.
     """
-    low, high = _DOUBTED
-    found: dict[str, float] = {}
+    low, high = _DOUBT_RANGE
+    word_doubts: dict[str, float] = {}
     for point in points:
         for hit in point.hits:
             if hit.label == "UNSURE" and low <= hit.score <= high:
                 word = _DIGIT.sub("0", text[hit.start : hit.end].casefold())
-                found[word] = max(found.get(word, 0.0), 1.0 - abs(2.0 * hit.score - 1.0))
-    return found
+                word_doubts[word] = max(word_doubts.get(word, 0.0), 1.0 - abs(2.0 * hit.score - 1.0))
+    return word_doubts
 
 
-def _filled_in(points: Sequence[Point]) -> list[dict[str, Any]]:
+def _prefill_spans(points: Sequence[Point]) -> list[dict[str, Any]]:
     strict = [hit for point in points for hit in point.hits if hit.policy == "strict"]
-    surest = sorted(strict, key=lambda hit: -hit.score)
-    return [span._asdict() for span in prefilled(Marked(hit.start, hit.end, hit.label) for hit in surest)]
+    ranked = sorted(strict, key=lambda hit: -hit.score)
+    return [
+        span._asdict() for span in select_prefilled_spans(LabelledSpan(hit.start, hit.end, hit.label) for hit in ranked)
+    ]

@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from redactory.dedup import DedupSettings
-from redactory.detectors import DetectSettings, Kind
+from redactory.detectors import DetectSettings, NameKind
 from redactory.evaluation.drift import DriftSettings
-from redactory.foundation.canonical import hash_of
+from redactory.foundation.canonical import json_sha256
 from redactory.foundation.errors import ConfigurationError, shorten
 from redactory.foundation.files import read_json
 from redactory.foundation.settings import Settings
 from redactory.pipelines.readers import InputSettings
-from redactory.pipelines.readers.documents import Paths
+from redactory.pipelines.readers.documents import PathList
 from redactory.pipelines.store import is_url
 from redactory.redaction.replacements import REPLACEMENTS
 from redactory.training.settings import TrainSettings
@@ -63,9 +63,9 @@ class NightlySettings(Settings):
 
 DROP, KEEP = "drop", "keep"
 if TYPE_CHECKING:
-    Replacements = str
+    ReplacementName = str
 else:
-    Replacements = Literal[tuple(REPLACEMENTS)]
+    ReplacementName = Literal[tuple(REPLACEMENTS)]
 
 
 class Redaction(Settings):
@@ -77,7 +77,7 @@ class Redaction(Settings):
         "dropped values are masked in the row's texts too.",
     )
     keep_other_columns: bool = Field(False, description="Keep all columns that are not named.")
-    replace: Replacements = Field("mask", description="What replaces a span.")
+    replace: ReplacementName = Field("mask", description="What replaces a span.")
     known_values: bool = Field(True, description="Mask a value that was found once in a row everywhere in that row.")
     vault: str | None = Field(
         None, description="With replace pseudonym: the encrypted file that redactory unmask restores them from."
@@ -85,18 +85,18 @@ class Redaction(Settings):
 
     @field_validator("columns")
     @classmethod
-    def _each_a_label_or_what_to_do(cls, value: dict[str, str]) -> dict[str, str]:
-        for name, what in value.items():
-            if what not in (DROP, KEEP) and not re.fullmatch("[A-Z][A-Z0-9_]*", what):
+    def _check_column_actions(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, action in value.items():
+            if action not in (DROP, KEEP) and not re.fullmatch("[A-Z][A-Z0-9_]*", action):
                 raise ValueError(f"'{shorten(name)}' needs a label (capitals, digits and _), {DROP} or {KEEP}")
         return value
 
     @property
-    def secret(self) -> dict[str, str]:
+    def masked_columns(self) -> dict[str, str]:
         """The columns that are replaced or taken out."""
         return {name: label for name, label in self.columns.items() if label != KEEP}
 
-    def but(self, other: Redaction) -> Redaction:
+    def override(self, other: Redaction) -> Redaction:
         """These settings, but for what is set in ``other``; of columns, those that it names."""
         changes = {**other.model_dump(exclude_unset=True), "columns": {**self.columns, **other.columns}}
         return self.model_copy(update=changes)
@@ -105,13 +105,13 @@ class Redaction(Settings):
 # A whole run.
 
 
-Segmenter = Literal["sentence", "turn", "line", "document"]
+SegmentMode = Literal["sentence", "turn", "line", "document"]
 
 
 class SegmentSettings(Settings):
     """How a document is cut into data points."""
 
-    mode: Segmenter = Field(
+    mode: SegmentMode = Field(
         "sentence",
         description="sentence: whole natural sentences; turn: a dialogue's lines without their speaker; "
         "line; document.",
@@ -148,7 +148,7 @@ class ReleaseSettings(Settings):
     max_cross_split_duplicates: int | None = Field(
         None, ge=0, description="Nothing is released if more public examples than this nearly duplicate a private one."
     )
-    allow_uncovered_kinds: tuple[Kind, ...] = Field(
+    allow_uncovered_kinds: tuple[NameKind, ...] = Field(
         (),
         description="Kinds of names that no policy may look for; EVERYTHING for a strict policy that masks "
         "nothing in a built-in text. A run with any other gap is neither exported, published nor released.",
@@ -176,7 +176,7 @@ class RouteSettings(Settings):
 class EvaluateSettings(Settings):
     """What a trained model is measured on."""
 
-    test: Paths = Field((), description="Held-out corpus with the input's columns, for perplexity.")
+    test: PathList = Field((), description="Held-out corpus with the input's columns, for perplexity.")
     canaries: str | None = Field(None, description="FILE.canaries.json of a simulated corpus.")
     labelled: str | None = Field(
         None, description="JSONL with the true spans (id, text, spans): measures what the policies miss."
@@ -187,14 +187,14 @@ class EvaluateSettings(Settings):
 
     @field_validator("test", "canaries", "labelled")
     @classmethod
-    def _found_again_from_any_folder(cls, value: Any) -> Any:
+    def _make_paths_absolute(cls, value: Any) -> Any:
         # they stand in the manifest, and later commands start elsewhere
         if isinstance(value, tuple):
-            return tuple(_absolute(path) for path in value)
-        return value and _absolute(value)
+            return tuple(_make_absolute(path) for path in value)
+        return value and _make_absolute(value)
 
 
-def _absolute(path: str) -> str:
+def _make_absolute(path: str) -> str:
     return path if "://" in path else str(Path(path).absolute())
 
 
@@ -225,27 +225,27 @@ class Config(Settings):
 
     @field_validator("output", mode="before")
     @classmethod
-    def _an_output_is_a_folder_by_now(cls, value: Any) -> Any:
+    def _check_output(cls, value: Any) -> Any:
         if is_url(value):
             raise ValueError("a URL means a local folder and a store: use load_config, which separates them")
         return value
 
     @field_validator("store")
     @classmethod
-    def _a_store_is_a_url(cls, value: str | None) -> str | None:
+    def _check_store(cls, value: str | None) -> str | None:
         if value is not None and not is_url(value):
             raise ValueError("expected a URL, like s3://bucket/runs/x; an output on this machine is a folder")
         return value
 
     @model_validator(mode="before")
     @classmethod
-    def _a_bare_input_is_its_path(cls, value: Any) -> Any:
+    def _expand_bare_input(cls, value: Any) -> Any:
         if isinstance(value, dict) and isinstance(value.get("input"), str | list):
             value = {**value, "input": {"path": value["input"]}}
         return value
 
     @model_validator(mode="after")
-    def _what_follows_from_a_document_is_decided_by_it(self) -> Self:
+    def _check_known_values(self) -> Self:
         if self.release.known_values and self.release.unit != "document":
             raise ValueError(
                 "release.known_values needs release.unit: document. Otherwise the masks of an example, and "
@@ -256,14 +256,14 @@ class Config(Settings):
         return self
 
     @model_validator(mode="after")
-    def _what_is_counted_is_a_text_alone(self) -> Self:
+    def _check_route_by_count(self) -> Self:
         if self.route.strategy == "policies":
             return self
-        own, dedup = self.input, self.dedup
+        input_settings, dedup = self.input, self.dedup
         for wrong, what in (
             (self.release.unit == "document", "release.unit: document decides by a text's neighbours"),
             (
-                own.metadata_columns or own.emit_document_order,
+                input_settings.metadata_columns or input_settings.emit_document_order,
                 "input.metadata_columns and input.emit_document_order publish uncounted values",
             ),
             (dedup.scope == "user", "dedup.scope: user keeps a public text once per user"),
@@ -275,7 +275,7 @@ class Config(Settings):
         return self
 
     @model_validator(mode="after")
-    def _what_is_declared_is_looked_for(self) -> Self:
+    def _check_known_columns(self) -> Self:
         if self.input.known_value_columns and not self.release.known_values:
             raise ValueError(
                 "input.known_value_columns needs release.known_values (which needs release.unit: document): "
@@ -284,7 +284,7 @@ class Config(Settings):
         return self
 
     @model_validator(mode="after")
-    def _what_is_limited_is_counted(self) -> Self:
+    def _check_cross_split_limit(self) -> Self:
         if self.release.max_cross_split_duplicates is not None and not self.dedup.report_cross_split:
             raise ValueError(
                 "release.max_cross_split_duplicates needs dedup.report_cross_split: nothing is counted without it"
@@ -292,7 +292,7 @@ class Config(Settings):
         return self
 
     @model_validator(mode="after")
-    def _a_classifier_has_classes_to_learn(self) -> Self:
+    def _check_classifier(self) -> Self:
         if self.train.task != "classify":
             return self
         if self.input.label is None:
@@ -301,10 +301,10 @@ class Config(Settings):
             raise ValueError("evaluate.canaries needs train.task next-word, not a classifier")
         return self
 
-    def curation(self) -> dict[str, Any]:
+    def curation_identity(self) -> dict[str, Any]:
         """What determines the shards: everything but speed, places and the rooms above."""
         kept = self.model_dump(mode="json", include={"input", "segment", "detect", "dedup", "partition"})
-        kept |= self.by_documents()
+        kept |= self.routing_identity()
         # which runs of which index were seen stands in the journal
         if kept["dedup"].pop("index") is not None:
             kept["dedup"]["index"] = True
@@ -321,22 +321,22 @@ class Config(Settings):
                 del kept["input"][name]
         return kept
 
-    def by_documents(self) -> dict[str, Any]:
+    def routing_identity(self) -> dict[str, Any]:
         """What of ``release`` and ``route`` shards follow from; nothing where policies judge each example."""
-        own = self.release.model_dump(mode="json", include={"unit", "known_values"})
+        release = self.release.model_dump(mode="json", include={"unit", "known_values"})
         counted = {} if self.route.strategy == "policies" else {"route": self.route.model_dump(mode="json")}
-        return ({"release": own} if self.release.unit == "document" else {}) | counted
+        return ({"release": release} if self.release.unit == "document" else {}) | counted
 
     @property
-    def known_in(self) -> str | None:
+    def known_values_scope(self) -> str | None:
         """Within what known values are masked: a ``document``, or an ``example`` where that is one."""
         if not self.release.known_values:
             return None
-        return "example" if self.segment.mode == "document" and not self.input.has_parts else "document"
+        return "example" if self.segment.mode == "document" and not self.input.has_multiple_texts else "document"
 
     def curation_hash(self) -> str:
-        """Hex sha256 of :meth:`curation`."""
-        return hash_of(self.curation())
+        """Hex sha256 of :meth:`curation_identity`."""
+        return json_sha256(self.curation_identity())
 
 
 # The JSON Schemas (draft 2020-12) of what Redactory writes, for other programs to check it by.
@@ -347,22 +347,22 @@ _DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 def schemas() -> dict[str, str]:
     """The name of every schema, with its title."""
-    return {name: str(made()["title"]) for name, made in sorted(_schemas().items())}
+    return {name: str(build()["title"]) for name, build in sorted(_schema_builders().items())}
 
 
 def schema(name: str) -> dict[str, Any]:
     """One JSON Schema; ``ConfigurationError`` that names those there are where ``name`` is none of them."""
-    found = _schemas()
-    if name not in found:
-        raise ConfigurationError(f"there is no schema '{shorten(name)}'; valid names: {', '.join(sorted(found))}")
-    return {"$schema": _DIALECT, **found[name]()}
+    builders = _schema_builders()
+    if name not in builders:
+        raise ConfigurationError(f"there is no schema '{shorten(name)}'; valid names: {', '.join(sorted(builders))}")
+    return {"$schema": _DIALECT, **builders[name]()}
 
 
-def _schemas() -> dict[str, Callable[[], dict[str, Any]]]:
+def _schema_builders() -> dict[str, Callable[[], dict[str, Any]]]:
     """What makes each schema: files, and the model that reads a configuration."""
     ending, folder = ".schema.json", Path(__file__).resolve().parents[1] / "schemas"
-    made: dict[str, Callable[[], dict[str, Any]]] = {
+    builders: dict[str, Callable[[], dict[str, Any]]] = {
         path.name.removesuffix(ending): partial(read_json, path) for path in folder.glob(f"*{ending}")
     }
-    made["configuration"] = lambda: Config.model_json_schema() | {"title": "A configuration of Redactory"}
-    return made
+    builders["configuration"] = lambda: Config.model_json_schema() | {"title": "A configuration of Redactory"}
+    return builders

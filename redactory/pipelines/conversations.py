@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any, Literal
 
 from redactory.detectors import Detection, Span
-from redactory.foundation.errors import ConfigurationError, RunStateError, listed
+from redactory.foundation.errors import ConfigurationError, RunStateError, join_words
+from redactory.pipelines.error_sealing import run_sealed
 from redactory.pipelines.release_log import check_released
-from redactory.pipelines.sealed import sealed
 from redactory.redaction import PRIVATE, PUBLIC, RunFolder, read_batches, read_manifest, route
 from redactory.redaction.folder import is_export
-from redactory.redaction.known import know
+from redactory.redaction.known_values import add_known_values
 from redactory.redaction.shards import DOCUMENT, ORDER, POINTS, ROLE
 
 Row = dict[str, Any]
-SIDES = {"public": (PUBLIC,), "private": (PUBLIC, PRIVATE)}
+SPLIT_FOLDERS = {"public": (PUBLIC,), "private": (PUBLIC, PRIVATE)}
 """The folders whose texts are shown."""
 
 
@@ -44,8 +44,8 @@ def conversations(
     or is
     held or rejected.
     """
-    if side not in SIDES:
-        raise ConfigurationError(f"side: expected one of {listed(SIDES)}")
+    if side not in SPLIT_FOLDERS:
+        raise ConfigurationError(f"side: expected one of {join_words(SPLIT_FOLDERS)}")
     if known_values and side != "private":
         raise ConfigurationError("known_values: the public split is already decided; use side private")
     folder = RunFolder(Path(run))
@@ -53,64 +53,66 @@ def conversations(
     check_released(folder)
     if not is_export(manifest):
         language = manifest["configuration"]["detect"]["language"] if known_values else None
-        return sealed(folder.state, lambda: _read(_of_run(folder, side, language)))
+        return run_sealed(folder.state, lambda: _build_conversations(_read_run_rows(folder, side, language)))
     if side == "private":
         raise RunStateError(f"{folder.root.name} is an export, which contains only the public split")
     if DOCUMENT not in manifest.get("columns", ()):
         raise ConfigurationError(f"{folder.root.name}: its run was created without input.emit_document_order")
-    return _read({**row, "fate": PUBLIC} for row in _rows(folder, PUBLIC))
+    return _build_conversations({**row, "fate": PUBLIC} for row in _read_rows(folder, PUBLIC))
 
 
-def _read(examples: Iterator[Row]) -> list[Row]:
+def _build_conversations(examples: Iterator[Row]) -> list[Row]:
     """The conversations of ``examples``, which come in their order."""
-    found: list[Row] = []
-    own = {"point_id", "text", "fate", DOCUMENT, ROLE, *ORDER.names}
+    documents: list[Row] = []
+    reserved_columns = {"point_id", "text", "fate", DOCUMENT, ROLE, *ORDER.names}
     for document, of_it in groupby(examples, itemgetter(DOCUMENT)):
         rows = list(of_it)
-        turns = [_turn(turn, list(said)) for turn, said in groupby(rows, lambda row: row.get("turn", 0))]
-        kept = {name: value for name, value in rows[0].items() if name not in own}
-        found.append({DOCUMENT: document, **kept, "turns": turns})
-    return found
+        turns = [
+            _build_turn(turn, list(turn_rows)) for turn, turn_rows in groupby(rows, lambda row: row.get("turn", 0))
+        ]
+        metadata = {name: value for name, value in rows[0].items() if name not in reserved_columns}
+        documents.append({DOCUMENT: document, **metadata, "turns": turns})
+    return documents
 
 
-def _turn(number: int, examples: list[Row]) -> Row:
-    said = " ".join(one["text"] for one in examples if one["text"] is not None)
-    fates = [one["fate"] for one in examples]
-    return {"turn": number, ROLE: examples[0].get(ROLE), "text": said or None, "fates": fates}
+def _build_turn(number: int, examples: list[Row]) -> Row:
+    text = " ".join(example["text"] for example in examples if example["text"] is not None)
+    decisions = [example["fate"] for example in examples]
+    return {"turn": number, ROLE: examples[0].get(ROLE), "text": text or None, "fates": decisions}
 
 
-def _of_run(run: RunFolder, side: str, known_in: str | None) -> Iterator[Row]:
+def _read_run_rows(run: RunFolder, side: str, known_values_language: str | None) -> Iterator[Row]:
     """Every point of a run, seen or not; with what is known in its document masked, in that language."""
-    texts = {row["point_id"]: row["text"] for folder in SIDES[side] for row in _rows(run, folder)}
+    texts = {row["point_id"]: row["text"] for folder in SPLIT_FOLDERS[side] for row in _read_rows(run, folder)}
     stands: dict[int, str] = {}
-    for row in _rows(run, "points"):
+    for row in _read_rows(run, "points"):
         if row["fate"] in (PUBLIC, PRIVATE):
             stands[row["point_id"]] = row["released_id"]
-    known = {} if known_in is None else _known(run, known_in)
-    for row in _rows(run, "points"):
-        shown = (
+    known = {} if known_values_language is None else _mask_known_values(run, known_values_language)
+    for row in _read_rows(run, "points"):
+        text = (
             known.get(row["point_id"])
             if known
             else texts.get(stands.get(row["point_id"] if row["dup_of"] is None else row["dup_of"], ""))
         )
-        carried = {name: value for name, value in row.items() if name not in POINTS.names}
-        yield {DOCUMENT: row["document"], **carried, "fate": row["fate"], "text": shown}
+        metadata = {name: value for name, value in row.items() if name not in POINTS.names}
+        yield {DOCUMENT: row["document"], **metadata, "fate": row["fate"], "text": text}
 
 
-def _known(run: RunFolder, language: str) -> dict[int, str]:
+def _mask_known_values(run: RunFolder, language: str) -> dict[int, str]:
     """The text of each point that was processed, with every value masked that is known in its document."""
-    hits, found = defaultdict[int, list[Span]](list), dict[int, str]()
-    for row in _rows(run, "spans"):
+    hits, masked_texts = defaultdict[int, list[Span]](list), dict[int, str]()
+    for row in _read_rows(run, "spans"):
         if row["policy"] == "strict":
             hits[row["point_id"]].append(Span(*(row[name] for name in Span._fields)))
-    for _, of_it in groupby(_rows(run, "vault"), itemgetter("doc_id")):
+    for _, of_it in groupby(_read_rows(run, "vault"), itemgetter("doc_id")):
         rows = list(of_it)
-        texts, marked = [row["text"] for row in rows], [Detection(tuple(hits[r["point_id"]])) for r in rows]
-        for row, one in zip(rows, know(texts, marked, language=language), strict=True):
-            found[row["point_id"]] = route(row["text"], one).text
-    return found
+        texts, detections = [row["text"] for row in rows], [Detection(tuple(hits[r["point_id"]])) for r in rows]
+        for row, detection in zip(rows, add_known_values(texts, detections, language=language), strict=True):
+            masked_texts[row["point_id"]] = route(row["text"], detection).text
+    return masked_texts
 
 
-def _rows(run: RunFolder, folder: str) -> Iterator[Row]:
+def _read_rows(run: RunFolder, folder: str) -> Iterator[Row]:
     for batch in read_batches(getattr(run, folder)):
         yield from batch.to_pylist()

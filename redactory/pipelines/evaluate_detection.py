@@ -8,37 +8,49 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from redactory.detectors import Detector, DetectSettings, TextDetector, policy_hashes
-from redactory.detectors.alone import ENGINES, NAMED, Alone, only, rivals
-from redactory.detectors.rules import words_if_any
-from redactory.detectors.settings import PatternSettings, kinds_of, public_of, refuse_fitted_rows
-from redactory.evaluation.detection import INTERVALS, LabelledPoint, measure_beside, measure_detection
-from redactory.evaluation.labelled import labelled_points, labelled_rows
-from redactory.evaluation.linkage import LONGEST_PHRASE, RARE, Shown, linkage, residual_identifiers
-from redactory.evaluation.recall import measure_misses, secrets_left
+from redactory.detectors import Detector, DetectSettings, TextDetector, compute_policy_hashes
+from redactory.detectors.baselines import (
+    ENGINES_WITHOUT_MODEL,
+    MODEL_SYNTAX,
+    ReferenceDetector,
+    build_engine_settings,
+    resolve_reference_engines,
+)
+from redactory.detectors.rules import load_optional_words
+from redactory.detectors.settings import PatternSettings, get_kinds, get_public_labels, reject_fitted_rows
+from redactory.evaluation.detection import INTERVAL_KINDS, LabelledExample, compare_detectors, measure_detection
+from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
+from redactory.evaluation.linkage import (
+    MAX_PHRASE_WORDS,
+    MAX_RARE_HOLDERS,
+    ReleasedExample,
+    find_residual_identifiers,
+    run_linkage_attack,
+)
+from redactory.evaluation.recall import count_remaining_secrets, measure_misses
 from redactory.evaluation.report import write_report
-from redactory.foundation.canonical import file_sha256, version_of
-from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, some
+from redactory.foundation.canonical import file_sha256, package_version
+from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, pluralize
 from redactory.foundation.keys import load_digest_key
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.progress import Progress, no_progress
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.label import fitted_policy, keep_recall, kept_recall
-from redactory.pipelines.loading import Given, load_config
+from redactory.pipelines.error_sealing import run_sealed
+from redactory.pipelines.label import load_recall, read_fitted_policy, save_recall
+from redactory.pipelines.loading import ConfigLike, load_config
 from redactory.pipelines.models import seal_result
-from redactory.pipelines.policy import detect_fates
-from redactory.pipelines.sealed import sealed
-from redactory.pipelines.segment import segmenter
-from redactory.redaction import RunFolder, parts, read_manifest
+from redactory.pipelines.policy import make_run_router
+from redactory.pipelines.segment import make_segmenter
+from redactory.redaction import RunFolder, list_parts, read_manifest
 from redactory.redaction.shards import read_values
 
 
 def evaluate_detect(
     labelled: str | Path,
-    config: Given | None = None,
+    config: ConfigLike | None = None,
     *,
     detector: TextDetector | None = None,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Recall, precision, misses and public share on the labelled rows of a file.
 
@@ -48,13 +60,13 @@ def evaluate_detect(
     secrets. ``ConfigurationError`` where the policies were fitted on any of these rows
     (``docs/guarantees.md``, "Coverage failure").
     """
-    segment, detect = _settings(labelled, config)
-    points, about = _labelled(Path(labelled), segment, detect)
+    segment, detect = _load_settings(labelled, config)
+    points, about = _read_labelled_examples(Path(labelled), segment, detect)
     return about | measure_detection(detector or Detector(detect), points, progress)
 
 
 def evaluate_against(
-    labelled: str | Path, against: Iterable[str], config: Given | None = None, *, progress: Progress = silent
+    labelled: str | Path, against: Iterable[str], config: ConfigLike | None = None, *, progress: Progress = no_progress
 ) -> dict[str, Any]:
     """The policies and other engines side by side, on the labelled rows of a file.
 
@@ -62,52 +74,52 @@ def evaluate_against(
     ``transformers:FOLDER``, or an engine of another package, ``NAME`` or ``NAME:FOLDER``. Texts are segmented
     as ``config`` says, and engines read its ``detect.language``. Returns {labelled, rows, spans,
     spans_outside_points, segment, policies, public_labels, language, points, distinct_points, secrets, table:
-    the rows of :func:`~redactory.evaluation.detection.measure_beside`, engines: {name: what it is}, version,
+    the rows of :func:`~redactory.evaluation.detection.compare_detectors`, engines: {name: what it is}, version,
     interval}. Before a text is read ``ConfigurationError`` for an engine that is unknown, not here or given
     twice, ``InputError`` where nothing is labelled.
     """
-    segment, detect = _settings(labelled, config)
-    beside = rivals(against, detect.language)
-    points, about = _labelled(Path(labelled), segment, detect)
+    segment, detect = _load_settings(labelled, config)
+    references = resolve_reference_engines(against, detect.language)
+    points, about = _read_labelled_examples(Path(labelled), segment, detect)
     secrets = sum(len(point.spans) for point in points)
     if not secrets:
         raise InputError(
-            f"{Path(labelled).name}: no secret is labelled in {some(about['rows'], 'row')}, so nothing can "
+            f"{Path(labelled).name}: no secret is labelled in {pluralize(about['rows'], 'row')}, so nothing can "
             "be measured; label each secret as a span"
         )
-    loaded = {one.name: Alone(one, detect.public_labels) for one in beside}
+    engines = {reference.name: ReferenceDetector(reference, detect.public_labels) for reference in references}
     return {
         **about,
         "language": detect.language,
         "points": len(points),
         "distinct_points": len({point.text for point in points}),
         "secrets": secrets,
-        "table": measure_beside(Detector(detect), loaded, points, progress),
-        "engines": {one.name: one.identity for one in beside},
-        "version": version_of("redactory"),
-        "interval": INTERVALS,
+        "table": compare_detectors(Detector(detect), engines, points, progress),
+        "engines": {reference.name: reference.identity for reference in references},
+        "version": package_version("redactory"),
+        "interval": INTERVAL_KINDS,
     }
 
 
-def _settings(labelled: str | Path, config: Given | None) -> tuple[SegmentSettings, DetectSettings]:
+def _load_settings(labelled: str | Path, config: ConfigLike | None) -> tuple[SegmentSettings, DetectSettings]:
     if config is None:
         return SegmentSettings(), DetectSettings()
     # the labelled file is what is read: a file with a detect section alone will do
-    given = load_config(config, input={"path": str(labelled)})
-    return given.segment, given.detect
+    settings = load_config(config, input={"path": str(labelled)})
+    return settings.segment, settings.detect
 
 
-def _labelled(
+def _read_labelled_examples(
     path: Path, segment: SegmentSettings, detect: DetectSettings
-) -> tuple[list[LabelledPoint], dict[str, Any]]:
+) -> tuple[list[LabelledExample], dict[str, Any]]:
     """The points of the rows of a file, and what a result says of rows and policies."""
-    rows, cut = list(labelled_rows(path, detect.public_labels)), segmenter(segment)
-    refuse_fitted_rows([row["text"] for row in rows], detect.conservative.fitted, load_digest_key())
+    rows, cut = list(read_labelled_rows(path, detect.public_labels)), make_segmenter(segment)
+    reject_fitted_rows([row["text"] for row in rows], detect.conservative.fitted, load_digest_key())
     points = [
-        LabelledPoint(number, text, spans, public)
+        LabelledExample(number, text, spans, public)
         for number, row in enumerate(rows)
         for (text, spans), (_, public) in zip(
-            labelled_points(row, cut), labelled_points({**row, "spans": row.get("public", ())}, cut), strict=True
+            split_labelled_row(row, cut), split_labelled_row({**row, "spans": row.get("public", ())}, cut), strict=True
         )
     ]
     count = sum(len(row["spans"]) for row in rows)
@@ -118,12 +130,14 @@ def _labelled(
         "spans": count,
         "spans_outside_points": count - len(placed),
         "segment": segment.mode,
-        "policies": policy_hashes(detect),
+        "policies": compute_policy_hashes(detect),
         "public_labels": list(detect.public_labels),
     }
 
 
-def evaluate_recall(config: Given, *, output: str | Path | None = None, progress: Progress = silent) -> dict[str, Any]:
+def evaluate_recall(
+    config: ConfigLike, *, output: str | Path | None = None, progress: Progress = no_progress
+) -> dict[str, Any]:
     """What the policies miss of labelled secrets, and which of them the shards still hold.
 
     The misses are sealed in the run's private state, where the guarantee takes them from: they must be
@@ -137,57 +151,61 @@ def evaluate_recall(config: Given, *, output: str | Path | None = None, progress
     manifest = read_manifest(run)
     if settings.evaluate.labelled is None:
         raise ConfigurationError("evaluate.labelled: set it to a file of labelled rows")
-    labelled, public = Path(settings.evaluate.labelled), public_of(manifest)
+    labelled, public = Path(settings.evaluate.labelled), get_public_labels(manifest)
 
     def measure() -> dict[str, Any]:
-        texts = (row["text"] for row in labelled_rows(labelled))
-        refuse_fitted_rows(texts, fitted_policy(manifest), load_digest_key())
-        cut = segmenter(settings.segment)
+        texts = (row["text"] for row in read_labelled_rows(labelled))
+        reject_fitted_rows(texts, read_fitted_policy(manifest), load_digest_key())
+        cut = make_segmenter(settings.segment)
         secrets = [
             (text, [span])
-            for row in labelled_rows(labelled, public)
-            for text, spans in labelled_points(row, cut)
+            for row in read_labelled_rows(labelled, public)
+            for text, spans in split_labelled_row(row, cut)
             for span in spans
         ]
         # a uniform sample of the secrets themselves: rows hold different numbers of them
         order = RandomStream.from_seed(len(secrets)).permutation("labelled sample", 0, len(secrets))
         sample = [secrets[i] for i in sorted(order[: settings.evaluate.labelled_secrets].tolist())]
-        points, spans = [text for text, _ in sample], [own for _, own in sample]
+        points, spans = [text for text, _ in sample], [span_list for _, span_list in sample]
         result = {
             "run": str(run.root),
             "secrets": len(secrets),
             "public_labels": list(public),
-            "misses": measure_misses(detect_fates(manifest), points, spans, progress=progress),
-            "left": secrets_left(run, labelled_rows(labelled, public)),
+            "misses": measure_misses(make_run_router(manifest), points, spans, progress=progress),
+            "left": count_remaining_secrets(run, read_labelled_rows(labelled, public)),
         }
-        result["date"] = known_since(run, result)
-        keep_recall(run, result)
+        result["date"] = find_measurement_date(run, result)
+        save_recall(run, result)
         return result
 
-    return sealed(run.state, measure)
+    return run_sealed(run.state, measure)
 
 
-def known_since(run: RunFolder, result: dict[str, Any]) -> str:
+def find_measurement_date(run: RunFolder, result: dict[str, Any]) -> str:
     """The day from which ``result`` is known: a training that goes on after midnight goes by the same."""
     try:
-        earlier = kept_recall(run) or {}
+        previous = load_recall(run) or {}
     except CheckFailed:
-        earlier = {}
-    date = earlier.pop("date", None)
-    return date if date and earlier == result else datetime.datetime.now(datetime.UTC).date().isoformat()
+        previous = {}
+    date = previous.pop("date", None)
+    return date if date and previous == result else datetime.datetime.now(datetime.UTC).date().isoformat()
 
 
 # What can be learnt from the shards alone.
 
 
-TEACHER = (
+TEACHER_NOTE = (
     "the run's tagger was trained on labels of spaCy's small English pipeline, so misses of both stay "
     "unseen here; for an independent check use another engine (stanza:FOLDER, transformers:FOLDER)"
 )
 
 
 def evaluate_redaction(
-    run: str | Path, engine: str | None = None, sample: int = 5_000, rare: int = RARE, progress: Progress = silent
+    run: str | Path,
+    engine: str | None = None,
+    sample: int = 5_000,
+    rare: int = MAX_RARE_HOLDERS,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """What can be learnt from the shards of a finished run alone: three attacks, none needs a model.
 
@@ -199,29 +217,34 @@ def evaluate_redaction(
     """
     folder = RunFolder(Path(run))
     detect = DetectSettings.read_back(read_manifest(folder)["configuration"]["detect"])
-    public = kinds_of(detect.public_labels)
-    chosen, no_engine = independent_engine(detect, engine)
+    public = get_kinds(detect.public_labels)
+    chosen, no_engine = choose_independent_engine(detect, engine)
 
     def measure() -> dict[str, Any]:
         texts = {side: list(read_values(getattr(folder, side), "point_id", "text")) for side in ("public", "private")}
-        authors, several = _authors(folder)
-        linked: dict[str, Any] = dict.fromkeys(authors)
+        authors, several = _map_authors(folder)
+        linkages: dict[str, Any] = dict.fromkeys(authors)
         for unit in authors if several else ["document"]:
             shown = {
-                side: [Shown(i, text, frozenset(authors[unit].get(i, ()))) for i, text in own]
-                for side, own in texts.items()
+                side: [ReleasedExample(i, text, frozenset(authors[unit].get(i, ()))) for i, text in rows]
+                for side, rows in texts.items()
             }
-            linked[unit] = linkage(shown["public"], shown["private"], rare, LONGEST_PHRASE, progress=progress)
+            linkages[unit] = run_linkage_attack(
+                shown["public"], shown["private"], rare, MAX_PHRASE_WORDS, progress=progress
+            )
         residual = None
         if chosen is not None:
-            reader, words = Detector(only(chosen, detect.language)), words_if_any(detect.language)
-            taught = detect.tagger is not None and chosen == "spacy"
+            reader, words = (
+                Detector(build_engine_settings(chosen, detect.language)),
+                load_optional_words(detect.language),
+            )
+            is_teacher = detect.tagger is not None and chosen == "spacy"
             # a model's place is no part of the result
-            residual = {"engine": chosen.partition(":")[0], "note": TEACHER if taught else None} | {
-                side: residual_identifiers(reader.read, points, sample, 0, progress, words, public)
+            residual = {"engine": chosen.partition(":")[0], "note": TEACHER_NOTE if is_teacher else None} | {
+                side: find_residual_identifiers(reader.run_engines, points, sample, 0, progress, words, public)
                 for side, points in texts.items()
             }
-        across = _across(folder)
+        across = _summarize_cross_split(folder)
         missing = {
             "linkage.user": None if several else "no user wrote more than one document: same as by document",
             "residual": no_engine or None,
@@ -229,17 +252,17 @@ def evaluate_redaction(
             if across is None
             else None,
         }
-        result = {"run": str(folder.root), "linkage": linked, "residual": residual, "across": across}
+        result = {"run": str(folder.root), "linkage": linkages, "residual": residual, "across": across}
         result["reasons"] = {name: reason for name, reason in missing.items() if reason}
         body = {"format": "redactory-evaluation/1", "parent": file_sha256(folder.manifest)}
         seal_result(folder.redaction, result, body)
         write_report(folder)
         return result
 
-    return sealed(folder.state, measure)
+    return run_sealed(folder.state, measure)
 
 
-def independent_engine(detect: DetectSettings, wanted: str | None = None) -> tuple[str | None, str]:
+def choose_independent_engine(detect: DetectSettings, engine: str | None = None) -> tuple[str | None, str]:
     """The name of an engine that ``detect`` does not use, or None and why there is none.
 
     ``ConfigurationError`` where ``wanted`` is unknown, or one of those that masked.
@@ -248,44 +271,44 @@ def independent_engine(detect: DetectSettings, wanted: str | None = None) -> tup
         # most of the patterns are its recognizers
         detect = detect.model_copy(update={"patterns": PatternSettings()})
     # not spaCy: the tagger that is shipped learnt from it, and most of what it sees beyond is none
-    free = [one for one in ENGINES if getattr(detect, one) is None]
-    if wanted is None:
-        masked = f"the run masked with {' and '.join(ENGINES)}; choose another engine to check it: {NAMED}"
-        return (free[0], "") if free else (None, masked)
+    free = [name for name in ENGINES_WITHOUT_MODEL if getattr(detect, name) is None]
+    if engine is None:
+        reason = f"the run masked with {' and '.join(ENGINES_WITHOUT_MODEL)}; choose another engine to check it: {MODEL_SYNTAX}"
+        return (free[0], "") if free else (None, reason)
     try:
-        only(wanted, detect.language)
+        build_engine_settings(engine, detect.language)
     except ConfigurationError as error:
         raise ConfigurationError(f"engine: {error}") from None
-    name = wanted.partition(":")[0]
+    name = engine.partition(":")[0]
     if name in detect.engines or getattr(detect, name, None) is not None:
         raise ConfigurationError(
             f"engine: {name} masked this run, so its check is not independent; use "
             f"{' or '.join(free) or 'an engine that the run does not use'}"
         )
-    return wanted, ""
+    return engine, ""
 
 
-def _authors(run: RunFolder) -> tuple[dict[str, dict[str, set[str]]], bool]:
+def _map_authors(run: RunFolder) -> tuple[dict[str, dict[str, set[str]]], bool]:
     """Keyed documents and users of every released point, those of its duplicates included.
 
     And whether any user wrote more than one document.
     """
     columns = ("point_id", "released_id", "dup_of", "document", "user")
     points = list(read_values(run.points, *columns))
-    released = {point: own for point, own, *_ in points if own is not None}
-    found: dict[str, dict[str, set[str]]] = {"document": defaultdict(set), "user": defaultdict(set)}
-    for point, _, first, document, user in points:
-        own = released.get(point if first is None else first)
+    released_ids = {point: released_id for point, released_id, *_ in points if released_id is not None}
+    authors: dict[str, dict[str, set[str]]] = {"document": defaultdict(set), "user": defaultdict(set)}
+    for point, _, original, document, user in points:
+        released_id = released_ids.get(point if original is None else original)
         for unit, name in (("document", document), ("user", user)):
-            if own is not None and name is not None:
-                found[unit][own].add(name)
+            if released_id is not None and name is not None:
+                authors[unit][released_id].add(name)
     pairs = {(document, user) for *_, document, user in points}
-    return found, len(pairs) > len({user for _, user in pairs})
+    return authors, len(pairs) > len({user for _, user in pairs})
 
 
-def _across(run: RunFolder) -> dict[str, Any] | None:
+def _summarize_cross_split(run: RunFolder) -> dict[str, Any] | None:
     """How many public points nearly duplicate a private one, and how near they are."""
-    if not parts(run.across):
+    if not list_parts(run.across):
         return None
     near = list(read_values(run.across, "released_id", "similarity"))
     public = Counter(released for released, _ in near)

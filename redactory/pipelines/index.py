@@ -13,22 +13,29 @@ from pathlib import Path
 from typing import Any
 
 from redactory.dedup.index import Entry, IndexFolder
-from redactory.dedup.signatures import banding_for
-from redactory.detectors import policy_hashes
-from redactory.foundation.canonical import file_sha256, version_of
+from redactory.dedup.signatures import choose_banding
+from redactory.detectors import compute_policy_hashes
+from redactory.foundation.canonical import file_sha256, package_version
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.files import make_private_folder, remove_leftovers, write_json
 from redactory.foundation.keys import KEY_VARIABLE, DigestKey
 from redactory.foundation.records import chain_head, read_records
 from redactory.pipelines.config import Config
-from redactory.pipelines.journal import INDEX, Journal
-from redactory.pipelines.output_folder import check_apart
-from redactory.pipelines.stages.dedup import BY_DIGEST, SIDES, gone, opened, purpose_of, seen_file
-from redactory.pipelines.work import Job, OpenIndex
+from redactory.pipelines.journal import INDEX, RunJournal
+from redactory.pipelines.output_folder import check_outside_inputs
+from redactory.pipelines.stage_context import CurationJob, OpenIndex
+from redactory.pipelines.stages.dedup import (
+    IS_BY_DIGEST,
+    SPLIT_NUMBERS,
+    digest_purpose,
+    forgotten_run_error,
+    require_index,
+    seen_path,
+)
 from redactory.redaction import RunFolder, is_finished
-from redactory.redaction.sealing import releases
+from redactory.redaction.sealing import list_releases
 
-SCHEME = 1
+DIGEST_SCHEME = 1
 """Counted up whenever a digest comes to be of something else than before, for the same settings."""
 
 
@@ -41,7 +48,7 @@ def check_index(config: Config, key: DigestKey) -> None:
     settings = config.dedup.index
     if settings is None:
         return
-    if key.fresh:
+    if key.is_generated:
         raise ConfigurationError(
             f"dedup.index needs a key that later runs share: set {KEY_VARIABLE} or {KEY_VARIABLE}_FILE "
             "(create one with redactory keys new digest FILE)"
@@ -51,13 +58,13 @@ def check_index(config: Config, key: DigestKey) -> None:
         raise ConfigurationError(
             f"dedup.index.path and output are inside each other ({index}, {output}): put the index in a separate folder"
         )
-    check_apart(index, "dedup.index.path", config.input.path)
+    check_outside_inputs(index, "dedup.index.path", config.input.path)
     folder = IndexFolder(Path(settings.path))
     if folder.exists():
-        folder.checked(parameters_of(config, key))
+        folder.read_matching(collect_index_parameters(config, key))
 
 
-def parameters_of(config: Config, key: DigestKey) -> dict[str, Any]:
+def collect_index_parameters(config: Config, key: DigestKey) -> dict[str, Any]:
     """What an index is bound to: everything that its digests, and what they are compared with, stand on."""
     dedup, detect = config.dedup, config.detect
     rules = dedup.rules().values()
@@ -66,29 +73,29 @@ def parameters_of(config: Config, key: DigestKey) -> dict[str, Any]:
         near = {
             "threshold": dedup.near.threshold,
             "shingle": dedup.near.shingle,
-            **dataclasses.asdict(banding_for(dedup.near.threshold, dedup.near.permutations)),
+            **dataclasses.asdict(choose_banding(dedup.near.threshold, dedup.near.permutations)),
         }
-        packages["datasketch"] = version_of("datasketch")
+        packages["datasketch"] = package_version("datasketch")
     if config.segment.mode == "sentence":
-        packages["nupunkt"] = version_of("nupunkt")
+        packages["nupunkt"] = package_version("nupunkt")
     bloom = dedup.bloom.model_dump(mode="json") if any(rule.one_pass for rule in rules) else None
     return {
         "key": key.fingerprint,
-        "policies": policy_hashes(detect),
+        "policies": compute_policy_hashes(detect),
         "segment": config.segment.model_dump(
             mode="json", include={"mode"} | ({"speaker"} if config.segment.mode == "turn" else set())
         ),
-        **config.by_documents(),
+        **config.routing_identity(),
         "scope": dedup.scope,
-        "modes": {side: dedup.mode_of(side) for side in SIDES},
+        "modes": {side: dedup.mode_for(side) for side in SPLIT_NUMBERS},
         "near": near,
         "bloom": bloom,
-        "purposes": {side: purpose_of(dedup, side) for side in SIDES},
-        "versions": {"digests": SCHEME, "unicode": unicodedata.unidata_version, **packages},
+        "purposes": {side: digest_purpose(dedup, side) for side in SPLIT_NUMBERS},
+        "versions": {"digests": DIGEST_SCHEME, "unicode": unicodedata.unidata_version, **packages},
     }
 
 
-def index_of(manifest: Mapping[str, Any]) -> IndexFolder | None:
+def find_index(manifest: Mapping[str, Any]) -> IndexFolder | None:
     """The index that a run went by, where it still lies where the run found it; else None."""
     settings = manifest["configuration"]["dedup"].get("index")
     index = None if settings is None else IndexFolder(Path(settings["path"]))
@@ -98,7 +105,7 @@ def index_of(manifest: Mapping[str, Any]) -> IndexFolder | None:
 # The index as a run goes by it: opened at its begin, written before ``_SUCCESS``, counted after.
 
 
-def begin(job: Job, journal: Journal) -> Job:
+def open_index(job: CurationJob, journal: RunJournal) -> CurationJob:
     """``job`` with its index open: the earlier runs that it goes by are pinned in the journal, and whole.
 
     ``RunStateError`` where the index is another one than at the first begin, or an entry is gone;
@@ -107,61 +114,61 @@ def begin(job: Job, journal: Journal) -> Job:
     settings = job.config.dedup.index
     if settings is None:
         return job
-    folder, parameters = IndexFolder(Path(settings.path)), parameters_of(job.config, job.key)
-    now = folder.read()["id"] if journal.pinned is not None and folder.exists() else None
-    if journal.pinned is not None and now != journal.pinned["id"]:
+    folder, parameters = IndexFolder(Path(settings.path)), collect_index_parameters(job.config, job.key)
+    now = folder.read()["id"] if journal.index_pin is not None and folder.exists() else None
+    if journal.index_pin is not None and now != journal.index_pin["id"]:
         raise RunStateError(
-            f"this run was started with the index {journal.pinned['id']}, but {folder.root} holds "
+            f"this run was started with the index {journal.index_pin['id']}, but {folder.root} holds "
             f"{now or 'none'}: give the original folder (dedup.index.path), or start a new run in another "
             "folder"
         )
-    with folder.alone():
+    with folder.hold_lock():
         head = folder.open(parameters)
         promote_finished(folder)
         there = {(entry.name, entry.body["journal"]): entry for entry in folder.entries()}
-        if journal.pinned is None:
+        if journal.index_pin is None:
             runs = [{"name": name, "journal": chain} for name, chain in there]
-            journal.pin({"id": head["id"], "token": secrets.token_hex(8), "runs": runs})
-        pins: dict[str, Any] = journal.pinned or {}
-        own = job.run.root.resolve()
-        for draft, path in folder.drafts().items():
+            journal.pin_index({"id": head["id"], "token": secrets.token_hex(8), "runs": runs})
+        pins: dict[str, Any] = journal.index_pin or {}
+        run_folder = job.run.root.resolve()
+        for draft, path in folder.draft_runs().items():
             # what a former run in this very folder left of its own
-            if path == own and draft.name != pins["token"]:
+            if path == run_folder and draft.name != pins["token"]:
                 folder.remove(draft)
-        folder.begin_draft(pins["token"], own)
+        folder.begin_draft(pins["token"], run_folder)
         pinned = [(run["name"], run["journal"]) for run in pins["runs"]]
         # a name that serves another run now is gone, too
-        if lost := [name for name, chain in pinned if (name, chain) not in there]:
-            raise gone(folder, f"the entry {lost[0]}")
+        if missing := [name for name, chain in pinned if (name, chain) not in there]:
+            raise forgotten_run_error(folder, f"the entry {missing[0]}")
         entries = tuple(there[pin] for pin in pinned)
     for entry in entries:
         entry.check()
     index = OpenIndex(folder, head["id"], pins["token"], entries)
-    remove_leftovers(index.draft, deep=True)
+    remove_leftovers(index.draft_folder, deep=True)
     return dataclasses.replace(job, index=index)
 
 
-def facts(job: Job, counts: Counter[str]) -> dict[str, Any]:
+def summarize_index(job: CurationJob, counts: Counter[str]) -> dict[str, Any]:
     """What the manifest says of the index: which one, which runs, and how many points repeat one of them."""
-    index = opened(job)
+    index = require_index(job)
     return {
         "id": index.id,
         "runs": [entry.name for entry in index.runs],
-        "duplicate_earlier": {side: counts[f"duplicate_earlier/{side}"] for side in SIDES},
+        "duplicate_earlier": {side: counts[f"duplicate_earlier/{side}"] for side in SPLIT_NUMBERS},
     }
 
 
-def seal(job: Job, partitions: int, counts: Counter[str]) -> None:
+def seal_entry(job: CurationJob, partitions: int, counts: Counter[str]) -> None:
     """Write ``entry.json``, the last file of this run's entry: from now on only ``_SUCCESS`` is missing."""
     token = job.index.token if job.index is not None else None
     if job.index is None or any(entry.body["token"] == token for entry in job.index.folder.entries()):
         return
-    draft = job.index.draft
+    draft = job.index.draft_folder
     make_private_folder(draft)
     data = sorted(p for p in draft.rglob("*") if p.is_file() and p.suffix != ".json")
     files = {p.relative_to(draft).as_posix(): file_sha256(p) for p in data}
     rules = job.config.dedup.rules()
-    if not all(seen_file(draft, side, rules[side]).is_file() for side in job.sides(BY_DIGEST)):
+    if not all(seen_path(draft, side, rules[side]).is_file() for side in job.splits_with(IS_BY_DIGEST)):
         raise CheckFailed(f"{draft} lacks entries that this run wrote: start a new run in another folder")
     write_json(
         draft / "entry.json",
@@ -172,14 +179,14 @@ def seal(job: Job, partitions: int, counts: Counter[str]) -> None:
             "path": str(job.run.root.resolve()),
             "journal": chain_head(job.run.journal),
             "created": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            "counts": {side: counts[f"index/{side}"] for side in SIDES},
+            "counts": {side: counts[f"index/{side}"] for side in SPLIT_NUMBERS},
             "partitions": partitions,
             "files": files,
         },
     )
 
 
-def count(run: RunFolder, config: Config) -> None:
+def promote_entry(run: RunFolder, config: Config) -> None:
     """Let the entry of a run that has ``_SUCCESS`` count, and remove what is not to be kept any longer.
 
     Asked again for a run that was killed between the two, wherever it lies now.
@@ -190,11 +197,11 @@ def count(run: RunFolder, config: Config) -> None:
     index = IndexFolder(Path(settings.path))
     tokens = {record.body["token"] for record in read_records(run.journal) if record.type == INDEX}
     # the lock of a process that was killed while it held it is taken away as well
-    if not any(entry.folder.name in tokens for entry in index.pending()) and not index.lock.exists():
+    if not any(entry.folder.name in tokens for entry in index.pending_entries()) and not index.lock.exists():
         return
-    with index.alone():
-        for entry in index.pending():
-            if entry.folder.name in tokens and is_of(run, entry):
+    with index.hold_lock():
+        for entry in index.pending_entries():
+            if entry.folder.name in tokens and is_entry_of(run, entry):
                 index.promote(entry)
         promote_finished(index)
         keep = settings.keep
@@ -203,24 +210,24 @@ def count(run: RunFolder, config: Config) -> None:
 
 def promote_finished(index: IndexFolder) -> None:
     """Let every pending entry count whose run is finished; the others stay as they are."""
-    done = [entry for entry in index.pending() if is_of(RunFolder(Path(entry.body["path"])), entry)]
-    for entry in sorted(done, key=lambda entry: (entry.body["created"], entry.folder.name)):
+    finished = [entry for entry in index.pending_entries() if is_entry_of(RunFolder(Path(entry.body["path"])), entry)]
+    for entry in sorted(finished, key=lambda entry: (entry.body["created"], entry.folder.name)):
         index.promote(entry)
 
 
 def discard_drafts(index: IndexFolder, run: RunFolder) -> None:
     """Remove what the unfinished ``run`` has written for ``index`` so far."""
-    with index.alone():
-        for draft, path in index.drafts().items():
+    with index.hold_lock():
+        for draft, path in index.draft_runs().items():
             if path == run.root.resolve():
                 index.remove(draft)
 
 
-def is_of(run: RunFolder, entry: Entry) -> bool:
+def is_entry_of(run: RunFolder, entry: Entry) -> bool:
     """Whether ``run`` is finished, and the one that wrote ``entry``."""
     try:
         # the first release is the one that the entry was sealed with
-        return is_finished(run) and releases(run)[0].manifest["journal"] == entry.body["journal"]
+        return is_finished(run) and list_releases(run)[0].manifest["journal"] == entry.body["journal"]
     except (RedactoryError, OSError, ValueError, KeyError):
         return False
 
@@ -228,7 +235,7 @@ def is_of(run: RunFolder, entry: Entry) -> bool:
 # What an index holds, for people; and taking old runs out of it.
 
 
-WAITING = {
+PENDING_STATES = {
     "finished": "finished run: the next run counts it",
     "unfinished": "unfinished run: not counted",
     "gone": "run folder missing: not counted; redactory index --keep-runs removes it",
@@ -242,12 +249,12 @@ def show_index(folder: str | Path) -> dict[str, Any]:
     """
     index = IndexFolder(Path(folder))
     head, runs, waiting = index.read(), [], []
-    sealed = {entry.folder: entry for entry in index.pending()}
+    sealed = {entry.folder: entry for entry in index.pending_entries()}
     for entry in index.entries():
-        dated = {name: entry.body[name] for name in ("created", "path")}
-        runs.append({"entry": entry.name, **dated, "texts": entry.body["counts"]})
-    for draft, run in index.drafts().items():
-        finished = draft in sealed and is_of(RunFolder(run), sealed[draft])
+        details = {name: entry.body[name] for name in ("created", "path")}
+        runs.append({"entry": entry.name, **details, "texts": entry.body["counts"]})
+    for draft, run in index.draft_runs().items():
+        finished = draft in sealed and is_entry_of(RunFolder(run), sealed[draft])
         state = "gone" if not run.exists() else "finished" if finished else "unfinished"
         waiting.append({"draft": draft.name, "path": str(run), "state": state})
     known = {"index": str(index.root), "id": head["id"], "parameters": head["parameters"]}
@@ -265,10 +272,10 @@ def prune_index(folder: str | Path, keep_runs: int | None, keep_days: int | None
         raise ConfigurationError("say what to keep: --keep-runs N, --keep-days N, or both; 0 or more")
     index = IndexFolder(Path(folder))
     index.read()
-    with index.alone():
+    with index.hold_lock():
         promote_finished(index)
         removed = index.retain(keep_runs, keep_days, datetime.datetime.now(datetime.UTC))
-        for draft, run in index.drafts().items():
+        for draft, run in index.draft_runs().items():
             if not run.exists():
                 index.remove(draft)
                 removed.append(draft.name)

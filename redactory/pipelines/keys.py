@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
-from redactory.foundation.files import TEMPORARY_PREFIX, open_own, read_json, write_json
+from redactory.foundation.files import TEMPORARY_PREFIX, open_no_follow, read_json, write_json
 from redactory.foundation.keys import read_encryption_key
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.progress import Progress, no_progress
 from redactory.foundation.records import Record, read_records
+from redactory.pipelines.error_sealing import run_sealed
 from redactory.pipelines.output_folder import lock_run
-from redactory.pipelines.release_log import Event, enter, history, log_of
-from redactory.pipelines.sealed import sealed
+from redactory.pipelines.release_log import Event, append_event, get_log_path, read_history
 from redactory.redaction import RunFolder
-from redactory.redaction.encryption import KeyService, LocalKey, destroy, key_identity, rewrapped, service_of
-from redactory.redaction.folder import runs_in
+from redactory.redaction.encryption import KeyService, LocalKey, destroy, key_identity, load_key_service, rewrap_key
+from redactory.redaction.folder import find_runs
 
 
 def shred_key(run: str | Path, *, by: str) -> dict[str, Any]:
@@ -34,36 +34,36 @@ def shred_key(run: str | Path, *, by: str) -> dict[str, Any]:
         raise ConfigurationError("--by: give the name of the responsible person")
     if not folder.state.is_dir():
         raise RunStateError(f"{folder.root} is not a run folder")
-    return sealed(folder.state, _shred, folder, name)
+    return run_sealed(folder.state, _shred, folder, name)
 
 
-def shredded(run: RunFolder) -> Record | None:
+def find_shred_record(run: RunFolder) -> Record | None:
     """The record that says that the data key of ``run`` was destroyed; None where the log has none.
 
     It is known by the id under which the key was wrapped: a run that was given another name is the same,
     and one that took its name is another.  ``CheckFailed`` where the log's chain is broken.
     """
-    log, key, name = log_of(run), _identity(run), run.root.resolve().name
+    log, key, name = get_log_path(run), _find_key_id(run), run.root.resolve().name
     records = [r for r in read_records(log) if r.type == Event.SHREDDED] if log.is_file() else []
     # of a run that was not finished, nothing has kept the id
-    own = [r for r in records if (r.body["run"] == name if key is None else r.body["run_id"] == key)]
-    return own[-1] if own else None
+    matches = [r for r in records if (r.body["run"] == name if key is None else r.body["run_id"] == key)]
+    return matches[-1] if matches else None
 
 
-def shredded_when(record: Record) -> str:
+def describe_shredding(record: Record) -> str:
     """When and by whom, in words."""
     return f"was shredded on {record.body['time']} by {record.body['by']}"
 
 
-def refuse_shredded(run: RunFolder) -> None:
+def require_not_shredded(run: RunFolder) -> None:
     """``RunStateError`` that says when and by whom, where the private part can never be read again."""
-    if not run.data_key.is_file() and (record := shredded(run)) is not None:
+    if not run.data_key.is_file() and (record := find_shred_record(run)) is not None:
         raise RunStateError(
-            f"the private part of {run.root.name} {shredded_when(record)} and is unreadable for everybody"
+            f"the private part of {run.root.name} {describe_shredding(record)} and is unreadable for everybody"
         )
 
 
-def _identity(run: RunFolder) -> str | None:
+def _find_key_id(run: RunFolder) -> str | None:
     """The id under which the run's data key is, or was, wrapped."""
     if run.manifest.is_file() and (named := read_json(run.manifest)["encryption"]):
         return str(named["run_id"])
@@ -76,14 +76,14 @@ def _identity(run: RunFolder) -> str | None:
 def _shred(run: RunFolder, by: str) -> dict[str, Any]:
     with lock_run(run):
         keys = [run.data_key, *run.state.glob(f"{TEMPORARY_PREFIX}*-{run.data_key.name}"), *run.root_keys()]
-        there = [path for path in keys if os.path.lexists(path)]
-        for path in there:
+        key_files = [path for path in keys if os.path.lexists(path)]
+        for path in key_files:
             # nothing is entered of what cannot be done: one that is a link would be somebody else's file
-            os.close(open_own(path, os.O_RDWR))
+            os.close(open_no_follow(path, os.O_RDWR))
         # the record stands before the first byte is gone: a key that went without one is a key that was lost
-        key, before = _identity(run), shredded(run)
+        key, before = _find_key_id(run), find_shred_record(run)
         if run.data_key.is_file() and key is not None:
-            enter(run, Event.SHREDDED, by=by, run_id=key)
+            append_event(run, Event.SHREDDED, by=by, run_id=key)
         elif before is None and run.data_key.is_file():
             # not what a shredding that was cut off has written over
             raise CheckFailed(f"state/{run.data_key.name} of {run.root.name} is not the key file of a run")
@@ -94,15 +94,15 @@ def _shred(run: RunFolder, by: str) -> dict[str, Any]:
                 if (run.manifest.is_file() and read_json(run.manifest)["encrypted"])
                 else (f"{name} is not encrypted, so it has no key: redactory purge, or remove the folder")
             )
-        for path in there:
+        for path in key_files:
             destroy(path)
-    record = shredded(run)
+    record = find_shred_record(run)
     assert record is not None
     return {
         "run": str(run.root),
         "time": record.body["time"],
         "by": record.body["by"],
-        "destroyed": [path.relative_to(run.root).as_posix() for path in there],
+        "destroyed": [path.relative_to(run.root).as_posix() for path in key_files],
         "left": [p.relative_to(run.root).as_posix() for p in (run.samples, run.exported) if p.exists()],
     }
 
@@ -114,7 +114,7 @@ def rotate_key(
     *places: str | Path,
     to_key_file: str | Path | None = None,
     to_service: str | None = None,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Have another key wrap the data keys of runs; ``places`` are run folders, or folders of runs.
 
@@ -127,38 +127,38 @@ def rotate_key(
     """
     if (to_key_file is None) == (to_service is None):
         raise ConfigurationError("give the new key with one of --to-key-file and --to-service")
-    new: KeyService = (
-        service_of(to_service, "--to-service")
+    new_key: KeyService = (
+        load_key_service(to_service, "--to-service")
         if to_service is not None
         else LocalKey(read_encryption_key(Path(str(to_key_file))))
     )
-    runs = [run for place in places for run in runs_in(place)]
-    found: dict[str, list[Any]] = defaultdict(list)
+    runs = [run for place in places for run in find_runs(place)]
+    runs_by_outcome: dict[str, list[Any]] = defaultdict(list)
     for number, run in enumerate(runs, 1):
         try:
-            found[sealed(run.state, _rotated, run, new)].append(str(run.root))
+            runs_by_outcome[run_sealed(run.state, _rotate_run_key, run, new_key)].append(str(run.root))
         except RedactoryError as error:
-            found["failed"].append({"run": str(run.root), "error": str(error)})
+            runs_by_outcome["failed"].append({"run": str(run.root), "error": str(error)})
         progress("rotate", number, len(runs), "runs")
-    listed = {name: found[name] for name in ("rotated", "already", "open", "shredded", "failed")}
-    return {"service": new.name, **listed, "ok": not found["failed"]}
+    results = {name: runs_by_outcome[name] for name in ("rotated", "already", "open", "shredded", "failed")}
+    return {"service": new_key.name, **results, "ok": not runs_by_outcome["failed"]}
 
 
-def _rotated(run: RunFolder, new: KeyService) -> str:
+def _rotate_run_key(run: RunFolder, new_key: KeyService) -> str:
     """What became of ``run``, in a word."""
     with lock_run(run):
         if run.data_key.is_file():
-            record = rewrapped(run, new)
+            record = rewrap_key(run, new_key)
             if record is None:
                 return "already"
-            said = {name: record[key] for name, key in (("service", "wrapped_by"), ("before", "before"))}
-            entered = [r.body for r in history(run) if r.type == Event.ROTATED]
+            facts = {name: record[key] for name, key in (("service", "wrapped_by"), ("before", "before"))}
+            rotations = [r.body for r in read_history(run) if r.type == Event.ROTATED]
             # the record comes first: after a crash between the two it is there when it is asked again
-            if not entered or not said.items() <= entered[-1].items():
-                enter(run, Event.ROTATED, **said)
+            if not rotations or not facts.items() <= rotations[-1].items():
+                append_event(run, Event.ROTATED, **facts)
             write_json(run.data_key, record)
             return "rotated"
-        if shredded(run) is not None:
+        if find_shred_record(run) is not None:
             return "shredded"
         if run.manifest.is_file() and read_json(run.manifest)["encrypted"]:
             raise CheckFailed(f"{run.root.name} is encrypted, but its state/{run.data_key.name} is missing")

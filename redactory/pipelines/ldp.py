@@ -14,36 +14,36 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.evaluation.utility import accuracy
-from redactory.foundation.canonical import file_sha256, hash_of
+from redactory.evaluation.utility import measure_accuracy
+from redactory.foundation.canonical import file_sha256, json_sha256
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError, RunStateError
 from redactory.foundation.files import make_private_folder, read_json, write_json
-from redactory.foundation.keys import forms_of
-from redactory.foundation.progress import Progress, silent
-from redactory.pipelines.loading import settings_of
+from redactory.foundation.keys import unicode_variants
+from redactory.foundation.progress import Progress, no_progress
+from redactory.pipelines.loading import parse_settings
 from redactory.pipelines.models import require_training_packages
-from redactory.pipelines.readers.formats import parsed_object
+from redactory.pipelines.readers.formats import parse_object
 
 if TYPE_CHECKING:
     from redactory.training.ldp.encoder import SentenceEncoder
     from redactory.training.ldp.message import Message
-    from redactory.training.ldp.server import ServerSide
+    from redactory.training.ldp.server import LdpServer
     from redactory.training.ldp.settings import LdpSettings
     from redactory.training.ldp.user import BudgetFolder
 
 CARD = "guarantee.json"
-LIMIT, DELTA = 8.0, 1e-5
+BUDGET_EPSILON, BUDGET_DELTA = 8.0, 1e-5
 """What all messages of one user may spend together where nothing else is said."""
-ME = ""
+DEFAULT_USER = ""
 """Whose budget a query is on where no user is named."""
-Given = Mapping[str, Any] | None
+LdpSettingsInput = Mapping[str, Any] | None
 Texts = Sequence[str | tuple[str, str]]
-_BATCH, _SMALLEST = 512, 1e-12
-_ONCE = {"query": {"sampling": {"kind": "fixed"}}}
+_PROGRESS_INTERVAL, _MIN_PROBABILITY = 512, 1e-12
+_SINGLE_QUERY = {"query": {"sampling": {"kind": "fixed"}}}
 
 
 def ldp_encoder(
-    public: str | Path, out: str | Path, settings: Given = None, progress: Progress = silent
+    public: str | Path, out: str | Path, settings: LdpSettingsInput = None, progress: Progress = no_progress
 ) -> dict[str, Any]:
     """Train an encoder on the labelled public text ``public`` (JSON lines ``text``, ``label``) into ``out``.
 
@@ -55,7 +55,7 @@ def ldp_encoder(
     from redactory.training.ldp.pretraining import pretrain_encoder
     from redactory.training.ldp.settings import EncoderSettings
 
-    folder, chosen = make_empty_folder(Path(out)), settings_of(EncoderSettings, settings)
+    folder, chosen = make_empty_folder(Path(out)), parse_settings(EncoderSettings, settings)
     return {"encoder": str(folder), **pretrain_encoder(PublicText(Path(public)), chosen, folder, progress)}
 
 
@@ -63,13 +63,13 @@ def ldp_train(
     data: str | Path,
     encoder: str | Path,
     out: str | Path,
-    settings: Given = None,
+    settings: LdpSettingsInput = None,
     *,
     budget: str | Path | None = None,
-    limit: float = LIMIT,
-    delta: float = DELTA,
+    limit: float = BUDGET_EPSILON,
+    delta: float = BUDGET_DELTA,
     declared_public: bool = False,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Have the users of ``data`` send noisy messages, and a service in ``out`` learn from them.
 
@@ -78,37 +78,37 @@ def ldp_train(
     nothing is sent then.  Returns {service, messages, slots, epochs, ..., guarantee}.
     """
     require_training_packages()
-    from redactory.training.ldp.server import ServerSide
+    from redactory.training.ldp.server import LdpServer
 
     folder = make_empty_folder(Path(out))
-    source, own = settle_service(settings, encoder, declared_public)
+    source, service_settings = resolve_service_settings(settings, encoder, declared_public)
     budgets = open_budgets(budget, limit, delta, source)
-    examples, messages = training_messages(Path(data), source, own, budgets)
+    examples, messages = make_training_messages(Path(data), source, service_settings, budgets)
 
-    card = make_card(folder.name, source, own)
-    server = ServerSide(own, encoder=source.digest, shape=source.shape(own.represent))
+    card = make_card(folder.name, source, service_settings)
+    server = LdpServer(service_settings, encoder=source.digest, shape=source.get_shape(service_settings.represent))
     count = 0
     for count, message in enumerate(messages, 1):
         server.receive(message)
-        if count % _BATCH == 0:
+        if count % _PROGRESS_INTERVAL == 0:
             progress("messages", count, None, f"messages, of {len(examples):,} sentences")
     progress("messages", count, count, "messages")
-    learnt = server.train(progress)
+    training_summary = server.train(progress)
     # the card first: there is no service without one
     write_json(folder / CARD, card)
     server.save(folder)
     users = len({example.user for example in examples})
-    return {"service": str(folder), "users": users, **learnt, "guarantee": card}
+    return {"service": str(folder), "users": users, **training_summary, "guarantee": card}
 
 
-def ldp_settings(given: Given) -> LdpSettings:
+def parse_ldp_settings(raw_settings: LdpSettingsInput) -> LdpSettings:
     """Settings of a service from keys; a budget is a user's own, and refused here."""
     from redactory.training.ldp.settings import LdpSettings
 
-    found = settings_of(LdpSettings, given)
-    if found.budget is not None:
+    parsed = parse_settings(LdpSettings, raw_settings)
+    if parsed.budget is not None:
         raise ConfigurationError("budget: each user needs a separate folder; give it with --budget")
-    return found
+    return parsed
 
 
 def make_empty_folder(folder: Path) -> Path:
@@ -122,27 +122,29 @@ def load_encoder(folder: str | Path, settings: LdpSettings, declared_public: boo
     """Load the encoder in ``folder``, of the dimension and the length that the service wants."""
     from redactory.training.ldp.encoder import SentenceEncoder
 
-    wanted = {"dimension": settings.dimension, "max_tokens": settings.max_tokens}
-    return SentenceEncoder.load(Path(folder), declared_public=declared_public, **wanted)
+    expected = {"dimension": settings.dimension, "max_tokens": settings.max_tokens}
+    return SentenceEncoder.load(Path(folder), declared_public=declared_public, **expected)
 
 
-def settle_service(given: Given, encoder: str | Path, declared_public: bool) -> tuple[SentenceEncoder, LdpSettings]:
+def resolve_service_settings(
+    raw_settings: LdpSettingsInput, encoder: str | Path, declared_public: bool
+) -> tuple[SentenceEncoder, LdpSettings]:
     """The encoder, and settings with its classes where none are named, and the noise in numbers."""
-    settings = ldp_settings(given)
+    settings = parse_ldp_settings(raw_settings)
     source = load_encoder(encoder, settings, declared_public)
     # the classes of an encoder's training; of pairs it knows nothing
     classes = settings.classes or (() if settings.pairs else source.classes)
     if len(classes) < 2:
         raise ConfigurationError("classes: name at least two, for example --set 'classes=[no, yes]'")
-    settled = settings_of(type(settings), {**dict(settings), "classes": classes})
-    return source, settled.settled(source.spendings)
+    complete = parse_settings(type(settings), {**dict(settings), "classes": classes})
+    return source, complete.resolve_all_noise(source.spendings)
 
 
 def make_card(name: str, source: SentenceEncoder, settings: LdpSettings) -> dict[str, Any]:
     """Make the guarantee card of the service ``name`` with settled ``settings``."""
-    from redactory.training.ldp.card import service_card
+    from redactory.training.ldp.card import make_service_card
 
-    return service_card(
+    return make_service_card(
         name,
         settings,
         provenance=source.provenance,
@@ -152,7 +154,7 @@ def make_card(name: str, source: SentenceEncoder, settings: LdpSettings) -> dict
     )
 
 
-def require_encoder(digest: str, source: SentenceEncoder) -> None:
+def require_same_encoder(digest: str, source: SentenceEncoder) -> None:
     """Raise ``RunStateError`` where ``source`` is not the service's encoder, which has ``digest``."""
     if digest != source.digest:
         raise RunStateError("the service belongs to another encoder; give that one with --encoder")
@@ -162,7 +164,7 @@ def require_encoder(digest: str, source: SentenceEncoder) -> None:
 
 
 @dataclass(frozen=True)
-class Example:
+class LdpExample:
     """A row: its text, or its two texts, the name of its class where it has one, and its user."""
 
     text: str | tuple[str, str]
@@ -170,12 +172,12 @@ class Example:
     user: str
 
 
-def _read_examples(path: Path, pairs: bool) -> list[Example]:
+def _read_examples(path: Path, pairs: bool) -> list[LdpExample]:
     """The rows of JSON lines {text, label?, user_id?}, with ``pairs`` also {text_b}; in their order.
 
     ``InputError`` names file, row and key of a row that is invalid, and quotes nothing of it.
     """
-    found = []
+    examples = []
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
@@ -183,7 +185,7 @@ def _read_examples(path: Path, pairs: bool) -> list[Example]:
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
-        row, reason = parsed_object(line)
+        row, reason = parse_object(line)
         if row is None:
             raise InputError(f"{path.name}, row {number}: expected a JSON object ({reason})")
         for key in ("text", "text_b") if pairs else ("text",):
@@ -192,10 +194,10 @@ def _read_examples(path: Path, pairs: bool) -> list[Example]:
         text = (row["text"], row["text_b"]) if pairs else row["text"]
         label, user = row.get("label"), row.get("user_id")
         name = None if label is None else str(label)
-        found.append(Example(text, name, "" if user is None else forms_of(str(user))[0]))
-    if not found:
+        examples.append(LdpExample(text, name, "" if user is None else unicode_variants(str(user))[0]))
+    if not examples:
         raise InputError(f"{path.name} holds no rows")
-    return found
+    return examples
 
 
 def open_budgets(folder: str | Path | None, limit: float, delta: float, source: SentenceEncoder) -> BudgetFolder | None:
@@ -214,15 +216,15 @@ def open_budgets(folder: str | Path | None, limit: float, delta: float, source: 
     return BudgetFolder(Path(folder), limit, delta)
 
 
-def training_messages(
+def make_training_messages(
     data: Path, source: SentenceEncoder, settings: LdpSettings, budgets: BudgetFolder | None
-) -> tuple[list[Example], Iterator[Message]]:
+) -> tuple[list[LdpExample], Iterator[Message]]:
     """Make the rows of ``data`` and the messages of all users; with ``budgets`` each user's are booked.
 
     ``GuaranteeError`` where the encoder's public text is the very file whose rows are to be protected,
     ``BudgetExceeded`` before anything is booked where somebody has no room.
     """
-    from redactory.training.ldp.user import UserSide
+    from redactory.training.ldp.user import LdpClient
 
     if data.is_file() and source.provenance.get("text_sha256") == file_sha256(data):
         raise GuaranteeError(
@@ -235,18 +237,18 @@ def training_messages(
     for row, example in enumerate(examples):
         if example.label not in numbers:
             raise InputError(f"{data.name}, row {row + 1}: label: not a class of the service")
-        groups.setdefault(example.user if budgets else ME, []).append(row)
+        groups.setdefault(example.user if budgets else DEFAULT_USER, []).append(row)
     if budgets is not None:
         budgets.require_room(settings, {user: len(rows) for user, rows in groups.items()})
 
     def messages() -> Iterator[Message]:
         for number, (user, rows) in enumerate(groups.items()):
             # test mode: a seed for each user, so that no two draw the same noise
-            drawn = None if settings.seed is None else int(hash_of([settings.seed, number])[:15], 16)
-            own = settings.model_copy(update={"seed": drawn})
-            side = UserSide(source, own, budget=budgets.of(user) if budgets else None)
+            seed = None if settings.seed is None else int(json_sha256([settings.seed, number])[:15], 16)
+            user_settings = settings.model_copy(update={"seed": seed})
+            side = LdpClient(source, user_settings, budget=budgets.open_budget(user) if budgets else None)
             texts: Any = [examples[row].text for row in rows]
-            yield from side.training_messages(texts, [numbers[str(examples[row].label)] for row in rows])
+            yield from side.make_training_messages(texts, [numbers[str(examples[row].label)] for row in rows])
 
     return examples, messages()
 
@@ -258,12 +260,12 @@ def ldp_evaluate(
     service: str | Path,
     encoder: str | Path,
     test: str | Path,
-    settings: Given = None,
+    settings: LdpSettingsInput = None,
     *,
     draws: int = 5,
     limit: int | None = None,
     declared_public: bool = False,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Accuracy of ``service`` on ``limit`` rows of ``test``, each asked ``draws`` times with fresh noise.
 
@@ -274,39 +276,39 @@ def ldp_evaluate(
     among them, a single send that costs no more.
     """
     require_training_packages()
-    from redactory.training.ldp.server import ServerSide
+    from redactory.training.ldp.server import LdpServer
 
     if draws < 1:
         raise ConfigurationError("draws: must be at least 1")
-    server = ServerSide.load(Path(service))
+    server = LdpServer.load(Path(service))
     if {key.split(".")[0] for key in settings or {}} - {"query"}:
         raise ConfigurationError("settings: a service is evaluated unchanged; set only query.*")
     source = load_encoder(encoder, server.settings, declared_public)
-    require_encoder(server.encoder, source)
+    require_same_encoder(server.encoder, source)
     examples = _read_examples(Path(test), server.settings.pairs)[:limit]
     texts: Any = [example.text for example in examples]
     classes = [example.label for example in examples]
     questions, first = [], None
-    for way in _ways(server.settings, settings):
-        server.settings = way.settled(source.spendings)
-        noisy: Any = _Asked(server, source, _noisy_answers)
+    for way in _list_question_settings(server.settings, settings):
+        server.settings = way.resolve_all_noise(source.spendings)
+        noisy: Any = _ServiceClassifier(server, source, _get_noisy_answers)
         runs = []
         for draw in range(draws):
-            runs.append(accuracy(noisy, texts, classes))
+            runs.append(measure_accuracy(noisy, texts, classes))
             progress("queries", draw + 1, draws, "draws")
         first = first or runs[0]
-        questions.append(_told(server.settings.asked(source.spendings), source, runs))
+        questions.append(_summarize_questions(server.settings.make_query_settings(source.spendings), source, runs))
     assert first is not None
-    once = {**server.settings.model_dump(exclude_none=True), **_ONCE}
-    server.settings = settings_of(type(server.settings), once)
-    plain: Any = _Asked(server, source, _plain_answers)
+    once = {**server.settings.model_dump(exclude_none=True), **_SINGLE_QUERY}
+    server.settings = parse_settings(type(server.settings), once)
+    plain: Any = _ServiceClassifier(server, source, _get_noise_free_answers)
     card = read_json(Path(service) / CARD)
     return {
         "service": str(service),
         "texts": first["texts"],
         "draws": draws,
         "accuracy": questions[0]["accuracy"],
-        "accuracy_without_noise": 1.0 - accuracy(plain, texts, classes)["error_rate"],
+        "accuracy_without_noise": 1.0 - measure_accuracy(plain, texts, classes)["error_rate"],
         "majority_accuracy": 1.0 - first["majority_error_rate"],
         "by_class": first["by_class"],
         "left_out": first["left_out"],
@@ -315,29 +317,29 @@ def ldp_evaluate(
     }
 
 
-def _ways(own: LdpSettings, given: Given) -> Iterator[LdpSettings]:
+def _list_question_settings(service_settings: LdpSettings, overrides: LdpSettingsInput) -> Iterator[LdpSettings]:
     """The service's settings with the questions of ``given``; where those hide among fictitious ones, also
     with a single send of each."""
-    from redactory.training.ldp.accounting import HiddenCoins
+    from redactory.training.ldp.accounting import HiddenSampling
     from redactory.training.ldp.settings import LdpSettings
 
-    kept = own.model_dump(exclude_none=True, exclude={"query"})
-    asked = settings_of(LdpSettings, {**kept, **given}) if given else own
-    yield asked
-    if isinstance(asked.questions, HiddenCoins):
-        yield settings_of(LdpSettings, {**kept, **_ONCE})
+    base_settings = service_settings.model_dump(exclude_none=True, exclude={"query"})
+    query_settings = parse_settings(LdpSettings, {**base_settings, **overrides}) if overrides else service_settings
+    yield query_settings
+    if isinstance(query_settings.query_participation, HiddenSampling):
+        yield parse_settings(LdpSettings, {**base_settings, **_SINGLE_QUERY})
 
 
-def _told(own: LdpSettings, source: SentenceEncoder, runs: list[dict[str, Any]]) -> dict[str, Any]:
+def _summarize_questions(settings: LdpSettings, source: SentenceEncoder, runs: list[dict[str, Any]]) -> dict[str, Any]:
     """One way to ask: how often, at what noise and epsilons, and how accurate the answers were."""
-    from redactory.training.ldp.accounting import steps_of
-    from redactory.training.ldp.card import figures_of_questions
+    from redactory.training.ldp.accounting import count_steps
+    from redactory.training.ldp.card import compute_query_metrics
 
     shares = [1.0 - run["error_rate"] for run in runs]
     return {
-        "sampling": own.sampling.model_dump(exclude_none=True),
-        "messages": steps_of(own.sampling),
-        **figures_of_questions(own, source.spendings),
+        "sampling": settings.sampling.model_dump(exclude_none=True),
+        "messages": count_steps(settings.sampling),
+        **compute_query_metrics(settings, source.spendings),
         "accuracy": {
             "mean": fmean(shares),
             "standard_deviation": pstdev(shares),
@@ -348,12 +350,12 @@ def _told(own: LdpSettings, source: SentenceEncoder, runs: list[dict[str, Any]])
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _ServiceClassifier:
     """A service as a classifier: every text becomes a query."""
 
-    server: ServerSide
+    server: LdpServer
     source: SentenceEncoder
-    answers: Callable[[ServerSide, SentenceEncoder, Any], Iterable[dict[str, Any] | None]]
+    get_answers: Callable[[LdpServer, SentenceEncoder, Any], Iterable[dict[str, Any] | None]]
 
     @property
     def classes(self) -> tuple[str, ...]:
@@ -362,28 +364,30 @@ class _Asked:
     def log_probs(self, texts: Sequence[Any]) -> NDArray[np.float64]:
         """Natural log probability of every class for every text: float64 [texts, classes]."""
         even = dict.fromkeys(self.classes, 1.0 / len(self.classes))
-        answers = self.answers(self.server, self.source, texts)
+        answers = self.get_answers(self.server, self.source, texts)
         rows = [[(one["probabilities"] if one else even)[name] for name in self.classes] for one in answers]
-        found: NDArray[np.float64] = np.log(np.maximum(np.array(rows), _SMALLEST))
-        return found
+        log_probabilities: NDArray[np.float64] = np.log(np.maximum(np.array(rows), _MIN_PROBABILITY))
+        return log_probabilities
 
 
-def _noisy_answers(server: ServerSide, source: SentenceEncoder, texts: Any) -> Iterable[dict[str, Any] | None]:
-    from redactory.training.ldp.user import UserSide
+def _get_noisy_answers(server: LdpServer, source: SentenceEncoder, texts: Any) -> Iterable[dict[str, Any] | None]:
+    from redactory.training.ldp.user import LdpClient
 
     # an evaluation promises nothing of its texts, but draws as a user would
-    side = UserSide(source, server.settings.model_copy(update={"seed": None}))
-    return side.read(server.answers(list(side.query_messages(texts))))
+    side = LdpClient(source, server.settings.model_copy(update={"seed": None}))
+    return side.combine_answers(server.answer(list(side.make_query_messages(texts))))
 
 
-def _plain_answers(server: ServerSide, source: SentenceEncoder, texts: Any) -> Iterable[dict[str, Any]]:
+def _get_noise_free_answers(server: LdpServer, source: SentenceEncoder, texts: Any) -> Iterable[dict[str, Any]]:
     from redactory.training.ldp.message import Message
     from redactory.training.ldp.user import DPLayer
 
     settings = server.settings
-    found = source.represent(texts, settings.represent)
-    clipped = DPLayer(settings.clip_norm, settings.noise()).clip(found.flatten(0, 1) if settings.pairs else found)
-    rows = enumerate(clipped.view(found.shape).float())
-    return server.answers(
+    vectors = source.represent(texts, settings.represent)
+    clipped = DPLayer(settings.clip_norm, settings.resolve_noise()).clip(
+        vectors.flatten(0, 1) if settings.pairs else vectors
+    )
+    rows = enumerate(clipped.view(vectors.shape).float())
+    return server.answer(
         [Message("query", f"{row:032x}", 0, None, values.numpy(), server.encoder) for row, values in rows]
     )

@@ -8,7 +8,7 @@ from typing import Any
 
 from redactory.foundation.errors import ConfigurationError, RunStateError, shorten
 from redactory.foundation.files import make_private_folder, write_json, write_text
-from redactory.redaction import RunFolder, SealedFolder, is_finished, read_manifest, result_of, seal
+from redactory.redaction import RunFolder, SealedFolder, is_finished, read_manifest, read_result, seal
 
 TRAINING_PACKAGES = ("torch", "dp_accounting", "mpmath", "scipy", "safetensors")
 
@@ -22,7 +22,7 @@ def require_training_packages() -> None:
         )
 
 
-def named_model(run: RunFolder, model: str | None) -> str:
+def resolve_model_name(run: RunFolder, model: str | None) -> str:
     """``model``, or the one that the run's configuration trains; ``RunStateError`` where it is not there."""
     manifest = read_manifest(run)
     if model is None:
@@ -30,22 +30,22 @@ def named_model(run: RunFolder, model: str | None) -> str:
         model = str(section["name"] or section["trainer"])
     name = model
     if not is_finished(run.model(name)):
-        there = ", ".join(run.model_names())
-        mend = f"finished models: {there} (--model)" if there else "train one first (redactory train CONFIG)"
-        raise RunStateError(f"{run.root} has no finished model '{shorten(name)}'; {mend}")
+        available = ", ".join(run.model_names())
+        hint = f"finished models: {available} (--model)" if available else "train one first (redactory train CONFIG)"
+        raise RunStateError(f"{run.root} has no finished model '{shorten(name)}'; {hint}")
     return name
 
 
 # What the last one-run audit of a model found.
 
 
-def audited(run: RunFolder, model: str) -> dict[str, Any] | None:
+def load_audit(run: RunFolder, model: str) -> dict[str, Any] | None:
     """The sealed result of ``evaluate audit``; None where the model was not audited."""
-    return result_of(run.model(model), "audit")
+    return read_result(run.model(model), "audit")
 
 
 def seal_result(
-    folder: SealedFolder, result: Mapping[str, Any], body: dict[str, Any], figures: Mapping[str, str] | None = None
+    folder: SealedFolder, result: Mapping[str, Any], body: dict[str, Any], pictures: Mapping[str, str] | None = None
 ) -> None:
     """Put ``result.json`` and ``figures`` into ``folder`` in place of earlier ones, and seal it."""
     make_private_folder(folder.root)
@@ -54,7 +54,7 @@ def seal_result(
     write_json(files[0], result)
     for old in folder.root.glob("*.svg"):
         old.unlink()
-    for name, svg in (figures or {}).items():
+    for name, svg in (pictures or {}).items():
         files.append(folder.root / name)
         write_text(files[-1], svg)
     seal(folder, body, files)

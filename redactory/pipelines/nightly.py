@@ -14,41 +14,49 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.files import make_folder, make_private_folder
 from redactory.foundation.keys import KEY_VARIABLE, load_digest_key
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.progress import Progress, no_progress
 from redactory.foundation.records import Record
 from redactory.pipelines.config import Config, NightlySettings
-from redactory.pipelines.curate import check_before_reading, curate
-from redactory.pipelines.erase import check_clock, due, purge_run
-from redactory.pipelines.gate import after_failure, carry_out, end_scheduled, write_metrics
-from redactory.pipelines.journal import AnotherRun
-from redactory.pipelines.loading import Given, load_config
-from redactory.pipelines.output_folder import check_keys, check_room, lock_job
-from redactory.pipelines.readers import find_by_path
+from redactory.pipelines.curate import check_engines, curate
+from redactory.pipelines.erase import check_clock, find_expired, purge_run
+from redactory.pipelines.error_sealing import hide_error_text, run_sealed
+from redactory.pipelines.gate import record_failure, release_or_hold, run_pending_actions, write_metrics
+from redactory.pipelines.incremental import (
+    Day,
+    find_changed_files,
+    make_day_config,
+    make_sources,
+    plan_reading,
+    read_planned_slices,
+    read_watermark,
+    resolve_days,
+)
+from redactory.pipelines.journal import RunMismatchError
+from redactory.pipelines.loading import ConfigLike, load_config
+from redactory.pipelines.output_folder import check_disk_space, check_keys, lock_job
+from redactory.pipelines.readers import sources_by_path
 from redactory.pipelines.reissue import finish_reissue
-from redactory.pipelines.release import COUNTS
-from redactory.pipelines.release_log import Event, Standing, enter, latest_of, latest_run, read_log, standings
-from redactory.pipelines.sealed import sealed, wordless
+from redactory.pipelines.release import COUNT_KEYS
+from redactory.pipelines.release_log import (
+    Event,
+    RunStatus,
+    append_event,
+    find_latest_run,
+    read_latest_link,
+    read_log,
+    run_statuses,
+)
 from redactory.pipelines.share import check_store, publish
 from redactory.pipelines.store import without_secrets
-from redactory.pipelines.watermark import (
-    Day,
-    changed_since,
-    days_asked,
-    of_day,
-    plan_reading,
-    planned,
-    sources_of,
-    watermark,
-)
 from redactory.redaction import RunFolder, is_finished
 from redactory.redaction.folder import JobFolder
 
-Curating = Callable[..., Mapping[str, Any]]
+CurateFunction = Callable[..., Mapping[str, Any]]
 """``curate``, or what stands in for it: takes a configuration, ``resume``, ``sources`` and ``progress``."""
 
 
 def nightly(
-    config: Given,
+    config: ConfigLike,
     *,
     output: str | Path | None = None,
     date: str | None = None,
@@ -56,8 +64,8 @@ def nightly(
     last: str | None = None,
     reread: Sequence[str] = (),
     workers: int | None = None,
-    curating: Curating = curate,
-    progress: Progress = silent,
+    curate_run: CurateFunction = curate,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Curate what is new since the last scheduled run; ``{"job", "nights", "latest", "held", ...}``.
 
@@ -69,157 +77,163 @@ def nightly(
     ``RunStateError`` where another scheduled run of the job is at work.
     """
     settings = load_config(config, output=output, workers=workers)
-    days = days_asked(settings, date, first, last, datetime.datetime.now(datetime.UTC).date())
+    days = resolve_days(settings, date, first, last, datetime.datetime.now(datetime.UTC).date())
     job = JobFolder(Path(settings.output))
-    _check(job, settings)
+    _check_job(job, settings)
     make_folder(job.root)
     make_private_folder(job.own)
     # whoever approves a run later asks its file for the hook
     is_file = isinstance(config, str | Path) and Path(config).suffix in (".yaml", ".yml")
     file = str(Path(str(config)).absolute()) if is_file else None
-    scheduled = _Scheduled(job, settings, file, tuple(reread), curating, progress)
+    scheduled = _ScheduledRuns(job, settings, file, tuple(reread), curate_run, progress)
     with lock_job(job):
-        with scheduled.reported():
-            wordless("an interrupted run was finished", _put_in_order, job, settings.nightly)
-        left = unfinished(read_log(job))
+        with scheduled.report_failures():
+            hide_error_text("an interrupted run was finished", _recover_interrupted, job, settings.nightly)
+        left = find_unfinished_runs(read_log(job))
         # asked once more after a crash, --reread is not another asking
-        done = [piece.url for own in left if own.begun for piece in planned(own.begun) if piece.again]
-        ended = [scheduled.finish(own) for own in left]
-        ended += [scheduled.run(day, done, one_of_many=len(days) > 1) for day in days]
-        with scheduled.reported():
-            kept = wordless("runs were published or purged", _keep_house, job, settings.nightly)
-    held = [run for run, own in standings(read_log(job)).items() if own.state == "held"]
-    latest = str(job.latest.resolve()) if latest_of(job) else None
-    return {"job": str(job.root), "nights": ended, **kept, "latest": latest, "held": held}
+        done = [
+            piece.url
+            for status in left
+            if status.start_record
+            for piece in read_planned_slices(status.start_record)
+            if piece.again
+        ]
+        results = [scheduled.finish_run(status) for status in left]
+        results += [scheduled.start_run(day, done, one_of_many=len(days) > 1) for day in days]
+        with scheduled.report_failures():
+            maintenance = hide_error_text("runs were published or purged", _apply_retention, job, settings.nightly)
+    held = [run for run, status in run_statuses(read_log(job)).items() if status.state == "held"]
+    latest = str(job.latest.resolve()) if read_latest_link(job) else None
+    return {"job": str(job.root), "nights": results, **maintenance, "latest": latest, "held": held}
 
 
-def _check(job: JobFolder, config: Config) -> None:
+def _check_job(job: JobFolder, config: Config) -> None:
     """Refuse, before anything is written, a folder that is no job's, and what no scheduled run can go by."""
     if job.root.exists() and not job.root.is_dir():
         raise RunStateError(f"{job.root} is a file; give another folder for the job's runs (output)")
-    own = RunFolder(job.root)
-    if own.state.is_dir() or is_finished(own):
+    job_as_run = RunFolder(job.root)
+    if job_as_run.state.is_dir() or is_finished(job_as_run):
         raise RunStateError(f"{job.root} is a run; give a folder for the runs of the whole job (output)")
     check_keys()
-    check_before_reading(config)
+    check_engines(config)
     if config.store is not None:
         raise ConfigurationError(
             "output: a scheduled run needs a folder on this machine; give one, and set nightly.publish to "
             "the URL that released runs go to"
         )
-    if load_digest_key().fresh:
+    if load_digest_key().is_generated:
         raise ConfigurationError(
             f"a scheduled run needs a key that later ones share: set {KEY_VARIABLE} or {KEY_VARIABLE}_FILE "
             "(create one with redactory keys new digest FILE)"
         )
 
 
-def unfinished(records: Iterable[Record]) -> list[Standing]:
+def find_unfinished_runs(records: Iterable[Record]) -> list[RunStatus]:
     """The scheduled runs to be finished before anything new is read, oldest first."""
-    known = standings(records).values()
-    return [own for own in known if own.state in ("unfinished", "failed") and own.begun]
+    statuses = run_statuses(records).values()
+    return [status for status in statuses if status.state in ("unfinished", "failed") and status.start_record]
 
 
 @dataclass(frozen=True)
-class _Scheduled:
+class _ScheduledRuns:
     """The scheduled runs of one call, under the job's lock."""
 
     job: JobFolder
     config: Config
     file: str | None
-    again: tuple[str, ...]
-    curating: Curating
+    reread_files: tuple[str, ...]
+    curate_run: CurateFunction
     progress: Progress
 
     @contextmanager
-    def reported(self, run: RunFolder | None = None) -> Iterator[None]:
+    def report_failures(self, run: RunFolder | None = None) -> Iterator[None]:
         """Enter what fails meanwhile as a failure of ``run``; without one, of the last release."""
         try:
             yield
         except RedactoryError as error:
-            if run is None and (latest := latest_run(read_log(self.job))) is not None:
+            if run is None and (latest := find_latest_run(read_log(self.job))) is not None:
                 run = self.job.run(latest)
             if run is not None:
-                after_failure(self.job, run, self.config.nightly, error)
+                record_failure(self.job, run, self.config.nightly, error)
             raise
 
-    def finish(self, own: Standing) -> dict[str, Any]:
+    def finish_run(self, status: RunStatus) -> dict[str, Any]:
         """Finish what was begun, or give it up where its input is not there any more."""
-        run, begun = self.job.run(own.run), own.begun
-        assert begun is not None
-        gone = [] if is_finished(run) else changed_since(planned(begun))
+        run, start_record = self.job.run(status.run), status.start_record
+        assert start_record is not None
+        gone = [] if is_finished(run) else find_changed_files(read_planned_slices(start_record))
         if not gone:
-            return self._carried_out(run, begun, resumed=True)
+            return self._curate_and_gate(run, start_record, is_resumed=True)
         # nothing of it was released: what is there now is read in its place
         reason = f"its input changed before it was finished: {', '.join(gone[:5])}"
-        enter(run, Event.REJECTED, by="redactory nightly", reason=reason)
-        return {"run": own.run, "date": begun.body["date"], "state": "rejected", "reason": reason}
+        append_event(run, Event.REJECTED, by="redactory nightly", reason=reason)
+        return {"run": status.run, "date": start_record.body["date"], "state": "rejected", "reason": reason}
 
-    def run(self, day: Day, done: Sequence[str], *, one_of_many: bool) -> dict[str, Any]:
+    def start_run(self, day: Day, reread_urls: Sequence[str], *, one_of_many: bool) -> dict[str, Any]:
         """Read what is new of a day; the files ``done`` are not read again, whoever asks for that."""
         records, now = read_log(self.job), datetime.datetime.now(datetime.UTC)
-        date, config = None if day is None else day.isoformat(), of_day(self.config, day)
+        date, config = None if day is None else day.isoformat(), make_day_config(self.config, day)
         # named for the day of its data, or the second at which it began (UTC)
         names = [date or now.strftime("%Y-%m-%dT%H%M%SZ")]
-        while names[-1] in standings(records) or os.path.lexists(self.job.root / names[-1]):
+        while names[-1] in run_statuses(records) or os.path.lexists(self.job.root / names[-1]):
             names.append(f"{names[0]}-{len(names) + 1}")
         run = self.job.run(names[-1])
         if one_of_many:
             try:
-                find_by_path(config.input.path, config.input.format)
+                sources_by_path(config.input.path, config.input.format)
             except ConfigurationError:
                 return {"run": None, "date": date, "state": "nothing there"}
-        with self.reported(run):
-            look = (config, watermark(records), self.again, now, done)
-            plan = wordless("the input was checked", plan_reading, *look)
+        with self.report_failures(run):
+            look = (config, read_watermark(records), self.reread_files, now, reread_urls)
+            plan = hide_error_text("the input was checked", plan_reading, *look)
             waiting = plan.to_json()["waiting"]
             if not plan.slices:
                 return {"run": None, "date": date, "state": "nothing new", "waiting": waiting}
             reads = ((piece.url, piece.bytes) for piece in plan.slices)
-            check_room(load_config(config, output=run.root), reads)
+            check_disk_space(load_config(config, output=run.root), reads)
             if config.nightly.publish is not None:
-                check_store(_place_of(config.nightly.publish, run.root.name), run)
-        begun = enter(run, Event.BEGUN, date=date, plan=plan.to_json(), config=self.file)
-        return {**self._carried_out(run, begun), "waiting": waiting}
+                check_store(_make_run_url(config.nightly.publish, run.root.name), run)
+        start_record = append_event(run, Event.STARTED, date=date, plan=plan.to_json(), config=self.file)
+        return {**self._curate_and_gate(run, start_record), "waiting": waiting}
 
-    def _carried_out(self, run: RunFolder, begun: Record, *, resumed: bool = False) -> dict[str, Any]:
-        date = begun.body["date"]
+    def _curate_and_gate(self, run: RunFolder, start_record: Record, *, is_resumed: bool = False) -> dict[str, Any]:
+        date = start_record.body["date"]
         day = None if date is None else datetime.date.fromisoformat(date)
-        config = load_config(of_day(self.config, day), output=run.root)
-        with self.reported(run):
+        config = load_config(make_day_config(self.config, day), output=run.root)
+        with self.report_failures(run):
             try:
-                sources = sources_of(planned(begun))
-                summary = self.curating(config, resume=True, sources=sources, progress=self.progress)
-            except AnotherRun as error:
-                if not resumed:
+                sources = make_sources(read_planned_slices(start_record))
+                summary = self.curate_run(config, resume=True, sources=sources, progress=self.progress)
+            except RunMismatchError as error:
+                if not is_resumed:
                     raise
                 # another configuration, or another version: it can never be resumed
                 raise RunStateError(
                     f"{error} (to discard {run.root.name} and read its input as new: redactory release "
                     f"reject {run.root} --by NAME --reason TEXT)"
                 ) from None
-            counts = {name: summary[name] for name in COUNTS}
-            ended = sealed(run.state, end_scheduled, self.job, run, config.nightly, counts)
-        result = {"run": str(run.root), "date": date, **ended, "resumed": resumed}
+            counts = {name: summary[name] for name in COUNT_KEYS}
+            outcome = run_sealed(run.state, release_or_hold, self.job, run, config.nightly, counts)
+        result = {"run": str(run.root), "date": date, **outcome, "resumed": is_resumed}
         return {**result, "counts": counts, "report": str(run.report)}
 
 
 # What concerns the job as a whole: what a crash left undone, mirrors, and what is not to be kept any longer.
 
 
-def _put_in_order(job: JobFolder, settings: NightlySettings) -> None:
+def _recover_interrupted(job: JobFolder, settings: NightlySettings) -> None:
     """Do what a crash may have left undone: an erasure or a purge amid its work, what decisions ask for."""
-    for name in standings(read_log(job)):
+    for name in run_statuses(read_log(job)):
         finish_reissue(job.run(name))
-    carry_out(job, settings)
+    run_pending_actions(job, settings)
 
 
-def _keep_house(job: JobFolder, settings: NightlySettings) -> dict[str, Any]:
+def _apply_retention(job: JobFolder, settings: NightlySettings) -> dict[str, Any]:
     """Publish what is released, purge what is not to be kept any longer: ``{"published", "purged"}``."""
     published = publish_released(job, settings.publish)
     now = datetime.datetime.now(datetime.UTC)
-    wanted = due(job, settings.keep, now)
-    purged = {name: purge_run(job.run(name), what)["purged"] for name, what in wanted.items()}
+    expired = find_expired(job, settings.keep, now)
+    purged = {name: purge_run(job.run(name), what)["purged"] for name, what in expired.items()}
     # what was written anew is mirrored again
     published += publish_released(job, settings.publish)
     write_metrics(job)
@@ -240,18 +254,18 @@ def publish_released(job: JobFolder, url: str | None) -> list[str]:
         name: str = record.body["run"]
         if record.type in (Event.RELEASED, Event.HELD, Event.REISSUED, Event.ROTATED, Event.SHREDDED):
             there.discard(name)
-        elif record.body.get("published") == without_secrets(_place_of(url, name)):
+        elif record.body.get("published") == without_secrets(_make_run_url(url, name)):
             there.add(name)
-    for name, own in standings(records).items():
-        run, place = job.run(name), _place_of(url, name)
-        if own.state == "released" and name not in there and is_finished(run):
+    for name, status in run_statuses(records).items():
+        run, place = job.run(name), _make_run_url(url, name)
+        if status.state == "released" and name not in there and is_finished(run):
             publish(run.root, place)
             # a URL can have a password in it
-            shown, digest = without_secrets(place), file_sha256(run.manifest)
-            enter(run, Event.EXPORTED, published=shown, manifest=digest)
+            shown_url, digest = without_secrets(place), file_sha256(run.manifest)
+            append_event(run, Event.EXPORTED, published=shown_url, manifest=digest)
             done.append(name)
     return done
 
 
-def _place_of(url: str, run: str) -> str:
+def _make_run_url(url: str, run: str) -> str:
     return f"{url.rstrip('/')}/{run}"

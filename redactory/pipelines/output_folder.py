@@ -11,19 +11,19 @@ from pathlib import Path
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import (
     PUBLIC_FILE,
+    file_lock,
     make_folder,
     make_private_folder,
-    only_one,
     remove,
     remove_leftovers,
-    sync,
+    sync_to_disk,
 )
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.config import Config
-from redactory.pipelines.readers.files import expansion, is_hidden
+from redactory.pipelines.readers.files import estimate_expansion, is_hidden
 from redactory.redaction import RunFolder, is_finished, part_name
 from redactory.redaction.encryption import configured_service
-from redactory.redaction.folder import PUBLIC_FOLDER, JobFolder, job_of
+from redactory.redaction.folder import PUBLIC_FOLDER, JobFolder, job_containing
 from redactory.redaction.sealing import configured_signer
 
 
@@ -42,30 +42,30 @@ def check_output(run: RunFolder, resume: bool) -> None:
     if not resume and (run.journal.exists() or others):
         raise RunStateError(f"{run.root} is not empty: resume its run (--resume), or give another folder")
     # a run was begun once its journal has a whole record
-    begun = False
+    has_record = False
     if run.journal.is_file():
         with run.journal.open("rb") as file:
-            begun = file.readline().endswith(b"\n")
-    strange = any(not path.is_dir() for other in others for path in (other, *other.rglob("*")))
-    if resume and not is_finished(run) and not begun and strange:
+            has_record = file.readline().endswith(b"\n")
+    has_files = any(not path.is_dir() for other in others for path in (other, *other.rglob("*")))
+    if resume and not is_finished(run) and not has_record and has_files:
         raise RunStateError(f"{run.root} contains files, but no run; give an empty or new folder")
 
 
-def check_apart(folder: Path, key: str, inputs: Iterable[str]) -> None:
+def check_outside_inputs(folder: Path, key: str, inputs: Iterable[str]) -> None:
     """``ConfigurationError`` where ``folder``, which ``key`` names, lies in an input and would be read."""
-    for given in inputs:
-        source = Path(given).resolve()
-        if "://" in given or not source.is_dir() or not folder.resolve().is_relative_to(source):
+    for input_path in inputs:
+        source = Path(input_path).resolve()
+        if "://" in input_path or not source.is_dir() or not folder.resolve().is_relative_to(source):
             continue
         if not is_hidden(folder.resolve().relative_to(source).as_posix()):
             raise ConfigurationError(
-                f"{key}: {folder} is inside the input {given}: the next or resumed run would read it as "
+                f"{key}: {folder} is inside the input {input_path}: the next or resumed run would read it as "
                 "input; give a place outside, or a name that starts with '_'"
             )
 
 
 @contextmanager
-def occupied(run: RunFolder, resume: bool) -> Iterator[None]:
+def lock_new_run(run: RunFolder, resume: bool) -> Iterator[None]:
     """Be the one run in this folder: locked, checked again, with what a killed run left unfinished removed.
 
     ``RunStateError`` where another run is at work.
@@ -74,21 +74,21 @@ def occupied(run: RunFolder, resume: bool) -> Iterator[None]:
     if run.state.is_symlink():
         raise RunStateError(f"{run.state} is a link to another place, where no run may write; remove it")
     make_private_folder(run.state)
-    with only_one(run.lock, str(run.root)):
+    with file_lock(run.lock, str(run.root)):
         # another run may have come and gone since the first check
         check_output(run, resume)
         clear_run(run)
         yield
 
 
-def forget_holder(run: RunFolder) -> None:
+def clear_stale_lock(run: RunFolder) -> None:
     """Remove the lock of a process that was killed after it had finished the run."""
     if run.lock.exists():
-        with suppress(RunStateError), only_one(run.lock, str(run.root)):
+        with suppress(RunStateError), file_lock(run.lock, str(run.root)):
             pass
 
 
-def close(run: RunFolder, partitions: int, counted: bool = False) -> None:
+def finalize_run(run: RunFolder, partitions: int, counted: bool = False) -> None:
     """Make ready for the release: no work file, no leftover, and each data folder with its parts and no more.
 
     What was ``counted`` has one public part: how many partitions there are follows from private text too.
@@ -96,13 +96,13 @@ def close(run: RunFolder, partitions: int, counted: bool = False) -> None:
     """
     clear_run(run)
     remove(run.work)
-    every = {part_name(number) for number in range(partitions)}
+    all_parts = {part_name(number) for number in range(partitions)}
     for folder in run.data_folders:
-        due = {part_name(0)} if counted and folder == run.public else every
-        there = {path.name for path in folder.iterdir()}
+        due = {part_name(0)} if counted and folder == run.public else all_parts
+        existing = {path.name for path in folder.iterdir()}
         # what is compared across the split is written only where that is asked for
-        if there != due and (there or folder != run.across):
-            first = min(there ^ due)
+        if existing != due and (existing or folder != run.across):
+            first = min(existing ^ due)
             problem = "is missing" if first in due else "does not belong to this run; remove it, and use --resume"
             raise CheckFailed(f"{folder.relative_to(run.root)}/{first} {problem}")
 
@@ -123,7 +123,7 @@ def clear_run(run: RunFolder) -> None:
 @contextmanager
 def lock_job(job: JobFolder) -> Iterator[None]:
     """Be the one that changes a job, with what killed processes left in it removed."""
-    with only_one(job.lock, str(job.root)):
+    with file_lock(job.lock, str(job.root)):
         for folder in (job.root, job.own):
             remove_leftovers(folder)
         yield
@@ -133,7 +133,7 @@ def lock_job(job: JobFolder) -> Iterator[None]:
 def lock_jobs(runs: Iterable[RunFolder]) -> Iterator[None]:
     """Hold the jobs that ``runs`` belong to."""
     with ExitStack() as locks:
-        for job in dict.fromkeys(map(job_of, runs)):
+        for job in dict.fromkeys(map(job_containing, runs)):
             if job is not None:
                 locks.enter_context(lock_job(job))
         yield
@@ -142,7 +142,7 @@ def lock_jobs(runs: Iterable[RunFolder]) -> Iterator[None]:
 @contextmanager
 def lock_run(run: RunFolder) -> Iterator[None]:
     """Hold a run and the job that it belongs to; ``RunStateError`` where another process writes in one."""
-    with lock_jobs([run]), only_one(run.lock, str(run.root)):
+    with lock_jobs([run]), file_lock(run.lock, str(run.root)):
         yield
 
 
@@ -150,7 +150,9 @@ def lock_run(run: RunFolder) -> Iterator[None]:
 
 
 @contextmanager
-def new_folder(place: Path, last: Callable[[], None] = lambda: None, *, resume: bool = False) -> Iterator[Path]:
+def create_folder(
+    place: Path, before_rename: Callable[[], None] = lambda: None, *, resume: bool = False
+) -> Iterator[Path]:
     """Give an empty private folder to fill; once the block ends well it is renamed to ``place``.
 
     ``last`` is asked before the rename, and raises where there is to be none.
@@ -169,7 +171,7 @@ def new_folder(place: Path, last: Callable[[], None] = lambda: None, *, resume: 
     if others:
         raise RunStateError(f"{room} contains {min(others)}, which no export or fetch left there; remove that folder")
     try:
-        with only_one(lock, str(place)):
+        with file_lock(lock, str(place)):
             if place.exists() or place.is_symlink():
                 raise RunStateError(f"{place} exists; give a new folder")
             if staging.is_symlink():
@@ -178,17 +180,17 @@ def new_folder(place: Path, last: Callable[[], None] = lambda: None, *, resume: 
                 remove(staging)
             yield make_private_folder(staging)
             for folder in (*(path for path in staging.rglob("*") if path.is_dir()), staging):
-                sync(folder)
-            last()
+                sync_to_disk(folder)
+            before_rename()
             staging.rename(place)
-            sync(place.parent)
+            sync_to_disk(place.parent)
     finally:
         # it stays where something is left to go on with, or another process is at work
         with suppress(OSError):
             room.rmdir()
 
 
-def open_to_read(folder: Path) -> None:
+def make_world_readable(folder: Path) -> None:
     """Let everybody read what is in ``folder``, and ``folder`` itself: nothing of it is private."""
     for path in (folder, *folder.rglob("*")):
         path.chmod(PUBLIC_FOLDER if path.is_dir() else PUBLIC_FILE)
@@ -212,7 +214,7 @@ DISK_FACTOR, RESERVED_BYTES = 12, 500_000_000
 """Bytes on the disk, at the peak, for each byte of the input in the open; bytes that stay free besides."""
 
 
-def check_room(config: Config, inputs: Iterable[tuple[str, int]]) -> None:
+def check_disk_space(config: Config, inputs: Iterable[tuple[str, int]]) -> None:
     """``RunStateError`` where ``config.output`` cannot be written, or has no room for these (URL, bytes)."""
     output = Path(config.output).absolute()
     # the nearest folder that exists is on the same file system
@@ -225,14 +227,14 @@ def check_room(config: Config, inputs: Iterable[tuple[str, int]]) -> None:
     # what an interrupted run has written lies there already
     written = output.rglob("*") if output.is_dir() else ()
     held = sum(entry.lstat().st_size for entry in written if not entry.is_dir())
-    needed = max(0, int(sum(size * expansion(url) for url, size in inputs) * DISK_FACTOR) - held)
+    needed = max(0, int(sum(size * estimate_expansion(url) for url, size in inputs) * DISK_FACTOR) - held)
     free, reserve = shutil.disk_usage(place).free, RESERVED_BYTES
     if free < needed + reserve:
         raise RunStateError(
-            f"the run needs about {_said(needed)} at {config.output} plus a reserve of {_said(reserve)}, "
-            f"but {place} has {_said(free)} free: make room, or give an output folder on another file system"
+            f"the run needs about {_format_bytes(needed)} at {config.output} plus a reserve of {_format_bytes(reserve)}, "
+            f"but {place} has {_format_bytes(free)} free: make room, or give an output folder on another file system"
         )
 
 
-def _said(octets: int) -> str:
+def _format_bytes(octets: int) -> str:
     return f"{octets / 10**9:,.1f} GB" if octets >= 10**8 else f"{octets / 10**6:,.1f} MB"

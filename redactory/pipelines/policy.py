@@ -18,30 +18,39 @@ from redactory.detectors import (
     DetectSettings,
     Span,
     TextDetector,
-    changed_since,
-    differing,
+    build_policy_records,
+    compute_policy_hashes,
+    describe_policy_changes,
+    diff_records,
     masks_nothing,
-    policy_hashes,
-    policy_records,
 )
-from redactory.foundation.canonical import hash_of
-from redactory.foundation.errors import ConfigurationError, InputError, listed
+from redactory.foundation.canonical import json_sha256
+from redactory.foundation.errors import ConfigurationError, InputError, join_words
 from redactory.foundation.processes import ONE_THREAD
 from redactory.pipelines.config import Config, ReleaseSettings
-from redactory.pipelines.loading import Given, load_config, load_for_texts
+from redactory.pipelines.error_sealing import hide_error_text, run_sealed
+from redactory.pipelines.loading import ConfigLike, load_config, load_for_texts
 from redactory.pipelines.release_log import check_released
-from redactory.pipelines.sealed import sealed, wordless
-from redactory.pipelines.segment import Segment, of_parts, segmenter
-from redactory.redaction import PUBLIC, Fate, RunFolder, is_finished, read_batches, read_manifest, route, together
-from redactory.redaction.known import know
-from redactory.redaction.shards import schema_of
+from redactory.pipelines.segment import Segment, make_segmenter, segment_each_text
+from redactory.redaction import (
+    PUBLIC,
+    RoutingDecision,
+    RunFolder,
+    is_finished,
+    merge_document_decisions,
+    read_batches,
+    read_manifest,
+    route,
+)
+from redactory.redaction.known_values import add_known_values
+from redactory.redaction.shards import shard_schema
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
 Side = Literal["public", "private", "quarantined"]
 PolicyName = Literal["strict", "conservative"]
-_AT_ONCE = 1_000
+_BATCH_SIZE = 1_000
 """Texts whose points are handed to the engines in one pass; they are held until it has ended."""
 
 
@@ -94,19 +103,19 @@ class Policy:
     and each process loads the engines once, from its own files.  Where those may differ, compare ``hash``.
     """
 
-    def __init__(self, config: Given | None = None, detector: TextDetector | None = None) -> None:
+    def __init__(self, config: ConfigLike | None = None, detector: TextDetector | None = None) -> None:
         """Of a configuration: a YAML file or a mapping, which need no ``input``; the default without one.
 
         ``detector`` replaces the configured engines.  ``ConfigurationError`` for a mistake in it.
         """
         self._config = config if isinstance(config, Config) else load_for_texts(config)
-        self._given = self._detector = detector
+        self._custom_detector = self._detector = detector
         self._name = secrets.token_hex(16)
-        cut = segmenter(self._config.segment)
-        self._cut = of_parts(cut) if self._config.input.has_parts else cut
+        cut = make_segmenter(self._config.segment)
+        self._segment_text = segment_each_text(cut) if self._config.input.has_multiple_texts else cut
 
     @classmethod
-    def load(cls, config: Given | None = None, *, detector: TextDetector | None = None) -> Policy:
+    def load(cls, config: ConfigLike | None = None, *, detector: TextDetector | None = None) -> Policy:
         """The same as the class itself."""
         return cls(config, detector)
 
@@ -116,21 +125,21 @@ class Policy:
 
         They cover settings, lists, models and versions.  Nothing is loaded for them but files that are named.
         """
-        return policy_hashes(self._config.detect)
+        return compute_policy_hashes(self._config.detect)
 
     def masks_nothing(self) -> bool:
         """Whether nothing is masked, not even obvious personal data in a few built-in texts."""
-        return masks_nothing(self._config.detect, self._loaded)
+        return masks_nothing(self._config.detect, self._load_detector)
 
     @property
     def hash(self) -> str:
         """One hash of both policies and of how a text is cut: equal hashes give equal results."""
         segment = self._config.segment.model_dump(mode="json")
-        return hash_of({"policies": self.hashes, "segment": segment, **self._config.by_documents()})
+        return json_sha256({"policies": self.hashes, "segment": segment, **self._config.routing_identity()})
 
     def load_engines(self) -> None:
         """Load the engines now, which takes seconds; else the first text does."""
-        self._loaded()
+        self._load_detector()
 
     def scan(self, text: str) -> list[Hit]:
         """What is found in ``text``, in text order; ``InputError`` where a part of it cannot be processed."""
@@ -153,8 +162,8 @@ class Policy:
     def side(self, text: str) -> Side:
         """``quarantined`` where a point of ``text`` is, else ``private`` where one is, else ``public``."""
         sides = {point.side for point in self.split(text)}
-        of: tuple[Side, ...] = ("quarantined", "private")
-        return next((side for side in of if side in sides), "public")
+        order: tuple[Side, ...] = ("quarantined", "private")
+        return next((side for side in order if side in sides), "public")
 
     def scan_many(self, texts: Iterable[str]) -> Iterator[list[Hit]]:
         """:meth:`scan` of each text, in order, as they are asked for; the engines see many at once."""
@@ -172,31 +181,33 @@ class Policy:
 
     def split_many(self, texts: Iterable[str]) -> Iterator[list[Point]]:
         """:meth:`split` of each text, in order, as they are asked for; the engines see many at once."""
-        remaining, release = _each_a_text(texts), self._config.release
-        while batch := list(islice(remaining, _AT_ONCE)):
-            cut = [self._cut(text) for text in batch]
-            detections = self._loaded().detect([segment.text for own in cut for segment in own])
+        remaining, release = _check_texts(texts), self._config.release
+        while batch := list(islice(remaining, _BATCH_SIZE)):
+            cut = [self._segment_text(text) for text in batch]
+            detections = self._load_detector().detect([segment.text for own in cut for segment in own])
             for own in cut:
                 segments = [segment.text for segment in own]
                 found = list(islice(detections, len(own)))
                 if release.known_values:
-                    found = know(segments, found, language=self._config.detect.language)
+                    found = add_known_values(segments, found, language=self._config.detect.language)
                 fates = [route(text, one) for text, one in zip(segments, found, strict=True)]
-                yield list(_points(own, found, together(fates) if release.unit == "document" else fates))
+                yield list(
+                    _build_points(own, found, merge_document_decisions(fates) if release.unit == "document" else fates)
+                )
 
-    def _loaded(self) -> TextDetector:
+    def _load_detector(self) -> TextDetector:
         with ONE_THREAD:
             if self._detector is None:
                 self._detector = Detector(self._config.detect)
             return self._detector
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _copied, (self._name, type(self), self._config, self._given)
+        return _restore_copy, (self._name, type(self), self._config, self._custom_detector)
 
     def _readable(self, texts: Iterable[str]) -> Iterator[tuple[str, list[Point]]]:
         """Each text with its points; ``InputError`` for the first one with a point that was not processed."""
-        asked, looked_at = tee(_each_a_text(texts))
-        for number, (text, points) in enumerate(zip(asked, self.split_many(looked_at), strict=False), 1):
+        originals, inputs = tee(_check_texts(texts))
+        for number, (text, points) in enumerate(zip(originals, self.split_many(inputs), strict=False), 1):
             failures = sorted({point.failure for point in points if point.failure is not None})
             if failures:
                 raise InputError(
@@ -207,22 +218,22 @@ class Policy:
 
 
 _COPIES: dict[str, Policy] = {}
-_MOST_COPIES = 4
+_MAX_COPIES = 4
 """Policies that came into a process as copies: a pool sends one along with each task."""
 
 
-def _copied(name: str, kind: type[Policy], config: Config, detector: TextDetector | None) -> Policy:
+def _restore_copy(name: str, policy_class: type[Policy], config: Config, detector: TextDetector | None) -> Policy:
     """The copy of the policy ``name`` in this process, made when the first one comes."""
     with ONE_THREAD:
-        policy = _COPIES.pop(name, None) or kind(config, detector)
+        policy = _COPIES.pop(name, None) or policy_class(config, detector)
         policy._name = name
         _COPIES[name] = policy  # the last one that was asked for is the last to go
-        for old in list(_COPIES)[:-_MOST_COPIES]:
-            del _COPIES[old]
+        for oldest in list(_COPIES)[:-_MAX_COPIES]:
+            del _COPIES[oldest]
         return policy
 
 
-def _each_a_text(texts: Iterable[str]) -> Iterator[str]:
+def _check_texts(texts: Iterable[str]) -> Iterator[str]:
     if isinstance(texts, str):
         raise InputError("expected a list of texts; for one text use the method without _many")
     for number, text in enumerate(texts, 1):
@@ -231,49 +242,58 @@ def _each_a_text(texts: Iterable[str]) -> Iterator[str]:
         yield text
 
 
-def _points(segments: list[Segment], detections: list[Detection], fates: list[Fate]) -> Iterator[Point]:
+def _build_points(
+    segments: list[Segment], detections: list[Detection], decisions: list[RoutingDecision]
+) -> Iterator[Point]:
     """The points of one text."""
     position = 0
-    for segment, detection, fate in zip(segments, detections, fates, strict=True):
+    for segment, detection, decision in zip(segments, detections, decisions, strict=True):
         start = position + len(segment.prefix)
         end = start + len(segment.text)
         position = end + len(segment.suffix)
-        if fate.failure is not None:
-            yield Point(start, end, "quarantined", "", failure=fate.failure)
+        if decision.failure is not None:
+            yield Point(start, end, "quarantined", "", failure=decision.failure)
             continue
         names: dict[Span, PolicyName] = dict.fromkeys(detection.conservative, "conservative")
         names |= dict.fromkeys(detection.strict, "strict")
-        hits = tuple(_hit(span, start, names[span]) for span in sorted(names))
-        public = tuple(_hit(span, start, "public") for span in detection.public)
-        side: Side = "public" if fate.side == PUBLIC else "private"
-        yield Point(start, end, side, fate.text, fate.reasons, hits=hits, public=public)
+        hits = tuple(_make_hit(span, start, names[span]) for span in sorted(names))
+        public = tuple(_make_hit(span, start, "public") for span in detection.public)
+        side: Side = "public" if decision.side == PUBLIC else "private"
+        yield Point(start, end, side, decision.text, decision.reasons, hits=hits, public=public)
 
 
-def _hit(span: Span, at: int, policy: PolicyName | Literal["public"]) -> Hit:
-    return Hit(span.start + at, span.end + at, span.label, span.score, span.detector, policy)
+def _make_hit(span: Span, offset: int, policy: PolicyName | Literal["public"]) -> Hit:
+    return Hit(span.start + offset, span.end + offset, span.label, span.score, span.detector, policy)
 
 
 # What a finished run would do to any text, by its own policies or not at all.
 
 
-def detect_fates(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[tuple[str, str]]]:
+def make_run_router(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[tuple[str, str]]]:
     """F of a finished run: texts of points to (side, masked text) of each.
 
     Values that are known count where they were found in the text itself, as where an example is a document.
     ``ConfigurationError`` where it is another function by now: what that one misses says nothing of the run.
     """
     settings = DetectSettings.read_back(manifest["configuration"]["detect"])
-    if changed := changed_since(settings, manifest["policies"]):
-        raise ConfigurationError(f"{changed}; restore it, or curate again")
-    detector, own = (Detector(settings), ReleaseSettings.read_back(manifest["configuration"].get("release", {})))
+    if change := describe_policy_changes(settings, manifest["policies"]):
+        raise ConfigurationError(f"{change}; restore it, or curate again")
+    detector, release_settings = (
+        Detector(settings),
+        ReleaseSettings.read_back(manifest["configuration"].get("release", {})),
+    )
 
     def found_in(text: str, detection: Detection) -> Detection:
-        return know([text], [detection], language=settings.language)[0] if own.known_values else detection
+        return (
+            add_known_values([text], [detection], language=settings.language)[0]
+            if release_settings.known_values
+            else detection
+        )
 
     def fates(texts: Sequence[str]) -> list[tuple[str, str]]:
         pairs = zip(texts, detector.detect(texts), strict=True)
-        routed = (route(text, found_in(text, detection)) for text, detection in pairs)
-        return [("quarantined" if f.failure else f.side, f.text) for f in routed]
+        decisions = (route(text, found_in(text, detection)) for text, detection in pairs)
+        return [("quarantined" if f.failure else f.side, f.text) for f in decisions]
 
     return fates
 
@@ -281,27 +301,27 @@ def detect_fates(manifest: dict[str, Any]) -> Callable[[Sequence[str]], list[tup
 # What differs between the policies of two configurations, or of a configuration and a finished run.
 
 
-def policy_diff(old: Given, new: Given) -> dict[str, list[dict[str, Any]]]:
+def policy_diff(old: ConfigLike, new: ConfigLike) -> dict[str, list[dict[str, Any]]]:
     """For each policy the keys whose values differ: [{key, old, new}]; empty where the hashes are equal.
 
     ``old`` and ``new`` are configurations or finished run folders.  A key that only one of them has is null
     in the other.
     """
-    before, after = _records(old), _records(new)
-    return {name: differing(before[name], after[name]) for name in before}
+    before, after = _load_policy_records(old), _load_policy_records(new)
+    return {name: diff_records(before[name], after[name]) for name in before}
 
 
-def _records(given: Given) -> dict[str, Any]:
-    if isinstance(given, str | Path) and Path(given).is_dir() and is_finished(RunFolder(Path(given))):
-        policies: dict[str, Any] = read_manifest(RunFolder(Path(given)))["policies"]
+def _load_policy_records(config: ConfigLike) -> dict[str, Any]:
+    if isinstance(config, str | Path) and Path(config).is_dir() and is_finished(RunFolder(Path(config))):
+        policies: dict[str, Any] = read_manifest(RunFolder(Path(config)))["policies"]
         return policies
-    return policy_records(load_config(given).detect)
+    return build_policy_records(load_config(config).detect)
 
 
 # Frames: a side of a finished run as a pandas frame, and a frame with its texts masked.
 
 
-SIDES = ("public", "private")
+SPLITS = ("public", "private")
 
 
 def read(run: str | Path, side: Literal["public", "private"] = "public") -> DataFrame:
@@ -310,24 +330,24 @@ def read(run: str | Path, side: Literal["public", "private"] = "public") -> Data
     Of an encrypted run the private side needs the encryption key.  ``RunStateError`` where the run is not
     finished, or is held or rejected.
     """
-    if side not in SIDES:
-        raise ConfigurationError(f"side: expected one of {listed(SIDES)}")
+    if side not in SPLITS:
+        raise ConfigurationError(f"side: expected one of {join_words(SPLITS)}")
     folder = RunFolder(Path(run))
     read_manifest(folder)
     check_released(folder)
-    return sealed(folder.state, _read, folder, side)
+    return run_sealed(folder.state, _read_frame, folder, side)
 
 
-def _read(run: RunFolder, side: str) -> DataFrame:
-    schema = schema_of(read_manifest(run), side)
+def _read_frame(run: RunFolder, side: str) -> DataFrame:
+    schema = shard_schema(read_manifest(run), side)
     batches = read_batches(getattr(run, side), schema.names)
-    table = pa.concat_tables([schema.empty_table(), *(pa.Table.from_batches([one]) for one in batches)])
+    table = pa.concat_tables([schema.empty_table(), *(pa.Table.from_batches([batch]) for batch in batches)])
     frame: DataFrame = table.to_pandas()
     return frame
 
 
 def redact_frame(
-    frame: DataFrame, columns: Hashable | Iterable[Hashable] = "text", config: Given | Policy | None = None
+    frame: DataFrame, columns: Hashable | Iterable[Hashable] = "text", config: ConfigLike | Policy | None = None
 ) -> DataFrame:
     """A copy of ``frame`` with every hit of the strict policy in the texts of ``columns`` masked.
 
@@ -350,13 +370,15 @@ def redact_frame(
         raise ConfigurationError("columns: name at least one column")
     for name in names:
         if there.count(name) != 1:
-            known = f"valid columns: {listed(map(repr, there))}" if there else "the frame has none"
-            raise ConfigurationError(f"columns: {name!r} must occur exactly once in the frame; {known}")
+            hint = f"valid columns: {join_words(map(repr, there))}" if there else "the frame has none"
+            raise ConfigurationError(f"columns: {name!r} must occur exactly once in the frame; {hint}")
     policy = config if isinstance(config, Policy) else Policy.load(config)
-    return wordless("a frame was redacted", _redacted, frame, [there.index(name) for name in names], policy)
+    return hide_error_text(
+        "a frame was redacted", _redact_columns, frame, [there.index(name) for name in names], policy
+    )
 
 
-def _redacted(frame: DataFrame, places: Sequence[int], policy: Policy) -> DataFrame:
+def _redact_columns(frame: DataFrame, places: Sequence[int], policy: Policy) -> DataFrame:
     texts: dict[str, str] = {}
     for place in places:
         column = frame.iloc[:, place]
@@ -366,14 +388,14 @@ def _redacted(frame: DataFrame, places: Sequence[int], policy: Policy) -> DataFr
             if not missing:
                 texts[value] = value
     texts = dict(zip(texts, policy.redact_many(texts), strict=True))
-    masked = frame.copy()
+    result = frame.copy()
     for place in places:
-        values: Any = _masked(frame.iloc[:, place], texts)
-        masked.isetitem(place, values)
-    return masked
+        values: Any = _mask_column(frame.iloc[:, place], texts)
+        result.isetitem(place, values)
+    return result
 
 
-def _masked(column: Series, texts: Mapping[str, str]) -> Series:
+def _mask_column(column: Series, texts: Mapping[str, str]) -> Series:
     """The values of ``column`` with what ``texts`` makes of each, as a column of the same type."""
     from pandas import CategoricalDtype, Series
 
@@ -384,6 +406,6 @@ def _masked(column: Series, texts: Mapping[str, str]) -> Series:
     if isinstance(kind, CategoricalDtype):
         # a category that no row has would stay as it was written
         occurring = {*values}
-        kept = [masked for one in kind.categories if (masked := texts.get(one)) in occurring]
-        kind = CategoricalDtype(list(dict.fromkeys(kept)), kind.ordered)
+        categories = [masked for category in kind.categories if (masked := texts.get(category)) in occurring]
+        kind = CategoricalDtype(list(dict.fromkeys(categories)), kind.ordered)
     return Series(values, column.index, kind)

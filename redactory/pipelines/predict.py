@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.files import read_json
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.progress import Progress, no_progress
 from redactory.pipelines.evaluate import CLASSIFY
 from redactory.pipelines.models import require_training_packages
 from redactory.redaction import ModelFolder, broken_files, is_finished, read_manifest
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 Prompt = str | Sequence[Mapping[str, str]]
 END = "<END>"
 """How the end of a text is shown."""
-_UNSAID = ""
-_PROMISE = (*("trainer", "holds", "holds_reason", "unit"), *("relation", "relation_meaning", "epsilon", "delta"))
+_HIDDEN_TOKEN = ""
+_GUARANTEE_KEYS = (*("trainer", "holds", "holds_reason", "unit"), *("relation", "relation_meaning", "epsilon", "delta"))
 _SEED_BITS = 32
 
 
@@ -39,7 +39,7 @@ def predict(
     temperature: float = 1.0,
     top_k: int | None = None,
     seed: int | None = None,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """What the model in folder ``model`` (``RUN/models/NAME``, or a copy of it) makes of each of ``texts``.
 
@@ -70,34 +70,40 @@ def predict(
     task, card = str(read_manifest(folder)["settings"]["task"]), read_json(folder.guarantee)
     reason = card.get("reasons", {}).get("epsilon") if card.get("epsilon") is None else None
     reason = reason or (None if card.get("holds") else card.get("holds_reason"))
-    about = {"model": folder.root.name, "guarantee": {key: card.get(key) for key in _PROMISE} | {"reason": reason}}
+    about = {
+        "model": folder.root.name,
+        "guarantee": {key: card.get(key) for key in _GUARANTEE_KEYS} | {"reason": reason},
+    }
     require_training_packages()
     if write is None:
-        answer = _classes if task == CLASSIFY else _next_words
+        answer = _predict_classes if task == CLASSIFY else _predict_next_words
         return about | {"task": task, "results": list(answer(folder, texts, top)) if texts else []}
     if task == CLASSIFY:
         raise ConfigurationError(f"predict: {folder.root.name} predicts classes and cannot generate text")
-    from redactory.evaluation.generation import generate
-    from redactory.training.chat import as_lines
+    from redactory.evaluation.generation import generate_texts
+    from redactory.training.chat import format_turns
 
     seed = secrets.randbits(_SEED_BITS) if seed is None else seed
     count, many = write * len(texts), len(texts)
-    trained, prompts = _asked(folder, texts)
-    found = generate(trained, count, tokens, temperature, top_k, seed, prompts, progress)
-    asked = {}
+    trained, prompts = _prepare_prompts(folder, texts)
+    continuations = generate_texts(trained, count, tokens, temperature, top_k, seed, prompts, progress)
+    prompt_record = {}
     if prompts != list(texts):
-        found, asked = list(map(str.strip, found)), {"prompts": list(map(as_lines, prompts))}
-    return about | {"seed": seed, "texts": [found[place::many] for place in range(many)]} | asked
+        continuations, prompt_record = (
+            list(map(str.strip, continuations)),
+            {"prompts": list(map(format_turns, prompts))},
+        )
+    return about | {"seed": seed, "texts": [continuations[place::many] for place in range(many)]} | prompt_record
 
 
-def _asked(folder: ModelFolder, texts: Sequence[Prompt]) -> tuple[LanguageModel, list[str]]:
+def _prepare_prompts(folder: ModelFolder, texts: Sequence[Prompt]) -> tuple[LanguageModel, list[str]]:
     """The language model, and ``texts`` as it is asked them: by a chat model in its template."""
     from redactory.training import load_model
-    from redactory.training.chat import ChatCodec, prompt
+    from redactory.training.chat import ChatCodec, make_prompt
 
     trained = load_model(folder)
     if isinstance(trained.tokenizer, ChatCodec):
-        return trained, list(map(prompt, texts))
+        return trained, list(map(make_prompt, texts))
     if not all(isinstance(text, str) for text in texts):
         raise ConfigurationError(
             f"predict: {folder.root.name} is not a chat model: give texts, or train with train.chat"
@@ -105,32 +111,32 @@ def _asked(folder: ModelFolder, texts: Sequence[Prompt]) -> tuple[LanguageModel,
     return trained, list(map(str, texts))
 
 
-def _next_words(folder: ModelFolder, texts: Sequence[Prompt], top: int) -> Iterator[list[dict[str, Any]]]:
-    trained, prompts = _asked(folder, texts)
+def _predict_next_words(folder: ModelFolder, texts: Sequence[Prompt], top: int) -> Iterator[list[dict[str, Any]]]:
+    trained, prompts = _prepare_prompts(folder, texts)
     codec = trained.tokenizer
-    spelled = [codec.spelled(number) for number in range(codec.size)]
-    spelled[codec.pad_id] = spelled[codec.begin_id] = _UNSAID
-    spelled[codec.end_id] = END
+    spellings = [codec.decode_token(number) for number in range(codec.size)]
+    spellings[codec.pad_id] = spellings[codec.begin_id] = _HIDDEN_TOKEN
+    spellings[codec.end_id] = END
     # ids that read the same (a letter and its byte) are one answer
-    places = {name: place for place, name in enumerate(dict.fromkeys(spelled))}
-    names, which = list(places), [places[name] for name in spelled]
+    places = {name: place for place, name in enumerate(dict.fromkeys(spellings))}
+    names, answer_ids = list(places), [places[name] for name in spellings]
     for scores in trained.next_log_probs(prompts):
         probabilities = np.zeros(len(names))
-        np.add.at(probabilities, which, np.exp(scores))
-        if _UNSAID in places:  # a folder's tokenizer may begin, end and pad with one token
-            probabilities[places[_UNSAID]] = 0.0
-        yield [{"token": names[n], "probability": p} for n, p in _likeliest(probabilities, top)]
+        np.add.at(probabilities, answer_ids, np.exp(scores))
+        if _HIDDEN_TOKEN in places:  # a folder's tokenizer may begin, end and pad with one token
+            probabilities[places[_HIDDEN_TOKEN]] = 0.0
+        yield [{"token": names[n], "probability": p} for n, p in _rank_likeliest(probabilities, top)]
 
 
-def _classes(folder: ModelFolder, texts: Sequence[Any], top: int) -> Iterator[list[dict[str, Any]]]:
+def _predict_classes(folder: ModelFolder, texts: Sequence[Any], top: int) -> Iterator[list[dict[str, Any]]]:
     from redactory.training.model import load_classifier
 
-    trained = load_classifier(folder)
-    for scores in trained.log_probs(texts):
-        yield [{"class": trained.classes[n], "probability": p} for n, p in _likeliest(np.exp(scores), top)]
+    classifier = load_classifier(folder)
+    for scores in classifier.log_probs(texts):
+        yield [{"class": classifier.classes[n], "probability": p} for n, p in _rank_likeliest(np.exp(scores), top)]
 
 
-def _likeliest(probabilities: NDArray[np.float64], top: int) -> list[tuple[int, float]]:
+def _rank_likeliest(probabilities: NDArray[np.float64], top: int) -> list[tuple[int, float]]:
     """The ``top`` places with the highest probability above 0, and that probability."""
     order = (-probabilities).argsort(kind="stable")[:top]
     return [(int(number), float(probabilities[number])) for number in order if probabilities[number] > 0.0]

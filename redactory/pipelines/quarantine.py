@@ -16,28 +16,28 @@ from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import write_bytes
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.pipelines.config import Config
-from redactory.pipelines.erase_points import require_key
+from redactory.pipelines.erase_points import require_run_key
+from redactory.pipelines.error_sealing import run_sealed
 from redactory.pipelines.output_folder import lock_run
 from redactory.pipelines.readers import InputSettings
 from redactory.pipelines.readers.documents import DUPLICATE_ID
-from redactory.pipelines.readers.files import format_of
-from redactory.pipelines.readers.formats import FORMATS, KEPT_BYTES
+from redactory.pipelines.readers.files import detect_format
+from redactory.pipelines.readers.formats import FORMATS, QUARANTINED_BYTES
 from redactory.pipelines.release_log import check_released
-from redactory.pipelines.sealed import sealed
-from redactory.redaction import RunFolder, parts, read_batches, read_manifest, read_part
+from redactory.redaction import RunFolder, list_parts, read_batches, read_manifest, read_part
 from redactory.redaction.folder import JobFolder
-from redactory.redaction.shards import CLASS, ROLE, read_values, require_there
+from redactory.redaction.shards import CLASS, ROLE, read_values, require_not_purged
 
-LISTED = 100
-MOST_BYTES = 1 << 30
+MAX_LISTED = 100
+MAX_BYTES = 1 << 30
 """Exported rows lie in memory; a run that failed as a whole is curated again instead."""
 
 
-def quarantine_list(place: str | Path, limit: int = LISTED) -> dict[str, Any]:
+def quarantine_list(place: str | Path, limit: int = MAX_LISTED) -> dict[str, Any]:
     """What lies in the quarantine of a run, or of every finished run of a job; no text, no document's id.
 
     ``{"runs": [{"run", "entries", "reasons": [{reason, kind, count, bytes}], "listed": [...]}]}``; of
-    each run the first ``limit`` entries are listed: ``id`` (as :func:`content_of_entry` takes it), ``kind``
+    each run the first ``limit`` entries are listed: ``id`` (as :func:`read_entry` takes it), ``kind``
     (row or point), ``reason``, ``bytes``, and where it came from: ``source`` and ``row``, or ``point_id``.
     A quarantine that was purged has ``purged`` True.  ``RunStateError`` where there is no finished run.
     """
@@ -48,38 +48,38 @@ def quarantine_list(place: str | Path, limit: int = LISTED) -> dict[str, Any]:
         runs = [RunFolder(path) for path in finished if not path.is_symlink()]
     else:
         read_manifest(runs[0])
-    return {"runs": [sealed(run.state, _listed, run, limit) for run in runs]}
+    return {"runs": [run_sealed(run.state, _list_run, run, limit) for run in runs]}
 
 
-def entries(run: RunFolder, columns: list[str]) -> Iterator[dict[str, Any]]:
+def read_entries(run: RunFolder, columns: list[str]) -> Iterator[dict[str, Any]]:
     """Each entry's ``columns`` and its ``id``, in order, a part at a time."""
-    require_there(run.quarantine)
-    for number, path in enumerate(parts(run.quarantine)):
+    require_not_purged(run.quarantine)
+    for number, path in enumerate(list_parts(run.quarantine)):
         for offset, entry in enumerate(read_part(path, columns).to_pylist()):
             yield {"id": f"{number}-{offset}", **entry}
 
 
-def _listed(run: RunFolder, limit: int) -> dict[str, Any]:
-    found, size = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+def _list_run(run: RunFolder, limit: int) -> dict[str, Any]:
+    counts, sizes = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
     listed: list[dict[str, Any]] = []
     if "quarantine" in read_manifest(run).get("purged", ()):
         return {"run": str(run.root), "purged": True, "entries": 0, "reasons": [], "listed": []}
-    for entry in entries(run, ["kind", "reason", "source", "row", "point_id", "content"]):
+    for entry in read_entries(run, ["kind", "reason", "source", "row", "point_id", "content"]):
         key, bytes_ = (entry["reason"], entry["kind"]), len(entry["content"] or b"")
-        found[key] += 1
-        size[key] += bytes_
+        counts[key] += 1
+        sizes[key] += bytes_
         if len(listed) < limit:
             # without text: a point's source is its document's id, and stays where it is
-            own = ("source", "row") if entry["kind"] == "row" else ("point_id",)
-            listed.append({n: entry[n] for n in ("id", "kind", "reason", *own)} | {"bytes": bytes_})
+            origin_keys = ("source", "row") if entry["kind"] == "row" else ("point_id",)
+            listed.append({n: entry[n] for n in ("id", "kind", "reason", *origin_keys)} | {"bytes": bytes_})
     reasons = [
-        {"reason": reason, "kind": kind, "count": count, "bytes": size[reason, kind]}
-        for (reason, kind), count in found.most_common()
+        {"reason": reason, "kind": kind, "count": count, "bytes": sizes[reason, kind]}
+        for (reason, kind), count in counts.most_common()
     ]
-    return {"run": str(run.root), "entries": found.total(), "reasons": reasons, "listed": listed}
+    return {"run": str(run.root), "entries": counts.total(), "reasons": reasons, "listed": listed}
 
 
-def content_of_entry(run: str | Path, entry: str) -> bytes:
+def read_entry(run: str | Path, entry: str) -> bytes:
     """The content of one entry: a rejected row as far as it was kept, or a point's text (UTF-8).
 
     It is original text: show it to people alone, and store it nowhere.  ``ConfigurationError`` where there
@@ -87,7 +87,7 @@ def content_of_entry(run: str | Path, entry: str) -> bytes:
     """
     folder = RunFolder(Path(run))
     read_manifest(folder)
-    rows = sealed(folder.state, list, (row for row in entries(folder, ["content"]) if row["id"] == entry))
+    rows = run_sealed(folder.state, list, (row for row in read_entries(folder, ["content"]) if row["id"] == entry))
     if not rows:
         raise ConfigurationError(
             f"{folder.root.name} has no quarantine entry with that id: see redactory quarantine list {folder.root}"
@@ -95,7 +95,7 @@ def content_of_entry(run: str | Path, entry: str) -> bytes:
     return rows[0]["content"] or b""
 
 
-def harmless(content: bytes) -> str:
+def escape_for_terminal(content: bytes) -> str:
     """``content`` for a terminal: escapes in place of what cannot be seen, or could steer the terminal."""
     shown = (
         c if c.isprintable() or c in "\n\t" else c.encode("unicode_escape").decode()
@@ -128,61 +128,63 @@ def quarantine_export(run: str | Path, *, unencrypted: bool = False) -> dict[str
     # a key that the run drew for itself is gone, and fewer users are then known
     key, config = load_digest_key(), Config.read_back(manifest["configuration"])
     if not manifest["key"]["fresh"]:
-        require_key(manifest, key)
+        require_run_key(manifest, key)
     with lock_run(folder):
-        return sealed(folder.state, _export, folder, config, None if manifest["key"]["fresh"] else key)
+        return run_sealed(folder.state, _export_rows, folder, config, None if manifest["key"]["fresh"] else key)
 
 
-def _export(run: RunFolder, config: Config, key: DigestKey | None) -> dict[str, Any]:
+def _export_rows(run: RunFolder, config: Config, key: DigestKey | None) -> dict[str, Any]:
     columns, whole = config.input, config.release.unit == "document"
     lines: list[bytes] = []
-    size, exported, left = 0, 0, Counter[str]()
+    size, exported, skipped = 0, 0, Counter[str]()
     texts: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    for entry in entries(run, ["kind", "reason", "source", "point_id", "content"]):
+    for entry in read_entries(run, ["kind", "reason", "source", "point_id", "content"]):
         content = entry["content"] or b""
         size += len(content)
-        if size > MOST_BYTES:
+        if size > MAX_BYTES:
             raise RunStateError(
                 "the quarantine holds more than a gigabyte: fix the cause, and curate the input again as a new run"
             )
         if entry["kind"] == "point" and whole:
-            left["their document is decided as a whole: curate whole documents in a new run"] += 1
+            skipped["their document is decided as a whole: curate whole documents in a new run"] += 1
         elif entry["kind"] == "point":
             texts[entry["source"]].append((entry["point_id"], content.decode()))
-        elif isinstance(line := _line_of(entry["reason"], entry["source"], content, columns), str):
-            left[line] += 1
+        elif isinstance(line := _make_retry_line(entry["reason"], entry["source"], content, columns), str):
+            skipped[line] += 1
         else:
             lines.append(line)
             exported += 1
-    users = _users_of(run, {doc_id: own[0][0] for doc_id, own in texts.items()}, key)
-    wanted = {point for own in texts.values() for point, _ in own}
-    rows = (row for batch in read_batches(run.points) for row in batch.to_pylist() if wanted)
-    carried = {row["point_id"]: row for row in rows if row["point_id"] in wanted}
-    for doc_id, own in texts.items():
+    users = _find_users(run, {doc_id: document_points[0][0] for doc_id, document_points in texts.items()}, key)
+    point_ids = {point for document_points in texts.values() for point, _ in document_points}
+    rows = (row for batch in read_batches(run.points) for row in batch.to_pylist() if point_ids)
+    metadata = {row["point_id"]: row for row in rows if row["point_id"] in point_ids}
+    for doc_id, document_points in texts.items():
         if doc_id not in users:
-            left["their user is unknown"] += len(own)
+            skipped["their user is unknown"] += len(document_points)
             continue
         user, label = users[doc_id]
-        row = {columns.fields.paths[0]: _text_of(own, carried), columns.id: doc_id}
-        row |= {name: value for name, value in carried[own[0][0]].items() if name in columns.metadata_columns}
+        row = {columns.fields.paths[0]: _join_examples(document_points, metadata), columns.id: doc_id}
+        row |= {
+            name: value for name, value in metadata[document_points[0][0]].items() if name in columns.metadata_columns
+        }
         row |= {} if user is None else {columns.user: user}
         row |= {} if columns.label is None or label is None else {columns.label: label}
         lines.append(json.dumps(row).encode() + b"\n")
-        exported += len(own)
+        exported += len(document_points)
     if lines:
         write_bytes(run.exported, b"".join(lines))
-    counts = {"entries": exported + left.total(), "exported": exported, "left": dict(left.most_common())}
+    counts = {"entries": exported + skipped.total(), "exported": exported, "left": dict(skipped.most_common())}
     return {"run": str(run.root), "out": str(run.exported) if lines else None, **counts}
 
 
-def _line_of(reason: str, source: str, content: bytes, columns: InputSettings) -> bytes | str:
+def _make_retry_line(reason: str, source: str, content: bytes, columns: InputSettings) -> bytes | str:
     """A rejected row as a JSON line, or why it cannot be one."""
-    kind = format_of(source) if columns.format == "auto" else columns.format
+    kind = detect_format(source) if columns.format == "auto" else columns.format
     if reason == DUPLICATE_ID:
         return "their document's id occurs twice"
     if kind is None or not (kind == "jsonl" or FORMATS[kind].is_text):
         return "they are rows of a table: fix the file, and curate it in a new run"
-    if len(content) >= KEPT_BYTES:
+    if len(content) >= QUARANTINED_BYTES:
         return "only their first 64 KiB were kept"
     if kind == "jsonl":
         return content.removeprefix("\ufeff".encode()).removesuffix(b"\n") + b"\n"
@@ -193,14 +195,14 @@ def _line_of(reason: str, source: str, content: bytes, columns: InputSettings) -
     return json.dumps({columns.fields.paths[0]: text, columns.id: PurePosixPath(source).name}).encode() + b"\n"
 
 
-def _text_of(own: list[tuple[int, str]], carried: Mapping[int, dict[str, Any]]) -> Any:
+def _join_examples(document_points: list[tuple[int, str]], metadata: Mapping[int, dict[str, Any]]) -> Any:
     """The points of a document as a text, or as a conversation where their roles are known."""
-    if any(ROLE in carried[point] for point, _ in own):
-        return [{"role": carried[point][ROLE], "content": text} for point, text in own]
-    return "\n".join(text for _, text in own)
+    if any(ROLE in metadata[point] for point, _ in document_points):
+        return [{"role": metadata[point][ROLE], "content": text} for point, text in document_points]
+    return "\n".join(text for _, text in document_points)
 
 
-def _users_of(
+def _find_users(
     run: RunFolder, documents: Mapping[str, int], key: DigestKey | None
 ) -> dict[str, tuple[str | None, str | None]]:
     """User (None: a document that names nobody) and class of each document, given with one of its points.
@@ -210,24 +212,24 @@ def _users_of(
     there, it is never taken for a user of its own: one person must not become two.
     """
     manifest = read_manifest(run)
-    found: dict[str, tuple[str | None, str | None]] = {}
-    seen: set[str] = set()
+    users: dict[str, tuple[str | None, str | None]] = {}
+    user_ids: set[str] = set()
     if documents and "vault" not in manifest.get("purged", ()):
         labelled = [CLASS] if manifest["configuration"]["input"].get("label") is not None else []
         for doc_id, user, *label in read_values(run.vault, "doc_id", "user_id", *labelled):
-            seen |= {user} if user is not None else set()
+            user_ids |= {user} if user is not None else set()
             if doc_id in documents:
-                found[doc_id] = (user, label[0] if label else None)
+                users[doc_id] = (user, label[0] if label else None)
     if key is None or not documents:
-        return found
-    by_user: dict[str, str] = {key.pseudonym("user", user): user for user in seen}
+        return users
+    by_user: dict[str, str] = {key.pseudonym("user", user): user for user in user_ids}
     of_points = {point: doc_id for doc_id, point in documents.items()}
-    for point, keyed in read_values(run.points, "point_id", "user"):
-        if (doc_id := of_points.get(point)) is None or doc_id in found:
+    for point, pseudonym in read_values(run.points, "point_id", "user"):
+        if (doc_id := of_points.get(point)) is None or doc_id in users:
             continue
-        if keyed in by_user:
-            found[doc_id] = (by_user[keyed], None)
-        elif keyed == key.pseudonym("lone-user", doc_id):
+        if pseudonym in by_user:
+            users[doc_id] = (by_user[pseudonym], None)
+        elif pseudonym == key.pseudonym("lone-user", doc_id):
             # a document that names nobody has an id of its own
-            found[doc_id] = (None, None)
-    return found
+            users[doc_id] = (None, None)
+    return users

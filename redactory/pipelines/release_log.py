@@ -18,22 +18,22 @@ from pathlib import Path
 from typing import Any, Literal
 
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import CheckFailed, RedactoryError, RunStateError, some
+from redactory.foundation.errors import CheckFailed, RedactoryError, RunStateError, pluralize
 from redactory.foundation.records import Record, RecordLog, chain_heads, read_records
 from redactory.redaction import RunFolder, is_finished, read_manifest
-from redactory.redaction.folder import JobFolder, job_of
-from redactory.redaction.sealing import present_release
+from redactory.redaction.folder import JobFolder, job_containing
+from redactory.redaction.sealing import current_release
 
-PATIENCE, _PAUSE = 10.0, 0.05
+LOCK_TIMEOUT, _RETRY_DELAY = 10.0, 0.05
 """Seconds that a record waits for another process to write its own, and between two attempts."""
-FOLLOWS = "follows"
+ACTIONS_KEY = "follows"
 """In the body of a decision or a failure: what is to be done because of it, until DONE says that it was."""
 
 
 class Event(StrEnum):
     """The types of record, with what their bodies hold."""
 
-    BEGUN = "begun"  # a scheduled run: `plan`, what of which files it is to read; `date`, `config`
+    STARTED = "begun"  # a scheduled run: `plan`, what of which files it is to read; `date`, `config`
     FAILED = "failed"  # it ended with an `error`; the next scheduled run goes on with it
     RELEASED = "released"  # finished and within the limits: `manifest` (its sha256), `counts`
     HELD = "held"  # finished and outside of them: `manifest`, `counts`, `findings`
@@ -49,24 +49,24 @@ class Event(StrEnum):
 _DECISIONS = (Event.RELEASED, Event.HELD, Event.APPROVED, Event.REJECTED)
 
 
-def log_of(run: RunFolder) -> Path:
+def get_log_path(run: RunFolder) -> Path:
     """The file of the log that ``run`` stands in."""
-    job = job_of(run)
+    job = job_containing(run)
     return run.release_log if job is None else job.log
 
 
-def enter(run: RunFolder, event: Event, /, **body: Any) -> Record:
+def append_event(run: RunFolder, event: Event, /, **body: Any) -> Record:
     """Write one record about ``run``; ``RunStateError`` where another process does not leave the log."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + LOCK_TIMEOUT
     while True:
         now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
         try:
-            with RecordLog(log_of(run)) as log:
+            with RecordLog(get_log_path(run)) as log:
                 return log.append(event.value, {"run": run.root.resolve().name, "time": now, **body})
         except RunStateError:
             if time.monotonic() > deadline:
                 raise
-            time.sleep(_PAUSE)
+            time.sleep(_RETRY_DELAY)
 
 
 def read_log(job: JobFolder) -> list[Record]:
@@ -74,13 +74,13 @@ def read_log(job: JobFolder) -> list[Record]:
     return read_records(job.log) if job.log.is_file() else []
 
 
-def history(run: RunFolder) -> list[Record]:
+def read_history(run: RunFolder) -> list[Record]:
     """The records about ``run``, oldest first; ``CheckFailed`` where the chain is broken.
 
     A folder that was renamed is still what its manifest says: where no record has its name, they are those
     of the run that has, or had, this manifest.
     """
-    path, name = log_of(run), run.root.resolve().name
+    path, name = get_log_path(run), run.root.resolve().name
     records = read_records(path) if path.is_file() else []
     if run.manifest.is_file() and all(r.body.get("run") != name for r in records):
         digest = file_sha256(run.manifest)
@@ -96,8 +96,8 @@ def history(run: RunFolder) -> list[Record]:
 
 
 State = Literal["unfinished", "failed", "released", "held", "rejected"]
-_LEADS_TO: dict[str, State] = {
-    Event.BEGUN: "unfinished",
+_STATE_AFTER: dict[str, State] = {
+    Event.STARTED: "unfinished",
     Event.FAILED: "failed",
     Event.RELEASED: "released",
     Event.HELD: "held",
@@ -108,64 +108,64 @@ _LEADS_TO: dict[str, State] = {
 
 
 @dataclass
-class Standing:
+class RunStatus:
     """A run's state, the record that led to it, and those that began it and that ended it (its gate's)."""
 
     run: str
     state: State
     record: Record
-    begun: Record | None = None
-    ended: Record | None = None
+    start_record: Record | None = None
+    gate_record: Record | None = None
 
 
-def standings(records: Iterable[Record]) -> dict[str, Standing]:
+def run_statuses(records: Iterable[Record]) -> dict[str, RunStatus]:
     """How each run of a log stands, in the order in which they came."""
-    found: dict[str, Standing] = {}
+    statuses: dict[str, RunStatus] = {}
     for record in records:
-        state, run = _LEADS_TO.get(record.type), record.body["run"]
+        state, run = _STATE_AFTER.get(record.type), record.body["run"]
         if state is None:
             continue
-        own = found.setdefault(run, Standing(run, state, record))
-        if record.type != Event.FAILED or own.state in ("unfinished", "failed"):
+        status = statuses.setdefault(run, RunStatus(run, state, record))
+        if record.type != Event.FAILED or status.state in ("unfinished", "failed"):
             # what fails after the gate (a store that is not there) takes no decision back
-            own.state, own.record = state, record
-        if record.type == Event.BEGUN:
-            own.begun = record
+            status.state, status.record = state, record
+        if record.type == Event.STARTED:
+            status.start_record = record
         elif record.type in (Event.RELEASED, Event.HELD):
-            own.ended = record
-    return found
+            status.gate_record = record
+    return statuses
 
 
-def undone(records: Iterable[Record]) -> list[Record]:
+def find_pending_actions(records: Iterable[Record]) -> list[Record]:
     """The decisions and failures from which something follows that no process came to do, oldest first.
 
     A decision stands in place of all that came before it about its run.
     """
-    found: list[Record] = []
+    actions: list[Record] = []
     for record in records:
         if record.type in _DECISIONS:
-            found = [own for own in found if own.body["run"] != record.body["run"]]
+            actions = [action for action in actions if action.body["run"] != record.body["run"]]
         elif record.type == Event.DONE:
-            found = [own for own in found if own.seq != record.body["of"]]
-        if record.body.get(FOLLOWS):
-            found.append(record)
-    return found
+            actions = [action for action in actions if action.seq != record.body["of"]]
+        if record.body.get(ACTIONS_KEY):
+            actions.append(record)
+    return actions
 
 
-def latest_run(records: Iterable[Record]) -> str | None:
+def find_latest_run(records: Iterable[Record]) -> str | None:
     """The run that was released last, or approved last, and is released still; None where there is none."""
-    kept = list(records)
-    now = standings(kept)
-    released = (r.body["run"] for r in reversed(kept) if r.type in (Event.RELEASED, Event.APPROVED))
+    all_records = list(records)
+    now = run_statuses(all_records)
+    released = (r.body["run"] for r in reversed(all_records) if r.type in (Event.RELEASED, Event.APPROVED))
     return next((run for run in released if now[run].state == "released"), None)
 
 
-_NOT_RELEASED = {
+_NOT_RELEASED_MESSAGES = {
     "unfinished": "{name} was interrupted before it was released or held: run redactory nightly again to finish it",
     "held": "{name} is held: read {report}, and release it with redactory release approve {root}",
     "rejected": "{name} was rejected, and its input will be read as new: use a released run",
 }
-_NOT_RELEASED["failed"] = _NOT_RELEASED["unfinished"]
+_NOT_RELEASED_MESSAGES["failed"] = _NOT_RELEASED_MESSAGES["unfinished"]
 
 
 def check_released(run: RunFolder) -> None:
@@ -173,23 +173,23 @@ def check_released(run: RunFolder) -> None:
 
     One that is older than the log knows it is refused too (:func:`check_newest`).
     """
-    standing = next(iter(standings(history(run)).values()), None)
-    if standing is not None and (why := _NOT_RELEASED.get(standing.state)):
-        raise RunStateError(why.format(name=run.root.resolve().name, report=run.report, root=run.root))
+    status = next(iter(run_statuses(read_history(run)).values()), None)
+    if status is not None and (message := _NOT_RELEASED_MESSAGES.get(status.state)):
+        raise RunStateError(message.format(name=run.root.resolve().name, report=run.report, root=run.root))
     check_newest(run)
 
 
-def put_back(run: RunFolder) -> str | None:
+def explain_rollback(run: RunFolder) -> str | None:
     """Why the finished ``run`` is an older release of itself than its log knows; None where it is not.
 
     A folder of a backup has what was taken out since.  It is not seen where its log was put back with it.
     """
-    entered = [record.body for record in history(run) if record.type == Event.REISSUED]
-    if not entered or not is_finished(run):
+    reissues = [record.body for record in read_history(run) if record.type == Event.REISSUED]
+    if not reissues or not is_finished(run):
         return None
-    present, newest = present_release(run), max(entered, key=lambda body: int(body.get("release", 1)))
+    present, newest = current_release(run), max(reissues, key=lambda body: int(body.get("release", 1)))
     last = int(newest.get("release", 1))
-    if present.number >= last and all(b.get("supersedes") != present.digest for b in entered):
+    if present.number >= last and all(b.get("supersedes") != present.digest for b in reissues):
         return None
     return (
         f"the log records release {last}, but this is release {present.number}: a folder from before the "
@@ -199,7 +199,7 @@ def put_back(run: RunFolder) -> str | None:
 
 def check_newest(run: RunFolder) -> None:
     """``RunStateError`` where ``run`` is an older release of itself than its log knows."""
-    if older := put_back(run):
+    if older := explain_rollback(run):
         name = run.root.resolve().name
         raise RunStateError(f"{name}: {older}; restore the newer one, or repeat what was done")
 
@@ -207,64 +207,66 @@ def check_newest(run: RunFolder) -> None:
 # Where the log ended when a run was sealed, so that it cannot be cut off unnoticed.
 
 
-ANCHOR = "release_log"
-"""The manifest's key for :func:`anchor_of`."""
-MOVED = "no log has this run; was it moved or copied?"
+ANCHOR_KEY = "release_log"
+"""The manifest's key for :func:`make_log_anchor`."""
+NO_LOG_MESSAGE = "no log has this run; was it moved or copied?"
 
 
-def anchor_of(run: RunFolder) -> dict[str, dict[str, Any]]:
+def make_log_anchor(run: RunFolder) -> dict[str, dict[str, Any]]:
     """What a manifest of ``run`` that is sealed now says of its log, below its key; nothing without a log.
 
     ``of`` is whose log it is, ``job`` or ``run``; ``records`` how many it holds, ``head`` its last hash.
     """
-    path = log_of(run)
+    path = get_log_path(run)
     heads = chain_heads(path) if path.is_file() else []
-    of = "run" if path == run.release_log else "job"
-    return {ANCHOR: {"of": of, "records": len(heads), "head": heads[-1]}} if heads else {}
+    owner = "run" if path == run.release_log else "job"
+    return {ANCHOR_KEY: {"of": owner, "records": len(heads), "head": heads[-1]}} if heads else {}
 
 
-def cut_off(run: RunFolder, manifest: dict[str, Any]) -> str | None:
+def explain_truncation(run: RunFolder, manifest: dict[str, Any]) -> str | None:
     """What of the log is gone that the manifest knew; None where nothing is.
 
     ``LookupError`` where the run was moved out of the job that kept the log.
     """
-    said, job = manifest.get(ANCHOR), job_of(run)
-    if said is None:
+    anchor, job = manifest.get(ANCHOR_KEY), job_containing(run)
+    if anchor is None:
         return None
-    if said["of"] == "job" and job is None:
-        raise LookupError(MOVED)
-    path = run.release_log if said["of"] == "run" or job is None else job.log
-    heads, due = chain_heads(path) if path.is_file() else [], int(said["records"])
+    if anchor["of"] == "job" and job is None:
+        raise LookupError(NO_LOG_MESSAGE)
+    path = run.release_log if anchor["of"] == "run" or job is None else job.log
+    heads, due = chain_heads(path) if path.is_file() else [], int(anchor["records"])
     if len(heads) < due:
-        return f"the log has {len(heads)} of its {some(due, 'record')}: it was truncated"
-    if heads[due - 1] != said["head"]:
+        return f"the log has {len(heads)} of its {pluralize(due, 'record')}: it was truncated"
+    if heads[due - 1] != anchor["head"]:
         return f"the log's first {due} records changed: it was rewritten"
     return None
 
 
-def _check_whole(job: JobFolder | None, run: RunFolder) -> None:
+def _check_log_complete(job: JobFolder | None, run: RunFolder) -> None:
     """``CheckFailed`` where ``run``, or any run of ``job``, knew records that the log has no more."""
-    there = [run] if job is None else [RunFolder(path) for path in sorted(job.root.iterdir())]
-    for one in there:
-        if one.root.is_symlink() or not is_finished(one):
+    runs = [run] if job is None else [RunFolder(path) for path in sorted(job.root.iterdir())]
+    for known_run in runs:
+        if known_run.root.is_symlink() or not is_finished(known_run):
             continue
         try:
-            lost = cut_off(one, read_manifest(one))
+            problem = explain_truncation(known_run, read_manifest(known_run))
         except RedactoryError:
             continue  # verify reports it
         except LookupError as error:
-            if one.release_log.is_file():
+            if known_run.release_log.is_file():
                 continue  # another log was begun since
-            raise RunStateError(f"{one.root}: {error} Its records are in the log of the job that created it") from None
-        if lost:
-            path = log_of(one)
-            raise CheckFailed(f"{path}: {lost}; {one.root.name} knew them: restore the log from a backup")
+            raise RunStateError(
+                f"{known_run.root}: {error} Its records are in the log of the job that created it"
+            ) from None
+        if problem:
+            path = get_log_path(known_run)
+            raise CheckFailed(f"{path}: {problem}; {known_run.root.name} knew them: restore the log from a backup")
 
 
 # The log as an operator reads it.
 
 
-def latest_of(job: JobFolder) -> str | None:
+def read_latest_link(job: JobFolder) -> str | None:
     """Where ``latest`` leads, as it says itself; None where there is no such link."""
     return os.readlink(job.latest) if job.latest.is_symlink() else None
 
@@ -283,27 +285,31 @@ def list_releases(job: str | Path) -> dict[str, Any]:
     if not folder.exists():
         raise RunStateError(f"{folder.root} is not a job: give the folder of the scheduled runs")
     records = read_log(folder)
-    _check_whole(folder, RunFolder(folder.root))
-    known, latest = standings(records), latest_run(records)
-    problems = [f"{name}: {why}" for name in known if (why := put_back(folder.run(name)))]
-    if (leads_to := latest_of(folder)) not in (None, latest):
+    _check_log_complete(folder, RunFolder(folder.root))
+    statuses, latest = run_statuses(records), find_latest_run(records)
+    problems = [f"{name}: {problem}" for name in statuses if (problem := explain_rollback(folder.run(name)))]
+    if (leads_to := read_latest_link(folder)) not in (None, latest):
         problems.append(
             f"{folder.latest.name} points to {leads_to}, but according to the log it is {latest or 'none'}: "
             "the next scheduled run corrects it; find out who moved it"
         )
     runs = []
-    for own in known.values():
-        run, said, ended = folder.run(own.run), own.record.body, own.ended.body if own.ended else {}
-        counts, release = ended.get("counts"), None
+    for status in statuses.values():
+        run, body, gate_body = (
+            folder.run(status.run),
+            status.record.body,
+            status.gate_record.body if status.gate_record else {},
+        )
+        counts, release = gate_body.get("counts"), None
         with suppress(RedactoryError):  # verify reports it
             if counts and is_finished(run):
                 # an erasure made another release since: the log has what the run held at its gate
-                present = present_release(run)
+                present = current_release(run)
                 release, now = present.number, present.manifest["counts"]
                 counts = {name: now.get(name, was) for name, was in counts.items()}
-        reason = {"reason": said.get("reason") or said.get("error"), "by": said.get("by")}
-        facts = {"run": own.run, "when": said["time"], "state": own.state, "counts": counts}
-        runs.append({**facts, "release": release, "findings": ended.get("findings", []), **reason})
+        reason = {"reason": body.get("reason") or body.get("error"), "by": body.get("by")}
+        facts = {"run": status.run, "when": body["time"], "state": status.state, "counts": counts}
+        runs.append({**facts, "release": release, "findings": gate_body.get("findings", []), **reason})
     return {"job": str(folder.root), "latest": latest, "runs": runs, "problems": problems}
 
 
@@ -321,37 +327,37 @@ def release_log(place: str | Path) -> dict[str, Any]:
         raise RunStateError(
             f"{folder.root} is neither a job nor a run: give a run, or the folder of the scheduled runs"
         )
-    job = folder if folder.exists() else job_of(run)
+    job = folder if folder.exists() else job_containing(run)
     if job is None:
         read_manifest(run)
-    _check_whole(job, run)
-    records = read_log(folder) if folder.exists() else history(run)
+    _check_log_complete(job, run)
+    records = read_log(folder) if folder.exists() else read_history(run)
     lines = [
-        {"seq": r.seq, "time": r.body["time"], "run": r.body["run"], "type": r.type, "words": in_words(r)}
+        {"seq": r.seq, "time": r.body["time"], "run": r.body["run"], "type": r.type, "words": describe_record(r)}
         for r in records
     ]
     return {"job": None if job is None else str(job.root), "records": lines}
 
 
-def holds_nothing(counts: Mapping[str, Any]) -> bool:
+def is_empty_run(counts: Mapping[str, Any]) -> bool:
     """Whether a run with these ``counts`` has no point that anybody could read."""
     return not counts.get("public", 0) and not counts.get("private", 0)
 
 
-def in_words(record: Record) -> str:
+def describe_record(record: Record) -> str:
     """What happened, in one line: the record's type, and what its body says to a reader."""
     body = record.body
     counts, removed, plan = body.get("counts") or {}, body.get("removed") or {}, body.get("plan")
     words = [str(body[key]) for key in ("why", "error", "reason", "service", "published") if body.get(key)]
     if plan and plan["slices"]:
         size = sum(piece["to_byte"] - piece["from_byte"] for piece in plan["slices"])
-        files = some(len({piece["url"] for piece in plan["slices"]}), "file")
+        files = pluralize(len({piece["url"] for piece in plan["slices"]}), "file")
         words.append(f"{size:,} new bytes in {files}")
         if waiting := plan.get("waiting"):
-            words.append(f"{some(len(waiting), 'unfinished row')} left for later")
+            words.append(f"{pluralize(len(waiting), 'unfinished row')} left for later")
     shown = ("rows", "public", "private", "duplicate", "quarantined")
     words += [f"{counts[name]:,} {name}" for name in shown if name in counts]
-    words += [f"{some(removed['points'], 'example')} removed"] if removed else []
+    words += [f"{pluralize(removed['points'], 'example')} removed"] if removed else []
     words += [str(finding["metric"]) for finding in body.get("findings", ())]
     words += ["it has no example"] if body.get("empty") else []
     words += [str(body["unjudged"])] if body.get("unjudged") else []

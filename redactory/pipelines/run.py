@@ -7,41 +7,41 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from redactory.foundation.errors import RunStateError
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.progress import Progress, no_progress
 from redactory.pipelines.curate import curate
 from redactory.pipelines.evaluate import CLASSIFY, evaluate_canary, evaluate_model
 from redactory.pipelines.evaluate_detection import evaluate_recall
-from redactory.pipelines.loading import Given, load_config
+from redactory.pipelines.loading import ConfigLike, load_config
 from redactory.pipelines.models import require_training_packages
-from redactory.pipelines.release import summary
+from redactory.pipelines.release import summarize_run
 from redactory.pipelines.share import publish_configured
-from redactory.pipelines.train import check_device, require_section, train, train_summary
-from redactory.pipelines.work import StageMap
+from redactory.pipelines.stage_context import StageMap
+from redactory.pipelines.train import check_device, read_train_summary, require_train_section, train
 from redactory.redaction import RunFolder, is_finished
 
-Work = Callable[[], dict[str, Any]]
+StepFunction = Callable[[], dict[str, Any]]
 
 
-class Step(Protocol):
+class StepRunner(Protocol):
     """How one step of a run is carried out: plainly, or as an orchestrator's task."""
 
-    def __call__(self, name: str, work: Work) -> dict[str, Any]: ...
+    def __call__(self, name: str, work: StepFunction) -> dict[str, Any]: ...
 
 
-def plainly(name: str, work: Work) -> dict[str, Any]:
+def run_inline(name: str, work: StepFunction) -> dict[str, Any]:
     """Carry a step out here and now."""
     return work()
 
 
 def run(
-    config: Given,
+    config: ConfigLike,
     *,
     output: str | Path | None = None,
     resume: bool = False,
     workers: int | None = None,
     stage_map: StageMap | None = None,
-    step: Step = plainly,
-    progress: Progress = silent,
+    step: StepRunner = run_inline,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """The whole job; the curation's summary with ``model`` and ``evaluation`` added to it.
 
@@ -49,7 +49,7 @@ def run(
     """
     require_training_packages()
     settings = load_config(config, output=output, workers=workers)
-    require_section(settings)
+    require_train_section(settings)
     folder = RunFolder(Path(settings.output))
     model = folder.model(settings.train.model_name)
     if is_finished(model) and not resume:
@@ -64,7 +64,7 @@ def run(
     if settings.evaluate.labelled:
         measured["recall"] = step("evaluate recall", lambda: evaluate_recall(settings, progress=progress))
     if is_finished(model):
-        trained = train_summary(folder, model.root.name)
+        trained = read_train_summary(folder, model.root.name)
     else:
         trained = step("train", lambda: dict(train(settings, progress=progress)))
     if settings.evaluate.test:
@@ -76,5 +76,5 @@ def run(
         measured["canary"] = step(
             "evaluate canary", lambda: evaluate_canary(folder.root, model.root.name, progress=progress)
         )
-    done = {**curated, **summary(folder), "model": trained, "evaluation": measured}
+    done = {**curated, **summarize_run(folder), "model": trained, "evaluation": measured}
     return publish_configured(settings.store, done, progress)

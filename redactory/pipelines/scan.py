@@ -12,20 +12,20 @@ from pathlib import Path
 from typing import Any
 
 from redactory.detectors import TextDetector
-from redactory.detectors.settings import ListSettings, Terms
+from redactory.detectors.settings import ListSettings, TermList
 from redactory.foundation.errors import InputError, shorten
-from redactory.foundation.progress import Progress, silent, waiting
+from redactory.foundation.progress import Progress, no_progress, report_loading
 from redactory.pipelines.config import Config
-from redactory.pipelines.loading import Given, load_for_texts
+from redactory.pipelines.loading import ConfigLike, load_for_texts
 from redactory.pipelines.policy import Hit, Point, Policy, PolicyName
-from redactory.pipelines.readers import Document, Rejection, Source, find_by_path
-from redactory.pipelines.readers.documents import EMPTY_TEXT, MISSING_TEXT, RowCounts, first_rows
-from redactory.pipelines.readers.files import format_of
+from redactory.pipelines.readers import Document, Rejection, Source, sources_by_path
+from redactory.pipelines.readers.documents import EMPTY_TEXT, MISSING_TEXT, RowCounts, preview_rows
+from redactory.pipelines.readers.files import detect_format
 
-LISTED = 1_000
-_PEEKED = 100
-_COLUMNS = 20
-Look = Callable[[dict[str, Any], str], None]
+DEFAULT_LIMIT = 1_000
+_PEEKED_ROWS = 100
+_MAX_NAMED_COLUMNS = 20
+SpanCallback = Callable[[dict[str, Any], str], None]
 """Is given each hit that is listed, and the line of text that it begins on: text, for a terminal alone."""
 
 
@@ -33,14 +33,14 @@ def scan(
     paths: Sequence[str | Path] = (),
     *,
     texts: Sequence[str] = (),
-    config: Given | None = None,
+    config: ConfigLike | None = None,
     policy: PolicyName = "strict",
     column: str | None = None,
     allow: Sequence[str | Path] = (),
-    limit: int = LISTED,
+    limit: int = DEFAULT_LIMIT,
     detector: TextDetector | None = None,
-    look: Look | None = None,
-    progress: Progress = silent,
+    look: SpanCallback | None = None,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """What is found in the files that ``paths`` name (files, folders, globs, URLs) and in ``texts``.
 
@@ -53,31 +53,31 @@ def scan(
     ``ConfigurationError`` where a path names nothing, ``InputError`` for JSON lines of which the first rows
     lack the column of the text, and for a single file that is damaged; among others it counts as unread.
     """
-    settings = _settings(config, paths, column, allow)
-    judge, sources = Policy(settings, detector), list(_sources(paths, settings))
-    with waiting(progress, "load engines"):
+    settings = _load_settings(config, paths, column, allow)
+    judge, sources = Policy(settings, detector), list(_find_unique_sources(paths, settings))
+    with report_loading(progress, "load engines"):
         judge.load_engines()
     files, hits, by_label = list[dict[str, Any]](), list[dict[str, Any]](), Counter[str]()
     done = unread = 0
     counts = RowCounts(settings.input)
-    for name, form, entries in _texts_of(sources, texts, counts):
-        found, rejected, quarantined, before = Counter[str](), Counter[str](), Counter[str](), done
-        for done, (document, points) in enumerate(_looked_at(judge, entries, rejected), before + 1):
-            quarantined.update(point.failure for point in points if point.failure is not None)
-            heeded = [h for p in points for h in p.hits if policy == "conservative" or h.policy == "strict"]
-            found.update(hit.label for hit in heeded)
-            row = None if form == "text" else document.row
-            for hit, line in _listed(heeded[: limit - len(hits)], document.text, name, row):
+    for name, format_, entries in _iterate_texts(sources, texts, counts):
+        label_counts, rejected, quarantined, before = Counter[str](), Counter[str](), Counter[str](), done
+        for done, (document, examples) in enumerate(_evaluate_documents(judge, entries, rejected), before + 1):
+            quarantined.update(example.failure for example in examples if example.failure is not None)
+            heeded = [hit for p in examples for hit in p.hits if policy == "conservative" or hit.policy == "strict"]
+            label_counts.update(hit.label for hit in heeded)
+            row = None if format_ == "text" else document.row
+            for hit, line in _locate_spans(heeded[: limit - len(hits)], document.text, name, row):
                 hits.append(hit)
                 if look is not None:
                     look(hit, line)
             progress("scan", done, None, "texts")
-        if counts.damage and len(sources) == 1:
-            raise counts.damage[0]
-        texts_counts = {"texts": done - before, "found": found.total(), "rejected": dict(rejected)}
-        files.append({"file": name, "format": form, **texts_counts, "quarantined": dict(quarantined)})
-        by_label += found
-        unread += quarantined.total() + sum(n for why, n in rejected.items() if not is_empty(why, form))
+        if counts.damaged_files and len(sources) == 1:
+            raise counts.damaged_files[0]
+        texts_counts = {"texts": done - before, "found": label_counts.total(), "rejected": dict(rejected)}
+        files.append({"file": name, "format": format_, **texts_counts, "quarantined": dict(quarantined)})
+        by_label += label_counts
+        unread += quarantined.total() + sum(n for reason, n in rejected.items() if not has_no_text(reason, format_))
     progress("scan", done, done, "texts")
     return {
         "policy": policy,
@@ -92,7 +92,7 @@ def scan(
     }
 
 
-def _texts_of(
+def _iterate_texts(
     sources: Iterable[Source], texts: Sequence[str], counts: RowCounts
 ) -> Iterator[tuple[str, str, Iterable[Document | Rejection]]]:
     """The name, the format and the rows of each file, and then of each text."""
@@ -104,37 +104,37 @@ def _texts_of(
         yield name, "text", [Document(name, None, text, name, 1)]
 
 
-def _looked_at(
-    judge: Policy, entries: Iterable[Document | Rejection], rejected: Counter[str]
+def _evaluate_documents(
+    span_policy: Policy, entries: Iterable[Document | Rejection], rejected: Counter[str]
 ) -> Iterator[tuple[Document, list[Point]]]:
     """Each document with its points; the other rows are counted by their reason."""
-    waiting_for: deque[Document] = deque()
+    pending: deque[Document] = deque()
 
     def texts() -> Iterator[str]:
         for entry in entries:
             if isinstance(entry, Rejection):
                 rejected[entry.reason] += 1
             else:
-                waiting_for.append(entry)
+                pending.append(entry)
                 yield entry.text
 
-    for points in judge.split_many(texts()):
-        yield waiting_for.popleft(), points
+    for examples in span_policy.split_many(texts()):
+        yield pending.popleft(), examples
 
 
-def _listed(hits: Sequence[Hit], text: str, name: str, row: int | None) -> Iterator[tuple[dict[str, Any], str]]:
+def _locate_spans(spans: Sequence[Hit], text: str, name: str, row: int | None) -> Iterator[tuple[dict[str, Any], str]]:
     """Where each hit is, as it is listed, and the line of text that it begins on."""
-    starts = [0, *(place + 1 for place, letter in enumerate(text) if letter == "\n")] if hits else []
-    for hit in hits:
-        line = bisect_right(starts, hit.start)
+    starts = [0, *(place + 1 for place, letter in enumerate(text) if letter == "\n")] if spans else []
+    for span in spans:
+        line = bisect_right(starts, span.start)
         begin = starts[line - 1]
         end = starts[line] - 1 if line < len(starts) else len(text)
-        place = {"file": name, "row": row, "line": line, "column": hit.start - begin + 1}
-        yield {**place, **asdict(hit)}, text[begin:end]
+        place = {"file": name, "row": row, "line": line, "column": span.start - begin + 1}
+        yield {**place, **asdict(span)}, text[begin:end]
 
 
-def _settings(
-    config: Given | None, paths: Sequence[str | Path], column: str | None, allow: Sequence[str | Path]
+def _load_settings(
+    config: ConfigLike | None, paths: Sequence[str | Path], column: str | None, allow: Sequence[str | Path]
 ) -> Config:
     """The configuration, with the column and the allow lists that were asked for."""
     columns = {} if column is None else {"text": column}
@@ -142,21 +142,21 @@ def _settings(
     if not allow:
         return settings
     lists = settings.detect.lists or ListSettings()
-    more = (*lists.allow, *(Terms(file=str(file)) for file in allow))
+    more = (*lists.allow, *(TermList(file=str(file)) for file in allow))
     detect = settings.detect.model_copy(update={"lists": lists.model_copy(update={"allow": more})})
     return settings.model_copy(update={"detect": detect})
 
 
-def _sources(paths: Sequence[str | Path], settings: Config) -> Iterator[Source]:
+def _find_unique_sources(paths: Sequence[str | Path], settings: Config) -> Iterator[Source]:
     """The files, each once, checked; one that is named itself, whose ending tells no format, is text."""
-    known: set[str] = set()
+    seen_urls: set[str] = set()
     for path in map(str, paths):
-        asked = settings.input.format
-        if asked == "auto" and os.path.isfile(path) and format_of(path) is None:
-            asked = "text"
-        for source in find_by_path((path,), asked):
-            if source.url not in known:
-                known.add(source.url)
+        format_ = settings.input.format
+        if format_ == "auto" and os.path.isfile(path) and detect_format(path) is None:
+            format_ = "text"
+        for source in sources_by_path((path,), format_):
+            if source.url not in seen_urls:
+                seen_urls.add(source.url)
                 _require_column(source, settings)
                 yield source
 
@@ -166,24 +166,24 @@ def _require_column(source: Source, settings: Config) -> None:
 
     A pipe is not looked at before it is read: what is read of it is gone.
     """
-    piped = os.path.exists(source.name) and not os.path.isfile(source.name)
-    if source.format != "jsonl" or piped:
+    is_pipe = os.path.exists(source.name) and not os.path.isfile(source.name)
+    if source.format != "jsonl" or is_pipe:
         return
-    rows = list(islice(RowCounts(settings.input).read(source), _PEEKED))
+    rows = list(islice(RowCounts(settings.input).read(source), _PEEKED_ROWS))
     rejected = {row.reason for row in rows if isinstance(row, Rejection)}
     if MISSING_TEXT not in rejected or any(isinstance(row, Document) for row in rows):
         return
-    columns = first_rows(source, RowCounts(settings.input), _PEEKED).columns
-    lacking = [name for name in settings.input.fields.columns if name not in columns]
-    if columns and lacking:
-        there = ", ".join(columns[:_COLUMNS]) + (", …" if len(columns) > _COLUMNS else "")
+    columns = preview_rows(source, RowCounts(settings.input), _PEEKED_ROWS).columns
+    missing = [name for name in settings.input.fields.columns if name not in columns]
+    if columns and missing:
+        there = ", ".join(columns[:_MAX_NAMED_COLUMNS]) + (", …" if len(columns) > _MAX_NAMED_COLUMNS else "")
         raise InputError(
-            f"no column '{shorten(lacking[0])}' in {os.path.relpath(source.name)}; its columns are {there}: "
+            f"no column '{shorten(missing[0])}' in {os.path.relpath(source.name)}; its columns are {there}: "
             "use --column or --config"
         )
 
 
-def is_empty(reason: str, format_: str) -> bool:
+def has_no_text(reason: str, format_: str) -> bool:
     """Whether such a row holds no text that could have been looked at.
 
     In JSON lines a missing text may stand under another name; a table has its column, or is refused.

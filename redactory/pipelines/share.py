@@ -14,22 +14,22 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from redactory.detectors import blind_words
+from redactory.detectors import describe_gaps
 from redactory.foundation.canonical import file_sha256
-from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError, listed, some
+from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError, join_words, pluralize
 from redactory.foundation.files import (
     PRIVATE_FILE,
     PUBLIC_FILE,
-    left_of,
+    file_lock,
     make_private_folder,
-    only_one,
-    sync,
+    sync_to_disk,
+    temporary_target,
     write_text,
 )
-from redactory.foundation.progress import Progress, silent
-from redactory.pipelines.output_folder import new_folder, open_to_read
-from redactory.pipelines.release_log import check_released, log_of
-from redactory.pipelines.sealed import sealed
+from redactory.foundation.progress import Progress, no_progress
+from redactory.pipelines.error_sealing import run_sealed
+from redactory.pipelines.output_folder import create_folder, make_world_readable
+from redactory.pipelines.release_log import check_released, get_log_path
 from redactory.pipelines.store import Store, is_url, without_secrets
 from redactory.redaction import (
     RunFolder,
@@ -39,39 +39,39 @@ from redactory.redaction import (
     list_files,
     read_manifest,
     require_regular,
-    succeed,
     write_manifest,
+    write_success,
 )
 from redactory.redaction.encryption import configured_service
 from redactory.redaction.folder import ExportFolder, is_export
-from redactory.redaction.sealing import releases, sign
+from redactory.redaction.sealing import list_releases, sign
 
-PATIENCE = 60.0
+LOCK_TIMEOUT = 60.0
 """Seconds that what leaves waits for another export, or for an erasure at its end."""
-_HERE = ExportFolder(Path())
-MANIFEST, SUCCESS, SUMS = _HERE.manifest.name, _HERE.success.name, _HERE.sums.name
+_EXPORT = ExportFolder(Path())
+MANIFEST, SUCCESS, SUMS = _EXPORT.manifest.name, _EXPORT.success.name, _EXPORT.sums.name
 WORK_VARIABLE = "REDACTORY_WORK"
 """The folder in which runs are worked on whose output is a URL, and in which one is checked."""
 
 
-def what_forbids(manifest: Mapping[str, Any]) -> str | None:
+def find_release_blocker(manifest: Mapping[str, Any]) -> str | None:
     """Why the run of this manifest must not leave, with the mend; None where nothing forbids it."""
     blind = manifest["blind"]
-    accepted = manifest["configuration"]["release"].get("allow_uncovered_kinds", ())
-    open_ = [kind for kind in blind["kinds"] if kind not in accepted]
-    if not open_:
+    allowed = manifest["configuration"]["release"].get("allow_uncovered_kinds", ())
+    uncovered = [kind for kind in blind["kinds"] if kind not in allowed]
+    if not uncovered:
         return None
-    needed = f"an engine that finds {listed(open_)} in that language"
-    if "EVERYTHING" in open_:
-        needed = "labels that are masked"
+    remedy = f"an engine that finds {join_words(uncovered)} in that language"
+    if "EVERYTHING" in uncovered:
+        remedy = "labels that are masked"
     return (
-        f"{blind_words(blind)} Curate with {needed}, or accept the misses and curate with "
-        f"release.allow_uncovered_kinds: [{', '.join(open_)}]"
+        f"{describe_gaps(blind)} Curate with {remedy}, or accept the misses and curate with "
+        f"release.allow_uncovered_kinds: [{', '.join(uncovered)}]"
     )
 
 
 @contextmanager
-def leaving(run: RunFolder) -> Iterator[Callable[[], None]]:
+def export_lock(run: RunFolder) -> Iterator[Callable[[], None]]:
     """Hold a finished run while it, or a part of it, leaves: nobody changes it, or decides about it.
 
     Gives what is to be asked again just before the last step, where a lock alone may not do (another machine,
@@ -82,8 +82,8 @@ def leaving(run: RunFolder) -> Iterator[Callable[[], None]]:
         manifest = read_manifest(run)
         require_regular(run)
         check_released(run)
-        if (why := what_forbids(manifest)) is not None:
-            raise CheckFailed(f"cannot export {run.root}: {why}")
+        if (blocker := find_release_blocker(manifest)) is not None:
+            raise CheckFailed(f"cannot export {run.root}: {blocker}")
         if run.reissue.plan.is_file():
             raise RunStateError(
                 f"an erasure or purge of {run.root} was interrupted; run it again first (redactory "
@@ -92,60 +92,60 @@ def leaving(run: RunFolder) -> Iterator[Callable[[], None]]:
         return file_sha256(run.manifest)
 
     read_manifest(run)  # a place that holds no run gets no lock by being asked for
-    with only_one(run.lock, str(run.root), PATIENCE):
-        began = may_leave()
+    with file_lock(run.lock, str(run.root), LOCK_TIMEOUT):
+        digest = may_leave()
 
-        def still() -> None:
-            if may_leave() != began:
+        def ensure_unchanged() -> None:
+            if may_leave() != digest:
                 raise RunStateError(f"{run.root} changed during the export: try again")
 
-        yield still
+        yield ensure_unchanged
 
 
-def names_in(folder: Path) -> dict[str, Path]:
+def files_by_name(folder: Path) -> dict[str, Path]:
     """Every file below ``folder``, by its name relative to it."""
     return {path.relative_to(folder).as_posix(): path for path in folder.rglob("*") if path.is_file()}
 
 
-def sums_text(digests: Mapping[str, str]) -> str:
+def format_sums(digests: Mapping[str, str]) -> str:
     """``SHA256SUMS`` as coreutils reads it: a line a file, in name order."""
     return "".join(f"{digest}  {name}\n" for name, digest in sorted(digests.items()))
 
 
-def read_sums(text: str) -> dict[str, str]:
+def parse_sums(text: str) -> dict[str, str]:
     """The digests of ``SHA256SUMS`` by name; ``CheckFailed`` for a line, or a name, that we do not write."""
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         match = re.fullmatch(r"([0-9a-f]{64})  (.+)", line)
         path = PurePosixPath(match[2]) if match else PurePosixPath("..")
         if match is None or path.is_absolute() or ".." in path.parts or str(path) != match[2]:
             raise CheckFailed(f"{SUMS}: line {number} is not a file with its sha256")
-        if match[2] in found:
+        if match[2] in digests:
             raise CheckFailed(f"{SUMS}: line {number} names {match[2]} a second time")
-        found[match[2]] = match[1]
-    return found
+        digests[match[2]] = match[1]
+    return digests
 
 
-def finish_export(made: ExportFolder, body: dict[str, Any]) -> dict[str, Path]:
+def finish_export(export: ExportFolder, manifest: dict[str, Any]) -> dict[str, Path]:
     """Seal what was made, and let everybody read it; its files by name."""
-    write_manifest(made, body, list_files(made, names_in(made.root).values()))
-    sign(made)
-    write_text(made.sums, sums_text({name: file_sha256(path) for name, path in names_in(made.root).items()}))
-    succeed(made)
-    open_to_read(made.root)
-    return names_in(made.root)
+    write_manifest(export, manifest, list_files(export, files_by_name(export.root).values()))
+    sign(export)
+    write_text(export.sums, format_sums({name: file_sha256(path) for name, path in files_by_name(export.root).items()}))
+    write_success(export)
+    make_world_readable(export.root)
+    return files_by_name(export.root)
 
 
 # One protocol for every finished folder that is written to a store.
 
 
-def mirror(
+def mirror_folder(
     files: Mapping[str, Path],
     store: Store,
-    progress: Progress = silent,
-    last: Callable[[], None] = lambda: None,
-    earlier: Iterable[Path] = (),
-    former: Collection[str] = (),
+    progress: Progress = no_progress,
+    before_end: Callable[[], None] = lambda: None,
+    earlier_manifests: Iterable[Path] = (),
+    former_names: Collection[str] = (),
 ) -> dict[str, Any]:
     """Make what lies at ``store`` equal to a finished folder; what was done.
 
@@ -156,20 +156,20 @@ def mirror(
     ``CheckFailed`` where a file is not read back as it was written.
     """
     digests = {name: file_sha256(path) for name, path in files.items()}
-    there = store.names()
-    known = _known_sums(store) if SUMS in there else {}
-    ours = {*digests, *known, *former, SUMS, SUCCESS}
-    left = {name for name in there if _begun(name) in ours}
+    there = store.list_names()
+    known = _read_known_sums(store) if SUMS in there else {}
+    ours = {*digests, *known, *former_names, SUMS, SUCCESS}
+    left = {name for name in there if _find_unfinished_target(name) in ours}
     there -= left
     if there:
-        check_own_place(store, there, [files[MANIFEST], *earlier])
+        check_place(store, there, [files[MANIFEST], *earlier_manifests])
         if strays := sorted(there - ours):
             raise RunStateError(
-                f"{store.url}: {some(len(strays), 'unexpected file')}, first {strays[0]}; give another "
+                f"{store.url}: {pluralize(len(strays), 'unexpected file')}, first {strays[0]}; give another "
                 "place, or remove them"
             )
 
-    def is_there(name: str) -> bool:
+    def is_uploaded(name: str) -> bool:
         """Whether a file is there whole: read back now, or already when it was written."""
         if name not in there or store.size(name) != files[name].stat().st_size:
             return False
@@ -177,60 +177,60 @@ def mirror(
 
     # a folder's own _SUCCESS after its files, for whoever reads the store with other programs
     order = sorted(digests, key=lambda name: (name != MANIFEST, name.endswith(f"/{SUCCESS}"), name))
-    missing = [name for name in order if not is_there(name)]
-    gone = sorted((there - {*digests, SUMS, SUCCESS}) | left)
+    missing = [name for name in order if not is_uploaded(name)]
+    obsolete = sorted((there - {*digests, SUMS, SUCCESS}) | left)
     end = f"{digests[MANIFEST]}\n"
-    finished = not missing and known == digests and SUCCESS in there and store.read(SUCCESS) == end.encode()
-    if SUCCESS in there and not finished:
+    is_complete = not missing and known == digests and SUCCESS in there and store.read(SUCCESS) == end.encode()
+    if SUCCESS in there and not is_complete:
         store.remove(SUCCESS)
-    for name in gone:
+    for name in obsolete:
         store.remove(name)
-    for done, name in enumerate(missing, 1):
-        _put(store, files[name], name, digests[name])
-        progress("publish", done, len(missing), "files")
-    last()
-    if not finished:
-        _end(store, {SUMS: sums_text(digests), SUCCESS: end}, files[MANIFEST].stat().st_mode & 0o777)
+    for number, name in enumerate(missing, 1):
+        _upload(store, files[name], name, digests[name])
+        progress("publish", number, len(missing), "files")
+    before_end()
+    if not is_complete:
+        _write_end_files(store, {SUMS: format_sums(digests), SUCCESS: end}, files[MANIFEST].stat().st_mode & 0o777)
     size = sum(files[name].stat().st_size for name in missing)
-    counts = {"files": len(digests), "written": len(missing), "removed": len(gone), "bytes": size}
+    counts = {"files": len(digests), "written": len(missing), "removed": len(obsolete), "bytes": size}
     return {"to": store.url, "manifest": digests[MANIFEST], **counts}
 
 
-def _known_sums(store: Store) -> dict[str, str]:
+def _read_known_sums(store: Store) -> dict[str, str]:
     """What was read back when it was written; of a list that was cut off, its whole lines."""
     text = (store.read(SUMS) or b"").decode("utf-8", "replace")
     try:
-        return read_sums(text[: text.rfind("\n") + 1])
+        return parse_sums(text[: text.rfind("\n") + 1])
     except CheckFailed:
         return {}
 
 
-def _put(store: Store, path: Path, name: str, digest: str) -> None:
+def _upload(store: Store, path: Path, name: str, digest: str) -> None:
     store.put(path, name)
     if store.digest(name) != digest:
         raise CheckFailed(f"{store.url}/{name} differs from what was written; try again")
 
 
-def _end(store: Store, texts: Mapping[str, str], mode: int) -> None:
+def _write_end_files(store: Store, texts: Mapping[str, str], mode: int) -> None:
     """Write the last files, in their order."""
     with tempfile.TemporaryDirectory() as folder:
         for name, text in texts.items():
             path = Path(folder) / name
             path.write_text(text, encoding="utf-8")
             path.chmod(mode)
-            _put(store, path, name, file_sha256(path))
+            _upload(store, path, name, file_sha256(path))
 
 
-def _begun(name: str) -> str | None:
+def _find_unfinished_target(name: str) -> str | None:
     """The file that ``name`` is an unfinished writing of, as a killed process leaves it; None for others."""
     folder, _, last = name.rpartition("/")
-    own = left_of(last)
-    return f"{folder}/{own}" if own and folder else own
+    target = temporary_target(last)
+    return f"{folder}/{target}" if target and folder else target
 
 
-def check_own_place(store: Store, there: Collection[str], manifests: Iterable[Path]) -> None:
+def check_place(store: Store, remote_names: Collection[str], manifests: Iterable[Path]) -> None:
     """``RunStateError`` unless the manifest ``there`` is one of ``manifests``, or the beginning of one."""
-    lies = store.read(MANIFEST) if MANIFEST in there else None
+    lies = store.read(MANIFEST) if MANIFEST in remote_names else None
     if lies is None or not any(path.read_bytes().startswith(lies) for path in manifests):
         raise RunStateError(f"{store.url}: something else is already there; give another place, or remove it")
 
@@ -238,7 +238,7 @@ def check_own_place(store: Store, there: Collection[str], manifests: Iterable[Pa
 # Publish: a finished run at a URL, file by file.
 
 
-def publish(run: str | Path, url: str, progress: Progress = silent) -> dict[str, Any]:
+def publish(run: str | Path, url: str, progress: Progress = no_progress) -> dict[str, Any]:
     """Mirror a finished run, with its models, at ``url`` (any that fsspec or pyarrow knows).
 
     ``{"run", "to", "manifest", "files", "written", "removed", "bytes"}``, ``bytes`` those of what was
@@ -248,51 +248,51 @@ def publish(run: str | Path, url: str, progress: Progress = silent) -> dict[str,
     ``StoreError`` where the store does not do what it is asked.
     """
     folder = RunFolder(Path(run))
-    return sealed(folder.state, _publish, folder, url, progress)
+    return run_sealed(folder.state, _publish, folder, url, progress)
 
 
 def _publish(run: RunFolder, url: str, progress: Progress) -> dict[str, Any]:
-    with leaving(run) as still:
+    with export_lock(run) as ensure_unchanged:
         if not read_manifest(run)["encrypted"]:
             raise RunStateError(
                 f"{run.root} is not encrypted, so its private part would be readable at "
                 f"{without_secrets(url)}: curate with an encryption key (redactory keys new encryption), or "
                 f"publish only the public split (redactory export {run.root} --to URL)"
             )
-        files, former = _files_of(run)
-        done = mirror(files, Store.at(url), progress, still, _manifests(run), former)
-        return {"run": str(run.root), **done}
+        files, former = _collect_files(run)
+        result = mirror_folder(files, Store.from_url(url), progress, ensure_unchanged, _list_manifests(run), former)
+        return {"run": str(run.root), **result}
 
 
-def _manifests(run: RunFolder) -> list[Path]:
+def _list_manifests(run: RunFolder) -> list[Path]:
     """The manifests of a finished run, the present one and those before it."""
-    *before, _ = releases(run)
-    return [*(run.release(release.number).manifest for release in before), run.manifest]
+    *earlier, _ = list_releases(run)
+    return [*(run.release(release.number).manifest for release in earlier), run.manifest]
 
 
-def _files_of(run: RunFolder) -> tuple[dict[str, Path], set[str]]:
+def _collect_files(run: RunFolder) -> tuple[dict[str, Path], set[str]]:
     """What is brought along, by its name, and nothing else, and the names that may have been before.
 
     ``CheckFailed`` where the run, a model or what was measured is not as it was sealed.
     """
     models = [run.model(name) for name in run.model_names()]
-    beside = [run.report, run.journal, run.data_key, log_of(run)]
-    found = [*beside, *(page for model in models for page in (model.report, model.measured))]
-    for manifest in _manifests(run)[:-1]:
-        found += [manifest, SealedFolder(manifest.parent).signature]
+    beside = [run.report, run.journal, run.data_key, get_log_path(run)]
+    collected = [*beside, *(page for model in models for page in (model.report, model.measured))]
+    for manifest in _list_manifests(run)[:-1]:
+        collected += [manifest, SealedFolder(manifest.parent).signature]
     for folder in (run, *run.sealed_folders()):
         if broken := broken_files(folder):
             raise CheckFailed(f"cannot publish {folder.root.name}, which changed after sealing: {broken[0]}")
-        found += [folder.root / name for name in read_manifest(folder)["files"]]
-        found += [folder.manifest, folder.signature, folder.success]
+        collected += [folder.root / name for name in read_manifest(folder)["files"]]
+        collected += [folder.manifest, folder.signature, folder.success]
     seals = [path for f in run.measured for path in (f.manifest, f.signature, f.success, f.root / "result.json")]
-    former = {name for release in releases(run) for name in release.manifest["files"]}
+    former = {name for release in list_releases(run) for name in release.manifest["files"]}
 
-    def named(paths: Iterable[Path]) -> dict[str, Path]:
+    def map_names(paths: Iterable[Path]) -> dict[str, Path]:
         return {p.relative_to(run.root).as_posix(): p for p in paths if p.is_relative_to(run.root)}
 
-    there = {name: path for name, path in named(found).items() if path.is_file() and path != run.success}
-    return there, {*former, *named((*beside, *seals))}
+    existing = {name: path for name, path in map_names(collected).items() if path.is_file() and path != run.success}
+    return existing, {*former, *map_names((*beside, *seals))}
 
 
 def publish_configured(store: str | None, result: Mapping[str, Any], progress: Progress) -> dict[str, Any]:
@@ -315,15 +315,15 @@ def check_store(store: str | None, run: RunFolder) -> None:
             "be readable there (create one with redactory keys new encryption FILE, and set "
             "REDACTORY_ENCRYPTION_KEY_FILE)"
         )
-    there = Store.at(store)
-    if names := there.names():
-        check_own_place(there, names, _manifests(run) if is_finished(run) else [])
+    remote = Store.from_url(store)
+    if names := remote.list_names():
+        check_place(remote, names, _list_manifests(run) if is_finished(run) else [])
 
 
 # Fetch: a published run or an export from a URL into a new folder, every digest compared.
 
 
-def fetch(url: str, to: str | Path, progress: Progress = silent) -> dict[str, Any]:
+def fetch(url: str, to: str | Path, progress: Progress = no_progress) -> dict[str, Any]:
     """Bring what ``publish`` or ``export`` finished at ``url`` into the new folder ``to``.
 
     ``{"from", "to", "manifest", "files", "bytes"}``.  Private files get mode 0600, private folders 0700.
@@ -333,21 +333,21 @@ def fetch(url: str, to: str | Path, progress: Progress = silent) -> dict[str, An
     """
     if not is_url(url):
         raise ConfigurationError(f"{url} is not a URL: a folder on this machine need not be fetched")
-    store, place = Store.at(url), Path(to)
+    store, place = Store.from_url(url), Path(to)
     if place.exists():
         raise RunStateError(f"{place} exists; give a new folder")
     seal, sums = store.read(SUCCESS), store.read(SUMS)
     if seal is None or sums is None:
         missing = SUCCESS if seal is None else SUMS
         raise RunStateError(f"{store.url}: nothing finished is there ({missing} is missing)")
-    digests = read_sums(sums.decode("utf-8", "replace"))
+    digests = parse_sums(sums.decode("utf-8", "replace"))
     if seal != f"{digests.get(MANIFEST)}\n".encode():
         raise CheckFailed(f"{store.url}: the manifest in {SUCCESS} is not the one in {SUMS}")
-    with new_folder(place, resume=True) as staging:
-        for done, (name, digest) in enumerate(sorted(digests.items()), 1):
-            _bring(store, name, staging / name, digest)
-            progress("fetch", done, len(digests), "files")
-        if strays := sorted(names_in(staging).keys() - digests.keys() - {SUCCESS, SUMS}):
+    with create_folder(place, resume=True) as staging:
+        for number, (name, digest) in enumerate(sorted(digests.items()), 1):
+            _download(store, name, staging / name, digest)
+            progress("fetch", number, len(digests), "files")
+        if strays := sorted(files_by_name(staging).keys() - digests.keys() - {SUCCESS, SUMS}):
             raise RunStateError(f"{staging} has {strays[0]}, left from another fetch; remove that folder")
         folder, run = SealedFolder(staging), RunFolder(staging)
         folder.success.touch(mode=PRIVATE_FILE)
@@ -356,18 +356,18 @@ def fetch(url: str, to: str | Path, progress: Progress = silent) -> dict[str, An
             raise CheckFailed(f"{store.url}: {'; '.join(problems)}")
         if is_export(read_manifest(folder)):
             ExportFolder(staging).sums.write_bytes(sums)
-            open_to_read(staging)
+            make_world_readable(staging)
         else:
-            for below in (*run.data_folders, *(path for path in staging.rglob("*") if path.is_dir())):
-                make_private_folder(below)
+            for subfolder in (*run.data_folders, *(path for path in staging.rglob("*") if path.is_dir())):
+                make_private_folder(subfolder)
             for path in run.public.iterdir():
                 path.chmod(PUBLIC_FILE)
-        size = sum(path.stat().st_size for path in names_in(staging).values())
+        size = sum(path.stat().st_size for path in files_by_name(staging).values())
     counts = {"files": len(digests), "bytes": size}
     return {"from": store.url, "to": str(place), "manifest": seal.decode().strip(), **counts}
 
 
-def _bring(store: Store, name: str, path: Path, digest: str) -> None:
+def _download(store: Store, name: str, path: Path, digest: str) -> None:
     if path.is_file() and file_sha256(path) == digest:
         return
     make_private_folder(path.parent)
@@ -377,11 +377,11 @@ def _bring(store: Store, name: str, path: Path, digest: str) -> None:
     store.get(name, path)
     if file_sha256(path) != digest:
         raise CheckFailed(f"{store.url}/{name} is not what was published: its sha256 differs")
-    sync(path)
+    sync_to_disk(path)
 
 
 @contextmanager
-def fetched(url: str, progress: Progress = silent) -> Iterator[Path]:
+def temporary_download(url: str, progress: Progress = no_progress) -> Iterator[Path]:
     """What lies at ``url``, in a private folder (below ``$REDACTORY_WORK`` where set), gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="redactory-", dir=os.environ.get(WORK_VARIABLE)) as folder:
         place = Path(folder) / (url.rstrip("/").rpartition("/")[2] or "run")

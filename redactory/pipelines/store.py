@@ -19,11 +19,11 @@ from typing import Any, BinaryIO
 from redactory.foundation.errors import RedactoryError, RunStateError
 from redactory.foundation.files import PRIVATE_FOLDER, commit
 
-S3 = "s3://"
+S3_SCHEME = "s3://"
 _CHUNK = 1 << 20
 
 
-class Kind(StrEnum):
+class StoreProblem(StrEnum):
     """What is wrong with a store, in words."""
 
     NOT_KNOWN = "unsupported kind of file system"
@@ -34,27 +34,27 @@ class Kind(StrEnum):
     FAILED = "the store refused"
 
 
-_SAID = (
-    (r"AWS Error .*?(NO_SUCH|NOT_FOUND|404)|^Bucket '", Kind.NOT_FOUND),
-    (r"AWS Error .*?(ACCESS|INVALID_CLIENT|SIGNATURE|TOKEN|401|403)", Kind.NOT_PERMITTED),
-    (r"AWS Error (NETWORK_CONNECTION|REQUEST_TIMEOUT)", Kind.NOT_REACHED),
-    (r"AWS Error", Kind.FAILED),
+_MESSAGE_PATTERNS = (
+    (r"AWS Error .*?(NO_SUCH|NOT_FOUND|404)|^Bucket '", StoreProblem.NOT_FOUND),
+    (r"AWS Error .*?(ACCESS|INVALID_CLIENT|SIGNATURE|TOKEN|401|403)", StoreProblem.NOT_PERMITTED),
+    (r"AWS Error (NETWORK_CONNECTION|REQUEST_TIMEOUT)", StoreProblem.NOT_REACHED),
+    (r"AWS Error", StoreProblem.FAILED),
 )
 """pyarrow has one class for all errors of S3, and puts the service's code into the message."""
-_RAISED: tuple[tuple[type[Exception], Kind], ...] = (
-    (ImportError, Kind.NOT_INSTALLED),
-    (FileNotFoundError, Kind.NOT_FOUND),
-    (PermissionError, Kind.NOT_PERMITTED),
-    (ConnectionError, Kind.NOT_REACHED),
-    (TimeoutError, Kind.NOT_REACHED),
-    (ValueError, Kind.NOT_KNOWN),
+_ERROR_TYPES: tuple[tuple[type[Exception], StoreProblem], ...] = (
+    (ImportError, StoreProblem.NOT_INSTALLED),
+    (FileNotFoundError, StoreProblem.NOT_FOUND),
+    (PermissionError, StoreProblem.NOT_PERMITTED),
+    (ConnectionError, StoreProblem.NOT_REACHED),
+    (TimeoutError, StoreProblem.NOT_REACHED),
+    (ValueError, StoreProblem.NOT_KNOWN),
 )
 
 
 class StoreError(RunStateError):
     """A store did not do what was asked; ``kind`` says why, its own message is never passed on."""
 
-    def __init__(self, url: str, kind: Kind, cause: str) -> None:
+    def __init__(self, url: str, kind: StoreProblem, cause: str) -> None:
         super().__init__(f"{url}: {kind.value} ({cause})")
         self.kind = kind
 
@@ -72,21 +72,21 @@ def _store_errors(url: str) -> Iterator[None]:
     except RedactoryError:
         raise
     except Exception as error:  # each file system has errors of its own, whose messages may say anything
-        raised = StoreError(without_secrets(url), kind_of(error), cause_of(url, error))
+        raised = StoreError(without_secrets(url), classify_error(error), describe_cause(url, error))
     else:
         return
     raise raised
 
 
-def kind_of(error: Exception) -> Kind:
+def classify_error(error: Exception) -> StoreProblem:
     """What an error of a file system comes to."""
     # before any class: fsspec makes "the key does not exist" of a credential a missing file
-    said = (kind for pattern, kind in _SAID if re.search(pattern, str(error)))
-    raised = (kind for type_, kind in _RAISED if isinstance(error, type_))
-    return next(said, None) or next(raised, Kind.FAILED)
+    by_message = (kind for pattern, kind in _MESSAGE_PATTERNS if re.search(pattern, str(error)))
+    by_type = (kind for type_, kind in _ERROR_TYPES if isinstance(error, type_))
+    return next(by_message, None) or next(by_type, StoreProblem.FAILED)
 
 
-def cause_of(url: str, error: Exception) -> str:
+def describe_cause(url: str, error: Exception) -> str:
     """The class of an error, or which package a store of this kind needs: fsspec's own fixed sentence."""
     scheme = url.partition("://")[0].lower()
     if isinstance(error, ImportError):
@@ -102,31 +102,31 @@ def without_secrets(url: str) -> str:
     return re.sub(r"(?<=://)[^/]*@", "", url)
 
 
-def filesystem_of(url: str) -> tuple[Any, str]:
+def open_filesystem(url: str) -> tuple[Any, str]:
     """The fsspec file system of a URL or path, and the path in it."""
     import fsspec
 
-    if url.startswith(S3):
+    if url.startswith(S3_SCHEME):
         from fsspec.implementations.arrow import ArrowFSWrapper
         from pyarrow.fs import S3FileSystem
 
         endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL")
-        return ArrowFSWrapper(S3FileSystem(endpoint_override=endpoint)), url.removeprefix(S3)
+        return ArrowFSWrapper(S3FileSystem(endpoint_override=endpoint)), url.removeprefix(S3_SCHEME)
     filesystem, inner = fsspec.core.url_to_fs(url)
     return filesystem, inner
 
 
-def names_below(filesystem: Any, folder: str) -> list[str]:
+def list_files_below(filesystem: Any, folder: str) -> list[str]:
     """The paths of all files below ``folder``; none where it is not there.
 
     A listing that fails raises: fsspec's own ``find`` would pass over it, and say that nothing is there.
     """
     try:
-        walked = list(filesystem.walk(folder, detail=True, on_error="raise"))
+        tree = list(filesystem.walk(folder, detail=True, on_error="raise"))
     except (FileNotFoundError, NotADirectoryError):
         return []
-    listed = (entry["name"] for _, _, files in walked for entry in files.values())
-    return sorted(name for name in listed if not name.endswith("/"))
+    file_names = (entry["name"] for _, _, files in tree for entry in files.values())
+    return sorted(name for name in file_names if not name.endswith("/"))
 
 
 @dataclass(frozen=True)
@@ -138,20 +138,20 @@ class Store:
     root: str
 
     @classmethod
-    def at(cls, url: str) -> Store:
+    def from_url(cls, url: str) -> Store:
         """The store of a URL; ``StoreError`` where no file system is known for it."""
         with _store_errors(url):
-            filesystem, root = filesystem_of(url.rstrip("/"))
+            filesystem, root = open_filesystem(url.rstrip("/"))
             if not root.strip("/"):
-                raise StoreError(without_secrets(url), Kind.NOT_FOUND, "no folder is named")
+                raise StoreError(without_secrets(url), StoreProblem.NOT_FOUND, "no folder is named")
             return cls(without_secrets(url.rstrip("/")), filesystem, root.rstrip("/"))
 
-    def names(self) -> set[str]:
+    def list_names(self) -> set[str]:
         """Every file that is there."""
         with _store_errors(self.url):
             self.filesystem.invalidate_cache()
-            found = names_below(self.filesystem, self.root)
-            return {PurePosixPath(name).relative_to(self.root).as_posix() for name in found}
+            paths = list_files_below(self.filesystem, self.root)
+            return {PurePosixPath(name).relative_to(self.root).as_posix() for name in paths}
 
     def size(self, name: str) -> int | None:
         """The bytes of a file; None where it is not there."""
@@ -162,7 +162,7 @@ class Store:
                 return None
 
     @contextmanager
-    def _opened(self, name: str) -> Iterator[BinaryIO]:
+    def _open(self, name: str) -> Iterator[BinaryIO]:
         with _store_errors(self.url), self.filesystem.open(f"{self.root}/{name}", "rb") as file:
             yield file
 
@@ -170,13 +170,13 @@ class Store:
         """A small file whole; None where it is not there."""
         if self.size(name) is None:
             return None
-        with self._opened(name) as file:
+        with self._open(name) as file:
             return file.read()
 
     def digest(self, name: str) -> str:
         """Hex sha256 of a file, read back in pieces."""
         digest = hashlib.sha256()
-        with self._opened(name) as file:
+        with self._open(name) as file:
             while block := file.read(_CHUNK):
                 digest.update(block)
         return digest.hexdigest()
@@ -198,7 +198,7 @@ class Store:
 
     def get(self, name: str, path: Path) -> None:
         """Read the file ``name`` into ``path``."""
-        with self._opened(name) as source, path.open("wb") as file:
+        with self._open(name) as source, path.open("wb") as file:
             shutil.copyfileobj(source, file, _CHUNK)
 
     def remove(self, name: str) -> None:

@@ -16,24 +16,24 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from redactory.detectors import Detection, Detector, DetectSettings
-from redactory.foundation.canonical import file_sha256, hash_of
-from redactory.foundation.errors import ConfigurationError, GuaranteeError, RunStateError, some
+from redactory.foundation.canonical import file_sha256, json_sha256
+from redactory.foundation.errors import ConfigurationError, GuaranteeError, RunStateError, pluralize
 from redactory.foundation.files import PUBLIC_FILE, make_private_folder, remove_leftovers, write_json, write_text
 from redactory.foundation.keys import DigestKey
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.progress import Progress, no_progress
 from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
-from redactory.pipelines.models import audited, named_model, require_training_packages, seal_result
-from redactory.pipelines.output_folder import lock_run, new_folder
-from redactory.pipelines.release import synthetic_card
+from redactory.pipelines.error_sealing import run_sealed
+from redactory.pipelines.models import load_audit, require_training_packages, resolve_model_name, seal_result
+from redactory.pipelines.output_folder import create_folder, lock_run
+from redactory.pipelines.release import render_synthetic_card
 from redactory.pipelines.release_log import check_released
-from redactory.pipelines.sealed import sealed
 from redactory.pipelines.share import finish_export
 from redactory.pipelines.train import guarantee
 from redactory.redaction import MASK, RunFolder, part_name, read_manifest, write_part
 from redactory.redaction.folder import SYNTHETIC, SyntheticFolder
-from redactory.redaction.replacements import Found, Put, Surrogate, edited, edits
-from redactory.redaction.shards import CLASS, ROLE, schema_of
+from redactory.redaction.replacements import ReplacedSpan, Replacer, Surrogate, apply_edits, plan_edits
+from redactory.redaction.shards import CLASS, ROLE, shard_schema
 from redactory.training.settings import TRAINERS
 
 if TYPE_CHECKING:
@@ -41,16 +41,16 @@ if TYPE_CHECKING:
     from redactory.training.histogram import Histogram
     from redactory.training.trainers import Trainer
 
-SPARE = 2
+OVERSAMPLING = 2
 """So many texts are written for each that is kept, where lengths are to be met."""
 _PART_ROWS = 100_000
-_NOT_COUNTED = "Nothing was counted: do not use a histogram (omit --histogram), or choose a model with room."
+_NOT_COUNTED_MESSAGE = "Nothing was counted: do not use a histogram (omit --histogram), or choose a model with room."
 _MASK = re.compile(re.escape(MASK))
 _SEED_BITS = 32
 
 
 @dataclass(frozen=True)
-class Sampling:
+class SamplingSettings:
     """How a model writes: ``tokens`` at most, ``stop`` ends a text before the first such string."""
 
     temperature: float = 1.0
@@ -75,7 +75,7 @@ def synthesize(
     drop_suspected: bool = False,
     seed: int | None = None,
     no_guarantee: bool = False,
-    progress: Progress = silent,
+    progress: Progress = no_progress,
 ) -> dict[str, Any]:
     """Have a model of a finished run write ``rows`` texts into the new folder ``out``, which may leave.
 
@@ -90,30 +90,30 @@ def synthesize(
     exported.
     """
     folder = RunFolder(Path(run))
-    name = named_model(folder, model)
+    name = resolve_model_name(folder, model)
     require_training_packages()
     if rows < 1:
         raise ConfigurationError(f"synthesize: --rows {rows}: give at least 1")
-    how = Sampling(temperature, top_p, tokens, tuple(stop), drop_suspected)
+    how = SamplingSettings(temperature, top_p, tokens, tuple(stop), drop_suspected)
 
     def work() -> dict[str, Any]:
-        own = _Corpus(folder, name, tuple(dict.fromkeys(labels)), how, progress)
-        card = own.promise(histogram, no_guarantee)
-        with new_folder(Path(out), lambda: check_released(folder)) as staging:
-            made = own.write(SyntheticFolder(staging), card, rows, seed)
-        return {"run": str(folder.root), "model": name, "out": str(out), **made}
+        writer = _SyntheticWriter(folder, name, tuple(dict.fromkeys(labels)), how, progress)
+        card = writer.make_card(histogram, no_guarantee)
+        with create_folder(Path(out), lambda: check_released(folder)) as staging:
+            result = writer.write_corpus(SyntheticFolder(staging), card, rows, seed)
+        return {"run": str(folder.root), "model": name, "out": str(out), **result}
 
-    return sealed(folder.state, work)
+    return run_sealed(folder.state, work)
 
 
 @dataclass
-class _Corpus:
+class _SyntheticWriter:
     """What is asked of one model: the ``labels`` before its texts, and how it is to write."""
 
     run: RunFolder
     model: str
     labels: tuple[str, ...]
-    how: Sampling
+    sampling: SamplingSettings
     progress: Progress
 
     def __post_init__(self) -> None:
@@ -127,9 +127,9 @@ class _Corpus:
                 "separated into columns here; train with train.prefix: role, or prompt it (redactory predict)"
             )
         if bool(self.prefix) != bool(self.labels):
-            what = "classes" if self.prefix == CLASS else "roles"
+            kind = "classes" if self.prefix == CLASS else "roles"
             raise ConfigurationError(
-                f"synthesize: --label: {self.model} was trained with the {what} of its texts (train.prefix): "
+                f"synthesize: --label: {self.model} was trained with the {kind} of its texts (train.prefix): "
                 "name them, a public list"
                 if self.prefix
                 else (f"synthesize: --label: {self.model} has no labels; omit it, or train with train.prefix")
@@ -140,25 +140,25 @@ class _Corpus:
         """What the labels are."""
         return CLASS if self.prefix == CLASS else ROLE
 
-    def promise(self, deviation: float | None, no_guarantee: bool) -> dict[str, Any]:
+    def make_card(self, deviation: float | None, no_guarantee: bool) -> dict[str, Any]:
         """The card of what is written; a histogram is drawn first, where one is asked for."""
-        card = promise_of(self.run, self.model)
-        why = None if card["holds"] else card["holds_reason"]
-        if (audit := audited(self.run, self.model)) is not None and not audit["holds"]:
-            why = "an audit proves a larger epsilon than its guarantee"
-        if why is not None and not no_guarantee:
+        card = compose_guarantee(self.run, self.model)
+        reason = None if card["holds"] else card["holds_reason"]
+        if (audit := load_audit(self.run, self.model)) is not None and not audit["holds"]:
+            reason = "an audit proves a larger epsilon than its guarantee"
+        if reason is not None and not no_guarantee:
             raise GuaranteeError(
-                f"{self.model} cannot write text for export: {why}. Train one with a guarantee, or give "
+                f"{self.model} cannot write text for export: {reason}. Train one with a guarantee, or give "
                 "--no-guarantee for text that is not exported"
             )
-        if why is not None:
-            card |= {"holds": False, "holds_reason": why}
-        self.histogram = None if deviation is None else self._histogram(deviation)
+        if reason is not None:
+            card |= {"holds": False, "holds_reason": reason}
+        self.histogram = None if deviation is None else self._require_histogram(deviation)
         if self.histogram is None or not card["holds"]:
             return card
-        return promise_of(self.run, self.model)
+        return compose_guarantee(self.run, self.model)
 
-    def _histogram(self, deviation: float) -> Histogram:
+    def _require_histogram(self, deviation: float) -> Histogram:
         """The one that was drawn before, or one that is booked, drawn and sealed now."""
         from redactory.training.histogram import require_countable
 
@@ -168,85 +168,98 @@ class _Corpus:
             )
         require_countable(self.trainer, self.trainer.relation)
         with lock_run(self.run):  # two at a time would each draw one
-            return self._drawn_once(deviation)
+            return self._load_or_draw_histogram(deviation)
 
-    def _drawn_once(self, deviation: float) -> Histogram:
-        from redactory.training.histogram import KEPT, Histogram
+    def _load_or_draw_histogram(self, deviation: float) -> Histogram:
+        from redactory.training.histogram import HISTOGRAM_FOLDER, Histogram
 
-        if (known := Histogram.of_model(self.run, self.model)) is not None:
-            if (known.deviation, *known.counts) != (deviation, *self.labels):
+        if (earlier := Histogram.read_for_model(self.run, self.model)) is not None:
+            if (earlier.deviation, *earlier.counts) != (deviation, *self.labels):
                 raise RunStateError(
                     f"synthesize: the histogram of {self.model} was drawn with --histogram "
-                    f"{known.deviation:g} and {some(len(known.counts), 'label')} "
-                    f"({', '.join(known.counts)}); another one would spend the same again, so give the same "
+                    f"{earlier.deviation:g} and {pluralize(len(earlier.counts), 'label')} "
+                    f"({', '.join(earlier.counts)}); another one would spend the same again, so give the same "
                     "values"
                 )
-            return known
+            return earlier
         stream = RandomStream.from_entropy()
-        self._book(deviation, stream)
-        found = Histogram.drawn(counted(self.run, self.trainer), self.labels, deviation, stream)
+        self._book_cost(deviation, stream)
+        histogram = Histogram.draw(read_counted_texts(self.run, self.trainer), self.labels, deviation, stream)
         model = self.run.model(self.model)
-        body = {"format": "redactory-evaluation/1", "evaluation": KEPT, "parent": file_sha256(model.manifest)}
-        remove_leftovers(model.result(KEPT).root)
-        seal_result(model.result(KEPT), found.to_json(), body)
-        return found
+        body = {
+            "format": "redactory-evaluation/1",
+            "evaluation": HISTOGRAM_FOLDER,
+            "parent": file_sha256(model.manifest),
+        }
+        remove_leftovers(model.result(HISTOGRAM_FOLDER).root)
+        seal_result(model.result(HISTOGRAM_FOLDER), histogram.to_json(), body)
+        return histogram
 
-    def _book(self, deviation: float, stream: RandomStream) -> None:
+    def _book_cost(self, deviation: float, stream: RandomStream) -> None:
         """Book its cost in the budget that the model was trained under, before noise is drawn.
 
         ``BudgetExceeded`` where that has no room, or is not where the model's training was booked.
         """
         from redactory.training.guarantee.budget import Budget
-        from redactory.training.guarantee.spec import ledger_facts, spec_in
+        from redactory.training.guarantee.spec import read_ledger_facts, read_training_spec
         from redactory.training.histogram import Histogram
         from redactory.training.settings import BudgetSettings
 
         model, title = self.run.model(self.model), f"{self.run.root.name}/{self.model}"
         if (record := read_manifest(model).get("budget")) is None:
             return
-        facts = ledger_facts(self.run, model)
-        named = {"budget": BudgetSettings.model_validate(record)}
-        budget, rows = Budget.of(facts.settings.model_copy(update=named)), spec_in(self.run, facts, None).rows
+        facts = read_ledger_facts(self.run, model)
+        overrides = {"budget": BudgetSettings.model_validate(record)}
+        budget, rows = (
+            Budget.from_settings(facts.settings.model_copy(update=overrides)),
+            read_training_spec(self.run, facts, None).rows,
+        )
         assert budget is not None
-        budget.require_booked(hash_of(read_records(model.ledger)[0].body), title, _NOT_COUNTED)
-        identity = f"histogram-{stream.octets('identity', 0, 16).hex()}"
-        budget.reserve(identity, f"{title}/histogram", Histogram(deviation, {}).spending(rows), _NOT_COUNTED)
+        budget.require_reservation(json_sha256(read_records(model.ledger)[0].body), title, _NOT_COUNTED_MESSAGE)
+        identity = f"histogram-{stream.random_bytes('identity', 0, 16).hex()}"
+        budget.reserve(
+            identity, f"{title}/histogram", Histogram(deviation, {}).compute_spending(rows), _NOT_COUNTED_MESSAGE
+        )
 
-    def write(self, made: SyntheticFolder, card: Mapping[str, Any], rows: int, seed: int | None) -> dict[str, Any]:
+    def write_corpus(
+        self, target: SyntheticFolder, card: Mapping[str, Any], rows: int, seed: int | None
+    ) -> dict[str, Any]:
         """The shards, and all that says what they are."""
         from redactory.training import load_model
 
         seed = secrets.randbits(_SEED_BITS) if seed is None else seed
-        trained, quotas = load_model(self.run.model(self.model)), self._quotas(rows)
-        found, met = self._written(trained, quotas, seed)
-        every, surrogates = without_values(self.run, [text for _, text in found], seed, self.how.drop_suspected)
+        trained, quotas = load_model(self.run.model(self.model)), self._compute_quotas(rows)
+        labelled_texts, fitting = self._generate_texts(trained, quotas, seed)
+        every, surrogates = replace_values(
+            self.run, [text for _, text in labelled_texts], seed, self.sampling.drop_suspected
+        )
         texts = {place: text for place, text in enumerate(every) if text is not None}
-        drawn = RandomStream.from_seed(seed).permutation("rows", 0, len(every)).tolist()
-        order = [place for place in drawn if place in texts]
+        shuffled = RandomStream.from_seed(seed).permutation("rows", 0, len(every)).tolist()
+        order = [place for place in shuffled if place in texts]
         columns = {self.column: "string"} if self.prefix else {}
-        manifest = self._manifest(card, len(texts), columns, seed)
-        make_private_folder(made.public)
+        manifest = self._build_manifest(card, len(texts), columns, seed)
+        make_private_folder(target.public)
         for part, first in enumerate(range(0, len(order), _PART_ROWS)):
-            own = order[first : first + _PART_ROWS]
+            shard_rows = order[first : first + _PART_ROWS]
             table = {
-                "point_id": [f"synthetic-{first + place}" for place in range(len(own))],
-                "text": [texts[i] for i in own],
-                **{column: [found[i][0] for i in own] for column in columns},
+                "point_id": [f"synthetic-{first + place}" for place in range(len(shard_rows))],
+                "text": [texts[i] for i in shard_rows],
+                **{column: [labelled_texts[i][0] for i in shard_rows] for column in columns},
             }
-            shard = pa.table(table, schema=schema_of(manifest, "public"))
-            write_part(made.public / part_name(part), shard, PUBLIC_FILE)
-        write_json(made.guarantee, card)
-        write_text(made.card, synthetic_card(manifest, card))
-        files = finish_export(made, manifest)
-        told = {key: card.get(key) for key in ("holds", "holds_reason", "epsilon", "delta", "unit")}
+            shard = pa.table(table, schema=shard_schema(manifest, "public"))
+            write_part(target.public / part_name(part), shard, PUBLIC_FILE)
+        write_json(target.guarantee, card)
+        write_text(target.card, render_synthetic_card(manifest, card))
+        files = finish_export(target, manifest)
+        guarantee_fields = {key: card.get(key) for key in ("holds", "holds_reason", "epsilon", "delta", "unit")}
         noise = self.histogram and self.histogram.deviation
-        counted = {"rows": len(texts), "histogram": noise, "surrogates": surrogates, "lengths_met": met}
-        return {**told, **counted, "manifest": file_sha256(made.manifest), "files": len(files)}
+        counts = {"rows": len(texts), "histogram": noise, "surrogates": surrogates, "lengths_met": fitting}
+        return {**guarantee_fields, **counts, "manifest": file_sha256(target.manifest), "files": len(files)}
 
-    def _manifest(self, card: Mapping[str, Any], rows: int, columns: dict[str, str], seed: int) -> dict[str, Any]:
+    def _build_manifest(self, card: Mapping[str, Any], rows: int, columns: dict[str, str], seed: int) -> dict[str, Any]:
         """Public constants, the card's promise, and no number of the corpus but noisy ones."""
         curated = read_manifest(self.run)
-        how = {key: value for key, value in asdict(self.how).items() if key != "stop"}
+        how = {key: value for key, value in asdict(self.sampling).items() if key != "stop"}
         return {
             "format": SYNTHETIC,
             "run": curated.get("run", self.run.root.name),
@@ -257,78 +270,82 @@ class _Corpus:
             "versions": read_manifest(self.run.model(self.model))["versions"],
             "counts": {"public": rows},
             **({"columns": columns, "labels": list(self.labels)} if columns else {}),
-            "sampling": {**how, "stop": list(self.how.stop), "seed": seed},
+            "sampling": {**how, "stop": list(self.sampling.stop), "seed": seed},
             "histogram": None if self.histogram is None else self.histogram.to_json(),
         }
 
-    def _quotas(self, rows: int) -> dict[str, list[int]]:
+    def _compute_quotas(self, rows: int) -> dict[str, list[int]]:
         """How many texts of each label by the bin of their length; one bin where lengths are as they come."""
         if self.histogram is not None:
-            return self.histogram.quotas(rows)
+            return self.histogram.compute_quotas(rows)
         names = self.labels or ("",)
         more = rows % len(names)
         return {name: [rows // len(names) + (place < more)] for place, name in enumerate(names)}
 
-    def _written(
+    def _generate_texts(
         self, model: LanguageModel, quotas: Mapping[str, list[int]], seed: int
     ) -> tuple[list[tuple[str, str]], int]:
         """(label, text) of every row, and how many of them have the length that was drawn for them."""
-        from redactory.evaluation.generation import generate
-        from redactory.training.histogram import length_bin
+        from redactory.evaluation.generation import generate_texts
+        from redactory.training.histogram import find_length_bin
 
-        found, met = list[tuple[str, str]](), 0
+        labelled_texts, met = list[tuple[str, str]](), 0
         for place, (label, bins) in enumerate(quotas.items()):
-            count = sum(bins) * (SPARE if len(bins) > 1 else 1)
+            count = sum(bins) * (OVERSAMPLING if len(bins) > 1 else 1)
             prompts = (f"{label}:",) if label else ()
-            given = (self.how.tokens, self.how.temperature, None, seed + place, prompts, self.progress)
-            texts = [self._ended(text) for text in generate(model, count, *given, top_p=self.how.top_p)]
-            kept, fitting = (texts, len(texts)) if len(bins) == 1 else fitted(texts, bins, length_bin)
-            found += [(label, text) for text in kept]
+            arguments = (self.sampling.tokens, self.sampling.temperature, None, seed + place, prompts, self.progress)
+            texts = [
+                self._cut_at_stop(text) for text in generate_texts(model, count, *arguments, top_p=self.sampling.top_p)
+            ]
+            selected, fitting = (
+                (texts, len(texts)) if len(bins) == 1 else select_by_length(texts, bins, find_length_bin)
+            )
+            labelled_texts += [(label, text) for text in selected]
             met += fitting
-        return found, met
+        return labelled_texts, met
 
-    def _ended(self, text: str) -> str:
+    def _cut_at_stop(self, text: str) -> str:
         """``text`` up to the first stop string."""
-        places = (place for one in self.how.stop if one and (place := text.find(one)) >= 0)
+        places = (place for stop in self.sampling.stop if stop and (place := text.find(stop)) >= 0)
         return text[: min(places, default=len(text))].strip()
 
 
-def counted(run: RunFolder, trainer: Trainer) -> Iterator[tuple[str, str | None]]:
+def read_counted_texts(run: RunFolder, trainer: Trainer) -> Iterator[tuple[str, str | None]]:
     """(text, class) of every point as ``trainer`` learns it, which is what its figures are about.
 
     Of ``crt`` that is masked: a secret that π caught bears on no count, as it bears on no step; counted from
     the originals it would, and no miss rate could amplify what is stated.
     """
-    from redactory.training.data import classes_of, texts
+    from redactory.training.data import read_classes, read_texts
 
-    for folder in trainer.learns(run):
-        yield from zip(texts(run, folder), classes_of(run, folder), strict=True)
+    for folder in trainer.list_data_folders(run):
+        yield from zip(read_texts(run, folder), read_classes(run, folder), strict=True)
 
 
-def promise_of(run: RunFolder, model: str) -> dict[str, Any]:
+def compose_guarantee(run: RunFolder, model: str) -> dict[str, Any]:
     """What holds of ``model`` and its histogram together; no place on this machine."""
     card = guarantee(run.root, [model])
     return {**card, "models": [{**one, "run": Path(one["run"]).name} for one in card["models"]]}
 
 
-def fitted(texts: Sequence[str], bins: Sequence[int], bin_of: Callable[[str], int]) -> tuple[list[str], int]:
+def select_by_length(texts: Sequence[str], bins: Sequence[int], get_bin: Callable[[str], int]) -> tuple[list[str], int]:
     """Of ``texts`` as many as ``bins`` ask for, of each length as many if there are; how many fit.
 
     What lacks is made up by texts that are left over, in the order in which they were written.
     """
-    left, kept = list(bins), list[str]()
-    over: list[str] = []
+    left, selected = list(bins), list[str]()
+    spare: list[str] = []
     for text in texts:
-        place = bin_of(text)
-        (kept if left[place] > 0 else over).append(text)
+        place = get_bin(text)
+        (selected if left[place] > 0 else spare).append(text)
         left[place] -= left[place] > 0
-    return kept + over[: sum(bins) - len(kept)], len(kept)
+    return selected + spare[: sum(bins) - len(selected)], len(selected)
 
 
 # What is found in a text that was written, and each mask, becomes an invented value.
 
 
-_FORMS = {
+_VALUE_FORMS = {
     "EMAIL_ADDRESS": (r"e-?mail|@", "mary.miller@example.com"),
     "PHONE_NUMBER": (r"phone|call|mobile|\btel\b", "555-010-2345"),
     "DATE": (r"\b(on|date|born|until|since|dated|as of)\b", "12 March 2021"),
@@ -337,10 +354,10 @@ _FORMS = {
     "PERSON": ("", "Mary Miller"),
 }
 """By what seems to stand where a mask is: words before it that say so, and the form of a value."""
-_BEFORE = 30
+_CONTEXT_CHARS = 30
 
 
-def without_values(
+def replace_values(
     run: RunFolder, texts: Sequence[str], seed: int, drop_suspected: bool = False
 ) -> tuple[list[str | None], int]:
     """``texts`` with what π of ``run`` finds in them, and each mask, replaced; in how many that was.
@@ -349,32 +366,32 @@ def without_values(
     what π does not mark.
     """
     settings = DetectSettings.read_back(read_manifest(run)["configuration"]["detect"])
-    found, replaced = list[str | None](), 0
+    results, replaced = list[str | None](), 0
     stream = RandomStream.from_seed(seed)
     for row, (text, detection) in enumerate(zip(texts, Detector(settings).detect(texts), strict=True)):
-        spans = [Found(s.start, s.end, s.label, s.score) for s in detection.strict]
-        spans += [Found(*match.span(), _standing(text[: match.start()])) for match in _MASK.finditer(text)]
+        spans = [ReplacedSpan(s.start, s.end, s.label, s.score) for s in detection.strict]
+        spans += [ReplacedSpan(*match.span(), _guess_kind(text[: match.start()])) for match in _MASK.finditer(text)]
         if spans:
             # a key for each row: what is put in place of a mask differs from row to row
-            key = DigestKey(stream.octets("surrogates", row, 32))
-            put = Surrogate(key, settings.language).of_document(str(row), [text])
+            key = DigestKey(stream.random_bytes("surrogates", row, 32))
+            put = Surrogate(key, settings.language).for_document(str(row), [text])
 
-            def invented(kind: str, value: str, put: Put = put) -> str:
-                return put(kind, _FORMS.get(kind, _FORMS["PERSON"])[1] if MASK in value else value)
+            def invent_value(kind: str, value: str, replacer: Replacer = put) -> str:
+                return replacer(kind, _VALUE_FORMS.get(kind, _VALUE_FORMS["PERSON"])[1] if MASK in value else value)
 
-            text = edited(text, edits(text, spans, invented))
-        kept = not (detection.failure or (drop_suspected and _suspected(detection)))
-        found.append(text if kept else None)
-        replaced += bool(spans and kept)
-    return found, replaced
+            text = apply_edits(text, plan_edits(text, spans, invent_value))
+        is_kept = not (detection.failure or (drop_suspected and _has_suspected_span(detection)))
+        results.append(text if is_kept else None)
+        replaced += bool(spans and is_kept)
+    return results, replaced
 
 
-def _suspected(detection: Detection) -> bool:
+def _has_suspected_span(detection: Detection) -> bool:
     """Whether π_c points at a place in which π marks nothing."""
     marked = [(span.start, span.end) for span in detection.strict]
     return any(all(s.end <= a or b <= s.start for a, b in marked) for s in detection.conservative)
 
 
-def _standing(before: str) -> str:
+def _guess_kind(context: str) -> str:
     """The kind that the words before a mask point at."""
-    return next(k for k, (cue, _) in _FORMS.items() if re.search(cue, before[-_BEFORE:], re.IGNORECASE))
+    return next(k for k, (cue, _) in _VALUE_FORMS.items() if re.search(cue, context[-_CONTEXT_CHARS:], re.IGNORECASE))

@@ -52,7 +52,7 @@ class KmsKey:
 
     def wrap(self, data_key: bytes, context: bytes) -> bytes:
         """KMS' ciphertext of ``data_key``; ``RunStateError`` says how it refused."""
-        return self._asked("encrypt", "CiphertextBlob", context, Plaintext=data_key)
+        return self._call("encrypt", "CiphertextBlob", context, Plaintext=data_key)
 
     def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
         """What :meth:`wrap` was given.
@@ -60,9 +60,9 @@ class KmsKey:
         ``InvalidTag`` for another key's, another run's or a changed ciphertext; ``RunStateError`` says how
         KMS refused.
         """
-        return self._asked("decrypt", "Plaintext", context, CiphertextBlob=wrapped)
+        return self._call("decrypt", "Plaintext", context, CiphertextBlob=wrapped)
 
-    def _asked(self, operation: str, answer: str, context: bytes, **given: bytes) -> bytes:
+    def _call(self, operation: str, answer: str, context: bytes, **given: bytes) -> bytes:
         """``answer`` of one call; of what fails only the kind is named, and no error is dragged along.
 
         Messages and attributes of the library's errors can hold what was sent.
@@ -70,9 +70,9 @@ class KmsKey:
         from botocore.exceptions import BotoCoreError, ClientError
 
         # decrypt by the key's id, too: KMS alone would take any key that the ciphertext names
-        named = {"KeyId": self.key_id, "EncryptionContext": _pairs(context)}
+        named = {"KeyId": self.key_id, "EncryptionContext": _context_pairs(context)}
         try:
-            return bytes(getattr(_client(os.getpid()), operation)(**named, **given)[answer])
+            return bytes(getattr(_client_for(os.getpid()), operation)(**named, **given)[answer])
         except ClientError as error:
             kind = str(error.response.get("Error", {}).get("Code", ""))
         except BotoCoreError as error:
@@ -86,15 +86,15 @@ class KmsKey:
 
 def service() -> KmsKey:
     """The key of ``REDACTORY_KMS_KEY``; ``ConfigurationError`` where it is missing, or only an alias."""
-    return _key_in(KEY_VARIABLE)
+    return _key_from(KEY_VARIABLE)
 
 
 def new_service() -> KmsKey:
     """The key of ``REDACTORY_KMS_NEW_KEY``, to rotate to; refused as by :func:`service`."""
-    return _key_in(NEW_KEY_VARIABLE)
+    return _key_from(NEW_KEY_VARIABLE)
 
 
-def _key_in(variable: str) -> KmsKey:
+def _key_from(variable: str) -> KmsKey:
     if importlib.util.find_spec("boto3") is None:
         raise ConfigurationError("AWS KMS needs boto3: pip install 'redactory[aws]'")
     key = os.environ.get(variable, "").strip()
@@ -107,7 +107,7 @@ def _key_in(variable: str) -> KmsKey:
     return KmsKey(key)
 
 
-def _pairs(context: bytes) -> dict[str, str]:
+def _context_pairs(context: bytes) -> dict[str, str]:
     """A context as KMS takes it, names with values; one that is no such object of JSON becomes a value."""
     try:
         found = json.loads(context)
@@ -119,7 +119,7 @@ def _pairs(context: bytes) -> dict[str, str]:
 
 
 @functools.lru_cache(maxsize=1)
-def _client(process: int) -> Any:
+def _client_for(process: int) -> Any:
     """The client of this process: connections are not shared with a fork."""
     import boto3
     from botocore.config import Config

@@ -56,7 +56,7 @@ def _fold(word: str) -> str:
     return "".join(letter for letter in plain if not unicodedata.combining(letter))
 
 
-class _Names:
+class _NameTable:
     """The months, or the days of the week, in one language: whole, and short where that is unique."""
 
     def __init__(self, names: str) -> None:
@@ -73,12 +73,12 @@ class _Names:
             self.read |= {_fold(one): (number, True) for one in (*other, *unique)} | {_fold(name): (number, False)}
 
 
-_NAMES = {language: (_Names(_MONTHS[language]), _Names(_WEEKDAYS[language])) for language in _MONTHS}
+_NAMES = {language: (_NameTable(_MONTHS[language]), _NameTable(_WEEKDAYS[language])) for language in _MONTHS}
 _LINKED = {language: frozenset(map(_fold, links.split())) for language, links in _LINKS.items()}
 _WORDS = {
     language: _LINKED[language].union(*(map(_fold, names.whole) for names in both)) for language, both in _NAMES.items()
 }
-_NAMES["roman"] = _Names("i ii iii iv v vi vii viii ix x xi xii"), _Names("")
+_NAMES["roman"] = _NameTable("i ii iii iv v vi vii viii ix x xi xii"), _NameTable("")
 """Also months in Roman numerals, which only a form of their own takes for months."""
 _JOIN = r"(?:[\s.,/‐–-]|(?:of|the|de|del|di|do|den)\b|d['’]){0,6}"
 _DAY = r"(?P<d>\d{1,2})(?P<o>st|nd|rd|th|er|º|ª)?(?![\d:])"
@@ -157,7 +157,7 @@ class DateMover:
         # "Y19871103" is an identifier, though "y" stands between dates in Spanish
         return read is not None and (is_named or ("date" in read[1] and "link" not in read[1]))
 
-    def moved(self, value: str) -> str | None:
+    def move(self, value: str) -> str | None:
         """``value`` with every date moved and every time replaced; None where anything else is in it."""
         read = self._read(value)
         return read and read[0]
@@ -166,7 +166,7 @@ class DateMover:
         """``value``, moved, and the kinds of its parts."""
         pieces, position, kinds, before = list[str](), 0, set[str](), ""
         while position < len(value):
-            new, kind, end = self._next(value, position)
+            new, kind, end = self._move_next(value, position)
             # "3-15 November 1987", "November 3-15, 1987": not two dates, but one of several days
             if new is None or (kind == "part" and before in ("date", "day")):
                 return None
@@ -176,7 +176,7 @@ class DateMover:
             position = end
         return ("".join(pieces), kinds) if kinds - {"link", "sign"} else None
 
-    def _next(self, value: str, position: int) -> tuple[str | None, str, int]:
+    def _move_next(self, value: str, position: int) -> tuple[str | None, str, int]:
         """What becomes of what stands at ``position``, its kind, and where it ends."""
         for form in _FORMS:
             match = form.match(value, position)
@@ -186,7 +186,7 @@ class DateMover:
                 kind = "part" if parts.isdisjoint("da") else "date" if "y" in parts else "day"
                 return new, kind, match.end()
         if match := _TIME.match(value, position):
-            return self._other_time(match), "time", match.end()
+            return self._replace_time(match), "time", match.end()
         match = _BETWEEN.match(value, position)
         if match is None:
             return None, "", position
@@ -196,7 +196,7 @@ class DateMover:
             if word in days.read:
                 number, is_short = days.read[word]
                 names = days.short if is_short else days.whole
-                return _cased(names[(number + self.days) % 7], match[0]), "weekday", match.end()
+                return _match_case(names[(number + self.days) % 7], match[0]), "weekday", match.end()
         if match[0][0].isalpha() and not any(word in links for links in _LINKED.values()):
             return None, "", position
         return match[0], "link" if match[0][0].isalpha() else "sign", match.end()
@@ -204,33 +204,35 @@ class DateMover:
     def _move(self, match: re.Match[str]) -> str | None:
         """The date of ``match``, moved; None where it is none."""
         parts = {at: text for at, text in match.groupdict().items() if text}
-        named = dict(zip("aby", self._order(parts), strict=True)) if "a" in parts else {"yy": "y"}
+        named = dict(zip("aby", self._part_order(parts), strict=True)) if "a" in parts else {"yy": "y"}
         spans = {named.get(at, at): match.span(at) for at in parts}
         parts = {named.get(at, at): text for at, text in parts.items()}
         name = self._read_month(parts["n"]) if "n" in parts else None
         if "n" in parts and name is None:
             return None
         month = name[1] + 1 if name else int(parts.get("m", 7))
-        then = self._day(parts, month)
+        then = self._moved_day(parts, month)
         if then is None:
             return None
-        return _with(match, {spans[at]: new for at, new in self._written(parts, then, name).items() if at in spans})
+        return _replace_groups(
+            match, {spans[at]: new for at, new in self._format_parts(parts, then, name).items() if at in spans}
+        )
 
-    def _day(self, parts: dict[str, str], month: int) -> date | None:
+    def _moved_day(self, parts: dict[str, str], month: int) -> date | None:
         """The day that is meant, moved; of what lies in one month or year, its middle."""
         day = int(parts.get("d", 15 if "m" in parts or "n" in parts else 2))
         try:
             if "y" in parts:
-                then = date(_century(parts["y"]), month, day)
+                then = date(_full_year(parts["y"]), month, day)
             else:
                 # the year that the document says elsewhere
-                years = [one.year for one in self._known if (one.month, one.day) == (month, day)]
+                years = [one.year for one in self._unambiguous_days if (one.month, one.day) == (month, day)]
                 then = date((years or [2000])[0], month, day)
             return then + timedelta(self.days)
         except (ValueError, OverflowError):
             return None
 
-    def _written(self, parts: dict[str, str], then: date, name: tuple[str, int, bool] | None) -> dict[str, str]:
+    def _format_parts(self, parts: dict[str, str], then: date, name: tuple[str, int, bool] | None) -> dict[str, str]:
         """The new text of each part, as long or as short as the old."""
         numbers = [parts[at] for at in "md" if at in parts]
         padded = any(n.startswith("0") for n in numbers) or (
@@ -241,12 +243,12 @@ class DateMover:
         if name:
             language, _, is_short = name
             names = _NAMES[language][0]
-            news["n"] = _cased((names.short if is_short else names.whole)[then.month - 1], parts["n"])
+            news["n"] = _match_case((names.short if is_short else names.whole)[then.month - 1], parts["n"])
         if "o" in parts:
-            news["o"] = _cased(_ordinal(parts["o"], then.day), parts["o"])
+            news["o"] = _match_case(_ordinal_suffix(parts["o"], then.day), parts["o"])
         return news
 
-    def _order(self, parts: dict[str, str]) -> str:
+    def _part_order(self, parts: dict[str, str]) -> str:
         """Which part of three, or of two, is the year (y), the month (m) and the day (d)."""
         one, two = int(parts["a"]), int(parts["b"])
         if "y" not in parts:
@@ -259,7 +261,7 @@ class DateMover:
             return "dmy" if one > 12 else "mdy"
         if "." in parts.get("s", ""):
             return "dmy"
-        known = {(day.day, day.month) for day in self._known if day.year == _century(parts["y"])}
+        known = {(day.day, day.month) for day in self._unambiguous_days if day.year == _full_year(parts["y"])}
         if ((one, two) in known) != ((two, one) in known):
             return "dmy" if (one, two) in known else "mdy"
         return "dmy" if self._is_day_first else "mdy"
@@ -270,7 +272,7 @@ class DateMover:
         months = ((name, _NAMES[name][0].read.get(word)) for name in (*self._languages, "roman"))
         return next(((name, *read) for name, read in months if read), None)
 
-    def _other_time(self, match: re.Match[str]) -> str:
+    def _replace_time(self, match: re.Match[str]) -> str:
         """Another time of day in the form of this one, the same for the same time, at no offset from UTC."""
         half = (match["p"] or "").lower()
         hour = int(match["h"]) % 12 + 12 * (half == "p") if half else int(match["h"])
@@ -281,10 +283,10 @@ class DateMover:
             "m": f"{minute:02d}",
             "s": f"{second:02d}",
             "f": "".join(draw.choice("0123456789") for _ in match["f"] or ""),
-            "p": _cased("p" if hour >= 12 else "a", match["p"] or "a"),
+            "p": _match_case("p" if hour >= 12 else "a", match["p"] or "a"),
             "z": re.sub(r"\d", "0", match["z"] or ""),
         }
-        return _with(match, {match.span(at): new for at, new in news.items() if match[at] is not None})
+        return _replace_groups(match, {match.span(at): new for at, new in news.items() if match[at] is not None})
 
     # What the document says elsewhere.
 
@@ -296,7 +298,7 @@ class DateMover:
         return sorted(_MONTHS, key=lambda name: (name != self._language, -counts[name]))
 
     @cached_property
-    def _known(self) -> list[date]:
+    def _unambiguous_days(self) -> list[date]:
         """The days of the document that are written so that they can be read in one way alone."""
         days = []
         for match in (match for text in self._texts for form in _PLAIN for match in form.finditer(text)):
@@ -307,7 +309,7 @@ class DateMover:
             if name or "n" not in written:
                 with suppress(ValueError):
                     month = name[1] + 1 if name else int(match["m"])
-                    days.append(date(_century(match["y"]), month, int(match["d"])))
+                    days.append(date(_full_year(match["y"]), month, int(match["d"])))
         return days
 
     @cached_property
@@ -322,12 +324,12 @@ class DateMover:
             for one, _, two, year in _IN_ORDER.findall(text):
                 one, two = int(one), int(two)
                 votes += (one > 12 >= two) - (two > 12 >= one)
-                known = {(day.month, day.day) for day in self._known if day.year == _century(year)}
+                known = {(day.month, day.day) for day in self._unambiguous_days if day.year == _full_year(year)}
                 votes += ((two, one) in known) - ((one, two) in known)
         return votes > 0 if votes else self._languages[0] != "en"
 
 
-def _with(match: re.Match[str], news: Mapping[tuple[int, int], str]) -> str:
+def _replace_groups(match: re.Match[str], news: Mapping[tuple[int, int], str]) -> str:
     """What ``match`` found, with other text at the places of ``news``."""
     text, start = match[0], match.start()
     for (first, last), new in sorted(news.items(), reverse=True):
@@ -335,19 +337,19 @@ def _with(match: re.Match[str], news: Mapping[tuple[int, int], str]) -> str:
     return text
 
 
-def _century(year: str) -> int:
+def _full_year(year: str) -> int:
     """The year of four digits or of two: from 69 on that of the last century, as POSIX has it."""
     return int(year) if len(year) == 4 else int(year) + (1900 if int(year) >= 69 else 2000)
 
 
-def _cased(new: str, old: str) -> str:
+def _match_case(new: str, old: str) -> str:
     """``new`` in capitals, small letters, or with a capital, as ``old`` is."""
     if old.isupper():
         return new.upper()
     return new[:1].upper() + new[1:] if old[:1].isupper() else new
 
 
-def _ordinal(old: str, day: int) -> str:
+def _ordinal_suffix(old: str, day: int) -> str:
     """The ending of a number, of English or of another language, as far as it depends on the number."""
     if old.lower() not in ("st", "nd", "rd", "th"):
         return "" if old.lower() == "er" and day != 1 else old

@@ -29,8 +29,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from redactory.foundation.canonical import canonical_json
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, shorten
-from redactory.foundation.files import open_own, sync, write_bytes, write_json
-from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key, setting
+from redactory.foundation.files import open_no_follow, sync_to_disk, write_bytes, write_json
+from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key, read_variable
 from redactory.redaction.folder import RunFolder
 
 # What wraps the data key of a run: a local key, or a client of a key management service.
@@ -65,15 +65,15 @@ class LocalKey:
     @property
     def name(self) -> str:
         """``local`` and 8 hex digits that tell two secrets apart."""
-        return f"local:{derived(self.secret, 'name')[:4].hex()}"
+        return f"local:{derive_key(self.secret, 'name')[:4].hex()}"
 
     def wrap(self, data_key: bytes, context: bytes) -> bytes:
         """Nonce, ciphertext and tag of ``data_key``."""
-        return encrypt(derived(self.secret, "wrap"), data_key, context)
+        return encrypt(derive_key(self.secret, "wrap"), data_key, context)
 
     def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
         """What :meth:`wrap` was given; ``InvalidTag`` for another secret, context or ciphertext."""
-        return decrypt(derived(self.secret, "wrap"), wrapped, context)
+        return decrypt(derive_key(self.secret, "wrap"), wrapped, context)
 
 
 def configured_service() -> KeyService | None:
@@ -84,16 +84,16 @@ def configured_service() -> KeyService | None:
     Raises ``ConfigurationError`` for both at once, for one that is empty, and for whatever is no key or no
     service.
     """
-    secret, function = load_encryption_key(), setting(SERVICE_VARIABLE)
+    secret, function = load_encryption_key(), read_variable(SERVICE_VARIABLE)
     if function is None:
         return None if secret is None else LocalKey(secret)
     if secret is not None:
         raise ConfigurationError(f"both {ENCRYPTION_VARIABLE} and {SERVICE_VARIABLE} are set: keep one of them")
-    return service_of(function, SERVICE_VARIABLE)
+    return load_key_service(function, SERVICE_VARIABLE)
 
 
 @functools.cache
-def service_of(function: str, given_in: str) -> KeyService:
+def load_key_service(function: str, given_in: str) -> KeyService:
     """What ``package.module:function`` returns, asked once a process; ``given_in`` names the setting.
 
     Raises ``ConfigurationError`` where that is no service, or what the function itself refuses with.
@@ -117,7 +117,7 @@ def service_of(function: str, given_in: str) -> KeyService:
     return service
 
 
-def refusal(service: KeyService, error: Exception) -> RedactoryError:
+def service_error(service: KeyService, error: Exception) -> RedactoryError:
     """The error for a service that failed: its name and the kind of its error, which may quote anything.
 
     An error of ours says by itself what is wrong, and quotes nothing.
@@ -126,7 +126,7 @@ def refusal(service: KeyService, error: Exception) -> RedactoryError:
     return error if isinstance(error, RedactoryError) else refused
 
 
-def derived(secret: bytes, purpose: str) -> bytes:
+def derive_key(secret: bytes, purpose: str) -> bytes:
     """The 32-byte subkey of one purpose (HKDF-SHA256)."""
     hkdf = HKDF(SHA256(), KEY_BYTES, salt=None, info=b"redactory/encryption/" + purpose.encode())
     return hkdf.derive(secret)
@@ -164,12 +164,12 @@ class RunKey:
 
     def identity(self, path: Path) -> bytes:
         """Which file of which run ``path`` is; it stays the same where the run folder is moved."""
-        return f"{self.run_id}/{_name_in(RunFolder(self.root), path)}".encode()
+        return f"{self.run_id}/{_name_in_run(RunFolder(self.root), path)}".encode()
 
     @property
     def fingerprint(self) -> str:
         """Tells two data keys apart without giving either away (16 hex digits)."""
-        return derived(self.secret, "fingerprint")[:8].hex()
+        return derive_key(self.secret, "fingerprint")[:8].hex()
 
     def to_json(self) -> dict[str, str]:
         """What the manifest says of the encryption."""
@@ -191,7 +191,7 @@ def establish_key(run: RunFolder, begun: bool) -> RunKey | None:
     before: a new key would then leave it half open, or half lost, and is refused (``RunStateError``).
     """
     if run.data_key.is_file():
-        return key_of(run.vault / "part")
+        return key_for(run.vault / "part")
     service = configured_service()
     if service is None:
         return None
@@ -202,11 +202,11 @@ def establish_key(run: RunFolder, begun: bool) -> RunKey | None:
         )
     _parquet()
     run_id, secret = secrets.token_hex(_RUN_ID_BYTES), secrets.token_bytes(KEY_BYTES)
-    write_json(run.data_key, _wrapped(service, run_id, secret))
-    return key_of(run.vault / "part")
+    write_json(run.data_key, _wrap_key(service, run_id, secret))
+    return key_for(run.vault / "part")
 
 
-def rewrapped(run: RunFolder, new: KeyService) -> dict[str, str] | None:
+def rewrap_key(run: RunFolder, new: KeyService) -> dict[str, str] | None:
     """The content of ``run``'s key file once ``new`` wraps its data key; None where it does already.
 
     To be written in one piece: it is the one copy of the key, and ``new`` has opened it.  Raises
@@ -214,23 +214,23 @@ def rewrapped(run: RunFolder, new: KeyService) -> dict[str, str] | None:
     open the key, ``RunStateError`` where it refuses.
     """
     content = run.data_key.read_bytes()
-    run_id, by, _ = _key_file(content)
+    run_id, by, _ = _parse_key_file(content)
     if by == new.name:
-        _unwrapped(content, new)
+        _unwrap_key(content, new)
         return None
     service = configured_service()
     if service is None:
         raise ConfigurationError(f"{run.root.name} is encrypted: {_NO_KEY} (the current one)")
-    secret = _unwrapped(content, service)
-    record = _wrapped(new, run_id, secret)
-    if _unwrapped(json.dumps(record).encode(), new) != secret:
+    secret = _unwrap_key(content, service)
+    record = _wrap_key(new, run_id, secret)
+    if _unwrap_key(json.dumps(record).encode(), new) != secret:
         raise CheckFailed(f"{new.name} cannot unwrap what it wrapped: nothing was changed")
     return {**record, "before": by}
 
 
 def key_identity(run: RunFolder) -> str | None:
     """The id under which ``run``'s data key was wrapped; None where there is no key file."""
-    return _key_file(run.data_key.read_bytes())[0] if run.data_key.is_file() else None
+    return _parse_key_file(run.data_key.read_bytes())[0] if run.data_key.is_file() else None
 
 
 def destroy(path: Path) -> None:
@@ -239,35 +239,35 @@ def destroy(path: Path) -> None:
     ``RunStateError`` for a link, and for a file that has a second name.  What snapshots, copies and worn
     blocks of a drive keep, it cannot reach.
     """
-    with os.fdopen(open_own(path, os.O_RDWR), "r+b", buffering=0) as file:
+    with os.fdopen(open_no_follow(path, os.O_RDWR), "r+b", buffering=0) as file:
         file.write(secrets.token_bytes(max(1, os.fstat(file.fileno()).st_size)))
         os.fsync(file.fileno())
     path.unlink()
-    sync(path.parent)
+    sync_to_disk(path.parent)
     # nor does this process remember what it has unwrapped
-    _unwrapped.cache_clear()
+    _unwrap_key.cache_clear()
 
 
-def key_of(path: Path) -> RunKey | None:
+def key_for(path: Path) -> RunKey | None:
     """The key that the file ``path`` of a run is encrypted with; None for a file that is in the open.
 
     In the open are files outside of any run, those of a run without a key, and ``public/``.  Raises
     ``ConfigurationError`` where the run has a key and no service is configured to unwrap it,
     ``CheckFailed`` where the configured one does not.
     """
-    run = run_of(path)
+    run = run_containing(path)
     if run is None or not run.data_key.is_file():
         return None
-    if _name_in(run, path).startswith(f"{run.public.name}/"):
+    if _name_in_run(run, path).startswith(f"{run.public.name}/"):
         return None
     service = configured_service()
     if service is None:
         raise ConfigurationError(f"the private part of {run.root.name} is encrypted: {_NO_KEY}")
     content = run.data_key.read_bytes()
-    return RunKey(run.root, _key_file(content)[0], service.name, _unwrapped(content, service))
+    return RunKey(run.root, _parse_key_file(content)[0], service.name, _unwrap_key(content, service))
 
 
-def run_of(path: Path) -> RunFolder | None:
+def run_containing(path: Path) -> RunFolder | None:
     """The run that ``path`` lies in: the nearest folder above it that has a ``state/``."""
     folders = (RunFolder(parent) for parent in path.absolute().parents)
     run = next((run for run in folders if run.state.is_dir()), None)
@@ -277,7 +277,7 @@ def run_of(path: Path) -> RunFolder | None:
     return run
 
 
-def _name_in(run: RunFolder, path: Path) -> str:
+def _name_in_run(run: RunFolder, path: Path) -> str:
     """The name of ``path`` in ``run``; of what is staged there, the one that it will have."""
     path = path.absolute()
     staged = run.reissue.files
@@ -286,15 +286,15 @@ def _name_in(run: RunFolder, path: Path) -> str:
 
 def write_secret(path: Path, data: bytes) -> None:
     """Commit ``data`` to a private file of a run, encrypted where the run is."""
-    key = key_of(path)
+    key = key_for(path)
     if key is not None:
-        data = _MAGIC + encrypt(derived(key.secret, "file"), data, key.identity(path))
+        data = _MAGIC + encrypt(derive_key(key.secret, "file"), data, key.identity(path))
     write_bytes(path, data)
 
 
 def read_secret(path: Path) -> bytes:
     """What :func:`write_secret` was given; ``CheckFailed`` where the file is not what it wrote there."""
-    key, data = key_of(path), path.read_bytes()
+    key, data = key_for(path), path.read_bytes()
     if key is None:
         if data.startswith(_MAGIC):
             raise RunStateError(f"{path.name} is encrypted, but the data key of its run is missing")
@@ -302,12 +302,12 @@ def read_secret(path: Path) -> bytes:
     try:
         if not data.startswith(_MAGIC):
             raise InvalidTag
-        return decrypt(derived(key.secret, "file"), data[len(_MAGIC) :], key.identity(path))
+        return decrypt(derive_key(key.secret, "file"), data[len(_MAGIC) :], key.identity(path))
     except (InvalidTag, ValueError):
         raise CheckFailed(f"{path.name} was changed, or does not belong to this run") from None
 
 
-def _key_file(content: bytes) -> tuple[str, str, bytes]:
+def _parse_key_file(content: bytes) -> tuple[str, str, bytes]:
     """Run id, name of the service and wrapped key of a key file's content."""
     try:
         value = json.loads(content)
@@ -319,26 +319,26 @@ def _key_file(content: bytes) -> tuple[str, str, bytes]:
     raise CheckFailed("state/data-key.json is not a run's key file")
 
 
-def _wrapped(service: KeyService, run_id: str, secret: bytes) -> dict[str, str]:
+def _wrap_key(service: KeyService, run_id: str, secret: bytes) -> dict[str, str]:
     """The content of a key file."""
     try:
-        wrapped = service.wrap(secret, _context(run_id))
+        wrapped = service.wrap(secret, _wrap_context(run_id))
     except Exception as error:
-        raise refusal(service, error) from None
+        raise service_error(service, error) from None
     record = {"format": FORMAT, "run_id": run_id, "wrapped_by": service.name}
     return {**record, "wrapped": base64.b64encode(wrapped).decode()}
 
 
 @functools.lru_cache(maxsize=8)
-def _unwrapped(content: bytes, service: KeyService) -> bytes:
+def _unwrap_key(content: bytes, service: KeyService) -> bytes:
     """The data key of a key file's content; a service is asked once a process and run."""
-    run_id, _, wrapped = _key_file(content)
+    run_id, _, wrapped = _parse_key_file(content)
     try:
-        secret = service.unwrap(wrapped, _context(run_id))
+        secret = service.unwrap(wrapped, _wrap_context(run_id))
     except InvalidTag:
         raise CheckFailed("the encryption key is not the run's, or state/data-key.json was changed") from None
     except Exception as error:
-        raise refusal(service, error) from None
+        raise service_error(service, error) from None
     if len(secret) != KEY_BYTES:
         raise CheckFailed(f"{service.name} unwrapped {len(secret)} bytes, expected a data key of {KEY_BYTES}")
     return secret
@@ -352,5 +352,5 @@ def _parquet() -> Any:
     return encryption
 
 
-def _context(run_id: str) -> bytes:
+def _wrap_context(run_id: str) -> bytes:
     return canonical_json({"redactory": "data key", "run": run_id})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from redactory.foundation.errors import ConfigurationError, shorten
-from redactory.foundation.files import JOB, MODELS, SUCCESS, read_json, why_not_in
+from redactory.foundation.files import JOB, MODELS, SUCCESS, explain_not_regular, read_json
 
 FORMAT, SYNTHETIC = "redactory-export/1", "redactory-synthetic/1"
 PUBLIC_FOLDER = 0o755
@@ -18,7 +18,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 Kind = TypeVar("Kind")
 
 
-class Inside(Generic[Kind]):
+class FolderPath(Generic[Kind]):
     """What lies at ``name`` below a folder's root."""
 
     def __init__(self, kind: Callable[[Path], Kind], name: str, doc: str) -> None:
@@ -28,9 +28,9 @@ class Inside(Generic[Kind]):
         return self._kind(folder.root / self._name)
 
 
-def at(name: str, doc: str) -> Inside[Path]:
+def path_field(name: str, doc: str) -> FolderPath[Path]:
     """A file or folder at ``name``."""
-    return Inside(Path, name, doc)
+    return FolderPath(Path, name, doc)
 
 
 def part_name(partition: int) -> str:
@@ -43,38 +43,42 @@ class SealedFolder:
     """A folder that is finished when ``_SUCCESS`` holds the sha256 of its ``manifest.json``."""
 
     root: Path
-    manifest = at("manifest.json", "Counts, versions and the sha256 of every file.")
-    success = at(SUCCESS, "Written last; its text is the sha256 of the manifest.")
-    signature = at("manifest.json.sig", "Ed25519 signature of the manifest, 64 bytes; only if a signing key is set.")
+    manifest = path_field("manifest.json", "Counts, versions and the sha256 of every file.")
+    success = path_field(SUCCESS, "Written last; its text is the sha256 of the manifest.")
+    signature = path_field(
+        "manifest.json.sig", "Ed25519 signature of the manifest, 64 bytes; only if a signing key is set."
+    )
 
 
 @dataclass(frozen=True)
 class SampleFolder(SealedFolder):
     """``state/samples/NAME``: points drawn for people to label, with their original text."""
 
-    rows = at(
+    rows = path_field(
         "sample.jsonl", "The sample in the span schema (JSON lines), with the spans of the strict policy filled in."
     )
-    table = at("sample.csv", "The same as CSV, to read.")
-    tasks = at("label-studio.json", "The same as tasks with predictions, to import into Label Studio.")
-    interface = at("label-studio.xml", "Label Studio's labelling interface for the tasks (XML).")
-    draw = at("draw.json", "The record of the draw, without text: strata, seed, keyed digests.")
-    score = Inside(SealedFolder, "score", "The result of the labels, sealed: ``result.json``.")
+    table = path_field("sample.csv", "The same as CSV, to read.")
+    tasks = path_field("label-studio.json", "The same as tasks with predictions, to import into Label Studio.")
+    interface = path_field("label-studio.xml", "Label Studio's labelling interface for the tasks (XML).")
+    draw = path_field("draw.json", "The record of the draw, without text: strata, seed, keyed digests.")
+    score = FolderPath(SealedFolder, "score", "The result of the labels, sealed: ``result.json``.")
 
 
 @dataclass(frozen=True)
 class ModelFolder(SealedFolder):
     """``models/NAME``: what a training leaves."""
 
-    weights = at("model.safetensors", "The parameters (safetensors).")
-    config = at("config.json", "The architecture (JSON).")
-    tokenizer = at("tokenizer.json", "The public vocabulary (JSON).")
-    ledger = at("ledger.jsonl", "The privacy ledger: one record per noisy step.")
-    guarantee = at("guarantee.json", "The guarantee card (JSON).")
-    card = at("README.md", "The model card (Markdown).")
-    held_out = at("held_out.json", "The loss on held-out public text, if train.held_out is set (JSON).")
-    report = at("report.html", "Utility, guarantee and attacks, for reading; every later command renders it again.")
-    measured = at("MEASURED.md", "The same as Markdown.")
+    weights = path_field("model.safetensors", "The parameters (safetensors).")
+    config = path_field("config.json", "The architecture (JSON).")
+    tokenizer = path_field("tokenizer.json", "The public vocabulary (JSON).")
+    ledger = path_field("ledger.jsonl", "The privacy ledger: one record per noisy step.")
+    guarantee = path_field("guarantee.json", "The guarantee card (JSON).")
+    card = path_field("README.md", "The model card (Markdown).")
+    held_out = path_field("held_out.json", "The loss on held-out public text, if train.held_out is set (JSON).")
+    report = path_field(
+        "report.html", "Utility, guarantee and attacks, for reading; every later command renders it again."
+    )
+    measured = path_field("MEASURED.md", "The same as Markdown.")
 
     def result(self, evaluation: str) -> SealedFolder:
         """The sealed folder of one evaluation of this model; it holds ``result.json``."""
@@ -90,42 +94,48 @@ class ReissueFolder:
     """``state/reissue``: what a finished run is about to become."""
 
     root: Path
-    files = at("files", "The new parts, under their final names in the run.")
-    index = at("index", "The run's new entry in the index across runs.")
-    plan = at("plan.json", "Written last: from then on the reissue will be carried out, whatever happens.")
+    files = path_field("files", "The new parts, under their final names in the run.")
+    index = path_field("index", "The run's new entry in the index across runs.")
+    plan = path_field("plan.json", "Written last: from then on the reissue will be carried out, whatever happens.")
 
 
 @dataclass(frozen=True)
 class RunFolder(SealedFolder):
     """``RUN/``: public and private shards, what proves them, and what must stay private."""
 
-    public = at("public", "Shards of the public split: released example id, text.")
-    private = at("private", "Shards of the private split: released id, keyed user, masked text, reasons.")
-    quarantine = at("quarantine", "Rows and examples that could not be processed, with reason codes.")
-    vault = at("vault", "The original text of every example.")
-    spans = at("audit/spans", "The text-free span ledger.")
-    points = at("audit/points", "Each example's decision and keyed ids.")
-    across = at("audit/across", "Public examples that nearly duplicate a private one: suspected misses; no text.")
-    card = at("README.md", "The dataset card (Markdown with YAML front matter).")
-    report = at("report.html", "The report, for reading; rendered again by every later command.")
-    models = at(MODELS, "One folder per trained model.")
-    releases = at("releases", "The seals of earlier releases, before a reissue; absent if there was none.")
+    public = path_field("public", "Shards of the public split: released example id, text.")
+    private = path_field("private", "Shards of the private split: released id, keyed user, masked text, reasons.")
+    quarantine = path_field("quarantine", "Rows and examples that could not be processed, with reason codes.")
+    vault = path_field("vault", "The original text of every example.")
+    spans = path_field("audit/spans", "The text-free span ledger.")
+    points = path_field("audit/points", "Each example's decision and keyed ids.")
+    across = path_field(
+        "audit/across", "Public examples that nearly duplicate a private one: suspected misses; no text."
+    )
+    card = path_field("README.md", "The dataset card (Markdown with YAML front matter).")
+    report = path_field("report.html", "The report, for reading; rendered again by every later command.")
+    models = path_field(MODELS, "One folder per trained model.")
+    releases = path_field("releases", "The seals of earlier releases, before a reissue; absent if there was none.")
 
-    state = at("state", "Lock, journal, work files, sealed tracebacks, the orchestrator's home.")
-    lock = at("state/lock", "Lock of the one running curation, with its process; absent between runs.")
-    work = at("state/work", "What stages pass to each other; removed once the run is finished.")
-    cluster = at("state/dask", "Files of a running cluster: Dask's files, and the proof that it sees this folder.")
-    staging = at("state/staging", "Where workers of a cluster write what they commit; required for that.")
-    journal = at("state/journal.jsonl", "The run's journal (``foundation/records.py``).")
-    data_key = at("state/data-key.json", "The wrapped key of the private part, which is unreadable without it.")
-    release_log = at("state/releases.jsonl", "The release log of a run without a job.")
-    samples = at("state/samples", "One folder per sample of examples for people to label, with their original text.")
-    exported = at("state/quarantine.jsonl", "Rows of the quarantine to fix and curate again: original text.")
-    orchestrator = at("state/prefect", "Prefect's home for this run, unless another one is set.")
-    recall = Inside(SealedFolder, "state/recall", "Measured misses of the policies: ``result.json``.")
-    redaction = Inside(SealedFolder, "state/redaction", "What the shards revealed under attack; private metrics.")
-    gate = Inside(SealedFolder, "state/gate", "Comparison with earlier runs of the job; private metrics.")
-    reissue = Inside(ReissueFolder, "state/reissue", "Where an erasure or a purge waits until it is carried out.")
+    state = path_field("state", "Lock, journal, work files, sealed tracebacks, the orchestrator's home.")
+    lock = path_field("state/lock", "Lock of the one running curation, with its process; absent between runs.")
+    work = path_field("state/work", "What stages pass to each other; removed once the run is finished.")
+    cluster = path_field(
+        "state/dask", "Files of a running cluster: Dask's files, and the proof that it sees this folder."
+    )
+    staging = path_field("state/staging", "Where workers of a cluster write what they commit; required for that.")
+    journal = path_field("state/journal.jsonl", "The run's journal (``foundation/records.py``).")
+    data_key = path_field("state/data-key.json", "The wrapped key of the private part, which is unreadable without it.")
+    release_log = path_field("state/releases.jsonl", "The release log of a run without a job.")
+    samples = path_field(
+        "state/samples", "One folder per sample of examples for people to label, with their original text."
+    )
+    exported = path_field("state/quarantine.jsonl", "Rows of the quarantine to fix and curate again: original text.")
+    orchestrator = path_field("state/prefect", "Prefect's home for this run, unless another one is set.")
+    recall = FolderPath(SealedFolder, "state/recall", "Measured misses of the policies: ``result.json``.")
+    redaction = FolderPath(SealedFolder, "state/redaction", "What the shards revealed under attack; private metrics.")
+    gate = FolderPath(SealedFolder, "state/gate", "Comparison with earlier runs of the job; private metrics.")
+    reissue = FolderPath(ReissueFolder, "state/reissue", "Where an erasure or a purge waits until it is carried out.")
 
     @property
     def data_folders(self) -> tuple[Path, ...]:
@@ -159,7 +169,7 @@ class RunFolder(SealedFolder):
         """What the weights of ``model`` were before the first step of a loop of one's own, while it lasts."""
         return self.state / f"train-{model}.first"
 
-    def begun(self) -> list[Path]:
+    def unfinished_training_files(self) -> list[Path]:
         """What trainings that are not finished go on from: root keys, and checkpoints that can hold sums."""
         return sorted(self.state.glob("*train-*"))
 
@@ -173,11 +183,11 @@ class RunFolder(SealedFolder):
 
     def sample(self, name: str) -> SampleFolder:
         """The folder of sample ``name``; ``ConfigurationError`` where the name is not a plain name."""
-        return SampleFolder(self.samples / _plain(name, "sample"))
+        return SampleFolder(self.samples / _require_plain_name(name, "sample"))
 
     def model(self, name: str) -> ModelFolder:
         """The folder of model ``name``; ``ConfigurationError`` where the name is not a plain name."""
-        return ModelFolder(self.models / _plain(name, "model"))
+        return ModelFolder(self.models / _require_plain_name(name, "model"))
 
     def model_names(self) -> list[str]:
         """The finished models of this run, by name."""
@@ -189,12 +199,12 @@ class JobFolder:
     """``JOB/``: one folder a run, and ``_job/``, which readers of data pass over."""
 
     root: Path
-    own = at(JOB, "What does not belong to a single run; mode 0700.")
-    log = at(f"{JOB}/log.jsonl", "The release log: the job's state is read from it.")
-    lock = at(f"{JOB}/lock", "Lock of the one running scheduled run, approval or erasure.")
-    cluster = at(f"{JOB}/dask", "Files of a running cluster, as in ``RunFolder.cluster``.")
-    metrics = at(f"{JOB}/metrics.prom", "Metrics of the last run for Prometheus' text-file collector; no text.")
-    latest = at("latest", "A symbolic link to the run that was released last.")
+    own = path_field(JOB, "What does not belong to a single run; mode 0700.")
+    log = path_field(f"{JOB}/log.jsonl", "The release log: the job's state is read from it.")
+    lock = path_field(f"{JOB}/lock", "Lock of the one running scheduled run, approval or erasure.")
+    cluster = path_field(f"{JOB}/dask", "Files of a running cluster, as in ``RunFolder.cluster``.")
+    metrics = path_field(f"{JOB}/metrics.prom", "Metrics of the last run for Prometheus' text-file collector; no text.")
+    latest = path_field("latest", "A symbolic link to the run that was released last.")
 
     def run(self, name: str) -> RunFolder:
         """The run of that name."""
@@ -209,10 +219,10 @@ class JobFolder:
 class ExportFolder(SealedFolder):
     """``DIR/``: the public side of a run, models that leave under their own guarantee, and nothing else."""
 
-    public = at("public", "The shards of the public split, identical to those of the run.")
-    card = at("README.md", "The dataset card, with counts of the public split only.")
-    croissant = at("croissant.json", "The data set described for other programs (Croissant, JSON-LD).")
-    sums = at("SHA256SUMS", "The sha256 of every file except this one and ``_SUCCESS``, for ``sha256sum -c``.")
+    public = path_field("public", "The shards of the public split, identical to those of the run.")
+    card = path_field("README.md", "The dataset card, with counts of the public split only.")
+    croissant = path_field("croissant.json", "The data set described for other programs (Croissant, JSON-LD).")
+    sums = path_field("SHA256SUMS", "The sha256 of every file except this one and ``_SUCCESS``, for ``sha256sum -c``.")
 
     def model(self, name: str) -> ModelFolder:
         """The folder of a model that left with it, as in a run."""
@@ -223,16 +233,16 @@ class ExportFolder(SealedFolder):
 class SyntheticFolder(ExportFolder):
     """``DIR/``: text that a model wrote, what is promised of it, and nothing else."""
 
-    guarantee = at("guarantee.json", "The guarantee of the model and of the choice of its labels (JSON).")
+    guarantee = path_field("guarantee.json", "The guarantee of the model and of the choice of its labels (JSON).")
 
 
-def job_of(run: RunFolder) -> JobFolder | None:
+def job_containing(run: RunFolder) -> JobFolder | None:
     """The job that ``run`` belongs to: the folder it lies in, where that is one."""
     job = JobFolder(run.root.resolve().parent)
     return job if job.exists() else None
 
 
-def runs_in(place: str | Path) -> list[RunFolder]:
+def find_runs(place: str | Path) -> list[RunFolder]:
     """The run that ``place`` is, or the runs that lie in it, by name.
 
     ``ConfigurationError`` where it is neither a run nor the folder of a job.
@@ -251,7 +261,7 @@ def is_export_folder(root: Path) -> bool:
     """Whether ``root`` is an export, finished or not; False where its manifest cannot be read."""
     try:
         manifest = SealedFolder(root).manifest
-        return why_not_in(root, manifest.name) is None and is_export(read_json(manifest))
+        return explain_not_regular(root, manifest.name) is None and is_export(read_json(manifest))
     except (OSError, ValueError, AttributeError):
         return False
 
@@ -261,7 +271,7 @@ def is_export(manifest: dict[str, Any]) -> bool:
     return manifest.get("format") in (FORMAT, SYNTHETIC)
 
 
-def _plain(name: str, of: str) -> str:
+def _require_plain_name(name: str, of: str) -> str:
     if not _NAME.fullmatch(name):
         raise ConfigurationError(
             f"a {of}'s name must consist of letters, digits, '.', '_' or '-' (at most 64), but "

@@ -6,26 +6,26 @@ import random
 import re
 from operator import mul
 
-from redactory.detectors.national import luhn
+from redactory.detectors.check_digits import luhn
 
 
-def cased(new: str, old: str) -> str:
+def match_case(new: str, old: str) -> str:
     """``new`` in capitals or small letters throughout where ``old`` is."""
     if old.isupper() and len(old) > 1:
         return new.upper()
     return new.lower() if old.islower() else new
 
 
-def scrambled(value: str, draw: random.Random) -> str:
+def scramble(value: str, draw: random.Random) -> str:
     """Other digits and letters in the places of those of ``value``; the first digit stays no zero."""
     if re.fullmatch(r"[0-9a-fA-F:.\-{}\s]+", value) and re.search("[a-fA-F]", value) and re.search(r"\d", value):
         # hexadecimal: a MAC address, a UUID, a digest
         digits = "0123456789ABCDEF" if re.search("[A-F]", value) else "0123456789abcdef"
         return "".join(draw.choice(digits) if letter.isalnum() else letter for letter in value)
-    return letter_by_letter(value, draw)
+    return replace_letters(value, draw)
 
 
-def letter_by_letter(value: str, draw: random.Random) -> str:
+def replace_letters(value: str, draw: random.Random) -> str:
     """A digit for each digit, a letter of the same script and case for each letter."""
 
     def other(letter: str) -> str:
@@ -65,21 +65,21 @@ _FIRST = {13: ("4",), 14: ("36",), 15: ("34", "37"), 16: ("4", "51", "52", "53",
 """First digits of a card by how many it has."""
 
 
-def checked_kind(value: str) -> str | None:
+def checksum_kind(value: str) -> str | None:
     """The kind that its check digits prove ``value`` to be: a card (Luhn) or an IBAN (mod 97)."""
     value = value.strip()
     plain = re.sub("[ -]", "", value).upper()
     if _CARD.fullmatch(value):
         return "CREDIT_CARD" if luhn(plain) else None
-    is_iban = _IBAN.fullmatch(plain) and _LENGTHS.get(plain[:2]) == len(plain) and _rest(plain) == 1
+    is_iban = _IBAN.fullmatch(plain) and _LENGTHS.get(plain[:2]) == len(plain) and _iban_remainder(plain) == 1
     return "IBAN_CODE" if is_iban else None
 
 
-def with_check_digits(kind: str, value: str, draw: random.Random) -> str:
+def fix_check_digits(kind: str, value: str, draw: random.Random) -> str:
     """``value`` with its check digits made right, for kinds that have some."""
     plain = "".join(filter(str.isalnum, value)).upper()
     if kind == "IBAN_CODE" and plain.isascii():
-        check = iter(f"{98 - _rest(f'{plain[:2]}00{plain[4:]}'):02d}")
+        check = iter(f"{98 - _iban_remainder(f'{plain[:2]}00{plain[4:]}'):02d}")
         places = [place for place, letter in enumerate(value) if letter.isalnum()][2:4]
         return "".join(next(check) if place in places else letter for place, letter in enumerate(value))
     digits = "".join(filter(str.isdigit, value))
@@ -99,6 +99,6 @@ def with_check_digits(kind: str, value: str, draw: random.Random) -> str:
     return "".join(next(rest) if letter.isdigit() else letter for letter in value)
 
 
-def _rest(iban: str) -> int:
+def _iban_remainder(iban: str) -> int:
     """The rest by 97 of an IBAN with its first four signs last and letters as numbers (ISO 7064)."""
     return int("".join(str(int(sign, 36)) for sign in iban[4:] + iban[:4])) % 97

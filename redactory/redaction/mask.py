@@ -14,7 +14,7 @@ from redactory.detectors import Detection
 MASK = "<MASK>"
 """The one token for a redaction and for a duplicate alike (CRT, appendix A.6, item 4).
 
-:func:`mask` puts it into examples, :func:`redactory.redaction.replacements.edits` into copies of files.
+:func:`mask` puts it into examples, :func:`redactory.redaction.replacements.plan_edits` into copies of files.
 """
 
 
@@ -53,11 +53,11 @@ PUBLIC, PRIVATE = "public", "private"
 TURN_MARK, ROLE_MARK = "\x1e", "\x1f"
 """What stands between two texts of one document, and behind the role of whoever said one."""
 MASK_REASON, DOCUMENT_REASON = "mask:IN_TEXT", "document:PRIVATE"
-_STANDING = re.compile(re.escape(MASK))
+_LITERAL_MASK = re.compile(re.escape(MASK))
 
 
 @dataclass(frozen=True, slots=True)
-class Fate:
+class RoutingDecision:
     """F(s), the whole per-point pipeline on one text (``docs/guarantees.md``, what a miss is).
 
     ``side`` is public or private; ``text`` is masked by π; ``reasons`` say why a point is private, as
@@ -72,21 +72,21 @@ class Fate:
     failure: str | None = None
 
 
-def route(text: str, detection: Detection) -> Fate:
+def route(text: str, detection: Detection) -> RoutingDecision:
     """The fate of one point: CRT, Algorithm 1, lines 2 to 4, with redaction before deduplication."""
     if detection.failure is not None:
-        return Fate(PRIVATE, "", (), 0, detection.failure)
+        return RoutingDecision(PRIVATE, "", (), 0, detection.failure)
     intervals = [(span.start, span.end) for span in detection.strict]
     reasons = {f"{s.detector}:{s.label}" for s in (*detection.strict, *detection.conservative)}
     masks = len(merge_intervals(text, intervals))
     # it must not matter whether a mask is ours or stood in the raw text (CRT, A.6, item 4): both make the
     # point private, and both become one mask with a neighbour
-    standing = [match.span() for match in _STANDING.finditer(text)]
+    standing = [match.span() for match in _LITERAL_MASK.finditer(text)]
     if standing:
         reasons.add(MASK_REASON)
         intervals += standing
     masked = mask(text, intervals) if intervals else text
-    return Fate(PRIVATE if reasons else PUBLIC, masked, tuple(sorted(reasons)), masks)
+    return RoutingDecision(PRIVATE if reasons else PUBLIC, masked, tuple(sorted(reasons)), masks)
 
 
 _IN_WORDS = {
@@ -102,7 +102,7 @@ _IN_WORDS = {
 }
 
 
-def reason_words(reason: str) -> str:
+def describe_reason(reason: str) -> str:
     """What a reason of a private point means; nothing where the label says it: an engine found that."""
     detector, _, label = reason.rpartition(":")
     if label == "UNSURE":
@@ -110,11 +110,13 @@ def reason_words(reason: str) -> str:
     return _IN_WORDS.get(reason, "a value found elsewhere in its document" if detector == "known" else "")
 
 
-def together(fates: Sequence[Fate]) -> list[Fate]:
+def merge_document_decisions(decisions: Sequence[RoutingDecision]) -> list[RoutingDecision]:
     """The fates of all points of one document that decides as a whole (``release.unit: document``).
 
     With one private point, or one that was not processed, all are private.
     """
-    if all(fate.side == PUBLIC for fate in fates):
-        return list(fates)
-    return [replace(fate, side=PRIVATE, reasons=(DOCUMENT_REASON,)) if fate.side == PUBLIC else fate for fate in fates]
+    if all(fate.side == PUBLIC for fate in decisions):
+        return list(decisions)
+    return [
+        replace(fate, side=PRIVATE, reasons=(DOCUMENT_REASON,)) if fate.side == PUBLIC else fate for fate in decisions
+    ]

@@ -14,19 +14,19 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from redactory.detectors.settings import kind_of
+from redactory.detectors.settings import get_kind
 from redactory.foundation.keys import DigestKey
 from redactory.redaction.dates import DateMover, draw_days
-from redactory.redaction.letters import cased, letter_by_letter, scrambled, with_check_digits
+from redactory.redaction.letters import fix_check_digits, match_case, replace_letters, scramble
 from redactory.redaction.mask import MASK, merge_intervals
-from redactory.redaction.spellings import OTHER_TITLES, Spellings, parse_phone, same
-from redactory.redaction.structured import STRUCTURED, kind_by_form, other_phone, shares_a_part
+from redactory.redaction.spellings import OTHER_TITLES, Spellings, normalize_value, parse_phone
+from redactory.redaction.structured import STRUCTURED, invent_phone, kind_by_form, shares_a_part
 
 if TYPE_CHECKING:
     from faker import Faker
 
 
-class Found(NamedTuple):
+class ReplacedSpan(NamedTuple):
     """A stretch of a text that is replaced: code points [start, end), its label and its score."""
 
     start: int
@@ -44,13 +44,13 @@ class Edit(NamedTuple):
     kind: str = ""
 
 
-Put = Callable[[str, str], str]
+Replacer = Callable[[str, str], str]
 """What stands in place of a value, by its kind and its text."""
 Values = Iterable[tuple[str, str]]
 """Values by their kind and their text."""
 
 
-def edits(text: str, found: Sequence[Found], put: Put | None = None) -> list[Edit]:
+def plan_edits(text: str, found: Sequence[ReplacedSpan], put: Replacer | None = None) -> list[Edit]:
     """What is to be changed in ``text`` so that every stretch of ``found`` is replaced, in order.
 
     Stretches that overlap are one, with the label of the longest, then of the highest score.  Without ``put``
@@ -60,12 +60,12 @@ def edits(text: str, found: Sequence[Found], put: Put | None = None) -> list[Edi
     for start, end in merge_intervals(text, ((one.start, one.end) for one in found), near=put is None):
         inside = [one for one in found if start <= one.start and one.end <= end]
         longest = max(inside, key=lambda one: (one.end - one.start, one.score, one.label))
-        kind = kind_of(longest.label)
+        kind = get_kind(longest.label)
         result.append(Edit(start, end, MASK if put is None else put(kind, text[start:end]), kind))
     return result
 
 
-def edited(text: str, changes: Sequence[Edit]) -> str:
+def apply_edits(text: str, changes: Sequence[Edit]) -> str:
     """``text`` with ``changes``, which are sorted and do not overlap."""
     pieces, position = list[str](), 0
     for change in changes:
@@ -74,12 +74,12 @@ def edited(text: str, changes: Sequence[Edit]) -> str:
     return "".join(pieces) + text[position:]
 
 
-def values_of(texts: Sequence[str], found: Sequence[Sequence[Found]]) -> list[tuple[str, str]]:
-    """The kind and the text of everything in ``texts`` that :func:`edits` replaces."""
+def collect_values(texts: Sequence[str], found: Sequence[Sequence[ReplacedSpan]]) -> list[tuple[str, str]]:
+    """The kind and the text of everything in ``texts`` that :func:`plan_edits` replaces."""
     return [
         (edit.kind, edit.new)
         for text, spans in zip(texts, found, strict=True)
-        for edit in edits(text, spans, lambda _, value: value)
+        for edit in plan_edits(text, spans, lambda _, value: value)
     ]
 
 
@@ -87,7 +87,7 @@ class Replacement:
     """One way to replace.  A subclass with a ``name`` is registered by being defined."""
 
     name: ClassVar[str] = ""
-    gives_away: ClassVar[str] = ""
+    reveals: ClassVar[str] = ""
     """What a reader of the output learns beside that something stood there; for the card."""
     needs_key: ClassVar[bool] = False
 
@@ -100,7 +100,7 @@ class Replacement:
         self._key = key
         self._language = language
 
-    def of_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Put | None:
+    def for_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Replacer | None:
         """What replaces a value of a kind in one document, by its name, its texts and the values in them.
 
         None is the mask.
@@ -108,7 +108,7 @@ class Replacement:
         raise NotImplementedError
 
     def _seed(self, *parts: str) -> bytes:
-        subkey = self._key.purpose(f"replacement/{self.name}")
+        subkey = self._key.derive(f"replacement/{self.name}")
         return hmac.digest(subkey, "\x1f".join(parts).encode("utf-8", "surrogatepass"), "sha256")
 
 
@@ -121,7 +121,7 @@ class Mask(Replacement):
 
     name = "mask"
 
-    def of_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> None:
+    def for_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> None:
         """The mask."""
 
 
@@ -129,9 +129,9 @@ class Label(Replacement):
     """``<PERSON>``."""
 
     name = "label"
-    gives_away = "The kind of the replaced value."
+    reveals = "The kind of the replaced value."
 
-    def of_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Put:
+    def for_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Replacer:
         """The kind by itself."""
         return lambda kind, _: f"<{kind}>"
 
@@ -140,16 +140,16 @@ class Number(Replacement):
     """``<PERSON_1>``: a value has one number within a document, in whatever spelling."""
 
     name = "number"
-    gives_away = "The kind, and which values of one document are equal or parts of the same name."
+    reveals = "The kind, and which values of one document are equal or parts of the same name."
 
-    def of_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Put:
+    def for_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Replacer:
         """Numbers in the order in which values are met."""
         spellings = Spellings(values, self._language)
         numbers: dict[str, int] = {}
         last: dict[str, int] = {}
 
         def put(kind: str, value: str) -> str:
-            kind, key = spellings.first(kind, value)[0], spellings.key(kind, value)
+            kind, key = spellings.first_spelling(kind, value)[0], spellings.canonical_key(kind, value)
             if key not in numbers:
                 numbers[key] = last[kind] = last.get(kind, 0) + 1
             return f"<{kind}_{numbers[key]}>"
@@ -161,19 +161,19 @@ class Pseudonym(Replacement):
     """``<PERSON_k3v…>``: a value has one name in a document, and the same wherever it is spelled the same."""
 
     name = "pseudonym"
-    gives_away = (
+    reveals = (
         "The kind, and which values are equal in everything that was replaced with the same key: the "
         "frequency and co-occurrence of values can reveal whose they are."
     )
     needs_key = True
 
-    def of_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Put:
+    def for_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Replacer:
         """80 bits of a keyed digest of the document's first spelling."""
         spellings = Spellings(values, self._language)
 
         def put(kind: str, value: str) -> str:
             # not folded: what is unmasked is the value as it stood
-            kind, value = spellings.first(kind, value)
+            kind, value = spellings.first_spelling(kind, value)
             digest = self._seed(kind, value)[:10]
             return f"<{kind}_{base64.b32encode(digest).decode().lower()}>"
 
@@ -189,7 +189,7 @@ class Surrogate(Replacement):
     """
 
     name = "surrogate"
-    gives_away = (
+    reveals = (
         "The kind and the form of a value (words, letters, digits, check digits), which values are equal "
         "under the same key, the days between two dates of a document, the country of a telephone number or "
         "an IBAN, and the gender implied by a given name or a title. An invented value may belong to a real "
@@ -197,7 +197,7 @@ class Surrogate(Replacement):
     )
     needs_key = True
 
-    def of_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Put:
+    def for_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Replacer:
         """Names by token, so that a surname by itself fits the full name."""
         spellings = Spellings(values, self._language)
         days = draw_days(random.Random(self._seed("days", document)))
@@ -205,59 +205,61 @@ class Surrogate(Replacement):
 
         def put(kind: str, value: str) -> str:
             if kind == "DATE" or dates.is_date(value):
-                return dates.moved(value) or f"<{kind}>"
-            form, key = kind_by_form(value) or kind, spellings.key(kind, value)
+                return dates.move(value) or f"<{kind}>"
+            form, key = kind_by_form(value) or kind, spellings.canonical_key(kind, value)
             for attempt in range(20):
                 draw = random.Random(self._seed(form, key, str(attempt)))
-                new = self._invented(form, value, key, draw, spellings.surnames)
-                if new is not None and same(new) != same(value):
+                new = self._invent(form, value, key, draw, spellings.surnames)
+                if new is not None and normalize_value(new) != normalize_value(value):
                     return new
             return f"<{kind}>"
 
         return put
 
-    def _invented(self, kind: str, value: str, key: str, draw: random.Random, surnames: set[str]) -> str | None:
+    def _invent(self, kind: str, value: str, key: str, draw: random.Random, surnames: set[str]) -> str | None:
         if kind == "PERSON":
             new = _WORD.sub(lambda word: self._name_part(word, value, surnames), value)
-            return re.sub(r"\d", lambda digit: letter_by_letter(digit[0], draw), new)
+            return re.sub(r"\d", lambda digit: replace_letters(digit[0], draw), new)
         if kind == "AGE":
             return re.sub(r"\d+", lambda age: str(max(int(age[0]) + draw.choice((-3, -2, -1, 1, 2, 3)), 1)), value)
         if kind in STRUCTURED:
             return STRUCTURED[kind](value, draw)
         if kind == "PHONE_NUMBER":
             number = f"+{key}" if key.isdecimal() else value
-            return other_phone(value, parse_phone(number, self._language), draw)
-        titles = OTHER_TITLES.get(same(value).rstrip("."))
+            return invent_phone(value, parse_phone(number, self._language), draw)
+        titles = OTHER_TITLES.get(normalize_value(value).rstrip("."))
         if kind == "TITLE" and titles is not None:
-            return cased(draw.choice(titles), value.rstrip(".")) + "." * value.endswith(".")
+            return match_case(draw.choice(titles), value.rstrip(".")) + "." * value.endswith(".")
         if kind in _FAKED:
-            fake = _faker(locale_of(value, self._language))
+            fake = _faker(faker_locale(value, self._language))
             fake.seed_instance(draw.getrandbits(64))
-            return cased(str(getattr(fake, _FAKED[kind])()).replace("\n", ", "), value)
+            return match_case(str(getattr(fake, _FAKED[kind])()).replace("\n", ", "), value)
         if kind == "IBAN_CODE":
             # its first letters are those of its country
-            new = with_check_digits(kind, value[:2] + letter_by_letter(value[2:], draw), draw)
+            new = fix_check_digits(kind, value[:2] + replace_letters(value[2:], draw), draw)
         else:
-            new = with_check_digits(kind, scrambled(value, draw), draw)
+            new = fix_check_digits(kind, scramble(value, draw), draw)
         return None if shares_a_part(value, new) else new
 
     def _name_part(self, word: re.Match[str], whole: str, surnames: set[str]) -> str:
         """One word of a person's name: a title stays, an initial becomes another one."""
         part = word[0]
-        if same(part) in OTHER_TITLES:
+        if normalize_value(part) in OTHER_TITLES:
             return part
-        draw = random.Random(self._seed("name", same(part)))
+        draw = random.Random(self._seed("name", normalize_value(part)))
         if len(part) == 1:
-            return scrambled(part, draw)
-        names = _names(locale_of(part, self._language))
+            return scramble(part, draw)
+        names = _faker_names(faker_locale(part, self._language))
         last, comma, _ = whole.partition(",")
         is_last = word.end() <= len(last) if comma else word.end() == len(whole) and word.start() > 0
-        is_last = is_last or (part == whole.strip() and same(part) in surnames)
-        given = [kind for kind in ("female", "male") if same(part) in names[kind]]
+        is_last = is_last or (part == whole.strip() and normalize_value(part) in surnames)
+        given = [kind for kind in ("female", "male") if normalize_value(part) in names[kind]]
         kinds = ["last"] if is_last or not given else given
         pool = names["as written"][draw.choice(kinds)]
-        choice = next((new for new in draw.sample(pool, min(len(pool), 5)) if same(new) != same(part)), "N")
-        return cased(choice, part)
+        choice = next(
+            (new for new in draw.sample(pool, min(len(pool), 5)) if normalize_value(new) != normalize_value(part)), "N"
+        )
+        return match_case(choice, part)
 
 
 _WORD = re.compile(r"[^\W\d_]+(?:[-'’][^\W\d_]+)*")
@@ -284,7 +286,7 @@ _LOCALES = {
 }  # fmt: skip
 
 
-def locale_of(value: str, language: str) -> str:
+def faker_locale(value: str, language: str) -> str:
     """Faker's name of the script that ``value`` is written in, and for Latin letters of ``language``."""
     found = (name for letter in value for first, last, name in _SCRIPTS if first <= letter <= last)
     return next(found, _LOCALES.get(language, "en_US"))
@@ -303,12 +305,12 @@ def _faker(locale: str) -> Faker:
 
 
 @lru_cache(maxsize=16)
-def _names(locale: str) -> dict[str, Any]:
+def _faker_names(locale: str) -> dict[str, Any]:
     """The given names and surnames that Faker has of a locale, folded and as they are written."""
     provider = next(one for one in _faker(locale).get_providers() if hasattr(one, "last_names"))
     last, first = list(provider.last_names), list(getattr(provider, "first_names", provider.last_names))
     female = list(getattr(provider, "first_names_female", None) or first)
     male = list(getattr(provider, "first_names_male", None) or first)
     written = {"last": last, "female": female, "male": male}
-    sets = {kind: {same(str(name)) for name in names} for kind, names in written.items()}
+    sets = {kind: {normalize_value(str(name)) for name in names} for kind, names in written.items()}
     return {**sets, "as written": written}

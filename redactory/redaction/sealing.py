@@ -19,10 +19,17 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redactory.foundation.canonical import canonical_json, file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
-from redactory.foundation.files import irregular, read_json, why_not_in, write_bytes, write_json, write_text
+from redactory.foundation.files import (
+    explain_not_regular,
+    list_irregular,
+    read_json,
+    write_bytes,
+    write_json,
+    write_text,
+)
 from redactory.foundation.keys import DigestKey, load_signing_key
 from redactory.redaction.folder import ModelFolder, RunFolder, SealedFolder
-from redactory.redaction.shards import content_of, keyed_digest
+from redactory.redaction.shards import content_sha256, keyed_digest
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
@@ -32,13 +39,13 @@ if TYPE_CHECKING:
 
 
 SIGNED_BY = "signed_by"
-"""The manifest's key for :func:`signer_of`."""
+"""The manifest's key for :func:`describe_signer`."""
 
 
 _SIGNATURE_BYTES = 64
 
 
-class Finding(NamedTuple):
+class SignatureCheck(NamedTuple):
     """``good`` is False where something is wrong, ``known`` where no signer was compared with a key."""
 
     good: bool
@@ -46,24 +53,24 @@ class Finding(NamedTuple):
     detail: str
 
 
-def signer_of(public_key: Ed25519PublicKey) -> dict[str, str]:
+def describe_signer(public_key: Ed25519PublicKey) -> dict[str, str]:
     """What a manifest says of its signer: algorithm, fingerprint and the public key (base64, DER)."""
     return {
         "algorithm": "Ed25519",
         "fingerprint": fingerprint(public_key),
-        "public_key": base64.b64encode(_der(public_key)).decode(),
+        "public_key": base64.b64encode(_encode_der(public_key)).decode(),
     }
 
 
 def fingerprint(public_key: Ed25519PublicKey) -> str:
     """Hex sha256 of the key as ``openssl pkey -pubin -outform DER`` writes it."""
-    return hashlib.sha256(_der(public_key)).hexdigest()
+    return hashlib.sha256(_encode_der(public_key)).hexdigest()
 
 
 def configured_signer() -> dict[str, str] | None:
-    """:func:`signer_of` the key of this process; None where none is configured."""
+    """:func:`describe_signer` the key of this process; None where none is configured."""
     key = load_signing_key()
-    return None if key is None else signer_of(key.public_key())
+    return None if key is None else describe_signer(key.public_key())
 
 
 def sign(folder: SealedFolder) -> None:
@@ -72,7 +79,7 @@ def sign(folder: SealedFolder) -> None:
     ``RunStateError`` where the manifest names another signer than the key that is configured now.
     """
     key, named = load_signing_key(), read_json(folder.manifest).get(SIGNED_BY)
-    if named != (None if key is None else signer_of(key.public_key())):
+    if named != (None if key is None else describe_signer(key.public_key())):
         raise RunStateError(f"the signing key was changed while {folder.root.name} was being written")
     if key is None:
         folder.signature.unlink(missing_ok=True)
@@ -80,7 +87,7 @@ def sign(folder: SealedFolder) -> None:
         write_bytes(folder.signature, key.sign(folder.manifest.read_bytes()))
 
 
-def check_signature(folder: SealedFolder, public_key: Ed25519PublicKey | None) -> Finding:
+def check_signature(folder: SealedFolder, public_key: Ed25519PublicKey | None) -> SignatureCheck:
     """Whether the manifest of ``folder`` is signed, and by whom.
 
     Never raises for what the folder holds: everything wrong with it is a finding.
@@ -88,32 +95,32 @@ def check_signature(folder: SealedFolder, public_key: Ed25519PublicKey | None) -
     from cryptography.exceptions import InvalidSignature
 
     try:
-        named = _named_key(read_json(folder.manifest).get(SIGNED_BY))
+        named = _declared_key(read_json(folder.manifest).get(SIGNED_BY))
     except (OSError, ValueError, AttributeError):
-        return Finding(False, False, "manifest.json does not name the key that signed it")
+        return SignatureCheck(False, False, "manifest.json does not name the key that signed it")
     given = None if public_key is None else fingerprint(public_key)
     if named is None:
         if folder.signature.exists():
-            return Finding(False, False, f"{folder.signature.name} exists, but the manifest names no signer")
+            return SignatureCheck(False, False, f"{folder.signature.name} exists, but the manifest names no signer")
         if given is not None:
-            return Finding(False, True, f"not signed, so not by the given key {given}")
-        return Finding(True, False, "skipped: not signed, so the author is unknown")
+            return SignatureCheck(False, True, f"not signed, so not by the given key {given}")
+        return SignatureCheck(True, False, "skipped: not signed, so the author is unknown")
     own = fingerprint(named)
     if given not in (None, own):
-        return Finding(False, True, f"signed by the key {own}, not by the given key {given}")
+        return SignatureCheck(False, True, f"signed by the key {own}, not by the given key {given}")
     try:
         if folder.signature.stat().st_size != _SIGNATURE_BYTES:
             raise InvalidSignature
         named.verify(folder.signature.read_bytes(), folder.manifest.read_bytes())
     except (OSError, InvalidSignature):
-        return Finding(False, given is not None, f"{folder.signature.name} is not its signature by {own}")
+        return SignatureCheck(False, given is not None, f"{folder.signature.name} is not its signature by {own}")
     if given is None:
         open_ = "pass --public-key to verify the signer"
-        return Finding(True, False, f"self-declared key {own}; {open_}")
-    return Finding(True, True, f"signed by the given key {own}")
+        return SignatureCheck(True, False, f"self-declared key {own}; {open_}")
+    return SignatureCheck(True, True, f"signed by the given key {own}")
 
 
-def _named_key(entry: Any) -> Ed25519PublicKey | None:
+def _declared_key(entry: Any) -> Ed25519PublicKey | None:
     """The public key that a manifest names; ``ValueError`` where that is none."""
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_der_public_key
@@ -124,12 +131,12 @@ def _named_key(entry: Any) -> Ed25519PublicKey | None:
         key = load_der_public_key(base64.b64decode(entry["public_key"], validate=True))
     except Exception:  # whatever stands there; the library has errors of its own for unknown kinds of keys
         raise ValueError from None
-    if not isinstance(key, Ed25519PublicKey) or canonical_json(entry) != canonical_json(signer_of(key)):
+    if not isinstance(key, Ed25519PublicKey) or canonical_json(entry) != canonical_json(describe_signer(key)):
         raise ValueError
     return key
 
 
-def _der(public_key: Ed25519PublicKey) -> bytes:
+def _encode_der(public_key: Ed25519PublicKey) -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
     return public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
@@ -149,7 +156,7 @@ Listing = dict[str, dict[str, Any]]
 def seal(folder: SealedFolder, body: dict[str, Any], files: Iterable[Path]) -> str:
     """:func:`write_manifest` and then ``_SUCCESS``; the manifest's sha256."""
     write_manifest(folder, body, list_files(folder, files))
-    return succeed(folder)
+    return write_success(folder)
 
 
 def list_files(folder: SealedFolder, files: Iterable[Path], key: DigestKey | None = None) -> Listing:
@@ -162,7 +169,7 @@ def list_files(folder: SealedFolder, files: Iterable[Path], key: DigestKey | Non
     for path in sorted(files):
         name = path.relative_to(folder.root).as_posix()
         listed[name] = {"sha256": file_sha256(path), "bytes": path.stat().st_size}
-        if key is not None and path.suffix == ".parquet" and (content := content_of(path)) is not None:
+        if key is not None and path.suffix == ".parquet" and (content := content_sha256(path)) is not None:
             listed[name]["content"] = keyed_digest(key, name, content)
     return listed
 
@@ -174,7 +181,7 @@ def write_manifest(folder: SealedFolder, body: dict[str, Any], files: Mapping[st
     write_json(folder.manifest, {**body, **signed, "files": files})
 
 
-def succeed(folder: SealedFolder) -> str:
+def write_success(folder: SealedFolder) -> str:
     """Sign and finish the folder: the manifest's sha256 goes into ``_SUCCESS``, and is returned."""
     sign(folder)
     digest = file_sha256(folder.manifest)
@@ -190,9 +197,9 @@ def is_finished(folder: SealedFolder) -> bool:
 def read_manifest(folder: SealedFolder) -> dict[str, Any]:
     """The manifest of a finished folder; ``RunStateError`` where it is not finished."""
     if not is_finished(folder):
-        raise _unfinished(folder)
+        raise _not_finished_error(folder)
     try:
-        if why_not_in(folder.root, folder.manifest.name) or folder.manifest.stat().st_size > _LONGEST:
+        if explain_not_regular(folder.root, folder.manifest.name) or folder.manifest.stat().st_size > _LONGEST:
             raise ValueError
         value: dict[str, Any] = read_json(folder.manifest)
         form = str(value.get("format", ""))
@@ -218,16 +225,16 @@ def broken_files(folder: SealedFolder) -> list[str]:
     ``RunStateError`` where the folder is not finished.
     """
     if not is_finished(folder):
-        raise _unfinished(folder)
+        raise _not_finished_error(folder)
     for path in (folder.manifest, folder.success):
-        if problem := why_not_in(folder.root, path.name):
+        if problem := explain_not_regular(folder.root, path.name):
             return [f"{path.name}: {problem}"]
     seal = f"{file_sha256(folder.manifest)}\n".encode()
     if folder.success.stat().st_size != len(seal) or folder.success.read_bytes() != seal:
         return ["manifest.json: differs from the digest in _SUCCESS"]
     found = []
     for name, entry in read_manifest(folder)["files"].items():
-        path, problem = folder.root / name, why_not_in(folder.root, name)
+        path, problem = folder.root / name, explain_not_regular(folder.root, name)
         # of files of another length, which may be any, nothing is read
         if not problem and (path.stat().st_size != entry["bytes"] or file_sha256(path) != entry["sha256"]):
             problem = "sha256 differs"
@@ -240,22 +247,22 @@ def require_regular(run: RunFolder) -> None:
 
     A part that is a link has its text somewhere else, where nobody would take it out.
     """
-    if odd := irregular_in(run):
+    if odd := list_irregular_in(run):
         raise RunStateError(
             f"{run.root} contains items that are neither folders nor regular files: {', '.join(odd)}. "
             "Replace them with the files themselves"
         )
 
 
-def irregular_in(run: RunFolder) -> list[str]:
+def list_irregular_in(run: RunFolder) -> list[str]:
     """The names of what in ``run`` is neither, but for what Prefect, Dask and people who label keep there."""
     kept = (run.orchestrator, run.cluster, run.samples)
     # what is no folder is no finished run, and refused as such
-    odd = irregular(run.root, kept) if run.root.is_dir() else []
+    odd = list_irregular(run.root, kept) if run.root.is_dir() else []
     return [path.relative_to(run.root).as_posix() for path in odd]
 
 
-def _unfinished(folder: SealedFolder) -> RunStateError:
+def _not_finished_error(folder: SealedFolder) -> RunStateError:
     if not folder.root.exists():
         return RunStateError(
             f"{folder.root} is not a finished folder: it does not exist; curate first, or give the right folder"
@@ -271,16 +278,16 @@ def _unfinished(folder: SealedFolder) -> RunStateError:
 # What was measured of a model, sealed in its folder; what was brought from another model is none of it.
 
 
-def result_of(model: ModelFolder, evaluation: str) -> dict[str, Any] | None:
+def read_result(model: ModelFolder, evaluation: str) -> dict[str, Any] | None:
     """The sealed result of ``evaluation`` on the finished ``model``; None where it was not made on it."""
     folder = model.result(evaluation)
-    if not is_finished(folder) or not measured_on(model, folder):
+    if not is_finished(folder) or not is_result_for(model, folder):
         return None
     result: dict[str, Any] = read_json(folder.root / "result.json")
     return result
 
 
-def measured_on(model: ModelFolder, result: SealedFolder) -> bool:
+def is_result_for(model: ModelFolder, result: SealedFolder) -> bool:
     """Whether a sealed ``result`` names this very ``model``, and its folder the evaluation that it is of."""
     manifest = read_manifest(result)
     own = manifest.get("evaluation", result.root.name) == result.root.name
@@ -298,18 +305,18 @@ class Release(NamedTuple):
     manifest: dict[str, Any]
 
 
-def present_release(run: RunFolder) -> Release:
+def current_release(run: RunFolder) -> Release:
     """The release that the folder holds now; ``RunStateError`` where the run is not finished."""
     manifest = read_manifest(run)
     return Release(manifest.get("release", 1), file_sha256(run.manifest), manifest)
 
 
-def releases(run: RunFolder) -> list[Release]:
+def list_releases(run: RunFolder) -> list[Release]:
     """Every release of a finished run, the oldest first.
 
     ``CheckFailed`` where one is missing, or is not the one that the next one names.
     """
-    found = [present_release(run)]
+    found = [current_release(run)]
     while (digest := found[-1].manifest.get("supersedes")) is not None:
         number = found[-1].number - 1
         kept = run.release(number)
@@ -319,9 +326,9 @@ def releases(run: RunFolder) -> list[Release]:
     return found[::-1]
 
 
-def release_with(run: RunFolder, digest: str) -> Release | None:
+def find_release(run: RunFolder, digest: str) -> Release | None:
     """The release whose manifest has the sha256 ``digest``; None where the run never had it."""
-    present = present_release(run)
+    present = current_release(run)
     if present.digest == digest or "supersedes" not in present.manifest:
         return present if present.digest == digest else None
-    return next((release for release in releases(run) if release.digest == digest), None)
+    return next((release for release in list_releases(run) if release.digest == digest), None)

@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 from redactory.foundation.errors import CheckFailed, RunStateError
 from redactory.foundation.files import PRIVATE_FILE, commit, read_json
 from redactory.foundation.keys import DigestKey
-from redactory.redaction.encryption import RunKey, key_of, run_of
+from redactory.redaction.encryption import RunKey, key_for, run_containing
 
 
-def require_there(folder: Path) -> None:
+def require_not_purged(folder: Path) -> None:
     """``RunStateError`` where the data ``folder`` of a run was purged."""
-    run = run_of(folder)
+    run = run_containing(folder)
     if run is None or not run.manifest.is_file():
         return
     if folder.name in read_json(run.manifest).get("purged", ()):
@@ -42,8 +42,8 @@ def table_digest(table: pa.Table) -> bytes:
     """
     digest = hashlib.sha256(f"{table.num_rows}\n".encode())
     for name, column in zip(table.column_names, table.columns, strict=True):
-        digest.update(f"{name}\x00{_kind(column.type)}\n".encode())
-        for piece in _pieces(column.combine_chunks()):
+        digest.update(f"{name}\x00{_kind_bytes(column.type)}\n".encode())
+        for piece in _array_bytes(column.combine_chunks()):
             digest.update(piece)
     return digest.digest()
 
@@ -53,15 +53,15 @@ def keyed_digest(key: DigestKey, name: str, content: bytes) -> str:
 
     An unkeyed digest would let anybody try out guesses of a small private part.
     """
-    return key.text_digest(key.purpose("content"), name.encode() + b"\x00" + content).hex()
+    return key.text_digest(key.derive("content"), name.encode() + b"\x00" + content).hex()
 
 
-def _kind(kind: pa.DataType) -> str:
+def _kind_bytes(kind: pa.DataType) -> str:
     # the name of a list's own field is the file format's business
-    return f"list({_kind(kind.value_type)})" if pa.types.is_list(kind) else str(kind)
+    return f"list({_kind_bytes(kind.value_type)})" if pa.types.is_list(kind) else str(kind)
 
 
-def _pieces(array: Any) -> Iterator[bytes]:
+def _array_bytes(array: Any) -> Iterator[bytes]:
     """The bytes that stand for an array: which values are null, then lengths, then values."""
     if isinstance(array, pa.ChunkedArray):
         array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
@@ -70,7 +70,7 @@ def _pieces(array: Any) -> Iterator[bytes]:
     if pa.types.is_list(kind):
         lengths = pc.fill_null(pc.list_value_length(array), 0)
         yield lengths.to_numpy(zero_copy_only=False).tobytes()
-        yield from _pieces(pc.list_flatten(array))
+        yield from _array_bytes(pc.list_flatten(array))
     elif pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_fixed_size_binary(kind):
         data = pc.fill_null(array.cast(pa.large_binary()), b"")
         yield pc.binary_length(data).to_numpy(zero_copy_only=False).astype("<i8").tobytes()
@@ -109,12 +109,12 @@ COUNTED = pa.schema([*PUBLIC, (USERS, _ID)])
 """``public/`` of a run that is public by count: about how many users gave the text, with noise."""
 ORDER = pa.schema({"position": pa.int32(), "turn": pa.int32()})
 """Of a point: its number in its document, and that of the text of it that the point lies in, both from 0."""
-OWN_COLUMNS = frozenset(
+RESERVED_COLUMNS = frozenset(
     (*PUBLIC.names, *PRIVATE.names, *LABELLED_VAULT.names, *POINTS.names, *ORDER.names, DOCUMENT, ROLE)
 )
 """Names that no column of the input can have in a shard."""
 ACROSS = pa.schema({"point_id": _ID, "released_id": _TEXT, "private_point": _ID, "similarity": pa.float32()})
-FOUND = pa.schema(
+SPAN_FIELDS = pa.schema(
     {
         "point_id": _ID,
         "start": pa.int32(),
@@ -125,7 +125,7 @@ FOUND = pa.schema(
         "policy": _TEXT,
     }
 )
-SPANS = pa.schema([*FOUND, ("value_digest", pa.binary(16)), ("tokens", pa.int32())])
+SPANS = pa.schema([*SPAN_FIELDS, ("value_digest", pa.binary(16)), ("tokens", pa.int32())])
 QUARANTINE = pa.schema(
     {**dict.fromkeys(("kind", "reason", "source"), _TEXT), "row": _ID, "point_id": _ID, "content": pa.binary()}
 )
@@ -144,7 +144,7 @@ def write_part(path: Path, table: pa.Table, mode: int = PRIVATE_FILE, *, group_r
     statistics would quote the smallest and the largest text; they are written for numeric columns only.  The
     bytes do not depend on how ``table`` is cut into chunks.
     """
-    key = key_of(path)
+    key = key_for(path)
     table = table.combine_chunks()
     safe = [
         n for n in table.column_names if n in _SAFE_STATISTICS and not pa.types.is_string(table.schema.field(n).type)
@@ -172,23 +172,23 @@ def read_part(path: Path, columns: list[str] | None = None) -> pa.Table:
     Raises ``CheckFailed`` for a part of an encrypted run that cannot be decrypted, is not encrypted, or
     was written for another place; ``ConfigurationError`` where the key to it is not configured.
     """
-    with _opened(path) as (file, key), _decrypting(path, key):
-        return _own_metadata_removed(file.read(columns=columns))
+    with _open_part(path) as (file, key), _decryption_for(path, key):
+        return _drop_own_metadata(file.read(columns=columns))
 
 
-def read_between(path: Path, column: str, first: int, last: int) -> pa.Table:
+def read_id_range(path: Path, column: str, first: int, last: int) -> pa.Table:
     """The rows of a part whose integer ``column``, by which they are sorted, lies in [first, last].
 
     Only the row groups that can hold such rows are read.  Refused as by :func:`read_part`.
     """
-    with _opened(path) as (file, key), _decrypting(path, key):
+    with _open_part(path) as (file, key), _decryption_for(path, key):
         place = file.schema_arrow.get_field_index(column)
         groups = [
             number
             for number in range(file.num_row_groups)
-            if _reaches(file.metadata.row_group(number).column(place).statistics, first, last)
+            if _may_contain(file.metadata.row_group(number).column(place).statistics, first, last)
         ]
-        table = _own_metadata_removed(file.read_row_groups(groups))
+        table = _drop_own_metadata(file.read_row_groups(groups))
     low, high = np.searchsorted(
         np.concatenate([np.empty(0, np.int64), *map(np.from_dlpack, table[column].chunks)]), [first, last + 1]
     )
@@ -200,8 +200,8 @@ def read_batches(folder: Path, columns: list[str] | None = None) -> Iterator[pa.
 
     ``RunStateError`` for a folder that was purged.
     """
-    if not (found := parts(folder)):
-        require_there(folder)
+    if not (found := list_parts(folder)):
+        require_not_purged(folder)
     for path in found:
         for table in read_rows(path, 0, columns):
             yield from table.combine_chunks().to_batches()
@@ -212,17 +212,17 @@ def read_rows(path: Path, first: int, columns: list[str] | None = None) -> Itera
 
     Refused as by :func:`read_part`.
     """
-    with _opened(path) as (file, key):
+    with _open_part(path) as (file, key):
         for number in range(file.num_row_groups):
             rows = file.metadata.row_group(number).num_rows
             if first < rows:
-                with _decrypting(path, key):
+                with _decryption_for(path, key):
                     table = file.read_row_group(number, columns=columns)
-                yield _own_metadata_removed(table.slice(first))
+                yield _drop_own_metadata(table.slice(first))
             first = max(0, first - rows)
 
 
-def parts(folder: Path) -> list[Path]:
+def list_parts(folder: Path) -> list[Path]:
     """The parts of a data folder in partition order."""
     return sorted(folder.glob("part-*.parquet"))
 
@@ -240,11 +240,11 @@ def read_column(folder: Path, column: str) -> list[str]:
 
 def part_schema(path: Path) -> pa.Schema:
     """The columns of a part, by its footer."""
-    with _opened(path) as (file, _):
-        return _own_metadata_removed(file.schema_arrow.empty_table()).schema
+    with _open_part(path) as (file, _):
+        return _drop_own_metadata(file.schema_arrow.empty_table()).schema
 
 
-def schema_of(manifest: Mapping[str, Any], side: str) -> pa.Schema:
+def shard_schema(manifest: Mapping[str, Any], side: str) -> pa.Schema:
     """The columns of a side's shards in a run or an export with this manifest."""
     own = PRIVATE if side != "public" else COUNTED if "route" in manifest else PUBLIC
     more = manifest.get("columns", {}).items()
@@ -253,7 +253,7 @@ def schema_of(manifest: Mapping[str, Any], side: str) -> pa.Schema:
 
 def part_rows(path: Path) -> int:
     """The number of rows of a part, by its footer."""
-    with _opened(path) as (file, _):
+    with _open_part(path) as (file, _):
         return int(file.metadata.num_rows)
 
 
@@ -263,13 +263,13 @@ def is_encrypted(path: Path) -> bool:
         return file.read(len(_ENCRYPTED_MAGIC)) == _ENCRYPTED_MAGIC
 
 
-def content_of(path: Path) -> bytes | None:
+def content_sha256(path: Path) -> bytes | None:
     """The sha256 of what an encrypted part holds, as it was written; None for a part in the open."""
-    with _opened(path) as (file, key):
+    with _open_part(path) as (file, key):
         return None if key is None else bytes(file.metadata.metadata[_CONTENT])
 
 
-def _reaches(statistics: Any, first: int, last: int) -> bool:
+def _may_contain(statistics: Any, first: int, last: int) -> bool:
     """Whether a row group can hold a value of [first, last]."""
     if statistics is None or not statistics.has_min_max:
         return True
@@ -277,37 +277,37 @@ def _reaches(statistics: Any, first: int, last: int) -> bool:
 
 
 @contextmanager
-def _opened(path: Path) -> Iterator[tuple[pq.ParquetFile, RunKey | None]]:
+def _open_part(path: Path) -> Iterator[tuple[pq.ParquetFile, RunKey | None]]:
     """The file of a part that is whole as far as its footer says, and the key that it was opened with."""
-    key = key_of(path)
+    key = key_for(path)
     if is_encrypted(path) != (key is not None):
         if key is None:
             raise RunStateError(
-                f"{_name(path)} is encrypted, but its data key was shredded or lost (redactory verify tells which)"
+                f"{_part_label(path)} is encrypted, but its data key was shredded or lost (redactory verify tells which)"
             )
-        raise CheckFailed(f"{_name(path)} is not encrypted in an encrypted run: the run did not write it")
-    with _decrypting(path, key):
+        raise CheckFailed(f"{_part_label(path)} is not encrypted in an encrypted run: the run did not write it")
+    with _decryption_for(path, key):
         file = pq.ParquetFile(path, decryption_properties=key.parquet_decryption() if key else None)
     with file:
         if key is not None and (file.metadata.metadata or {}).get(_IDENTITY) != key.identity(path):
-            raise CheckFailed(f"{_name(path)} was written as another part, and is in the wrong place")
+            raise CheckFailed(f"{_part_label(path)} was written as another part, and is in the wrong place")
         yield file, key
 
 
 @contextmanager
-def _decrypting(path: Path, key: RunKey | None) -> Iterator[None]:
+def _decryption_for(path: Path, key: RunKey | None) -> Iterator[None]:
     try:
         yield
     except (OSError, pa.ArrowException, ValueError):
         if key is None:
             raise
-        raise CheckFailed(f"{_name(path)} cannot be decrypted: changed, or written with another key") from None
+        raise CheckFailed(f"{_part_label(path)} cannot be decrypted: changed, or written with another key") from None
 
 
-def _own_metadata_removed(table: Any) -> Any:
+def _drop_own_metadata(table: Any) -> Any:
     kept = {k: v for k, v in (table.schema.metadata or {}).items() if k not in (_IDENTITY, _CONTENT)}
     return table.replace_schema_metadata(kept or None)
 
 
-def _name(path: Path) -> str:
+def _part_label(path: Path) -> str:
     return f"{path.parent.name}/{path.name}"

@@ -34,7 +34,7 @@ _REGIONS = ("US", "GB", "DE", "FR", "ES", "IT", "NL", "PT", "IN", "IL", "CA", "B
 _AMERICAN = re.compile(r"\s*\(?\d{3}\)?[ .-]\s?\d{3}[ .-]\d{4}\s*")
 
 
-def same(value: str) -> str:
+def normalize_value(value: str) -> str:
     """``value`` without case and white space, which do not tell two values apart."""
     return " ".join(value.casefold().split())
 
@@ -96,36 +96,36 @@ class Spellings:
         self._first: dict[str, tuple[str, str]] = {}
         values = list(dict.fromkeys(values))
         for kind, value in values:
-            self._learn(kind, value)
+            self._add(kind, value)
         # a person is called by the whole name
         for kind, value in sorted(values, key=lambda one: one[0] == "PERSON" and self._is_part(one[1])):
-            self.first(kind, value)
+            self.first_spelling(kind, value)
 
-    def first(self, kind: str, value: str) -> tuple[str, str]:
+    def first_spelling(self, kind: str, value: str) -> tuple[str, str]:
         """The kind and the spelling under which the document has this value first; of a person the whole."""
-        self._learn(kind, value)
-        return self._first.setdefault(self.key(kind, value), (kind, value))
+        self._add(kind, value)
+        return self._first.setdefault(self.canonical_key(kind, value), (kind, value))
 
-    def key(self, kind: str, value: str) -> str:
+    def canonical_key(self, kind: str, value: str) -> str:
         """What is equal for two spellings of one value, and differs for two values."""
         if kind == "PERSON":
-            return f"PERSON {' '.join(self._person(name_parts(value)))}"
+            return f"PERSON {' '.join(self._full_name(name_parts(value)))}"
         if kind == "IP_ADDRESS":
             try:
                 return f"IP_ADDRESS {ip_address(value.strip())}"
             except ValueError:
-                return f"IP_ADDRESS {same(value)}"
+                return f"IP_ADDRESS {normalize_value(value)}"
         plain = _SEPARATORS.sub("", value.casefold())
         number = parse_phone(value, self._language) if kind == "PHONE_NUMBER" else None
         if number is not None:
-            whole = self._phones.get(_national(number), f"{number.country_code}{_national(number)}")
+            whole = self._phones.get(_national_number(number), f"{number.country_code}{_national_number(number)}")
             return f"{whole}x{number.extension}" if number.extension else whole
         if kind in _IN_WORDS or len(plain) < _SHORTEST or not any(map(str.isdigit, plain)):
-            return f"{kind} {same(value)}"
+            return f"{kind} {normalize_value(value)}"
         # a number may be found as something else, by its check digit
         return self._phones.get(plain, plain)
 
-    def _learn(self, kind: str, value: str) -> None:
+    def _add(self, kind: str, value: str) -> None:
         if kind == "PERSON":
             name = name_parts(value)
             if name and name not in self._names.get(name[0], ()):
@@ -134,12 +134,12 @@ class Spellings:
                     self._names.setdefault(part, set()).add(name)
                 self.surnames |= set(name[-1:] if len(name) > 1 else ())
         elif kind == "PHONE_NUMBER" and (number := parse_phone(value, self._language)) is not None:
-            national = _national(number)
+            national = _national_number(number)
             whole = f"{number.country_code}{national}"
             is_international = value.lstrip().startswith(("+", "00"))
             self._phones[national] = whole if is_international else self._phones.get(national, whole)
 
-    def _person(self, parts: tuple[str, ...]) -> tuple[str, ...]:
+    def _full_name(self, parts: tuple[str, ...]) -> tuple[str, ...]:
         """The one longest name of the document that has all these parts, or the parts themselves."""
         if parts and parts not in self._wholes:
             longer = set.intersection(*(self._names.get(part, set()) for part in parts))
@@ -148,10 +148,10 @@ class Spellings:
         return self._wholes.get(parts, parts)
 
     def _is_part(self, value: str) -> bool:
-        return self._person(name_parts(value)) != name_parts(value)
+        return self._full_name(name_parts(value)) != name_parts(value)
 
 
-def _national(number: Any) -> str:
+def _national_number(number: Any) -> str:
     from phonenumbers import national_significant_number
 
     return national_significant_number(number)

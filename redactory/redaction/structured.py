@@ -9,7 +9,7 @@ from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from itertools import groupby
 from typing import Any
 
-from redactory.redaction.letters import cased, checked_kind, scrambled
+from redactory.redaction.letters import checksum_kind, match_case, scramble
 
 _MAC = re.compile(r"[0-9A-F]{2}([:-])(?:[0-9A-F]{2}\1){4}[0-9A-F]{2}|[0-9A-F]{4}(?:\.[0-9A-F]{4}){2}", re.I)
 _IP = re.compile(r"(\[?)(\d+(?:\.\d+){3}|[0-9A-Fa-f:]*:[0-9A-Fa-f:.]*)(?:%\w+)?(\]?)(/\d{1,3})?(:\d{1,5})?")
@@ -31,11 +31,11 @@ def kind_by_form(value: str) -> str | None:
     value = value.strip()
     if _MAC.fullmatch(value):
         return "MAC_ADDRESS"
-    if _address(value) is not None:
+    if _parse_address(value) is not None:
         return "IP_ADDRESS"
     if _COORDINATES.fullmatch(value) and _IS_PLACE.search(value):
         return "COORDINATES"
-    return checked_kind(value)
+    return checksum_kind(value)
 
 
 def shares_a_part(old: str, new: str) -> bool:
@@ -44,7 +44,7 @@ def shares_a_part(old: str, new: str) -> bool:
     return any(equal and len([*run]) >= 4 for equal, run in groupby(pairs, lambda pair: pair[0] == pair[1]))
 
 
-def _address(value: str) -> IPv4Address | IPv6Address | None:
+def _parse_address(value: str) -> IPv4Address | IPv6Address | None:
     match = _IP.fullmatch(value)
     if match is None or bool(match[1]) != bool(match[3]):
         return None
@@ -54,9 +54,9 @@ def _address(value: str) -> IPv4Address | IPv6Address | None:
         return None
 
 
-def _ip(value: str, draw: random.Random) -> str | None:
+def _invent_ip(value: str, draw: random.Random) -> str | None:
     """Another address of the same version, with as long a prefix, and another port."""
-    old, match = _address(value.strip()), _IP.fullmatch(value.strip())
+    old, match = _parse_address(value.strip()), _IP.fullmatch(value.strip())
     if old is None or match is None:
         return None
     opened, _, closed, prefix, port = match.groups(default="")
@@ -77,24 +77,26 @@ def _ip(value: str, draw: random.Random) -> str | None:
     return f"{opened}{new}{closed}{prefix}" + (f":{draw.randrange(1024, 65536)}" if port else "")
 
 
-def _mac(value: str, draw: random.Random) -> str:
+def _invent_mac(value: str, draw: random.Random) -> str:
     """An address that no vendor has: locally administered."""
     digits = iter([draw.choice("0123456789abcdef"), draw.choice("26ae")])
     new = re.sub(r"[0-9A-Fa-f]", lambda _: next(digits, "") or draw.choice("0123456789abcdef"), value)
     return new.upper() if value.upper() == value else new
 
 
-def _coordinates(value: str, draw: random.Random) -> str | None:
+def _invent_coordinates(value: str, draw: random.Random) -> str | None:
     """Another place on the globe, as exact as ``value``."""
     match = _COORDINATES.fullmatch(value.strip())
     if match is None:
         return None
     one, between, two = match.groups(default="")
     is_turned = bool(re.search("[EWO]", one, re.IGNORECASE))
-    return _axis(one, 180 if is_turned else 90, draw) + between + _axis(two, 90 if is_turned else 180, draw)
+    return (
+        _invent_axis(one, 180 if is_turned else 90, draw) + between + _invent_axis(two, 90 if is_turned else 180, draw)
+    )
 
 
-def _axis(value: str, most: int, draw: random.Random) -> str:
+def _invent_axis(value: str, most: int, draw: random.Random) -> str:
     limits = iter([most, 60, 60])
 
     def number(match: re.Match[str]) -> str:
@@ -104,29 +106,29 @@ def _axis(value: str, most: int, draw: random.Random) -> str:
 
     new = re.sub(r"\.\d+|\d+", number, value)
     signs = {**dict.fromkeys("NSns", "NS"), **dict.fromkeys("EWOewo", "EW")}
-    return re.sub("[NSEWOnsewo]", lambda sign: cased(draw.choice(signs[sign[0]]), sign[0]), new)
+    return re.sub("[NSEWOnsewo]", lambda sign: match_case(draw.choice(signs[sign[0]]), sign[0]), new)
 
 
-def _email(value: str, draw: random.Random) -> str:
+def _invent_email(value: str, draw: random.Random) -> str:
     local = re.split(r"\s*[@\[({<]|\s", value.strip())[0] or "mail"
-    plain = re.sub(r"\.{2,}", ".", re.sub(r"[^A-Za-z0-9._+-]", "", scrambled(local, draw))).strip(".")
-    return f"{plain or 'mail'}@{draw.choice(_hosts(value))}"
+    plain = re.sub(r"\.{2,}", ".", re.sub(r"[^A-Za-z0-9._+-]", "", scramble(local, draw))).strip(".")
+    return f"{plain or 'mail'}@{draw.choice(_invent_host(value))}"
 
 
-def _hosts(value: str) -> list[str]:
+def _invent_host(value: str) -> list[str]:
     """Domains that are nobody's, and not that of ``value``."""
     names = ("example.com", "example.net", "example.org")
     return [name for name in names if name not in value.casefold()] or ["example.invalid"]
 
 
-def _url(value: str, draw: random.Random) -> str:
+def _invent_url(value: str, draw: random.Random) -> str:
     scheme, rest = (re.match(r"(?:[A-Za-z][A-Za-z0-9+.-]{1,9}://)?", value) or [""])[0], value
     rest = rest[len(scheme) :]
     path = re.sub(r"[^\x21-\x7e]|[%<>\"\\^`{|}\[\]]", "", rest[re.match(r"[^/?#]*", rest).end() :])  # type: ignore[union-attr]
-    return f"{scheme}{scrambled('abcdefg', draw)}.{draw.choice(_hosts(value))}{scrambled(path, draw)}"
+    return f"{scheme}{scramble('abcdefg', draw)}.{draw.choice(_invent_host(value))}{scramble(path, draw)}"
 
 
-def other_phone(value: str, old: Any | None, draw: random.Random) -> str | None:
+def invent_phone(value: str, old: Any | None, draw: random.Random) -> str | None:
     """Another number of the country of ``old``, as which ``value`` is read: valid, and written as it is."""
     from phonenumbers import NumberParseException, is_valid_number, national_significant_number, parse
     from phonenumbers import region_code_for_country_code as region_of
@@ -134,7 +136,7 @@ def other_phone(value: str, old: Any | None, draw: random.Random) -> str | None:
     places = [place for place, letter in enumerate(value) if letter.isdigit()]
     if old is None:
         # within a town, no number is valid or not
-        return scrambled(value, draw) if len(places) < 8 else None
+        return scramble(value, draw) if len(places) < 8 else None
     national, extension = national_significant_number(old), old.extension or ""
     head = "".join(value[place] for place in places).removesuffix(national + extension)
     if len(head) + len(national + extension) != len(places):
@@ -156,10 +158,10 @@ def other_phone(value: str, old: Any | None, draw: random.Random) -> str | None:
 
 
 STRUCTURED: dict[str, Callable[[str, random.Random], str | None]] = {
-    "COORDINATES": _coordinates,
-    "EMAIL_ADDRESS": _email,
-    "IP_ADDRESS": _ip,
-    "MAC_ADDRESS": _mac,
-    "URL": _url,
+    "COORDINATES": _invent_coordinates,
+    "EMAIL_ADDRESS": _invent_email,
+    "IP_ADDRESS": _invent_ip,
+    "MAC_ADDRESS": _invent_mac,
+    "URL": _invent_url,
 }
 """Another value by its kind; None where it has not the form of its kind.  Cards and IBANs: ``letters.py``."""

@@ -10,8 +10,8 @@ import re
 from collections.abc import Collection, Iterator, Mapping, Set
 from typing import Any
 
-from redactory.detectors.rules import outside, words_if_any
-from redactory.detectors.settings import kind_of
+from redactory.detectors.rules import load_optional_words, unlisted_words
+from redactory.detectors.settings import get_kind
 from redactory.foundation.keys import DigestKey
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.shards import read_batches
@@ -28,7 +28,7 @@ class ValueDigests:
 
     def __init__(self, key: DigestKey) -> None:
         self._key = key
-        self._purpose = key.purpose("value")
+        self._purpose = key.derive("value")
 
     def digest(self, value: str) -> tuple[bytes, int]:
         """The 16-byte digest of ``value`` and its number of tokens."""
@@ -47,7 +47,7 @@ class ValueDigests:
                 yield digest, " ".join(written[start : start + length])
 
 
-def open_values(
+def unmasked_labels(
     digests: ValueDigests,
     masked: Mapping[bytes, str],
     lengths: frozenset[int],
@@ -56,10 +56,10 @@ def open_values(
 ) -> set[str]:
     """The labels of the masked values that stand open in ``text``; with ``words``, of those that tell."""
     found = ((digest, value) for digest, value in digests.ngrams(text, lengths) if digest in masked)
-    return {masked[digest] for digest, value in found if words is None or tells(value, words)}
+    return {masked[digest] for digest, value in found if words is None or is_identifying(value, words)}
 
 
-def tells(value: str, words: Set[str]) -> bool:
+def is_identifying(value: str, words: Set[str]) -> bool:
     """Whether ``value`` can point at somebody: a long number, a word not in ``words``, several capitals.
 
     ``words`` are the ordinary ones of a language (``detectors/words.py``).  Without them every value of two
@@ -71,14 +71,14 @@ def tells(value: str, words: Set[str]) -> bool:
     if not words:
         return len(parts) > 1
     # what is left of "it's" is no word
-    unknown = any(end - start > 1 for start, end in outside(value, words))
+    unknown = any(end - start > 1 for start, end in unlisted_words(value, words))
     return unknown or (len(parts) > 1 and all(part[0].isupper() for part in parts))
 
 
 # Public points that show a value which was masked elsewhere, found without the value being known.
 
 
-def find_open_values(
+def find_unmasked_values(
     run: RunFolder, key: DigestKey, language: str, public: Collection[str] = ()
 ) -> list[dict[str, Any]]:
     """``[{"point_id", "labels"}]`` of the public points that hold a masked value, in shard order.
@@ -91,14 +91,14 @@ def find_open_values(
     lengths = set()
     for batch in read_batches(run.spans, ["label", "value_digest", "tokens"]):
         for label, digest, tokens in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            if digest is not None and 0 < tokens <= LONGEST and kind_of(label) not in public:
+            if digest is not None and 0 < tokens <= LONGEST and get_kind(label) not in public:
                 masked[digest] = label
                 lengths.add(tokens)
-    words = words_if_any(language)
+    words = load_optional_words(language)
     digests, chosen = ValueDigests(key), frozenset(lengths)
     return [
         {"point_id": point, "labels": sorted(labels)}
         for batch in read_batches(run.public)
         for point, text in zip(batch["point_id"].to_pylist(), batch["text"].to_pylist(), strict=True)
-        if (labels := open_values(digests, masked, chosen, text, words))
+        if (labels := unmasked_labels(digests, masked, chosen, text, words))
     ]

@@ -20,7 +20,7 @@ from redactory.redaction.mask import ROLE_MARK, TURN_MARK
 from redactory.training.tokenizer import FolderTokenizer, TextCodec
 
 USER, ASSISTANT, SYSTEM, TOOL = "user", "assistant", "system", "tool"
-_CALLED = {
+_ROLE_ALIASES = {
     ASSISTANT: (
         *("assistant", "ai", "bot", "gpt", "chatgpt", "model", "agent", "operator", "support"),
         *("advisor", "expert", "doctor", "teacher", "function_call"),
@@ -28,76 +28,78 @@ _CALLED = {
     SYSTEM: ("system", "developer"),
     TOOL: ("tool", "function", "observation"),
 }
-_ROLES = {name: role for role, names in _CALLED.items() for name in names}
-PLAIN = (
+_ROLE_BY_ALIAS = {name: role for role, names in _ROLE_ALIASES.items() for name in names}
+PLAIN_TEMPLATE = (
     "{% for turn in messages %}{{ turn.role + ': ' + turn.content + eos_token }}{% endfor %}"
     "{% if add_generation_prompt %}assistant:{% endif %}"
 )
 """The template of ours, as other libraries read it: role, text and the end token, turn by turn."""
-Learn = Literal["assistant", "all"]
+LossScope = Literal["assistant", "all"]
 Turn = tuple[str, str]
 
 
-def joined(said: Iterable[tuple[str | None, str]]) -> str:
+def join_turns(turns: Iterable[tuple[str | None, str]]) -> str:
     """Turns, each a role and a text, as one text; ``InputError`` where one holds a mark."""
-    found = list(said)
-    parts = "".join(f"{role or ''}{text}" for role, text in found)
+    turn_list = list(turns)
+    parts = "".join(f"{role or ''}{text}" for role, text in turn_list)
     if TURN_MARK in parts or ROLE_MARK in parts:
         raise InputError("a turn contains a separator of turns (U+001E or U+001F)")
-    return TURN_MARK.join(f"{role}{ROLE_MARK}{text}" if role else text for role, text in found)
+    return TURN_MARK.join(f"{role}{ROLE_MARK}{text}" if role else text for role, text in turn_list)
 
 
-def said_in(value: Any) -> str | None:
+def messages_to_text(value: Any) -> str | None:
     """A list of turns (``role`` and ``content``, ``from`` and ``value``) as one text; None for all else."""
     try:
-        said = [(one.get("role", one.get("from")), one.get("content", one.get("value"))) for one in value]
+        pairs = [(turn.get("role", turn.get("from")), turn.get("content", turn.get("value"))) for turn in value]
     except (AttributeError, TypeError):
         return None
-    return joined(said) if said and all(isinstance(part, str) for one in said for part in one) else None
+    return join_turns(pairs) if pairs and all(isinstance(part, str) for turn in pairs for part in turn) else None
 
 
-def turns(text: str) -> list[Turn]:
+def parse_turns(text: str) -> list[Turn]:
     """The turns of a conversation, each with the role that templates know; a neighbour of one role joins it.
 
     A role that nobody knows, and one that was left out, is a user's.  A turn without a word is none, but for
     the last: it is one that is to be said.
     """
-    found: list[Turn] = []
+    parsed: list[Turn] = []
     parts = text.split(TURN_MARK) if text else []
     for number, part in enumerate(parts, 1):
-        told, _, said = part.rpartition(ROLE_MARK)
-        if said.strip() or number == len(parts):
-            found.append((_ROLES.get(told.strip().lower(), USER), said.strip()))
-    return [(role, "\n".join(said for _, said in of_it if said)) for role, of_it in groupby(found, itemgetter(0))]
+        role_name, _, content = part.rpartition(ROLE_MARK)
+        if content.strip() or number == len(parts):
+            parsed.append((_ROLE_BY_ALIAS.get(role_name.strip().lower(), USER), content.strip()))
+    return [
+        (role, "\n".join(content for _, content in group if content)) for role, group in groupby(parsed, itemgetter(0))
+    ]
 
 
-def as_lines(text: str) -> str:
+def format_turns(text: str) -> str:
     """A conversation with a line for each turn: what a vocabulary is made of."""
-    return "\n".join(f"{role}: {said}" for role, said in turns(text)) if ROLE_MARK in text else text
+    return "\n".join(f"{role}: {content}" for role, content in parse_turns(text)) if ROLE_MARK in text else text
 
 
-def prompt(given: Any) -> str:
+def make_prompt(message: Any) -> str:
     """What a model is asked, as a conversation in which the assistant is next; "" is the very beginning.
 
     ``given`` is what a user says, a conversation, or a list of ``{"role", "content"}``.
     """
-    if not isinstance(given, str):
-        given = said_in(given)
-        if given is None:
+    if not isinstance(message, str):
+        message = messages_to_text(message)
+        if message is None:
             raise InputError("a prompt must be a text, or a list of turns with role and content")
-    elif given and ROLE_MARK not in given:
-        given = joined([(USER, given)])
-    if given and turns(given)[-1][0] == ASSISTANT:
+    elif message and ROLE_MARK not in message:
+        message = join_turns([(USER, message)])
+    if message and parse_turns(message)[-1][0] == ASSISTANT:
         raise InputError("a prompt must end with a message to the assistant, not with its answer")
-    return given and f"{given}{TURN_MARK}{ASSISTANT}{ROLE_MARK}"
+    return message and f"{message}{TURN_MARK}{ASSISTANT}{ROLE_MARK}"
 
 
-class Piece(NamedTuple):
+class RenderedPart(NamedTuple):
     """A part of a rendered conversation: text, or one id; ``of`` is the turn that it is said in, if any."""
 
-    part: str | int
-    learnt: bool
-    of: int | None = None
+    content: str | int
+    in_loss: bool
+    turn: int | None = None
 
 
 @dataclass(frozen=True)
@@ -112,26 +114,26 @@ class ChatCodec:
     """
 
     inner: TextCodec
-    own: bool
-    learn: Learn
+    uses_folder_template: bool
+    loss_scope: LossScope
 
     @classmethod
-    def of(cls, tokenizer: TextCodec, template: str, learn: Learn) -> ChatCodec:
+    def from_template(cls, tokenizer: TextCodec, template: str, learn: LossScope) -> ChatCodec:
         """The codec of a ``template`` setting; ``ConfigurationError`` where the folder's own does not fit."""
-        own = template == "auto" and getattr(getattr(tokenizer, "inner", None), "chat_template", None)
-        found = cls(tokenizer, bool(own), learn)
-        found.end_id  # noqa: B018 (it is looked for)
-        return found
+        uses_folder_template = template == "auto" and getattr(getattr(tokenizer, "inner", None), "chat_template", None)
+        codec = cls(tokenizer, bool(uses_folder_template), learn)
+        codec.end_id  # noqa: B018 (it is looked for)
+        return codec
 
     @property
     def template(self) -> str:
-        """As :meth:`of` takes it."""
-        return "auto" if self.own else "plain"
+        """As :meth:`from_template` takes it."""
+        return "auto" if self.uses_folder_template else "plain"
 
-    def bare(self) -> TextCodec:
+    def export_tokenizer(self) -> TextCodec:
         """The tokenizer, which other libraries then read with this template."""
-        if isinstance(self.inner, FolderTokenizer) and not self.own:
-            self.inner.inner.chat_template = PLAIN
+        if isinstance(self.inner, FolderTokenizer) and not self.uses_folder_template:
+            self.inner.inner.chat_template = PLAIN_TEMPLATE
         return self.inner
 
     @property
@@ -162,149 +164,163 @@ class ChatCodec:
     @cached_property
     def end_id(self) -> int:
         """What an assistant's turn ends with, and so what a model has written."""
-        *_, last = (one.part for one in self._pieces((USER, ASSISTANT), ("a", "b")) if one.learnt)
+        *_, last = (part.content for part in self._render((USER, ASSISTANT), ("a", "b")) if part.in_loss)
         assert isinstance(last, int)
         return last
 
     def encode(self, text: str) -> list[int]:
         """The ids of a conversation without the begin token."""
-        return self.encoded(text)[0]
+        return self.encode_with_loss_mask(text)[0]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``, the template's own among it; begin and the end of a turn are left out."""
         return self.inner.decode([number for number in ids if number != self.end_id])
 
-    def spelled(self, number: int) -> str:
+    def decode_token(self, number: int) -> str:
         """What one id stands for."""
-        return self.inner.spelled(number)
+        return self.inner.decode_token(number)
 
-    def places(self, text: str) -> list[tuple[int, int]]:
+    def token_offsets(self, text: str) -> list[tuple[int, int]]:
         """Of a text by itself, as in the tokenizer."""
-        return self.inner.places(text)
+        return self.inner.token_offsets(text)
 
-    def learnt(self, text: str) -> list[str]:
+    def extract_loss_texts(self, text: str) -> list[str]:
         """The turns of a conversation that are learnt."""
-        return [said for role, said in turns(text) if self.learn == "all" or role == ASSISTANT]
+        return [content for role, content in parse_turns(text) if self.loss_scope == "all" or role == ASSISTANT]
 
-    def words(self, text: str) -> int:
+    def count_loss_words(self, text: str) -> int:
         """How many words of a conversation are learnt."""
-        return sum(len(said.split()) for said in self.learnt(text))
+        return sum(len(content.split()) for content in self.extract_loss_texts(text))
 
-    def encoded(self, text: str) -> tuple[list[int], list[bool]]:
+    def encode_with_loss_mask(self, text: str) -> tuple[list[int], list[bool]]:
         """The ids of a conversation, and which of them are learnt."""
-        found = turns(text)
-        if opens := found[-1:] == [(ASSISTANT, "")]:
-            del found[-1]
-        if not found:
+        turn_list = parse_turns(text)
+        if opens := turn_list[-1:] == [(ASSISTANT, "")]:
+            del turn_list[-1]
+        if not turn_list:
             return [], []
         ids: list[int] = []
-        learnt: list[bool] = []
-        pieces = self._pieces(tuple(role for role, _ in found), tuple(one for _, one in found), opens)
+        loss_mask: list[bool] = []
+        parts = self._render(tuple(role for role, _ in turn_list), tuple(part for _, part in turn_list), opens)
         # what stands between two tokens of the template is one text, as the template's own library reads it
-        for is_text, group in groupby(pieces, lambda one: isinstance(one.part, str)):
-            own = list(group)
+        for is_text, group in groupby(parts, lambda part: isinstance(part.content, str)):
+            group_parts = list(group)
             if not is_text:
-                ids += [int(one.part) for one in own]
-                learnt += [one.learnt for one in own]
+                ids += [int(part.content) for part in group_parts]
+                loss_mask += [part.in_loss for part in group_parts]
                 continue
-            whole = "".join(str(one.part) for one in own)
-            marks = [one.learnt for one in own for _ in str(one.part)]
+            whole = "".join(str(part.content) for part in group_parts)
+            marks = [part.in_loss for part in group_parts for _ in str(part.content)]
             inner = self.inner
             ids += inner.encode(whole)
             # a token counts with its first character: what follows it in its text is learnt too
-            learnt += [marks[min(start, len(marks) - 1)] for start, _ in inner.places(whole)]
-        if ids and self.own and ids[0] == self.begin_id and isinstance(pieces[0].part, int):
-            ids, learnt = ids[1:], learnt[1:]
-        return ids, [True] * len(ids) if self.learn == "all" else learnt
+            loss_mask += [marks[min(start, len(marks) - 1)] for start, _ in inner.token_offsets(whole)]
+        if ids and self.uses_folder_template and ids[0] == self.begin_id and isinstance(parts[0].content, int):
+            ids, loss_mask = ids[1:], loss_mask[1:]
+        return ids, [True] * len(ids) if self.loss_scope == "all" else loss_mask
 
-    def _pieces(self, roles: tuple[str, ...], said: tuple[str, ...], opens: bool = False) -> list[Piece]:
+    def _render(
+        self, roles: tuple[str, ...], contents: tuple[str, ...], add_generation_prompt: bool = False
+    ) -> list[RenderedPart]:
         """The rendered conversation, with the assistant's next turn opened where it ``opens``."""
-        if not (self.own and isinstance(self.inner, FolderTokenizer)):
-            return list(self._plain(roles, said, opens))
-        rendered = _rendered(self.inner, roles, opens)
+        if not (self.uses_folder_template and isinstance(self.inner, FolderTokenizer)):
+            return list(self._render_plain(roles, contents, add_generation_prompt))
+        rendered = _render_template(self.inner, roles, add_generation_prompt)
         return [
-            one if one.of is None else Piece(said[one.of], one.learnt)
-            for one in rendered
-            if one.of is None or said[one.of]
+            part if part.turn is None else RenderedPart(contents[part.turn], part.in_loss)
+            for part in rendered
+            if part.turn is None or contents[part.turn]
         ]
 
-    def _plain(self, roles: tuple[str, ...], said: tuple[str, ...], opens: bool) -> Iterator[Piece]:
-        for role, text in zip(roles, said, strict=True):
-            learnt = role == ASSISTANT
-            yield Piece(f"{role}:", False)
-            yield Piece(f" {text}", learnt)
-            yield Piece(self.inner.end_id, learnt)
-        if opens:
-            yield Piece(f"{ASSISTANT}:", False)
+    def _render_plain(
+        self, roles: tuple[str, ...], contents: tuple[str, ...], add_generation_prompt: bool
+    ) -> Iterator[RenderedPart]:
+        for role, text in zip(roles, contents, strict=True):
+            in_loss = role == ASSISTANT
+            yield RenderedPart(f"{role}:", False)
+            yield RenderedPart(f" {text}", in_loss)
+            yield RenderedPart(self.inner.end_id, in_loss)
+        if add_generation_prompt:
+            yield RenderedPart(f"{ASSISTANT}:", False)
 
 
 # A folder's own template: rendered once for each order of roles, with a sign in the place of what is said.
 
 
-_SIGN = "\ue000{}\ue001"
+_PLACEHOLDER = "\ue000{}\ue001"
 
 
 @lru_cache(maxsize=4096)
-def _rendered(tokenizer: FolderTokenizer, roles: tuple[str, ...], opens: bool) -> tuple[Piece, ...]:
+def _render_template(
+    tokenizer: FolderTokenizer, roles: tuple[str, ...], add_generation_prompt: bool
+) -> tuple[RenderedPart, ...]:
     """The template around turns of ``roles``; a piece with ``of`` stands for what is said there.
 
     ``ConfigurationError`` where the template refuses these roles, repeats or leaves out a turn, or has no
     token that ends an assistant's.
     """
-    signs = [_SIGN.format(number) for number in range(len(roles))]
-    text = _applied(tokenizer, roles, signs, opens)
-    found = [text.count(sign) for sign in signs]
-    places = [text.find(sign) for sign in signs]
-    if found != [1] * len(roles) or places != sorted(places):
-        raise _unfit("leaves out, repeats or moves a turn")
-    header = _applied(tokenizer, (USER,), "a", True).removeprefix(_applied(tokenizer, (USER,), "a", False))
-    special = _special(tokenizer)
+    signs = [_PLACEHOLDER.format(number) for number in range(len(roles))]
+    text = _apply_template(tokenizer, roles, signs, add_generation_prompt)
+    counts = [text.count(sign) for sign in signs]
+    positions = [text.find(sign) for sign in signs]
+    if counts != [1] * len(roles) or positions != sorted(positions):
+        raise _make_template_error("leaves out, repeats or moves a turn")
+    header = _apply_template(tokenizer, (USER,), "a", True).removeprefix(
+        _apply_template(tokenizer, (USER,), "a", False)
+    )
+    special = _compile_special_tokens(tokenizer)
     parts = re.split("|".join(map(re.escape, signs)), text) if signs else [text]
-    pieces: list[Piece] = []
+    rendered: list[RenderedPart] = []
     for number, part in enumerate(parts):
         ends, begins = 0, len(part)
         if number and roles[number - 1] == ASSISTANT:
             end = special.search(part)
             if end is None:
-                raise _unfit("has no token that ends an assistant's turn")
+                raise _make_template_error("has no token that ends an assistant's turn")
             ends = end.end()
         if number < len(roles) and roles[number] == ASSISTANT and header in part[ends:]:
             begins = part.rindex(header) + len(header)
-        for chunk, learnt in ((part[:ends], True), (part[ends:begins], False), (part[begins:], True)):
-            pieces += _split(tokenizer, special, chunk, learnt)
+        for chunk, in_loss in ((part[:ends], True), (part[ends:begins], False), (part[begins:], True)):
+            rendered += _split_special_tokens(tokenizer, special, chunk, in_loss)
         if number < len(roles):
-            pieces.append(Piece("", roles[number] == ASSISTANT, number))
-    return tuple(pieces)
+            rendered.append(RenderedPart("", roles[number] == ASSISTANT, number))
+    return tuple(rendered)
 
 
-def _split(tokenizer: FolderTokenizer, special: re.Pattern[str], text: str, learnt: bool) -> Iterator[Piece]:
+def _split_special_tokens(
+    tokenizer: FolderTokenizer, special: re.Pattern[str], text: str, in_loss: bool
+) -> Iterator[RenderedPart]:
     """``text`` of a template: its special tokens as ids, the rest as text."""
     end = 0
     for match in special.finditer(text):
         if match.start() > end:
-            yield Piece(text[end : match.start()], learnt)
-        yield Piece(int(tokenizer.inner.convert_tokens_to_ids(match[0])), learnt)
+            yield RenderedPart(text[end : match.start()], in_loss)
+        yield RenderedPart(int(tokenizer.inner.convert_tokens_to_ids(match[0])), in_loss)
         end = match.end()
     if text[end:]:
-        yield Piece(text[end:], learnt)
+        yield RenderedPart(text[end:], in_loss)
 
 
-def _applied(tokenizer: FolderTokenizer, roles: Sequence[str], said: Sequence[str], opens: bool) -> str:
-    messages = [{"role": role, "content": text} for role, text in zip(roles, said, strict=True)]
+def _apply_template(
+    tokenizer: FolderTokenizer, roles: Sequence[str], contents: Sequence[str], add_generation_prompt: bool
+) -> str:
+    messages = [{"role": role, "content": text} for role, text in zip(roles, contents, strict=True)]
     try:
-        return str(tokenizer.inner.apply_chat_template(messages, tokenize=False, add_generation_prompt=opens))
+        return str(
+            tokenizer.inner.apply_chat_template(messages, tokenize=False, add_generation_prompt=add_generation_prompt)
+        )
     except ImportError:
         raise ConfigurationError("train.chat: a folder's template needs jinja2: pip install jinja2") from None
     # a template is a program of its own, and may stop with any error
     except Exception:
-        raise _unfit(f"refuses a conversation of the roles {', '.join(roles)}") from None
+        raise _make_template_error(f"refuses a conversation of the roles {', '.join(roles)}") from None
 
 
-def _special(tokenizer: FolderTokenizer) -> re.Pattern[str]:
+def _compile_special_tokens(tokenizer: FolderTokenizer) -> re.Pattern[str]:
     added: Mapping[int, Any] = tokenizer.inner.added_tokens_decoder
     names = sorted((token.content for token in added.values() if token.special), key=len, reverse=True)
     return re.compile("|".join(map(re.escape, names)) or r"(?!)")
 
 
-def _unfit(what: str) -> ConfigurationError:
-    return ConfigurationError(f"train.chat.template: the folder's {what}; set template to plain")
+def _make_template_error(problem: str) -> ConfigurationError:
+    return ConfigurationError(f"train.chat.template: the folder's {problem}; set template to plain")

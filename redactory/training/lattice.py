@@ -20,15 +20,15 @@ from redactory.foundation.stream import RandomStream
 if TYPE_CHECKING:
     from torch import Tensor
 
-MARGIN = 2.0**-10
+NOISE_MARGIN = 2.0**-10
 """The noise is wider than accounted by this share, to cover what rounding adds to the sensitivity."""
-_FINENESS = 2.0**-20
-_CHUNK = 1 << 16
+_RELATIVE_SPACING = 2.0**-20
+_CHUNK_SIZE = 1 << 16
 """Pairs of draws that are made at once: what they need stays in a processor's cache."""
-_MORE_BITS, _PRECISION = 192, 512
+_EXTRA_BITS, _PRECISION = 192, 512
 
 
-class Gaussian(Protocol):
+class GaussianNoise(Protocol):
     """Noise of ``noise_deviation`` on each coordinate of a sum of vectors of norm at most ``clip_norm``."""
 
     @property
@@ -40,30 +40,30 @@ class Gaussian(Protocol):
         """σC."""
 
 
-def spacing(clip_norm: float, coordinates: int) -> float:
+def choose_lattice_spacing(clip_norm: float, coordinates: int) -> float:
     """A power of two, at most 2⁻²⁰·C/√d: rounding a sum to it moves the sum by at most 2⁻²¹·C."""
-    return 2.0 ** math.floor(math.log2(clip_norm * _FINENESS / math.sqrt(max(1, coordinates))))
+    return 2.0 ** math.floor(math.log2(clip_norm * _RELATIVE_SPACING / math.sqrt(max(1, coordinates))))
 
 
-def noisy_on_lattice(
-    total: NDArray[np.float64], mechanism: Gaussian, stream: RandomStream, step: int
+def add_lattice_noise(
+    total: NDArray[np.float64], mechanism: GaussianNoise, stream: RandomStream, step: int
 ) -> NDArray[np.float64]:
     """``total`` [d], rounded to the lattice, with the noise of ``step``: [d], multiples of the spacing.
 
     Formal guarantees: the result is a function of x + (1+MARGIN)·σC·Z with x the rounded sum and Z
     standard normal in d dimensions over the real numbers, as far as the stream's octets are random.
     """
-    unit = spacing(mechanism.clip_norm, len(total))
-    found = total / unit
-    if not bool((np.abs(found) < 2.0**52).all()):
+    unit = choose_lattice_spacing(mechanism.clip_norm, len(total))
+    scaled = total / unit
+    if not bool((np.abs(scaled) < 2.0**52).all()):
         raise CheckFailed("a clipped sum is not finite, or too large for its lattice")
-    deviation = mechanism.noise_deviation * (1.0 + MARGIN)
-    noise = rounded_normal(stream, "noise", step, len(total), deviation / unit)
-    noise += np.rint(found, out=found).astype(np.int64)
-    return np.multiply(noise, unit, out=found)
+    deviation = mechanism.noise_deviation * (1.0 + NOISE_MARGIN)
+    noise = draw_rounded_normal(stream, "noise", step, len(total), deviation / unit)
+    noise += np.rint(scaled, out=scaled).astype(np.int64)
+    return np.multiply(noise, unit, out=scaled)
 
 
-def rounded_normal(stream: RandomStream, purpose: str, step: int, count: int, scale: float) -> NDArray[np.int64]:
+def draw_rounded_normal(stream: RandomStream, purpose: str, step: int, count: int, scale: float) -> NDArray[np.int64]:
     """``count`` independent draws of round(``scale``·Z), Z ~ N(0, 1) over the real numbers.
 
     Box and Muller's transform of two uniforms given by their first 64 bits, in float64 with a bound on
@@ -73,12 +73,12 @@ def rounded_normal(stream: RandomStream, purpose: str, step: int, count: int, sc
     import torch
 
     half = (count + 1) // 2
-    words = np.frombuffer(bytearray(stream.octets(purpose, step, 16 * half)), "<u8")
-    found, unsure = np.empty(2 * half, np.int64), np.empty(2 * half, bool)
-    drawn, whole, doubt = (torch.from_numpy(own) for own in (words.view("<i8"), found, unsure))
-    for start in range(0, half, _CHUNK):
-        place = slice(start, min(start + _CHUNK, half))
-        radius, radius_error = _radius(drawn[place])
+    words = np.frombuffer(bytearray(stream.random_bytes(purpose, step, 16 * half)), "<u8")
+    result, is_unsure = np.empty(2 * half, np.int64), np.empty(2 * half, bool)
+    drawn, rounded, doubt = (torch.from_numpy(array) for array in (words.view("<i8"), result, is_unsure))
+    for start in range(0, half, _CHUNK_SIZE):
+        place = slice(start, min(start + _CHUNK_SIZE, half))
+        radius, radius_error = _compute_radius(drawn[place])
         beside = slice(half + place.start, half + place.stop)
         # as signed words the angles are those around 0: the same points of the circle
         angle = drawn[beside].to(torch.float64).add_(0.5).mul_(2.0**-63 * math.pi)
@@ -89,13 +89,13 @@ def rounded_normal(stream: RandomStream, purpose: str, step: int, count: int, sc
             value = wave.mul_(radius)
             nearest = torch.round(value)
             doubt[part] = value.sub_(nearest).abs_().add_(error).lt(0.5).logical_not_()
-            whole[part] = nearest.to(torch.int64)
-    for number in np.flatnonzero(unsure[:count]):
-        found[number] = _exactly(words, int(number), half, (stream, purpose, step), scale)
-    return found[:count]
+            rounded[part] = nearest.to(torch.int64)
+    for number in np.flatnonzero(is_unsure[:count]):
+        result[number] = _round_exactly(words, int(number), half, (stream, purpose, step), scale)
+    return result[:count]
 
 
-def _radius(words: Tensor) -> tuple[Tensor, Tensor]:
+def _compute_radius(words: Tensor) -> tuple[Tensor, Tensor]:
     """√(−2 ln u) for u in the cell of the first 64 bits, and how far the cell's width moves it, float64.
 
     ``words`` int64 [n]: the bits as signed numbers, which PyTorch can read.
@@ -106,22 +106,22 @@ def _radius(words: Tensor) -> tuple[Tensor, Tensor]:
     return radius, u.reciprocal_().mul_(2.0**-63).add_(2.0**-50).div_(radius)
 
 
-def _exactly(
-    words: NDArray[np.uint64], place: int, half: int, name: tuple[RandomStream, str, int], scale: float
+def _round_exactly(
+    words: NDArray[np.uint64], index: int, half: int, draw_name: tuple[RandomStream, str, int], scale: float
 ) -> int:
     """Draw ``place`` with 256 bits of each uniform; ``CheckFailed`` where these do not decide (2⁻²⁰⁰)."""
     from mpmath import mp
 
-    stream, purpose, step = name
-    pair, size = place % half, _MORE_BITS // 8
-    more = stream.octets(f"{purpose}, more bits", step, 2 * size, pair)
-    first = (int(words[pair]) << _MORE_BITS) + int.from_bytes(more[:size], "big")
-    second = (int(words[half + pair]) << _MORE_BITS) + int.from_bytes(more[size:], "big")
+    stream, purpose, step = draw_name
+    pair, size = index % half, _EXTRA_BITS // 8
+    more = stream.random_bytes(f"{purpose}, more bits", step, 2 * size, pair)
+    first = (int(words[pair]) << _EXTRA_BITS) + int.from_bytes(more[:size], "big")
+    second = (int(words[half + pair]) << _EXTRA_BITS) + int.from_bytes(more[size:], "big")
     with mp.workprec(_PRECISION):
-        whole = mp.mpf(2) ** (64 + _MORE_BITS)
+        whole = mp.mpf(2) ** (64 + _EXTRA_BITS)
         u, v = (first + mp.mpf(0.5)) / whole, (second + mp.mpf(0.5)) / whole
         radius = mp.sqrt(-2 * mp.log(u))
-        wave = mp.cos(2 * mp.pi * v) if place < half else mp.sin(2 * mp.pi * v)
+        wave = mp.cos(2 * mp.pi * v) if index < half else mp.sin(2 * mp.pi * v)
         value = mp.mpf(scale) * radius * wave
         nearest = mp.nint(value)
         error = mp.mpf(scale) * (1 / (u * whole * radius) + 8 * radius / whole)

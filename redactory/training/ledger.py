@@ -38,9 +38,9 @@ class StepLedger:
 
     def __init__(self, log: RecordLog, mechanism: AnyMechanism, stream: RandomStream) -> None:
         self._log = log
-        self._event = mechanism.event()
-        self._key = stream.octets("ledger", 0, 32)
-        self._known = {r.body["step"]: r.body["sum"] for r in log.records if r.type == NOISY_STEP}
+        self._event = mechanism.to_event()
+        self._key = stream.random_bytes("ledger", 0, 32)
+        self._recorded_digests = {r.body["step"]: r.body["sum"] for r in log.records if r.type == NOISY_STEP}
 
     def admit(self, step: int, clipped_sum: Tensor) -> None:
         """Record ``step``, synced to the disk, or compare it with its record.
@@ -49,13 +49,13 @@ class StepLedger:
         """
         octets = clipped_sum.detach().cpu().contiguous().numpy().tobytes()
         digest = hashlib.blake2b(octets, digest_size=_DIGEST_BYTES, key=self._key).hexdigest()
-        known = self._known.get(step)
-        if known is None:
-            if step != len(self._known):
-                raise CheckFailed(f"noisy step {step} cannot follow {len(self._known)} recorded steps")
+        recorded = self._recorded_digests.get(step)
+        if recorded is None:
+            if step != len(self._recorded_digests):
+                raise CheckFailed(f"noisy step {step} cannot follow {len(self._recorded_digests)} recorded steps")
             self._log.append(NOISY_STEP, {"step": step, "event": self._event, "sum": digest})
-            self._known[step] = digest
-        elif not hmac.compare_digest(known, digest):
+            self._recorded_digests[step] = digest
+        elif not hmac.compare_digest(recorded, digest):
             raise CheckFailed(
                 f"noisy step {step} was replayed with a sum that differs from its record: its noise must "
                 "not be reused. Remove the model's folder and train again."
@@ -65,7 +65,7 @@ class StepLedger:
 # The root key of a training: drawn fresh, kept 0600 while it is needed, bound to one ledger, then gone.
 
 
-def begin_or_resume(log: RecordLog, head: dict[str, Any], key_file: Path, seed: int | None) -> RandomStream:
+def begin_or_resume_stream(log: RecordLog, head: dict[str, Any], key_file: Path, seed: int | None) -> RandomStream:
     """The stream of this training; the ``head`` is on the disk when this returns.
 
     An empty ledger gets a fresh key (a key that lies there belongs to a ledger that is gone, and is
@@ -76,22 +76,22 @@ def begin_or_resume(log: RecordLog, head: dict[str, Any], key_file: Path, seed: 
         stream = RandomStream.from_entropy() if seed is None else RandomStream.from_seed(seed)
         make_private_folder(key_file.parent)
         write_secret(key_file, stream.root)
-        log.append(HEAD, {**head, "seeded": stream.seeded, "key": _fingerprint(stream)})
+        log.append(HEAD, {**head, "seeded": stream.seeded, "key": _compute_key_fingerprint(stream)})
         return stream
     require_same_head(log, head)
     if not key_file.exists():
         raise RunStateError("the key of the interrupted training is gone: remove the model's folder")
     stream = RandomStream(read_secret(key_file), seeded=log.records[0].body["seeded"])
-    if _fingerprint(stream) != log.records[0].body["key"]:
+    if _compute_key_fingerprint(stream) != log.records[0].body["key"]:
         raise RunStateError("the key in state/ belongs to another training: remove the model's folder")
     return stream
 
 
 def require_same_head(log: RecordLog, head: dict[str, Any]) -> None:
     """``RunStateError`` where the ledger's training was begun with another ``head``."""
-    begun = log.records[0].body
-    of_its_own = {"seeded", "key"}
-    changed = sorted(k for k in {*head, *begun} - of_its_own if begun.get(k) != head.get(k))
+    recorded = log.records[0].body
+    key_fields = {"seeded", "key"}
+    changed = sorted(k for k in {*head, *recorded} - key_fields if recorded.get(k) != head.get(k))
     if changed:
         raise RunStateError(
             f"an unfinished training here has other {', '.join(changed)}: finish it with those, give this "
@@ -99,5 +99,5 @@ def require_same_head(log: RecordLog, head: dict[str, Any]) -> None:
         )
 
 
-def _fingerprint(stream: RandomStream) -> str:
-    return stream.octets("fingerprint", 0, 8).hex()
+def _compute_key_fingerprint(stream: RandomStream) -> str:
+    return stream.random_bytes("fingerprint", 0, 8).hex()

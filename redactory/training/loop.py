@@ -24,22 +24,40 @@ from redactory.foundation.progress import Progress
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.encryption import read_secret, write_secret
 from redactory.redaction.folder import RunFolder
-from redactory.training.clipping import clipped_sum
-from redactory.training.data import EncodedPoints, Ids, PieceMap, PublicText, alone, class_numbers, classes_of, texts
-from redactory.training.held_out import NO_ROWS, Curve
+from redactory.training.band_selection import compute_lr_scale
+from redactory.training.clipping import compute_clipped_sum
+from redactory.training.data import (
+    IntArray,
+    MicroBatchMap,
+    PublicText,
+    TokenizedExamples,
+    encode_classes,
+    map_micro_batches,
+    read_classes,
+    read_texts,
+)
+from redactory.training.held_out import NO_ROWS, HeldOutCurve
 from redactory.training.ledger import Admission
 from redactory.training.mechanism import AnyMechanism, BandedGaussian, PoissonUsersGaussian
 from redactory.training.models.network import Network
 from redactory.training.settings import TRAINERS, TrainSettings
-from redactory.training.steps import Average, BandedPhase, Descent, NoisyPhase, Phase, PlainPhase, load, make_optimizer
+from redactory.training.steps import (
+    BandedPhase,
+    NoiseFreeSteps,
+    NoisySteps,
+    ScheduledOptimizer,
+    StepKind,
+    WeightAverage,
+    load_parameters,
+    make_optimizer,
+)
 from redactory.training.tokenizer import TextCodec
 from redactory.training.uedp.local_update import UpdateMap
-from redactory.training.uedp.units import Learnt, Originals, learnt, pretraining_of
-from redactory.training.widths import lengthened
+from redactory.training.uedp.units import EncodedExamples, OriginalExamples, encode_examples, encode_public_text
 
 
 @dataclass(frozen=True)
-class Ingredients:
+class TrainingContext:
     """What every step of one training on ``run`` shares: what a trainer makes its phases of.
 
     ``originals`` are the points of a trainer with units, ``public_text`` what it is pretrained on; ``every``
@@ -52,118 +70,144 @@ class Ingredients:
     network: Network
     tokenizer: TextCodec
     stream: RandomStream
-    originals: Originals | None = None
+    original_examples: OriginalExamples | None = None
     public_text: PublicText | None = None
-    every: UpdateMap = map
-    pieces: PieceMap = alone
-    held_out: Ids = field(default_factory=NO_ROWS.copy)
+    update_map: UpdateMap = map
+    micro_batch_map: MicroBatchMap = map_micro_batches
+    held_out_rows: IntArray = field(default_factory=NO_ROWS.copy)
 
-    def pretraining(self) -> PlainPhase | None:
+    def make_pretraining_steps(self) -> NoiseFreeSteps | None:
         """Passes over public text before all other steps, with an optimizer of their own; None without."""
-        own = self.settings
-        if self.public_text is None or not own.pretraining_epochs:
+        settings = self.settings
+        if self.public_text is None or not settings.pretraining_epochs:
             return None
-        found = pretraining_of(self.public_text, own, self.tokenizer)
-        return self.plain_phase(self.descent(own.learning_rate), found.points, found.rows, purpose="pretraining")
-
-    def descent(self, learning_rate: float) -> Descent:
-        """An optimizer with a state of its own."""
-        own = self.settings
-        return Descent(make_optimizer(self.network, own.optimizer, own.weight_decay), learning_rate)
-
-    def phases(self, mechanism: AnyMechanism | None, ledger: Admission | None) -> Phases:
-        """The kinds of step, as far as the trainer has them; without ``mechanism`` none with noise."""
-        own, trainer = self.settings, TRAINERS[self.settings.trainer]
-        plain, noisy = trainer.plain_steps(self, self.descent(own.learning_rate)), None
-        if mechanism is not None and ledger is not None:
-            noisy = trainer.noisy_steps(self, self.descent(own.dp_learning_rate), mechanism, ledger)
-        return Phases(self.pretraining(), plain, noisy)
-
-    def encode(self, *folders: Path) -> EncodedPoints:
-        """The points of data folders, one after the other."""
-        every = (text for folder in folders for text in texts(self.run, folder, self.settings.reading))
-        return EncodedPoints.from_texts(every, self.tokenizer, self.settings.max_tokens)
-
-    def read(self, folder: Path) -> Learnt:
-        """The points of one of the run's data folders as the task reads them."""
-        own = self.settings
-        return learnt(
-            texts(self.run, folder, own.reading),
-            own,
-            self.tokenizer,
-            lambda: class_numbers(classes_of(self.run, folder), own.classes),
-            TRAINERS[own.trainer].drops_masked,
+        examples = encode_public_text(self.public_text, settings, self.tokenizer)
+        return self.make_noise_free_steps(
+            self.make_optimizer(settings.learning_rate),
+            examples.examples,
+            examples.included_rows,
+            purpose="pretraining",
         )
 
-    def learnt(self) -> Learnt:
+    def make_optimizer(self, learning_rate: float) -> ScheduledOptimizer:
+        """An optimizer with a state of its own."""
+        settings = self.settings
+        return ScheduledOptimizer(
+            make_optimizer(self.network, settings.optimizer, settings.weight_decay), learning_rate
+        )
+
+    def make_step_kinds(self, mechanism: AnyMechanism | None, ledger: Admission | None) -> StepKinds:
+        """The kinds of step, as far as the trainer has them; without ``mechanism`` none with noise."""
+        settings, trainer = self.settings, TRAINERS[self.settings.trainer]
+        plain, noisy = trainer.make_noise_free_steps(self, self.make_optimizer(settings.learning_rate)), None
+        if mechanism is not None and ledger is not None:
+            noisy = trainer.make_noisy_steps(self, self.make_optimizer(settings.dp_learning_rate), mechanism, ledger)
+        return StepKinds(self.make_pretraining_steps(), plain, noisy)
+
+    def encode_folders(self, *folders: Path) -> TokenizedExamples:
+        """The points of data folders, one after the other."""
+        all_texts = (text for folder in folders for text in read_texts(self.run, folder, self.settings.example_format))
+        return TokenizedExamples.from_texts(all_texts, self.tokenizer, self.settings.max_tokens)
+
+    def read_examples(self, folder: Path) -> EncodedExamples:
+        """The points of one of the run's data folders as the task reads them."""
+        settings = self.settings
+        return encode_examples(
+            read_texts(self.run, folder, settings.example_format),
+            settings,
+            self.tokenizer,
+            lambda: encode_classes(read_classes(self.run, folder), settings.classes),
+            TRAINERS[settings.trainer].drops_masked,
+        )
+
+    def encode_originals(self) -> EncodedExamples:
         """The originals as the task reads them."""
-        own, found = self.settings, self.originals
-        assert found is not None
-        return learnt(found.texts(), own, self.tokenizer, lambda: found.classes(own.classes))
+        settings, original_examples = self.settings, self.original_examples
+        assert original_examples is not None
+        return encode_examples(
+            original_examples.read_texts(),
+            settings,
+            self.tokenizer,
+            lambda: original_examples.read_classes(settings.classes),
+        )
 
-    def plain_phase(
-        self, descent: Descent, points: EncodedPoints, rows: Ids | None = None, purpose: str = "plain"
-    ) -> PlainPhase:
+    def make_noise_free_steps(
+        self,
+        scheduled_optimizer: ScheduledOptimizer,
+        examples: TokenizedExamples,
+        rows: IntArray | None = None,
+        purpose: str = "plain",
+    ) -> NoiseFreeSteps:
         """Steps without noise over ``rows`` of ``points``: over each once, where none are given."""
-        rows = np.arange(len(points), dtype=np.int64) if rows is None else rows
-        if purpose == ("plain" if TRAINERS[self.settings.trainer].plain[:1] == ("public",) else "pretraining"):
-            rows = rows[~np.isin(rows, self.held_out)]
-        own, parts = self.settings, (self.network, descent, points, rows)
-        return PlainPhase(*parts, own.public_batch_size, self.stream, purpose=purpose, precision=own.precision)
+        rows = np.arange(len(examples), dtype=np.int64) if rows is None else rows
+        if purpose == (
+            "plain" if TRAINERS[self.settings.trainer].noise_free_folders[:1] == ("public",) else "pretraining"
+        ):
+            rows = rows[~np.isin(rows, self.held_out_rows)]
+        settings, arguments = self.settings, (self.network, scheduled_optimizer, examples, rows)
+        return NoiseFreeSteps(
+            *arguments, settings.public_batch_size, self.stream, purpose=purpose, precision=settings.precision
+        )
 
-    def noisy_phase(self, descent: Descent, found: Learnt, mechanism: AnyMechanism, ledger: Admission) -> NoisyPhase:
+    def make_noisy_steps(
+        self,
+        scheduled_optimizer: ScheduledOptimizer,
+        examples: EncodedExamples,
+        mechanism: AnyMechanism,
+        ledger: Admission,
+    ) -> NoisySteps:
         """Steps with noise on samples of ``found``."""
         assert not isinstance(mechanism, PoissonUsersGaussian)
-        kind = NoisyPhase
+        kind = NoisySteps
         if isinstance(mechanism, BandedGaussian):
             kind = BandedPhase
             if self.settings.optimizer != "sgd":
                 # it divides by the noise of one step, which the steps after it take back in part
                 relation = TRAINERS[self.settings.trainer].relation
-                descent.learning_rate *= lengthened(self.settings, mechanism, relation)
+                scheduled_optimizer.learning_rate *= compute_lr_scale(self.settings, mechanism, relation)
         return kind(
             self.network,
-            descent,
-            found.points,
+            scheduled_optimizer,
+            examples.examples,
             mechanism,
             self.settings.max_physical_batch_tokens,
             self.stream,
             ledger,
-            found.silent,
-            clipped_sum=partial(clipped_sum, every=self.pieces),
+            examples.excluded_mask,
+            clipped_sum=partial(compute_clipped_sum, micro_batch_map=self.micro_batch_map),
         )
 
 
 # The order of all steps: a function of public constants and the stream.
 
 
-class Phases(NamedTuple):
+class StepKinds(NamedTuple):
     """The kinds of step of one training; None where it has none of a kind."""
 
-    pretraining: PlainPhase | None
-    plain: PlainPhase | None
-    noisy: Phase | None
+    pretraining: NoiseFreeSteps | None
+    noise_free: NoiseFreeSteps | None
+    noisy: StepKind | None
 
     @property
-    def correlated(self) -> BandedPhase | None:
+    def correlated_steps(self) -> BandedPhase | None:
         """The steps with noise, where theirs is correlated."""
         return self.noisy if isinstance(self.noisy, BandedPhase) else None
 
 
-class Step(NamedTuple):
+class ScheduledStep(NamedTuple):
     """One step of all: by which ``phase``, its ``number`` of that kind, and what the progress line says."""
 
-    phase: Phase
+    kind: StepKind
     number: int
-    work: str
-    place: int
-    of: int
-    noisy: bool
+    label: str
+    position: int
+    total: int
+    is_noisy: bool
     ends_epoch: bool
 
 
 @dataclass(frozen=True)
-class Schedule:
+class StepSchedule:
     """Passes over public text, then ``epochs`` epochs of ``plain`` steps without noise and ``noisy`` with it.
 
     Before the first epoch come ``first`` plain steps.  Plain steps come first in every epoch (CRT,
@@ -174,68 +218,74 @@ class Schedule:
     constants").
     """
 
-    phases: Phases
+    step_kinds: StepKinds
     epochs: int
-    before: int
-    plain: int
-    noisy: int
-    mixed: bool
+    pretraining_steps: int
+    noise_free_steps: int
+    noisy_steps: int
+    is_mixed: bool
     stream: RandomStream
-    first: int = 0
+    public_first_steps: int = 0
 
     @classmethod
-    def of(cls, settings: TrainSettings, phases: Phases, stream: RandomStream) -> Schedule:
+    def from_settings(cls, settings: TrainSettings, step_kinds: StepKinds, stream: RandomStream) -> StepSchedule:
         """The order that ``settings`` give; step sizes follow it where they are to fall."""
-        pretraining, plain, noisy = phases
+        pretraining, plain, noisy = step_kinds
         share = settings.public_share if noisy is not None else None
-        with_noise = 0 if noisy is None else TRAINERS[settings.trainer].steps(settings) // settings.epochs
+        noisy_steps = 0 if noisy is None else TRAINERS[settings.trainer].count_noisy_steps(settings) // settings.epochs
         without, first = 0, 0
         if plain is not None and len(plain.rows):
-            first = settings.public_pretraining_epochs * plain.steps_a_pass
-            without = plain.steps_a_pass * math.ceil(settings.min_public_steps / plain.steps_a_pass)
+            first = settings.public_pretraining_epochs * plain.steps_per_pass
+            without = plain.steps_per_pass * math.ceil(settings.min_public_steps / plain.steps_per_pass)
             if share is not None:
-                without = round(with_noise * share / (1.0 - share))
-        before = 0 if pretraining is None else settings.pretraining_epochs * pretraining.steps_a_pass
-        every = (before, first + settings.epochs * without, settings.epochs * with_noise)
-        for phase, steps in zip(phases, every, strict=True):
-            if phase is not None and (settings.learning_rate_schedule != "constant" or settings.warm_up):
-                own = phase.descent
-                own.steps, own.schedule = steps, settings.learning_rate_schedule
-                own.warm_up = settings.warm_up
-        mixed = share is not None
-        return cls(phases, settings.epochs, before, without, with_noise, mixed, stream, first)
+                without = round(noisy_steps * share / (1.0 - share))
+        before = 0 if pretraining is None else settings.pretraining_epochs * pretraining.steps_per_pass
+        every = (before, first + settings.epochs * without, settings.epochs * noisy_steps)
+        for kind, steps in zip(step_kinds, every, strict=True):
+            if kind is not None and (settings.learning_rate_schedule != "constant" or settings.warm_up):
+                scheduled_optimizer = kind.scheduled_optimizer
+                scheduled_optimizer.steps, scheduled_optimizer.schedule = steps, settings.learning_rate_schedule
+                scheduled_optimizer.warm_up = settings.warm_up
+        is_mixed = share is not None
+        return cls(step_kinds, settings.epochs, before, without, noisy_steps, is_mixed, stream, first)
 
     def __len__(self) -> int:
-        return self.before + self.first + self.epochs * (self.plain + self.noisy)
+        return (
+            self.pretraining_steps + self.public_first_steps + self.epochs * (self.noise_free_steps + self.noisy_steps)
+        )
 
-    def __iter__(self) -> Iterator[Step]:
+    def __iter__(self) -> Iterator[ScheduledStep]:
         """Every step of the training, in order."""
-        for plain, steps, work in (
-            (self.phases.pretraining, self.before, "pretraining"),
-            (self.phases.plain, self.first, "public first"),
+        for plain, steps, label in (
+            (self.step_kinds.pretraining, self.pretraining_steps, "pretraining"),
+            (self.step_kinds.noise_free, self.public_first_steps, "public first"),
         ):
             for number in range(steps):
                 assert plain is not None
-                yield Step(plain, number, work, number + 1, steps, False, number + 1 == steps)
+                yield ScheduledStep(plain, number, label, number + 1, steps, False, number + 1 == steps)
         for epoch in range(self.epochs):
-            order, done = np.arange(self.plain + self.noisy) >= self.plain, [0, 0]
-            if self.mixed:
+            order, finished = np.arange(self.noise_free_steps + self.noisy_steps) >= self.noise_free_steps, [0, 0]
+            if self.is_mixed:
                 order = order[self.stream.permutation("order of steps", epoch, len(order))]
-            for place, noisy in enumerate(order.tolist(), 1):
-                phase, of = (self.phases.noisy, self.noisy) if noisy else (self.phases.plain, self.plain)
-                assert phase is not None
-                done[noisy] += 1
-                work = f"epoch {epoch + 1}, {'with' if noisy else 'without'} noise"
-                number = (0 if noisy else self.first) + epoch * of + done[noisy] - 1
-                yield Step(phase, number, work, done[noisy], of, noisy, place == len(order))
+            for position, is_noisy in enumerate(order.tolist(), 1):
+                kind, total = (
+                    (self.step_kinds.noisy, self.noisy_steps)
+                    if is_noisy
+                    else (self.step_kinds.noise_free, self.noise_free_steps)
+                )
+                assert kind is not None
+                finished[is_noisy] += 1
+                label = f"epoch {epoch + 1}, {'with' if is_noisy else 'without'} noise"
+                number = (0 if is_noisy else self.public_first_steps) + epoch * total + finished[is_noisy] - 1
+                yield ScheduledStep(kind, number, label, finished[is_noisy], total, is_noisy, position == len(order))
 
 
 # Checkpoints: a resumed training goes on from the last one, bit for bit.
 
 
-SECONDS = 30.0
+CHECKPOINT_SECONDS = 30.0
 """Time after which the state is written again, wherever the training is."""
-_TIMES_WRITING = 20.0
+_WRITE_TIME_FACTOR = 20.0
 """How many times as long as writing took it waits at least: a large model is not written all the time."""
 
 
@@ -255,29 +305,29 @@ class Checkpoint:
     binding: str
     network: nn.Module
     optimizers: Sequence[Optimizer]
-    correlated: BandedPhase | None = None
-    average: Average | None = None
+    correlated_steps: BandedPhase | None = None
+    weight_average: WeightAverage | None = None
 
     @property
-    def _moving(self) -> dict[str, nn.Parameter]:
+    def _trainable_parameters(self) -> dict[str, nn.Parameter]:
         return {name: p for name, p in self.network.named_parameters() if p.requires_grad}
 
     def write(self, steps: int) -> None:
         """Commit the state after ``steps`` steps."""
-        network = {name: parameter.detach().cpu() for name, parameter in self._moving.items()}
+        network = {name: parameter.detach().cpu() for name, parameter in self._trainable_parameters.items()}
         memory = [
             {
-                index: {key: value.cpu() for key, value in own.items() if isinstance(value, torch.Tensor)}
-                for index, own in optimizer.state_dict()["state"].items()
+                index: {key: value.cpu() for key, value in optimizer_state.items() if isinstance(value, torch.Tensor)}
+                for index, optimizer_state in optimizer.state_dict()["state"].items()
             }
             for optimizer in self.optimizers
         ]
         state = {"binding": self.binding, "steps": steps, "network": network, "memory": memory}
-        if self.average is not None and self.average.mean is not None:
-            state["average"] = self.average.mean.cpu()
-        if self.correlated is not None:
+        if self.weight_average is not None and self.weight_average.mean is not None:
+            state["average"] = self.weight_average.mean.cpu()
+        if self.correlated_steps is not None:
             content = io.BytesIO()
-            torch.save({**state, "correlated": self.correlated.memory}, content)
+            torch.save({**state, "correlated": self.correlated_steps.memory}, content)
             write_secret(self.path, content.getvalue())
             return
         with commit(self.path) as temporary, temporary.open("wb") as file:
@@ -291,31 +341,31 @@ class Checkpoint:
         """
         if not self.path.exists():
             return 0
-        file = self.path if self.correlated is None else io.BytesIO(read_secret(self.path))
+        file = self.path if self.correlated_steps is None else io.BytesIO(read_secret(self.path))
         state = torch.load(file, map_location="cpu", weights_only=True)
         if state["binding"] != self.binding:
             return 0
-        for name, parameter in self._moving.items():
+        for name, parameter in self._trainable_parameters.items():
             parameter.copy_(state["network"][name])
         for optimizer, memory in zip(self.optimizers, state["memory"], strict=True):
             optimizer.load_state_dict({**optimizer.state_dict(), "state": memory})
-        if self.correlated is not None:
-            self.correlated.memory = state["correlated"]
-        if self.average is not None and "average" in state:
-            self.average.mean = state["average"].to(next(iter(self._moving.values())).device)
+        if self.correlated_steps is not None:
+            self.correlated_steps.memory = state["correlated"]
+        if self.weight_average is not None and "average" in state:
+            self.weight_average.mean = state["average"].to(next(iter(self._trainable_parameters.values())).device)
         return int(state["steps"])
 
 
-def steps_left(
-    schedule: Schedule,
+def iterate_remaining_steps(
+    schedule: StepSchedule,
     checkpoint: Checkpoint,
-    every: int,
-    recorded: int,
+    checkpoint_interval: int,
+    recorded_steps: int,
     progress: Progress,
     remark: Callable[[int], str] = lambda steps: "",
-    curve: Curve | None = None,
+    curve: HeldOutCurve | None = None,
     clock: Callable[[], float] = time.monotonic,
-) -> Iterator[tuple[int, Step]]:
+) -> Iterator[tuple[int, ScheduledStep]]:
     """The steps that are not done, each with its number among all, from 1; whoever asks carries them out.
 
     A step is done when the next is asked for: a checkpoint follows ``every`` steps, each epoch and some time.
@@ -326,53 +376,58 @@ def steps_left(
     says of the time left, and nothing else.  ``CheckFailed`` where the checkpoint counts more than the
     ledger.
     """
-    begun, steps = checkpoint.read(), iter(schedule)
-    if sum(step.noisy for step in islice(steps, begun)) > recorded:
+    finished_steps, steps = checkpoint.read(), iter(schedule)
+    if sum(step.is_noisy for step in islice(steps, finished_steps)) > recorded_steps:
         raise CheckFailed("the ledger lacks steps that are in the checkpoint: remove the model's folder")
-    measured, left = curve.begin(begun) if curve else "", TimeLeft(islice(schedule, begun, None))
-    written, took = clock(), 0.0
-    start = written
-    for done, step in enumerate(steps, begun + 1):
+    curve_text, left = curve.resume(finished_steps) if curve else "", TimeLeft(islice(schedule, finished_steps, None))
+    written_at, took = clock(), 0.0
+    start = written_at
+    for done, step in enumerate(steps, finished_steps + 1):
         yield done, step
-        if checkpoint.average is not None:
-            checkpoint.average.take(done)
+        if checkpoint.weight_average is not None:
+            checkpoint.weight_average.add_weights(done)
         if curve and step.ends_epoch:
-            measured = curve.measure(done)
-        due = clock() - written >= max(SECONDS, _TIMES_WRITING * took)
-        if done % every == 0 or step.ends_epoch or due:
-            before = clock()
+            curve_text = curve.measure(done)
+        is_due = clock() - written_at >= max(CHECKPOINT_SECONDS, _WRITE_TIME_FACTOR * took)
+        if done % checkpoint_interval == 0 or step.ends_epoch or is_due:
+            previous = clock()
             checkpoint.write(done)
-            written = clock()
-            took = written - before
-        said = remark(step.number + 1) if step.noisy else ""
-        start, before = clock(), start
-        progress(step.work, step.place, step.of, f"steps{said}{measured}{left.after(step, start - before)}")
-    if checkpoint.average is not None and checkpoint.average.mean is not None:
-        load(checkpoint.network, checkpoint.average.mean)
+            written_at = clock()
+            took = written_at - previous
+        epsilon_text = remark(step.number + 1) if step.is_noisy else ""
+        start, previous = clock(), start
+        progress(
+            step.label,
+            step.position,
+            step.total,
+            f"steps{epsilon_text}{curve_text}{left.describe_after(step, start - previous)}",
+        )
+    if checkpoint.weight_average is not None and checkpoint.weight_average.mean is not None:
+        load_parameters(checkpoint.network, checkpoint.weight_average.mean)
 
 
 class TimeLeft:
     """How long the ``steps`` will take, by the mean of those of the same kind that were made."""
 
-    def __init__(self, steps: Iterable[Step]) -> None:
-        self._left = Counter(self._kind(step) for step in steps)
-        self._made: Counter[str] = Counter()
+    def __init__(self, steps: Iterable[ScheduledStep]) -> None:
+        self._remaining = Counter(self._get_step_kind(step) for step in steps)
+        self._finished: Counter[str] = Counter()
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
-    def after(self, step: Step, seconds: float) -> str:
+    def describe_after(self, step: ScheduledStep, seconds: float) -> str:
         """What a progress line says after ``step``, which took so long; nothing while a kind is still new."""
-        kind = self._kind(step)
-        self._left[kind] -= 1
-        self._made[kind] += 1
+        kind = self._get_step_kind(step)
+        self._remaining[kind] -= 1
+        self._finished[kind] += 1
         self._seconds[kind] += seconds
-        if any(count and not self._made[other] for other, count in self._left.items()):
+        if any(count and not self._finished[name] for name, count in self._remaining.items()):
             return ""
-        left = sum(self._left[one] * self._seconds[one] / self._made[one] for one in self._made)
+        left = sum(self._remaining[name] * self._seconds[name] / self._finished[name] for name in self._finished)
         if not left:
             return ""
         hours, minutes = divmod(math.ceil(left / 60.0), 60)
         return f", {hours} h {minutes} min left" if hours else f", {minutes} min left"
 
     @staticmethod
-    def _kind(step: Step) -> str:
-        return "pretraining" if step.work == "pretraining" else f"noisy {step.noisy}"
+    def _get_step_kind(step: ScheduledStep) -> str:
+        return "pretraining" if step.label == "pretraining" else f"noisy {step.is_noisy}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.stream import RandomStream
-from redactory.training.bands import BandedMatrix
+from redactory.training.banded_matrix import BandedMatrix
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -73,24 +73,24 @@ class SampledGaussian:
         """σC, the standard deviation of the noise on each coordinate of the sum, as it is accounted."""
         return self.noise_multiplier * self.clip_norm
 
-    def noisy_mean(self, clipped_sum: Tensor, stream: RandomStream, step: int) -> Tensor:
+    def compute_noisy_mean(self, clipped_sum: Tensor, stream: RandomStream, step: int) -> Tensor:
         """(``clipped_sum`` + noise) / ``normaliser``; its noise is that of ``step``."""
-        return (self.noisy_sum(clipped_sum, stream, step) / self.normaliser).to(clipped_sum.dtype)
+        return (self.compute_noisy_sum(clipped_sum, stream, step) / self.normaliser).to(clipped_sum.dtype)
 
-    def noisy_sum(self, total: Tensor, stream: RandomStream, step: int) -> Tensor:
+    def compute_noisy_sum(self, total: Tensor, stream: RandomStream, step: int) -> Tensor:
         """``total`` + the noise of ``step``, in double precision."""
         import torch
 
         if self.noise == "lattice":
-            from redactory.training.lattice import noisy_on_lattice
+            from redactory.training.lattice import add_lattice_noise
 
             values = total.detach().double().cpu().numpy().ravel()
-            noisy = torch.from_numpy(noisy_on_lattice(values, self, stream, step))
+            noisy = torch.from_numpy(add_lattice_noise(values, self, stream, step))
             return noisy.view_as(total).to(total.device)
         noise = torch.from_numpy(stream.normal("noise", step, total.numel())).to(total.device)
         return total.double() + self.noise_deviation * noise.view_as(total)
 
-    def event(self) -> dict[str, Any]:
+    def to_event(self) -> dict[str, Any]:
         """The privacy event of one step as JSON: dp_accounting's fields, and those of the mechanism alone."""
         return {
             "class": self.event_class,
@@ -102,7 +102,7 @@ class SampledGaussian:
     def to_json(self) -> dict[str, Any]:
         """What the head of a ledger says about the mechanism (read back: ``mechanism_record``)."""
         return {
-            "event": self.event(),
+            "event": self.to_event(),
             "clip_norm": self.clip_norm,
             "normaliser": {"kind": "public constant", "value": self.normaliser},
             "noise": self.noise,
@@ -153,40 +153,40 @@ class BandedGaussian(SampledGaussian):
         """b·q: the probability of a point in a step of its group."""
         return self.matrix.bands * self.sampling_rate
 
-    def event(self) -> dict[str, Any]:
+    def to_event(self) -> dict[str, Any]:
         """With the matrix by its digest."""
-        return {**super().event(), "bands": self.matrix.bands, "matrix": self.matrix.digest}
+        return {**super().to_event(), "bands": self.matrix.bands, "matrix": self.matrix.digest}
 
     def to_json(self) -> dict[str, Any]:
         """With the matrix itself: whoever reads the ledger can measure its columns."""
-        own = self.matrix
-        matrix = {"coefficients": list(own.coefficients), "steps": own.steps}
+        banded_matrix = self.matrix
+        matrix = {"coefficients": list(banded_matrix.coefficients), "steps": banded_matrix.steps}
         return {**super().to_json(), "matrix": matrix}
 
 
 # Public by count: what a selection costs a unit.
 
 
-ROUNDED = 0.5
+ROUNDING_MARGIN = 0.5
 """Counts are whole and so is the noise, round(sZ): what reaches τ is a real number of at least τ − ½."""
 
 
-def lost(deviation: float, threshold: int, texts: int) -> float:
+def threshold_failure_delta(deviation: float, threshold: int, texts: int) -> float:
     """d: the chance that one of ``texts`` texts that a single user gives reaches ``threshold``."""
     from scipy.special import ndtr
 
-    above = float(ndtr(-(threshold - ROUNDED - 1.0) / deviation))
+    above = float(ndtr(-(threshold - ROUNDING_MARGIN - 1.0) / deviation))
     return -math.expm1(texts * math.log1p(-above))
 
 
 @dataclass(frozen=True)
-class CountedTexts(PoissonGaussian):
+class CountSelectionGaussian(PoissonGaussian):
     """A selection as one unit moves it: a Gaussian, and a chance that a threshold fails.
 
     ``noise_multiplier`` is that of a Gaussian whose sum the unit moves by 1 (there or not) or 2 (exchanged);
     ``texts`` are those that the unit alone may give.
 
-    Formal guarantees: but for an event of probability d = :attr:`lost` at most, in either world, what is
+    Formal guarantees: but for an event of probability d = :attr:`threshold_failure_delta` at most, in either world, what is
     released is that Gaussian, post-processed.  So n selections and any training after them are
     (ε − n·ln(1 − d), δ + n·d)-close where the Gaussians and that training are (ε, δ)-close.
     """
@@ -199,9 +199,9 @@ class CountedTexts(PoissonGaussian):
     event_class: ClassVar[str] = "CountedTextsEvent"
 
     @property
-    def lost(self) -> float:
+    def failure_delta(self) -> float:
         """d of one selection."""
-        return lost(self.deviation, self.threshold, self.texts)
+        return threshold_failure_delta(self.deviation, self.threshold, self.texts)
 
 
 @dataclass(frozen=True)
@@ -251,11 +251,11 @@ class EntitySampling:
     extended_weight: float = 1.0
 
     def __post_init__(self) -> None:
-        rates = 0.0 < self.entity_rate <= 1.0 and 0.0 <= self.related_entity_rate <= 1.0
-        weights = 0.0 < self.entity_weight <= 1.0 and 0.0 < self.extended_weight <= 1.0
-        names = self.estimator in ("f_E", "f_E+") and self.rule in ("any", "all")
-        cap = self.max_users_per_entity is None or self.max_users_per_entity >= 1
-        if not (rates and weights and names and cap):
+        has_rates = 0.0 < self.entity_rate <= 1.0 and 0.0 <= self.related_entity_rate <= 1.0
+        has_weights = 0.0 < self.entity_weight <= 1.0 and 0.0 < self.extended_weight <= 1.0
+        has_names = self.estimator in ("f_E", "f_E+") and self.rule in ("any", "all")
+        has_cap = self.max_users_per_entity is None or self.max_users_per_entity >= 1
+        if not (has_rates and has_weights and has_names and has_cap):
             raise GuaranteeError("no guarantee is proved for such a sampling of entities")
 
 
@@ -283,7 +283,7 @@ class PoissonUsersGaussian(SampledGaussian):
         if not (self.users >= 1 and 0.0 < self.sampling_rate <= 1.0 and (cap or 0) <= self.users):
             raise GuaranteeError("a sample of users needs users >= 1, a rate in (0, 1], and M <= users")
 
-    def of_one_user(self) -> PoissonGaussian:
+    def for_one_user(self) -> PoissonGaussian:
         """The same step with a user in the place of a point: what hides one user, and no entity."""
         return PoissonGaussian(self.sampling_rate, self.noise_multiplier, self.clip_norm, self.normaliser, self.noise)
 
@@ -294,7 +294,7 @@ AnyMechanism = Mechanism | PoissonUsersGaussian
 
 _BY_EVENT: dict[str, type[AnyMechanism]] = {
     kind.event_class: kind
-    for kind in (PoissonGaussian, BandedGaussian, HiddenClassGaussian, CountedTexts, PoissonUsersGaussian)
+    for kind in (PoissonGaussian, BandedGaussian, HiddenClassGaussian, CountSelectionGaussian, PoissonUsersGaussian)
 }
 
 
@@ -303,23 +303,25 @@ def mechanism_from_json(value: Any) -> AnyMechanism:
     try:
         event = value["event"]
         kind = _BY_EVENT[event["class"]]
-        own: dict[str, Any] = {one.name: event[one.name] for one in fields(kind) if one.name not in SHARED}
-        if own.get("entities") is not None:
-            own["entities"] = EntitySampling(**own["entities"])
-        if "matrix" in own:
+        specific_fields: dict[str, Any] = {
+            field_info.name: event[field_info.name] for field_info in fields(kind) if field_info.name not in SHARED
+        }
+        if specific_fields.get("entities") is not None:
+            specific_fields["entities"] = EntitySampling(**specific_fields["entities"])
+        if "matrix" in specific_fields:
             matrix = value["matrix"]
-            own["matrix"] = BandedMatrix(tuple(matrix["coefficients"]), matrix["steps"])
-        found = kind(
+            specific_fields["matrix"] = BandedMatrix(tuple(matrix["coefficients"]), matrix["steps"])
+        mechanism = kind(
             sampling_rate=event["sampling_probability"],
             noise_multiplier=event["event"]["noise_multiplier"],
             clip_norm=value["clip_norm"],
             normaliser=value["normaliser"]["value"],
             noise=value["noise"],
-            **own,
+            **specific_fields,
         )
-        known = found.noise in ("float", "lattice") and found.to_json() == value
+        is_known = mechanism.noise in ("float", "lattice") and mechanism.to_json() == value
     except (AttributeError, KeyError, TypeError, ConfigurationError):
-        known = False
-    if not known:
+        is_known = False
+    if not is_known:
         raise GuaranteeError("the ledger describes a mechanism for which no guarantee is proved")
-    return found
+    return mechanism

@@ -18,31 +18,32 @@ from torch import Tensor, nn
 
 from redactory.foundation.canonical import folder_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.foundation.files import PRIVATE_FILE, commit, read_json, sync, write_json
+from redactory.foundation.files import PRIVATE_FILE, commit, read_json, sync_to_disk, write_json
 from redactory.redaction.folder import ModelFolder
 from redactory.redaction.sealing import read_manifest
-from redactory.training.chat import PLAIN, ChatCodec
-from redactory.training.data import EncodedPoints, physical_batches
+from redactory.training.chat import PLAIN_TEMPLATE, ChatCodec
+from redactory.training.custom_network import CUSTOM_KIND, CustomNetwork
+from redactory.training.data import TokenizedExamples, split_micro_batches
 from redactory.training.models.hugging_face import (
-    CLASSES,
+    LIBRARY_CLASSES,
     CausalNetwork,
-    ClassifierNetwork,
     HuggingFaceNetwork,
-    fit_vocabulary,
-    fresh,
+    SequenceClassifier,
+    add_adapters,
+    disable_dropout,
+    extend_vocabulary,
+    get_library_class,
     has_adapters,
-    is_drawn,
-    kind_of,
-    library_class,
-    merged,
+    is_fresh_parameter,
+    make_fresh_transformer,
+    merge_adapters,
     read_model,
-    require_exact,
-    require_task,
+    read_model_type,
+    require_exact_clipping,
+    require_task_support,
     save_adapters,
-    with_adapters,
-    without_dropout,
 )
-from redactory.training.models.network import Classifier, LanguageNetwork
+from redactory.training.models.network import ClassifierNetwork, LanguageNetwork
 from redactory.training.models.recurrent import (
     AwdLstm,
     AwdLstmEncoder,
@@ -52,33 +53,32 @@ from redactory.training.models.recurrent import (
     LstmLanguageModel,
     PooledClassifier,
 )
-from redactory.training.models.settings import OF_CLASSES, FolderSettings, ModelSettings, TransformerSettings
-from redactory.training.numerics import rows_at_once
-from redactory.training.own_network import OWN_KIND, OwnNetwork
-from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, of_ours
+from redactory.training.models.settings import CLASSIFIER_KINDS, FolderSettings, ModelSettings, TransformerSettings
+from redactory.training.numerics import limit_rows_at_once
+from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, parse_redactory_tokenizer
 
 if TYPE_CHECKING:
     from redactory.training.settings import TrainSettings
 
-_RECURRENT: dict[str, tuple[Any, Any]] = {
+_RECURRENT_KINDS: dict[str, tuple[Any, Any]] = {
     "lstm": (LstmEncoder, LstmLanguageModel),
     "awd-lstm": (AwdLstmEncoder, AwdLstm),
     "bilstm": (BiLstmEncoder, None),
     "bag": (BagEncoder, None),
 }
 """By kind: the encoder below a classifier, and the language model.  All others are of Hugging Face."""
-_FORMATS = {encoder.FORMAT: (encoder, language) for encoder, language in _RECURRENT.values()}
-_SEQUENCE = "ForSequenceClassification"
-_READ, _CHAT = "max_tokens", "redactory_chat"
+_FORMATS = {encoder.FORMAT: (encoder, language) for encoder, language in _RECURRENT_KINDS.values()}
+_CLASSIFIER_SUFFIX = "ForSequenceClassification"
+_MAX_TOKENS_KEY, _CHAT_KEY = "max_tokens", "redactory_chat"
 """Keys of ``config.json``: how much of a text a classifier reads, and which template a chat model."""
-TOKENS_AT_ONCE = 1 << 13
+INFERENCE_TOKENS = 1 << 13
 """Padded tokens that a model in use reads at once."""
 
 
 # From settings to a network; and from a saved ``config.json`` to a network.
 
 
-def identity_of(settings: ModelSettings) -> dict[str, Any] | None:
+def describe_base_weights(settings: ModelSettings) -> dict[str, Any] | None:
     """What besides the settings decides the first weights: the content of a pretrained folder."""
     folder = getattr(settings, "folder", None)
     if folder is None:
@@ -87,34 +87,34 @@ def identity_of(settings: ModelSettings) -> dict[str, Any] | None:
         raise ConfigurationError(
             f"train.model.folder: there is no folder {folder}; give one on this machine, nothing is downloaded"
         )
-    return {"folder_sha256": folder_sha256(folder), "model_type": kind_of(folder)}
+    return {"folder_sha256": folder_sha256(folder), "model_type": read_model_type(folder)}
 
 
-def network_of(settings: ModelSettings, tokenizer: TextCodec) -> LanguageNetwork:
+def build_language_network(settings: ModelSettings, tokenizer: TextCodec) -> LanguageNetwork:
     """The language model that ``settings`` describe, for the ids of ``tokenizer``; not yet initialised.
 
     ``ConfigurationError`` where they describe a network that predicts no words.
     """
-    if settings.kind in OF_CLASSES:
+    if settings.kind in CLASSIFIER_KINDS:
         raise ConfigurationError(
             f"train.model.kind: {settings.kind} reads a whole text and cannot predict the next word; use it "
             "with train.task: classify"
         )
     if isinstance(settings, TransformerSettings):
         ends = {"bos_token_id": tokenizer.begin_id, "eos_token_id": tokenizer.end_id}
-        return CausalNetwork(fresh(settings.kind, settings, vocab_size=tokenizer.size, **ends))
+        return CausalNetwork(make_fresh_transformer(settings.kind, settings, vocab_size=tokenizer.size, **ends))
     if not isinstance(settings, FolderSettings):
-        found: LanguageNetwork = _RECURRENT[settings.kind][1](tokenizer.size, settings)
-        return found
-    require_task(settings.folder, "next-word")
-    model, missing = read_model(settings.folder, library_class("next-word"))
-    fit_vocabulary(model, tokenizer.size)
+        network: LanguageNetwork = _RECURRENT_KINDS[settings.kind][1](tokenizer.size, settings)
+        return network
+    require_task_support(settings.folder, "next-word")
+    model, missing = read_model(settings.folder, get_library_class("next-word"))
+    extend_vocabulary(model, tokenizer.size)
     if settings.lora is not None:
-        model = with_adapters(model, settings.lora, settings.folder.name)
-    return CausalNetwork(model, pretrained=True, drawn=missing)
+        model = add_adapters(model, settings.lora, settings.folder.name)
+    return CausalNetwork(model, pretrained=True, fresh_parameters=missing)
 
 
-def classifier_of(settings: ModelSettings, tokenizer: TextCodec, classes: tuple[str, ...]) -> Classifier:
+def build_classifier(settings: ModelSettings, tokenizer: TextCodec, classes: tuple[str, ...]) -> ClassifierNetwork:
     """The classifier that ``settings`` describe, for the ids of ``tokenizer``; not yet initialised.
 
     ``classes`` are public names, by number.  ``ConfigurationError`` where they are fewer than two or not
@@ -132,15 +132,15 @@ def classifier_of(settings: ModelSettings, tokenizer: TextCodec, classes: tuple[
         "label2id": {name: number for number, name in enumerate(classes)},
     }
     if isinstance(settings, TransformerSettings):
-        ends = {"vocab_size": tokenizer.size, "pad_token_id": tokenizer.pad_id}
-        return ClassifierNetwork(fresh(settings.kind, settings, **ends, **names))
+        sizes = {"vocab_size": tokenizer.size, "pad_token_id": tokenizer.pad_id}
+        return SequenceClassifier(make_fresh_transformer(settings.kind, settings, **sizes, **names))
     if not isinstance(settings, FolderSettings):
-        encoder = _RECURRENT[settings.kind][0](tokenizer.size, settings)
-        narrow = settings.bottleneck if settings.kind == "bilstm" else None
-        return PooledClassifier(encoder, classes, settings.pooling, narrow)
-    require_task(settings.folder, "classify")
-    model, missing = read_model(settings.folder, library_class("classify"), **names)
-    fit_vocabulary(model, tokenizer.size)
+        encoder = _RECURRENT_KINDS[settings.kind][0](tokenizer.size, settings)
+        bottleneck = settings.bottleneck if settings.kind == "bilstm" else None
+        return PooledClassifier(encoder, classes, settings.pooling, bottleneck)
+    require_task_support(settings.folder, "classify")
+    model, missing = read_model(settings.folder, get_library_class("classify"), **names)
+    extend_vocabulary(model, tokenizer.size)
     if model.config.pad_token_id is None:
         model.config.pad_token_id = tokenizer.pad_id
     # a head that the folder does have was learnt for other classes
@@ -153,30 +153,30 @@ def classifier_of(settings: ModelSettings, tokenizer: TextCodec, classes: tuple[
     }
     drawn = frozenset({*heads, *missing})
     if settings.lora is not None:
-        model = with_adapters(model, settings.lora, settings.folder.name)
+        model = add_adapters(model, settings.lora, settings.folder.name)
         for name, parameter in model.get_base_model().named_parameters():
-            if is_drawn(name, drawn):
+            if is_fresh_parameter(name, drawn):
                 parameter.requires_grad_(True)
-    return ClassifierNetwork(model, pretrained=True, drawn=drawn)
+    return SequenceClassifier(model, pretrained=True, fresh_parameters=drawn)
 
 
-def parameters_at_most(settings: TrainSettings) -> int | None:
+def count_max_parameters(settings: TrainSettings) -> int | None:
     """How many numbers a training moves where its vocabulary is as large as it may be; None of a folder."""
-    own, size = settings.model, settings.vocabulary_size
-    if isinstance(own, FolderSettings):
+    model, size = settings.model, settings.vocabulary_size
+    if isinstance(model, FolderSettings):
         return None
     largest: Any = SimpleNamespace(size=size, begin_id=0, end_id=1, pad_id=2)
     with torch.device("meta"):
-        if isinstance(own, TransformerSettings):
-            network: nn.Module = fresh(own.kind, own, vocab_size=size)
+        if isinstance(model, TransformerSettings):
+            network: nn.Module = make_fresh_transformer(model.kind, model, vocab_size=size)
         elif settings.task == "classify":
-            network = classifier_of(own, largest, settings.classes)
+            network = build_classifier(model, largest, settings.classes)
         else:
-            network = network_of(own, largest)
+            network = build_language_network(model, largest)
     return sum(parameter.numel() for parameter in network.parameters())
 
 
-def parameters_in(folder: ModelFolder) -> int:
+def count_parameters(folder: ModelFolder) -> int:
     """How many numbers a saved model has."""
     with safe_open(folder.weights, "numpy") as weights:
         return sum(math.prod(weights.get_slice(name).get_shape()) for name in weights.keys())  # noqa: SIM118 (no mapping)
@@ -186,29 +186,29 @@ def require_clippable(model: LanguageModel | TextClassifier, max_tokens: int) ->
     """``ConfigurationError`` naming what of the network is not clipped exactly; our own are tested."""
     if isinstance(model.network, HuggingFaceNetwork):
         longest = max_tokens + isinstance(model, TextClassifier)  # it reads a begin token as well
-        require_exact(model.network, model.tokenizer.pad_id, model.tokenizer.end_id, longest)
+        require_exact_clipping(model.network, model.tokenizer.pad_id, model.tokenizer.end_id, longest)
 
 
 def is_classifier(config: dict[str, Any]) -> bool:
     """Whether a saved ``config.json`` is that of a classifier."""
     named = config.get("architectures") or ()
-    return config.get("format") == PooledClassifier.FORMAT or any(name.endswith(_SEQUENCE) for name in named)
+    return config.get("format") == PooledClassifier.FORMAT or any(name.endswith(_CLASSIFIER_SUFFIX) for name in named)
 
 
-def rebuilt(name: str, config: dict[str, Any]) -> LanguageNetwork | Classifier:
+def build_from_config(name: str, config: dict[str, Any]) -> LanguageNetwork | ClassifierNetwork:
     """The network of a saved ``config.json``, its weights still to be loaded; ``InputError`` if unknown."""
     saved = str(config.get("format"))
     if "model_type" in config:
-        task = library_class("classify" if is_classifier(config) else "next-word")
+        task = get_library_class("classify" if is_classifier(config) else "next-word")
         from transformers import AutoConfig
 
-        model = without_dropout(task.from_config(AutoConfig.for_model(**config)))
-        return ClassifierNetwork(model, True) if is_classifier(config) else CausalNetwork(model, True)
+        model = disable_dropout(task.from_config(AutoConfig.for_model(**config)))
+        return SequenceClassifier(model, True) if is_classifier(config) else CausalNetwork(model, True)
     if saved == PooledClassifier.FORMAT and config["encoder"].get("format") in _FORMATS:
-        encoder = _FORMATS[config["encoder"]["format"]][0].rebuilt(config["encoder"])
-        narrow = config.get("bottleneck")
-        return PooledClassifier(encoder, tuple(config["classes"]), config["pooling"], narrow)
-    if saved == OwnNetwork.FORMAT:
+        encoder = _FORMATS[config["encoder"]["format"]][0].from_config(config["encoder"])
+        bottleneck = config.get("bottleneck")
+        return PooledClassifier(encoder, tuple(config["classes"]), config["pooling"], bottleneck)
+    if saved == CustomNetwork.FORMAT:
         raise InputError(
             f"{name} holds a network of another program ({config['network']}): build it there, and load "
             "model.safetensors into it"
@@ -216,8 +216,8 @@ def rebuilt(name: str, config: dict[str, Any]) -> LanguageNetwork | Classifier:
     language = _FORMATS.get(saved, (None, None))[1]
     if language is None:
         raise InputError(f"{name}/config.json has a format that this version cannot read")
-    found: LanguageNetwork = language.rebuilt(config)
-    return found
+    network: LanguageNetwork = language.from_config(config)
+    return network
 
 
 # A model in use.
@@ -239,23 +239,23 @@ class LanguageModel:
         than the network's context, each token is scored after at least half a context, if there are
         as many before it.  Memory does not grow with the texts or with the vocabulary.
         """
-        points, owners, known = self._windows(texts)
-        scored: list[NDArray[np.float64]] = [np.empty(0)] * len(points)
-        places = rows_at_once(logits_width(self), TOKENS_AT_ONCE)
-        tokens = TOKENS_AT_ONCE if self._head_is_separate else places
-        for rows in physical_batches(np.arange(len(points)), points.lengths, tokens):
-            batch = points.batch(rows).to(self.network.device)
-            states, targets = self.network.hidden(batch)[batch.real], batch.targets[batch.real][:, None]
+        windows, owners, overlaps = self._split_windows(texts)
+        scored: list[NDArray[np.float64]] = [np.empty(0)] * len(windows)
+        places = limit_rows_at_once(get_logits_width(self), INFERENCE_TOKENS)
+        tokens = INFERENCE_TOKENS if self._has_separate_head else places
+        for rows in split_micro_batches(np.arange(len(windows)), windows.lengths, tokens):
+            batch = windows.make_batch(rows).to(self.network.device)
+            states, targets = self.network.hidden_states(batch)[batch.real], batch.targets[batch.real][:, None]
             scores = np.empty(len(states))
             for start in range(0, len(states), places):
-                few = slice(start, start + places)
-                scores[few] = self._log_probs(states[few]).gather(1, targets[few])[:, 0].cpu().numpy()
-            for row, own in zip(rows, np.split(scores, np.cumsum(points.lengths[rows])[:-1]), strict=True):
-                scored[int(row)] = own[known[int(row)] :]
+                chunk = slice(start, start + places)
+                scores[chunk] = self._compute_log_probs(states[chunk]).gather(1, targets[chunk])[:, 0].cpu().numpy()
+            for row, values in zip(rows, np.split(scores, np.cumsum(windows.lengths[rows])[:-1]), strict=True):
+                scored[int(row)] = values[overlaps[int(row)] :]
         by_text: list[list[NDArray[np.float64]]] = [[] for _ in texts]
-        for owner, own in zip(owners, scored, strict=True):
-            by_text[owner].append(own)
-        return [np.concatenate(own) for own in by_text]
+        for owner, values in zip(owners, scored, strict=True):
+            by_text[owner].append(values)
+        return [np.concatenate(values) for values in by_text]
 
     @torch.no_grad()
     def next_log_probs(self, texts: Sequence[str]) -> Iterator[NDArray[np.float64]]:
@@ -263,50 +263,52 @@ class LanguageModel:
 
         Of a text longer than the network's context its end is read.
         """
-        points, owners, _ = self._windows(texts)
+        windows, owners, _ = self._split_windows(texts)
         # the last window of each text, whose last place stands before the end token
         ends = np.flatnonzero(np.diff(owners, append=len(texts)))
-        longest = max(points.lengths, default=1)
-        step = rows_at_once(logits_width(self), max(1, TOKENS_AT_ONCE // longest))
-        if not self._head_is_separate:
-            step = rows_at_once(logits_width(self) * longest, step)
+        longest = max(windows.lengths, default=1)
+        step = limit_rows_at_once(get_logits_width(self), max(1, INFERENCE_TOKENS // longest))
+        if not self._has_separate_head:
+            step = limit_rows_at_once(get_logits_width(self) * longest, step)
         for start in range(0, len(ends), step):
-            batch = points.batch(ends[start : start + step]).to(self.network.device)
+            batch = windows.make_batch(ends[start : start + step]).to(self.network.device)
             places = torch.arange(len(batch.real), device=batch.real.device), batch.real.sum(1) - 1
-            yield from self._log_probs(self.network.hidden(batch)[places], self.tokenizer.size).cpu().numpy()
+            yield from (
+                self._compute_log_probs(self.network.hidden_states(batch)[places], self.tokenizer.size).cpu().numpy()
+            )
 
     @property
-    def _head_is_separate(self) -> bool:
+    def _has_separate_head(self) -> bool:
         """Whether states are narrow: else the library's own logits of every place take their place."""
         return not isinstance(self.network.head, nn.Identity)
 
-    def _log_probs(self, states: Tensor, tokens: int | None = None) -> Tensor:
+    def _compute_log_probs(self, states: Tensor, tokens: int | None = None) -> Tensor:
         """Natural log probability of each of the first ``tokens`` after ``states`` [N, H]: float64 [N, V]."""
         logits: Tensor = self.network.head(states)
         return logits[:, :tokens].double().log_softmax(-1)
 
-    def _windows(self, texts: Sequence[str]) -> tuple[EncodedPoints, list[int], list[int]]:
+    def _split_windows(self, texts: Sequence[str]) -> tuple[TokenizedExamples, list[int], list[int]]:
         """One row a text, or overlapping windows of one that is longer than the context.
 
         A further window begins half a context on.  With each row come the number of its text and how many
         of its tokens an earlier window has.
         """
         self.network.eval()
-        points = EncodedPoints.from_texts(texts, self.tokenizer, max_tokens=None)
-        context = self.network.context or max(points.lengths, default=1)
-        half, pieces, owners, known = max(context // 2, 1), [], [], []
-        for row in range(len(points)):
-            own, end = points.targets_of(row), 0
-            while end < len(own):
+        examples = TokenizedExamples.from_texts(texts, self.tokenizer, max_tokens=None)
+        context = self.network.context or max(examples.lengths, default=1)
+        half, windows, owners, overlaps = max(context // 2, 1), [], [], []
+        for row in range(len(examples)):
+            targets, end = examples.get_targets(row), 0
+            while end < len(targets):
                 start = max(0, end - (context - half))
-                pieces.append(own[start : start + context])
+                windows.append(targets[start : start + context])
                 owners.append(row)
-                known.append(end - start)
-                end = min(start + context, len(own))
-        return EncodedPoints.of(pieces, points.begin_id, points.pad_id), owners, known
+                overlaps.append(end - start)
+                end = min(start + context, len(targets))
+        return TokenizedExamples.from_rows(windows, examples.begin_id, examples.pad_id), owners, overlaps
 
 
-def logits_width(model: LanguageModel) -> int:
+def get_logits_width(model: LanguageModel) -> int:
     """How many logits the network gives for a place: some networks have more than the tokenizer has ids."""
     network: Any = model.network  # of our own networks the two are the same
     head = network.model.get_output_embeddings() if isinstance(network, CausalNetwork) else None
@@ -318,7 +320,7 @@ class TextClassifier:
     """A tokenizer and a network that gives every text a class, from its first ``max_tokens`` tokens."""
 
     tokenizer: TextCodec
-    network: Classifier
+    network: ClassifierNetwork
     max_tokens: int | None = None
 
     @property
@@ -333,13 +335,13 @@ class TextClassifier:
         context = self.network.context
         # the end token is read, and the begin token stands beside what fits
         bounds = [b for b in (self.max_tokens, None if context is None else context - 1) if b is not None]
-        points = EncodedPoints.from_texts(texts, self.tokenizer, min(bounds, default=None))
-        points = replace(points, labels=np.zeros(len(points), np.int64))
-        found = np.empty((len(points), len(self.classes)))
-        for rows in physical_batches(np.arange(len(points)), points.lengths, TOKENS_AT_ONCE):
-            logits = self.network.logits(points.batch(rows).to(self.network.device))
-            found[rows] = logits.double().log_softmax(-1).cpu().numpy()
-        return found
+        examples = TokenizedExamples.from_texts(texts, self.tokenizer, min(bounds, default=None))
+        examples = replace(examples, labels=np.zeros(len(examples), np.int64))
+        result = np.empty((len(examples), len(self.classes)))
+        for rows in split_micro_batches(np.arange(len(examples)), examples.lengths, INFERENCE_TOKENS):
+            logits = self.network.logits(examples.make_batch(rows).to(self.network.device))
+            result[rows] = logits.double().log_softmax(-1).cpu().numpy()
+        return result
 
 
 # A model on disk.
@@ -354,16 +356,16 @@ def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> li
     network, tokenizer = model.network, model.tokenizer
     weights, chat = network.state_dict(), None
     if isinstance(tokenizer, ChatCodec):
-        chat, tokenizer = tokenizer.template, tokenizer.bare()
+        chat, tokenizer = tokenizer.template, tokenizer.export_tokenizer()
     if isinstance(network, HuggingFaceNetwork):
-        inner = merged(network.model) if has_adapters(network.model) else network.model
+        inner = merge_adapters(network.model) if has_adapters(network.model) else network.model
         weights = inner.state_dict()
     with commit(folder.weights) as temporary:
-        save_file(_once(weights), temporary, metadata={"format": "pt"})
-    read = {_READ: model.max_tokens} if isinstance(model, TextClassifier) else {}
+        save_file(_select_unique_tensors(weights), temporary, metadata={"format": "pt"})
+    read = {_MAX_TOKENS_KEY: model.max_tokens} if isinstance(model, TextClassifier) else {}
     # what it started from can have been a chat model
-    described = {key: value for key, value in network.describe().items() if key != _CHAT}
-    write_json(folder.config, {**described, **read, **({_CHAT: chat} if chat else {})})
+    description = {key: value for key, value in network.describe().items() if key != _CHAT_KEY}
+    write_json(folder.config, {**description, **read, **({_CHAT_KEY: chat} if chat else {})})
     if isinstance(tokenizer, FolderTokenizer):
         files = tokenizer.save(folder.root)
     else:
@@ -372,13 +374,13 @@ def save_model(folder: ModelFolder, model: LanguageModel | TextClassifier) -> li
             write_json(folder.tokenizer, tokenizer.to_json())
             return [folder.weights, folder.config, folder.tokenizer]
         ends_too = isinstance(model, TextClassifier)
-        files = tokenizer.save_for_library(folder.root, network.context, ends_too, chat and PLAIN)
+        files = tokenizer.save_for_library(folder.root, network.context, ends_too, chat and PLAIN_TEMPLATE)
     if isinstance(network, CausalNetwork) and has_adapters(network.model):
         files += save_adapters(network.model, folder.root / "adapter")
     for path in files:
         # another library wrote them: now for their owner alone, and on the disk for good
         path.chmod(PRIVATE_FILE)
-        sync(path)
+        sync_to_disk(path)
     return [folder.weights, folder.config, *files]
 
 
@@ -388,54 +390,56 @@ def load_model(folder: ModelFolder) -> LanguageModel:
     config = read_json(folder.config)
     if is_classifier(config):
         raise InputError(f"{folder.root.name} is a classifier: it predicts classes, not words")
-    return LanguageModel(*_read(folder, config))
+    return LanguageModel(*_load_network(folder, config))
 
 
 def load_classifier(folder: ModelFolder) -> TextClassifier:
     """The classifier in ``folder``, as :func:`save_model` wrote it; else ``InputError``."""
     config = read_json(folder.config)
-    max_tokens = config.pop(_READ, None)
+    max_tokens = config.pop(_MAX_TOKENS_KEY, None)
     if not is_classifier(config):
         raise InputError(f"{folder.root.name}/config.json is not that of a classifier that this version can read")
-    return TextClassifier(*_read(folder, config), max_tokens)
+    return TextClassifier(*_load_network(folder, config), max_tokens)
 
 
-def _read(folder: ModelFolder, config: dict[str, Any]) -> tuple[TextCodec, Any]:
-    chat = config.pop(_CHAT, None)
-    network = rebuilt(folder.root.name, config)
+def _load_network(folder: ModelFolder, config: dict[str, Any]) -> tuple[TextCodec, Any]:
+    chat = config.pop(_CHAT_KEY, None)
+    network = build_from_config(folder.root.name, config)
     inner: Any = network.model if isinstance(network, HuggingFaceNetwork) else network
     missing, unknown = inner.load_state_dict(load_file(folder.weights), strict=False)
     # a shared tensor is saved under one of its names
-    own = inner.state_dict(keep_vars=True)
-    if unknown or set(missing) & set(_once(own)):
+    tensors = inner.state_dict(keep_vars=True)
+    if unknown or set(missing) & set(_select_unique_tensors(tensors)):
         raise RuntimeError(f"{folder.root.name}: the weights do not fit config.json")
-    codec: TextCodec = of_ours(read_json(folder.tokenizer)) or FolderTokenizer.from_folder(folder.root)
-    return codec if chat is None else ChatCodec.of(codec, chat, "all"), network.eval()
+    codec: TextCodec = parse_redactory_tokenizer(read_json(folder.tokenizer)) or FolderTokenizer.from_folder(
+        folder.root
+    )
+    return codec if chat is None else ChatCodec.from_template(codec, chat, "all"), network.eval()
 
 
-def _once(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+def _select_unique_tensors(weights: dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors by name, one that has several names under the first of them."""
-    kept: dict[int, str] = {}
+    first_names: dict[int, str] = {}
     for name, value in weights.items():
-        kept.setdefault(value.data_ptr(), name)
-    return {name: weights[name].contiguous() for name in kept.values()}
+        first_names.setdefault(value.data_ptr(), name)
+    return {name: weights[name].contiguous() for name in first_names.values()}
 
 
-def library_of(kind: str) -> str:
+def get_library_name(kind: str) -> str:
     """The library that reads a network of this kind, as the front matter of a card names it."""
-    return "redactory" if kind in _RECURRENT else "pytorch" if kind == OWN_KIND else "transformers"
+    return "redactory" if kind in _RECURRENT_KINDS else "pytorch" if kind == CUSTOM_KIND else "transformers"
 
 
-def opened_with(kind: str, task: str) -> str:
+def describe_loading(kind: str, task: str) -> str:
     """One sentence for a card: what opens a model's folder."""
-    if kind == OWN_KIND:
+    if kind == CUSTOM_KIND:
         return (
             "`config.json` names the class of this network: build one as for the training, and load "
             "`model.safetensors` into it; `redactory predict` cannot open it."
         )
-    if kind not in _RECURRENT:
+    if kind not in _RECURRENT_KINDS:
         return (
-            f"Plain `transformers` opens this folder: `{CLASSES[task]}.from_pretrained`, and "
+            f"Plain `transformers` opens this folder: `{LIBRARY_CLASSES[task]}.from_pretrained`, and "
             "`AutoTokenizer.from_pretrained` for its tokenizer."
         )
     return (

@@ -18,13 +18,13 @@ LOGITS_AT_ONCE = 1 << 23
 """Log probabilities that a model in use computes at once: 64 MB in float64, and some copies."""
 
 
-def rows_at_once(vocabulary: int, most: int) -> int:
+def limit_rows_at_once(vocabulary: int, limit: int) -> int:
     """For how many rows, 1 to ``most``, the log probabilities of all tokens are computed at once."""
-    return max(1, min(most, LOGITS_AT_ONCE // vocabulary))
+    return max(1, min(limit, LOGITS_AT_ONCE // vocabulary))
 
 
 @contextmanager
-def fixed_numerics(threads: int) -> Iterator[None]:
+def deterministic_numerics(threads: int) -> Iterator[None]:
     """Deterministic algorithms on ``threads`` threads inside, what was set before restored after.
 
     Products of float32 are computed in float32 throughout: a GPU would otherwise be free to round their
@@ -43,7 +43,7 @@ def fixed_numerics(threads: int) -> Iterator[None]:
         torch.set_float32_matmul_precision(precision)
 
 
-def settled(settings: TrainSettings, folder: ModelFolder) -> TrainSettings:
+def resolve_device(settings: TrainSettings, folder: ModelFolder) -> TrainSettings:
     """``settings`` with a device by name in the place of ``auto``: CUDA where there is one, else the CPU.
 
     A training that was begun in ``folder`` stays where its ledger says: elsewhere a replayed step would have
@@ -65,9 +65,9 @@ def require_device(device: str) -> None:
     if device != "cuda":
         return
     if not _has_gpu():
-        why = "was built without it" if torch.version.cuda is None else "finds no GPU"
+        reason = "was built without it" if torch.version.cuda is None else "finds no GPU"
         raise ConfigurationError(
-            f"train.device: this training is on cuda, but torch {why}, so only the cpu is available: set "
+            f"train.device: this training is on cuda, but torch {reason}, so only the cpu is available: set "
             "device to auto (or cpu) and, for a training that was started on cuda, give another name"
         )
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")

@@ -30,121 +30,125 @@ from typing import Any
 import torch
 
 from redactory.foundation.errors import CheckFailed
-from redactory.foundation.processes import Companion, companions
-from redactory.training.data import EncodedPoints, Ids, PieceMap, Work, alone
+from redactory.foundation.processes import WorkerProcess, worker_processes
+from redactory.training.data import IntArray, MicroBatchFunction, MicroBatchMap, TokenizedExamples, map_micro_batches
 from redactory.training.models.network import Network
-from redactory.training.numerics import fixed_numerics
-from redactory.training.steps import flat, load
+from redactory.training.numerics import deterministic_numerics
+from redactory.training.steps import flatten_parameters, load_parameters
 
-PATIENCE = 600.0
+WORKER_TIMEOUT = 600.0
 """Seconds after which a process that says nothing is given up, unless our own pieces take long too."""
-_TIMES_OURS = 20.0
+_TIMEOUT_FACTOR = 20.0
 
 
 @contextmanager
-def piece_map(workers: int, network: Network, threads: int) -> Iterator[PieceMap]:
+def open_micro_batch_map(workers: int, network: Network, threads: int) -> Iterator[MicroBatchMap]:
     """A map of pieces over ``workers`` processes, this one among them, that live until the context ends.
 
     Every process computes with ``threads`` threads.
     """
     if workers == 1:
-        yield alone
+        yield map_micro_batches
         return
-    network.begin_with({})
-    with companions(follow, [(pickle.dumps(network), threads)] * (workers - 1)) as others:
-        yield Leader(others)
+    network.use_seeds({})
+    with worker_processes(worker_main, [(pickle.dumps(network), threads)] * (workers - 1)) as others:
+        yield MicroBatchLeader(others)
 
 
-def follow(pipe: Connection, network: bytes, threads: int) -> None:
+def worker_main(pipe: Connection, network: bytes, threads: int) -> None:
     """Compute pieces for the leader until it is gone or one fails; read no file, draw and decide nothing."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+    devnull = os.open(os.devnull, os.O_WRONLY)
     for descriptor in (1, 2):
         # whatever is printed here, by Python or below it, could quote a point
-        os.dup2(nowhere, descriptor)
+        os.dup2(devnull, descriptor)
     try:
-        with fixed_numerics(threads):
-            own: Network = pickle.loads(network).train()
+        with deterministic_numerics(threads):
+            worker_network: Network = pickle.loads(network).train()
             while True:
-                number, parameters, work, tasks = pickle.loads(pipe.recv_bytes())
-                load(own, torch.from_numpy(parameters))
-                for place, seeds, batch in tasks:
-                    own.begin_with(seeds)
-                    result = work(own, batch).numpy()
-                    pipe.send_bytes(pickle.dumps((number, place, result), pickle.HIGHEST_PROTOCOL))
+                number, parameters, compute, tasks = pickle.loads(pipe.recv_bytes())
+                load_parameters(worker_network, torch.from_numpy(parameters))
+                for index, seeds, batch in tasks:
+                    worker_network.use_seeds(seeds)
+                    result = compute(worker_network, batch).numpy()
+                    pipe.send_bytes(pickle.dumps((number, index, result), pickle.HIGHEST_PROTOCOL))
     except Exception as error:
         # an error's words and frames may hold a point: its kind is all that leaves this process
         pipe.send_bytes(pickle.dumps(type(error).__name__))
 
 
 @dataclass
-class Leader:
-    """A :class:`PieceMap` over this process and ``others``, to whom the pieces are dealt in turn.
+class MicroBatchLeader:
+    """A :class:`MicroBatchMap` over this process and ``others``, to whom the pieces are dealt in turn.
 
     Formal guarantees: results come in the order of the pieces, each computed once, from these parameters;
     anything else ends the training before a sum is made of it.
     """
 
-    others: Sequence[Companion]
-    _dealt: int = field(default=0, init=False)
-    _longest: float = field(default=0.0, init=False)
+    workers: Sequence[WorkerProcess]
+    _round: int = field(default=0, init=False)
+    _longest_seconds: float = field(default=0.0, init=False)
 
     def __call__(
-        self, network: Network, work: Work, points: EncodedPoints, pieces: Sequence[Ids]
+        self,
+        network: Network,
+        compute: MicroBatchFunction,
+        examples: TokenizedExamples,
+        micro_batches: Sequence[IntArray],
     ) -> Iterator[torch.Tensor]:
         """What the pieces give, in their order; see the class."""
-        self._dealt += 1
-        size, parameters = 1 + len(self.others), flat(network).numpy()
-        for rank in range(1, min(size, len(pieces))):
-            places = range(rank, len(pieces), size)
-            tasks = [(k, network.step_seeds(pieces[k]), points.batch(pieces[k])) for k in places]
-            octets = pickle.dumps((self._dealt, parameters, work, tasks), pickle.HIGHEST_PROTOCOL)
+        self._round += 1
+        size, parameters = 1 + len(self.workers), flatten_parameters(network).numpy()
+        for rank in range(1, min(size, len(micro_batches))):
+            indices = range(rank, len(micro_batches), size)
+            tasks = [(k, network.step_seeds(micro_batches[k]), examples.make_batch(micro_batches[k])) for k in indices]
+            octets = pickle.dumps((self._round, parameters, compute, tasks), pickle.HIGHEST_PROTOCOL)
             try:
-                self.others[rank - 1].pipe.send_bytes(octets)
+                self.workers[rank - 1].pipe.send_bytes(octets)
             except OSError:
-                raise self._lost(rank) from None
-        for place, piece in enumerate(pieces):
-            if rank := place % size:
-                yield torch.from_numpy(self._answer(rank, place))
+                raise self._make_worker_error(rank) from None
+        for index, piece in enumerate(micro_batches):
+            if rank := index % size:
+                yield torch.from_numpy(self._receive_result(rank, index))
                 continue
-            begun = time.monotonic()
-            result = next(alone(network, work, points, [piece]))
-            self._longest = max(self._longest, time.monotonic() - begun)
+            started_at = time.monotonic()
+            result = next(map_micro_batches(network, compute, examples, [piece]))
+            self._longest_seconds = max(self._longest_seconds, time.monotonic() - started_at)
             yield result
 
-    def _answer(self, rank: int, place: int) -> Any:
+    def _receive_result(self, rank: int, index: int) -> Any:
         """What process ``rank`` has for piece ``place``; ``CheckFailed`` where there is nothing."""
-        pipe, process = self.others[rank - 1].pipe, self.others[rank - 1].process
-        patience = max(PATIENCE, _TIMES_OURS * self._longest)
+        pipe, process = self.workers[rank - 1].pipe, self.workers[rank - 1].process
+        patience = max(WORKER_TIMEOUT, _TIMEOUT_FACTOR * self._longest_seconds)
         multiprocessing.connection.wait([pipe, process.sentinel], patience)
         try:
             answer = pickle.loads(pipe.recv_bytes()) if pipe.poll() else None
         except (EOFError, OSError):
             answer = None
         if answer is None:
-            raise self._lost(rank)
+            raise self._make_worker_error(rank)
         if isinstance(answer, str):
             raise CheckFailed(
-                f"training: {self._name(rank)} failed ({answer}): run the same command again with "
+                f"training: {self._worker_name(rank)} failed ({answer}): run the same command again with "
                 "train.workers: 1; training resumes from its last checkpoint, and the error is sealed there"
             )
-        if answer[:2] != (self._dealt, place):
+        if answer[:2] != (self._round, index):
             raise CheckFailed(
                 "training: a process returned a micro-batch that was not assigned to it: nothing was added"
             )
         return answer[2]
 
-    def _lost(self, rank: int) -> CheckFailed:
+    def _make_worker_error(self, rank: int) -> CheckFailed:
         """The error that says what became of a process, as far as the system knows."""
-        process = self.others[rank - 1].process
+        process = self.workers[rank - 1].process
         process.join(1.0)
         code = process.exitcode
-        what = "does not answer" if code is None else "has ended"
+        problem = "does not answer" if code is None else "has ended"
         if code is not None and code < 0:
-            what = f"was ended by signal {-code} (killed, or out of memory)"
+            problem = f"was ended by signal {-code} (killed, or out of memory)"
         return CheckFailed(
-            f"training: {self._name(rank)} {what}; run the same command again, with any train.workers: "
+            f"training: {self._worker_name(rank)} {problem}; run the same command again, with any train.workers: "
             "training resumes from its last checkpoint"
         )
 
-    def _name(self, rank: int) -> str:
-        return f"process {rank + 1} of {1 + len(self.others)}"
+    def _worker_name(self, rank: int) -> str:
+        return f"process {rank + 1} of {1 + len(self.workers)}"

@@ -20,14 +20,14 @@ from pydantic import (
 )
 from pydantic_core import to_jsonable_python
 
-from redactory.foundation.errors import ConfigurationError, listed
-from redactory.foundation.settings import Record, Settings
+from redactory.foundation.errors import ConfigurationError, join_words
+from redactory.foundation.settings import FileRecord, Settings
 from redactory.training.mechanism import LARGEST_CLIP, SMALLEST_CLIP
-from redactory.training.models.settings import OF_CLASSES, LstmSettings, ModelSettings
-from redactory.training.units import BoundingSettings, ChatSettings, FederatedSettings, Task, UnitSettings
+from redactory.training.models.settings import CLASSIFIER_KINDS, LstmSettings, ModelSettings
+from redactory.training.unit_settings import BoundingSettings, ChatSettings, FederatedSettings, Task, UnitSettings
 
 
-def _known(value: Any) -> Any:
+def _require_known_device(value: Any) -> Any:
     if isinstance(value, str) and value.partition(":")[0] in ("mps", "gpu", "cuda") and value != "cuda":
         raise ValueError(
             "training runs on 'cpu', or on 'cuda' with one card, which CUDA_VISIBLE_DEVICES can choose: set "
@@ -36,7 +36,7 @@ def _known(value: Any) -> Any:
     return value
 
 
-Device = Annotated[Literal["cpu", "cuda", "auto"], BeforeValidator(_known)]
+Device = Annotated[Literal["cpu", "cuda", "auto"], BeforeValidator(_require_known_device)]
 
 
 # How often the policies missed a secret.
@@ -46,7 +46,7 @@ Confidence = Annotated[float, Field(ge=0.5, lt=1)]
 """Below one half an upper bound would lie below what was seen."""
 
 
-class StratifiedSample(Record):
+class StratifiedSample(FileRecord):
     """The sample of the run's points that the labels come from, with bounds of its own.
 
     Where public points are over-sampled, misses over labels bound nothing: the bounds are those that
@@ -60,7 +60,7 @@ class StratifiedSample(Record):
     delta_2_upper: Annotated[float, Field(ge=0, le=1)] = Field(description="Upper bound of δ₂.")
 
 
-class RecallMeasurement(Record):
+class RecallMeasurement(FileRecord):
     """How often the policies missed a labelled secret (``docs/guarantees.md``, "Coverage failure").
 
     The labels must be drawn i.i.d. from the secrets of this corpus, or be those of a stratified sample
@@ -72,9 +72,9 @@ class RecallMeasurement(Record):
 
     @model_validator(mode="before")
     @classmethod
-    def _of_its_file(cls, value: Any) -> Any:
+    def _load_file(cls, value: Any) -> Any:
         """The record of a measurement has more than these numbers."""
-        value = super()._of_its_file(value)  # type: ignore[operator]
+        value = super()._load_file(value)  # type: ignore[operator]
         if not (isinstance(value, dict) and isinstance(value.get("misses"), dict)):
             return value
         misses = value["misses"]
@@ -109,25 +109,25 @@ class RecallMeasurement(Record):
     def require_public(self, labels: Iterable[str]) -> None:
         """``ConfigurationError`` unless ``labels`` are the public ones that this was measured under."""
         # a service of local privacy reads these settings, and has no detector
-        from redactory.detectors.settings import kinds_of
+        from redactory.detectors.settings import get_kinds
 
         labels = tuple(labels)
-        if kinds_of(labels) != kinds_of(self.public_labels):
-            own, there = (listed(found or ["none"]) for found in (labels, self.public_labels))
+        if get_kinds(labels) != get_kinds(self.public_labels):
+            run_labels, there = (join_words(names or ["none"]) for names in (labels, self.public_labels))
             raise ConfigurationError(
                 f"train.detector_recall_file: the misses were measured with other public labels ({there}) "
-                f"than the run's ({own}), so other spans counted as secrets; measure again (redactory label "
+                f"than the run's ({run_labels}), so other spans counted as secrets; measure again (redactory label "
                 "score, redactory run)"
             )
 
     @model_validator(mode="after")
-    def _misses_are_nested(self) -> Self:
+    def _require_nested_misses(self) -> Self:
         if not self.missed_by_both <= self.missed_by_strict <= self.labels:
             raise ValueError("misses must satisfy missed_by_both <= missed_by_strict <= labels")
         return self
 
     @model_validator(mode="after")
-    def _bounds_are_not_below_what_was_seen(self) -> Self:
+    def _require_bounds_above_counts(self) -> Self:
         if self.sample is None:
             return self
         gamma, delta_2 = self.sample.gamma_upper, self.sample.delta_2_upper
@@ -142,16 +142,16 @@ class RecallMeasurement(Record):
 TRAINERS: dict[str, Any] = importlib.import_module("redactory.training.trainers").TRAINERS
 """Every trainer by its name; by this way, for they read settings too."""
 if TYPE_CHECKING:
-    Trainers = str
+    TrainerName = str
 else:
-    Trainers = Literal[tuple(TRAINERS)]
+    TrainerName = Literal[tuple(TRAINERS)]
 Rate = Annotated[float, Field(gt=0, le=1)]
 Share = Annotated[float, Field(ge=0, lt=1)]
 Probability = Annotated[float, Field(gt=0, lt=1)]
 ClipNorm = Annotated[float, Field(ge=SMALLEST_CLIP, le=LARGEST_CLIP)]
 
 
-SOURCES = ("public", "public_text", "shipped", "file", "folder", "model.folder")
+VOCABULARY_SOURCES = ("public", "public_text", "shipped", "file", "folder", "model.folder")
 """What a vocabulary may be made of; all but the first are no part of the corpus."""
 
 
@@ -171,8 +171,8 @@ class BudgetSettings(Settings):
 class TrainSettings(Settings):
     """Settings of one training; the sampling rate, the steps and the normaliser are constants of it."""
 
-    trainer: Trainers = Field(
-        "crt", description="; ".join(f"{trainer.name}: {trainer.about}" for trainer in TRAINERS.values()) + "."
+    trainer: TrainerName = Field(
+        "crt", description="; ".join(f"{trainer.name}: {trainer.description}" for trainer in TRAINERS.values()) + "."
     )
     task: Task = Field("next-word", description="What is learned: the next word, or the class of each example.")
     classes: tuple[str, ...] = Field(
@@ -339,13 +339,13 @@ class TrainSettings(Settings):
     )
 
     @model_validator(mode="after")
-    def _processes_share_out_what_a_processor_does(self) -> Self:
+    def _require_cpu_for_workers(self) -> Self:
         if self.workers > 1 and self.device != "cpu":
             raise ValueError("workers: several processes can train only on device cpu; remove one of the two")
         return self
 
     @model_validator(mode="after")
-    def _a_point_fits_into_a_fresh_network(self) -> Self:
+    def _require_sufficient_context(self) -> Self:
         context = None if getattr(self.model, "folder", None) else getattr(self.model, "context", None)
         if self.task == "next-word" and context is not None and self.max_tokens > context:
             raise ValueError(
@@ -355,32 +355,32 @@ class TrainSettings(Settings):
         return self
 
     @model_validator(mode="after")
-    def _fits_its_trainer(self) -> Self:
+    def _require_trainer_support(self) -> Self:
         trainer = TRAINERS[self.trainer]
         problem = (
-            self._roles()
-            or self._chat()
-            or self._task()
-            or self._vocabulary()
-            or self._held_out()
-            or self._lists()
-            or self._bands()
-            or self._precision()
-            or trainer.problem(self)
+            self._find_roles_problem()
+            or self._find_chat_problem()
+            or self._find_task_problem()
+            or self._find_vocabulary_problem()
+            or self._find_held_out_problem()
+            or self._find_budget_problem()
+            or self._find_bands_problem()
+            or self._find_precision_problem()
+            or trainer.find_problem(self)
         )
         if problem is not None:
             raise ValueError(problem)
         return self
 
-    def _roles(self) -> str | None:
+    def _find_roles_problem(self) -> str | None:
         trainer = TRAINERS[self.trainer]
-        if self.prefix == "role" and not set(trainer.folders) <= {"public", "private"}:
+        if self.prefix == "role" and not set(trainer.folder_names) <= {"public", "private"}:
             return "train.prefix: only crt, crt-drop and redact-only read roles: use one of them"
-        if self.prefix == "class" and (trainer.of_units or self.task == "classify"):
+        if self.prefix == "class" and (trainer.has_units or self.task == "classify"):
             return "train.prefix: class needs a model that predicts words, and secrets or examples to protect"
         return None
 
-    def _chat(self) -> str | None:
+    def _find_chat_problem(self) -> str | None:
         if self.chat is None:
             return None
         if self.task == "classify" or self.prefix:
@@ -388,17 +388,17 @@ class TrainSettings(Settings):
         if self.public_weighting == "count":
             return "train.public_weighting: the occurrences of conversations are not counted; remove it"
         trainer = TRAINERS[self.trainer]
-        if not trainer.chats:
-            able = ", ".join(name for name, trainer in TRAINERS.items() if trainer.chats)
+        if not trainer.can_chat:
+            able = ", ".join(name for name, trainer in TRAINERS.items() if trainer.can_chat)
             return f"train.chat: conversations are trained by {able}; use one of them"
-        if trainer.of_units and (self.chat.example == "turn" or self.units.duplicates == "merge"):
+        if trainer.has_units and (self.chat.example == "turn" or self.units.duplicates == "merge"):
             return (
                 f"train.chat: {self.trainer} takes whole conversations, each of one user: set example to "
                 "conversation, and units.duplicates to keep"
             )
         return None
 
-    def _task(self) -> str | None:
+    def _find_task_problem(self) -> str | None:
         classify, classes, kind = self.task == "classify", self.classes, self.model.kind
         if classify and len(classes) < 2:
             return "train.classes: task classify needs the names of at least two classes"
@@ -411,56 +411,58 @@ class TrainSettings(Settings):
                 f"train.model.kind: {kind} predicts words; task classify needs bag, lstm, awd-lstm, bilstm, "
                 "bert or a folder"
             )
-        if not classify and kind in OF_CLASSES:
+        if not classify and kind in CLASSIFIER_KINDS:
             return f"train.model.kind: {kind} predicts classes; set task to classify, or use another kind"
-        if classify and not TRAINERS[self.trainer].classifies:
-            able = ", ".join(name for name, trainer in TRAINERS.items() if trainer.classifies)
+        if classify and not TRAINERS[self.trainer].can_classify:
+            able = ", ".join(name for name, trainer in TRAINERS.items() if trainer.can_classify)
             return f"train.task: classify is trained by {able}"
         return None
 
-    def _vocabulary(self) -> str | None:
-        trainer, given = TRAINERS[self.trainer], self.tokenizer
-        if self.public_text is None and (self.pretraining_epochs or given == "public_text"):
-            asked = "pretraining_epochs needs it" if self.pretraining_epochs else "train.tokenizer names it"
-            return f"train.public_text: {asked}, but it is not set"
-        if given != "auto" and getattr(self.model, "folder", None) is not None:
+    def _find_vocabulary_problem(self) -> str | None:
+        trainer, tokenizer = TRAINERS[self.trainer], self.tokenizer
+        if self.public_text is None and (self.pretraining_epochs or tokenizer == "public_text"):
+            reason = "pretraining_epochs needs it" if self.pretraining_epochs else "train.tokenizer names it"
+            return f"train.public_text: {reason}, but it is not set"
+        if tokenizer != "auto" and getattr(self.model, "folder", None) is not None:
             return "train.tokenizer: a pretrained model.folder has its tokenizer: remove one of the two"
-        if trainer.hides_units and given == "public":
+        if trainer.hides_units and tokenizer == "public":
             return (
                 f"train.tokenizer: {self.trainer} protects users and entities, so not even the vocabulary "
                 "may come from the corpus: remove it, or give other public text (train.public_text)"
             )
         return None
 
-    def _held_out(self) -> str | None:
+    def _find_held_out_problem(self) -> str | None:
         if self.tensorboard is not None and self.held_out is None:
             return "train.tensorboard: its curves are measured on public text: set train.held_out too"
         if self.held_out is None or isinstance(self.held_out, Path):
             return None
         if not 0.0 < self.held_out <= 0.5:
             return "train.held_out: expected a share above 0 and at most 0.5, or a file of public text"
-        if TRAINERS[self.trainer].plain[:1] != ("public",) and self.public_text is None:
+        if TRAINERS[self.trainer].noise_free_folders[:1] != ("public",) and self.public_text is None:
             return f"train.held_out: {self.trainer} does not use the public split: give a file of public text"
         return None
 
-    def _lists(self) -> str | None:
-        if self.budget is None or not TRAINERS[self.trainer].hides_units or not self.units.lists:
+    def _find_budget_problem(self) -> str | None:
+        if self.budget is None or not TRAINERS[self.trainer].hides_units or not self.units.file_keys:
             return None
         return (
-            f"train.budget: the contents of units.{self.units.lists[0]} are not recorded, so different "
+            f"train.budget: the contents of units.{self.units.file_keys[0]} are not recorded, so different "
             "trainings might protect different units: remove the budget or the list"
         )
 
-    def _bands(self) -> str | None:
+    def _find_bands_problem(self) -> str | None:
         if self.noise_bands == 1:
             return None
         trainer, most = TRAINERS[self.trainer], math.floor(1.0 / self.sampling_rate)
-        if trainer.noised is None or trainer.of_units:
-            able = ", ".join(n for n, one in TRAINERS.items() if one.noised and not one.of_units)
+        if trainer.noised_folder is None or trainer.has_units:
+            able = ", ".join(
+                n for n, candidate in TRAINERS.items() if candidate.noised_folder and not candidate.has_units
+            )
             return f"train.noise_bands: correlated noise is proved for {able}; remove it"
         if self.noise_bands == "auto":
-            fixed = "train.noise_bands: auto compares at the target epsilon; with noise_multiplier set a number"
-            return fixed if self.noise_multiplier else None
+            problem = "train.noise_bands: auto compares at the target epsilon; with noise_multiplier set a number"
+            return problem if self.noise_multiplier else None
         if self.noise_bands * self.sampling_rate > 1.0:
             return (
                 f"train.noise_bands: a step draws from one of {self.noise_bands} groups at "
@@ -469,8 +471,8 @@ class TrainSettings(Settings):
             )
         return None
 
-    def _precision(self) -> str | None:
-        if self.precision == "bf16" and not TRAINERS[self.trainer].plain and not self.pretraining_epochs:
+    def _find_precision_problem(self) -> str | None:
+        if self.precision == "bf16" and not TRAINERS[self.trainer].noise_free_folders and not self.pretraining_epochs:
             return (
                 f"train.precision: bf16 is for noise-free steps, but {self.trainer} has none: remove it, or "
                 "set public_text and pretraining_epochs"
@@ -484,19 +486,19 @@ class TrainSettings(Settings):
         Left to ``auto``: ``public_text`` where it is given, else ``public/`` where the trainer may see it,
         either one filled up with the shipped list; else that list alone.
         """
-        given = self.tokenizer
+        tokenizer = self.tokenizer
         if getattr(self.model, "folder", None) is not None:
             return ("model.folder",)
-        if isinstance(given, Path):
-            return ("folder" if given.is_dir() else "file",)
-        if given != "auto":
-            return (given,)
+        if isinstance(tokenizer, Path):
+            return ("folder" if tokenizer.is_dir() else "file",)
+        if tokenizer != "auto":
+            return (tokenizer,)
         if self.public_text is not None:
             return ("public_text", "shipped")
         return ("shipped",) if TRAINERS[self.trainer].hides_units else ("public", "shipped")
 
     @property
-    def reading(self) -> Literal["texts", "roles", "class", "turn", "conversation"]:
+    def example_format(self) -> Literal["texts", "roles", "class", "turn", "conversation"]:
         """How the examples of a run are read."""
         if self.chat is not None:
             return self.chat.example
@@ -505,9 +507,9 @@ class TrainSettings(Settings):
         return "roles" if self.prefix else "texts"
 
     @property
-    def whole_conversations(self) -> bool:
+    def has_whole_conversations(self) -> bool:
         """Whether an example is a conversation as a whole."""
-        return self.reading == "conversation"
+        return self.example_format == "conversation"
 
     @property
     def model_name(self) -> str:
@@ -518,19 +520,21 @@ class TrainSettings(Settings):
 # The settings as a ledger and a manifest hold them: no folder of this machine, no budget.
 
 
-def settings_json(settings: TrainSettings) -> dict[str, Any]:
+def settings_to_json(settings: TrainSettings) -> dict[str, Any]:
     """``settings`` as JSON; files and folders by their names, their content is recorded elsewhere.
 
     Where something is computed (``workers``) changes no bit of it, and may change after an interruption.
     """
-    found: dict[str, Any] = _by_name(settings.model_dump(exclude={"budget", "workers", "tensorboard"}))
-    return found
+    result: dict[str, Any] = _replace_paths_with_names(
+        settings.model_dump(exclude={"budget", "workers", "tensorboard"})
+    )
+    return result
 
 
-def _by_name(value: Any) -> Any:
+def _replace_paths_with_names(value: Any) -> Any:
     """``value`` as JSON, each path in it by its name."""
     if isinstance(value, dict):
-        return {key: _by_name(part) for key, part in value.items()}
+        return {key: _replace_paths_with_names(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_by_name(part) for part in value]
+        return [_replace_paths_with_names(part) for part in value]
     return value.name if isinstance(value, Path) else to_jsonable_python(value)

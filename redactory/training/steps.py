@@ -15,21 +15,21 @@ from torch.optim import Optimizer
 
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
-from redactory.training.clipping import check_parts, clipped_sum, passes_in
-from redactory.training.data import EncodedPoints, Ids
+from redactory.training.clipping import check_batch_independence, compute_clipped_sum, use_precision
+from redactory.training.data import IntArray, TokenizedExamples
 from redactory.training.ledger import Admission
 from redactory.training.mechanism import BandedGaussian, Mechanism
 from redactory.training.models.network import Network
-from redactory.training.schedule import step_size
+from redactory.training.step_size import compute_step_size
 
-_CHECKED_EVERY = 1000
+_CHECK_INTERVAL = 1000
 
 
 @dataclass
-class Descent:
+class ScheduledOptimizer:
     """An optimizer, which two kinds of step may share, at the ``learning_rate`` of one of them.
 
-    With ``steps``, the number of steps of this kind, the rate follows :func:`step_size`.
+    With ``steps``, the number of steps of this kind, the rate follows :func:`compute_step_size`.
     """
 
     optimizer: Optimizer
@@ -38,30 +38,30 @@ class Descent:
     schedule: str = "linear"
     warm_up: float = 0.0
 
-    def rate(self, number: int) -> float:
+    def get_learning_rate(self, number: int) -> float:
         """The step size of step ``number``."""
         if self.steps is None:
             return self.learning_rate
-        return self.learning_rate * step_size(number, self.steps, self.schedule, self.warm_up)
+        return self.learning_rate * compute_step_size(number, self.steps, self.schedule, self.warm_up)
 
     def step(self, number: int) -> None:
         """Move the parameters by the gradients that lie on them, in step ``number`` of this kind."""
         for group in self.optimizer.param_groups:
-            group["lr"] = self.rate(number)
+            group["lr"] = self.get_learning_rate(number)
         self.optimizer.step()
 
 
-class Phase(Protocol):
+class StepKind(Protocol):
     """One kind of step; its steps are numbered from 0 through all epochs."""
 
-    descent: Descent
+    scheduled_optimizer: ScheduledOptimizer
 
     def step(self, number: int) -> None:
         """Carry out step ``number``: a function of the number, the parameters, the data and the stream."""
 
 
 @dataclass
-class PlainPhase:
+class NoiseFreeSteps:
     """SGD over points that may be learnt without noise, in an order from the stream.
 
     A pass goes through ``rows``, which may name a row more than once; step k is batch k of all passes,
@@ -72,41 +72,41 @@ class PlainPhase:
     """
 
     network: Network
-    descent: Descent
-    points: EncodedPoints
-    rows: Ids
+    scheduled_optimizer: ScheduledOptimizer
+    examples: TokenizedExamples
+    rows: IntArray
     batch_size: int
     stream: RandomStream
     purpose: str = field(default="plain", kw_only=True)
     precision: str = field(default="float32", kw_only=True)
-    _order: tuple[int, Ids] = field(default=(-1, np.empty(0, np.int64)), init=False)
+    _pass_order: tuple[int, IntArray] = field(default=(-1, np.empty(0, np.int64)), init=False)
 
     @property
-    def steps_a_pass(self) -> int:
+    def steps_per_pass(self) -> int:
         """Steps that go once through ``rows``."""
         return math.ceil(len(self.rows) / self.batch_size)
 
-    def rows_of(self, number: int) -> Ids:
+    def select_rows(self, number: int) -> IntArray:
         """The rows of step ``number``, at least one."""
-        this, place = divmod(number, self.steps_a_pass)
-        if self._order[0] != this:
+        this, place = divmod(number, self.steps_per_pass)
+        if self._pass_order[0] != this:
             drawn = self.stream.permutation(f"{self.purpose} order", this, len(self.rows))
-            self._order = this, self.rows[drawn]
-        return self._order[1][place * self.batch_size : (place + 1) * self.batch_size]
+            self._pass_order = this, self.rows[drawn]
+        return self._pass_order[1][place * self.batch_size : (place + 1) * self.batch_size]
 
     def step(self, number: int) -> None:
         """One optimizer step on the mean over the step's rows of a point's loss."""
-        rows = self.rows_of(number)
+        rows = self.select_rows(number)
         self.network.train()
         self.network.begin_step(self.stream, f"{self.purpose} step", number)
-        self.descent.optimizer.zero_grad()
-        with passes_in(self.precision, self.network.device):
-            losses = self.network.point_losses(self.points.batch(rows).to(self.network.device))
+        self.scheduled_optimizer.optimizer.zero_grad()
+        with use_precision(self.precision, self.network.device):
+            losses = self.network.example_losses(self.examples.make_batch(rows).to(self.network.device))
         torch.autograd.backward(losses.sum() / len(rows))
-        self.descent.step(number)
+        self.scheduled_optimizer.step(number)
 
 
-def sampled_rows(mechanism: Mechanism, stream: RandomStream, step: int, points: int) -> Ids:
+def sample_rows(mechanism: Mechanism, stream: RandomStream, step: int, example_count: int) -> IntArray:
     """The rows in ``range(points)`` that take part in ``step``, ascending, as ``mechanism`` is accounted for.
 
     Formal guarantees: inclusions are independent over points and steps as long as the root of the
@@ -118,19 +118,19 @@ def sampled_rows(mechanism: Mechanism, stream: RandomStream, step: int, points: 
     """
     if isinstance(mechanism, BandedGaussian):
         bands = mechanism.matrix.bands
-        groups = np.floor(stream.uniform("groups", 0, points) * bands)
-        coins = stream.uniform("coins", step, points) < mechanism.group_rate
+        groups = np.floor(stream.uniform("groups", 0, example_count) * bands)
+        coins = stream.uniform("coins", step, example_count) < mechanism.group_rate
         return np.flatnonzero(coins & (groups == step % bands))
-    return np.flatnonzero(stream.uniform("coins", step, points) < mechanism.sampling_rate)
+    return np.flatnonzero(stream.uniform("coins", step, example_count) < mechanism.sampling_rate)
 
 
 @dataclass
-class NoisyPhase:
+class NoisySteps:
     """DP-SGD: Poisson-sampled steps (CRT, Algorithm 1, line 7 and footnote 3).
 
     ``dropped``, where given, marks points that contribute a zero gradient wherever they are drawn.
-    Where the pieces of ``clipped_sum`` are computed changes no bit of it.  At the first step and every
-    1,000th after it a batch is held against its halves (:func:`check_parts`).
+    Where the pieces of ``compute_clipped_sum`` are computed changes no bit of it.  At the first step and every
+    1,000th after it a batch is held against its halves (:func:`check_batch_independence`).
 
     Formal guarantees: a step reads ``points`` only through ``mechanism.noisy_mean`` of the clipped
     sum of the points that were sampled; the sum is admitted by the ledger before noise is drawn; no
@@ -139,43 +139,45 @@ class NoisyPhase:
     """
 
     network: Network
-    descent: Descent
-    points: EncodedPoints
+    scheduled_optimizer: ScheduledOptimizer
+    examples: TokenizedExamples
     mechanism: Mechanism
     max_physical_batch_tokens: int
     stream: RandomStream
     ledger: Admission
-    dropped: NDArray[np.bool_] | None = None
+    dropped_mask: NDArray[np.bool_] | None = None
     clipped_sum: Callable[..., Tensor] = clipped_sum
-    _checked: int = field(default=-1, init=False)
+    _last_check: int = field(default=-1, init=False)
 
-    def drawn(self, number: int) -> Ids:
+    def sample_step_rows(self, number: int) -> IntArray:
         """The rows of the points that take part in step ``number``."""
-        return sampled_rows(self.mechanism, self.stream, number, len(self.points))
+        return sample_rows(self.mechanism, self.stream, number, len(self.examples))
 
     def step(self, number: int) -> None:
         """Sample, clip and sum, admit, add noise, divide by the constant, and take an optimizer step."""
-        rows = self.drawn(number)
-        if self.dropped is not None:
-            rows = rows[~self.dropped[rows]]
+        rows = self.sample_step_rows(number)
+        if self.dropped_mask is not None:
+            rows = rows[~self.dropped_mask[rows]]
         self.network.train()
         self.network.begin_step(self.stream, "noisy step", number)
-        thousand = number // _CHECKED_EVERY
-        if thousand > self._checked and check_parts(self.network, self.points, rows, self.max_physical_batch_tokens):
-            self._checked = thousand
+        check_number = number // _CHECK_INTERVAL
+        if check_number > self._last_check and check_batch_independence(
+            self.network, self.examples, rows, self.max_physical_batch_tokens
+        ):
+            self._last_check = check_number
         total = self.clipped_sum(
-            self.network, self.points, rows, self.mechanism.clip_norm, self.max_physical_batch_tokens
+            self.network, self.examples, rows, self.mechanism.clip_norm, self.max_physical_batch_tokens
         )
-        descend(self.network, self.descent, self.noisy_gradient(number, total), number)
+        apply_gradient(self.network, self.scheduled_optimizer, self.compute_noisy_gradient(number, total), number)
 
-    def noisy_gradient(self, number: int, total: Tensor) -> Tensor:
+    def compute_noisy_gradient(self, number: int, total: Tensor) -> Tensor:
         """What the model moves along: the admitted sum with its noise, over the constant."""
         self.ledger.admit(number, total)
-        return self.mechanism.noisy_mean(total, self.stream, number)
+        return self.mechanism.compute_noisy_mean(total, self.stream, number)
 
 
 @dataclass
-class BandedPhase(NoisyPhase):
+class BandedPhase(NoisySteps):
     """DP-SGD with correlated noise: the sums of the last b steps are mixed, noised, and unmixed again.
 
     ``sums`` are the last b − 1 clipped sums, by step: private, kept in memory and in the checkpoint alone.
@@ -189,10 +191,10 @@ class BandedPhase(NoisyPhase):
     sums: dict[int, Tensor] = field(default_factory=dict)
     moved: dict[int, Tensor] = field(default_factory=dict)
 
-    def noisy_gradient(self, number: int, total: Tensor) -> Tensor:
+    def compute_noisy_gradient(self, number: int, total: Tensor) -> Tensor:
         """Row ``number`` of C⁻¹(C·g + noise), over the constant; ``CheckFailed`` without the sums before."""
         assert isinstance(self.mechanism, BandedGaussian)
-        row = self.mechanism.matrix.row(number)
+        row = self.mechanism.matrix.get_row(number)
         if not row.keys() - {number} <= self.sums.keys():
             raise CheckFailed("the sums before this step are gone: remove the model's folder and train again")
         self.sums[number] = total.detach()
@@ -200,7 +202,7 @@ class BandedPhase(NoisyPhase):
         for step, entry in row.items():
             mixed += entry * self.sums[step].double()
         self.ledger.admit(number, mixed)
-        noisy = self.mechanism.noisy_sum(mixed, self.stream, number)
+        noisy = self.mechanism.compute_noisy_sum(mixed, self.stream, number)
         diagonal = row.pop(number)
         for step, entry in row.items():
             noisy -= entry * self.moved[step]
@@ -230,26 +232,26 @@ def trainable(network: nn.Module) -> list[nn.Parameter]:
     return [parameter for parameter in network.parameters() if parameter.requires_grad]
 
 
-def flat(network: nn.Module) -> Tensor:
+def flatten_parameters(network: nn.Module) -> Tensor:
     """The trainable parameters, one after the other, as they are."""
     return torch.cat([parameter.detach().flatten() for parameter in trainable(network)])
 
 
 @torch.no_grad()
-def load(network: nn.Module, values: Tensor) -> None:
+def load_parameters(network: nn.Module, values: Tensor) -> None:
     """Set the trainable parameters from ``values``, flat in their order."""
-    for parameter, share in _shared_out(network, values):
+    for parameter, share in _split_by_parameter(network, values):
         parameter.copy_(share)
 
 
-def descend(network: nn.Module, descent: Descent, gradient: Tensor, number: int) -> None:
+def apply_gradient(network: nn.Module, scheduled_optimizer: ScheduledOptimizer, gradient: Tensor, number: int) -> None:
     """Step ``number`` along ``gradient``, flat in the order of the trainable parameters."""
-    for parameter, share in _shared_out(network, gradient):
+    for parameter, share in _split_by_parameter(network, gradient):
         parameter.grad = share
-    descent.step(number)
+    scheduled_optimizer.step(number)
 
 
-def _shared_out(network: nn.Module, values: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
+def _split_by_parameter(network: nn.Module, values: Tensor) -> Iterator[tuple[nn.Parameter, Tensor]]:
     """Each trainable parameter with its share of ``values``, in its shape."""
     parameters = trainable(network)
     shares = torch.split(values, [parameter.numel() for parameter in parameters])
@@ -265,19 +267,19 @@ def make_optimizer(network: nn.Module, rule: str, weight_decay: float = 0.0) -> 
 
 
 @dataclass
-class Average:
+class WeightAverage:
     """The mean of the weights after each step from step ``first`` on, numbered from 1; None is nothing yet.
 
     Formal guarantees: a function of weights that steps released: post-processing.
     """
 
     network: nn.Module
-    first: int
+    first_step: int
     mean: Tensor | None = None
 
-    def take(self, done: int) -> None:
+    def add_weights(self, step: int) -> None:
         """Take in the weights after step ``done``."""
-        if done == self.first:
-            self.mean = flat(self.network)
+        if step == self.first_step:
+            self.mean = flatten_parameters(self.network)
         elif self.mean is not None:
-            self.mean += (flat(self.network) - self.mean) / (done - self.first + 1)
+            self.mean += (flatten_parameters(self.network) - self.mean) / (step - self.first_step + 1)

@@ -23,24 +23,24 @@ from typing import Any, ClassVar, Protocol, Self
 
 import regex
 
-from redactory.detectors.torch_reading import silence
-from redactory.foundation.canonical import hash_of
+from redactory.detectors.torch_inference import silence
+from redactory.foundation.canonical import json_sha256
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.redaction.mask import MASK
 
 PAD, BEGIN, END = "<PAD>", "<BEGIN>", "<END>"
 _SPECIALS = (PAD, BEGIN, END, MASK)
 _ALPHABET = tuple(chr(code) for code in (9, 10, 13, *range(32, 127)))
-_FIXED = (*_SPECIALS, *_ALPHABET, *(f"<0x{value:02X}>" for value in range(256)))
+_FIXED_VOCABULARY = (*_SPECIALS, *_ALPHABET, *(f"<0x{value:02X}>" for value in range(256)))
 _FIRST_BYTE = len(_SPECIALS) + len(_ALPHABET)
-_FIRST_WORD = len(_FIXED)
+_FIRST_WORD = len(_FIXED_VOCABULARY)
 FORMAT = "redactory-tokenizer/2"
-_WORD = r"\p{L}[\p{L}\p{M}]*"
-_SPLIT = rf"{MASK}| ?{_WORD}|(?m:.)"
-_BARE = r"(?:\A|(?<=[\n\r\t(\[{/\-]))"
-_LACKING, _ADDED = rf"{_BARE}(?= *\p{{L}})", rf"{_BARE} (?= *\p{{L}})"
+_WORD_PATTERN = r"\p{L}[\p{L}\p{M}]*"
+_SPLIT_PATTERN = rf"{MASK}| ?{_WORD_PATTERN}|(?m:.)"
+_NO_SPACE_BEFORE = r"(?:\A|(?<=[\n\r\t(\[{/\-]))"
+_MISSING_SPACE, _ADDED_SPACE = rf"{_NO_SPACE_BEFORE}(?= *\p{{L}})", rf"{_NO_SPACE_BEFORE} (?= *\p{{L}})"
 """Where a space is put in before a word, and the same space: one place is never the other's twice over."""
-_MOST_COUNTED = 2_000_000
+_MAX_COUNTED_WORDS = 2_000_000
 """Words that pieces are learnt from: counts are scaled down to it."""
 
 
@@ -64,18 +64,18 @@ class TextCodec(Protocol):
     def encode(self, text: str) -> list[int]:
         """The ids of ``text`` without begin and end."""
 
-    def places(self, text: str) -> list[tuple[int, int]]:
+    def token_offsets(self, text: str) -> list[tuple[int, int]]:
         """The part [start, end) of ``text`` (code points) that each id of :meth:`encode` stands for."""
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``; padding, begin and end are left out."""
 
-    def spelled(self, number: int) -> str:
+    def decode_token(self, number: int) -> str:
         r"""What one id stands for; an octet that is no text by itself as ``\xe2``, and so each of several."""
 
     @property
     def digest(self) -> str:
-        """:func:`digest_of` the file that it is saved to."""
+        """:func:`compute_tokenizer_digest` the file that it is saved to."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class Tokenizer:
     mask_id: ClassVar[int] = 3
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_backend", self._built())
+        object.__setattr__(self, "_backend", self._build_backend())
 
     @classmethod
     def from_texts(cls, texts: Iterable[str], size: int, minimum_count: int = 1) -> Self:
@@ -104,20 +104,20 @@ class Tokenizer:
 
         A word needs ``minimum_count`` occurrences.  The pieces are a function of the counts of words alone.
         """
-        return cls.from_counts(word_counts(texts, minimum_count), size)
+        return cls.from_counts(count_words(texts, minimum_count), size)
 
     @classmethod
     def from_counts(cls, counts: Mapping[str, int], size: int) -> Self:
-        """At most ``size`` pieces, learnt from public words (as :func:`word_counts` has them) and counts."""
+        """At most ``size`` pieces, learnt from public words (as :func:`count_words` has them) and counts."""
         from tokenizers import Regex, models, pre_tokenizers, trainers
         from tokenizers import Tokenizer as Backend
 
         letters: Counter[str] = Counter()
         for word, count in counts.items():
             letters.update(dict.fromkeys(set(word).difference(_ALPHABET), count))
-        kept = sorted(sorted(letters, key=lambda letter: (-letters[letter], letter))[: size // 2])
-        readable = {*_ALPHABET, *kept}
-        scale = min(1.0, _MOST_COUNTED / max(1, sum(counts.values())))
+        letters_kept = sorted(sorted(letters, key=lambda letter: (-letters[letter], letter))[: size // 2])
+        readable = {*_ALPHABET, *letters_kept}
+        scale = min(1.0, _MAX_COUNTED_WORDS / max(1, sum(counts.values())))
         backend = Backend(models.BPE())
         backend.pre_tokenizer = pre_tokenizers.Split(Regex("\n"), "removed")
         backend.train_from_iterator(
@@ -126,14 +126,14 @@ class Tokenizer:
                 vocab_size=len(_ALPHABET) + size,
                 min_frequency=1,
                 show_progress=False,
-                initial_alphabet=[*_ALPHABET, *kept],
+                initial_alphabet=[*_ALPHABET, *letters_kept],
             ),
         )
-        learnt = json.loads(backend.to_str())["model"]["merges"]
-        return cls.of_merges(kept, [(left, right) for left, right in learnt])
+        merges = json.loads(backend.to_str())["model"]["merges"]
+        return cls.from_merges(letters_kept, [(left, right) for left, right in merges])
 
     @classmethod
-    def of_merges(cls, letters: Iterable[str], merges: Iterable[tuple[str, str]]) -> Self:
+    def from_merges(cls, letters: Iterable[str], merges: Iterable[tuple[str, str]]) -> Self:
         """The tokenizer of further ``letters`` and of ``merges``, the first of which is applied first."""
         pairs = tuple(merges)
         return cls(tuple(dict.fromkeys([*letters, *(left + right for left, right in pairs)])), pairs)
@@ -145,13 +145,13 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The ids of ``text`` without begin and end; ``ValueError`` (free of text) on a lone surrogate."""
-        return list(self._encoded(text).ids)
+        return list(self._encode_with_backend(text).ids)
 
-    def places(self, text: str) -> list[tuple[int, int]]:
+    def token_offsets(self, text: str) -> list[tuple[int, int]]:
         """The part [start, end) of ``text`` (code points) that each id of :meth:`encode` stands for."""
-        return list(self._encoded(text).offsets)
+        return list(self._encode_with_backend(text).offsets)
 
-    def _encoded(self, text: str) -> Any:
+    def _encode_with_backend(self, text: str) -> Any:
         if _SURROGATE.search(text):
             raise ValueError("a lone surrogate cannot be encoded in UTF-8")
         return self._backend.encode(text, add_special_tokens=False)
@@ -161,10 +161,12 @@ class Tokenizer:
 
         Bytes that are no UTF-8 (a model may write such) become U+FFFD.
         """
-        text: str = _replaced(_ADDED, "").normalize_str(self._octets(ids).decode("utf-8", errors="replace"))
+        text: str = _make_replacer(_ADDED_SPACE, "").normalize_str(
+            self._ids_to_bytes(ids).decode("utf-8", errors="replace")
+        )
         return text
 
-    def _octets(self, ids: Sequence[int]) -> bytes:
+    def _ids_to_bytes(self, ids: Sequence[int]) -> bytes:
         octets = bytearray()
         for number in ids:
             if number >= _FIRST_WORD:
@@ -172,17 +174,17 @@ class Tokenizer:
             elif number >= _FIRST_BYTE:
                 octets.append(number - _FIRST_BYTE)
             elif number >= self.mask_id:
-                octets += _FIXED[number].encode()
+                octets += _FIXED_VOCABULARY[number].encode()
         return bytes(octets)
 
-    def spelled(self, number: int) -> str:
+    def decode_token(self, number: int) -> str:
         r"""What one id stands for; an octet that is no text by itself as ``\xe2``."""
-        return self._octets([number]).decode("utf-8", "backslashreplace")
+        return self._ids_to_bytes([number]).decode("utf-8", "backslashreplace")
 
     @property
     def digest(self) -> str:
         """Hex sha256 of all that it is."""
-        return hash_of(self.to_json())
+        return json_sha256(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """The tokenizer as JSON; :meth:`from_json` reads it back."""
@@ -196,25 +198,25 @@ class Tokenizer:
         """A tokenizer as :meth:`to_json` wrote it; ``InputError`` for another format."""
         if value.get("format") != FORMAT or value.get("alphabet") != list(_ALPHABET):
             raise InputError("the tokenizer file has a format that this version cannot read")
-        return cls.of_merges(value["letters"], [(left, right) for left, right in value["merges"]])
+        return cls.from_merges(value["letters"], [(left, right) for left, right in value["merges"]])
 
-    def _built(self) -> Any:
+    def _build_backend(self) -> Any:
         """The same in the terms of the library ``tokenizers``."""
         from tokenizers import Regex, decoders, models, pre_tokenizers
         from tokenizers import Tokenizer as Backend
 
-        vocabulary = {piece: number for number, piece in enumerate((*_FIXED, *self.words))}
+        vocabulary = {piece: number for number, piece in enumerate((*_FIXED_VOCABULARY, *self.words))}
         merges = list(self.merges)
         backend = Backend(models.BPE(vocab=vocabulary, merges=merges, byte_fallback=True, ignore_merges=True))
-        backend.normalizer = _replaced(_LACKING, " ")
-        backend.pre_tokenizer = pre_tokenizers.Split(Regex(_SPLIT), "isolated")
+        backend.normalizer = _make_replacer(_MISSING_SPACE, " ")
+        backend.pre_tokenizer = pre_tokenizers.Split(Regex(_SPLIT_PATTERN), "isolated")
         backend.decoder = decoders.Sequence(
-            [decoders.ByteFallback(), decoders.Fuse(), decoders.Replace(Regex(_ADDED), "")]
+            [decoders.ByteFallback(), decoders.Fuse(), decoders.Replace(Regex(_ADDED_SPACE), "")]
         )
         return backend
 
     def save_for_library(
-        self, folder: Path, context: int | None, ends_too: bool, template: str | None = None
+        self, folder: Path, context: int | None, add_end_token: bool, template: str | None = None
     ) -> list[Path]:
         """Write the files from which ``AutoTokenizer`` reads the same ids to ``folder``; their paths.
 
@@ -225,13 +227,13 @@ class Tokenizer:
         from tokenizers import processors
         from transformers import PreTrainedTokenizerFast
 
-        backend = self._built()
+        backend = self._build_backend()
         backend.post_processor = processors.TemplateProcessing(
-            single=f"{BEGIN} $A {END}" if ends_too else f"{BEGIN} $A",
+            single=f"{BEGIN} $A {END}" if add_end_token else f"{BEGIN} $A",
             special_tokens=[(BEGIN, self.begin_id), (END, self.end_id)],
         )
         library: Any = PreTrainedTokenizerFast
-        return _saved(
+        return _save_pretrained(
             library(
                 tokenizer_object=backend,
                 pad_token=PAD,
@@ -248,13 +250,13 @@ class Tokenizer:
         )
 
     @classmethod
-    def of_library(cls, value: Mapping[str, Any]) -> Self | None:
+    def from_library_json(cls, value: Mapping[str, Any]) -> Self | None:
         """The tokenizer in a ``tokenizer.json`` that :meth:`save_for_library` wrote; None in any other."""
         vocabulary, merges = value["model"].get("vocab"), value["model"].get("merges")
         if not isinstance(vocabulary, dict):
             return None
         pieces = tuple(sorted(vocabulary, key=vocabulary.__getitem__))
-        if pieces[:_FIRST_WORD] != _FIXED:
+        if pieces[:_FIRST_WORD] != _FIXED_VOCABULARY:
             return None
         return cls(pieces[_FIRST_WORD:], tuple((left, right) for left, right in merges))
 
@@ -262,44 +264,44 @@ class Tokenizer:
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
-def _replaced(pattern: str, content: str) -> Any:
+def _make_replacer(pattern: str, content: str) -> Any:
     from tokenizers import Regex, normalizers
 
     return normalizers.Replace(Regex(pattern), content)
 
 
-def word_counts(texts: Iterable[str], minimum_count: int = 1) -> dict[str, int]:
+def count_words(texts: Iterable[str], minimum_count: int = 1) -> dict[str, int]:
     """How often each word stands in ``texts``, with the space before it where there is one or one is put in.
 
     Words of fewer than ``minimum_count`` occurrences, and single characters of the alphabet, are left out.
     """
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for text in texts:
-        found.update(_WORDS.findall(_WORDLESS.sub(" ", text)))
-    return {word: n for word, n in found.items() if n >= minimum_count and word not in _ALPHABET}
+        counts.update(_WORD_REGEX.findall(_MISSING_SPACE_REGEX.sub(" ", text)))
+    return {word: n for word, n in counts.items() if n >= minimum_count and word not in _ALPHABET}
 
 
-_WORDS, _WORDLESS = regex.compile(f" ?{_WORD}"), regex.compile(_LACKING)
+_WORD_REGEX, _MISSING_SPACE_REGEX = regex.compile(f" ?{_WORD_PATTERN}"), regex.compile(_MISSING_SPACE)
 
 
-def of_ours(value: Mapping[str, Any]) -> Tokenizer | None:
+def parse_redactory_tokenizer(value: Mapping[str, Any]) -> Tokenizer | None:
     """The tokenizer of ours in a file's JSON, in either of its forms; None where it is another's.
 
     ``InputError`` where it is of a format that this version does not read.
     """
-    return Tokenizer.of_library(value) if "model" in value else Tokenizer.from_json(value)
+    return Tokenizer.from_library_json(value) if "model" in value else Tokenizer.from_json(value)
 
 
-def digest_of(value: Mapping[str, Any]) -> str:
+def compute_tokenizer_digest(value: Mapping[str, Any]) -> str:
     """Hex sha256 of what the JSON of a tokenizer's file says: ids of text and text of ids follow from it."""
-    ours = of_ours(value)
-    return hash_of(ours.to_json() if ours else {key: value.get(key) for key in _DECIDING})
+    ours = parse_redactory_tokenizer(value)
+    return json_sha256(ours.to_json() if ours else {key: value.get(key) for key in _DIGEST_KEYS})
 
 
-_DECIDING = ("model", "normalizer", "pre_tokenizer", "decoder", "added_tokens")
+_DIGEST_KEYS = ("model", "normalizer", "pre_tokenizer", "decoder", "added_tokens")
 
 
-def _saved(inner: Any, folder: Path) -> list[Path]:
+def _save_pretrained(inner: Any, folder: Path) -> list[Path]:
     return sorted({Path(name) for name in inner.save_pretrained(folder) if Path(name).is_file()})
 
 
@@ -332,7 +334,7 @@ class FolderTokenizer:
 
         library: Any = PreTrainedTokenizerFast
         try:
-            with quiet():
+            with silence_transformers():
                 if folder.is_file():
                     inner = library(tokenizer_file=str(folder), eos_token=END)
                 else:
@@ -354,8 +356,10 @@ class FolderTokenizer:
             inner.add_special_tokens({"additional_special_tokens": [MASK]})
         if single_digits:
             backend, digits = inner.backend_tokenizer, pre_tokenizers.Digits(individual_digits=True)
-            own = backend.pre_tokenizer
-            backend.pre_tokenizer = digits if own is None else pre_tokenizers.Sequence([digits, own])
+            pre_tokenizer = backend.pre_tokenizer
+            backend.pre_tokenizer = (
+                digits if pre_tokenizer is None else pre_tokenizers.Sequence([digits, pre_tokenizer])
+            )
         ends = [i for i in (inner.eos_token_id, inner.sep_token_id) if i is not None]
         begins = [i for i in (inner.bos_token_id, inner.cls_token_id, *ends) if i is not None]
         if not ends:
@@ -374,65 +378,65 @@ class FolderTokenizer:
 
     def encode(self, text: str) -> list[int]:
         """The ids of ``text`` without begin and end."""
-        return [number for number, _ in self._located(text)]
+        return [number for number, _ in self._encode_with_offsets(text)]
 
-    def places(self, text: str) -> list[tuple[int, int]]:
+    def token_offsets(self, text: str) -> list[tuple[int, int]]:
         """The part [start, end) of ``text`` (code points) that each id of :meth:`encode` stands for."""
-        return [place for _, place in self._located(text)]
+        return [place for _, place in self._encode_with_offsets(text)]
 
-    def _located(self, text: str) -> Iterator[tuple[int, tuple[int, int]]]:
+    def _encode_with_offsets(self, text: str) -> Iterator[tuple[int, tuple[int, int]]]:
         begin = 0
         for number, piece in enumerate(text.split(MASK)):
             if number:
                 yield self.mask_id, (begin, begin + len(MASK))
                 begin += len(MASK)
             if piece:
-                found = self.inner(
+                encoding = self.inner(
                     piece, add_special_tokens=False, split_special_tokens=True, return_offsets_mapping=True
                 )
-                for own, (start, end) in zip(found["input_ids"], found["offset_mapping"], strict=True):
-                    yield own, (begin + start, begin + end)
+                for token_id, (start, end) in zip(encoding["input_ids"], encoding["offset_mapping"], strict=True):
+                    yield token_id, (begin + start, begin + end)
             begin += len(piece)
 
     def decode(self, ids: Sequence[int]) -> str:
         """The text of ``ids``, as far as the tokenizer keeps it; begin and end are left out."""
-        kept = [number for number in ids if number not in (self.begin_id, self.end_id)]
-        return str(self.inner.decode(kept, clean_up_tokenization_spaces=False))
+        text_ids = [number for number in ids if number not in (self.begin_id, self.end_id)]
+        return str(self.inner.decode(text_ids, clean_up_tokenization_spaces=False))
 
-    def spelled(self, number: int) -> str:
+    def decode_token(self, number: int) -> str:
         r"""What one id stands for; octets that are no text by themselves as ``\xe2``."""
         text = self.decode([number])
         if "\ufffd" not in text:
             return text
-        return _octets_of(str(self.inner.convert_ids_to_tokens(number))).decode("utf-8", "backslashreplace")
+        return _piece_to_bytes(str(self.inner.convert_ids_to_tokens(number))).decode("utf-8", "backslashreplace")
 
     @property
     def digest(self) -> str:
         """Hex sha256 of all that decides ids and texts."""
-        return digest_of(json.loads(self.inner.backend_tokenizer.to_str()))
+        return compute_tokenizer_digest(json.loads(self.inner.backend_tokenizer.to_str()))
 
     def save(self, folder: Path) -> list[Path]:
         """Write the files that ``AutoTokenizer`` reads to ``folder``; their paths."""
-        return _saved(self.inner, folder)
+        return _save_pretrained(self.inner, folder)
 
 
-def _octets_of(piece: str) -> bytes:
+def _piece_to_bytes(piece: str) -> bytes:
     """The octets of a vocabulary's ``piece`` in either form of octets: GPT-2's letters, or ``<0xE2>``."""
     if re.fullmatch(r"<0x[0-9A-F]{2}>", piece):
         return bytes([int(piece[3:5], 16)])
-    plain = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     # these have the letters from U+0100 on, in their order
-    others = [octet for octet in range(256) if octet not in plain]
-    octets = {chr(octet): octet for octet in plain} | {chr(256 + n): octet for n, octet in enumerate(others)}
+    remaining = [octet for octet in range(256) if octet not in printable]
+    octets = {chr(octet): octet for octet in printable} | {chr(256 + n): octet for n, octet in enumerate(remaining)}
     return b"".join(bytes([octets[c]]) if c in octets else c.encode() for c in piece)
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def silence_transformers() -> Iterator[None]:
     """No bar, no log record and no warning from ``transformers`` within."""
-    from redactory.detectors.classifier.engine import without_progress_bar
+    from redactory.detectors.classifier.engine import hide_progress_bar
 
-    with silence(), without_progress_bar():
+    with silence(), hide_progress_bar():
         yield
 
 

@@ -22,44 +22,44 @@ from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import read_json
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
-from redactory.training.chat import as_lines
-from redactory.training.data import PublicText, public_texts
-from redactory.training.settings import SOURCES, TrainSettings
-from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, of_ours, word_counts
-from redactory.training.trainers import trainer_of
+from redactory.training.chat import format_turns
+from redactory.training.data import PublicText, read_public_texts
+from redactory.training.settings import VOCABULARY_SOURCES, TrainSettings
+from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, count_words, parse_redactory_tokenizer
+from redactory.training.trainers import get_trainer
 
-PUBLIC_SIDE, PUBLIC_TEXT, SHIPPED, FILE, FOLDER, MODEL_FOLDER = SOURCES
-MINIMUM_COUNT = 2
+PUBLIC_SIDE, PUBLIC_TEXT, SHIPPED, FILE, FOLDER, MODEL_FOLDER = VOCABULARY_SOURCES
+MIN_WORD_COUNT = 2
 """A word of a text bears on the pieces from this count on."""
-MOST_TOKENS_A_WORD, MOST_CUT = 1.6, 0.05
+MAX_TOKENS_PER_WORD, MAX_CUT_SHARE = 1.6, 0.05
 """What is worth a warning."""
-_LOOKED_AT = 2_000
-_LIST = files("redactory.detectors") / "words" / "common" / "en.txt.gz"
-_WORD = regex.compile(r"\p{L}[\p{L}\p{M}]*")
+_FIT_TEXTS = 2_000
+_COMMON_WORDS_FILE = files("redactory.detectors") / "words" / "common" / "en.txt.gz"
+_WORD_REGEX = regex.compile(r"\p{L}[\p{L}\p{M}]*")
 
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """A tokenizer, and what it was made of: each of :data:`SOURCES` with a digest of its content.
+    """A tokenizer, and what it was made of: each of :data:`VOCABULARY_SOURCES` with a digest of its content.
 
     None for ``public/`` and a pretrained folder, whose digests the ledger holds as ``parent`` and ``base``.
     """
 
     tokenizer: TextCodec
-    made_of: Mapping[str, str | None]
+    sources: Mapping[str, str | None]
 
-    def record(self) -> dict[str, Any]:
+    def to_record(self) -> dict[str, Any]:
         """As a ledger's head has it."""
-        return {"made_of": dict(self.made_of), "sha256": self.tokenizer.digest, "entries": self.tokenizer.size}
+        return {"made_of": dict(self.sources), "sha256": self.tokenizer.digest, "entries": self.tokenizer.size}
 
 
-def is_public(made_of: Iterable[str]) -> bool:
+def is_public_source(sources: Iterable[str]) -> bool:
     """Whether all of it is known, and none of it is of the corpus."""
-    found = set(made_of)
-    return bool(found) and found <= set(SOURCES) - {PUBLIC_SIDE}
+    source_set = set(sources)
+    return bool(source_set) and source_set <= set(VOCABULARY_SOURCES) - {PUBLIC_SIDE}
 
 
-def vocabulary_of(run: RunFolder | None, settings: TrainSettings, public: PublicText | None) -> Vocabulary:
+def build_vocabulary(run: RunFolder | None, settings: TrainSettings, public_text: PublicText | None) -> Vocabulary:
     """The tokenizer of a training on ``run`` and the public text ``public``; no private text is read.
 
     ``ConfigurationError`` where a tokenizer's file or folder cannot be read, or is of a model of a run.
@@ -73,33 +73,35 @@ def vocabulary_of(run: RunFolder | None, settings: TrainSettings, public: Public
             )
         return Vocabulary(FolderTokenizer.from_folder(folder, single_digits=True), {MODEL_FOLDER: None})
     if isinstance(path, Path):
-        return Vocabulary(*_given(run, path))
+        return Vocabulary(*_load_tokenizer(run, path))
     counts: Counter[str] = Counter()
-    made_of: dict[str, str | None] = {}
+    digests: dict[str, str | None] = {}
     for source in sources:
         if source == SHIPPED:
-            counts.update(_common())
-            made_of[source] = file_sha256(Path(str(_LIST)))
+            counts.update(_load_common_word_counts())
+            digests[source] = file_sha256(Path(str(_COMMON_WORDS_FILE)))
         elif source == PUBLIC_TEXT:
-            assert public is not None
-            counts.update(word_counts(map(as_lines, public.texts()), MINIMUM_COUNT))
-            made_of[source] = public.sha256
+            assert public_text is not None
+            counts.update(count_words(map(format_turns, public_text.read_texts()), MIN_WORD_COUNT))
+            digests[source] = public_text.sha256
         else:
             assert run is not None
-            counts.update(word_counts(map(as_lines, public_texts(run, settings.reading)), MINIMUM_COUNT))
-            made_of[source] = None
-    return Vocabulary(Tokenizer.from_counts(counts, settings.vocabulary_size), made_of)
+            counts.update(
+                count_words(map(format_turns, read_public_texts(run, settings.example_format)), MIN_WORD_COUNT)
+            )
+            digests[source] = None
+    return Vocabulary(Tokenizer.from_counts(counts, settings.vocabulary_size), digests)
 
 
-def _given(run: RunFolder | None, path: Path) -> tuple[TextCodec, dict[str, str | None]]:
+def _load_tokenizer(run: RunFolder | None, path: Path) -> tuple[TextCodec, dict[str, str | None]]:
     """The tokenizer of a file or a folder, which must be public, and its digest."""
     key, file = "train.tokenizer", path / "tokenizer.json" if path.is_dir() else path
     if not path.exists():
         raise ConfigurationError(f"{key}: there is no file or folder {path.name}; nothing is downloaded")
     # a link to a model's file is that file
-    own = file.resolve()
-    if any((folder / "ledger.jsonl").exists() for folder in (file.parent, own.parent)) or (
-        run is not None and own.is_relative_to(run.root.resolve())
+    resolved = file.resolve()
+    if any((folder / "ledger.jsonl").exists() for folder in (file.parent, resolved.parent)) or (
+        run is not None and resolved.is_relative_to(run.root.resolve())
     ):
         raise ConfigurationError(
             f"{key}: {path.name} belongs to a model of a run, made from its text; give a public one"
@@ -107,30 +109,30 @@ def _given(run: RunFolder | None, path: Path) -> tuple[TextCodec, dict[str, str 
     if path.is_dir():
         return FolderTokenizer.from_folder(path, single_digits=True, key=key), {FOLDER: folder_sha256(path)}
     try:
-        ours = of_ours(read_json(path))
+        ours = parse_redactory_tokenizer(read_json(path))
     except (InputError, ValueError, KeyError, TypeError):
         raise ConfigurationError(f"{key}: {path.name} is not a readable tokenizer file") from None
-    found = ours or FolderTokenizer.from_folder(path, single_digits=True, key=key)
-    return found, {FILE: file_sha256(path)}
+    loaded = ours or FolderTokenizer.from_folder(path, single_digits=True, key=key)
+    return loaded, {FILE: file_sha256(path)}
 
 
 @cache
-def _common() -> Mapping[str, int]:
+def _load_common_word_counts() -> Mapping[str, int]:
     """The shipped list as counts: small beside those of a text, so that it fills up what is left.
 
     The more common half twice, and once with a capital; the other half once.
     """
-    most, _, more = gzip.decompress(_LIST.read_bytes()).decode().partition("\n\n")
-    found = Counter({f" {word}": 2 for word in most.split()})
-    found.update({f" {word.capitalize()}": 1 for word in most.split()})
-    found.update({f" {word}": 1 for word in more.split()})
-    return found
+    most, _, more = gzip.decompress(_COMMON_WORDS_FILE.read_bytes()).decode().partition("\n\n")
+    counts = Counter({f" {word}": 2 for word in most.split()})
+    counts.update({f" {word.capitalize()}": 1 for word in most.split()})
+    counts.update({f" {word}": 1 for word in more.split()})
+    return counts
 
 
 # How well a vocabulary fits: told of public text alone, for a figure of private text would be a release.
 
 
-def fit_of(vocabulary: Vocabulary, texts: Callable[[], Iterable[str]] | None, max_tokens: int) -> dict[str, Any]:
+def measure_fit(vocabulary: Vocabulary, texts: Callable[[], Iterable[str]] | None, max_tokens: int) -> dict[str, Any]:
     """How the vocabulary fits the first of public ``texts``; nulls where there are none.
 
     Returns {texts, tokens_per_word, spelled_out, cut}: of words, which are runs of letters, how many tokens
@@ -139,50 +141,50 @@ def fit_of(vocabulary: Vocabulary, texts: Callable[[], Iterable[str]] | None, ma
     """
     encode = vocabulary.tokenizer.encode
     words: Counter[str] = Counter()
-    seen = cut = 0
-    for text in islice(texts() if texts else (), _LOOKED_AT):
-        words.update(_WORD.findall(text.replace(MASK, " ")))
-        seen, cut = seen + 1, cut + (len(encode(text)) + 1 > max_tokens)
+    text_count = cut = 0
+    for text in islice(texts() if texts else (), _FIT_TEXTS):
+        words.update(_WORD_REGEX.findall(text.replace(MASK, " ")))
+        text_count, cut = text_count + 1, cut + (len(encode(text)) + 1 > max_tokens)
     beside, total = len(encode("a")), sum(words.values())
     taken = {word: len(encode(f"a {word}")) - beside for word in words}
     spelled = sum(n for word, n in words.items() if taken[word] >= max(2, len(word)))
     return {
-        "texts": seen,
+        "texts": text_count,
         "tokens_per_word": sum(n * taken[word] for word, n in words.items()) / total if total else None,
         "spelled_out": spelled / total if total else None,
-        "cut": cut / seen if seen else None,
+        "cut": cut / text_count if text_count else None,
     }
 
 
-def public_texts_of(
-    run: RunFolder | None, settings: TrainSettings, public: PublicText | None
+def get_public_text_reader(
+    run: RunFolder | None, settings: TrainSettings, public_text: PublicText | None
 ) -> Callable[[], Iterable[str]] | None:
     """Text that figures may be told of: ``public``, else the public side where the trainer may see it."""
-    if public is not None:
-        return public.texts
-    if run is None or trainer_of(settings).hides_units:
+    if public_text is not None:
+        return public_text.read_texts
+    if run is None or get_trainer(settings).hides_units:
         return None
-    return lambda: map(as_lines, public_texts(run, settings.reading))
+    return lambda: map(format_turns, read_public_texts(run, settings.example_format))
 
 
-def fit_remarks(fit: Mapping[str, Any], of_folder: bool = False) -> list[str]:
-    """What is odd about a fit of :func:`fit_of`; a sentence each.  ``of_folder``: the model brought it."""
+def describe_fit_problems(fit: Mapping[str, Any], is_from_folder: bool = False) -> list[str]:
+    """What is odd about a fit of :func:`measure_fit`; a sentence each.  ``of_folder``: the model brought it."""
     a_word, cut = fit.get("tokens_per_word"), fit.get("cut")
-    found = []
-    if a_word is not None and a_word > MOST_TOKENS_A_WORD:
-        mend = (
+    problems = []
+    if a_word is not None and a_word > MAX_TOKENS_PER_WORD:
+        fix = (
             "a folder whose tokenizer was made for such text would need fewer"
-            if of_folder
+            if is_from_folder
             else "give text of the same kind as train.public_text, a tokenizer of its language as "
             "train.tokenizer, or raise train.vocabulary_size"
         )
-        found.append(
+        problems.append(
             f"a word of public text takes {a_word:.2f} tokens, and {fit['spelled_out']:.0%} of the words are "
-            f"spelled out: {mend}"
+            f"spelled out: {fix}"
         )
-    if cut is not None and cut > MOST_CUT:
-        found.append(
+    if cut is not None and cut > MAX_CUT_SHARE:
+        problems.append(
             f"{cut:.0%} of the public texts are longer than train.max_tokens and are truncated: raise it, "
             "or split documents into smaller examples (segment.mode)"
         )
-    return found
+    return problems

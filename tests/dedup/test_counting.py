@@ -21,8 +21,8 @@ from redactory.dedup.plan import PIECES, Ids, write_entries
 from redactory.foundation.intervals import upper_bound
 from redactory.foundation.stream import RandomStream
 from redactory.training.accounting.bounds import gaussian_epsilon
-from redactory.training.counted import Selection, lost
-from redactory.training.lattice import rounded_normal
+from redactory.training.count_selection import CountSelection, threshold_failure_delta
+from redactory.training.lattice import draw_rounded_normal
 from tests.dedup.worlds import KEY
 
 Corpus = list[list[str]]
@@ -33,7 +33,7 @@ WORDS = "abcde"
 
 
 def digest(purpose: str, text: str) -> bytes:
-    return KEY.text_digest(KEY.purpose(purpose), text.encode())
+    return KEY.text_digest(KEY.derive(purpose), text.encode())
 
 
 def rank(user: int, text: str) -> bytes:
@@ -134,9 +134,9 @@ def many(folder: Path, users: int, texts: int) -> list[Path]:
     return [folder / f"of-{users}"]
 
 
-def drawn(selection: Selection, seed: int) -> Noise:
+def drawn(selection: CountSelection, seed: int) -> Noise:
     stream = RandomStream.from_seed(seed)
-    return lambda piece, texts: rounded_normal(stream, "counts", piece, texts, selection.deviation)
+    return lambda piece, texts: draw_rounded_normal(stream, "counts", piece, texts, selection.deviation)
 
 
 def published(folder: Path, users: int, texts: int, threshold: int, noise: Noise) -> list[int]:
@@ -177,12 +177,12 @@ def test_every_text_has_a_draw_of_its_own(tmp_path: Path) -> None:
     assert (asked, found) == ([7], [1000 * place + 3 for place in range(7)])
 
 
-LOOSE, TRIED = Selection.calibrated(1.0, 0.05, 1), 200_000
+LOOSE, TRIED = CountSelection.calibrate(1.0, 0.05, 1), 200_000
 
 
 def test_what_one_user_alone_gave_passes_as_seldom_as_the_theorem_says(tmp_path: Path) -> None:
     """And with a threshold a fifth too low it does not: the test has the power to see that."""
-    d = lost(LOOSE.deviation, LOOSE.threshold, 1)
+    d = threshold_failure_delta(LOOSE.deviation, LOOSE.threshold, 1)
     passed = len(published(tmp_path, 1, TRIED, LOOSE.threshold, drawn(LOOSE, 1)))
     assert 0.8 * d < passed / TRIED < 1.2 * d
     low = len(published(tmp_path, 1, TRIED, math.floor(0.8 * LOOSE.threshold), drawn(LOOSE, 2)))
@@ -219,7 +219,7 @@ def test_a_threshold_that_is_chosen_by_the_counts_lets_one_user_through() -> Non
     """With "the most frequent one is public" what a single user gave passes far too often."""
     noise = drawn(LOOSE, 3)(0, TRIED).reshape(-1, 2)
     first = (1 + noise[:, 0] > 3 + noise[:, 1]).mean()
-    assert first > 10 * lost(LOOSE.deviation, LOOSE.threshold, 1)
+    assert first > 10 * threshold_failure_delta(LOOSE.deviation, LOOSE.threshold, 1)
 
 
 # The threshold: from (ε, δ, k) alone.
@@ -238,13 +238,15 @@ def test_the_figures_of_the_theorem(
 ) -> None:
     """Computed apart from the product, over the reals: rounded noise has its threshold half a place lower."""
     found = gaussian_epsilon(math.sqrt(2 * texts) / deviation, 5e-6)
-    d = lost(deviation, threshold + 0.5, texts)  # type: ignore[arg-type]
+    d = threshold_failure_delta(deviation, threshold + 0.5, texts)  # type: ignore[arg-type]
     assert (found, d) == (pytest.approx(epsilon, rel=1e-3), pytest.approx(chance, rel=0.01))
     assert 5e-6 + (1 + math.exp(found)) * d == pytest.approx(total, rel=1e-3)
     # the whole as it is stated here, which needs less of delta
-    own = Selection(deviation, threshold, texts)
-    assert found < own.epsilon(total) + math.log1p(-total) + 0.01
-    assert own.epsilon(5e-6 + lost(deviation, threshold, texts)) == pytest.approx(found, rel=1e-6)
+    own = CountSelection(deviation, threshold, texts)
+    assert found < own.compute_user_epsilon(total) + math.log1p(-total) + 0.01
+    assert own.compute_user_epsilon(5e-6 + threshold_failure_delta(deviation, threshold, texts)) == pytest.approx(
+        found, rel=1e-6
+    )
 
 
 @settings(max_examples=20)
@@ -252,7 +254,7 @@ def test_the_figures_of_the_theorem(
 def test_the_threshold_is_the_least_that_keeps_epsilon_and_delta(
     epsilon: float, power: float, texts: int, times: int
 ) -> None:
-    own = Selection.calibrated(epsilon, 10.0**power, texts, times)
+    own = CountSelection.calibrate(epsilon, 10.0**power, texts, times)
 
     def delta(threshold: float) -> float:
         mu = math.sqrt(2 * texts * times) / own.deviation
@@ -263,4 +265,4 @@ def test_the_threshold_is_the_least_that_keeps_epsilon_and_delta(
 
     assert delta(own.threshold) <= 10.0**power * (1 + 1e-9)
     assert delta(own.threshold - 1) > 10.0**power * 0.99
-    assert own.epsilon(10.0**power, times) <= epsilon * (1 + 1e-4)
+    assert own.compute_user_epsilon(10.0**power, times) <= epsilon * (1 + 1e-4)

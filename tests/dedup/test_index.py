@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from redactory.dedup.index import FORMAT, Entry, IndexFolder
-from redactory.dedup.near import NEAR_RANGES, copy_signed, near_earlier
+from redactory.dedup.near import NEAR_RANGES, copy_signed, find_near_earlier
 from redactory.dedup.signatures import SignedFiles, jaccard
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
@@ -31,7 +31,7 @@ NOW = datetime.datetime(2030, 1, 31, tzinfo=datetime.UTC)
 
 def index_in(folder: Path) -> IndexFolder:
     index = IndexFolder(folder / "index")
-    with index.alone():
+    with index.hold_lock():
         index.open(PARAMETERS)
     return index
 
@@ -39,12 +39,12 @@ def index_in(folder: Path) -> IndexFolder:
 def sealed(index: IndexFolder, token: str, days_old: float = 0, run: str = "night") -> Entry:
     """A pending entry with one file."""
     index.begin_draft(token, index.root.parent / run)
-    (index.draft(token) / "public.bloom").write_bytes(token.encode())
-    files = {"public.bloom": file_sha256(index.draft(token) / "public.bloom")}
+    (index.draft_folder(token) / "public.bloom").write_bytes(token.encode())
+    files = {"public.bloom": file_sha256(index.draft_folder(token) / "public.bloom")}
     created = (NOW - datetime.timedelta(days=days_old)).isoformat()
     body = {"token": token, "run": run, "created": created, "files": files, "journal": token}
-    write_json(index.draft(token) / "entry.json", body)
-    return next(entry for entry in index.pending() if entry.folder.name == token)
+    write_json(index.draft_folder(token) / "entry.json", body)
+    return next(entry for entry in index.pending_entries() if entry.folder.name == token)
 
 
 def names(index: IndexFolder) -> list[str]:
@@ -58,7 +58,7 @@ def test_entries_are_numbered_by_their_commits_and_no_number_serves_twice(tmp_pa
         index.promote(sealed(index, token))
     assert names(index) == ["000001-night", "000002-night"]
     assert [entry.body["token"] for entry in index.entries()] == ["b", "a"]
-    assert not index.pending()
+    assert not index.pending_entries()
     assert index.retain(0, None, NOW) == ["000001-night", "000002-night"]
     index.promote(sealed(index, "c"))
     assert names(index) == ["000003-night"]
@@ -112,7 +112,7 @@ def test_a_removal_that_is_cut_short_is_a_removal(tmp_path: Path, monkeypatch: p
         with pytest.raises(OSError, match="Input/output"):
             index.retain(0, None, NOW)
     assert names(index) == []
-    with index.alone():
+    with index.hold_lock():
         index.open(PARAMETERS)
     assert not list((index.root / "removed").iterdir())
 
@@ -130,8 +130,8 @@ def test_other_parameters_are_refused_with_both_values(tmp_path: Path, change: d
     index = index_in(tmp_path)
     before = index.head.read_bytes()
     with pytest.raises(RunStateError, match=f"created with {said}; an index cannot mix parameters.*another"):
-        index.checked({**PARAMETERS, **change})
-    with index.alone(), pytest.raises(RunStateError, match="cannot mix"):
+        index.read_matching({**PARAMETERS, **change})
+    with index.hold_lock(), pytest.raises(RunStateError, match="cannot mix"):
         index.open({**PARAMETERS, **change})
     assert index.head.read_bytes() == before
 
@@ -145,7 +145,7 @@ def test_another_format_and_a_folder_of_other_files_are_refused(tmp_path: Path) 
     other = IndexFolder(tmp_path / "other")
     other.root.mkdir()
     (other.root / "letters.txt").write_text("mine")
-    with other.alone(), pytest.raises(RunStateError, match=r"letters\.txt, but no index"):
+    with other.hold_lock(), pytest.raises(RunStateError, match=r"letters\.txt, but no index"):
         other.open(PARAMETERS)
     with pytest.raises(RunStateError, match="is not an index"):
         other.read()
@@ -262,7 +262,7 @@ def entry(folder: Path, world: NearWorld, side: int, kept: list[int]) -> list[Si
 def found(new: NearWorld, old: list[SignedFiles], side: int) -> set[int]:
     hits: set[int] = set()
     for number in range(NEAR_RANGES):
-        hits |= near_earlier(new.files, old, side, number, THRESHOLD)[0]
+        hits |= find_near_earlier(new.files, old, side, number, THRESHOLD)[0]
     return hits
 
 
@@ -273,7 +273,7 @@ def test_found_are_those_near_a_kept_text_of_their_side_and_no_others(tmp_path: 
     for side in (0, 1):
         mine = [p for p in kept if old.texts[p][1] == side]
         files = entry(tmp_path / "entry", old, side, kept)
-        assert sum(len(np.load(one.of("rows"))) for one in files) == len(mine)
+        assert sum(len(np.load(one.path("rows"))) for one in files) == len(mine)
         best = {
             point: max(jaccard(new.sets[point], old.sets[other]) for other in mine)
             for point, (_, own) in new.texts.items()
@@ -293,8 +293,8 @@ def test_sides_and_groups_never_meet(tmp_path: Path) -> None:
     assert found(new, private, 1) == {1}
     # sabotage: an entry's files of the other side
     assert found(new, private, 0) == found(new, public, 1) == set()
-    rows = np.load(public[0].of("rows"))
+    rows = np.load(public[0].path("rows"))
     rows["group"] = 7
-    with public[0].of("rows").open("wb") as file:
+    with public[0].path("rows").open("wb") as file:
         np.save(file, rows)
     assert found(new, public, 0) == set()

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.dedup import near as room
-from redactory.dedup.near import SMALL, Forest, greedy, merged_forest
+from redactory.dedup.near import SMALL, UnionFind, merge_pairs, select_greedily
 from redactory.dedup.plan import PAIR
 from redactory.dedup.signatures import jaccard
 from tests.dedup.worlds import NearWorld, Text, substitutions
@@ -162,7 +162,7 @@ def test_the_choice_is_greedy_in_the_order_of_ranks(sets: list[frozenset[int]], 
             expected.append((number, own))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(room, "SMALL", small)
-        assert list(greedy(range(len(sets)), sets.__getitem__, threshold)) == expected
+        assert list(select_greedily(range(len(sets)), sets.__getitem__, threshold)) == expected
 
 
 def test_a_phrase_that_all_use_does_not_make_the_choice_quadratic() -> None:
@@ -175,7 +175,7 @@ def test_a_phrase_that_all_use_does_not_make_the_choice_quadratic() -> None:
         looked_up += 1
         return sets[number]
 
-    assert not list(greedy(range(len(sets)), shingles_of, 0.7))
+    assert not list(select_greedily(range(len(sets)), shingles_of, 0.7))
     assert looked_up < 3 * len(sets)
 
 
@@ -186,12 +186,12 @@ def test_a_forest_joins_what_a_flood_does(edges: list[tuple[int, int]]) -> None:
     for _ in lowest:
         for one, other in edges:
             lowest[one] = lowest[other] = min(lowest[one], lowest[other])
-    forest = Forest()
+    forest = UnionFind()
     for one, other in edges:
         forest.join(one, other)
     expected = sorted(lowest.items())
     assert forest.pairs(np.arange(21)).tolist() == expected
-    assert merged_forest(np.array(edges, PAIR)).tolist() == expected
+    assert merge_pairs(np.array(edges, PAIR)).tolist() == expected
 
 
 def test_on_average_over_keys_one_text_moves_few_others() -> None:
@@ -205,7 +205,7 @@ def test_on_average_over_keys_one_text_moves_few_others() -> None:
         kept = []
         for middle in (star[0], frozenset({99})):
             texts = [middle, *star[1:], frozenset({98})]
-            dropped = dict(greedy(ranks, texts.__getitem__, 0.5))
+            dropped = dict(select_greedily(ranks, texts.__getitem__, 0.5))
             kept.append([str(sorted(values)) for number, values in enumerate(texts) if number not in dropped])
         moved.append(substitutions(*kept))
     assert np.mean(moved) < 2 < 7 <= max(moved)

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from redactory.dedup import RANGES, first_of, plan, plan_range, ranges_of, read_range, write_digests
+from redactory.dedup import RANGES, hash_ranges, lookup_first, plan, plan_range, read_range, write_digests
 from redactory.dedup.plan import (
     ENTRY,
-    OnePass,
-    are_among,
-    as_numbers,
-    bloom_filter,
-    distinct,
+    BloomPass,
+    digests_to_int,
+    distinct_digests,
+    is_member,
+    make_bloom_filter,
     merge_digests,
     read_bloom,
     write_entries,
@@ -67,7 +67,7 @@ def test_the_plan_is_the_dictionary_in_any_order(partitions: list[Partition], da
         for digests in partitions:
             # points without a digest (quarantined ones) may be asked for as well
             asked = [*data.draw(st.permutations(list(digests))), 2**40]
-            assert first_of(ranges, array(asked)).tolist() == [expected.get(i, i) for i in asked]
+            assert lookup_first(ranges, array(asked)).tolist() == [expected.get(i, i) for i in asked]
         again, _ = planned(Path(other), data.draw(st.permutations(partitions)))
         assert [path.read_bytes() for path in ranges] == [path.read_bytes() for path in again]
 
@@ -83,7 +83,7 @@ def test_many_points_with_few_texts(tmp_path: Path, whole: int, monkeypatch: pyt
     ranges, repeats = planned(tmp_path, held)
     assert repeats == 12_000 - len(set(expected.values()))
     for digests in held:
-        assert first_of(ranges, array(list(digests))).tolist() == [expected[i] for i in digests]
+        assert lookup_first(ranges, array(list(digests))).tolist() == [expected[i] for i in digests]
 
 
 @settings(max_examples=30, deadline=None)
@@ -95,8 +95,8 @@ def test_the_ranges_hold_each_digest_exactly_once(digests: list[bytes], ranges: 
         seen: list[tuple[bytes, int]] = []
         for number in range(ranges):
             entries = read_range(path, number, ranges)
-            assert (ranges_of(entries, ranges) == number).all()
-            for entry, value in zip(entries, as_numbers(entries), strict=True):
+            assert (hash_ranges(entries, ranges) == number).all()
+            for entry, value in zip(entries, digests_to_int(entries), strict=True):
                 digest = value.to_bytes(16, "big", signed=True)
                 assert int.from_bytes(digest, "big") * ranges >> 128 == number
                 seen.append((digest, int(entry["id"])))
@@ -121,7 +121,7 @@ def test_of_pairs_in_many_files_the_lowest_is_found(tables: list[dict[int, int]]
         for path, table in zip(files, tables, strict=True):
             assert write_pairs(path, table.items()) == len(table)
         expected = [min((t[i] for t in tables if i in t), default=-1) for i in ids]
-        assert first_of(files, array(ids), -1).tolist() == expected
+        assert lookup_first(files, array(ids), -1).tolist() == expected
 
 
 def entries_of(numbers: list[int]) -> np.ndarray:
@@ -141,11 +141,11 @@ def test_look_ups_among_the_digests_of_a_run_are_exact(parts: list[list[int]], a
     with tempfile.TemporaryDirectory() as folder:
         files = [Path(folder) / str(number) for number in range(len(parts))]
         for path, numbers in zip(files, parts, strict=True):
-            write_entries(path, distinct([entries_of(numbers)]))
+            write_entries(path, distinct_digests([entries_of(numbers)]))
         out = Path(folder) / "all.npy"
         assert merge_digests(files, ranges, out) == len({n for part in parts for n in part})
         expected = [any(n in part for part in parts) for n in asked]
-        assert are_among(out, entries_of(asked)).tolist() == expected
+        assert is_member(out, entries_of(asked)).tolist() == expected
 
 
 # Bloom filters: nothing added is denied; what is lost is measured.
@@ -159,7 +159,7 @@ def random_digests(count: int, seed: int) -> list[int]:
 @settings(max_examples=60, deadline=None)
 @given(st.lists(DIGESTS), st.integers(1, 50), st.sampled_from([1e-6, 0.01, 0.1]))
 def test_what_was_added_is_never_denied(digests: list[bytes], capacity: int, rate: float) -> None:
-    bloom = bloom_filter(capacity, rate)
+    bloom = make_bloom_filter(capacity, rate)
     numbers = [int.from_bytes(digest, "big", signed=True) for digest in digests]
     bloom.update(numbers)
     with tempfile.NamedTemporaryFile() as file:
@@ -170,8 +170,8 @@ def test_what_was_added_is_never_denied(digests: list[bytes], capacity: int, rat
 def test_one_pass_keeps_each_text_once_and_loses_no_more_than_it_says() -> None:
     capacity, rate = 20_000, 0.01
     new = random_digests(capacity, 1)
-    one_pass = OnePass(capacity, rate)
-    first, again = one_pass.repeats(new), one_pass.repeats(new)
+    one_pass = BloomPass(capacity, rate)
+    first, again = one_pass.drop_repeats(new), one_pass.drop_repeats(new)
     assert all(again), "never a false negative: nothing is kept twice"
     lost = sum(first)
     assert (one_pass.tracked_new, one_pass.tracked_lost) == (capacity, lost), "few texts are all remembered"
@@ -182,9 +182,9 @@ def test_one_pass_keeps_each_text_once_and_loses_no_more_than_it_says() -> None:
 def test_the_loss_is_measured_on_a_part_as_it_is_on_the_whole() -> None:
     """At three times its capacity a filter loses much: the tracked part must tell how much, unbiased."""
     capacity, count = 1_000, 3_000
-    one_pass = OnePass(capacity, 0.02)
+    one_pass = BloomPass(capacity, 0.02)
     one_pass._limit = (1 << 32) // 4
-    lost = sum(one_pass.repeats(random_digests(count, 2)))
+    lost = sum(one_pass.drop_repeats(random_digests(count, 2)))
     part, part_lost = one_pass.tracked_new, one_pass.tracked_lost
     assert 0.2 < part / count < 0.3
     assert lower_bound(part_lost, part, 0.999) < lost / count < upper_bound(part_lost, part, 0.999)

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from redactory.dedup import RULES, DedupSettings
-from redactory.dedup.plan import OnePass
+from redactory.dedup.plan import BloomPass
 from redactory.dedup.settings import Mode
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import DigestKey
@@ -33,7 +33,7 @@ WORLD = ["call me", "Call me!", "CALL  ME", "tel 1", "tel 22", "so", "?!"]
 
 
 def digest(text: str, purpose: str = "dedup/private") -> bytes:
-    return KEY.text_digest(KEY.purpose(purpose), text.encode())
+    return KEY.text_digest(KEY.derive(purpose), text.encode())
 
 
 def exact(texts: list[str]) -> list[str]:
@@ -42,7 +42,7 @@ def exact(texts: list[str]) -> list[str]:
 
 def folded(texts: list[str]) -> list[str]:
     """Rule S2 in two lines: of each key's texts the one with the smallest digest."""
-    of_key = {WORDS.folded(t): [o for o in texts if WORDS.folded(o) == WORDS.folded(t)] for t in texts}
+    of_key = {WORDS.fold(t): [o for o in texts if WORDS.fold(o) == WORDS.fold(t)] for t in texts}
     return [min(own, key=digest) for own in of_key.values()]
 
 
@@ -89,7 +89,7 @@ def test_the_smallest_digest_stays_whatever_the_order_and_the_first_would_not_be
 def bloom(texts: list[str], capacity: int = 3) -> list[str]:
     """Mode ``bloom`` as it runs, on a filter so small that it takes some texts for others."""
     numbers = [int.from_bytes(digest(text), "big", signed=True) for text in texts]
-    repeats = OnePass(capacity, 0.1).repeats(numbers)
+    repeats = BloomPass(capacity, 0.1).drop_repeats(numbers)
     return [text for text, repeat in zip(texts, repeats, strict=True) if not repeat]
 
 
@@ -159,9 +159,9 @@ def test_every_mode_has_a_rule_and_the_default_a_proof() -> None:
 
 
 def test_the_private_side_follows_the_other_unless_it_is_told() -> None:
-    assert DedupSettings(mode="folded").mode_of("private") == "folded"
+    assert DedupSettings(mode="folded").mode_for("private") == "folded"
     both = DedupSettings(mode="minhash", private_mode="exact")
-    assert (both.mode_of("public"), both.mode_of("private")) == ("minhash", "exact")
+    assert (both.mode_for("public"), both.mode_for("private")) == ("minhash", "exact")
 
 
 def test_a_limit_across_the_split_needs_the_count() -> None:

@@ -16,10 +16,10 @@ from redactory.dedup.signatures import (
     Banding,
     Shingler,
     ShingleSets,
-    banding_for,
-    buckets,
-    parameters,
-    signatures,
+    choose_banding,
+    compute_buckets,
+    compute_signatures,
+    describe_parameters,
 )
 from redactory.foundation.keys import DigestKey
 from tests.dedup.worlds import KEY, WORDS
@@ -38,7 +38,7 @@ def hashed(texts: list[str], length: int, key: DigestKey = KEY) -> list[frozense
 
 def named(text: str, length: int) -> frozenset[tuple[str, ...]]:
     """The shingles of a text, in plain Python."""
-    words = WORDS.of(text)
+    words = WORDS.words(text)
     if sum(word == "<mask>" for word in words) >= sum(word != "<mask>" for word in words):
         words = [f"all of {text}"]
     return frozenset(tuple(words[i : i + length]) for i in range(max(1, len(words) - length + 1)))
@@ -76,7 +76,7 @@ def test_a_set_depends_on_its_text_alone_and_on_the_key(texts: list[str]) -> Non
     ],
 )
 def test_words(text: str, words: list[str]) -> None:
-    assert WORDS.of(text) == words
+    assert WORDS.words(text) == words
 
 
 # as the English engines mask Finnish, Turkish, Japanese, German and Hungarian
@@ -123,7 +123,7 @@ def test_texts_that_are_masked_by_half_are_near_to_themselves_alone() -> None:
     ],
 )
 def test_the_local_key(one: str, other: str, same: bool) -> None:
-    assert (WORDS.folded(one) == WORDS.folded(other)) is same
+    assert (WORDS.fold(one) == WORDS.fold(other)) is same
 
 
 @settings(max_examples=25, deadline=None)
@@ -136,7 +136,7 @@ def test_signatures_are_datasketchs_bit_for_bit(values: list[set[int]], permutat
     theirs = MinHash.bulk(
         [[v >> 32 for v in own] for own in ordered], num_perm=permutations, hashfunc=lambda value: value
     )
-    own = signatures(sets, permutations)
+    own = compute_signatures(sets, permutations)
     assert own.shape == (len(values), permutations)
     assert all((a == b.hashvalues).all() for a, b in zip(own, theirs, strict=True))
 
@@ -146,23 +146,23 @@ def test_many_and_long_texts_are_signed_in_pieces() -> None:
     lengths = [3, 20_000, 1, 9_000, *chance.integers(1, 60, 400).tolist()]
     values = chance.integers(0, 2**64, sum(lengths), dtype=np.uint64)
     offsets = np.cumsum([0, *lengths]).astype(np.int64)
-    own = signatures(ShingleSets(values, offsets), 16)
+    own = compute_signatures(ShingleSets(values, offsets), 16)
     for i in range(len(lengths)):
         alone = values[offsets[i] : offsets[i + 1]]
-        again = signatures(ShingleSets(alone, np.array([0, len(alone)])), 16)
+        again = compute_signatures(ShingleSets(alone, np.array([0, len(alone)])), 16)
         assert (own[i] == again[0]).all()
 
 
 @pytest.mark.parametrize("threshold", [0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.95, 1.0])
 def test_the_banding_finds_what_it_must_within_its_budget(threshold: float) -> None:
-    banding = banding_for(threshold, 128)
+    banding = choose_banding(threshold, 128)
     assert banding.permutations <= 128
-    assert banding.found(min(threshold + MARGIN, (1 + threshold) / 2)) >= 0.99
-    vain = np.mean([banding.found(s) for s in np.linspace(0, threshold, 50)])
+    assert banding.comparison_probability(min(threshold + MARGIN, (1 + threshold) / 2)) >= 0.99
+    vain = np.mean([banding.comparison_probability(s) for s in np.linspace(0, threshold, 50)])
     for rows, bands in itertools.product(range(1, 129), range(1, 129)):
         other = Banding(bands, rows)
-        if rows * bands <= 128 and other.found(min(threshold + MARGIN, (1 + threshold) / 2)) >= 0.99:
-            assert np.mean([other.found(s) for s in np.linspace(0, threshold, 50)]) >= vain - 0.01
+        if rows * bands <= 128 and other.comparison_probability(min(threshold + MARGIN, (1 + threshold) / 2)) >= 0.99:
+            assert np.mean([other.comparison_probability(s) for s in np.linspace(0, threshold, 50)]) >= vain - 0.01
 
 
 def test_a_pair_shares_a_bucket_as_often_as_the_formula_says() -> None:
@@ -171,22 +171,22 @@ def test_a_pair_shares_a_bucket_as_often_as_the_formula_says() -> None:
     drawn = chance.integers(0, 2**64, (trials, common + 2 * own), dtype=np.uint64)
     one, other = drawn[:, : common + own], drawn[:, own:]
     offsets = (np.arange(trials + 1) * (common + own)).astype(np.int64)
-    signed = [signatures(ShingleSets(np.ascontiguousarray(v).ravel(), offsets), 96) for v in (one, other)]
+    signed = [compute_signatures(ShingleSets(np.ascontiguousarray(v).ravel(), offsets), 96) for v in (one, other)]
     found = np.zeros(trials, bool)
-    for a, b in zip(*(buckets(s, banding) for s in signed), strict=True):
+    for a, b in zip(*(compute_buckets(s, banding) for s in signed), strict=True):
         found |= a == b
-    expected = banding.found(0.7)
+    expected = banding.comparison_probability(0.7)
     assert abs(found.mean() - expected) < 4 * np.sqrt(expected * (1 - expected) / trials)
 
 
 def test_bands_do_not_share_buckets_and_order_counts() -> None:
-    first, second = buckets(np.array([[1, 2, 1, 2], [2, 1, 1, 2]], np.uint32), Banding(2, 2))
+    first, second = compute_buckets(np.array([[1, 2, 1, 2], [2, 1, 1, 2]], np.uint32), Banding(2, 2))
     assert first[0] != second[0]
     assert first[0] != first[1]
     assert second[0] == second[1]
 
 
 def test_the_parameters_are_printed() -> None:
-    told = parameters(NearSettings(threshold=0.7))
+    told = describe_parameters(NearSettings(threshold=0.7))
     assert (told["bands"], told["rows"]) == (16, 6)
     assert told["found_at"]["0.8"] > 0.99 > told["found_at"]["0.5"]

@@ -7,17 +7,17 @@ from pathlib import Path
 
 import numpy as np
 
-from redactory.dedup import RANGES, DedupSettings, first_of, plan_range, write_digests
-from redactory.dedup.near import NEAR_RANGES, choose, compare_buckets, join_groups, nearest
+from redactory.dedup import RANGES, DedupSettings, lookup_first, plan_range, write_digests
+from redactory.dedup.near import NEAR_RANGES, choose_kept, compare_buckets, join_groups, nearest_pairs
 from redactory.dedup.plan import write_entries
 from redactory.dedup.settings import Mode
-from redactory.dedup.signatures import ROW, Shingler, SignedFiles, Words, banding_for, jaccard, write_signed
+from redactory.dedup.signatures import ROW, Shingler, SignedFiles, WordTokenizer, choose_banding, jaccard, write_signed
 from redactory.foundation.keys import DigestKey
-from redactory.pipelines.stages.dedup import fate_digests
-from redactory.redaction import MASK, PRIVATE, Fate
+from redactory.pipelines.stages.dedup import compute_decision_digests
+from redactory.redaction import MASK, PRIVATE, RoutingDecision
 
 KEY = DigestKey(b"a key for tests only")
-WORDS = Words(MASK)
+WORDS = WordTokenizer(MASK)
 Text = tuple[str, int]
 """A text and its side: 0 public, 1 private."""
 
@@ -25,9 +25,9 @@ Text = tuple[str, int]
 def planned(folder: Path, texts: list[str], mode: Mode, key: DigestKey = KEY) -> list[str]:
     """What the exact or the folded mode keeps of one side: the real digests, ranges and plan."""
     folder.mkdir(parents=True, exist_ok=True)
-    fates = [Fate(PRIVATE, text, ()) for text in texts]
+    fates = [RoutingDecision(PRIVATE, text, ()) for text in texts]
     ids = np.arange(len(texts), dtype=np.int64)
-    digests, ranks = fate_digests(key, DedupSettings(mode=mode), ids.tolist(), fates, None)
+    digests, ranks = compute_decision_digests(key, DedupSettings(mode=mode), ids.tolist(), fates, None)
     half = len(texts) // 2
     files = [folder / "a", folder / "b"]
     for path, own in zip(files, (slice(None, half), slice(half, None)), strict=True):
@@ -35,7 +35,7 @@ def planned(folder: Path, texts: list[str], mode: Mode, key: DigestKey = KEY) ->
     ranges = [folder / str(number) for number in range(RANGES)]
     for number, out in enumerate(ranges):
         plan_range(files, number, out)
-    first = first_of(ranges, ids)
+    first = lookup_first(ranges, ids)
     return [text for text, i, f in zip(texts, ids, first, strict=True) if i == f]
 
 
@@ -55,8 +55,8 @@ class NearWorld:
         self.files: list[SignedFiles] = []
         self.texts: dict[int, Text] = {}
         self.sets: dict[int, frozenset[int]] = {}
-        banding = banding_for(threshold, permutations)
-        rank = key.purpose("dedup/rank")
+        banding = choose_banding(threshold, permutations)
+        rank = key.derive("dedup/rank")
         for number, texts in enumerate(partitions):
             ids = np.arange(len(texts), dtype=np.int64) + (number << 32)
             sets = Shingler(key, shingle, WORDS).sets([text for text, _ in texts])
@@ -80,10 +80,10 @@ class NearWorld:
             write_entries(path, pairs)
             found.append(near)
             self.counts += counts
-        best = nearest(np.concatenate(found)).tolist()
+        best = nearest_pairs(np.concatenate(found)).tolist()
         self.across = {public: (private, similarity) for public, private, similarity in best}
         self.grouped, self.largest = join_groups(forests, groups)
-        chosen = (choose(self.files, np.load(path), self.threshold).tolist() for path in groups)
+        chosen = (choose_kept(self.files, np.load(path), self.threshold).tolist() for path in groups)
         self.dropped = {point: own for pairs in chosen for point, own in pairs}
 
     def kept(self) -> list[str]:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from redactory.detectors import Detector, DetectSettings, Reading
+from redactory.detectors import Detector, DetectSettings, EngineOutput
 from redactory.detectors.patterns import PatternEngine
 from redactory.detectors.settings import PatternSettings
-from redactory.detectors.spacy_model import lean_spacy
+from redactory.detectors.spacy_model import import_lean_spacy
 from redactory.detectors.tagger import train_tagger
 from tests.detectors.support import SMALL_FIT, TEXTS, labelled_texts
 from tests.detectors.tiny_models import bert_folder, stanza_folder
@@ -45,7 +45,7 @@ def tagger_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def models(tagger_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The folder of a small model for each engine that has one; tests must not change them."""
     pipeline = tmp_path_factory.mktemp("spacy")
-    lean_spacy().blank("en").to_disk(pipeline)
+    import_lean_spacy().blank("en").to_disk(pipeline)
     return {
         "tagger": tagger_folder,
         "spacy": pipeline,
@@ -56,9 +56,9 @@ def models(tagger_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> dic
 
 
 @pytest.fixture(scope="session")
-def alone(detector: Detector) -> dict[str, Reading]:
+def alone(detector: Detector) -> dict[str, EngineOutput]:
     """What the default engines read in each text when it comes alone."""
-    return {text: detector.read([text])[0] for text in TEXTS}
+    return {text: detector.run_engines([text])[0] for text in TEXTS}
 
 
 @pytest.fixture(scope="session")

@@ -8,9 +8,9 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from redactory.detectors import Detector, DetectSettings, Reading, Span
+from redactory.detectors import Detector, DetectSettings, EngineOutput, Span
 from redactory.detectors.engine import Engine
-from redactory.detectors.patterns import PatternEngine, blank
+from redactory.detectors.patterns import PatternEngine, make_tokenizer
 from redactory.detectors.settings import FitSettings
 from redactory.detectors.tagger import LabelledText
 
@@ -29,7 +29,7 @@ def with_engines(*engines: Engine, whole: Sequence[Engine] = (), **changes: Any)
     """A detector of these engines, without rules; those in ``whole`` read long texts whole."""
     settings = {**OFF, "conservative": {"rules": []}, **changes}
     other = Detector(DetectSettings.model_validate(settings))
-    other._windowed, other._whole = list(engines), list(whole)
+    other._window_engines, other._whole_text_engines = list(engines), list(whole)
     return other
 
 
@@ -40,10 +40,10 @@ class Finder:
         self.expression, self.label = re.compile(expression), label
         self.batches: list[list[str]] = []
 
-    def read(self, texts: Sequence[str]) -> list[Reading]:
+    def read(self, texts: Sequence[str]) -> list[EngineOutput]:
         self.batches.append(list(texts))
         return [
-            Reading(tuple(Span(*m.span(), self.label, 0.9, "finder") for m in self.expression.finditer(text)))
+            EngineOutput(tuple(Span(*m.span(), self.label, 0.9, "finder") for m in self.expression.finditer(text)))
             for text in texts
         ]
 
@@ -72,21 +72,21 @@ NASTY = (
 EMPTY = ("", " ", "\n", " \t\r\n\u00a0\u3000\u2028")
 
 
-def covered_by(reading: Reading, text: str) -> bool:
+def covered_by(reading: EngineOutput, text: str) -> bool:
     """Whether the scored tokens leave out nothing but white space, in order, and spans lie on them."""
     reached = 0
-    for start, end, probability, _ in reading.plain:
+    for start, end, probability, _ in reading.non_entity_scores:
         if not (reached <= start < end <= len(text) and 0 <= probability <= 1):
             return False
         if text[reached:start].strip():
             return False
         reached = end
-    starts, ends = {p.start for p in reading.plain}, {p.end for p in reading.plain}
+    starts, ends = {p.start for p in reading.non_entity_scores}, {p.end for p in reading.non_entity_scores}
     whole = all(s.start in starts and s.end in ends and 0 <= s.score <= 1 for s in reading.spans)
     return whole and not text[reached:].strip()
 
 
-def alone(readings: Iterable[Reading]) -> Reading:
+def alone(readings: Iterable[EngineOutput]) -> EngineOutput:
     """The one reading of a batch of one."""
     (reading,) = readings
     return reading
@@ -103,11 +103,11 @@ def analyzer_of(engine: PatternEngine, language: str = "en") -> Callable[[str], 
     from presidio_analyzer import AnalyzerEngine, RecognizerRegistry
     from presidio_analyzer.nlp_engine import NlpArtifacts, SpacyNlpEngine
 
-    nlp = blank(language)
+    nlp = make_tokenizer(language)
     loaded: Any = SpacyNlpEngine(models=[{"lang_code": language, "model_name": "loaded"}])
     loaded.nlp = {language: nlp}
     registry = RecognizerRegistry(
-        recognizers=[step.recognizer for step in engine.steps], supported_languages=[language]
+        recognizers=[step.recognizer for step in engine.runners], supported_languages=[language]
     )
     analyzer = AnalyzerEngine(registry=registry, nlp_engine=loaded, supported_languages=[language])
 
@@ -130,7 +130,7 @@ def analyzer_of(engine: PatternEngine, language: str = "en") -> Callable[[str], 
 def found_by(engine: PatternEngine, text: str) -> Found:
     """What the engine itself finds."""
     (reading,) = engine.read([text])
-    assert reading == Reading(reading.spans)
+    assert reading == EngineOutput(reading.spans)
     return [(s.start, s.end, s.label, s.score) for s in reading.spans]
 
 

@@ -19,11 +19,18 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redactory.detectors import DetectSettings, Reading
+from redactory.detectors import DetectSettings, EngineOutput
 from redactory.detectors.classifier.engine import TransformersEngine
-from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, MODELS, check_labels, engines_of, identities_of
-from redactory.detectors.settings import kind_of
-from redactory.detectors.spacy_model import memory_zone
+from redactory.detectors.engine import (
+    ENGINE_ERROR,
+    MISALIGNED,
+    MODEL_ENGINES,
+    check_labels,
+    identify_engines,
+    load_engines,
+)
+from redactory.detectors.settings import get_kind
+from redactory.detectors.spacy_model import enter_memory_zone
 from redactory.detectors.stanza_ner import StanzaEngine
 from redactory.foundation.errors import ConfigurationError
 from tests.detectors.support import EMPTY, NASTY, OFF, TEXTS, alone, covered_by
@@ -58,7 +65,7 @@ def load(sections: dict[str, dict[str, Any]]) -> Load:
     """A fresh engine by its name."""
 
     def loaded(name: str) -> Any:
-        windowed, whole = engines_of(settings_of(name, sections[name]))
+        windowed, whole = load_engines(settings_of(name, sections[name]))
         (engine,) = windowed or whole
         return engine
 
@@ -107,20 +114,20 @@ def test_threads_read_alike_and_leave_the_engine_whole(engines: dict[str, Any], 
 
 def test_a_pipeline_that_reads_does_not_begin_again(engines: dict[str, Any]) -> None:
     """As a signal or log handler would have it that reads while its own thread does."""
-    with memory_zone(engines["tagger"]._taggers[0]._nlp), pytest.raises(RuntimeError, match="already"):
+    with enter_memory_zone(engines["tagger"]._taggers[0]._nlp), pytest.raises(RuntimeError, match="already"):
         engines["tagger"].read(["Anna"])
     assert engines["tagger"].read(["Anna lives in Paris"])[0].spans
 
 
 @pytest.mark.parametrize("name", ENGINES)
 def test_white_space_reads_as_nothing(engines: dict[str, Any], name: str) -> None:
-    assert engines[name].read(EMPTY) == [Reading()] * len(EMPTY)
+    assert engines[name].read(EMPTY) == [EngineOutput()] * len(EMPTY)
 
 
 @pytest.mark.parametrize("name", ["stanza", "transformers", "bytes"])
 def test_every_character_is_read_or_the_text_has_failed(engines: dict[str, Any], name: str) -> None:
     for text, reading in zip(NASTY, engines[name].read(NASTY), strict=True):
-        dropped = name == "transformers" and reading == Reading(failure=MISALIGNED)
+        dropped = name == "transformers" and reading == EngineOutput(failure=MISALIGNED)
         assert dropped or covered_by(reading, text), text
 
 
@@ -159,7 +166,7 @@ def test_an_error_in_the_model_fails_that_text_alone_and_says_nothing_of_it(
     capfd.readouterr()
     spoil(engine)
     found = engine.read(["Robert is late", "Anna is late", "\ud800 Robert"])
-    assert found == [Reading(failure=ENGINE_ERROR), *before, Reading(failure=ENGINE_ERROR)]
+    assert found == [EngineOutput(failure=ENGINE_ERROR), *before, EngineOutput(failure=ENGINE_ERROR)]
     assert not caplog.records
     assert "".join(capfd.readouterr()) == ""
 
@@ -171,7 +178,7 @@ def test_scores_that_are_not_finite_are_a_failure(load: Load, name: str, wrong: 
     layer = engine._model._model.classifier if name == "transformers" else None
     with torch.no_grad():
         (layer or engine._tagger._trainer.model.tag_clfs[0]).bias[0] = wrong
-    assert engine.read(["Anna is late", ""]) == [Reading(failure=ENGINE_ERROR), Reading()]
+    assert engine.read(["Anna is late", ""]) == [EngineOutput(failure=ENGINE_ERROR), EngineOutput()]
 
 
 @pytest.mark.parametrize("name", ["stanza", "transformers"])
@@ -200,7 +207,7 @@ def test_the_identity_is_that_of_the_content_wherever_it_lies_and_loads_no_model
     first, second, other = (shutil.copytree(models[name], tmp_path / each) for each in ("first", "second", "other"))
     (other / file).write_bytes((other / file).read_bytes()[:-1] + b" \n")
     one, two, three = (
-        identities_of(settings_of(name, {key: [str(f)] if name == "tagger" else str(f)}))
+        identify_engines(settings_of(name, {key: [str(f)] if name == "tagger" else str(f)}))
         for f in (first, second, other)
     )
     assert one == two == json.loads(json.dumps(one))
@@ -209,11 +216,11 @@ def test_the_identity_is_that_of_the_content_wherever_it_lies_and_loads_no_model
 
 
 # Presidio scores no tokens (test_presidio.py)
-@pytest.mark.parametrize("name", [name for name in (*MODELS, "bytes") if name != "presidio"])
+@pytest.mark.parametrize("name", [name for name in (*MODEL_ENGINES, "bytes") if name != "presidio"])
 def test_a_model_holds_public_kinds_for_plain_and_tells_them_from_the_others(load: Load, name: str) -> None:
     engine, texts = load(name), [*TEXTS[:20], LONG]
     before = engine.read(texts)
-    counts = Counter(kind_of(span.label) for reading in before for span in reading.spans)
+    counts = Counter(get_kind(span.label) for reading in before for span in reading.spans)
     (public, _), *others = counts.most_common()
     assert others
     engine.fold({public})
@@ -221,12 +228,12 @@ def test_a_model_holds_public_kinds_for_plain_and_tells_them_from_the_others(loa
     for old, new in zip(before, after, strict=True):
         assert [token[:2] for token in old.plain] == [token[:2] for token in new.plain]
         assert all(b.probability >= a.probability for a, b in zip(old.plain, new.plain, strict=True))
-        assert {kind_of(span.label) for span in new.spans} <= counts.keys()
-        for span in (span for span in new.spans if kind_of(span.label) == public):
+        assert {get_kind(span.label) for span in new.spans} <= counts.keys()
+        for span in (span for span in new.spans if get_kind(span.label) == public):
             inside = [token.probability for token in new.plain if span.start <= token.start < span.end]
             assert min(span.score, max(inside)) >= 0.5
-    assert any(kind_of(span.label) == public for reading in after for span in reading.spans)
-    assert any(kind_of(span.label) != public for reading in after for span in reading.spans)
+    assert any(get_kind(span.label) == public for reading in after for span in reading.spans)
+    assert any(get_kind(span.label) != public for reading in after for span in reading.spans)
     assert [reading.plain for reading in before] != [reading.plain for reading in after]
 
 
@@ -234,8 +241,8 @@ def test_an_engine_that_cannot_tell_public_kinds_is_refused(
     sections: dict[str, dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = settings_of("transformers", sections["transformers"])
-    monkeypatch.delattr(TransformersEngine, "fold")
+    monkeypatch.delattr(TransformersEngine, "treat_as_public")
     with pytest.raises(ConfigurationError, match=r"public_labels: detect\.transformers does not say"):
-        engines_of(settings.model_copy(update={"public_labels": ("LOCATION",)}))
+        load_engines(settings.model_copy(update={"public_labels": ("LOCATION",)}))
     with pytest.raises(ConfigurationError, match="no engine of this configuration finds ORGANISATION"):
         check_labels(settings.model_copy(update={"public_labels": ("LOCATION", "ORGANISATION")}))

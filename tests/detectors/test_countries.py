@@ -12,9 +12,9 @@ import yaml
 from faker import Faker
 
 from redactory.detectors import Detector, DetectSettings, recognizers
-from redactory.detectors.national import wrong
-from redactory.detectors.phones import more_regions
-from redactory.detectors.recognizers import COUNTRY_RECOGNIZERS, SCORES, names_of, shipped
+from redactory.detectors.check_digits import make_rejector
+from redactory.detectors.phones import list_extra_regions
+from redactory.detectors.recognizers import COUNTRY_RECOGNIZERS, SCORES, list_recognizer_names, load_builtin_recognizers
 from redactory.detectors.settings import PatternSettings
 from tests.detectors.national_numbers import NUMBERS, numbers_of, texts_of
 
@@ -219,7 +219,7 @@ ORACLES: dict[str, tuple[str, Callable[[str], bool]]] = {
 def test_each_check_digit_is_checked(name: str) -> None:
     """Every sign of a valid number in turn is each other sign of its kind: right is what the office says."""
     check, holds = ORACLES[name]
-    refuses, accepted, tried = wrong(check), 0, 0
+    refuses, accepted, tried = make_rejector(check), 0, 0
     for number in numbers_of(name, 12):
         assert holds(number), number
         assert not refuses(number), number
@@ -242,31 +242,33 @@ def test_every_recognizer_of_national_numbers_has_its_check() -> None:
     content = yaml.safe_load((Path(recognizers.__file__).parent / "forms" / "countries.yaml").read_text("utf-8"))
     checks = {name: one.get("check") for name, one in content["recognizers"].items()}
     assert set(checks.values()) == {check for check, _ in ORACLES.values()}
-    known = {one.name: one for one in shipped()}
+    known = {one.name: one for one in load_builtin_recognizers()}
     numbers = {check: numbers_of(name, 1)[0] for name, (check, _) in ORACLES.items()}
     for name, check in checks.items():
         number = numbers[check]
         changed = number[:-1] + (
             "1" if number[-1] == "0" else "0" if number[-1].isdigit() else chr(65 + (ord(number[-1]) - 64) % 26)
         )
-        assert not known[name].refuses(number), name
-        assert known[name].refuses(changed), name
+        assert not known[name].rejects(number), name
+        assert known[name].rejects(changed), name
 
 
 def test_auto_has_the_recognizers_of_every_country() -> None:
-    languages = sorted({*(code for one in shipped() for code in one.languages), *COUNTRY_RECOGNIZERS, "en", "xx"})
+    languages = sorted(
+        {*(code for one in load_builtin_recognizers() for code in one.languages), *COUNTRY_RECOGNIZERS, "en", "xx"}
+    )
     assert {"de", "es", "fr", "it", "pt", "nl"} <= set(languages)
     patterns = PatternSettings()
-    of_auto = {one.name for one in shipped() if one.runs_in("auto")}
-    assert of_auto == {one.name for one in shipped()}
+    of_auto = {one.name for one in load_builtin_recognizers() if one.supports_language("auto")}
+    assert of_auto == {one.name for one in load_builtin_recognizers()}
     for language in languages:
-        assert {one.name for one in shipped() if one.runs_in(language)} <= of_auto
-        assert set(names_of(patterns, language)) <= set(names_of(patterns, "auto"))
-        assert set(more_regions(language)) <= set(more_regions("auto"))
+        assert {one.name for one in load_builtin_recognizers() if one.supports_language(language)} <= of_auto
+        assert set(list_recognizer_names(patterns, language)) <= set(list_recognizer_names(patterns, "auto"))
+        assert set(list_extra_regions(language)) <= set(list_extra_regions("auto"))
     for language, names in COUNTRY_RECOGNIZERS.items():
-        assert set(names) <= set(names_of(patterns, f"{language}-AT"))
+        assert set(names) <= set(list_recognizer_names(patterns, f"{language}-AT"))
     # a list of one's own is that list
-    assert names_of(PatternSettings(recognizers=("IbanRecognizer",)), "auto") == ("IbanRecognizer",)
+    assert list_recognizer_names(PatternSettings(recognizers=("IbanRecognizer",)), "auto") == ("IbanRecognizer",)
 
 
 @pytest.mark.parametrize("name", NUMBERS)

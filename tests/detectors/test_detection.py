@@ -18,38 +18,38 @@ from spacy.tokens import Doc
 from spacy.tokens import Span as SpacySpan
 from spacy.vocab import Vocab
 
-from redactory.detectors import Detector, DetectSettings, Reading, Span
+from redactory.detectors import Detector, DetectSettings, EngineOutput, Span
 from redactory.detectors import detector as module
-from redactory.detectors.detector import windows
+from redactory.detectors.detector import cut_windows
 from redactory.detectors.engine import (
     ENGINE_ERROR,
     MISALIGNED,
     TIMEOUT,
     TOO_LONG,
-    Plain,
-    engines_of,
-    identities_of,
-    joined,
+    NonEntityScore,
+    identify_engines,
+    load_engines,
+    merge_outputs,
 )
-from redactory.detectors.policy import policy_hashes
+from redactory.detectors.policy import compute_policy_hashes
 from redactory.detectors.settings import SpacySettings, TaggerSettings
-from redactory.detectors.spacy_model import lean_spacy, model_folder, with_quick_suffixes
-from redactory.detectors.spacy_ner import SpacyEngine, _spans
+from redactory.detectors.spacy_model import find_model_folder, import_lean_spacy, speed_up_suffixes
+from redactory.detectors.spacy_ner import SpacyEngine, _iter_entity_spans
 from redactory.detectors.tagger import TaggerEngine
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.settings import Settings
 from tests.detectors.support import OFF, TEXTS, Finder, with_engines
 
 
-def same_in_batches(detector: Detector, alone: dict[str, Reading], texts: Sequence[str], size: int) -> bool:
+def same_in_batches(detector: Detector, alone: dict[str, EngineOutput], texts: Sequence[str], size: int) -> bool:
     """Whether every span and every probability is bit for bit that of the text alone."""
-    readings = [r for i in range(0, len(texts), size) for r in detector.read(texts[i : i + size])]
+    readings = [r for i in range(0, len(texts), size) for r in detector.run_engines(texts[i : i + size])]
     return readings == [alone[text] for text in texts]
 
 
 @pytest.mark.parametrize(("seed", "size"), [(None, 1), (None, 64), (1, 7), (2, 64)])
 def test_a_reading_does_not_depend_on_its_batch(
-    detector: Detector, alone: dict[str, Reading], size: int, seed: int | None
+    detector: Detector, alone: dict[str, EngineOutput], size: int, seed: int | None
 ) -> None:
     texts = list(TEXTS)
     if seed is not None:
@@ -58,15 +58,17 @@ def test_a_reading_does_not_depend_on_its_batch(
 
 
 def test_a_reading_that_sees_its_neighbours_is_found(
-    detector: Detector, alone: dict[str, Reading], monkeypatch: pytest.MonkeyPatch
+    detector: Detector, alone: dict[str, EngineOutput], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sabotage: probabilities move in the last place with the size of the batch."""
-    engine = next(e for e in detector._windowed if e.read([TEXTS[1]])[0].plain)
+    engine = next(e for e in detector._window_engines if e.read([TEXTS[1]])[0].non_entity_scores)
     true_read = engine.read
 
-    def read(texts: Sequence[str]) -> list[Reading]:
+    def read(texts: Sequence[str]) -> list[EngineOutput]:
         return [
-            Reading(r.spans, tuple(p._replace(probability=p.probability + 1e-16 * len(texts)) for p in r.plain))
+            EngineOutput(
+                r.spans, tuple(p._replace(probability=p.probability + 1e-16 * len(texts)) for p in r.non_entity_scores)
+            )
             for r in true_read(texts)
         ]
 
@@ -103,13 +105,16 @@ def test_our_decoding_is_spacys() -> None:
 
 def test_words_of_a_part_of_speech_are_hits_and_change_no_entity() -> None:
     asked = DetectSettings.model_validate({**OFF, "spacy": {"parts_of_speech": ["NUM", "PROPN"]}})
-    whole = lean_spacy().load(model_folder(SpacySettings().model))
+    whole = import_lean_spacy().load(find_model_folder(SpacySettings().model))
     engine = SpacyEngine(asked.spacy, "en")
     plain = SpacyEngine(SpacySettings(), "en").read(TEXTS)
     found = 0
     for text, before, reading in zip(TEXTS, plain, engine.read(TEXTS), strict=True):
         words = reading.spans[len(before.spans) :]
-        assert (reading.spans[: len(before.spans)], reading.plain) == (before.spans, before.plain)
+        assert (reading.spans[: len(before.spans)], reading.non_entity_scores) == (
+            before.spans,
+            before.non_entity_scores,
+        )
         theirs = [(t.idx, t.idx + len(t), t.pos_) for t in whole(text) if t.pos_ in {"NUM", "PROPN"}]
         assert [span[:3] for span in words] == theirs
         found += len(words)
@@ -118,7 +123,7 @@ def test_words_of_a_part_of_speech_are_hits_and_change_no_entity() -> None:
     (detection,) = Detector(asked).detect(["we met seven of them"])
     assert [(span.label, span.start) for span in detection.strict] == [("NUM", 7)]
     fewer = asked.model_copy(update={"spacy": SpacySettings(parts_of_speech=("NUM",))})
-    assert policy_hashes(asked) != policy_hashes(fewer)
+    assert compute_policy_hashes(asked) != compute_policy_hashes(fewer)
 
 
 def test_a_pipeline_that_tells_no_part_of_speech_is_refused() -> None:
@@ -192,7 +197,7 @@ def cut_short(text: str, places: list[tuple[int, int]], length: int) -> list[int
 @given(LONG_TEXTS, SIZES)
 def test_windows_cover_overlap_and_are_short_enough(text: str, sizes: tuple[int, int]) -> None:
     chars, overlap = sizes
-    places = list(windows(text, chars, overlap))
+    places = list(cut_windows(text, chars, overlap))
     assert places[0][0] == 0
     assert places[-1][1] == len(text)
     assert all(0 <= end - start <= chars for start, end in places)
@@ -205,7 +210,7 @@ def test_windows_cover_overlap_and_are_short_enough(text: str, sizes: tuple[int,
 
 @given(LONG_TEXTS, SIZES)
 def test_what_is_no_longer_than_the_overlap_lies_whole_in_a_window(text: str, sizes: tuple[int, int]) -> None:
-    places = list(windows(text, *sizes))
+    places = list(cut_windows(text, *sizes))
     for length in range(1, sizes[1] + 1):
         assert cut_short(text, places, length) == []
 
@@ -214,17 +219,17 @@ def test_cuts_fall_between_sentences_else_words_else_anywhere() -> None:
     sentences = "One two three four five. " * 10
     words = "onetwo " * 40
     for text, good in ((sentences, {". "}), (words, {"o "})):
-        inner = {text[end - 2 : end] for _, end in windows(text, 64, 16) if end < len(text)}
+        inner = {text[end - 2 : end] for _, end in cut_windows(text, 64, 16) if end < len(text)}
         assert inner == good
-        starts = {text[start - 2 : start] for start, _ in windows(text, 64, 16) if start}
+        starts = {text[start - 2 : start] for start, _ in cut_windows(text, 64, 16) if start}
         assert starts == good
-    assert [end for _, end in windows("x" * 100, 64, 16)] == [64, 100]
+    assert [end for _, end in cut_windows("x" * 100, 64, 16)] == [64, 100]
 
 
 @pytest.fixture
 def short_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WINDOW", 64)
-    monkeypatch.setattr(module, "OVERLAP", 16)
+    monkeypatch.setattr(module, "WINDOW_CHARS", 64)
+    monkeypatch.setattr(module, "OVERLAP_CHARS", 16)
 
 
 FILLER = "some words. And more of them, again and again " * 4
@@ -253,20 +258,20 @@ def test_windows_without_overlap_are_found_to_lose_names(monkeypatch: pytest.Mon
     def side_by_side(text: str, chars: int, overlap: int) -> Iterator[tuple[int, int]]:
         return ((i, min(i + chars, len(text))) for i in range(0, max(len(text), 1), chars))
 
-    monkeypatch.setattr(module, "windows", side_by_side)
+    monkeypatch.setattr(module, "cut_windows", side_by_side)
     assert missed(with_engines(Finder("Anna Kowalskitwo")))
 
 
 @pytest.mark.usefixtures("short_windows")
 def test_a_text_in_windows_is_read_the_same_in_any_batch(detector: Detector, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = [text for text in TEXTS if len(text) < 600]
-    expected = [detector.read([text])[0] for text in texts]
-    assert detector.read(texts) == expected
+    expected = [detector.run_engines([text])[0] for text in texts]
+    assert detector.run_engines(texts) == expected
     monkeypatch.setattr(DetectSettings, "batch_size", 3)
-    assert detector.read(texts) == expected
+    assert detector.run_engines(texts) == expected
 
 
-@given(st.lists(st.integers(0, 3 * module.WINDOW), max_size=12), st.integers(1, 5))
+@given(st.lists(st.integers(0, 3 * module.WINDOW_CHARS), max_size=12), st.integers(1, 5))
 def test_engines_see_few_texts_and_characters_at_once(lengths: list[int], size: int) -> None:
     """However long the texts are: a model needs thousands of times the memory that they need."""
     finder = Finder("b")
@@ -276,11 +281,11 @@ def test_engines_see_few_texts_and_characters_at_once(lengths: list[int], size: 
         assert len(list(with_engines(finder).detect(iter(texts)))) == len(texts)
     for batch in finder.batches:
         assert len(batch) <= size
-        assert len(batch) == 1 or sum(map(len, batch)) <= 2 * module.WINDOW
-    assert max(map(len, itertools.chain(*finder.batches)), default=0) <= module.WINDOW
+        assert len(batch) == 1 or sum(map(len, batch)) <= 2 * module.WINDOW_CHARS
+    assert max(map(len, itertools.chain(*finder.batches)), default=0) <= module.WINDOW_CHARS
     # and no fewer than they may
-    for batch, following in itertools.pairwise(finder.batches if max(lengths, default=0) < module.WINDOW else []):
-        assert len(batch) == size or sum(map(len, [*batch, following[0]])) > 2 * module.WINDOW
+    for batch, following in itertools.pairwise(finder.batches if max(lengths, default=0) < module.WINDOW_CHARS else []):
+        assert len(batch) == size or sum(map(len, [*batch, following[0]])) > 2 * module.WINDOW_CHARS
 
 
 SENTENCES = "Please send the parcel back to us. It is late again, and nobody knows why. " * 60
@@ -289,7 +294,7 @@ SENTENCES = "Please send the parcel back to us. It is late again, and nobody kno
 @given(st.integers(-600, 100), st.sampled_from(["Anna Kowalski", "Robert Miller", "Maria Garcia"]))
 @settings(max_examples=5, deadline=None)
 def test_a_name_at_the_border_of_windows_is_found_as_in_a_short_text(detector: Detector, place: int, name: str) -> None:
-    cut = next(windows(SENTENCES, module.WINDOW, module.OVERLAP))[1]
+    cut = next(cut_windows(SENTENCES, module.WINDOW_CHARS, module.OVERLAP_CHARS))[1]
     place = SENTENCES.rindex(". ", 0, cut + place) + 2
     said = f"My name is {name} and I live in Paris. "
     short, long = detector.detect([said, SENTENCES[:place] + said + SENTENCES[place:]])
@@ -349,7 +354,7 @@ searched: list[int] = []
 @functools.cache
 def pipelines(language: str) -> tuple[Any, Any]:
     """spaCy's tokenizer as it is, and as we have it, which counts what it looks through."""
-    plain, quick = lean_spacy().blank(language), lean_spacy().blank(language)
+    plain, quick = import_lean_spacy().blank(language), import_lean_spacy().blank(language)
     search = quick.tokenizer.suffix_search
 
     def counted(word: str) -> Any:
@@ -357,7 +362,7 @@ def pipelines(language: str) -> tuple[Any, Any]:
         return search(word)
 
     quick.tokenizer.suffix_search = counted
-    return plain, with_quick_suffixes(quick)
+    return plain, speed_up_suffixes(quick)
 
 
 @pytest.mark.usefixtures("short_windows")
@@ -383,42 +388,44 @@ def test_a_list_reads_a_long_text_whole() -> None:
 
 
 SPANS = st.builds(Span, st.integers(0, 9), st.integers(10, 19), st.just("A"), st.floats(0, 1), st.just("x"))
-TOKENS = st.builds(Plain, st.integers(0, 9), st.integers(10, 19), st.floats(0, 1), st.just("x"))
+TOKENS = st.builds(NonEntityScore, st.integers(0, 9), st.integers(10, 19), st.floats(0, 1), st.just("x"))
 PLACES = st.tuples(st.integers(0, 9), st.integers(10, 19))
 SOUND = st.builds(
-    Reading,
+    EngineOutput,
     st.lists(SPANS, max_size=3).map(tuple),
     st.lists(TOKENS, max_size=3).map(tuple),
     st.lists(PLACES, max_size=2).map(tuple),
 )
-FAILED = st.builds(Reading, failure=st.sampled_from([TOO_LONG, TIMEOUT, ENGINE_ERROR, MISALIGNED]))
+FAILED = st.builds(EngineOutput, failure=st.sampled_from([TOO_LONG, TIMEOUT, ENGINE_ERROR, MISALIGNED]))
 
 
 @given(st.lists(SOUND, max_size=4))
-def test_what_any_engine_says_is_said(readings: list[Reading]) -> None:
-    together = joined(readings)
+def test_what_any_engine_says_is_said(readings: list[EngineOutput]) -> None:
+    together = merge_outputs(readings)
     assert together.failure is None
     assert list(together.spans) == [span for reading in readings for span in reading.spans]
-    assert list(together.plain) == [token for reading in readings for token in reading.plain]
-    assert list(together.allowed) == [place for reading in readings for place in reading.allowed]
+    assert list(together.non_entity_scores) == [token for reading in readings for token in reading.non_entity_scores]
+    assert list(together.allowed_ranges) == [place for reading in readings for place in reading.allowed_ranges]
 
 
 @given(st.lists(SOUND, max_size=3), FAILED, st.lists(SOUND | FAILED, max_size=3))
 def test_a_failure_of_one_engine_is_a_failure_of_all(
-    before: list[Reading], failed: Reading, after: list[Reading]
+    before: list[EngineOutput], failed: EngineOutput, after: list[EngineOutput]
 ) -> None:
-    assert joined([*before, failed, *after]) == Reading(failure=failed.failure)
+    assert merge_outputs([*before, failed, *after]) == EngineOutput(failure=failed.failure)
 
 
 @given(SOUND, st.integers(0, 50))
-def test_a_shifted_reading_says_the_same_elsewhere(reading: Reading, by: int) -> None:
+def test_a_shifted_reading_says_the_same_elsewhere(reading: EngineOutput, by: int) -> None:
     text = "0123456789" * 2
-    moved = reading.moved(by.__add__)
+    moved = reading.remap_offsets(by.__add__)
     longer = "-" * by + text
-    for old, new in zip((*reading.spans, *reading.plain), (*moved.spans, *moved.plain), strict=True):
+    for old, new in zip(
+        (*reading.spans, *reading.non_entity_scores), (*moved.spans, *moved.non_entity_scores), strict=True
+    ):
         assert longer[new.start : new.end] == text[old.start : old.end]
         assert new[2:] == old[2:]
-    for (start, end), (left, right) in zip(reading.allowed, moved.allowed, strict=True):
+    for (start, end), (left, right) in zip(reading.allowed_ranges, moved.allowed_ranges, strict=True):
         assert longer[left:right] == text[start:end]
 
 
@@ -450,20 +457,20 @@ def test_every_section_switches_an_engine_on(tagger_folder: Path, presidio_file:
         settings = DetectSettings.model_validate({**OFF, name: section})
         if name in ("stanza", "transformers"):
             with pytest.raises(ConfigurationError, match=f"detect.{name}"):
-                engines_of(settings)
+                load_engines(settings)
         else:
-            windowed, whole = engines_of(settings)
+            windowed, whole = load_engines(settings)
             (engine,) = windowed or whole
             assert bool(whole) == (name == "lists")
-            assert [type(r) for r in engine.read(["Anna", ""])] == [Reading, Reading]
-            assert list(identities_of(settings)) == [name]
+            assert [type(r) for r in engine.read(["Anna", ""])] == [EngineOutput, EngineOutput]
+            assert list(identify_engines(settings)) == [name]
 
 
 def test_without_engines_the_rules_remain() -> None:
     rules = {"rules": ["digit", "capital", "name"]}
     nothing = DetectSettings.model_validate({**OFF, "conservative": rules})
-    assert engines_of(nothing) == ([], [])
-    assert identities_of(nothing) == {}
+    assert load_engines(nothing) == ([], [])
+    assert identify_engines(nothing) == {}
     detections = list(Detector(nothing).detect(["all is well", "I met Anna, 5 times", ""]))
     assert [{s.label for s in d.conservative} for d in detections] == [set(), {"CAPITAL", "NAME", "DIGIT"}, set()]
     assert not any(d.strict or d.failure for d in detections)
@@ -479,7 +486,7 @@ def test_without_engines_the_rules_remain() -> None:
 )
 def test_an_engine_that_is_not_here_is_named_with_its_key(section: dict[str, Any], says: str) -> None:
     with pytest.raises(ConfigurationError, match=says):
-        engines_of(DetectSettings.model_validate({**OFF, **section}))
+        load_engines(DetectSettings.model_validate({**OFF, **section}))
 
 
 def test_a_pipe_that_is_no_transition_based_recognizer_is_refused(tmp_path: Path) -> None:
@@ -496,5 +503,5 @@ def test_an_entity_is_marked_without_the_white_space_at_its_ends() -> None:
     """A mask over it would say that there was some."""
     doc = Doc(Vocab(), ["met", "\n ", "Anna", "\t", "in", " "], spaces=[True, False, False, False, True, False])
     doc.ents = [SpacySpan(doc, 1, 4, "PERSON"), SpacySpan(doc, 5, 6, "GPE")]
-    spans = list(_spans(doc, [1.0, 0.5, 0.25, 0.75, 1.0, 0.0]))
+    spans = list(_iter_entity_spans(doc, [1.0, 0.5, 0.25, 0.75, 1.0, 0.0]))
     assert spans == [Span(doc.text.index("Anna"), doc.text.index("Anna") + 4, "PERSON", 0.5, "spacy")]

@@ -12,8 +12,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from redactory.detectors import Detection, Detector, DetectSettings, Span, blind_kinds, policy_hashes, who_finds
-from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, engines_of, identities_of
+from redactory.detectors import (
+    Detection,
+    Detector,
+    DetectSettings,
+    Span,
+    compute_policy_hashes,
+    describe_label_coverage,
+    find_uncovered_kinds,
+)
+from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, identify_engines, load_engines
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.policy import Policy
 from tests.detectors.support import OFF
@@ -73,8 +81,8 @@ def test_the_example_is_installed_and_masks(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.delitem(sys.modules, "badges", raising=False)
     policy = Policy.load({"detect": {"engines": {"badges": {"letter": "K"}}}})
     assert policy.redact("the badge K-1234 of ours") == "the badge <MASK> of ours"
-    assert identities_of(asked("badges"))["badges"]["package"] == "badge-engine"
-    hashes = [policy_hashes(asked("badges", options=o)) for o in ({}, {"letter": "B"}, {"letter": "K"})]
+    assert identify_engines(asked("badges"))["badges"]["package"] == "badge-engine"
+    hashes = [compute_policy_hashes(asked("badges", options=o)) for o in ({}, {"letter": "B"}, {"letter": "K"})]
     assert len({h["strict"] for h in hashes}) == 3, "an option is told from none, and from another"
 
 
@@ -145,20 +153,20 @@ BROKEN = {
 @pytest.mark.parametrize("says", BROKEN)
 def test_an_engine_that_keeps_no_promise_is_refused(install: Install, says: str) -> None:
     with pytest.raises(ConfigurationError, match=rf"detect\.engines\.some-engine: .*{says}") as refused:
-        engines_of(asked(install(more(BROKEN[says]))))
+        load_engines(asked(install(more(BROKEN[says]))))
     assert "Anna" not in str(refused.value)
 
 
 def test_a_name_that_nobody_or_several_offer_is_refused(install: Install) -> None:
     install(NAMES)
     with pytest.raises(ConfigurationError, match=r"detect\.engines\.other: .*installed: .*some-engine"):
-        policy_hashes(asked("other"))
+        compute_policy_hashes(asked("other"))
     install(NAMES, package="another_package")
     with pytest.raises(ConfigurationError, match=r"several .*another_package, some_package"):
-        policy_hashes(asked("some-engine"))
+        compute_policy_hashes(asked("some-engine"))
     install("import nothing_of_this_name", name="unloadable", package="third_package")
     with pytest.raises(ConfigurationError, match=r"unloadable: its class.*ModuleNotFoundError"):
-        policy_hashes(asked("unloadable"))
+        compute_policy_hashes(asked("unloadable"))
     for taken in ("tagger", "list", "rule"):
         with pytest.raises(ValueError, match="built-in engine"):
             asked(taken)
@@ -174,9 +182,9 @@ def test_what_depends_on_its_batch_is_read_alone(install: Install) -> None:
     """
     texts = ["Robert is here", "Anna is here", "nobody is", "Robert again"]
     settings = asked(install(more(code)))
-    alone = [found for text in texts for found in Detector(settings).read([text])]
+    alone = [found for text in texts for found in Detector(settings).run_engines([text])]
     detector = Detector(settings)
-    assert detector.read(texts) == alone == detector.read(texts)
+    assert detector.run_engines(texts) == alone == detector.run_engines(texts)
 
 
 def test_nothing_that_it_says_is_heard(
@@ -210,27 +218,28 @@ def test_it_is_known_by_its_content_wherever_that_lies(install: Install, tmp_pat
     for place, words in (("one", "Anna"), ("two", "Anna"), ("three", "Robert")):
         (tmp_path / place).write_text(words)
     one, two, three = (
-        policy_hashes(asked(name, options={"words": str(tmp_path / place)})) for place in ("one", "two", "three")
+        compute_policy_hashes(asked(name, options={"words": str(tmp_path / place)}))
+        for place in ("one", "two", "three")
     )
     assert one == two != three
     with pytest.raises(ConfigurationError, match=r"some-engine\.words: there is no such file"):
-        policy_hashes(asked(name, options={"words": "gone"}))
+        compute_policy_hashes(asked(name, options={"words": "gone"}))
     install(more(code) + "\n# changed\n")
-    assert policy_hashes(asked(name, options={"words": str(tmp_path / "one")})) != one
-    versions = identities_of(asked(name))[name]["versions"]
+    assert compute_policy_hashes(asked(name, options={"words": str(tmp_path / "one")})) != one
+    versions = identify_engines(asked(name))[name]["versions"]
     assert versions == {"numpy": np.__version__}, "of what it requires, and nothing else"
-    assert asked(name).named_files() == ["detect.engines"], "whose options may name files of this machine"
+    assert asked(name).list_file_keys() == ["detect.engines"], "whose options may name files of this machine"
 
 
 def test_it_sees_the_kinds_of_names_that_it_says(install: Install) -> None:
     name = install(more("language = 'de'"))
-    assert blind_kinds(asked(name), "de") == ["LOCATION"]
-    assert blind_kinds(asked(name), "fr") == ["PERSON", "LOCATION", "ORGANIZATION"]
+    assert find_uncovered_kinds(asked(name), "de") == ["LOCATION"]
+    assert find_uncovered_kinds(asked(name), "fr") == ["PERSON", "LOCATION", "ORGANIZATION"]
     # an engine that says of no word that it is plain forgives none the rules
     rules = {"conservative": {"rules": ["capital", "word", "name"]}}
-    assert blind_kinds(asked(name, **rules), "en") == []
+    assert find_uncovered_kinds(asked(name, **rules), "en") == []
     scoring = install(more("labels = ('CREW', None)"), name="scoring", package="scoring_package")
-    assert len(blind_kinds(asked(scoring, **rules), "en")) == 3
+    assert len(find_uncovered_kinds(asked(scoring, **rules), "en")) == 3
 
 
 def test_its_scores_meet_the_bounds_of_labels_and_of_engines(install: Install) -> None:
@@ -245,7 +254,7 @@ def test_its_scores_meet_the_bounds_of_labels_and_of_engines(install: Install) -
         (found,) = Detector(settings).detect(text)
         assert bool(found.strict) == masked
         assert found.conservative == (Span(0, 4, "PERSON", score, name),)
-    least = {row["label"]: row["masks"] for row in who_finds(settings)}
+    least = {row["label"]: row["masks"] for row in describe_label_coverage(settings)}
     assert least["PERSON"] == {f"engine {name}": 0.5}
     assert least["CREW"] == {f"engine {name}": 0.5}, "nothing else could say that it is to be masked"
 

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from redactory.detectors import CustomRecognizer, Detection, Detector, DetectSettings, Reading, Span
-from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, TOO_LONG, Plain
+from redactory.detectors import CustomRecognizer, Detection, Detector, DetectSettings, EngineOutput, Span
+from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, TOO_LONG, NonEntityScore
 from redactory.detectors.patterns import PatternEngine
 from redactory.detectors.settings import PatternSettings
 from redactory.redaction import mask
@@ -28,32 +28,32 @@ def test_a_text_that_is_too_long_fails_and_its_neighbours_do_not(blank: Detector
     assert found[2] == next(iter(blank.detect(["Yes."])))
 
 
-def test_a_text_that_breaks_the_tokenizer_fails_alone(detector: Detector, alone: dict[str, Reading]) -> None:
+def test_a_text_that_breaks_the_tokenizer_fails_alone(detector: Detector, alone: dict[str, EngineOutput]) -> None:
     broken = "a lone surrogate \ud800 of Anna Smith"
     texts = [*TEXTS[:5], broken, *TEXTS[5:12], broken]
-    readings = detector.read(texts)
+    readings = detector.run_engines(texts)
     assert [r.failure for r in readings] == [ENGINE_ERROR if t == broken else None for t in texts]
     assert [r for t, r in zip(texts, readings, strict=True) if t != broken] == [alone[t] for t in TEXTS[:12]]
     assert list(detector.detect([broken])) == [Detection(failure=ENGINE_ERROR)]
 
 
 def test_an_engine_that_raises_on_one_text_fails_that_text_only(
-    detector: Detector, alone: dict[str, Reading], monkeypatch: pytest.MonkeyPatch
+    detector: Detector, alone: dict[str, EngineOutput], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for engine in detector._windowed:
+    for engine in detector._window_engines:
 
-        def read(texts: Sequence[str], true_read: Any = engine.read) -> list[Reading]:
+        def read(texts: Sequence[str], true_read: Any = engine.read) -> list[EngineOutput]:
             if TEXTS[2] in texts:
                 raise RuntimeError(f"cannot read {texts}")
             return true_read(texts)  # type: ignore[no-any-return]
 
         with monkeypatch.context() as patch:
             patch.setattr(engine, "read", read)
-            readings = detector.read(TEXTS[:6])
+            readings = detector.run_engines(TEXTS[:6])
             (detection,) = detector.detect([TEXTS[2]])
         assert [r.failure for r in readings] == [None, None, ENGINE_ERROR, None, None, None]
         assert all(r == alone[t] for t, r in zip(TEXTS[:6], readings, strict=True) if r.failure is None)
-        assert readings[2] == Reading(failure=ENGINE_ERROR), "and nothing of the message is kept"
+        assert readings[2] == EngineOutput(failure=ENGINE_ERROR), "and nothing of the message is kept"
         assert detection == Detection(failure=ENGINE_ERROR)
 
 
@@ -64,14 +64,14 @@ class Sloppy(Finder):
         super().__init__("Anna")
         self.answer = answer
 
-    def read(self, texts: Sequence[str]) -> list[Reading]:
+    def read(self, texts: Sequence[str]) -> list[EngineOutput]:
         readings = super().read(texts)
         if any("bad" in text for text in texts):
             return self.answer(texts, readings)  # type: ignore[no-any-return]
         return readings
 
 
-def replaced(reading: Reading) -> Any:
+def replaced(reading: EngineOutput) -> Any:
     """An answer in which the bad texts get ``reading``."""
     return lambda texts, readings: [reading if "bad" in t else r for t, r in zip(texts, readings, strict=True)]
 
@@ -80,16 +80,16 @@ def replaced(reading: Reading) -> Any:
     ("answer", "failure"),
     [
         (lambda texts, readings: readings[:-1], ENGINE_ERROR),
-        (lambda texts, readings: [*readings, Reading()], ENGINE_ERROR),
+        (lambda texts, readings: [*readings, EngineOutput()], ENGINE_ERROR),
         (lambda texts, readings: iter(readings), ENGINE_ERROR),
         (lambda texts, readings: None, ENGINE_ERROR),
-        (replaced(Reading((Span(0, 8, "PERSON", 1.0, "x"),))), MISALIGNED),
-        (replaced(Reading((Span(-1, 2, "PERSON", 1.0, "x"),))), MISALIGNED),
-        (replaced(Reading((Span(2, 2, "PERSON", 1.0, "x"),))), MISALIGNED),
-        (replaced(Reading(plain=(Plain(5, 99, 1.0, "x"),))), MISALIGNED),
-        (replaced(Reading(plain=(Plain(0, 3, float("nan"), "x"),))), ENGINE_ERROR),
-        (replaced(Reading((Span(0, 3, "PERSON", float("inf"), "x"),))), ENGINE_ERROR),
-        (replaced(Reading(failure="pattern_timeout")), "pattern_timeout"),
+        (replaced(EngineOutput((Span(0, 8, "PERSON", 1.0, "x"),))), MISALIGNED),
+        (replaced(EngineOutput((Span(-1, 2, "PERSON", 1.0, "x"),))), MISALIGNED),
+        (replaced(EngineOutput((Span(2, 2, "PERSON", 1.0, "x"),))), MISALIGNED),
+        (replaced(EngineOutput(non_entity_scores=(NonEntityScore(5, 99, 1.0, "x"),))), MISALIGNED),
+        (replaced(EngineOutput(non_entity_scores=(NonEntityScore(0, 3, float("nan"), "x"),))), ENGINE_ERROR),
+        (replaced(EngineOutput((Span(0, 3, "PERSON", float("inf"), "x"),))), ENGINE_ERROR),
+        (replaced(EngineOutput(failure="pattern_timeout")), "pattern_timeout"),
     ],
 )
 def test_an_engine_that_breaks_its_promise_fails_closed(answer: Any, failure: str) -> None:

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redactory.detectors import Detector, DetectSettings
-from redactory.detectors.engine import Reading, Span
-from redactory.detectors.hidden import seen
+from redactory.detectors.engine import EngineOutput, Span
+from redactory.detectors.visible_text import render_visible
 
 _WAYS = (
     lambda sign: f"{sign}\u200b",
@@ -28,13 +28,13 @@ _WORDS = st.text("abo5E@.-xyz", min_size=1, max_size=12)
 def test_a_place_of_what_is_seen_covers_what_hides_it(secret: str, ways: list[object], before: str) -> None:
     hidden = "".join(way(sign) for way, sign in zip(ways, secret, strict=False))  # type: ignore[operator]
     text = f"{before} {hidden} after"
-    view = seen(text)
+    view = render_visible(text)
     if view is None:
         assert hidden == secret
         return
     assert view.text == f"{before} {secret} after"
     start, end = len(before) + 1, len(before) + 1 + len(secret)
-    (span,) = Reading((Span(start, end, "X", 1.0, "x"),)).moved(view.origins.__getitem__).spans
+    (span,) = EngineOutput((Span(start, end, "X", 1.0, "x"),)).remap_offsets(view.origins.__getitem__).spans
     # unshown signs before the first sign that shows hide nothing of it
     assert text[len(before) + 1 : span.start].strip("\u200f") == ""
     assert span.end == len(before) + 1 + len(hidden)
@@ -42,7 +42,7 @@ def test_a_place_of_what_is_seen_covers_what_hides_it(secret: str, ways: list[ob
 
 @given(st.text(max_size=40) | st.text("a5&#;64\u200b\u0301аＡ\u202e", max_size=40))
 def test_every_place_lies_in_the_text(text: str) -> None:
-    view = seen(text)
+    view = render_visible(text)
     if view is None:
         return
     bounds = list(view.origins)
@@ -59,7 +59,7 @@ def test_what_is_spaced_out_is_seen_closed_up(words: list[str], space: str) -> N
     for between, after in itertools.product((2, 3), (" then", ", yes", "!", ")", "")):
         spaced = (space * between).join(space.join(word) for word in words)
         text = f"it is ({spaced}{after}"
-        view = seen(text)
+        view = render_visible(text)
         assert view is not None
         assert view.text.split() == f"it is ({' '.join(words)}{after}".split()
         start = view.text.rindex(words[-1])
@@ -79,7 +79,7 @@ def test_what_is_spaced_out_is_seen_closed_up(words: list[str], space: str) -> N
     ],
 )
 def test_groups_and_letters_are_seen_as_they_are_read(text: str, shown: str) -> None:
-    view = seen(text)
+    view = render_visible(text)
     assert view is not None
     assert view.text == shown
 
@@ -101,7 +101,7 @@ def test_groups_and_letters_are_seen_as_they_are_read(text: str, shown: str) -> 
     ],
 )
 def test_lawful_signs_hide_nothing(text: str) -> None:
-    assert seen(text) is None
+    assert render_visible(text) is None
 
 
 def test_hidden_secrets_are_masked_whole_and_read_the_same_in_any_batch() -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from redactory.detectors import Detection, Detector, DetectSettings, policy_records
-from redactory.detectors.blind import PIECE, language_of, languages_read
-from redactory.detectors.engine import Reading
+from redactory.detectors import Detection, Detector, DetectSettings, build_policy_records
+from redactory.detectors.coverage import CHUNK_CHARS, detect_language, list_covered_languages
+from redactory.detectors.engine import EngineOutput
 from redactory.detectors.policy import ConservativePolicy
 from redactory.detectors.settings import ConservativeSettings, TaggerSettings
 from redactory.detectors.tagger import TaggerEngine
@@ -44,10 +44,10 @@ def _of(text: str) -> Detection:
 
 
 def test_a_text_is_in_the_language_that_all_of_it_is_surely_in() -> None:
-    assert (language_of(ENGLISH), language_of(GERMAN)) == ("en", "de")
-    assert [language_of(short) for short in ("thank you", "Rose", "", "4711 0815")] == [None] * 4
-    assert language_of("please tell us what you are going to do about it. " * 900) == "en"
-    assert language_of((ENGLISH + " ") * 40 + (GERMAN + " ") * 8) is None, "a part is surely in another one"
+    assert (detect_language(ENGLISH), detect_language(GERMAN)) == ("en", "de")
+    assert [detect_language(short) for short in ("thank you", "Rose", "", "4711 0815")] == [None] * 4
+    assert detect_language("please tell us what you are going to do about it. " * 900) == "en"
+    assert detect_language((ENGLISH + " ") * 40 + (GERMAN + " ") * 8) is None, "a part is surely in another one"
 
 
 @pytest.mark.parametrize(
@@ -79,12 +79,12 @@ def test_a_language_whose_names_are_found_is_not_private_and_has_no_rules_of_eng
     labels = {"0": "O", "1": "B-PER", "2": "B-LOC", "3": "B-ORG"}
     (tmp_path / "config.json").write_text(json.dumps({"id2label": labels}))
     anywhere = {"language": "auto", "tagger": None, "transformers": {"folder": str(tmp_path)}}
-    assert languages_read(DetectSettings(language="auto")) == {"en", *EUROPEAN}
-    assert languages_read(DetectSettings.model_validate({"language": "auto", "tagger": None})) == {"en"}
-    assert "xx" in languages_read(DetectSettings.model_validate(anywhere)), "its folder names no language"
+    assert list_covered_languages(DetectSettings(language="auto")) == {"en", *EUROPEAN}
+    assert list_covered_languages(DetectSettings.model_validate({"language": "auto", "tagger": None})) == {"en"}
+    assert "xx" in list_covered_languages(DetectSettings.model_validate(anywhere)), "its folder names no language"
     for reads, found in (({"en"}, {"OTHER_LANGUAGE"}), ({"de"}, set()), ({"xx"}, set())):
         policy = ConservativePolicy(ConservativeSettings(), "en", frozenset(reads))
-        assert {span.label for span in policy.marks(GERMAN, Reading())} == found
+        assert {span.label for span in policy.select_spans(GERMAN, EngineOutput())} == found
 
 
 def test_numbers_of_every_country_are_looked_for() -> None:
@@ -93,11 +93,11 @@ def test_numbers_of_every_country_are_looked_for() -> None:
 
 
 def test_the_hash_stands_on_the_library_and_on_the_languages_that_are_read() -> None:
-    own = policy_records(DetectSettings(language="auto"))["conservative"]
+    own = build_policy_records(DetectSettings(language="auto"))["conservative"]
     assert own["stands_on"]["languages"]["read"] == sorted(["en", *EUROPEAN])
     assert own["stands_on"]["languages"]["versions"]["py3langid"]
     assert own["stands_on"]["words"]
-    assert "languages" not in policy_records(DetectSettings())["conservative"]["stands_on"]
+    assert "languages" not in build_policy_records(DetectSettings())["conservative"]["stands_on"]
 
 
 @pytest.mark.parametrize("language", EUROPEAN)
@@ -124,6 +124,6 @@ def test_with_auto_a_text_is_read_by_the_taggers_of_its_own_language() -> None:
 def test_a_text_has_the_language_that_half_of_its_parts_are_surely_in(parts: int, language: str | None) -> None:
     """One English sentence does not make the rest of a long text English."""
     unsure = "12 34 56 78 9 " * 60
-    english = ("please send the parcel back to us because it is late again and nobody knows why " * 9)[:PIECE]
-    assert language_of(unsure) is None
-    assert language_of((english + unsure)[: parts * PIECE]) == language
+    english = ("please send the parcel back to us because it is late again and nobody knows why " * 9)[:CHUNK_CHARS]
+    assert detect_language(unsure) is None
+    assert detect_language((english + unsure)[: parts * CHUNK_CHARS]) == language

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from redactory.detectors import spacy_model as module
-from redactory.detectors.spacy_model import lean_imports
+from redactory.detectors.spacy_model import hide_packages
 
 HIDDEN = ("torch", "transformers", "stanza")
 
@@ -19,7 +19,7 @@ HIDDEN = ("torch", "transformers", "stanza")
 @pytest.fixture
 def absent(monkeypatch: pytest.MonkeyPatch) -> str:
     """A library that is not imported yet, in the place of those that are hidden."""
-    monkeypatch.setattr(module, "_NOT_USED", ("this",))
+    monkeypatch.setattr(module, "_UNUSED_PACKAGES", ("this",))
     monkeypatch.delitem(sys.modules, "this", raising=False)
     return "this"
 
@@ -27,10 +27,10 @@ def absent(monkeypatch: pytest.MonkeyPatch) -> str:
 def test_what_is_hidden_cannot_be_imported_inside_and_can_afterwards(
     absent: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with lean_imports(), pytest.raises(ImportError):
+    with hide_packages(), pytest.raises(ImportError):
         importlib.import_module(absent)
     importlib.import_module(absent)
-    with lean_imports():
+    with hide_packages():
         # it is there already
         importlib.import_module(absent)
     assert absent in sys.modules
@@ -38,8 +38,8 @@ def test_what_is_hidden_cannot_be_imported_inside_and_can_afterwards(
 
 
 def test_nothing_is_hidden_where_spacy_needs_it(absent: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_USE_TORCH", ("json",))
-    with lean_imports():
+    monkeypatch.setattr(module, "_TORCH_PACKAGES", ("json",))
+    with hide_packages():
         assert absent not in sys.modules
 
 

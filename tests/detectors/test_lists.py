@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redactory.detectors.lists import ListEngine, Term, fold, terms_of
-from redactory.detectors.settings import ListSettings, Terms, WordList
+from redactory.detectors.lists import ListEngine, Term, fold_text, load_terms
+from redactory.detectors.settings import ListSettings, TermList, WordList
 from redactory.foundation.errors import ConfigurationError
 
 # what letters of the random texts must fold to, written by hand and not by the code under test
@@ -46,7 +46,7 @@ MARKS = set("\u093e\u3099")
 
 
 def engine(deny: list[str], allow: list[str] | None = None) -> ListEngine:
-    allowed = (Terms(words=tuple(allow)),) if allow else ()
+    allowed = (TermList(words=tuple(allow)),) if allow else ()
     return ListEngine(ListSettings(deny=(WordList(words=tuple(deny)),), allow=allowed), "en")
 
 
@@ -57,7 +57,7 @@ def engine_of_file(path: str) -> ListEngine:
 def hits(found: ListEngine, text: str) -> list[str]:
     [reading] = found.read([text])
     assert reading.failure is None
-    assert reading.plain == ()
+    assert reading.non_entity_scores == ()
     assert {(s.score, s.detector) for s in reading.spans} <= {(1.0, "list")}
     return [text[s.start : s.end] for s in reading.spans]
 
@@ -114,14 +114,14 @@ def test_lists_find_what_a_brute_force_matcher_finds(
     denied = naive_hits(deny, text)
     assert [(s.start, s.end) for s in reading.spans] == sorted(denied)
     free = {(a, b) for a, b in naive_hits(allow, text) if not any(a < d and c < b for c, d in denied)}
-    assert list(reading.allowed) == sorted(free)
+    assert list(reading.allowed_ranges) == sorted(free)
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.text(max_size=20))
 def test_a_text_folds_as_its_letters_do_and_every_letter_keeps_its_place(text: str) -> None:
-    folded = fold(text)
-    letters = [list(fold(source).text) for source in text]
+    folded = fold_text(text)
+    letters = [list(fold_text(source).text) for source in text]
     assert folded.text == re.sub(" +", " ", "".join(letter for part in letters for letter in part))
     assert len(folded.origins) == len(folded.text) + 1
     assert folded.origins[len(folded.text)] == len(text)
@@ -134,13 +134,13 @@ def test_a_text_folds_as_its_letters_do_and_every_letter_keeps_its_place(text: s
 def test_ways_to_write_a_letter_fold_alike(letter: str) -> None:
     ways = {letter.upper(), letter.lower(), letter.casefold(), unicodedata.normalize("NFD", letter)}
     ways |= {unicodedata.normalize("NFC", letter), f"{letter}\u0301", f"\u200b{letter}"}
-    assert {fold(way).text for way in ways} == {fold(letter).text}
-    assert fold(fold(letter).text).text == fold(letter).text
+    assert {fold_text(way).text for way in ways} == {fold_text(letter).text}
+    assert fold_text(fold_text(letter).text).text == fold_text(letter).text
 
 
 @pytest.mark.parametrize(("plain", "signs"), [("'", "'`´\u1ffd‘’‛′ʹʻʼʽˈ＇"), ('"', '"“”„‟″＂'), ("-", "-‐‑‒–—―−⁃﹣－")])
 def test_every_sign_that_is_written_for_a_plain_one_folds_to_it(plain: str, signs: str) -> None:
-    assert {sign: fold(sign).text for sign in signs} == dict.fromkeys(signs, plain)
+    assert {sign: fold_text(sign).text for sign in signs} == dict.fromkeys(signs, plain)
     for sign in signs:
         assert hits(engine([f"O{plain}x"]), f"an O{sign}x here") == [f"O{sign}x"]
 
@@ -190,8 +190,8 @@ def test_a_deny_hit_beats_an_allow() -> None:
     text = "Ann Lee School, Lee at the Bank"
     [reading] = found.read([text])
     assert [text[s.start : s.end] for s in reading.spans] == ["Ann Lee"]
-    assert [text[start:end] for start, end in reading.allowed] == ["Lee", "Bank"]
-    assert reading.allowed[0][0] == text.index("Lee at")
+    assert [text[start:end] for start, end in reading.allowed_ranges] == ["Lee", "Bank"]
+    assert reading.allowed_ranges[0][0] == text.index("Lee at")
 
 
 def test_a_term_keeps_every_label_it_is_given() -> None:
@@ -211,7 +211,7 @@ def test_terms_are_read_from_text_and_jsonl_files(tmp_path: Path) -> None:
     rows = [{"text": "# José", "label": "PERSON"}, {"text": "Mark"}]
     jsonl = _file(tmp_path, "b.jsonl", "\n".join(map(json.dumps, rows)) + "\n\n")
     lists = [WordList(words=("Zoë",), file=text), WordList(label="CLIENT", file=jsonl)]
-    assert list(terms_of(lists, "k")) == [
+    assert list(load_terms(lists, "k")) == [
         Term("zoe", "LISTED"),
         Term("mark", "LISTED"),
         Term("ann lee", "LISTED"),
@@ -276,14 +276,14 @@ def test_an_error_in_the_settings_names_the_key(given_list: WordList, where: str
 def test_the_identity_is_that_of_the_terms(tmp_path: Path) -> None:
     def identity(**lists: Any) -> str:
         found = ListSettings(**lists)
-        made = ListEngine.identity(found, "en")
+        made = ListEngine.describe_identity(found, "en")
         assert made["unicode"] == unicodedata.unidata_version
-        assert ListEngine.identity(pickle.loads(pickle.dumps(found)), "en") == made
+        assert ListEngine.describe_identity(pickle.loads(pickle.dumps(found)), "en") == made
         json.dumps(made)
         assert "ark" not in str(made)
         return str(made["terms_sha256"])
 
-    words, public = WordList(words=("Mark", "Zoë")), Terms(words=("Mark", "Zoë"))
+    words, public = WordList(words=("Mark", "Zoë")), TermList(words=("Mark", "Zoë"))
     base = identity(deny=(words,))
     path = _file(tmp_path, "t.txt", "zoe\nMARK\nmark\n")
     assert identity(deny=(WordList(file=path),)) == base

@@ -16,12 +16,17 @@ from hypothesis import strategies as st
 from presidio_analyzer.predefined_recognizers import PhoneRecognizer
 
 from redactory.detectors import CustomRecognizer, Detection, Detector, DetectSettings, Span
-from redactory.detectors.engine import TIMEOUT, Reading
-from redactory.detectors.patterns import ContextWords, PatternEngine, Surroundings
-from redactory.detectors.phones import phone_places
-from redactory.detectors.recognizers import check_patterns, own_labels, presidio_triggers, shipped
+from redactory.detectors.engine import TIMEOUT, EngineOutput
+from redactory.detectors.patterns import ContextAnalyzer, PatternEngine, TextContext
+from redactory.detectors.phones import find_phone_numbers
+from redactory.detectors.recognizers import (
+    check_patterns,
+    list_custom_labels,
+    load_builtin_recognizers,
+    load_presidio_triggers,
+)
 from redactory.detectors.settings import PatternSettings
-from redactory.detectors.triggers import Trigger, traits_of, words_of
+from redactory.detectors.triggers import Trigger, compute_traits, split_words
 from redactory.foundation.errors import ConfigurationError
 from tests.detectors.pattern_texts import FOUND, PLAIN, unmarked
 from tests.detectors.support import NASTY, TEXTS, Found, analyzer_of, found_by
@@ -58,7 +63,9 @@ def test_the_hits_are_those_of_presidios_analyzer(engine: PatternEngine, analyze
     assert sum(bool(found_by(engine, text)) for text in texts) > 200
 
 
-LEXICON_WORDS = sorted({word for one in shipped() for form in one.forms.values() for word in form.needs.words})
+LEXICON_WORDS = sorted(
+    {word for one in load_builtin_recognizers() for form in one.forms.values() for word in form.trigger.words}
+)
 PIECE = (
     st.sampled_from([*WRITTEN, *AWKWARD])
     | st.sampled_from(LEXICON_WORDS)
@@ -92,19 +99,19 @@ def test_the_hits_are_those_of_presidios_analyzer_on_any_text(
 def test_a_trigger_that_loses_hits_is_found(
     monkeypatch: pytest.MonkeyPatch, analyzed: Callable[[str], Found], name: str, wrong: Trigger, text: str
 ) -> None:
-    monkeypatch.setitem(presidio_triggers(), name, (wrong, presidio_triggers()[name][1]))
+    monkeypatch.setitem(load_presidio_triggers(), name, (wrong, load_presidio_triggers()[name][1]))
     assert found_by(PatternEngine(PatternSettings(), "en"), text) != analyzed(text)
 
 
 def test_triggers_spare_work(engine: PatternEngine) -> None:
-    traits = [traits_of(text) for text in WRITTEN]
+    traits = [compute_traits(text) for text in WRITTEN]
     ran = sum(
-        step.needs.fires(t) and any(needs.fires(t) for needs, *_ in step.matches.forms)
+        step.trigger.fires(t) and any(needs.fires(t) for needs, *_ in step.find_matches.forms)
         for t in traits
-        for step in engine.steps
-        if hasattr(step.matches, "forms")
+        for step in engine.runners
+        if hasattr(step.find_matches, "forms")
     )
-    assert ran < 0.3 * len(WRITTEN) * len(engine.steps)
+    assert ran < 0.3 * len(WRITTEN) * len(engine.runners)
 
 
 @pytest.mark.parametrize("pattern", ["strasse", "passport", "öre", "σας", "kilo"])
@@ -117,7 +124,7 @@ def test_words_are_equal_where_expressions_hold_letters_equal(pattern: str) -> N
     for position, letter in enumerate(pattern):
         for other in letters[letter]:
             text = f"x, {pattern[:position]}{other}{pattern[position + 1 :]}. y"
-            assert words_of(pattern) <= words_of(text)
+            assert split_words(pattern) <= split_words(text)
 
 
 NUMBERS = (
@@ -150,7 +157,7 @@ def test_phone_numbers_are_those_of_presidio(text: str, regions: tuple[str, ...]
     true = PhoneRecognizer(supported_regions=regions)
     mine = [
         RecognizerResult("PHONE_NUMBER", start, end, true.SCORE)
-        for start, end in phone_places(text, true.supported_regions, true.leniency)
+        for start, end in find_phone_numbers(text, true.supported_regions, true.leniency)
     ]
     kept = {(r.start, r.end) for r in EntityRecognizer.remove_duplicates(mine)}
     assert kept == {(r.start, r.end) for r in true.analyze(text, ["PHONE_NUMBER"])}
@@ -168,7 +175,7 @@ def test_context_words_raise_a_score_without_a_lemmatizer(engine: PatternEngine)
 
 def test_without_words_context_would_say_nothing(engine: PatternEngine, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sabotage: lemmas as a pipeline without a lemmatizer leaves them."""
-    monkeypatch.setattr(Surroundings, "around", lambda *_: "")
+    monkeypatch.setattr(TextContext, "keywords_around", lambda *_: "")
     assert score_of(engine, "My social security number: 536-22-8726", "US_SSN") == 0.5
 
 
@@ -179,13 +186,13 @@ def test_a_language_without_a_tokenizer_here_takes_the_general_one(language: str
 
 
 def test_the_tokenizers_memory_is_given_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ContextWords("en")
-    monkeypatch.setattr("redactory.detectors.patterns.MOST_STRINGS", len(words._nlp.vocab.strings) + 500)
+    words = ContextAnalyzer("en")
+    monkeypatch.setattr("redactory.detectors.patterns.MAX_STRINGS", len(words._nlp.vocab.strings) + 500)
     most = 0
     for number in range(2_000):
-        words.of(f"word{number}").around(0)
+        words.build_context(f"word{number}").keywords_around(0)
         most = max(most, len(words._nlp.vocab.strings))
-    assert most < len(ContextWords("en")._nlp.vocab.strings) + 600
+    assert most < len(ContextAnalyzer("en")._nlp.vocab.strings) + 600
 
 
 def own(**fields: Any) -> CustomRecognizer:
@@ -200,7 +207,8 @@ def test_own_recognizers_see_every_text() -> None:
     loaded = detector_of(own(patterns={r"\bblue [a-z]+": 0.4}, context=("badge",)), own(patterns={"Zorg": 1}))
     texts = ["my badge is blue heron", "say blue heron", "Zorg was here", "they were not", "nothing"]
     found = [
-        [(text[s.start : s.end], s.score) for s in r.spans] for text, r in zip(texts, loaded.read(texts), strict=True)
+        [(text[s.start : s.end], s.score) for s in r.spans]
+        for text, r in zip(texts, loaded.run_engines(texts), strict=True)
     ]
     assert found == [[("blue heron", 0.75)], [("blue heron", 0.4)], [("Zorg", 1.0)], [], []]
 
@@ -260,18 +268,18 @@ def test_a_file_in_presidios_form_is_taken_as_it_is(yaml_file: Callable[[str], s
     ]
     assert labels == [{"BADGE"}, {"BADGE"}, {"CODENAME"}, {"FISH"}, {"IN_PAN"}]
     assert (2, 7, "FISH") not in {(start, end, label) for start, end, label, _ in found_by(engine, texts[3])}
-    assert own_labels(settings, "en") == ("BADGE", "CODENAME", "FISH", "IN_PAN", "US_NPI")
-    assert own_labels(settings, "de") == ("BADGE", "FISH", "IN_PAN")
+    assert list_custom_labels(settings, "en") == ("BADGE", "CODENAME", "FISH", "IN_PAN", "US_NPI")
+    assert list_custom_labels(settings, "de") == ("BADGE", "FISH", "IN_PAN")
     (german,) = PatternEngine(settings, "de").read(["blue heron, Zorg"])
     assert [span.label for span in german.spans] == ["BADGE"]
 
 
 def test_the_identity_tells_of_a_files_content(yaml_file: Callable[[str], str]) -> None:
     settings = PatternSettings(files=(yaml_file(FILE),))
-    before = PatternEngine.identity(settings, "en")
+    before = PatternEngine.describe_identity(settings, "en")
     yaml_file(FILE.replace("0.05", "0.06"))
-    assert before == {**PatternEngine.identity(settings, "en"), "files": before["files"]}
-    assert before["files"] != PatternEngine.identity(settings, "en")["files"]
+    assert before == {**PatternEngine.describe_identity(settings, "en"), "files": before["files"]}
+    assert before["files"] != PatternEngine.describe_identity(settings, "en")["files"]
 
 
 SLOW, BAIT = "(x+x+)+y", "x" * 5000
@@ -321,7 +329,7 @@ def test_a_time_out_inside_presidio_is_seen_by_an_older_engine_too(
     newer = PatternEngine(PatternSettings(recognizers=("IbanRecognizer",)), "en")
     monkeypatch.setattr("presidio_analyzer.predefined_recognizers.generic.iban_recognizer.REGEX_TIMEOUT_SECONDS", 0)
     texts = ["DE89370400440532013000", "Yes."]
-    assert engine.read(texts) == newer.read(texts) == [Reading(failure=TIMEOUT), Reading()]
+    assert engine.read(texts) == newer.read(texts) == [EngineOutput(failure=TIMEOUT), EngineOutput()]
 
 
 SECRET = "hunter-secret"

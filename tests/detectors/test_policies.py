@@ -17,21 +17,21 @@ from redactory.detectors import (
     ConservativeSettings,
     Detector,
     DetectSettings,
-    Reading,
+    EngineOutput,
     Span,
     StrictPolicy,
     StrictSettings,
-    changed_since,
+    build_policies,
+    build_policy_records,
+    compute_policy_hashes,
+    describe_policy_changes,
     masks_nothing,
-    policies_of,
-    policy_hashes,
-    policy_records,
 )
 from redactory.detectors import rules as words
-from redactory.detectors.engine import Plain
-from redactory.detectors.policy import VERSIONED
-from redactory.detectors.rules import RULES, SOFT_RULES, words_identity
-from redactory.foundation.canonical import version_of
+from redactory.detectors.engine import NonEntityScore
+from redactory.detectors.policy import VERSIONED_PACKAGES
+from redactory.detectors.rules import RULES, SOFT_RULES, hash_common_words
+from redactory.foundation.canonical import package_version
 from redactory.foundation.errors import ConfigurationError
 from redactory.redaction import PRIVATE, PUBLIC, route
 from tests.detectors.support import OFF
@@ -45,60 +45,62 @@ SPANS = st.builds(
     st.sampled_from(["spacy", "presidio", "list"]),
 )
 TOKENS = st.builds(
-    Plain,
+    NonEntityScore,
     st.integers(0, 4),
     st.integers(5, 9),
     st.sampled_from([0.0, 0.5, 0.8999, 0.9, 1.0]),
     st.sampled_from(["spacy", "tagger"]),
 )
 ALLOWED = st.lists(st.tuples(st.integers(0, 4), st.integers(5, 9)), max_size=2).map(tuple)
-READINGS = st.builds(Reading, st.lists(SPANS).map(tuple), st.lists(TOKENS).map(tuple))
-WITH_ALLOWED = st.builds(Reading, st.lists(SPANS).map(tuple), st.lists(TOKENS).map(tuple), ALLOWED)
+READINGS = st.builds(EngineOutput, st.lists(SPANS).map(tuple), st.lists(TOKENS).map(tuple))
+WITH_ALLOWED = st.builds(EngineOutput, st.lists(SPANS).map(tuple), st.lists(TOKENS).map(tuple), ALLOWED)
 LABELS = st.dictionaries(st.sampled_from(["PERSON", "CARDINAL", "DATE"]), st.sampled_from([0.0, 0.3, 0.5]))
 TEXT = "some text"
 
 
 @given(READINGS, LABELS, LABELS)
 def test_strict_marks_listed_labels_from_their_bound_on(
-    reading: Reading, labels: dict[str, float], more: dict[str, float]
+    reading: EngineOutput, labels: dict[str, float], more: dict[str, float]
 ) -> None:
-    policy = StrictPolicy(StrictSettings(labels=labels, extra_labels=more), custom=("BADGE",))
+    policy = StrictPolicy(StrictSettings(labels=labels, extra_labels=more), model_labels=("BADGE",))
     bounds = {"BADGE": 0.0, **labels, **more}
-    assert list(policy.marks(TEXT, reading)) == [
+    assert list(policy.select_spans(TEXT, reading)) == [
         s for s in reading.spans if s.detector == "list" or (s.label in bounds and not s.score < bounds[s.label])
     ]
 
 
 def test_the_labels_of_own_recognizers_are_masked_at_any_score() -> None:
     own = [{"name": "Own", "label": "BADGE", "patterns": {"blue": 0.01}}]
-    strict, _ = policies_of(DetectSettings.model_validate({"patterns": {"custom": own}}))
+    strict, _ = build_policies(DetectSettings.model_validate({"patterns": {"custom": own}}))
     hit, other = (Span(0, 4, label, 0.01, "presidio") for label in ("BADGE", "OTHER"))
-    assert list(strict.marks("blue", Reading((hit, other)))) == [hit]
-    without, _ = policies_of(DetectSettings(patterns=None))
-    assert list(without.marks("blue", Reading((hit,)))) == []
+    assert list(strict.select_spans("blue", EngineOutput((hit, other)))) == [hit]
+    without, _ = build_policies(DetectSettings(patterns=None))
+    assert list(without.select_spans("blue", EngineOutput((hit,)))) == []
 
 
 @given(READINGS, LABELS, st.sampled_from([0.0, 0.5, 0.9, 1.0]))
 def test_conservative_marks_every_span_and_every_doubt(
-    reading: Reading, labels: dict[str, float], bound: float
+    reading: EngineOutput, labels: dict[str, float], bound: float
 ) -> None:
     # sure: 1, or an ordinary word could be doubted twice as much
     cautious = ConservativePolicy(
         ConservativeSettings(min_non_entity_probability=bound, rules=(), confident_threshold=1.0)
     )
-    marked = list(cautious.marks(TEXT, reading))
+    marked = list(cautious.select_spans(TEXT, reading))
     unsure = marked[len(reading.spans) :]
     assert marked[: len(reading.spans)] == list(reading.spans)
     assert [(s.start, s.end, s.label, s.detector) for s in unsure] == [
-        (start, end, "UNSURE", f"{detector}-plain") for start, end, plain, detector in reading.plain if plain < bound
+        (start, end, "UNSURE", f"{detector}-plain")
+        for start, end, plain, detector in reading.non_entity_scores
+        if plain < bound
     ]
-    assert set(StrictPolicy(StrictSettings(labels=labels)).marks(TEXT, reading)) <= set(marked)
+    assert set(StrictPolicy(StrictSettings(labels=labels)).select_spans(TEXT, reading)) <= set(marked)
 
 
 def test_rules_mark_as_their_own_labels() -> None:
     text = "so Anna paid 5 to a@b"
     settings = ConservativeSettings(rules=("digit", "symbol", "capital", "name"))
-    marked = ConservativePolicy(settings).marks(text, Reading())
+    marked = ConservativePolicy(settings).select_spans(text, EngineOutput())
     assert {(s.label, text[s.start : s.end]) for s in marked} == {
         ("CAPITAL", "Anna"),
         ("NAME", "Anna"),
@@ -111,15 +113,16 @@ EVERY_RULE = ("digit", "symbol", "capital", "name", "word")
 
 
 @given(WITH_ALLOWED, st.sampled_from(["a B c 5 d@e", "Anna Bxq", "bxq yes", "x"]))
-def test_an_allowed_place_drops_what_lies_within_it_and_nothing_else(reading: Reading, text: str) -> None:
-    unrestrained = Reading(reading.spans, reading.plain)
-    for policy in policies_of(DetectSettings(conservative=ConservativeSettings(rules=EVERY_RULE))):
+def test_an_allowed_place_drops_what_lies_within_it_and_nothing_else(reading: EngineOutput, text: str) -> None:
+    unrestrained = EngineOutput(reading.spans, reading.non_entity_scores)
+    for policy in build_policies(DetectSettings(conservative=ConservativeSettings(rules=EVERY_RULE))):
         expected = [
             span
-            for span in policy.marks(text, unrestrained)
-            if span.detector == "list" or all(span.start < start or span.end > end for start, end in reading.allowed)
+            for span in policy.select_spans(text, unrestrained)
+            if span.detector == "list"
+            or all(span.start < start or span.end > end for start, end in reading.allowed_ranges)
         ]
-        assert list(policy.marks(text, reading)) == expected
+        assert list(policy.select_spans(text, reading)) == expected
 
 
 def test_allow_lists_reach_rules_and_tokens_and_deny_lists_beat_them() -> None:
@@ -134,41 +137,43 @@ def test_allow_lists_reach_rules_and_tokens_and_deny_lists_beat_them() -> None:
     assert [{s.label for s in d.conservative} for d in found] == [set(), {"CAPITAL"}, {"CLIENT", "CAPITAL"}, set()]
     assert [[s.label for s in d.strict] for d in found] == [[], [], ["CLIENT"], []]
     assert all(d.conservative for d in list(without.detect(texts))[:3])
-    doubt = Reading(plain=(Plain(8, 12, 0.1, "x"), Plain(0, 2, 0.1, "x")), allowed=((8, 15),))
-    marked = with_lists.decide(texts[0], doubt).conservative
+    doubt = EngineOutput(
+        non_entity_scores=(NonEntityScore(8, 12, 0.1, "x"), NonEntityScore(0, 2, 0.1, "x")), allowed_ranges=((8, 15),)
+    )
+    marked = with_lists.apply_policies(texts[0], doubt).conservative
     assert [(s.start, s.end) for s in marked if s.label == "UNSURE"] == [(0, 2)]
 
 
-def tokens_of(text: str, draw: st.DrawFn) -> tuple[Plain, ...]:
+def tokens_of(text: str, draw: st.DrawFn) -> tuple[NonEntityScore, ...]:
     """Scores of some of the text's words by two engines that cut them differently."""
     scores = st.sampled_from([0.2, 0.94, 0.95, 1.0])
     tokens = []
     for detector, step in (("spacy", 3), ("tagger", 5)):
         for start in range(0, len(text), step):
             if draw(st.integers(0, 5)):
-                tokens.append(Plain(start, min(start + step, len(text)), draw(scores), detector))
+                tokens.append(NonEntityScore(start, min(start + step, len(text)), draw(scores), detector))
     return tuple(tokens)
 
 
 @st.composite
-def scored_texts(draw: st.DrawFn) -> tuple[str, Reading]:
+def scored_texts(draw: st.DrawFn) -> tuple[str, EngineOutput]:
     pieces = st.sampled_from(["we", "met", "Anna", "in", "Zxqville", "on", "b5", "zxq", "a@b", "Then."])
     text = " ".join(draw(st.lists(pieces, max_size=6)))
-    return text, Reading(plain=tokens_of(text, draw))
+    return text, EngineOutput(non_entity_scores=tokens_of(text, draw))
 
 
 @given(scored_texts(), st.sampled_from([0.0, 0.95, 1.0]))
 def test_soft_rules_are_forgiven_where_every_token_under_the_hit_is_surely_plain(
-    scored: tuple[str, Reading], sure: float
+    scored: tuple[str, EngineOutput], sure: float
 ) -> None:
     text, reading = scored
     settings = ConservativeSettings(rules=EVERY_RULE, confident_threshold=sure, min_non_entity_probability=0.0)
-    marked = {(s.label, s.start, s.end) for s in ConservativePolicy(settings).marks(text, reading)}
+    marked = {(s.label, s.start, s.end) for s in ConservativePolicy(settings).select_spans(text, reading)}
     expected = set()
     for rule in EVERY_RULE:
         for start, end in RULES[rule](text, "en"):
             scores = [
-                [token.probability for token in reading.plain if token.start <= place < token.end]
+                [token.probability for token in reading.non_entity_scores if token.start <= place < token.end]
                 for place in range(start, end)
             ]
             surely_plain = all(own and min(own) >= sure for own in scores)
@@ -198,8 +203,8 @@ def test_soft_rules_are_forgiven_where_every_token_under_the_hit_is_surely_plain
 def test_words_in_common_forms_and_single_numbers_are_forgiven_at_lower_bounds(text: str, least: float) -> None:
     policy = ConservativePolicy(ConservativeSettings())
     for plain in (0.9799, 0.98, 0.9899, 0.99, 0.9989, 0.999, 0.9998, 0.9999, 1.0):
-        reading = Reading(plain=(Plain(0, len(text), plain, "tagger"),))
-        assert any(policy.marks(text, reading)) is (plain < least)
+        reading = EngineOutput(non_entity_scores=(NonEntityScore(0, len(text), plain, "tagger"),))
+        assert any(policy.select_spans(text, reading)) is (plain < least)
 
 
 @pytest.mark.parametrize(
@@ -209,8 +214,8 @@ def test_words_in_common_forms_and_single_numbers_are_forgiven_at_lower_bounds(t
 def test_an_ordinary_word_in_small_letters_may_be_doubted_twice_as_much(text: str, language: str, least: float) -> None:
     policy = ConservativePolicy(ConservativeSettings(rules=()), language)
     for plain in (0.79, 0.81, 0.89, 0.91):
-        reading = Reading(plain=(Plain(0, len(text), plain, "tagger"),))
-        assert any(policy.marks(text, reading)) is (plain < least)
+        reading = EngineOutput(non_entity_scores=(NonEntityScore(0, len(text), plain, "tagger"),))
+        assert any(policy.select_spans(text, reading)) is (plain < least)
 
 
 @pytest.mark.parametrize("text", ["", " ", "a", "Hello there."])
@@ -262,9 +267,9 @@ def test_settings_that_mean_nothing_are_refused(wrong: dict[str, Any]) -> None:
     ],
 )
 def test_a_name_is_masked_to_its_end(text: str, masked: str, language: str) -> None:
-    strict, _ = policies_of(DetectSettings(language=language))
+    strict, _ = build_policies(DetectSettings(language=language))
     for label, found in (("PERSON", masked), ("LOCATION", "Quirin")):
-        (span,) = strict.marks(text, Reading((Span(0, 6, label, 0.9, "tagger"),)))
+        (span,) = strict.select_spans(text, EngineOutput((Span(0, 6, label, 0.9, "tagger"),)))
         assert text[span.start : span.end] == found
 
 
@@ -301,7 +306,7 @@ WRITTEN = {"custom": [{"name": "Own", "label": "BADGE", "patterns": {"blue": 0.4
 def test_a_label_that_no_hit_can_have_is_refused(detect: dict[str, Any], told: str) -> None:
     """Before, it was ignored, and what was to be masked stayed as it was."""
     settings = DetectSettings.model_validate(detect)
-    for ask in (policy_hashes, Detector):
+    for ask in (compute_policy_hashes, Detector):
         with pytest.raises(ConfigurationError, match=told):
             ask(settings)
 
@@ -327,7 +332,7 @@ def test_a_bound_that_is_no_score_is_refused(key: str, bound: float) -> None:
     ],
 )
 def test_labels_that_something_finds_are_known(detect: dict[str, Any]) -> None:
-    assert policy_hashes(DetectSettings.model_validate(detect))
+    assert compute_policy_hashes(DetectSettings.model_validate(detect))
 
 
 @pytest.mark.parametrize(
@@ -360,7 +365,7 @@ CUSTOM = {"name": "Own", "label": "BADGE", "patterns": {"blue": 0.4}}
 def hashes(**changes: Any) -> tuple[str, str]:
     conservative = {**RULES_ON, **changes.get("conservative", {})}
     settings = DetectSettings.model_validate({**BLANK, **changes, "conservative": conservative})
-    found = policy_hashes(settings)
+    found = compute_policy_hashes(settings)
     return found["strict"], found["conservative"]
 
 
@@ -408,28 +413,28 @@ def test_small_changes_count() -> None:
 
 def test_what_changed_is_named_and_no_word_of_a_list() -> None:
     settings = DetectSettings.model_validate(BLANK)
-    records = json.loads(json.dumps(policy_records(settings)))
-    assert changed_since(settings, records) is None
+    records = json.loads(json.dumps(build_policy_records(settings)))
+    assert describe_policy_changes(settings, records) is None
     records["strict"]["stands_on"]["versions"]["redactory"] = "0.0.1"
     records["strict"]["hash"] = "another"
-    told = changed_since(settings, records)
+    told = describe_policy_changes(settings, records)
     assert told is not None
     assert "the strict policy no longer matches the run: redactory was 0.0.1 and is " in told
     listed = DetectSettings.model_validate({**BLANK, "lists": {"deny": [{"words": ["Zed"]}]}})
-    told = changed_since(listed, policy_records(settings))
+    told = describe_policy_changes(listed, build_policy_records(settings))
     assert told is not None
     assert "Zed" not in told
 
 
-@pytest.mark.parametrize("package", VERSIONED)
+@pytest.mark.parametrize("package", VERSIONED_PACKAGES)
 def test_the_hash_changes_with_a_version(monkeypatch: pytest.MonkeyPatch, package: str) -> None:
     before = hashes(spacy=None)
     version = importlib.metadata.version
     with monkeypatch.context() as patch:
         patch.setattr(importlib.metadata, "version", lambda name: version(name) + ".new" * (name == package))
-        version_of.cache_clear()
+        package_version.cache_clear()
         after = hashes(spacy=None)
-    version_of.cache_clear()
+    package_version.cache_clear()
     assert before[0] != after[0]
     assert before[1] != after[1]
 
@@ -448,9 +453,9 @@ def test_the_hash_changes_with_the_word_list_where_it_is_used(monkeypatch: pytes
     with_words, without = {"conservative": {"rules": ["word"]}}, {"conservative": {"rules": ["digit"]}}
     before, unused = hashes(**with_words), hashes(**without)
     with monkeypatch.context() as patch:
-        patch.setattr(words, "words_of", lambda language: frozenset({"only", "these"}))
-        words_identity.cache_clear()
+        patch.setattr(words, "load_common_words", lambda language: frozenset({"only", "these"}))
+        hash_common_words.cache_clear()
         after = hashes(**with_words)
-    words_identity.cache_clear()
+    hash_common_words.cache_clear()
     assert (before[0] == after[0], before[1] == after[1]) == (True, False)
     assert hashes(**without) == unused

@@ -7,9 +7,16 @@ from typing import Any
 
 import pytest
 
-from redactory.detectors import Detector, DetectSettings, Reading, blind_kinds, policy_hashes, who_finds
-from redactory.detectors.engine import TIMEOUT, engines_of, identities_of
-from redactory.detectors.hidden import seen
+from redactory.detectors import (
+    Detector,
+    DetectSettings,
+    EngineOutput,
+    compute_policy_hashes,
+    describe_label_coverage,
+    find_uncovered_kinds,
+)
+from redactory.detectors.engine import TIMEOUT, identify_engines, load_engines
+from redactory.detectors.visible_text import render_visible
 from redactory.foundation.errors import ConfigurationError
 from tests.detectors.support import OFF, TEXTS, Found
 
@@ -30,8 +37,8 @@ def changed(file: Path, folder: Path, old: str, new: str) -> Path:
 
 
 def found_by(detector: Detector, text: str) -> Found:
-    (reading,) = detector.read([text])
-    assert reading == Reading(reading.spans)
+    (reading,) = detector.run_engines([text])
+    assert reading == EngineOutput(reading.spans)
     return [(s.start, s.end, s.label, s.score) for s in reading.spans]
 
 
@@ -49,7 +56,7 @@ def test_it_finds_what_presidio_finds(presidio_file: Path) -> None:
             expected = {(h.start, h.end, h.entity_type, round(h.score, 6)) for h in hits}
             found = found_by(detector, text)
             # what is hidden in a text is read a second time, as it is seen
-            assert found == sorted(expected) if seen(text) is None else expected <= set(found)
+            assert found == sorted(expected) if render_visible(text) is None else expected <= set(found)
     both = Detector(settings_of(presidio_file, section={"languages": ["en", "de"]}))
     labels = {label: score for _, _, label, score in found_by(both, BADGE)}
     assert labels == {
@@ -59,9 +66,9 @@ def test_it_finds_what_presidio_finds(presidio_file: Path) -> None:
 
 def test_what_its_file_ignores_is_not_claimed(presidio_file: Path) -> None:
     settings = settings_of(presidio_file)
-    assert blind_kinds(settings, "en") == ["ORGANIZATION"], "Presidio's default ignores them too"
-    assert blind_kinds(settings, "fr") == ["PERSON", "LOCATION", "ORGANIZATION"]
-    masks = {row["label"]: row["masks"] for row in who_finds(settings) if row["masks"]}
+    assert find_uncovered_kinds(settings, "en") == ["ORGANIZATION"], "Presidio's default ignores them too"
+    assert find_uncovered_kinds(settings, "fr") == ["PERSON", "LOCATION", "ORGANIZATION"]
+    masks = {row["label"]: row["masks"] for row in describe_label_coverage(settings) if row["masks"]}
     assert masks["BADGE"] == {"badge": 0.0}, "nothing else could say that it is to be masked"
     assert masks["PERSON"] == {"SpacyRecognizer": 0.3}
 
@@ -70,17 +77,17 @@ def test_a_pattern_that_calls_itself_a_person_finds_no_names(presidio_file: Path
     file = changed(presidio_file, tmp_path, "supported_entity: BADGE", "supported_entity: CREW_PERSON")
     only = changed(file, tmp_path, "nlp_engine_name: spacy", "nlp_engine_name: slim")
     only = changed(only, tmp_path, "    - {name: SpacyRecognizer, type: predefined}\n", "")
-    assert "PERSON" in blind_kinds(settings_of(only), "en")
+    assert "PERSON" in find_uncovered_kinds(settings_of(only), "en")
 
 
 def test_the_hash_follows_the_content_of_the_file(presidio_file: Path, tmp_path: Path) -> None:
-    hashes = policy_hashes(settings_of(presidio_file))
+    hashes = compute_policy_hashes(settings_of(presidio_file))
     copy = changed(presidio_file, tmp_path, "K", "K")
-    assert policy_hashes(settings_of(copy)) == hashes
+    assert compute_policy_hashes(settings_of(copy)) == hashes
     copy = changed(presidio_file, tmp_path, "score: 0.3", "score: 0.4")
-    assert policy_hashes(settings_of(copy)) != hashes
-    assert list(identities_of(settings_of(copy))["presidio"]["models"]) == ["en", "de"]
-    assert settings_of(copy).named_files() == ["detect.presidio.configuration"]
+    assert compute_policy_hashes(settings_of(copy)) != hashes
+    assert list(identify_engines(settings_of(copy))["presidio"]["models"]) == ["en", "de"]
+    assert settings_of(copy).list_file_keys() == ["detect.presidio.configuration"]
 
 
 @pytest.mark.parametrize(
@@ -102,7 +109,7 @@ def test_what_would_be_downloaded_or_cannot_be_made_is_refused(
 ) -> None:
     settings = settings_of(changed(presidio_file, tmp_path, old, new))
     with pytest.raises(ConfigurationError, match=says) as refused:
-        engines_of(settings)
+        load_engines(settings)
     assert "detect." in str(refused.value)
 
 

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redactory.detectors import policy_hashes
-from redactory.detectors.engine import Plain, Reading, Span
-from redactory.detectors.policy import policies_of
-from redactory.detectors.settings import DetectSettings, kind_of
+from redactory.detectors import compute_policy_hashes
+from redactory.detectors.engine import EngineOutput, NonEntityScore, Span
+from redactory.detectors.policy import build_policies
+from redactory.detectors.settings import DetectSettings, get_kind
 from redactory.pipelines.policy import Policy
 
 LABELS = ("ORG", "DATE_TIME", "PERSON", "MISC")
@@ -24,7 +24,7 @@ made = st.builds(
 
 
 tokens = st.builds(
-    lambda start, length, plain: Plain(start, start + length, plain, "tagger"),
+    lambda start, length, plain: NonEntityScore(start, start + length, plain, "tagger"),
     st.integers(0, 20),
     st.integers(1, 6),
     st.sampled_from([0.3, 0.89, 0.9, 1.0]),
@@ -32,19 +32,21 @@ tokens = st.builds(
 
 
 @given(st.lists(made, max_size=6), st.lists(tokens, max_size=3))
-def test_only_what_is_surely_public_and_may_be_nothing_else_is_opened(spans: list[Span], plain: list[Plain]) -> None:
-    strict, conservative = policies_of(DetectSettings())
-    reading = Reading(tuple(spans), tuple(plain))
-    opened = strict.opened(reading, PUBLIC)
-    others = [span for span in spans if kind_of(span.label) not in PUBLIC]
-    for start, end in opened.allowed:
-        assert any((s.start, s.end) == (start, end) and strict.is_sure(s) and s not in others for s in spans)
+def test_only_what_is_surely_public_and_may_be_nothing_else_is_opened(
+    spans: list[Span], plain: list[NonEntityScore]
+) -> None:
+    strict, conservative = build_policies(DetectSettings())
+    reading = EngineOutput(tuple(spans), tuple(plain))
+    opened = strict.allow_public(reading, PUBLIC)
+    others = [span for span in spans if get_kind(span.label) not in PUBLIC]
+    for start, end in opened.allowed_ranges:
+        assert any((s.start, s.end) == (start, end) and strict.reaches_min_score(s) and s not in others for s in spans)
         assert not any(other.start < end and start < other.end for other in others)
         assert all(t.probability >= 0.9 for t in plain if t.start < end and start < t.end), "one in doubt"
     text = "x" * 30
     for policy in (strict, conservative):
-        before = {span for span in policy.marks(text, reading) if span in others}
-        assert before <= set(policy.marks(text, opened)), "a hit of another label never goes"
+        before = {span for span in policy.select_spans(text, reading) if span in others}
+        assert before <= set(policy.select_spans(text, opened)), "a hit of another label never goes"
 
 
 @pytest.fixture(scope="module")
@@ -74,5 +76,5 @@ def test_no_rule_fires_inside_and_all_do_outside(policies: dict[str, Policy]) ->
 
 def test_the_hash_says_which_labels_and_stays_where_there_are_none() -> None:
     plain, public = DetectSettings(), DetectSettings(public_labels=PUBLIC)
-    assert policy_hashes(plain) != policy_hashes(public)
-    assert policy_hashes(plain) == policy_hashes(DetectSettings(public_labels=()))
+    assert compute_policy_hashes(plain) != compute_policy_hashes(public)
+    assert compute_policy_hashes(plain) == compute_policy_hashes(DetectSettings(public_labels=()))

@@ -13,12 +13,18 @@ from phonenumbers import phonenumbermatcher
 from presidio_analyzer.predefined_recognizers import PhoneRecognizer, UrlRecognizer
 
 from redactory.detectors import DetectSettings, StrictPolicy
-from redactory.detectors.detector import WINDOW
-from redactory.detectors.patterns import PatternEngine, finder_of, words_looked_up
-from redactory.detectors.phones import phone_places
-from redactory.detectors.recognizers import SCORES, Pieces, Shipped, predefined_recognizers, shipped
+from redactory.detectors.detector import WINDOW_CHARS
+from redactory.detectors.patterns import PatternEngine, add_word_lookahead, compile_finder
+from redactory.detectors.phones import find_phone_numbers
+from redactory.detectors.recognizers import (
+    SCORES,
+    BuiltinRecognizer,
+    PatternFragments,
+    create_predefined_recognizers,
+    load_builtin_recognizers,
+)
 from redactory.detectors.settings import DEFAULT_RECOGNIZERS, PatternSettings
-from redactory.detectors.triggers import words_of
+from redactory.detectors.triggers import split_words
 from redactory.redaction import mask
 from tests.detectors.pattern_texts import ANNOUNCED, FOUND, PLAIN, UNTOLD, unmarked
 
@@ -30,7 +36,7 @@ def test_forms_are_masked_whole_and_under_their_label(engine: PatternEngine, lab
     for marked in FOUND[label]:
         text, start, end = unmarked(marked)
         (reading,) = engine.read([text])
-        spans = list(POLICY.marks(text, reading))
+        spans = list(POLICY.select_spans(text, reading))
         covered = {place for s in spans for place in range(s.start, s.end)}
         assert {i for i in range(start, end) if not text[i].isspace()} <= covered, marked
         assert label in {s.label for s in spans if s.start < end and start < s.end}, marked
@@ -53,13 +59,13 @@ def test_what_is_said_of_a_password_is_none(engine: PatternEngine) -> None:
 
 def test_plain_text_is_left_alone(engine: PatternEngine) -> None:
     readings = engine.read(PLAIN)
-    assert [text for text, r in zip(PLAIN, readings, strict=True) if list(POLICY.marks(text, r))] == []
+    assert [text for text, r in zip(PLAIN, readings, strict=True) if list(POLICY.select_spans(text, r))] == []
 
 
 def test_doubtful_forms_are_seen_by_the_conservative_policy_until_context_raises_them(engine: PatternEngine) -> None:
     doubtful, raised = engine.read(["walk past 23 elm st today", "my address: 23 elm st"])
     assert {s.score for s in doubtful.spans if s.label == "STREET_ADDRESS"} == {SCORES["doubtful"]}
-    assert not list(POLICY.marks("walk past 23 elm st today", doubtful))
+    assert not list(POLICY.select_spans("walk past 23 elm st today", doubtful))
     assert {s.score for s in raised.spans if s.label == "STREET_ADDRESS"} >= {SCORES["doubtful"] + 0.35}
 
 
@@ -74,7 +80,7 @@ def test_doubtful_forms_are_seen_by_the_conservative_policy_until_context_raises
 )
 def test_the_place_is_masked_and_not_the_word(engine: PatternEngine, text: str, masked: str) -> None:
     (reading,) = engine.read([text])
-    assert mask(text, ((s.start, s.end) for s in POLICY.marks(text, reading))) == masked
+    assert mask(text, ((s.start, s.end) for s in POLICY.select_spans(text, reading))) == masked
 
 
 FILLERS = ("1 ", "a ", "A ", "A-", "1-1.", "A1-", "a.a@", " ", "1, A ")
@@ -83,14 +89,14 @@ LENGTH, PATIENCE = 40_000, 3.0
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("one", shipped(), ids=lambda one: one.name)
-def test_every_expression_takes_linear_time(one: Shipped) -> None:
+@pytest.mark.parametrize("one", load_builtin_recognizers(), ids=lambda one: one.name)
+def test_every_expression_takes_linear_time(one: BuiltinRecognizer) -> None:
     """The slowest takes a tenth of the time that it is given; of quadratic time, the fastest overstep it."""
     for name, form in one.forms.items():
         # two long runs of white space would cost the square of one
         assert r"\s*" not in form.expression and r"\s+" not in form.expression  # noqa: PT018
         expression = regex.compile(form.expression)
-        word = min(form.needs.words, default="")
+        word = min(form.trigger.words, default="")
         for filler in (*FILLERS, f"{word} ", f"{word} 1 "):
             text = f"{word} {filler * LENGTH}"[:LENGTH]
             try:
@@ -110,12 +116,12 @@ HOSTS = ("www.a.", "www.", "a.", "1.", "1-1.", "http://a.", "'a.", "a.comm", "a-
 
 def test_no_expression_of_presidios_is_slow_in_a_window() -> None:
     """Links tried 675 domains behind each full stop, again from each place: 2 to 4 s a window."""
-    for recognizer in predefined_recognizers(DEFAULT_RECOGNIZERS, "en"):
+    for recognizer in create_predefined_recognizers(DEFAULT_RECOGNIZERS, "en"):
         for pattern in getattr(recognizer, "patterns", ()):
-            find = finder_of(words_looked_up(pattern.regex), regex.I | regex.M | regex.S)
+            find = compile_finder(add_word_lookahead(pattern.regex), regex.I | regex.M | regex.S)
             for filler in (*FILLERS, *HOSTS):
                 try:
-                    list(find((filler * WINDOW)[:WINDOW], timeout=PATIENCE / 4))
+                    list(find((filler * WINDOW_CHARS)[:WINDOW_CHARS], timeout=PATIENCE / 4))
                 except TimeoutError:
                     pytest.fail(f"{recognizer.name}, {pattern.name} does not end on {filler!r}")
 
@@ -130,7 +136,7 @@ PIECES_OF_LINKS = (
 @example("a" * 200 + ".com")
 def test_domains_that_are_looked_up_match_what_they_did(text: str) -> None:
     for pattern in UrlRecognizer.PATTERNS:
-        found = finder_of(words_looked_up(pattern.regex), regex.I)(text)
+        found = compile_finder(add_word_lookahead(pattern.regex), regex.I)(text)
         assert [m.span() for m in found] == [m.span() for m in regex.finditer(pattern.regex, text, regex.I)]
 
 
@@ -152,11 +158,11 @@ class Counted:
 def test_a_link_is_searched_for_where_there_is_one(monkeypatch: pytest.MonkeyPatch, filler: str, links: int) -> None:
     """Each place of a long host was tried, with all that could follow: 3 s for 100,000 characters."""
     (written,) = (p.regex for p in UrlRecognizer.PATTERNS if p.name == "Non schema URL")
-    looked_up = words_looked_up(written)
+    looked_up = add_word_lookahead(written)
     monkeypatch.setattr(Counted, "searches", 0)
     monkeypatch.setattr("redactory.detectors.patterns.regex", SimpleNamespace(compile=Counted, I=regex.I))
-    find = finder_of(looked_up, regex.I)
-    assert len(list(find((filler * WINDOW)[:WINDOW]))) == Counted.searches == links
+    find = compile_finder(looked_up, regex.I)
+    assert len(list(find((filler * WINDOW_CHARS)[:WINDOW_CHARS]))) == Counted.searches == links
 
 
 def test_a_number_that_no_country_has_is_not_parsed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,32 +177,32 @@ def test_a_number_that_no_country_has_is_not_parsed(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(phonenumbermatcher, "parse", parse)
     regions = PhoneRecognizer.DEFAULT_SUPPORTED_REGIONS
     for filler in ("+1 555 ", "+44 20 ", "+49 1 ", "jan 1 "):
-        assert phone_places((filler * WINDOW)[:WINDOW], regions, 1) == set()
+        assert find_phone_numbers((filler * WINDOW_CHARS)[:WINDOW_CHARS], regions, 1) == set()
     assert parsed == []
-    assert phone_places("+1 212 555 0187", regions, 1) == {(0, 15)}
+    assert find_phone_numbers("+1 212 555 0187", regions, 1) == {(0, 15)}
     assert parsed
 
 
 def test_whether_context_words_occur_is_asked_once_a_text(engine: PatternEngine) -> None:
-    around = engine._context.of("jan 1 " * 600)
+    around = engine._context.build_context("jan 1 " * 600)
     for start in range(0, 3_000, 6):
-        assert around.raised(0.4, start, ("date", "birth")) == 0.4
-    assert len(around._present) == 1
+        assert around.boost_score(0.4, start, ("date", "birth")) == 0.4
+    assert len(around._is_present) == 1
 
 
 def test_names_are_their_own_scores_lie_between_0_and_1_and_hits_are_masked() -> None:
-    names = [one.name for one in shipped()]
+    names = [one.name for one in load_builtin_recognizers()]
     assert len(set(names)) == len(names)
-    assert all(0 < form.score <= 1 for one in shipped() for form in one.forms.values())
-    assert {one.label for one in shipped()} <= set(DetectSettings().strict.labels)
+    assert all(0 < form.score <= 1 for one in load_builtin_recognizers() for form in one.forms.values())
+    assert {one.label for one in load_builtin_recognizers()} <= set(DetectSettings().strict.labels)
 
 
 @pytest.mark.parametrize("case", ["any", "written", "capitals"])
 def test_terms_match_only_with_one_of_their_words(case: str) -> None:
-    pieces = Pieces({"TERMS": {"terms": "po_box C/ Straße av. one-time_code", "case": case}})
-    expression = regex.compile(pieces.forms["TERMS"])
+    pieces = PatternFragments({"TERMS": {"terms": "po_box C/ Straße av. one-time_code", "case": case}})
+    expression = regex.compile(pieces.expressions["TERMS"])
     for text in ("PO BOX", "po  box", "C/", "Straße", "STRASSE", "av.", "one-time code", "ONE-TIME CODE"):
         if expression.fullmatch(text):
-            assert words_of(text) & pieces.words["TERMS"]
+            assert split_words(text) & pieces.words["TERMS"]
     assert expression.fullmatch("po box")
     assert bool(expression.fullmatch("PO BOX")) == (case != "written")

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.detectors import DetectSettings
-from redactory.detectors.policy import policies_of
-from redactory.detectors.rules import RULES, holding, outside, words_identity, words_of
+from redactory.detectors.policy import build_policies
+from redactory.detectors.rules import RULES, hash_common_words, load_common_words, select_active_rules, unlisted_words
 from redactory.foundation.errors import ConfigurationError
 
 
@@ -87,13 +87,13 @@ def test_a_rule_by_example(rule: str, text: str, found: list[str]) -> None:
 
 
 def test_rules_hold_in_their_own_languages_and_a_word_list_that_is_asked_for_by_name_is_there() -> None:
-    assert holding(tuple(RULES), "en") == holding(tuple(RULES), "auto") == tuple(RULES)
-    assert holding(tuple(RULES), "fr") == ("digit", "symbol", "capital")
-    assert holding(tuple(RULES), "de") == ("digit", "symbol"), "every noun has a capital"
-    assert words_identity("fr") is None
-    policies_of(DetectSettings.model_validate({"language": "fr"}))
+    assert select_active_rules(tuple(RULES), "en") == select_active_rules(tuple(RULES), "auto") == tuple(RULES)
+    assert select_active_rules(tuple(RULES), "fr") == ("digit", "symbol", "capital")
+    assert select_active_rules(tuple(RULES), "de") == ("digit", "symbol"), "every noun has a capital"
+    assert hash_common_words("fr") is None
+    build_policies(DetectSettings.model_validate({"language": "fr"}))
     with pytest.raises(ConfigurationError, match="'fr'"):
-        policies_of(DetectSettings.model_validate({"language": "fr", "conservative": {"rules": ["word"]}}))
+        build_policies(DetectSettings.model_validate({"language": "fr", "conservative": {"rules": ["word"]}}))
 
 
 @given(st.text(max_size=30) | st.text("aA1@. '’-_\n\"Ann", max_size=30))
@@ -121,12 +121,12 @@ SMALL = frozenset({"a", "i", "the", "cat", "do", "well", "known", "café", "x-ra
 
 
 def found(text: str, words: frozenset[str] = SMALL) -> list[str]:
-    return [text[start:end] for start, end in outside(text, words)]
+    return [text[start:end] for start, end in unlisted_words(text, words)]
 
 
 @pytest.fixture(scope="module")
 def english() -> frozenset[str]:
-    return words_of("en")
+    return load_common_words("en")
 
 
 @pytest.fixture(scope="module")
@@ -211,13 +211,13 @@ def test_the_data_is_what_it_says(english: frozenset[str]) -> None:
     assert (DATA / "en.txt.gz").stat().st_size < 400_000
     assert "Kevin Atkinson" in (DATA / "LICENSE-SCOWL.txt").read_text(encoding="utf-8")
     assert len(english) == len(lines) > 60_000
-    assert words_of("en") is english
+    assert load_common_words("en") is english
 
 
 @pytest.mark.parametrize("language", ["de", "", "../words/en", "EN"])
 def test_a_language_without_a_list_is_refused(language: str) -> None:
     with pytest.raises(ConfigurationError, match=r"detect\.conservative\.rules: .* only for en;"):
-        words_of(language)
+        load_common_words(language)
 
 
 def test_the_list_is_built_by_its_rules(build: ModuleType, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,9 +18,9 @@ from spacy.tokens import Doc
 from stanza.models.common.crf import CRFLoss
 
 from redactory.detectors import stanza_ner
-from redactory.detectors.engine import MISALIGNED, Reading
+from redactory.detectors.engine import MISALIGNED, EngineOutput
 from redactory.detectors.settings import StanzaSettings
-from redactory.detectors.stanza_ner import StanzaEngine, Word, aligned, entities, marginals
+from redactory.detectors.stanza_ner import StanzaEngine, StanzaToken, compute_marginals, decode_entities, is_aligned
 from redactory.foundation.errors import ConfigurationError
 from tests.detectors.support import alone
 
@@ -47,7 +47,7 @@ def stanza_itself(folder: Path) -> Any:
     return pipeline.processors["ner"]
 
 
-def places(reading: Reading, text: str) -> list[tuple[str, str]]:
+def places(reading: EngineOutput, text: str) -> list[tuple[str, str]]:
     assert reading.failure is None
     return [(text[span.start : span.end], span.label) for span in reading.spans]
 
@@ -68,7 +68,7 @@ def test_plain_is_the_share_of_all_tag_sequences_that_leave_a_token_out(
         for sequence in itertools.product(range(len(tags)), repeat=len(words)):
             probability = np.exp(-crf(logits[0], mask, torch.tensor([sequence]))[0].item())
             expected += probability * (np.array(sequence) == tags.index("O"))
-    found = [p.probability for p in alone(engine.read([" ".join(words)])).plain]
+    found = [p.probability for p in alone(engine.read([" ".join(words)])).non_entity_scores]
     np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
@@ -100,38 +100,40 @@ def test_a_word_that_does_not_stand_in_the_text_fails_that_text_alone(
     engine: StanzaEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = engine.read(["Anna lives in Paris."])
-    nlp = engine._nlp
+    nlp = engine._tokenizer
     monkeypatch.setattr(nlp, "tokenizer", Expanding(nlp.vocab, nlp.tokenizer))
     readings = engine.read(["I don't know Anna", "Anna lives in Paris."])
-    assert readings == [Reading(failure=MISALIGNED), *before]
+    assert readings == [EngineOutput(failure=MISALIGNED), *before]
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        [Word(0, 2, "ab")],
-        [Word(0, 2, "ab"), Word(3, 4, "x")],
-        [Word(3, 5, "cd"), Word(0, 2, "ab")],
-        [Word(0, 2, "ab"), Word(1, 5, "b cd")],
-        [Word(0, 2, "ab"), Word(3, 3, ""), Word(3, 4, "c")],
+        [StanzaToken(0, 2, "ab")],
+        [StanzaToken(0, 2, "ab"), StanzaToken(3, 4, "x")],
+        [StanzaToken(3, 5, "cd"), StanzaToken(0, 2, "ab")],
+        [StanzaToken(0, 2, "ab"), StanzaToken(1, 5, "b cd")],
+        [StanzaToken(0, 2, "ab"), StanzaToken(3, 3, ""), StanzaToken(3, 4, "c")],
     ],
 )
-def test_words_out_of_place_are_not_aligned(words: list[Word]) -> None:
-    assert aligned("ab cd", [Word(0, 2, "ab"), Word(3, 5, "cd")])
-    assert not aligned("ab cd", words)
+def test_words_out_of_place_are_not_aligned(words: list[StanzaToken]) -> None:
+    assert is_aligned("ab cd", [StanzaToken(0, 2, "ab"), StanzaToken(3, 5, "cd")])
+    assert not is_aligned("ab cd", words)
 
 
 def test_lines_are_read_apart(engine: StanzaEngine) -> None:
     first, second = "Anna lives in", "Paris, thank you"
     text = f"{first}\r\n{second}"
     one, two = engine.read([first, second])
-    moved = two.moved(lambda place: place + len(first) + 2)
-    assert alone(engine.read([text])) == Reading(one.spans + moved.spans, one.plain + moved.plain)
+    moved = two.remap_offsets(lambda place: place + len(first) + 2)
+    assert alone(engine.read([text])) == EngineOutput(
+        one.spans + moved.spans, one.non_entity_scores + moved.non_entity_scores
+    )
 
 
 def test_an_endless_word_is_read_in_pieces(engine: StanzaEngine) -> None:
     reading = alone(engine.read(["x" * 5_000 + " Anna"]))
-    assert [p.end - p.start for p in reading.plain] == [stanza_ner.RUN] * 50 + [4]
+    assert [p.end - p.start for p in reading.non_entity_scores] == [stanza_ner.MAX_RUN_CHARS] * 50 + [4]
 
 
 def _resources(folder: Path, change: Any) -> None:
@@ -185,7 +187,7 @@ def test_well_formed_tags_decode_as_in_stanza(runs: list[tuple[str, int]]) -> No
         marks = ["S"] if length == 1 else ["B", *"I" * (length - 2), "E"]
         tags += ["O"] * length if kind == "O" else [f"{mark}-{kind}" for mark in marks]
     expected = [(run["start"], run["end"] + 1, run["type"]) for run in decode_from_bioes(tags)]
-    assert entities(tags) == expected
+    assert decode_entities(tags) == expected
 
 
 # Marginals of the CRF against every tag sequence, weighed by Stanza's own loss.
@@ -216,13 +218,13 @@ def test_marginals_are_sums_over_all_sequences(chain: tuple[NDArray[np.float64],
     for sequence in itertools.product(range(tags), repeat=count):
         probability = np.exp(-crf(scores, mask, torch.tensor([sequence]))[0].item())
         expected[range(count), sequence] += probability
-    np.testing.assert_allclose(marginals(emissions, transitions), expected, atol=1e-9)
+    np.testing.assert_allclose(compute_marginals(emissions, transitions), expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e3, 1e6])
 def test_long_chains_with_large_weights_stay_probabilities(scale: float) -> None:
     random = np.random.default_rng(1)
-    found = marginals(scale * random.normal(size=(700, 9)), scale * random.normal(size=(9, 9)))
+    found = compute_marginals(scale * random.normal(size=(700, 9)), scale * random.normal(size=(9, 9)))
     assert np.isfinite(found).all()
     assert found.min() >= 0
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=1e-12)
@@ -232,6 +234,6 @@ def test_long_chains_with_large_weights_stay_probabilities(scale: float) -> None
 def test_weights_that_are_not_finite_are_refused(wrong: float) -> None:
     spoilt = np.array([[0.0, wrong], [0.0, 0.0]])
     with pytest.raises(ValueError, match="finite"):
-        marginals(spoilt, np.zeros((2, 2)))
+        compute_marginals(spoilt, np.zeros((2, 2)))
     with pytest.raises(ValueError, match="finite"):
-        marginals(np.zeros((2, 2)), spoilt)
+        compute_marginals(np.zeros((2, 2)), spoilt)

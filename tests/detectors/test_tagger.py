@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 from spacy.tokens import Doc
 
-from redactory.detectors import Detector, DetectSettings, Reading
+from redactory.detectors import Detector, DetectSettings, EngineOutput
 from redactory.detectors.engine import ENGINE_ERROR
 from redactory.detectors.settings import TaggerSettings
-from redactory.detectors.spacy_model import lean_spacy
-from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate, train_tagger
+from redactory.detectors.spacy_model import import_lean_spacy
+from redactory.detectors.tagger import LabelledText, TaggerEngine, calibrate_tagger, train_tagger
 from redactory.detectors.tagger import engine as module
-from redactory.detectors.tagger.engine import WEAK, _Tagger
-from redactory.detectors.tagger.fitting import _most_likely, _reliability
+from redactory.detectors.tagger.engine import WEAK_THRESHOLD, _TaggerModel
+from redactory.detectors.tagger.fitting import _compute_reliability, _optimize_temperature
 from redactory.foundation.errors import ConfigurationError
 from tests.detectors.support import SMALL_FIT, labelled_texts
 
@@ -87,10 +87,10 @@ SCORES = st.lists(
 )
 
 
-def tagger_of(labels: tuple[str, ...]) -> _Tagger:
+def tagger_of(labels: tuple[str, ...]) -> _TaggerModel:
     """A tagger without a model, to decide on scores that are given."""
-    made = object.__new__(_Tagger)
-    made._labels, made._plain = labels, labels.index("O")
+    made = object.__new__(_TaggerModel)
+    made._labels, made._non_entity_column = labels, labels.index("O")
     return made
 
 
@@ -99,7 +99,7 @@ def spans_by_force(
 ) -> list[tuple[int, int, str, float]]:
     """For every stretch of tokens: whether it is one label's whole share of one whole run."""
     solid = [i for i, (_, _, space) in enumerate(places) if not space]
-    weak = [1.0 - outside[i] >= WEAK for i in solid]
+    weak = [1.0 - outside[i] >= WEAK_THRESHOLD for i in solid]
     spans = []
     for first, last in itertools.combinations_with_replacement(range(len(solid)), 2):
         left, right = first, last
@@ -124,7 +124,7 @@ def test_spans_are_whole_runs_cut_where_the_label_changes(
     places = [(3 * i, 3 * i + 2, space) for i, (_, space) in enumerate(zip(scores, spaces, strict=False))]
     outside = [plain for plain, _ in scores]
     labels = [order[0] for _, order in scores]
-    found = list(tagger_of(LABELS)._spans(places, outside, labels))
+    found = list(tagger_of(LABELS)._iter_spans(places, outside, labels))
     assert [s[:4] for s in found] == spans_by_force(places, outside, labels)
     assert {s.detector for s in found} <= {"tagger"}
 
@@ -136,13 +136,13 @@ def test_a_doubtful_token_has_the_likeliest_label_that_is_not_plain() -> None:
     scores = np.array(
         [[0.9, 0.05, 0.03, 0.02], [0.6, 0.1, 0.2, 0.1], [0.1, 0.9, 0, 0], [0.7, 0.1, 0.1, 0.1]], np.float32
     )
-    reading = tagger_of(LABELS)._reading(doc, scores)
+    reading = tagger_of(LABELS)._build_output(doc, scores)
     (first, second) = reading.spans
     assert (first.start, first.end, first.label) == (3, 5, "B")
     assert (second.start, second.end, second.label) == (7, 10, "A")
     assert first.score == second.score == pytest.approx(0.4)
-    assert [(t.start, t.end) for t in reading.plain] == [(0, 2), (3, 5), (7, 10)]
-    assert [t.probability for t in reading.plain] == pytest.approx([0.9, 0.6, 0.7])
+    assert [(t.start, t.end) for t in reading.non_entity_scores] == [(0, 2), (3, 5), (7, 10)]
+    assert [t.probability for t in reading.non_entity_scores] == pytest.approx([0.9, 0.6, 0.7])
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -151,17 +151,17 @@ def test_scores_that_are_not_finite_are_a_failure(
 ) -> None:
     off: dict[str, Any] = {"spacy": None, "patterns": None}
     detector = Detector(DetectSettings.model_validate({**off, "tagger": {"models": [str(tagger_folder)]}}))
-    (engine,) = detector._windowed
+    (engine,) = detector._window_engines
     assert isinstance(engine, TaggerEngine)
-    true_reading = engine._taggers[0]._reading
+    true_reading = engine._taggers[0]._build_output
 
-    def broken(doc: Any, scores: Any) -> Reading:
+    def broken(doc: Any, scores: Any) -> EngineOutput:
         if "bad" in doc.text:
             scores = scores.copy()
             scores[-1, 0] = value
         return true_reading(doc, scores)
 
-    monkeypatch.setattr(engine._taggers[0], "_reading", broken)
+    monkeypatch.setattr(engine._taggers[0], "_build_output", broken)
     found = list(detector.detect(["all good", "a bad one", "My name is Anna Smith."]))
     assert [d.failure for d in found] == [None, ENGINE_ERROR, None]
     with pytest.raises(ValueError, match="not finite"):
@@ -189,7 +189,7 @@ def words_written(folder: Path, texts: list[str]) -> set[str]:
     rows = [LabelledText(text, ((text.index(RARE[0]), len(text), "PERSON"),)) for text in texts]
     training = [*labelled_texts(20, seed=4), *rows]
     nlp = train_tagger(training, SMALL_FIT.model_copy(update={"epochs": 1, "lower": 0.5}))
-    calibrate(nlp, *[[*rows, *labelled_texts(20, seed=5)]] * 2)
+    calibrate_tagger(nlp, *[[*rows, *labelled_texts(20, seed=5)]] * 2)
     nlp.to_disk(folder)
     written = b"\n".join(path.read_bytes() for path in folder.rglob("*") if path.is_file()).lower()
     assert b'"strings.json"' not in written
@@ -210,7 +210,7 @@ def test_no_word_of_the_rows_is_written(tmp_path: Path, monkeypatch: pytest.Monk
 def test_the_shipped_tagger_holds_no_word_of_its_rows() -> None:
     import spacy
 
-    folder = module.tagger_folder("default")
+    folder = module.find_tagger_folder("default")
     bare = spacy.blank("en")
     pipe: Any = bare.add_pipe("tagger")
     (shipped,) = TaggerEngine(TaggerSettings(), "en")._taggers
@@ -239,13 +239,13 @@ def drawn(tokens: int, seed: int) -> tuple[NDArray[np.float64], NDArray[np.int64
 
 def error_at(logits: NDArray[np.float64], truth: NDArray[np.int64], temperature: float) -> float:
     """The expected calibration error of the first label's confidence."""
-    return _reliability(np.exp(log_softmax(logits / temperature, axis=1)[:, 0]), truth == 0)[0]
+    return _compute_reliability(np.exp(log_softmax(logits / temperature, axis=1)[:, 0]), truth == 0)[0]
 
 
 @pytest.mark.parametrize("factor", [0.5, 1.0, 3.0, 8.0])
 def test_a_known_over_confidence_is_found_and_mended(factor: float) -> None:
     logits, truth = drawn(20_000, seed=1)
-    found = _most_likely(logits * factor, truth)
+    found = _optimize_temperature(logits * factor, truth)
     assert found == pytest.approx(factor, rel=0.05)
     assert error_at(logits * factor, truth, found) < 0.01
     # a temperature that is wrong is seen to be wrong
@@ -258,7 +258,7 @@ def test_rows_without_an_error_do_not_make_it_certain(tokens: int) -> None:
     """The likeliest temperature would be 0, and no token would ever be in doubt again."""
     truth = np.arange(tokens) % 3
     logits = np.where(np.arange(3) == truth[:, None], 6.0, 0.0)
-    confidence = float(np.exp(log_softmax(logits / _most_likely(logits, truth), axis=1).max(axis=1)).mean())
+    confidence = float(np.exp(log_softmax(logits / _optimize_temperature(logits, truth), axis=1).max(axis=1)).mean())
     assert 1 - confidence == pytest.approx(1 / (tokens + 2), rel=0.01)
 
 
@@ -274,12 +274,12 @@ def softmax_of(nlp: Any) -> Any:
 
 def test_a_tagger_that_is_made_over_confident_is_mended(tagger_folder: Path) -> None:
     nlp = loaded(tagger_folder)
-    once = calibrate(nlp, ROWS, ROWS)
+    once = calibrate_tagger(nlp, ROWS, ROWS)
     softmax = softmax_of(nlp)
     assert softmax.attrs["softmax_temperature"] == pytest.approx(once.temperature, abs=1e-4)
     for name in ("W", "b"):
         softmax.set_param(name, softmax.get_param(name) * 4)
-    again = calibrate(nlp, ROWS, ROWS)
+    again = calibrate_tagger(nlp, ROWS, ROWS)
     assert again.temperature == pytest.approx(4 * once.temperature, rel=1e-3)
     assert again.error == pytest.approx(once.error, abs=1e-5)
     assert softmax.attrs["softmax_normalize"] is True
@@ -287,24 +287,28 @@ def test_a_tagger_that_is_made_over_confident_is_mended(tagger_folder: Path) -> 
 
 def test_a_label_that_was_never_trained_on_is_not_plain(tagger_folder: Path) -> None:
     """Tokens of an unknown label that the tagger takes for plain are errors of its confidence."""
-    known = calibrate(loaded(tagger_folder), ROWS, ROWS)
+    known = calibrate_tagger(loaded(tagger_folder), ROWS, ROWS)
     held = [row for row in ROWS if not row.spans]
     strange = [LabelledText(row.text, ((0, len(row.text), "UNHEARD"),)) for row in held]
     mixed = [*(row for row in ROWS if row.spans), *strange]
-    with_strange = calibrate(loaded(tagger_folder), mixed, mixed)
+    with_strange = calibrate_tagger(loaded(tagger_folder), mixed, mixed)
     assert known.tokens == with_strange.tokens
     assert known.error < 0.05 < with_strange.error
 
 
 def test_the_temperature_is_kept_on_disk_and_used(tagger_folder: Path, tmp_path: Path) -> None:
     nlp = loaded(tagger_folder)
-    calibrate(nlp, ROWS, ROWS)
+    calibrate_tagger(nlp, ROWS, ROWS)
     softmax_of(nlp).attrs["softmax_temperature"] = 3.0
     nlp.to_disk(tmp_path / "hot")
     assert softmax_of(loaded(tmp_path / "hot")).attrs["softmax_temperature"] == 3.0
     texts = [row.text for row in ROWS]
     cold, hot = (
-        [t.probability for r in TaggerEngine(TaggerSettings(models=(str(f),)), "en").read(texts) for t in r.plain]
+        [
+            t.probability
+            for r in TaggerEngine(TaggerSettings(models=(str(f),)), "en").read(texts)
+            for t in r.non_entity_scores
+        ]
         for f in (tagger_folder, tmp_path / "hot")
     )
     # by hand: the plain label's share at three times the temperature
@@ -324,6 +328,6 @@ def test_punctuation_within_an_address_is_as_plain_as_the_plainer_side(
 ) -> None:
     """One weakly sensitive side does not make a comma as sensitive as the other one."""
     made = tagger_of(("O", "STREET_ADDRESS"))
-    doc = Doc(lean_spacy().blank("en").vocab, ["5", ",", "Oslo"])
+    doc = Doc(import_lean_spacy().blank("en").vocab, ["5", ",", "Oslo"])
     expected = [left, 0.95 if bridge is None else bridge, right]
-    assert made._bridged(doc, [left, 0.95, right], [1, 0, 1]) == expected
+    assert made._bridge_punctuation(doc, [left, 0.95, right], [1, 0, 1]) == expected

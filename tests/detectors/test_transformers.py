@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from redactory.detectors.classifier.engine import Piece, TransformersEngine, words_of
-from redactory.detectors.engine import MISALIGNED, Reading
+from redactory.detectors.classifier.engine import TransformersEngine, WordPiece, merge_pieces
+from redactory.detectors.engine import MISALIGNED, EngineOutput
 from redactory.detectors.settings import TransformersSettings
 from redactory.foundation.errors import ConfigurationError
 from tests.detectors.support import alone
@@ -74,7 +74,7 @@ def test_every_word_takes_its_most_suspicious_piece_of_all_windows(
     tokens = [token for window in windows for token in window]
     reading = alone(engine.read([text]))
     assert reading.failure is None
-    for start, end, probability, _ in reading.plain:
+    for start, end, probability, _ in reading.non_entity_scores:
         inside = [row[0] for first, last, row in tokens if start <= first and last <= end]
         assert probability == pytest.approx(min(inside), rel=1e-3)
     # whatever the best label alone would tag lies in a span
@@ -85,15 +85,15 @@ def test_every_word_takes_its_most_suspicious_piece_of_all_windows(
 
 def test_what_is_public_counts_as_plain(folder: Path, plainly: Plainly) -> None:
     engine = engine_of(folder)
-    engine.fold({"LOCATION"})
+    engine.treat_as_public({"LOCATION"})
     reading = alone(engine.read([LONG]))
     tokens = [t for window in plainly.tokens(LONG, engine._model.window, engine._model._stride) for t in window]
-    for start, end, probability, _ in reading.plain:
+    for start, end, probability, _ in reading.non_entity_scores:
         inside = [row for first, last, row in tokens if start <= first and last <= end]
         worst = min(row[0] + row[3] + row[4] for row in inside)
         assert probability == pytest.approx(min(worst, 1.0), rel=1e-3)
     for span in reading.spans:
-        words = [p.probability for p in reading.plain if span.start <= p.start < span.end]
+        words = [p.probability for p in reading.non_entity_scores if span.start <= p.start < span.end]
         assert min(words) >= 0.5 if span.label == "LOC" else max(words) < 0.5
     assert {span.label for span in reading.spans} == {"PER", "LOC"}
 
@@ -103,17 +103,19 @@ def test_spans_are_runs_of_suspicious_words(engine: TransformersEngine) -> None:
     assert {span.label for span in reading.spans} == {"PER", "LOC"}
     assert all(span.detector == "transformers" for span in reading.spans)
     for span in reading.spans:
-        inside = [p.probability for p in reading.plain if span.start <= p.start and p.end <= span.end]
+        inside = [p.probability for p in reading.non_entity_scores if span.start <= p.start and p.end <= span.end]
         assert max(inside) < 0.5
         assert span.score == pytest.approx(1 - sum(inside) / len(inside), abs=1e-6)
-    outside = [p for p in reading.plain if not any(s.start <= p.start and p.end <= s.end for s in reading.spans)]
+    outside = [
+        p for p in reading.non_entity_scores if not any(s.start <= p.start and p.end <= s.end for s in reading.spans)
+    ]
     assert all(p.probability >= 0.5 for p in outside)
 
 
 @pytest.mark.parametrize("dropped", ["\x00", "\u200b", "\ufffd"])
 def test_a_character_that_the_tokenizer_drops_fails_its_text_alone(engine: TransformersEngine, dropped: str) -> None:
     texts = [f"Anna {dropped} lives", "Anna lives"]
-    assert engine.read(texts) == [Reading(failure=MISALIGNED), alone(engine.read(texts[1:]))]
+    assert engine.read(texts) == [EngineOutput(failure=MISALIGNED), alone(engine.read(texts[1:]))]
 
 
 def test_labels_without_prefix_and_a_model_without_a_plain_one(tmp_path: Path) -> None:
@@ -197,8 +199,8 @@ def test_pieces_join_inside_words_only() -> None:
     text = "McDonald's Zoë e\u0301a 😀!"
     ends = [0, 2, 8, 9, 10, None, 11, 13, 14, None, 15, 16, 17, 18, None, 19, 20]
     cuts = [(a, b) for a, b in itertools.pairwise(ends) if a is not None and b is not None] + [(19, 20)]
-    pieces = [Piece(*cut, 0.9 - 0.01 * i, f"K{i}") for i, cut in enumerate(cuts)] + [Piece(20, 21, 0.99, "K")]
-    words = list(words_of(text, pieces))
+    pieces = [WordPiece(*cut, 0.9 - 0.01 * i, f"K{i}") for i, cut in enumerate(cuts)] + [WordPiece(20, 21, 0.99, "K")]
+    words = list(merge_pieces(text, pieces))
     assert [text[w.start : w.end] for w in words] == ["McDonald", "'", "s", "Zoë", "e\u0301a", "😀", "!"]
-    assert (words[0].plain, words[0].kind) == (pieces[1].plain, "K1")
-    assert (words[5].plain, words[5].kind) == (pieces[10].plain, "K10")
+    assert (words[0].non_entity, words[0].kind) == (pieces[1].non_entity, "K1")
+    assert (words[5].non_entity, words[5].kind) == (pieces[10].non_entity, "K10")

@@ -16,18 +16,18 @@ from safetensors.torch import load_file, save_file
 
 from redactory.detectors.classifier.engine import TransformersEngine
 from redactory.detectors.classifier.fitting import (
-    Classifier,
     ClassifierSettings,
-    RowReader,
+    RowEncoder,
+    TrainedClassifier,
     calibrate_classifier,
-    padded,
+    pad_batch,
     train_classifier,
 )
 from redactory.detectors.settings import TransformersSettings
 from redactory.detectors.tagger import LabelledText, Reliability
-from redactory.detectors.tagger.fitting import BINS, UNKNOWN
+from redactory.detectors.tagger.fitting import BINS, UNKNOWN_LABEL
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.pipelines.fit import _parts, fit_tagger
+from redactory.pipelines.fit import _split_rows, fit_tagger
 from tests.detectors.support import labelled_texts
 from tests.detectors.tiny_models import bert_folder
 
@@ -62,7 +62,7 @@ class Trained:
 
     def __init__(self, base: Path, folder: Path) -> None:
         chosen = ClassifierSettings(epochs=7, learning_rate=3e-3, batch_words=400)
-        self.classifier: Classifier = train_classifier(base, TRAINING, chosen)
+        self.classifier: TrainedClassifier = train_classifier(base, TRAINING, chosen)
         self.before: Any = copy.deepcopy(self.classifier.model)
         self.reliability: Reliability = calibrate_classifier(self.classifier, FITTED_ON, UNSEEN)
         self.folder = folder
@@ -76,14 +76,14 @@ def trained(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 @pytest.fixture(scope="module")
-def reader(base: Path) -> RowReader:
+def reader(base: Path) -> RowEncoder:
     return _reader(base)
 
 
-def _reader(base: Path) -> RowReader:
+def _reader(base: Path) -> RowEncoder:
     from transformers import AutoTokenizer
 
-    return RowReader(AutoTokenizer.from_pretrained(base), LABELS, 16, 7)
+    return RowEncoder(AutoTokenizer.from_pretrained(base), LABELS, 16, 7)
 
 
 def test_it_learns_what_the_rows_show_and_says_it_on_unseen_texts(trained: Trained) -> None:
@@ -103,8 +103,8 @@ def test_the_temperature_divides_the_logits_and_nothing_else_changes(trained: Tr
     ratio = before["classifier.weight"].double() / after["classifier.weight"].double()
     temperature = float(ratio.median())
     assert round(temperature, 3) == round(trained.reliability.temperature, 3) != 1
-    reader = trained.classifier.reader
-    of_one_window = [row for row in UNSEEN if len(reader.read(row).windows) == 1]
+    reader = trained.classifier.encoder
+    of_one_window = [row for row in UNSEEN if len(reader.encode(row).windows) == 1]
     assert len(of_one_window) > 10
     for row in of_one_window:
         encoded = reader.tokenizer(row.text, return_tensors="pt", return_offsets_mapping=True)
@@ -113,7 +113,7 @@ def test_the_temperature_divides_the_logits_and_nothing_else_changes(trained: Tr
             logits = trained.before(**encoded).logits[0].double()
         plain = torch.softmax(logits / temperature, dim=-1)[:, 0].tolist()
         (reading,) = trained.engine.read([row.text])
-        for word in reading.plain:
+        for word in reading.non_entity_scores:
             inside = [p for (a, b), p in zip(offsets, plain, strict=True) if word.start <= a < b <= word.end]
             assert word.probability == pytest.approx(min(inside), rel=1e-4)
 
@@ -121,8 +121,8 @@ def test_the_temperature_divides_the_logits_and_nothing_else_changes(trained: Tr
 def test_the_reliability_is_that_of_what_the_engine_says(trained: Trained) -> None:
     said, true = [], []
     for row, reading in zip(UNSEEN, trained.engine.read([r.text for r in UNSEEN]), strict=True):
-        said += [word.probability for word in reading.plain]
-        true += [label == "O" for label in labels_of([w[:2] for w in reading.plain], row)]
+        said += [word.probability for word in reading.non_entity_scores]
+        true += [label == "O" for label in labels_of([w[:2] for w in reading.non_entity_scores], row)]
     error = 0.0
     for number in range(BINS):
         inside = [(p, t) for p, t in zip(said, true, strict=True) if min(int(p * BINS), BINS - 1) == number]
@@ -164,20 +164,20 @@ def test_the_last_layer_is_new_though_the_base_has_one_of_its_size(base: Path, t
 @given(st.data())
 @settings(max_examples=25, deadline=None)
 def test_a_row_is_cut_as_the_engine_cuts_it_and_all_of_a_word_has_its_label(
-    reader: RowReader, whole_engine: TransformersEngine, data: st.DataObject
+    reader: RowEncoder, whole_engine: TransformersEngine, data: st.DataObject
 ) -> None:
     text = LONG[: data.draw(st.integers(1, len(LONG)))]
     places = st.tuples(st.integers(0, len(text)), st.integers(0, len(text)))
     cuts = data.draw(st.lists(st.tuples(places, st.sampled_from([*LABELS[1:], "NEW"])), max_size=4))
     row = LabelledText(text, tuple((a, b, label) for (a, b), label in cuts if a < b))
-    read = reader.read(row)
-    words = [(word.start, word.end) for word in whole_engine.read([text])[0].plain]
-    columns = {label: number for number, label in enumerate(LABELS)} | {"NEW": UNKNOWN}
+    read = reader.encode(row)
+    words = [(word.start, word.end) for word in whole_engine.read([text])[0].non_entity_scores]
+    columns = {label: number for number, label in enumerate(LABELS)} | {"NEW": UNKNOWN_LABEL}
     assert read.truth == [columns[label] for label in labels_of(words, row)]
     for window in read.windows:
         assert {len(ids) for ids in window.inputs.values()} == {len(window.words)}
         assert len(window.words) <= reader.window
-        assert window.truth == [read.truth[word] if word >= 0 else UNKNOWN for word in window.words]
+        assert window.truth == [read.truth[word] if word >= 0 else UNKNOWN_LABEL for word in window.words]
         pieces = reader.tokenizer.convert_ids_to_tokens(window.inputs["input_ids"])
         assert [word < 0 for word in window.words] == [piece in ("[CLS]", "[SEP]") for piece in pieces]
     assert {word for window in read.windows for word in window.words} - {-1} == set(range(len(words)))
@@ -189,16 +189,16 @@ def whole_engine(base: Path) -> TransformersEngine:
 
 
 def test_padding_is_not_seen(trained: Trained) -> None:
-    reader = trained.classifier.reader
-    windows = [window for row in UNSEEN[:8] for window in reader.read(row).windows]
-    inputs, truth = padded(windows, 7)
+    reader = trained.classifier.encoder
+    windows = [window for row in UNSEEN[:8] for window in reader.encode(row).windows]
+    inputs, truth = pad_batch(windows, 7)
     with torch.no_grad():
         together = trained.classifier.model(**inputs).logits
         for number, window in enumerate(windows):
             length = len(window.truth)
-            alone, own = padded([window], 7)
+            alone, own = pad_batch([window], 7)
             assert torch.allclose(together[number, :length], trained.classifier.model(**alone).logits[0], atol=1e-4)
-            assert truth[number].tolist() == own[0].tolist() + [UNKNOWN] * (truth.shape[1] - length)
+            assert truth[number].tolist() == own[0].tolist() + [UNKNOWN_LABEL] * (truth.shape[1] - length)
 
 
 def test_the_folder_holds_no_word_of_the_rows_and_no_path(
@@ -250,15 +250,15 @@ def test_a_base_that_cannot_serve_is_a_configuration_error(tmp_path: Path, spoil
         train_classifier(tmp_path, TRAINING[:30], QUICK)
 
 
-def test_what_cannot_be_trained_is_refused(base: Path, reader: RowReader) -> None:
+def test_what_cannot_be_trained_is_refused(base: Path, reader: RowEncoder) -> None:
     with pytest.raises(InputError, match="labelled 'O'"):
         train_classifier(base, [LabelledText("ask Anna", ((4, 8, "O"),))], QUICK)
     with pytest.raises(ConfigurationError, match="diverged"):
         train_classifier(base, TRAINING[:30], QUICK.model_copy(update={"learning_rate": 1e30}))
     with pytest.raises(ConfigurationError, match="Identity has no linear last layer"):
-        _ = Classifier(torch.nn.Identity(), reader).head
+        _ = TrainedClassifier(torch.nn.Identity(), reader).head
     with pytest.raises(InputError) as error:
-        reader.read(LabelledText("Quenzibar \ud800", ()))
+        reader.encode(LabelledText("Quenzibar \ud800", ()))
     assert "Quenzibar" not in str(error.value)
     assert error.value.__suppress_context__
 
@@ -288,9 +288,9 @@ def test_fit_writes_a_folder_with_its_card_that_the_engine_takes(base: Path, tmp
     assert result["settings"]["base"]["sha256"] in card
     assert (tmp_path / "mine" / "reliability.svg").is_file()
     assert not list(tmp_path.glob(".tmp-*"))
-    kept = [row.text for row in _parts(ROWS, ClassifierSettings.model_validate(chosen))[2]]
+    kept = [row.text for row in _split_rows(ROWS, ClassifierSettings.model_validate(chosen))[2]]
     read = engine_of(tmp_path / "mine").read(kept)
-    assert result["reliability"]["tokens"] == sum(len(reading.plain) for reading in read)
+    assert result["reliability"]["tokens"] == sum(len(reading.non_entity_scores) for reading in read)
 
 
 def _headless(folder: Path) -> None:
@@ -302,7 +302,7 @@ def _headless(folder: Path) -> None:
 def test_an_encoder_without_a_last_layer_serves(tmp_path: Path) -> None:
     _headless(bert_folder(tmp_path))
     classifier = train_classifier(tmp_path, TRAINING[:30], QUICK)
-    assert classifier.head.out_features == len(classifier.reader.labels)
+    assert classifier.head.out_features == len(classifier.encoder.labels)
 
 
 def test_settings_that_the_base_decides_are_refused(base: Path, tmp_path: Path) -> None:

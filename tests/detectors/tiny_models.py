@@ -8,7 +8,7 @@ import random
 from pathlib import Path
 from typing import Any
 
-from redactory.detectors.torch_reading import silence
+from redactory.detectors.torch_inference import silence
 
 NAMES = ("Anna", "Robert", "Maria", "John", "Leatrice", "Omar")
 PLACES = ("Paris", "Berlin", "Lima", "Oslo")

@@ -12,16 +12,16 @@ from pathlib import Path
 import pytest
 import yaml
 
-from redactory.pipelines.loading import check
+from redactory.pipelines.loading import validate_config
 from tests.docs.pages import DOCS, EXAMPLES, PAGES, README, TUTORIAL, Block, blocks, name_of, script
-from tests.machine import Machine
+from tests.machine import CommandMachine
 
 KNOWN = {"bash", "python", "yaml", "text"}
 RUNNING = [page for page in PAGES if page != TUTORIAL and any(block.runs for block in blocks(page))]
 INPUTS = ("corpus.jsonl", "corpus.jsonl.canaries.json", "test.jsonl", "redactory.key")
 
 
-def _carry_out(machine: Machine, page: Path, folder: Path) -> None:
+def _carry_out(machine: CommandMachine, page: Path, folder: Path) -> None:
     """Do in ``folder`` what ``page`` says; fail with the end of what was printed."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith("REDACTORY_")}
     key = {"REDACTORY_KEY_FILE": "redactory.key"} if (folder / "redactory.key").exists() else {}
@@ -43,7 +43,7 @@ def _carry_out(machine: Machine, page: Path, folder: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def tutorial(machine: Machine, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tutorial(machine: CommandMachine, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder as the tutorial leaves it; every other page goes on from a copy of it."""
     folder = tmp_path_factory.mktemp("tutorial")
     _carry_out(machine, TUTORIAL, folder)
@@ -58,7 +58,7 @@ def test_the_tutorial_leaves_a_run_and_a_model(tutorial: Path) -> None:
 @pytest.mark.parametrize(
     "page", [page if page == README else pytest.param(page, marks=pytest.mark.slow) for page in RUNNING], ids=name_of
 )
-def test_a_page_works_as_written(page: Path, machine: Machine, tutorial: Path, tmp_path: Path) -> None:
+def test_a_page_works_as_written(page: Path, machine: CommandMachine, tutorial: Path, tmp_path: Path) -> None:
     folder = tmp_path / "work"
     if page in EXAMPLES:
         shutil.copytree(page.parent, folder)
@@ -101,4 +101,4 @@ def test_every_configuration_is_one(page: Path) -> None:
     if page in EXAMPLES:
         written += [path.read_text(encoding="utf-8") for path in page.parent.glob("*.yaml")]
     for text in written:
-        check({"input": "corpus.jsonl", **yaml.safe_load(text)})
+        validate_config({"input": "corpus.jsonl", **yaml.safe_load(text)})

@@ -17,12 +17,12 @@ from jinja2 import Environment, nodes
 from scipy.optimize import brentq
 from scipy.stats import beta, norm
 
-from redactory.dedup.settings import summary
-from redactory.evaluation.report import figures, promises, template
-from redactory.flows.show import _templates as show_templates
+from redactory.dedup.settings import summarize
+from redactory.evaluation.report import list_card_metrics, list_promises, load_template
+from redactory.flows.show import _load_templates as show_templates
 from redactory.foundation.bounds import FILTERS
-from redactory.pipelines.release import dataset_card, export_card, synthetic_card
-from redactory.training.guarantee.card import FORMAT_OF_UNITS, guarantee_page
+from redactory.pipelines.release import render_dataset_card, render_export_card, render_synthetic_card
+from redactory.training.guarantee.card import UNITS_FORMAT, render_guarantee_page
 from tests.docs.pages import EVERYTHING, ROOT, name_of
 from tests.evaluation.report_run import first_lines, manifest
 
@@ -209,25 +209,25 @@ def _pages(epsilon: float, delta: float, share: float, threshold: int) -> Iterat
     route = {"epsilon": epsilon, "delta": delta, "threshold": threshold, "strategy": "count"}
     card = _card(epsilon, delta, share)
     counted = {**card, "selection": route}
-    of_units = {**counted, "format": FORMAT_OF_UNITS, "relation": "r", "privacy_unit": "users", "curve": {"1": epsilon}}
+    of_units = {**counted, "format": UNITS_FORMAT, "relation": "r", "privacy_unit": "users", "curve": {"1": epsilon}}
     del (counted["epsilon_sound"], counted["epsilon_with_public"], card["epsilon_sound"], card["epsilon_with_public"])
-    yield "model card", guarantee_page(card), "epsilon delta share times"
-    yield "model card, by count", guarantee_page(counted), "epsilon delta times guess"
-    yield "model card, units", guarantee_page(of_units), "epsilon delta times"
+    yield "model card", render_guarantee_page(card), "epsilon delta share times"
+    yield "model card, by count", render_guarantee_page(counted), "epsilon delta times guess"
+    yield "model card, units", render_guarantee_page(of_units), "epsilon delta times"
     policies = {"strict": {"hash": "a" * 64}, "conservative": {"hash": "b" * 64}}
     run = {**manifest(), "route": route, "policies": policies}
     run["dedup"] = {**run["dedup"], "sides": {}}
-    yield "data set card", dataset_card("run", run), "epsilon delta times"
+    yield "data set card", render_dataset_card("run", run), "epsilon delta times"
     said = {**run, "date": "2026-01-01", "release": 1, "models": [], "policies": dict.fromkeys(policies, "a" * 64)}
-    yield "export card", export_card(said), "epsilon delta times"
+    yield "export card", render_export_card(said), "epsilon delta times"
     written = {"run": "run", "model": "crt", "counts": {"public": 3}, "columns": {}, "histogram": None}
     written |= {"sampling": {"temperature": 1, "top_p": 1, "tokens": 9}, "labels": None}
     del written["columns"], written["labels"]
-    yield "synthetic card", synthetic_card({**written, "versions": run["versions"]}, card), "epsilon delta"
+    yield "synthetic card", render_synthetic_card({**written, "versions": run["versions"]}, card), "epsilon delta"
     for name, one in (("report", card), ("report, by count", counted), ("report, units", of_units)):
-        figured = " ".join(figure.text for figure in figures(one))
+        figured = " ".join(figure.text for figure in list_card_metrics(one))
         wanted = "epsilon one in" + (" times" if epsilon < 6.9 else "") + ("" if one is of_units else " share")
-        yield name, " ".join([*promises(one), figured]), wanted
+        yield name, " ".join([*list_promises(one), figured]), wanted
     show = show_templates()
     yield "figures", show.get_template("figures").render(r=card), "epsilon share"
     audit = {
@@ -252,10 +252,10 @@ def _pages(epsilon: float, delta: float, share: float, threshold: int) -> Iterat
     left = {"labels": {}, "secrets": 9, "left_public": 0, "left_private": 0}
     yield "recall", show.get_template("recall").render(r={"misses": misses, "left": left}), "share"
     missed = {"misses": misses, "left": left, "secrets": 9, "texts": 3}
-    yield "misses", template("report_misses.html.j2").render(missed=missed, resting=[], open=""), "share"
+    yield "misses", load_template("report_misses.html.j2").render(missed=missed, resting=[], open=""), "share"
     bloom = {"public": {"measured_on": 9, "measured_lost": 1, "loss_rate_upper": share, "capacity": 9}}
     bloom["public"] |= {"error_rate": 0.001, "texts_added": 5}
-    yield "duplicates", " ".join(summary({"bloom": bloom})), "share"
+    yield "duplicates", " ".join(summarize({"bloom": bloom})), "share"
 
 
 @pytest.mark.parametrize("row", _GRID)

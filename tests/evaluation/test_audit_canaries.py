@@ -8,7 +8,7 @@ from typing import Any, get_args
 
 import pytest
 
-from redactory.evaluation.one_run_audit import Form, coins_file, draw_coins, plant_canaries, read_coins
+from redactory.evaluation.one_run_audit import CanaryForm, draw_coins, get_coins_path, plant_canaries, read_coins
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.redaction.mask import MASK
 
@@ -26,18 +26,18 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-@pytest.mark.parametrize("form", get_args(Form))
-def test_the_corpus_holds_what_the_coins_say_and_nothing_else(corpus: Path, tmp_path: Path, form: Form) -> None:
+@pytest.mark.parametrize("form", get_args(CanaryForm))
+def test_the_corpus_holds_what_the_coins_say_and_nothing_else(corpus: Path, tmp_path: Path, form: CanaryForm) -> None:
     out = tmp_path / "planted.jsonl"
     told = plant_canaries(corpus, out, canaries=40, form=form, seed=1)
-    coins, rows = read_coins(coins_file(out)), _rows(out)
+    coins, rows = read_coins(get_coins_path(out)), _rows(out)
     assert [row for row in rows if row["id"].startswith("d")] == ROWS
     planted = [row for row in rows if row["id"].startswith("audit-")]
     assert len({row["user_id"] for row in planted}) == len(planted) == told["planted"]
     here = sorted(row["text"] for row in planted)
-    first = [coins.sentence(a) for (a, _), coin in zip(coins.numbers, coins.coins, strict=True) if coin]
-    second = [coins.sentence(b) for (_, b), coin in zip(coins.numbers, coins.coins, strict=True) if not coin]
-    instead = {"pair": second, "masked": [coins.sentence(MASK)] * len(second), "absent": []}[form]
+    first = [coins.render_sentence(a) for (a, _), coin in zip(coins.numbers, coins.coins, strict=True) if coin]
+    second = [coins.render_sentence(b) for (_, b), coin in zip(coins.numbers, coins.coins, strict=True) if not coin]
+    instead = {"pair": second, "masked": [coins.render_sentence(MASK)] * len(second), "absent": []}[form]
     assert here == sorted([*first, *instead])
     for row in planted:
         values = [row["text"][span["start"] : span["end"]] for span in row["spans"]]
@@ -47,7 +47,7 @@ def test_the_corpus_holds_what_the_coins_say_and_nothing_else(corpus: Path, tmp_
     assert told["canaries"] == 40
     assert told["rows"] == len(rows)
     assert coins.seeded
-    assert coins_file(out).stat().st_mode & 0o77 == 0
+    assert get_coins_path(out).stat().st_mode & 0o77 == 0
 
 
 def test_coins_are_fair_and_fresh() -> None:

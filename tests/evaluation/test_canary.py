@@ -20,21 +20,21 @@ from scipy.stats import binomtest
 from redactory.evaluation.canary import (
     SAMPLED,
     WEIGHTED,
-    canary_copies_left,
-    canary_exposure,
-    exposure_against_chance,
-    highest_quantile,
-    likelier,
-    middle_rank,
-    sampled_exposure,
+    chance_highest_quantile,
+    compare_exposure_with_chance,
+    compute_middle_rank,
+    count_canary_copies,
+    count_likelier,
+    estimate_sampled_exposure,
+    measure_canary_exposure,
 )
-from redactory.evaluation.continuations import DrawnNumbers, continuation_log_probs, drawn_numbers, given_log_probs
-from redactory.evaluation.plots import exposure_plot
+from redactory.evaluation.continuations import SampledNumbers, sample_numbers, score_all_numbers, score_strings
+from redactory.evaluation.plots import plot_exposure
 from redactory.foundation.errors import CheckFailed, InputError
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder, part_name
 from redactory.redaction.shards import PRIVATE, PUBLIC, write_part
-from redactory.training.model import LanguageModel, network_of
+from redactory.training.model import LanguageModel, build_language_network
 from redactory.training.models.settings import FolderSettings, LstmSettings
 from redactory.training.tokenizer import FolderTokenizer, Tokenizer
 from tests.evaluation.small_model import Parrot, SmallModel
@@ -61,14 +61,14 @@ def _same_ranks(scores: NDArray[np.float64], slow: NDArray[np.float64], atol: fl
 def _gpt2(folder: Path, single_digits: bool = True, **config: Any) -> LanguageModel:
     causal_folder(folder, "gpt2", **config)
     tokenizer = FolderTokenizer.from_folder(folder, single_digits)
-    network = network_of(FolderSettings(kind="folder", folder=folder), tokenizer).double().eval()
+    network = build_language_network(FolderSettings(kind="folder", folder=folder), tokenizer).double().eval()
     # random weights of 0.02 give all numbers nearly one score
     return _scaled(LanguageModel(tokenizer, network), 4.0)
 
 
 def _lstm(scale: float = 1.0) -> LanguageModel:
     tokenizer = Tokenizer.from_texts(["My ID is"], 10)
-    network = network_of(LstmSettings(embedding_size=8, hidden_size=12), tokenizer)
+    network = build_language_network(LstmSettings(embedding_size=8, hidden_size=12), tokenizer)
     network.initialise(RandomStream.from_seed(1))
     return _scaled(LanguageModel(tokenizer, network.double()), scale)
 
@@ -89,25 +89,25 @@ def _canaries(inserted: list[str], control: list[str], **more: Any) -> dict[str,
 
 def test_trie_equals_brute_force_rank_for_rank(model: SmallModel, monkeypatch: pytest.MonkeyPatch) -> None:
     slow = _brute_force(model, _numbers(3))
-    _same_ranks(continuation_log_probs(model, BEFORE, 3), slow, 1e-12)
+    _same_ranks(score_all_numbers(model, BEFORE, 3), slow, 1e-12)
     monkeypatch.setattr("redactory.evaluation.continuations._LARGEST_BATCH", 7)
     monkeypatch.setattr("redactory.evaluation.continuations._SMALLEST_BATCH", 7)
-    _same_ranks(continuation_log_probs(model, BEFORE, 3), slow, 1e-12)
+    _same_ranks(score_all_numbers(model, BEFORE, 3), slow, 1e-12)
 
 
 def test_a_transformer_s_cache_gives_brute_force_rank_for_rank(tmp_path: Path) -> None:
     model = _gpt2(tmp_path)
-    right = continuation_log_probs(model, BEFORE, 3)
+    right = score_all_numbers(model, BEFORE, 3)
     _same_ranks(right, _brute_force(model, _numbers(3)), 1e-9)
-    assert len(continuation_log_probs(model, "a" * 61, 2)) == 100
+    assert len(score_all_numbers(model, "a" * 61, 2)) == 100
     with pytest.raises(CheckFailed, match="context"):
-        continuation_log_probs(model, "a" * 62, 3)
+        score_all_numbers(model, "a" * 62, 3)
     with pytest.raises(CheckFailed, match="same tokens"):
-        given_log_probs(model, BEFORE, ["", "1"])
+        score_strings(model, BEFORE, ["", "1"])
     step = model.network.step
     # a cache that forgets a place is found out
     model.network.step = lambda ids, state: step(ids, tuple(part[:, :, 1:] for part in state))  # type: ignore[method-assign]
-    assert not np.allclose(continuation_log_probs(model, BEFORE, 2), right[:100], atol=1e-6)
+    assert not np.allclose(score_all_numbers(model, BEFORE, 2), right[:100], atol=1e-6)
 
 
 def test_a_tokenizer_that_joins_digits_is_ranked_exactly_too(tmp_path: Path) -> None:
@@ -115,28 +115,28 @@ def test_a_tokenizer_that_joins_digits_is_ranked_exactly_too(tmp_path: Path) -> 
     lengths = {len(model.tokenizer.encode(f"{BEFORE}{n}")) for n in ("102", "999", "231")}
     assert len(lengths) == 2
     slow = _brute_force(model, _numbers(3))
-    _same_ranks(continuation_log_probs(model, BEFORE, 3), slow, 1e-9)
-    result = canary_exposure(model, _canaries(["102"], ["999"]))
-    assert [row["rank"] for row in result["canaries"]] == [middle_rank(slow, n) for n in (102, 999)]
+    _same_ranks(score_all_numbers(model, BEFORE, 3), slow, 1e-9)
+    result = measure_canary_exposure(model, _canaries(["102"], ["999"]))
+    assert [row["rank"] for row in result["canaries"]] == [compute_middle_rank(slow, n) for n in (102, 999)]
 
 
 def test_given_strings_are_those_of_the_whole_walk_in_any_order_and_number() -> None:
     model = _lstm()
-    whole = continuation_log_probs(model, BEFORE, 3)
+    whole = score_all_numbers(model, BEFORE, 3)
     strings = ["417", "002", "999", "417", "410"]
-    found = given_log_probs(model, BEFORE, strings)
+    found = score_strings(model, BEFORE, strings)
     np.testing.assert_allclose(found, whole[[417, 2, 999, 417, 410]], atol=1e-12)
     mixed = ["41", "417", "4", "Ada", "41"]
     slow = _brute_force(model, mixed) - _brute_force(model, [""])[0]
-    np.testing.assert_allclose(given_log_probs(model, BEFORE, mixed), slow, atol=1e-12)
-    assert len(given_log_probs(model, BEFORE, [])) == 0
+    np.testing.assert_allclose(score_strings(model, BEFORE, mixed), slow, atol=1e-12)
+    assert len(score_strings(model, BEFORE, [])) == 0
 
 
 # Exposure of canaries.
 
 
 def test_what_is_known_by_heart_is_exposed(model: SmallModel, known_by_heart: str) -> None:
-    result = canary_exposure(model, _canaries([known_by_heart], ["862"]), copies_left=[3])
+    result = measure_canary_exposure(model, _canaries([known_by_heart], ["862"]), copies_left=[3])
     first, control = result["canaries"]
     known = {"index": 0, "inserted": True, "rank": 1.0, "exposure": math.log2(1000), "copies_left": 3}
     assert first == known
@@ -152,7 +152,7 @@ def test_a_model_that_knows_nothing_gives_the_middle(model: SmallModel) -> None:
     with torch.no_grad():
         for parameter in ignorant.network.output.parameters():
             parameter.zero_()
-    result = canary_exposure(ignorant, _canaries(["01234", "99999"], []))
+    result = measure_canary_exposure(ignorant, _canaries(["01234", "99999"], []))
     assert [row["rank"] for row in result["canaries"]] == [50_000.5] * 2
     assert result["mean_exposure"] == pytest.approx(1.0, abs=1e-4)
     assert result["control_mean_exposure"] is None
@@ -163,7 +163,7 @@ def test_a_model_that_knows_nothing_gives_the_middle(model: SmallModel) -> None:
 def test_middle_rank_is_the_mean_over_all_ways_to_order_ties(values: list[int], data: st.DataObject) -> None:
     which = data.draw(st.integers(0, len(values) - 1))
     ranks = [place for place, value in enumerate(sorted(values, reverse=True), 1) if value == values[which]]
-    assert middle_rank(np.array(values, dtype=np.float64), which) == sum(ranks) / len(ranks)
+    assert compute_middle_rank(np.array(values, dtype=np.float64), which) == sum(ranks) / len(ranks)
 
 
 def test_several_templates_and_missed_canaries(model: SmallModel, known_by_heart: str) -> None:
@@ -171,16 +171,16 @@ def test_several_templates_and_missed_canaries(model: SmallModel, known_by_heart
         _canaries([known_by_heart, "501"], ["862", "113"], missed=[0]),
         {**_canaries(["77"], ["31"]), "template": "Call {digits}"},
     ]
-    result = canary_exposure(model, {"sets": sets}, copies_left=[4, 1, 0])  # type: ignore[arg-type]
+    result = measure_canary_exposure(model, {"sets": sets}, copies_left=[4, 1, 0])  # type: ignore[arg-type]
     assert result["candidates"] is None
     assert result["missed"] == 1
     assert result["highest_exposure_missed"] == result["highest_exposure"] > result["highest_exposure_caught"]
     rows = [(row["set"], row["index"], row["inserted"]) for row in result["canaries"]]
     assert rows == [(0, 0, True), (0, 1, True), (0, 0, False), (0, 1, False), (1, 0, True), (1, 0, False)]
     assert [row.get("copies_left") for row in result["canaries"]] == [4, 1, None, None, 0, None]
-    fact = canary_exposure(model, {"sets": sets}, missed=[False, True, True])  # type: ignore[arg-type]
+    fact = measure_canary_exposure(model, {"sets": sets}, missed=[False, True, True])  # type: ignore[arg-type]
     assert (fact["missed"], fact["highest_exposure_caught"]) == (2, result["highest_exposure"])
-    picture = exposure_plot(result)
+    picture = plot_exposure(result)
     ElementTree.fromstring(picture)
     assert known_by_heart not in picture
 
@@ -200,7 +200,7 @@ def test_several_templates_and_missed_canaries(model: SmallModel, known_by_heart
 )
 def test_canaries_that_do_not_fit_are_refused(model: SmallModel, wrong: Any, given: Any) -> None:
     with pytest.raises(InputError, match="canaries: "):
-        canary_exposure(model, wrong, **given)
+        measure_canary_exposure(model, wrong, **given)
 
 
 def test_copies_left_counts_points_not_substrings(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_copies_left_counts_points_not_substrings(tmp_path: Path) -> None:
     for folder, texts, schema in sides:
         rows = [{"point_id": f"p{i}", "user": "u", "text": t, "reasons": []} for i, t in enumerate(texts)]
         write_part(folder / part_name(0), pa.Table.from_pylist(rows, schema=schema))
-    left = canary_copies_left((run.public, run.private), _canaries(["123456", "999999", "000000"], []))
+    left = count_canary_copies((run.public, run.private), _canaries(["123456", "999999", "000000"], []))
     assert left == [3, 1, 0]
 
 
@@ -225,13 +225,13 @@ def _sampled(scores: NDArray[np.float64], n: int) -> NDArray[np.float64]:
 
 def test_sample_and_draws_together_give_the_exact_ranks() -> None:
     model = _lstm(6.0)
-    scores = continuation_log_probs(model, BEFORE, 5)
-    drawn = drawn_numbers(model, BEFORE, 5, 6_000, RandomStream.from_seed(2))
+    scores = score_all_numbers(model, BEFORE, 5)
+    drawn = sample_numbers(model, BEFORE, 5, 6_000, RandomStream.from_seed(2))
     assert drawn is not None
-    assert (drawn.log_q >= drawn.log_p - 1e-9).all()
+    assert (drawn.sampling_log_probs >= drawn.model_log_probs - 1e-9).all()
     ranks = (100, 300, 1_000, 3_000, 30_000, 50_000, 100_000)
     asked = np.sort(scores)[::-1][[rank - 1 for rank in ranks]]
-    rows = list(sampled_exposure(_sampled(scores, 2_000), asked, 10**5, drawn))
+    rows = list(estimate_sampled_exposure(_sampled(scores, 2_000), asked, 10**5, drawn))
     assert [row["method"] for row in rows][:2] == [WEIGHTED] * 2
     assert rows[-1]["method"] == SAMPLED
     for row, rank in zip(rows, ranks, strict=True):
@@ -241,18 +241,18 @@ def test_sample_and_draws_together_give_the_exact_ranks() -> None:
         # a bound at 95 %, which a sample may miss by a little
         assert row["at_least"] <= exact + 0.1
     # a law of drawing that is not the model's own is found out
-    wrong = DrawnNumbers(drawn.log_p, drawn.log_q + 2.0)
-    assert abs(math.log2((1 + likelier(wrong, float(asked[1])).count) / 300)) > 1
+    wrong = SampledNumbers(drawn.model_log_probs, drawn.sampling_log_probs + 2.0)
+    assert abs(math.log2((1 + count_likelier(wrong, float(asked[1])).count) / 300)) > 1
 
 
 def test_without_draws_a_canary_beyond_the_sample_has_a_bound_alone() -> None:
     sample = np.random.default_rng(1).standard_normal(20_000) - 1_000.0
-    (row,) = sampled_exposure(sample, np.array([40.0]) - 1_000.0, 10**9)
+    (row,) = estimate_sampled_exposure(sample, np.array([40.0]) - 1_000.0, 10**9)
     assert row["exposure"] is row["method"] is None
     assert "merges digits" in row["reason"]
     # none of 20,000 scored as high: the share is at most 3/20,000 at 95 %
     assert row["at_least"] == pytest.approx(math.log2(20_000 / 3.0), abs=0.01)
-    (flat,) = sampled_exposure(np.full(5_000, -18.4), np.full(1, -18.4), 10**8)
+    (flat,) = estimate_sampled_exposure(np.full(5_000, -18.4), np.full(1, -18.4), 10**8)
     assert (flat["method"], flat["exposure"]) == (SAMPLED, 1.0)
 
 
@@ -260,7 +260,7 @@ def test_intervals_hold_the_true_share_as_often_as_they_say() -> None:
     held = 0
     for seed in range(60):
         sample = RandomStream.from_seed(seed).uniform("u", 0, 2_000)
-        (row,) = sampled_exposure(sample - 1_000.0, np.array([0.9 - 1_000.0]), 10**9)
+        (row,) = estimate_sampled_exposure(sample - 1_000.0, np.array([0.9 - 1_000.0]), 10**9)
         held += row["low"] <= math.log2(10) <= row["high"]
     assert 52 <= held <= 60
 
@@ -270,7 +270,7 @@ def test_the_interval_of_a_sample_is_two_sided_and_exact(confidence: float) -> N
     n = 500
     for above in (30, 31, 100, 250, 499):
         sample = -np.arange(n, dtype=np.float64)
-        (row,) = sampled_exposure(sample, np.array([0.5 - above]), 10**9, confidence=confidence)
+        (row,) = estimate_sampled_exposure(sample, np.array([0.5 - above]), 10**9, confidence=confidence)
         ends = binomtest(above, n).proportion_ci(confidence)
         assert (row["low"], row["high"]) == pytest.approx((-math.log2(ends.high), -math.log2(ends.low)))
         # its own bound has one side
@@ -281,8 +281,8 @@ def test_the_interval_of_a_sample_is_two_sided_and_exact(confidence: float) -> N
 def test_a_space_too_large_is_sampled_and_what_is_known_by_heart_stands_out() -> None:
     number, control = "417417417", "862862862"
     canaries = {"template": "My ID is: {digits}", "inserted": [number], "control": [control], "copies": 1}
-    leaky = canary_exposure(Parrot.of([f"My ID is: {number}"], 0.9), canaries, samples=2_000)
-    flat = canary_exposure(Parrot.of([], 0.0), canaries, samples=2_000)
+    leaky = measure_canary_exposure(Parrot.of([f"My ID is: {number}"], 0.9), canaries, samples=2_000)
+    flat = measure_canary_exposure(Parrot.of([], 0.0), canaries, samples=2_000)
     known = leaky["canaries"][0]
     # it has nine tenths of the probability at every digit: at most 1/0.9^9 candidates can be as likely
     assert known["method"] == WEIGHTED
@@ -303,21 +303,21 @@ def _by_chance(seed: int, count: int) -> list[float]:
 
 
 def test_the_law_of_ten_canaries_is_the_known_one() -> None:
-    chance = exposure_against_chance(_by_chance(0, 10), _by_chance(1, 10))["chance"]
+    chance = compare_exposure_with_chance(_by_chance(0, 10), _by_chance(1, 10))["chance"]
     assert chance["highest_expected"] == pytest.approx(4.23, abs=0.005)
     assert chance["highest_95"] == pytest.approx(7.61, abs=0.005)
     assert chance["mean_expected"] == pytest.approx(1.4427, abs=1e-4)
-    assert highest_quantile(1, 0.5) == 1.0
+    assert chance_highest_quantile(1, 0.5) == 1.0
 
 
 def test_p_values_of_chance_are_uniform_and_those_of_a_leak_small() -> None:
-    found = [exposure_against_chance(_by_chance(seed, 10), ())["chance"] for seed in range(2, 402)]
+    found = [compare_exposure_with_chance(_by_chance(seed, 10), ())["chance"] for seed in range(2, 402)]
     for name in ("highest_p_value", "mean_p_value"):
         values = np.sort([chance[name] for chance in found])
         gaps = np.abs(values - (np.arange(400) + 0.5) / 400)
         # Kolmogorov's bound at 400 draws, one in a thousand
         assert gaps.max() < 1.95 / np.sqrt(400)
-    leak = exposure_against_chance([19.9, *_by_chance(1, 9)], ())["chance"]
+    leak = compare_exposure_with_chance([19.9, *_by_chance(1, 9)], ())["chance"]
     assert leak["highest_p_value"] < 1e-4
     assert leak["mean_p_value"] < 0.01
 
@@ -325,13 +325,13 @@ def test_p_values_of_chance_are_uniform_and_those_of_a_leak_small() -> None:
 def test_intervals_hold_no_difference_for_chance_and_show_a_leak() -> None:
     held = 0
     for seed in range(40):
-        intervals = exposure_against_chance(_by_chance(seed, 10), _by_chance(1000 + seed, 10))["intervals"]
+        intervals = compare_exposure_with_chance(_by_chance(seed, 10), _by_chance(1000 + seed, 10))["intervals"]
         difference = intervals["mean_difference"]
         held += difference["low"] <= 0.0 <= difference["high"]
     assert held >= 33
-    leak = exposure_against_chance([6.0 + bits for bits in _by_chance(1, 10)], _by_chance(2, 10))["intervals"]
+    leak = compare_exposure_with_chance([6.0 + bits for bits in _by_chance(1, 10)], _by_chance(2, 10))["intervals"]
     assert leak["mean_difference"]["low"] > 2.0
-    empty = exposure_against_chance((), (1.0, 2.0))
+    empty = compare_exposure_with_chance((), (1.0, 2.0))
     assert set(empty["chance"].values()) == {None}
     assert empty["intervals"]["mean_difference"] == {"value": None, "low": None, "high": None}
     assert empty["intervals"]["control_mean_exposure"]["value"] == 1.5

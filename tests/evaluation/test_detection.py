@@ -13,9 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.detectors import Detection, Span
-from redactory.evaluation.detection import ALL, LabelledPoint, count_matches, figures, measure_beside, measure_detection
-from redactory.evaluation.recall import casing
-from redactory.evaluation.statistics import proportion, share
+from redactory.evaluation.detection import (
+    ALL_LABELS,
+    LabelledExample,
+    compare_detectors,
+    compute_detection_metrics,
+    count_matches,
+    measure_detection,
+)
+from redactory.evaluation.recall import classify_casing
+from redactory.evaluation.statistics import bootstrap_share, estimate_proportion
 from redactory.redaction import route
 
 _TEXTS = st.text(alphabet="ab \n", min_size=1, max_size=14)
@@ -59,14 +66,14 @@ def test_counts_are_those_of_sets_of_characters(
     masked: frozenset[int] = frozenset().union(*found)
     true: frozenset[int] = frozenset().union(*(s for s, _ in wanted))
     edges = {(min(s), max(s)) for s in found} & {(min(s), max(s)) for s, _ in wanted}
-    assert (counts[ALL, "labelled"], counts[ALL, "marked"]) == (len(wanted), len(found))
-    assert counts[ALL, "chars_labelled"] == len(true)
-    assert counts[ALL, "chars_marked"] == len(masked)
-    assert counts[ALL, "chars_both"] == len(true & masked)
+    assert (counts[ALL_LABELS, "labelled"], counts[ALL_LABELS, "marked"]) == (len(wanted), len(found))
+    assert counts[ALL_LABELS, "chars_labelled"] == len(true)
+    assert counts[ALL_LABELS, "chars_marked"] == len(masked)
+    assert counts[ALL_LABELS, "chars_both"] == len(true & masked)
     for side, own, others in (("labelled", [s for s, _ in wanted], masked), ("marked", found, true)):
-        assert counts[ALL, f"exact_{side}"] == sum((min(s), max(s)) in edges for s in own)
-        assert counts[ALL, f"cover_{side}"] == sum(s <= others for s in own)
-        assert counts[ALL, f"overlap_{side}"] == sum(bool(s & others) for s in own)
+        assert counts[ALL_LABELS, f"exact_{side}"] == sum((min(s), max(s)) in edges for s in own)
+        assert counts[ALL_LABELS, f"cover_{side}"] == sum(s <= others for s in own)
+        assert counts[ALL_LABELS, f"overlap_{side}"] == sum(bool(s & others) for s in own)
     for label in "XY":
         mine = [s for s, given_label in wanted if given_label == label]
         assert counts[label, "labelled"] == len(mine)
@@ -79,7 +86,7 @@ def test_figures_of_a_worked_example() -> None:
     # "Ann Lee" whole by two marks, half of "Bob Ray", and a mark over plain "ok so"
     text = "Ann Lee met Bob Ray ok so"
     labelled = [(0, 7, "PERSON"), (12, 19, "PERSON")]
-    result = figures([count_matches(text, labelled, [(0, 3), (3, 7), (12, 15), (20, 25)])] * 3)
+    result = compute_detection_metrics([count_matches(text, labelled, [(0, 3), (3, 7), (12, 15), (20, 25)])] * 3)
     assert result["cover_recall"]["value"] == pytest.approx(1 / 2)
     assert result["char_recall"] == pytest.approx({"value": 9 / 12, "low": 9 / 12, "high": 9 / 12})
     assert result["char_precision"]["value"] == pytest.approx(9 / 13)
@@ -93,10 +100,10 @@ def test_figures_of_a_worked_example() -> None:
 
 
 def test_a_figure_over_nothing_is_null_and_f_of_no_marks_is_0() -> None:
-    nothing = figures([])
+    nothing = compute_detection_metrics([])
     assert nothing["char_precision"] == nothing["f1"] == {"value": None, "low": None, "high": None}
     assert nothing["cover_recall"] == {"value": None, "low": 0.0, "high": 1.0}
-    blind = figures([count_matches("a", [(0, 1, "X")], [])])
+    blind = compute_detection_metrics([count_matches("a", [(0, 1, "X")], [])])
     assert (blind["char_precision"]["value"], blind["char_recall"]["value"], blind["f2"]["value"]) == (None, 0, 0)
 
 
@@ -107,9 +114,9 @@ def test_the_bootstrap_interval_covers_a_known_share_about_as_often_as_it_says()
         # rows agree within themselves: what a row holds is no independent evidence
         sizes = rng.integers(1, 9, 80)
         rows = [(int(size) if hit else 0, int(size)) for hit, size in zip(rng.random(80) < 0.3, sizes, strict=True)]
-        interval = share(rows)
+        interval = bootstrap_share(rows)
         covered += interval["low"] <= 0.3 <= interval["high"]
-        as_if_independent = proportion(sum(h for h, _ in rows), sum(n for _, n in rows))
+        as_if_independent = estimate_proportion(sum(h for h, _ in rows), sum(n for _, n in rows))
         naive += as_if_independent["low"] <= 0.3 <= as_if_independent["high"]
     assert 0.88 < covered / trials < 0.99
     assert naive / trials < 0.75
@@ -132,7 +139,7 @@ def test_the_bootstrap_interval_covers_a_known_share_about_as_often_as_it_says()
     ],
 )
 def test_casing(secret: str, expected: str) -> None:
-    assert casing(secret) == expected
+    assert classify_casing(secret) == expected
 
 
 class Blindfolded:
@@ -157,12 +164,12 @@ class Blindfolded:
         return (m for m in re.finditer(pattern, text) if not self._blind.search(m.group()))
 
 
-def _point(row: int, text: str, *secrets: str, template: int = 0) -> LabelledPoint:
+def _point(row: int, text: str, *secrets: str, template: int = 0) -> LabelledExample:
     spans = [
         {"start": text.index(s), "end": text.index(s) + len(s), "label": "NAME", "template_id": template}
         for s in secrets
     ]
-    return LabelledPoint(row, text, spans)
+    return LabelledExample(row, text, spans)
 
 
 POINTS = [
@@ -250,12 +257,12 @@ def test_a_public_span_is_left_open_where_no_character_of_it_is_masked(place: st
     text = "go to PARIS today"
     start = text.index(place)
     span = {"start": start, "end": start + len(place), "label": "CITY"}
-    result = measure_detection(Blindfolded(), [LabelledPoint(0, text, (), (span,))])
+    result = measure_detection(Blindfolded(), [LabelledExample(0, text, (), (span,))])
     assert result["public"] == {"CITY": {"n": 1, "open": int(is_open)}}
 
 
 def test_beside_others_each_policy_is_judged_as_if_it_were_alone() -> None:
-    rows = measure_beside(Blindfolded(), {"rival": Blindfolded("A")}, POINTS)
+    rows = compare_detectors(Blindfolded(), {"rival": Blindfolded("A")}, POINTS)
     found = {
         (row["engine"], row["policy"]): (
             row["cover_recall"]["value"],

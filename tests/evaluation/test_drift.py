@@ -13,54 +13,59 @@ from scipy import stats
 from redactory.evaluation import drift
 from redactory.evaluation.drift import (
     METRICS,
-    Count,
+    DriftResult,
     DriftSettings,
-    Figures,
-    Finding,
-    Floor,
-    Key,
-    compare,
-    figures_of,
-    laney,
+    MetricCount,
+    MetricKey,
+    MinimumChange,
+    RunMetrics,
+    compare_with_history,
+    compute_laney_limits,
+    extract_metrics,
 )
 
-NO_FLOOR = Floor(0, 0, 0)
-PUBLIC, NUMBERS = Key("public"), Key("hits/strict/label", "NUMBER")
+NO_FLOOR = MinimumChange(0, 0, 0)
+PUBLIC, NUMBERS = MetricKey("public"), MetricKey("hits/strict/label", "NUMBER")
 
 
-def _shares(*counts: int, of: int = 1_000) -> list[Figures]:
-    return [{PUBLIC: Count("share", count, of)} for count in counts]
+def _shares(*counts: int, of: int = 1_000) -> list[RunMetrics]:
+    return [{PUBLIC: MetricCount("share", count, of)} for count in counts]
 
 
-def _rates(label: str, *counts: int, of: int = 1_000) -> list[Figures]:
-    whole = Key("hits/strict/label")
+def _rates(label: str, *counts: int, of: int = 1_000) -> list[RunMetrics]:
+    whole = MetricKey("hits/strict/label")
     return [
-        {whole: Count("rate", 0, of), **({Key(whole.metric, label): Count("rate", count, of)} if count else {})}
+        {
+            whole: MetricCount("rate", 0, of),
+            **({MetricKey(whole.metric, label): MetricCount("rate", count, of)} if count else {}),
+        }
         for count in counts
     ]
 
 
-def _outside(history: Sequence[Figures], today: Figures, floor: Floor = drift.FLOOR, **more: Any) -> list[Finding]:
+def _outside(
+    history: Sequence[RunMetrics], today: RunMetrics, floor: MinimumChange = drift.MINIMUM_CHANGE, **more: Any
+) -> list[DriftResult]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drift, "FLOOR", floor)
-        return [f for f in compare(history, today, DriftSettings(**more)) if f.outside]
+        patch.setattr(drift, "MINIMUM_CHANGE", floor)
+        return [f for f in compare_with_history(history, today, DriftSettings(**more)) if f.outside]
 
 
 def test_laneys_limits_worked_out_by_hand() -> None:
-    before = [Count("share", count, 100) for count in (10, 20, 10, 20)]
-    centre, sigma, varied = laney(before, 400)
+    before = [MetricCount("share", count, 100) for count in (10, 20, 10, 20)]
+    centre, sigma, varied = compute_laney_limits(before, 400)
     # p̄ = 60/400 = 0.15; with one more of each kind 61/402 = 0.151741, so that σ_i of 100 is
     # √(0.151741·0.848259/100) = 0.0358769; z = -1.39365, 1.39365, ...
     # three moving ranges of 2.78731, over 1.12838: σ_z = 2.47019; σ_i of 400 = 0.0179385
     assert centre == pytest.approx(0.15)
     assert sigma == pytest.approx(0.0179385, rel=1e-4)
     assert varied == pytest.approx(2.47019, rel=1e-4)
-    rates = [Count("rate", count, 50) for count in (100, 100, 100)]
+    rates = [MetricCount("rate", count, 50) for count in (100, 100, 100)]
     # no run differs from the next: the counts' own spread is left, √(301/150/50)
-    assert laney(rates, 50) == (2.0, pytest.approx(0.200333, rel=1e-5), 1.0)
+    assert compute_laney_limits(rates, 50) == (2.0, pytest.approx(0.200333, rel=1e-5), 1.0)
 
 
-def _nights(draw: np.random.Generator, runs: int, spread: float, size: int = 2_000) -> list[Figures]:
+def _nights(draw: np.random.Generator, runs: int, spread: float, size: int = 2_000) -> list[RunMetrics]:
     """Runs of one steady corpus, whose counts vary ``spread`` times as much as independent rows would."""
     share = 0.2
     rho = (spread**2 - 1) / (size - 1)
@@ -90,8 +95,8 @@ def test_a_shift_is_caught_and_plain_binomial_limits_would_cry_every_other_night
         today = _nights(draw, 1, 3.0)[0]
         caught += bool(_outside(history, _shares(1_000, of=2_000)[0]))
         before, now = [h[PUBLIC] for h in history], today[PUBLIC]
-        centre = sum(c.count for c in before) / sum(c.of for c in before)
-        cried += abs(now.value - centre) > 3 * math.sqrt(centre * (1 - centre) / now.of)
+        centre = sum(c.count for c in before) / sum(c.total for c in before)
+        cried += abs(now.value - centre) > 3 * math.sqrt(centre * (1 - centre) / now.total)
     assert caught == 60
     assert cried > 6
 
@@ -107,7 +112,7 @@ def test_a_new_label_a_vanished_one_and_a_rare_one() -> None:
     bundles = _rates("NUMBER", *[5, 75] * 4)
     assert not _outside(bundles, _rates("NUMBER", 0)[0])
     # nobody is told of the sum that stands in for labels that are not there
-    assert {f.label for f in compare(none, _rates("NUMBER", 30)[0], DriftSettings())} == {"NUMBER"}
+    assert {f.label for f in compare_with_history(none, _rates("NUMBER", 30)[0], DriftSettings())} == {"NUMBER"}
 
 
 def test_what_always_was_so_and_differs_by_less_than_the_floor_is_no_finding() -> None:
@@ -116,21 +121,21 @@ def test_what_always_was_so_and_differs_by_less_than_the_floor_is_no_finding() -
     assert _outside(steady, _shares(900, of=100_000)[0], floor=NO_FLOOR)
     assert _outside(steady, _shares(1_100, of=100_000)[0])
     all_public = _shares(*[500] * 10, of=500)
-    found = compare(all_public, _shares(480, of=500)[0], DriftSettings())[0]
+    found = compare_with_history(all_public, _shares(480, of=500)[0], DriftSettings())[0]
     assert (found.outside, found.low, found.high) == (True, 0.99, 1.0)
 
 
 def test_too_few_runs_ignored_figures_and_empty_runs_are_not_judged_and_only_the_last_count() -> None:
-    shifted, five, empty = _shares(900)[0], _shares(*[100] * 5), {PUBLIC: Count("share", 0, 0)}
-    assert compare(five[1:], shifted, DriftSettings()) == []
-    assert compare([*five[1:], empty], shifted, DriftSettings()) == []
-    assert compare(five, empty, DriftSettings()) == []
+    shifted, five, empty = _shares(900)[0], _shares(*[100] * 5), {PUBLIC: MetricCount("share", 0, 0)}
+    assert compare_with_history(five[1:], shifted, DriftSettings()) == []
+    assert compare_with_history([*five[1:], empty], shifted, DriftSettings()) == []
+    assert compare_with_history(five, empty, DriftSettings()) == []
     assert _outside(five, shifted)
     assert not _outside(five, shifted, ignore=("public",))
     history = _shares(*[100] * 20, *[500] * 6)
     assert _outside(history, _shares(500)[0], runs=26)
     assert _outside(history, _shares(500)[0], runs=6) == []
-    assert [f.runs for f in compare(history, _shares(500)[0], DriftSettings(runs=6))] == [6]
+    assert [f.runs for f in compare_with_history(history, _shares(500)[0], DriftSettings(runs=6))] == [6]
     assert _outside(history, _shares(100)[0], runs=6)
 
 
@@ -146,12 +151,12 @@ def test_the_figures_of_a_manifest_add_up() -> None:
         "hits": hits,
         "dedup": {"index": {"duplicate_earlier": {"public": 1, "private": 2}}},
     }
-    found = figures_of(manifest)
+    found = extract_metrics(manifest)
     assert {key.metric for key in found} == set(METRICS)
-    assert found[Key("public")] == Count("share", 10, 20)
-    assert found[Key("duplicate")] == Count("share", 7, 40)
-    assert found[Key("duplicate_earlier")] == Count("share", 3, 40)
-    assert found[Key("hits/strict/label", "A")] == Count("rate", 7, 40)
-    assert found[Key("hits/strict/detector", "y")].value == 100.0
-    assert Key("hits/strict/label", "B") not in found
-    assert Key("duplicate_earlier") not in figures_of({**manifest, "dedup": {}})
+    assert found[MetricKey("public")] == MetricCount("share", 10, 20)
+    assert found[MetricKey("duplicate")] == MetricCount("share", 7, 40)
+    assert found[MetricKey("duplicate_earlier")] == MetricCount("share", 3, 40)
+    assert found[MetricKey("hits/strict/label", "A")] == MetricCount("rate", 7, 40)
+    assert found[MetricKey("hits/strict/detector", "y")].value == 100.0
+    assert MetricKey("hits/strict/label", "B") not in found
+    assert MetricKey("duplicate_earlier") not in extract_metrics({**manifest, "dedup": {}})

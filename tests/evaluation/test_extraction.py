@@ -14,27 +14,27 @@ from hypothesis import strategies as st
 
 from redactory.evaluation.extraction import (
     ExtractionSettings,
-    Secret,
-    Trial,
-    control_values,
-    extraction,
-    extraction_figures,
+    ExtractionTrial,
+    VaultSecret,
+    make_control_values,
+    run_extraction_attack,
+    summarize_trials,
 )
 from redactory.evaluation.linkage import ValueSearch
-from redactory.evaluation.plots import extraction_plot
+from redactory.evaluation.plots import plot_extraction
 from tests.evaluation.small_model import Parrot
 
 SECRETS = [
-    Secret("417 Oak", "ADDRESS", 9, 9, "I live at "),
-    Secret("Ann Smith", "PERSON", 3, 3, "call "),
-    Secret("Bob Jones", "PERSON", 1, 0, "dear "),
+    VaultSecret("417 Oak", "ADDRESS", 9, 9, "I live at "),
+    VaultSecret("Ann Smith", "PERSON", 3, 3, "call "),
+    VaultSecret("Bob Jones", "PERSON", 1, 0, "dear "),
 ]
 CONTROLS = ["902 Elm", "Ann Jones", None]
 BY_HEART = ["I live at 417 Oak.", "call Ann Smith"]
 
 
 def _extract(model: Any, **changes: Any) -> dict[str, Any]:
-    return extraction(model, SECRETS, CONTROLS, ExtractionSettings(60, 24, **changes), ["call me"])
+    return run_extraction_attack(model, SECRETS, CONTROLS, ExtractionSettings(60, 24, **changes), ["call me"])
 
 
 def test_what_a_model_knows_by_heart_is_extracted() -> None:
@@ -64,24 +64,24 @@ def test_a_model_that_knows_nothing_or_writes_the_controls_too_is_no_finding() -
 
 def test_no_value_is_told() -> None:
     result = _extract(Parrot.of(BY_HEART, 0.98))
-    told = json.dumps(result) + extraction_plot(result) + repr(SECRETS) + repr(ValueSearch(["Ann Smith"]))
+    told = json.dumps(result) + plot_extraction(result) + repr(SECRETS) + repr(ValueSearch(["Ann Smith"]))
     for secret in SECRETS:
         assert not re.search(f"{secret.value}|{secret.prefix}", told)
-    ElementTree.fromstring(extraction_plot(result))
-    ElementTree.fromstring(extraction_plot(_extract(Parrot.of([], 0.0), completions=0)))
+    ElementTree.fromstring(plot_extraction(result))
+    ElementTree.fromstring(plot_extraction(_extract(Parrot.of([], 0.0), completions=0)))
 
 
 def test_the_p_value_is_fishers() -> None:
     from scipy.stats import fisher_exact
 
     for found, control, n in ((5, 0, 20), (3, 3, 9), (0, 4, 12), (20, 1, 20)):
-        trials = [Trial("A", 1, i < found, True, i < control) for i in range(n)]
+        trials = [ExtractionTrial("A", 1, i < found, True, i < control) for i in range(n)]
         expected = fisher_exact([[found, n - found], [control, n - control]], "greater").pvalue
-        assert extraction_figures(trials)["p_value"] == pytest.approx(expected)
-    nothing = extraction_figures([])
+        assert summarize_trials(trials)["p_value"] == pytest.approx(expected)
+    nothing = summarize_trials([])
     assert nothing["p_value"] is None
     assert nothing["reasons"]
-    alone = extraction_figures([Trial("A", 1, True, False, False)])
+    alone = summarize_trials([ExtractionTrial("A", 1, True, False, False)])
     assert alone["p_value"] is None
     assert "control" in alone["reasons"][0]
 
@@ -103,7 +103,7 @@ def test_search_finds_what_a_plain_loop_finds(values: list[str], texts: list[str
                 whole = not (start and text[start - 1].isalnum() and folded[0].isalnum())
                 whole = whole and not (end < len(text) and text[end].isalnum() and folded[-1].isalnum())
                 expected[index] += whole and text[start:end] == folded
-    assert ValueSearch(values).count(texts) == +expected
+    assert ValueSearch(values).count_occurrences(texts) == +expected
 
 
 def test_controls_have_the_form_of_their_value_and_stand_nowhere() -> None:
@@ -116,7 +116,7 @@ def test_controls_have_the_form_of_their_value_and_stand_nowhere() -> None:
         asked.extend(some)
         return {value for value in some if value.casefold() in corpus}
 
-    controls = control_values(values, present, seed=1)
+    controls = make_control_values(values, present, seed=1)
     made = [control for control in controls if control is not None]
     assert len({control.casefold() for control in made}) == len(made) == 6
     assert not {control.casefold() for control in made} & (corpus | {value.casefold() for _, value in values})
@@ -128,5 +128,5 @@ def test_controls_have_the_form_of_their_value_and_stand_nowhere() -> None:
     assert re.fullmatch(r"[1-9]\d\d-0\d\d\d", str(controls[4]))
     assert str(controls[5]).isalpha()
     assert controls[6] is None
-    assert control_values(values, present, seed=1) == controls
+    assert make_control_values(values, present, seed=1) == controls
     assert set(made) <= set(asked)

@@ -16,8 +16,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from redactory.evaluation.labelled import as_task, labelled_rows, labelling_interface
-from redactory.evaluation.sample import Marked, SampledText, as_csv, as_rows, prefilled, read_labels, secrets_drawn
+from redactory.evaluation.labelled import build_labelling_interface, read_labelled_rows, to_label_studio_task
+from redactory.evaluation.sample import (
+    LabelledSpan,
+    SampledText,
+    draw_secret_indices,
+    read_labels,
+    select_prefilled_spans,
+    to_csv,
+    to_rows,
+)
 from redactory.foundation.errors import InputError
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.stream import RandomStream
@@ -25,9 +33,13 @@ from redactory.foundation.stream import RandomStream
 KEY = DigestKey(b"k" * 32)
 SECRET = "Wilhelmina"
 TEXTS = {7: f"Ask 😀 {SECRET} or\nAnn, please.", 2**32 + 1: "Who am I?", 9: '=HYPERLINK("x")'}
-SPANS = {7: [Marked(6, 16, "PERSON"), Marked(20, 23, "PERSON")], 2**32 + 1: [], 9: [Marked(1, 10, "SECRET")]}
+SPANS = {
+    7: [LabelledSpan(6, 16, "PERSON"), LabelledSpan(20, 23, "PERSON")],
+    2**32 + 1: [],
+    9: [LabelledSpan(1, 10, "SECRET")],
+}
 SAMPLE = [SampledText(i, "masked", 2, tuple(SPANS[i]), text=text) for i, text in TEXTS.items()]
-DRAWN = [SampledText.recorded(json.loads(json.dumps(text.record(KEY)))) for text in SAMPLE]
+DRAWN = [SampledText.from_record(json.loads(json.dumps(text.to_record(KEY)))) for text in SAMPLE]
 """As the record of the draw has them, written and read again."""
 
 
@@ -62,9 +74,9 @@ def submitted(task: dict[str, Any]) -> dict[str, Any]:
 
 
 def test_the_three_forms_of_a_sample_say_the_same() -> None:
-    table = list(csv.DictReader(io.StringIO(as_csv(SAMPLE))))
-    for entry, row, cells in zip(SAMPLE, as_rows(SAMPLE), table, strict=True):
-        task, spans = as_task(row, "v1"), [list(span) for span in SPANS[entry.point_id]]
+    table = list(csv.DictReader(io.StringIO(to_csv(SAMPLE))))
+    for entry, row, cells in zip(SAMPLE, to_rows(SAMPLE), table, strict=True):
+        task, spans = to_label_studio_task(row, "v1"), [list(span) for span in SPANS[entry.point_id]]
         assert [[s["start"], s["end"], s["label"]] for s in row["spans"]] == json.loads(cells["spans"]) == spans
         results = [result["value"] for result in task["predictions"][0]["result"]]
         assert [[value["start"], value["end"], *value["labels"]] for value in results] == spans
@@ -72,7 +84,7 @@ def test_the_three_forms_of_a_sample_say_the_same() -> None:
         assert row["point_id"] == task["data"]["point_id"] == int(cells["point_id"])
         assert row["stratum"] == task["data"]["stratum"] == cells["stratum"] == "masked"
     assert [cells["text"][0] for cells in table] == ["A", "W", "'"]
-    view = ET.fromstring(labelling_interface(["DATE & TIME", "PERSON"]))
+    view = ET.fromstring(build_labelling_interface(["DATE & TIME", "PERSON"]))
     labels, text = view.find("Labels"), view.find("Text")
     assert labels is not None
     assert text is not None
@@ -82,7 +94,10 @@ def test_the_three_forms_of_a_sample_say_the_same() -> None:
 
 def test_a_labeller_starts_from_spans_that_do_not_overlap() -> None:
     given = [(0, 4, "A"), (0, 9, "B"), (5, 12, "C"), (12, 14, "D"), (0, 9, "B")]
-    assert prefilled(Marked(*span) for span in given) == (Marked(0, 9, "B"), Marked(12, 14, "D"))
+    assert select_prefilled_spans(LabelledSpan(*span) for span in given) == (
+        LabelledSpan(0, 9, "B"),
+        LabelledSpan(12, 14, "D"),
+    )
 
 
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -94,11 +109,13 @@ def test_any_row_goes_to_label_studio_and_back(tmp_path: Path, data: st.DataObje
     spans = [{"start": start, "end": end, "label": f"L{n}"} for n, (start, end) in enumerate(pairs)]
     row = {"text": text, "spans": spans, "user_id": "u"}
     try:
-        assert list(labelled_rows(write(tmp_path / "e.json", [submitted(as_task(row, "v"))]))) == [row]
+        assert list(read_labelled_rows(write(tmp_path / "e.json", [submitted(to_label_studio_task(row, "v"))]))) == [
+            row
+        ]
     except InputError:
         # two ways of counting give the same words at two places: nothing is guessed
         assert any(ord(sign) > 0xFFFF for sign in text)
-    assert list(labelled_rows(write(tmp_path / "e.jsonl", [row]))) == [row]
+    assert list(read_labelled_rows(write(tmp_path / "e.jsonl", [row]))) == [row]
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -117,7 +134,7 @@ def test_places_are_code_points_whatever_the_tool_counted(
     start = measure(before) + 1
     task = exported(f"{before}|{secret}!", [(start, start + measure(secret), secret)])
     quoted = exported("a\nb", [(0, 3, "a\\nb")])
-    first, second = labelled_rows(write(tmp_path / "e.json", [task, quoted]))
+    first, second = read_labelled_rows(write(tmp_path / "e.json", [task, quoted]))
     assert first["spans"] == [{"start": len(before) + 1, "end": len(before) + 1 + len(secret), "label": "PERSON"}]
     assert second["spans"][0]["end"] == 3
 
@@ -160,7 +177,7 @@ def test_what_is_no_labelled_row_is_named_without_its_text(entry: Any, told: str
     first = exported("Ann", []) if is_task else {"text": "Ann", "spans": []}
     path = write(tmp_path / ("x.json" if is_task else "x.jsonl"), [first, entry])
     with pytest.raises(InputError, match=told) as caught:
-        list(labelled_rows(path))
+        list(read_labelled_rows(path))
     assert str(caught.value).startswith(path.name)
     assert SECRET not in str(caught.value)
     assert caught.value.__cause__ is None
@@ -171,13 +188,13 @@ def test_files_of_another_kind_are_refused(content: bytes, tmp_path: Path) -> No
     path = tmp_path / "labelled.json"
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"labelled\.json, row 1"):
-        list(labelled_rows(path))
+        list(read_labelled_rows(path))
     with pytest.raises(InputError, match="cannot be read"):
-        list(labelled_rows(tmp_path / "none"))
+        list(read_labelled_rows(tmp_path / "none"))
 
 
 def test_labels_come_back_in_the_order_of_the_draw(tmp_path: Path) -> None:
-    rows = as_rows(SAMPLE)
+    rows = to_rows(SAMPLE)
     rows[0]["spans"] = rows[0]["spans"][::-1] * 2
     rows[1]["spans"] = [{"start": 0, "end": 3, "label": "WHO"}]
     path = write(tmp_path / "labelled.jsonl", rows[::-1])
@@ -185,8 +202,8 @@ def test_labels_come_back_in_the_order_of_the_draw(tmp_path: Path) -> None:
     labelled = read_labels(path, DRAWN, KEY)
     assert [row.point_id for row in labelled] == list(TEXTS)
     assert labelled[0].secrets == tuple(SPANS[7])
-    assert [row.changed for row in labelled] == [False, True, False]
-    export = write(tmp_path / "export.json", [submitted(as_task(row, "v1")) for row in as_rows(SAMPLE)])
+    assert [row.is_changed for row in labelled] == [False, True, False]
+    export = write(tmp_path / "export.json", [submitted(to_label_studio_task(row, "v1")) for row in to_rows(SAMPLE)])
     assert [row.secrets for row in read_labels(export, DRAWN, KEY)] == [tuple(SPANS[i]) for i in TEXTS]
 
 
@@ -207,7 +224,7 @@ def _change(key: str, value: Any) -> Callable[[list[Any]], None]:
 def test_labels_that_do_not_fit_the_draw_are_refused_without_their_text(
     spoil: Callable[[list[Any]], None], told: str, tmp_path: Path
 ) -> None:
-    rows = as_rows(SAMPLE)
+    rows = to_rows(SAMPLE)
     spoil(rows)
     with pytest.raises(InputError, match=told) as error:
         read_labels(write(tmp_path / "labelled.jsonl", rows), DRAWN, KEY)
@@ -215,14 +232,14 @@ def test_labels_that_do_not_fit_the_draw_are_refused_without_their_text(
 
 
 def test_the_secret_of_a_draw_depends_on_its_point_and_the_seed_alone() -> None:
-    many = tuple(Marked(n, n + 1, "A") for n in range(20))
+    many = tuple(LabelledSpan(n, n + 1, "A") for n in range(20))
     first, second = (dataclasses.replace(entry, secrets=many) for entry in DRAWN[:2])
     stream = RandomStream.from_seed(3)
-    taken = [*secrets_drawn(first, stream), *secrets_drawn(second, stream)]
+    taken = [*draw_secret_indices(first, stream), *draw_secret_indices(second, stream)]
     assert len(taken) == 4
     assert len(set(taken)) > 1
-    assert [*secrets_drawn(second, stream), *secrets_drawn(first, stream)] == taken[2:] + taken[:2]
-    assert list(secrets_drawn(first, RandomStream.from_seed(4))) != taken[:2]
-    assert list(secrets_drawn(DRAWN[0], stream)) == []
+    assert [*draw_secret_indices(second, stream), *draw_secret_indices(first, stream)] == taken[2:] + taken[:2]
+    assert list(draw_secret_indices(first, RandomStream.from_seed(4))) != taken[:2]
+    assert list(draw_secret_indices(DRAWN[0], stream)) == []
     often = dataclasses.replace(first, times=3000, secrets=many[:3])
-    assert all(abs(count - 1000) < 130 for count in Counter(secrets_drawn(often, stream)).values())
+    assert all(abs(count - 1000) < 130 for count in Counter(draw_secret_indices(often, stream)).values())

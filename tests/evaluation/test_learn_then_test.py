@@ -11,7 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, binomtest
 
-from redactory.evaluation.statistics import binomial_p_value, fixed_sequence, percentiles, proportion, secrets_needed
+from redactory.evaluation.statistics import (
+    binomial_p_value,
+    count_passing_settings,
+    count_secrets_needed,
+    estimate_proportion,
+    percentile_interval,
+)
 from redactory.foundation.intervals import upper_bound
 
 BOUND, CONFIDENCE, SETS = 0.01, 0.95, 2_000
@@ -23,7 +29,7 @@ NESTED = np.array([0.0, 0.0005, 0.002, 0.004, 0.007, 0.0101, 0.012, 0.02, 0.05])
 
 
 def _learn_then_test(misses: list[int], n: int) -> int:
-    return fixed_sequence(misses, n, BOUND, CONFIDENCE)
+    return count_passing_settings(misses, n, BOUND, CONFIDENCE)
 
 
 def _best_point_estimate(misses: list[int], n: int) -> int:
@@ -99,18 +105,18 @@ def test_the_p_value_is_exact_and_agrees_with_the_interval(
     [(0.001, 0.95, 2_995), (8e-5, 0.95, 37_446), (1e-5, 0.95, 299_572), (0.01, 0.95, 299), (0.5, 0.5, 1)],
 )
 def test_published_sample_sizes(miss_rate: float, confidence: float, needed: int) -> None:
-    assert secrets_needed(miss_rate, confidence) == needed
-    assert fixed_sequence([0], needed, miss_rate, confidence) == 1
-    assert fixed_sequence([0], needed - 1, miss_rate, confidence) == 0
+    assert count_secrets_needed(miss_rate, confidence) == needed
+    assert count_passing_settings([0], needed, miss_rate, confidence) == 1
+    assert count_passing_settings([0], needed - 1, miss_rate, confidence) == 0
 
 
 def test_nothing_follows_the_first_failure() -> None:
-    assert fixed_sequence([0, 0, 40, 0, 0], 1_000, BOUND, CONFIDENCE) == 2
-    assert fixed_sequence([], 1_000, BOUND, CONFIDENCE) == 0
-    assert fixed_sequence([1_000], 1_000, BOUND, CONFIDENCE) == 0
+    assert count_passing_settings([0, 0, 40, 0, 0], 1_000, BOUND, CONFIDENCE) == 2
+    assert count_passing_settings([], 1_000, BOUND, CONFIDENCE) == 0
+    assert count_passing_settings([1_000], 1_000, BOUND, CONFIDENCE) == 0
     for wrong in ((0.0, 0.95), (1.0, 0.95), (0.01, 1.0)):
         with pytest.raises(ValueError, match="between 0 and 1"):
-            fixed_sequence([0], 10, *wrong)
+            count_passing_settings([0], 10, *wrong)
     with pytest.raises(ValueError, match="misses"):
         binomial_p_value(3, 2, BOUND)
 
@@ -118,7 +124,7 @@ def test_nothing_follows_the_first_failure() -> None:
 @pytest.mark.parametrize("confidence", [0.8, 0.95, 0.99])
 def test_an_interval_is_two_sided_and_covers_as_often_as_it_says(confidence: float) -> None:
     for n in (1, 4, 9, 30):
-        intervals = [proportion(hits, n, confidence) for hits in range(n + 1)]
+        intervals = [estimate_proportion(hits, n, confidence) for hits in range(n + 1)]
         for hits, own in enumerate(intervals):
             exact = binomtest(hits, n).proportion_ci(confidence, method="exact")
             assert (own["low"], own["high"]) == pytest.approx((exact.low, exact.high), abs=1e-9)
@@ -133,6 +139,6 @@ def test_an_interval_is_two_sided_and_covers_as_often_as_it_says(confidence: flo
 @pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.99])
 def test_percentiles_leave_half_of_the_error_on_either_side(confidence: float) -> None:
     values = np.random.default_rng(3).gamma(2.0, size=4001)
-    low, high = percentiles([*values, np.nan], confidence)
+    low, high = percentile_interval([*values, np.nan], confidence)
     assert (np.mean(values < low), np.mean(values > high)) == pytest.approx([(1 - confidence) / 2] * 2, abs=3e-4)
     assert (low, high) == pytest.approx(np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2]))

@@ -14,18 +14,18 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from redactory.evaluation.membership import (
-    Halves,
     SecretSentence,
-    area,
-    best_threshold,
-    commonest_label,
-    member_texts,
-    membership,
-    rmia_scores,
-    roc,
-    scored_accuracy,
-    separation,
-    true_positives,
+    SentenceSplit,
+    compute_auc,
+    compute_rmia_scores,
+    compute_roc,
+    compute_true_positive_rate,
+    draw_member_texts,
+    find_best_threshold,
+    find_commonest_label,
+    measure_separation,
+    measure_threshold_accuracy,
+    run_membership_attack,
 )
 from redactory.foundation.errors import InputError
 
@@ -58,7 +58,7 @@ def _draws(text: str) -> NDArray[np.float64]:
 
 @functools.cache
 def _attacked(gain: float, **given: Any) -> dict[str, Any]:
-    return membership(KnownModel(frozenset(MEMBERS), gain), MEMBERS, OTHERS, groups=100, **given)  # type: ignore[arg-type]
+    return run_membership_attack(KnownModel(frozenset(MEMBERS), gain), MEMBERS, OTHERS, groups=100, **given)  # type: ignore[arg-type]
 
 
 def test_a_model_that_learnt_nothing_is_a_coin_to_the_attacks() -> None:
@@ -94,7 +94,7 @@ def test_each_attack_reads_the_model_that_it_is_about() -> None:
     told["reference_alone"] = (False, True)
     for number, (model, reference) in enumerate(((knows, knows_nothing), (knows_nothing, knows))):
         given: Any = {"reference": reference, "groups": 100}
-        found = membership(model, MEMBERS, OTHERS, **given)  # type: ignore[arg-type]
+        found = run_membership_attack(model, MEMBERS, OTHERS, **given)  # type: ignore[arg-type]
         for name, known in told.items():
             assert (found[name]["auc"]["value"] > 0.9) is known[number], (name, number)
 
@@ -104,11 +104,11 @@ def test_a_threshold_is_not_scored_on_what_chose_it() -> None:
     draw = np.random.default_rng(0)
     told, best = [], []
     for seed in range(200):
-        scores, halves = draw.normal(size=16), Halves.of(8, seed)
-        assert sorted([*halves.chosen, *halves.scored]) == list(range(16))
-        threshold = best_threshold(*halves.split(scores, halves.chosen))
-        for kept, places in ((told, halves.scored), (best, halves.chosen)):
-            accuracy = scored_accuracy(*halves.split(scores, places), threshold, 0.95)["accuracy"]
+        scores, halves = draw.normal(size=16), SentenceSplit.draw(8, seed)
+        assert sorted([*halves.threshold_indices, *halves.scoring_indices]) == list(range(16))
+        threshold = find_best_threshold(*halves.split_scores(scores, halves.threshold_indices))
+        for kept, places in ((told, halves.scoring_indices), (best, halves.threshold_indices)):
+            accuracy = measure_threshold_accuracy(*halves.split_scores(scores, places), threshold, 0.95)["accuracy"]
             kept.append(accuracy["value"])
     assert np.mean(told) == pytest.approx(0.5, abs=0.05)
     assert np.mean(best) > 0.65
@@ -116,11 +116,11 @@ def test_a_threshold_is_not_scored_on_what_chose_it() -> None:
 
 def test_what_is_known_of_the_half_that_chose_the_threshold_is_no_success() -> None:
     """The members there are known by heart, those that are scored are like the others."""
-    chosen = Halves.of(len(MEMBERS), 0).chosen
+    chosen = SentenceSplit.draw(len(MEMBERS), 0).threshold_indices
     learnt = frozenset(MEMBERS[place] for place in chosen if place < len(MEMBERS))
     reference: Any = KnownModel(own="r", weight=0.3)
     model: Any = KnownModel(learnt, 4.0)
-    found = membership(model, MEMBERS, OTHERS, groups=100, reference=reference)
+    found = run_membership_attack(model, MEMBERS, OTHERS, groups=100, reference=reference)
     for name in ("individual", "group", "reference", "rmia"):
         assert found[name]["accuracy"]["value"] == pytest.approx(0.5, abs=0.1), name
 
@@ -129,31 +129,31 @@ def test_what_is_known_of_the_half_that_chose_the_threshold_is_no_success() -> N
 @given(SCORES, SCORES)
 def test_area_threshold_and_curve_are_those_of_all_pairs(members: Any, others: Any) -> None:
     pairs = [(m > o) + (m == o) / 2 for m in members for o in others]
-    assert area(members, others) == pytest.approx(np.mean(pairs))
+    assert compute_auc(members, others) == pytest.approx(np.mean(pairs))
     for rate in (0.0, 0.1, 0.5, 1.0):
         cuts = [-np.inf, *np.unique(np.concatenate([members, others]))]
         best = max((members > c).mean() for c in cuts if (others > c).sum() <= rate * len(others))
-        assert true_positives(members, others, rate) == best
+        assert compute_true_positive_rate(members, others, rate) == best
 
     def right(cut: float) -> float:
         return float((members > cut).mean() + (others <= cut).mean())
 
-    assert right(best_threshold(members, others)) == pytest.approx(max(map(right, np.arange(-0.5, 7.5, 0.5))))
-    curve = np.array(roc(members, others))
+    assert right(find_best_threshold(members, others)) == pytest.approx(max(map(right, np.arange(-0.5, 7.5, 0.5))))
+    curve = np.array(compute_roc(members, others))
     assert (curve[0] == 0.0).all()
     assert (curve[-1] == 1.0).all()
     assert (np.diff(curve, axis=0) >= 0.0).all()
-    assert np.trapezoid(curve[:, 1], curve[:, 0]) == pytest.approx(area(members, others), abs=0.5)
+    assert np.trapezoid(curve[:, 1], curve[:, 0]) == pytest.approx(compute_auc(members, others), abs=0.5)
     # RMIA ranks as the ratio does
     beaten = [np.mean([(r > z) + (r == z) / 2 for z in others]) for r in members]
-    np.testing.assert_allclose(rmia_scores(members, others), beaten)
+    np.testing.assert_allclose(compute_rmia_scores(members, others), beaten)
 
 
 def test_an_interval_covers_the_area_of_the_law() -> None:
     draw = np.random.default_rng(0)
     true, covered = 0.6381, 0  # P(X > Y), X ~ N(1/2, 1), Y ~ N(0, 1)
     for seed in range(40):
-        figure = separation(draw.normal(0.5, 1, 120), draw.normal(0, 1, 120), seed=seed, resamples=200)["auc"]
+        figure = measure_separation(draw.normal(0.5, 1, 120), draw.normal(0, 1, 120), seed=seed, resamples=200)["auc"]
         covered += figure["low"] <= true <= figure["high"]
     assert covered >= 34
 
@@ -161,21 +161,21 @@ def test_an_interval_covers_the_area_of_the_law() -> None:
 def test_others_are_sentences_of_the_corpus_with_a_value_of_their_own() -> None:
     sentences = [SecretSentence(f"call {i % 40:03d} now", 5, 8, "PHONE") for i in range(100)]
     sentences.append(SecretSentence("I am Ann", 5, 8, "PERSON"))
-    assert commonest_label(sentences) == "PHONE"
+    assert find_commonest_label(sentences) == "PHONE"
     asked: list[str] = []
 
     def fresh(given: Any) -> list[str | None]:
         asked.extend(one.value for one in given)
         return [None if i == 3 else f"9{i:02d}" for i in range(len(given))]
 
-    members, others = member_texts(sentences[:100], fresh, count=10)
+    members, others = draw_member_texts(sentences[:100], fresh, count=10)
     assert len(members) == len(others) == 9
     assert len(set(members)) == 9
     assert set(members) <= {one.text for one in sentences}
     assert all(text.startswith("call 9") for text in others)
     assert not {text[5:8] for text in members} & set(asked)
     with pytest.raises(InputError, match="no labelled secret falls"):
-        commonest_label([])
+        find_commonest_label([])
     assert "Ann" not in repr(sentences[-1])
     with pytest.raises(InputError, match="at least 4"):
-        membership(KnownModel(), MEMBERS[:3], OTHERS)  # type: ignore[arg-type]
+        run_membership_attack(KnownModel(), MEMBERS[:3], OTHERS)  # type: ignore[arg-type]

@@ -11,12 +11,12 @@ from scipy.special import ndtr
 
 from redactory.evaluation.one_run_audit import (
     audit_scores,
-    curve_level,
-    curve_p_value,
+    compute_curve_p_value,
+    compute_p_value,
     epsilon_lower,
     epsilon_lower_gaussian,
-    gaussian_level,
-    p_value,
+    make_curve_level,
+    make_gaussian_level,
 )
 from redactory.training.accounting.bounds import gaussian_epsilon
 
@@ -42,7 +42,7 @@ def _largest_chance(canaries: int, guesses: int, correct: int, epsilon: float, d
 @pytest.mark.parametrize(("epsilon", "delta"), PRIVATE)
 @pytest.mark.parametrize("counts", COUNTS)
 def test_the_recursion_solves_the_linear_program(counts: tuple[int, int, int], epsilon: float, delta: float) -> None:
-    found = curve_p_value(*counts, curve_level([(epsilon, delta)]))
+    found = compute_curve_p_value(*counts, make_curve_level([(epsilon, delta)]))
     exact = _largest_chance(*counts, epsilon, delta)
     assert exact - 1e-9 <= found <= exact * (1.0 + 1e-5)
 
@@ -53,19 +53,19 @@ def test_no_bound_is_below_randomised_response(counts: tuple[int, int, int], eps
     _, guesses, correct = counts
     right = delta + (1.0 - delta) / (1.0 + math.exp(-epsilon))
     exact = float(stats.binom.sf(correct - 1, guesses, right))
-    assert p_value(*counts, epsilon, delta) >= exact - 1e-12
-    assert curve_p_value(*counts, curve_level([(epsilon, delta)])) >= exact - 1e-12
+    assert compute_p_value(*counts, epsilon, delta) >= exact - 1e-12
+    assert compute_curve_p_value(*counts, make_curve_level([(epsilon, delta)])) >= exact - 1e-12
 
 
 def test_without_delta_the_first_bound_is_the_law_of_randomised_response() -> None:
     exact = float(stats.binom.sf(15, 20, 1.0 / (1.0 + math.exp(-1.0))))
-    assert p_value(20, 20, 16, 1.0, 0.0) == pytest.approx(exact, rel=1e-12)
+    assert compute_p_value(20, 20, 16, 1.0, 0.0) == pytest.approx(exact, rel=1e-12)
     found = epsilon_lower(200, 200, 170, 0.0)
     assert stats.binom.sf(169, 200, 1.0 / (1.0 + math.exp(-found))) == pytest.approx(0.05, rel=1e-5)
 
 
 def test_one_canary_is_guessed_as_well_as_the_curve_allows() -> None:
-    assert curve_p_value(1, 1, 1, gaussian_level(1.3)) == pytest.approx(ndtr(0.65), rel=1e-5)
+    assert compute_curve_p_value(1, 1, 1, make_gaussian_level(1.3)) == pytest.approx(ndtr(0.65), rel=1e-5)
 
 
 def test_a_curve_known_at_many_points_allows_no_more_than_at_one_and_no_less_than_itself() -> None:
@@ -75,10 +75,10 @@ def test_a_curve_known_at_many_points_allows_no_more_than_at_one_and_no_less_tha
     curve = [(epsilon, spent(epsilon)) for epsilon in np.linspace(0.0, 8.0, 81)]
     for counts in COUNTS:
         whole, at_one = (
-            curve_p_value(*counts, curve_level(curve)),
-            min(curve_p_value(*counts, curve_level([point])) for point in curve[::20]),
+            compute_curve_p_value(*counts, make_curve_level(curve)),
+            min(compute_curve_p_value(*counts, make_curve_level([point])) for point in curve[::20]),
         )
-        exact = curve_p_value(*counts, gaussian_level(1.0))
+        exact = compute_curve_p_value(*counts, make_gaussian_level(1.0))
         assert exact <= whole * (1.0 + 1e-5)
         assert whole <= at_one * (1.0 + 1e-5)
         assert whole == pytest.approx(exact, rel=0.02)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from redactory.evaluation.utility import perplexity
+from redactory.evaluation.utility import measure_perplexity
 from redactory.foundation.errors import InputError
 from tests.evaluation.small_model import SmallModel
 
@@ -25,7 +25,7 @@ class Coin:
 
 
 def test_a_coin_has_perplexity_two() -> None:
-    result = perplexity(Coin(0.5), ["ab cd", "", "efg"])  # type: ignore[arg-type]
+    result = measure_perplexity(Coin(0.5), ["ab cd", "", "efg"])  # type: ignore[arg-type]
     assert (result["tokens"], result["words"], result["texts"]) == (11, 3, 3)
     assert result["perplexity"] == pytest.approx(2.0)
     assert result["perplexity_per_word"] == pytest.approx(2.0 ** (11 / 3))
@@ -34,23 +34,23 @@ def test_a_coin_has_perplexity_two() -> None:
 
 
 def test_what_is_no_number_is_null_with_a_reason() -> None:
-    impossible = perplexity(Coin(0.0), ["a"])  # type: ignore[arg-type]
+    impossible = measure_perplexity(Coin(0.0), ["a"])  # type: ignore[arg-type]
     assert impossible["perplexity"] is impossible["log_prob"] is None
     assert impossible["reason"]
-    wordless = perplexity(Coin(0.5), [""])  # type: ignore[arg-type]
+    wordless = measure_perplexity(Coin(0.5), [""])  # type: ignore[arg-type]
     assert wordless["perplexity"] == pytest.approx(2.0)
     assert wordless["perplexity_per_word"] is None
     with pytest.raises(InputError):
-        perplexity(Coin(0.5), [])  # type: ignore[arg-type]
+        measure_perplexity(Coin(0.5), [])  # type: ignore[arg-type]
 
 
 def test_chunks_make_no_difference() -> None:
     seen: list[int] = []
-    result = perplexity(Coin(0.25), ["abc"] * 5000, lambda work, done, total, unit="": seen.append(done))  # type: ignore[arg-type]
+    result = measure_perplexity(Coin(0.25), ["abc"] * 5000, lambda work, done, total, unit="": seen.append(done))  # type: ignore[arg-type]
     assert result["perplexity"] == pytest.approx(4.0, rel=1e-12)
     assert (result["tokens"], seen) == (20_000, [2048, 4096, 5000])
 
 
 def test_a_text_learnt_is_less_perplexing_than_one_never_seen(model: SmallModel) -> None:
-    learnt, new = (perplexity(model, [text]) for text in ("My dog is 7.", "gym ID od."))  # type: ignore[arg-type]
+    learnt, new = (measure_perplexity(model, [text]) for text in ("My dog is 7.", "gym ID od."))  # type: ignore[arg-type]
     assert learnt["perplexity"] < 1.5 < new["perplexity"]

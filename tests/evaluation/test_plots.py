@@ -29,26 +29,26 @@ GROUPS = [
     ("plot", "facts", "words"),
     [
         (
-            plots.epsilon_plot,
+            plots.plot_epsilon,
             (CURVE, "q < 1 & $ε$"),
             ("q < 1 & $ε$", "one named secret", "a secret that a policy catches"),
         ),
-        (plots.epsilon_plot, ([], "none"), ("none", "noisy steps")),
+        (plots.plot_epsilon, ([], "none"), ("none", "noisy steps")),
         (
-            plots.membership_plot,
+            plots.plot_membership,
             ({"members": 1000, "individual": ROC, "rmia": ROC, "reference": None},),
             ("perplexity", "the same, by rank (RMIA)", "chance", "1,000 sentences"),
         ),
         (
-            plots.exposure_plot,
+            plots.plot_exposure,
             ({"canaries": CANARIES, "largest_possible": 19.9, "chance": {"highest_95": 7.61}},),
             ("planted, missed by strict", "1 without", "never planted", "chance's highest: 7.6"),
         ),
-        (plots.exposure_plot, ({"canaries": [], "largest_possible": 19.9},), ("known by heart: 19.9",)),
-        (plots.extraction_plot, ({"by_times_seen": GROUPS, "samples": 300},), ("1 to 3", "40 secrets", "300 texts")),
-        (plots.extraction_plot, ({"by_times_seen": GROUPS[1:], "samples": 1},), ("no secret was tried",)),
-        (plots.reliability_plot, (((0.02, 0.0, 30), (0.99, 1.0, 600)), 0.0123), ("0.0123", "share that is plain")),
-        (plots.reliability_plot, ((), 0.0), ("stated probability of plain",)),
+        (plots.plot_exposure, ({"canaries": [], "largest_possible": 19.9},), ("known by heart: 19.9",)),
+        (plots.plot_extraction, ({"by_times_seen": GROUPS, "samples": 300},), ("1 to 3", "40 secrets", "300 texts")),
+        (plots.plot_extraction, ({"by_times_seen": GROUPS[1:], "samples": 1},), ("no secret was tried",)),
+        (plots.plot_reliability, (((0.02, 0.0, 30), (0.99, 1.0, 600)), 0.0123), ("0.0123", "share that is plain")),
+        (plots.plot_reliability, ((), 0.0), ("stated probability of plain",)),
     ],
 )
 def test_a_picture_says_what_it_shows_and_is_the_same_each_time(
@@ -65,6 +65,6 @@ def test_a_picture_says_what_it_shows_and_is_the_same_each_time(
 def test_without_matplotlib_a_measurement_has_no_picture_and_a_plot_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     found = plots.importlib.util.find_spec
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "matplotlib" else found(name))
-    assert plots.pictures("roc.svg", plots.membership_plot, {}) == {}
+    assert plots.render_plots("roc.svg", plots.plot_membership, {}) == {}
     with pytest.raises(ConfigurationError, match=r"pip install 'redactory\[plots\]'"):
         redactory.plan(trainer="dpsgd", plot="absent/plan.svg")

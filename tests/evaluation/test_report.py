@@ -17,15 +17,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.evaluation.report import (
-    Bar,
-    figures,
-    flow,
-    model_report,
-    promises,
+    FlowBar,
+    build_flow,
+    build_model_report,
+    format_share,
+    list_card_metrics,
+    list_promises,
+    render_findings,
     render_model,
     render_report,
-    said,
-    share,
     write_report,
 )
 from redactory.foundation.files import write_json
@@ -193,9 +193,9 @@ def test_it_is_written_whole_private_and_the_same_each_time(run: RunFolder) -> N
 )
 def test_the_flow_holds_every_count_that_is_not_nothing(fates: dict[str, int]) -> None:
     points = sum(fates.values())
-    top = flow({**fates, "rows": points + 1, "documents": points, "rejected": 1, "points": points})
+    top = build_flow({**fates, "rows": points + 1, "documents": points, "rejected": 1, "points": points})
 
-    def below(bar: Bar) -> list[Bar]:
+    def below(bar: FlowBar) -> list[FlowBar]:
         assert not bar.parts or sum(part.count for part in bar.parts) == bar.count
         return [bar, *(later for part in bar.parts for later in below(part))]
 
@@ -204,8 +204,8 @@ def test_the_flow_holds_every_count_that_is_not_nothing(fates: dict[str, int]) -
 
 
 def test_shares_never_round_to_nothing_or_to_all() -> None:
-    assert (share(0, 10), share(0, 0), share(10, 10)) == ("0%", "0%", "100.0%")
-    assert (share(1, 10**6), share(10**6 - 1, 10**6), share(1, 3)) == ("<0.1%", ">99.9%", "33.3%")
+    assert (format_share(0, 10), format_share(0, 0), format_share(10, 10)) == ("0%", "0%", "100.0%")
+    assert (format_share(1, 10**6), format_share(10**6 - 1, 10**6), format_share(1, 3)) == ("<0.1%", ">99.9%", "33.3%")
 
 
 def _rates(measured: dict[str, Any] | None) -> dict[str, Any]:
@@ -241,13 +241,13 @@ _LABELLED = card("crt", epsilon_substitution=0.5, epsilon_bayesian=0.2, coverage
     ],
 )
 def test_promises_follow_the_card(told: dict[str, Any], parts: list[str]) -> None:
-    sentences = promises(told)
+    sentences = list_promises(told)
     assert len(sentences) == len(parts)
     assert all(part in sentence for part, sentence in zip(parts, sentences, strict=True))
 
 
 def test_a_figure_that_does_not_exist_is_not_stated() -> None:
-    assert [figure.stated for figure in figures(_UNMEASURED)] == [True, True, False, True, False]
+    assert [figure.stated for figure in list_card_metrics(_UNMEASURED)] == [True, True, False, True, False]
 
 
 # Measurements and attacks: in order, and alarmed where it should be.
@@ -279,7 +279,7 @@ def test_each_model_has_utility_promise_and_attacks_in_this_order(attacked: RunF
         article = article[: article.index("</article>")]
         places = [article.index(f"<h4>{h}") for h in ("How good", "What is promised", "What attacks found")]
         assert places == sorted(places)
-    crt, sgd = (model_report(attacked.model(name)) for name in ("crt", "sgd"))
+    crt, sgd = (build_model_report(attacked.model(name)) for name in ("crt", "sgd"))
     assert not any(one.alarming for one in crt.attacks)
     assert [one.alarming for one in sgd.attacks if one.title.startswith("membership")] == [True, True]
 
@@ -293,7 +293,7 @@ def test_a_page_of_one_model_is_written_beside_it(attacked: RunFolder) -> None:
         assert "://" not in page
         heads = ["## How good it is", "## What is promised", "## What attacks found"]
         assert [line for line in told.splitlines() if line.startswith("##")] == heads
-        for finding in model_report(folder).attacks:
+        for finding in build_model_report(folder).attacks:
             assert finding.sentence in told
 
 
@@ -332,18 +332,18 @@ def test_exposure_is_set_beside_chance_and_a_broken_promise_is_said_aloud() -> N
         ({"audit": {**_AUDIT, "epsilon_lower": 5.0, "epsilon_upper": 1.0, "holds": False}}, True, "do not release"),
         ({"audit": {**_AUDIT, "epsilon_lower": 0.5, "epsilon_upper": 1.0}}, False, "not contradict"),
     ):
-        (found,) = said("attacks", results)
+        (found,) = render_findings("attacks", results)
         assert found.alarming == alarming
         assert words in found.sentence
 
 
 def test_what_was_not_measured_is_said(tmp_path: Any) -> None:
-    assert said("utility", {}) == said("attacks", {}) == []
+    assert render_findings("utility", {}) == render_findings("attacks", {}) == []
     run = write_run(tmp_path / "other")
     add_models(run)
     for evaluation in ("perplexity", "canary"):
         run.model("crt").result(evaluation).success.unlink()
-    page = render_model(model_report(run.model("crt")))
+    page = render_model(build_model_report(run.model("crt")))
     assert "was not measured" in page
     assert "No attack on this model was tried" in page
 

@@ -14,21 +14,21 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from redactory.evaluation import sample_bounds
-from redactory.evaluation.sample import Marked, SampledText, secrets_drawn
+from redactory.evaluation.sample import LabelledSpan, SampledText, draw_secret_indices
 from redactory.evaluation.sample_bounds import (
-    EMPTY,
+    EMPTY_STRATUM,
     MASKED,
     PUBLIC,
     STRATA,
     SUSPECTED,
-    Plan,
-    Rates,
+    GammaDeltaRates,
+    SamplePlan,
     Stratum,
-    Unmeasured,
-    estimates,
+    UnmeasuredExamples,
+    compute_upper_bounds,
+    count_public_draws_needed,
+    estimate_rates,
     plan_sample,
-    public_draws_needed,
-    upper_bounds,
 )
 from redactory.foundation.intervals import lower_bound, upper_bound
 from redactory.foundation.stream import RandomStream
@@ -55,10 +55,10 @@ def population(
     return {PUBLIC: (*public, 1.0), MASKED: masked, SUSPECTED: (*suspected, 1.0)}
 
 
-def truth(of: Population) -> Rates:
+def truth(of: Population) -> GammaDeltaRates:
     holding = {name: points * phi for name, (points, _, phi, _) in of.items()}
     missed = sum(holding[name] * of[name][3] for name in STRATA)
-    return Rates(missed / sum(holding.values()), holding[PUBLIC] / sum(holding.values()))
+    return GammaDeltaRates(missed / sum(holding.values()), holding[PUBLIC] / sum(holding.values()))
 
 
 def samples(of: Population) -> Iterator[tuple[float, dict[str, Stratum]]]:
@@ -79,26 +79,26 @@ def samples(of: Population) -> Iterator[tuple[float, dict[str, Stratum]]]:
         yield probability, dict(zip(of, (stratum for _, stratum in three), strict=True))
 
 
-def coverage(of: Population, bound: Callable[[dict[str, Stratum]], Rates]) -> Rates:
+def coverage(of: Population, bound: Callable[[dict[str, Stratum]], GammaDeltaRates]) -> GammaDeltaRates:
     """With what probability each bound is at least the truth: exact up to what is left out as rare."""
     real, gamma, delta_2 = truth(of), 0.0, 0.0
     for probability, strata in samples(of):
         found = bound(strata)
         gamma += probability * (found.gamma >= real.gamma)
         delta_2 += probability * (found.delta_2 >= real.delta_2)
-    return Rates(gamma, delta_2)
+    return GammaDeltaRates(gamma, delta_2)
 
 
-def joined(strata: dict[str, Stratum]) -> Rates:
-    return upper_bounds(strata, CONFIDENCE)
+def joined(strata: dict[str, Stratum]) -> GammaDeltaRates:
+    return compute_upper_bounds(strata, CONFIDENCE)
 
 
-def pooled(strata: dict[str, Stratum]) -> Rates:
+def pooled(strata: dict[str, Stratum]) -> GammaDeltaRates:
     """What is wrong: all secrets of the sample as if drawn alike."""
     drawn = {name: s for name, s in strata.items() if s.draws}
     secrets = sum(s.secrets for s in drawn.values())
     missed = sum(s.missed for s in drawn.values())
-    return Rates(*(_bound(misses, secrets, CONFIDENCE) for misses in (missed, drawn[PUBLIC].secrets)))
+    return GammaDeltaRates(*(_bound(misses, secrets, CONFIDENCE) for misses in (missed, drawn[PUBLIC].secrets)))
 
 
 _bound = functools.cache(upper_bound)
@@ -129,9 +129,9 @@ def test_secrets_pooled_over_strata_would_not_be_covered() -> None:
 def test_too_few_masked_secrets_must_not_pass_for_known_ones() -> None:
     """Were the share of points with a secret taken as seen, the figure would fail."""
 
-    def plugged_in(strata: dict[str, Stratum]) -> Rates:
-        found = estimates(strata)
-        return Rates(1.0, found.delta_2 if found else 1.0)
+    def plugged_in(strata: dict[str, Stratum]) -> GammaDeltaRates:
+        found = estimate_rates(strata)
+        return GammaDeltaRates(1.0, found.delta_2 if found else 1.0)
 
     assert coverage(RARE_PUBLIC, plugged_in).delta_2 < CONFIDENCE - 0.1
 
@@ -150,15 +150,15 @@ def test_bounds_keep_their_order(
     public: Stratum, masked: Stratum, suspected: Stratum, left_out: int, confidence: float
 ) -> None:
     strata = {PUBLIC: public, MASKED: masked, SUSPECTED: suspected}
-    bound = upper_bounds(strata, confidence)
+    bound = compute_upper_bounds(strata, confidence)
     assert 0 <= bound.delta_2 <= bound.gamma <= 1 + 1e-12
-    wider = upper_bounds(strata, confidence, Unmeasured(left_out, left_out))
+    wider = compute_upper_bounds(strata, confidence, UnmeasuredExamples(left_out, left_out))
     assert wider.gamma >= bound.gamma - 1e-12
     assert wider.delta_2 >= bound.delta_2 - 1e-12
     without = {**strata, MASKED: replace(masked, missed=0)}
-    assert upper_bounds(without, confidence).gamma <= bound.gamma + 1e-12
+    assert compute_upper_bounds(without, confidence).gamma <= bound.gamma + 1e-12
     # in truth whatever stands in a public point is missed, and so is what π did not mask
-    seen = estimates(
+    seen = estimate_rates(
         {
             PUBLIC: replace(public, missed=public.secrets),
             MASKED: masked,
@@ -173,25 +173,25 @@ def test_bounds_keep_their_order(
 def test_what_is_known_whole_has_no_interval() -> None:
     of = population((100, 0, 0.02), (400, 0, 0.9, 0.1), (50, 0, 0.4))
     ((_, strata),) = samples(of)
-    assert upper_bounds(strata, 0.95) == pytest.approx(truth(of))
-    assert estimates(strata) == pytest.approx(truth(of))
+    assert compute_upper_bounds(strata, 0.95) == pytest.approx(truth(of))
+    assert estimate_rates(strata) == pytest.approx(truth(of))
     clean = {**strata, PUBLIC: Stratum(100, None, 0.0, 0.0)}
-    assert upper_bounds(clean, 0.95).delta_2 == 0.0
-    assert upper_bounds(clean, 0.95, Unmeasured(private=9)).delta_2 == 0.0
-    assert upper_bounds(clean, 0.95, Unmeasured(public=9)).delta_2 == pytest.approx(9 / (9 + 360 + 20))
+    assert compute_upper_bounds(clean, 0.95).delta_2 == 0.0
+    assert compute_upper_bounds(clean, 0.95, UnmeasuredExamples(private=9)).delta_2 == 0.0
+    assert compute_upper_bounds(clean, 0.95, UnmeasuredExamples(public=9)).delta_2 == pytest.approx(9 / (9 + 360 + 20))
 
 
 def test_what_is_not_there_and_what_is_not_known() -> None:
-    empty = dict.fromkeys(STRATA, EMPTY)
-    assert upper_bounds(empty, 0.95) == (1.0, 0.0)
-    assert estimates(empty) is None
+    empty = dict.fromkeys(STRATA, EMPTY_STRATUM)
+    assert compute_upper_bounds(empty, 0.95) == (1.0, 0.0)
+    assert estimate_rates(empty) is None
     unseen = {PUBLIC: Stratum(10, 1, 1, 1), MASKED: Stratum(10, 1, 0, 0), SUSPECTED: Stratum(10, 1, 0, 0)}
-    assert upper_bounds(unseen, 0.95) == (1.0, 1.0)
-    all_private: dict[str, Stratum] = {PUBLIC: EMPTY, MASKED: Stratum(100, 50, 50, 0), SUSPECTED: EMPTY}
-    bound = upper_bounds(all_private, 0.95)
+    assert compute_upper_bounds(unseen, 0.95) == (1.0, 1.0)
+    all_private: dict[str, Stratum] = {PUBLIC: EMPTY_STRATUM, MASKED: Stratum(100, 50, 50, 0), SUSPECTED: EMPTY_STRATUM}
+    bound = compute_upper_bounds(all_private, 0.95)
     assert bound.delta_2 == 0.0
     assert bound.gamma == pytest.approx(1 - (0.9 * 0.05) ** (1 / 50), rel=1e-6)
-    quarantined = upper_bounds(all_private, 0.95, Unmeasured(private=10))
+    quarantined = compute_upper_bounds(all_private, 0.95, UnmeasuredExamples(private=10))
     assert quarantined.gamma > bound.gamma
     assert quarantined.delta_2 == 0.0
     drawn = [(0, 1, 0, 0), (5, 0, 0, 0), (5, 1, 2, 0), (5, 3, 1, 2)]
@@ -204,22 +204,22 @@ def test_the_draws_that_are_said_to_be_needed_are_just_enough() -> None:
     private: dict[str, Stratum] = {MASKED: Stratum(9_000, 80, 78, 1), SUSPECTED: Stratum(5_000, 80, 30, 30)}
     strata = {PUBLIC: Stratum(20_000, 240, 2, 2), **private}
     for goal in (0.05, 1e-3):
-        n = public_draws_needed(strata, goal, 0.95)
+        n = count_public_draws_needed(strata, goal, 0.95)
         assert n is not None
-        assert upper_bounds({PUBLIC: Stratum(20_000, n, 0, 0), **private}, 0.95).delta_2 <= goal
-        assert upper_bounds({PUBLIC: Stratum(20_000, n - 1, 0, 0), **private}, 0.95).delta_2 > goal
-    assert public_draws_needed({**strata, PUBLIC: EMPTY}, 1e-3, 0.95) == 0
-    assert public_draws_needed({**strata, PUBLIC: Stratum(9_000, None, 20.0, 20.0)}, 1e-3, 0.95) is None
-    assert public_draws_needed({**strata, PUBLIC: Stratum(9_000, None, 5.0, 5.0)}, 1e-3, 0.95) == 0
+        assert compute_upper_bounds({PUBLIC: Stratum(20_000, n, 0, 0), **private}, 0.95).delta_2 <= goal
+        assert compute_upper_bounds({PUBLIC: Stratum(20_000, n - 1, 0, 0), **private}, 0.95).delta_2 > goal
+    assert count_public_draws_needed({**strata, PUBLIC: EMPTY_STRATUM}, 1e-3, 0.95) == 0
+    assert count_public_draws_needed({**strata, PUBLIC: Stratum(9_000, None, 20.0, 20.0)}, 1e-3, 0.95) is None
+    assert count_public_draws_needed({**strata, PUBLIC: Stratum(9_000, None, 5.0, 5.0)}, 1e-3, 0.95) == 0
     unknown = dict.fromkeys(private, Stratum(9, 1, 0, 0))
-    assert public_draws_needed({**strata, **unknown}, 1e-3, 0.95) is None
-    assert public_draws_needed(strata, 1e-3, 0.95, Unmeasured(public=500)) is None
+    assert count_public_draws_needed({**strata, **unknown}, 1e-3, 0.95) is None
+    assert count_public_draws_needed(strata, 1e-3, 0.95, UnmeasuredExamples(public=500)) is None
 
 
 def test_what_a_whole_stratum_saves_goes_to_the_others() -> None:
     points = {PUBLIC: 76_000, MASKED: 9_000, SUSPECTED: 1_000}
     plan = plan_sample(points, {PUBLIC: 130, MASKED: 4_000, SUSPECTED: 30}, 400, 0.6)
-    assert plan == Plan(frozenset({PUBLIC, SUSPECTED}), {MASKED: 240})
+    assert plan == SamplePlan(frozenset({PUBLIC, SUSPECTED}), {MASKED: 240})
     for n, share in [(2, 0.6), (10, 0.0), (10, 1.0)]:
         with pytest.raises(ValueError, match="share"):
             plan_sample(points, points, n, share)
@@ -257,9 +257,9 @@ def _simulated(secrets_of: Callable[[int], int], missed_share: float, seed: int)
         SampledText(int(i), MASKED, int(count), missed=(bool(i < missed_share * 200),) * secrets_of(i))
         for i, count in zip(*np.unique(drawn, return_counts=True), strict=True)
     ]
-    rows = [replace(row, secrets=tuple(Marked(n, n + 1, "X") for n in range(len(row.missed)))) for row in rows]
+    rows = [replace(row, secrets=tuple(LabelledSpan(n, n + 1, "X") for n in range(len(row.missed)))) for row in rows]
     stream = RandomStream.from_seed(seed)
-    taken = [row.missed[place] for row in rows for place in secrets_drawn(row, stream)]
+    taken = [row.missed[place] for row in rows for place in draw_secret_indices(row, stream)]
     every = [missed for row in rows for missed in row.missed for _ in range(row.times)]
     return Stratum(200, 40, len(taken), sum(taken)), Stratum(200, len(every), len(every), sum(every))
 
@@ -267,8 +267,8 @@ def _simulated(secrets_of: Callable[[int], int], missed_share: float, seed: int)
 def test_one_secret_of_each_draw_makes_independent_units_and_all_of_them_do_not() -> None:
     runs, share = 400, 0.15
     one, every = zip(*(_simulated(lambda i: 8, share, seed) for seed in range(runs)), strict=True)
-    rest: dict[str, Stratum] = {PUBLIC: EMPTY, SUSPECTED: EMPTY}
-    failed = sum(upper_bounds({**rest, MASKED: s}, 0.95).gamma < share for s in one)
+    rest: dict[str, Stratum] = {PUBLIC: EMPTY_STRATUM, SUSPECTED: EMPTY_STRATUM}
+    failed = sum(compute_upper_bounds({**rest, MASKED: s}, 0.95).gamma < share for s in one)
     assert failed <= binom.ppf(0.999, runs, 0.05)
-    too_often = sum(upper_bounds({**rest, MASKED: s}, 0.95).gamma < share for s in every)
+    too_often = sum(compute_upper_bounds({**rest, MASKED: s}, 0.95).gamma < share for s in every)
     assert too_often > binom.ppf(0.999, runs, 0.05)

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redactory.evaluation
-from redactory.evaluation.simulator import canary_file, simulate, simulate_customersim
+from redactory.evaluation.simulator import get_canary_path, simulate, simulate_customersim
 from redactory.foundation.errors import ConfigurationError
 
 _SAID = yaml.safe_load((Path(redactory.evaluation.__file__).parent / "dialogues.yaml").read_text("utf-8"))
@@ -62,7 +62,7 @@ def test_a_seed_gives_the_same_bytes_whatever_other_randomness_did(tmp_path: Pat
     a, b, c = ((tmp_path / name).read_bytes() for name in ("a.jsonl", "b.jsonl", "c.jsonl"))
     assert a == b != c
     assert first["secrets"] == second["secrets"] != other["secrets"]
-    assert canary_file(tmp_path / "a.jsonl").read_bytes() == canary_file(tmp_path / "b.jsonl").read_bytes()
+    assert get_canary_path(tmp_path / "a.jsonl").read_bytes() == get_canary_path(tmp_path / "b.jsonl").read_bytes()
 
 
 def test_canaries_leave_the_dialogues_around_them_as_they_were() -> None:

@@ -10,7 +10,7 @@ import dask
 import pytest
 from distributed import LocalCluster
 
-from tests.conftest import of_prefect
+from tests.conftest import is_prefect_test
 from tests.flows.local_postgres import Postgres, local_postgres
 from tests.flows.local_server import Server, local_server
 
@@ -28,7 +28,7 @@ _SERVICES = ExitStack()
 def pytest_runtest_teardown(nextitem: pytest.Item | None) -> Iterator[None]:
     """The services are ended where a test of another group comes next."""
     yield
-    if nextitem is not None and not of_prefect(nextitem):
+    if nextitem is not None and not is_prefect_test(nextitem):
         _SERVICES.close()
 
 

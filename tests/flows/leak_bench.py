@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.child_processes import end_with_parent
 from tests.flows.leak_corpus import DETECTED_CHARS, ROW_BYTES, Secret
 from tests.flows.leak_search import Search
-from tests.tied import tied
 
 ROOT = Path(__file__).parents[2]
 SITE = Path(__file__).with_name("leak_site")
@@ -179,7 +179,7 @@ class Bench:
                 cwd=self.folder("work"),
                 start_new_session=True,
             ) as process,
-            tied(group=process.pid),
+            end_with_parent(group=process.pid),
         ):
             yield process
 

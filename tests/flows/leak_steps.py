@@ -18,60 +18,66 @@ _KINDS = cycle(ERRORS)
 CURATION = (
     "redactory.pipelines.readers.files:Source.fingerprint",
     "redactory.pipelines.readers.documents:read_documents",
-    "redactory.pipelines.stages.points:ingest",
-    "redactory.pipelines.stages.dedup:plan_documents",
-    "redactory.pipelines.stages.points:segment_part",
-    "redactory.pipelines.stages.dedup:plan_texts",
-    "redactory.pipelines.stages.points:detect_part",
+    "redactory.pipelines.stages.examples:ingest_documents",
+    "redactory.pipelines.stages.dedup:plan_repeated_documents",
+    "redactory.pipelines.stages.examples:segment_documents",
+    "redactory.pipelines.stages.dedup:plan_repeated_texts",
+    "redactory.pipelines.stages.examples:detect_texts",
     "redactory.detectors.detector:Detector.detect",
-    "redactory.pipelines.stages.points:spread_range",
-    "redactory.pipelines.stages.points:redact_part",
+    "redactory.pipelines.stages.examples:spread_detections",
+    "redactory.pipelines.stages.examples:redact_examples",
     "redactory.redaction.mask:route",
     "redactory.pipelines.stages.dedup:plan_duplicates",
-    "redactory.pipelines.stages.points:shard_part",
+    "redactory.pipelines.stages.examples:write_shards",
     "redactory.redaction.shards:write_part",
     "redactory.pipelines.release:check_conservation",
     "redactory.evaluation.report:render_report",
 )
 LATER = {
-    "fit": ("redactory.evaluation.labelled:labelled_rows",),
-    "fit-policy": ("redactory.evaluation.labelled:labelled_rows",),
-    "train": ("redactory.training.train:train_model", "redactory.training.data:public_texts"),
-    "perplexity": ("redactory.evaluation.utility:perplexity",),
+    "fit": ("redactory.evaluation.labelled:read_labelled_rows",),
+    "fit-policy": ("redactory.evaluation.labelled:read_labelled_rows",),
+    "train": ("redactory.training.train:train_model", "redactory.training.data:read_public_texts"),
+    "perplexity": ("redactory.evaluation.utility:measure_perplexity",),
     "apply": ("redactory.training.model:load_model",),
-    "generate": ("redactory.evaluation.generation:generate",),
-    "extraction": ("redactory.evaluation.extraction:extraction",),
-    "membership": ("redactory.evaluation.membership:member_texts", "redactory.evaluation.membership:_log_probs"),
-    "redaction": ("redactory.evaluation.linkage:linkage", "redactory.evaluation.linkage:residual_identifiers"),
+    "generate": ("redactory.evaluation.generation:generate_texts",),
+    "extraction": ("redactory.evaluation.extraction:run_extraction_attack",),
+    "membership": (
+        "redactory.evaluation.membership:draw_member_texts",
+        "redactory.evaluation.membership:_compute_token_log_probs",
+    ),
+    "redaction": (
+        "redactory.evaluation.linkage:run_linkage_attack",
+        "redactory.evaluation.linkage:find_residual_identifiers",
+    ),
     "plant": ("redactory.evaluation.one_run_audit:plant_canaries",),
     "ldp-train": (
         "redactory.training.ldp.encoder:SentenceEncoder.represent",
         "redactory.training.ldp.user:DPLayer.forward",
     ),
     "ldp-evaluate": ("redactory.training.ldp.encoder:SentenceEncoder.represent",),
-    "recall": ("redactory.evaluation.recall:measure_misses", "redactory.evaluation.recall:secrets_left"),
-    "detect": ("redactory.evaluation.labelled:labelled_rows",),
-    "guarantee": ("redactory.training.guarantee.card:guarantee_card",),
+    "recall": ("redactory.evaluation.recall:measure_misses", "redactory.evaluation.recall:count_remaining_secrets"),
+    "detect": ("redactory.evaluation.labelled:read_labelled_rows",),
+    "guarantee": ("redactory.training.guarantee.card:make_guarantee_card",),
     "verify": ("redactory.redaction.mask:route", "redactory.redaction.shards:read_batches"),
     "export": ("redactory.redaction.shards:read_batches",),
-    "choose": ("redactory.pipelines.choose:_candidates", "redactory.pipelines.policy:Policy.split_many"),
+    "choose": ("redactory.pipelines.choose:_draw_candidates", "redactory.pipelines.policy:Policy.split_many"),
     "sample": ("redactory.evaluation.sample:draw_sample",),
     "score": ("redactory.evaluation.sample:measure_sample",),
-    "describe": ("redactory.pipelines.readers.documents:first_rows",),
+    "describe": ("redactory.pipelines.readers.documents:preview_rows",),
     "quarantine": ("redactory.redaction.shards:read_part",),
-    "quarantine-export": ("redactory.pipelines.quarantine:_export",),
+    "quarantine-export": ("redactory.pipelines.quarantine:_export_rows",),
     "masked": ("redactory.pipelines.redact:redact",),
     "written": ("redactory.pipelines.synthesize:synthesize",),
     "explain": ("redactory.redaction.mask:route",),
     "scan": ("redactory.pipelines.policy:Policy.split_many", "redactory.redaction.mask:route"),
     "erase": (
-        "redactory.pipelines.erase_points:points_of",
-        "redactory.pipelines.erase_points:curated_without",
-        "redactory.pipelines.erase_points:body_without",
+        "redactory.pipelines.erase_points:find_person_examples",
+        "redactory.pipelines.erase_points:recurate_without",
+        "redactory.pipelines.erase_points:build_manifest_changes",
         "redactory.redaction.shards:write_part",
-        "redactory.pipelines.reissue:_carry_out",
+        "redactory.pipelines.reissue:_apply_plan",
     ),
-    "purge": ("redactory.pipelines.reissue:_carry_out",),
+    "purge": ("redactory.pipelines.reissue:_apply_plan",),
 }
 """For each command what is made to fail in it."""
 
@@ -178,8 +184,8 @@ def store_of(config: Path, run: str) -> str:
 def nights_with_a_hook(config: str) -> list[Step]:
     """Nights whose hook writes down all that it is given, and fails: one fails, one is released."""
     unplanned, failed, *others = steps(_NIGHTS, config=config)
-    planning = "redactory.pipelines.readers.files:Source.rows_in=chained"
-    detecting = "redactory.pipelines.stages.points:detect_part=chained"
+    planning = "redactory.pipelines.readers.files:Source.count_rows=chained"
+    detecting = "redactory.pipelines.stages.examples:detect_texts=chained"
     return [replace(unplanned, fails=planning), replace(failed, fails=detecting), *others]
 
 
@@ -189,7 +195,7 @@ KEEPS_ALL = ("sh", "-c", "env >> hook.environment; cat >> hook.input; exit 3")
 
 def over_dask(config: str) -> list[Step]:
     """Curations whose parts are done by other processes: one that succeeds, and each way to fail there."""
-    redact = "redactory.pipelines.stages.points:redact_part"
+    redact = "redactory.pipelines.stages.examples:redact_examples"
     kinds = ("chained", "unpicklable", "abort")
     asked = ("curate", config, "--dask")
     return [

@@ -12,8 +12,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.child_processes import end_with_parent
 from tests.flows.local_server import free_port
-from tests.tied import tied
 
 MISSING = "PostgreSQL's server is not installed: apt-get install postgresql (or make postgresql, as root)"
 DEBIAN = Path("/usr/lib/postgresql")
@@ -80,7 +80,7 @@ def binary(program: str) -> str:
 def local_postgres() -> Iterator[Postgres]:
     """A server until the context ends; nothing of it is left."""
     # pytest's folders are closed to the user that it runs as
-    with tempfile.TemporaryDirectory(prefix="redactory-postgres-", dir="/tmp") as folder, tied(Path(folder)):
+    with tempfile.TemporaryDirectory(prefix="redactory-postgres-", dir="/tmp") as folder, end_with_parent(Path(folder)):
         server = Postgres(Path(folder), free_port(), secrets.token_urlsafe(12))
         data, password = server.root / "data", server.root / "password"
         password.write_text(server.password)

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.tied import tied_process
+from tests.child_processes import start_child_process
 
 COMMAND = [sys.executable, "-c", "from redactory.flows.cli import main; main()"]
 
@@ -96,7 +96,7 @@ def local_server(home: Path, **more: str) -> Iterator[Server]:
     command = [sys.executable, "-m", "prefect", "server", "start", "--port", url.split(":")[2].split("/")[0]]
     with (
         (home / "server.log").open("wb") as log,
-        tied_process(command, env={**environment, **more}, stdout=log, stderr=log) as server,
+        start_child_process(command, env={**environment, **more}, stdout=log, stderr=log) as server,
     ):
         while not _ready(url):
             assert server.poll() is None, (home / "server.log").read_text()

@@ -22,12 +22,12 @@ from prefect import flow
 from prefect.client.orchestration import get_client
 
 from redactory.flows import prefect_flows, prefect_tasks
-from redactory.flows.server import TAG, prepare
+from redactory.flows.server import TASK_TAG, prepare_server
 from redactory.foundation.errors import RedactoryError
 from redactory.foundation.progress import StageReport
-from redactory.pipelines.stages import points as stages
+from redactory.pipelines.stages import examples as stages
 
-real_part = stages.segment_part
+real_part = stages.segment_documents
 failures_left = 0
 at_work: list[int] = []
 both = threading.Barrier(2)
@@ -54,9 +54,9 @@ def counted_part(seen: set[int], meet: Callable[[], Any], number: int) -> StageR
 @flow(name="two-parts")
 def most_at_once(folder: Path, limit: int, meet: Callable[[], Any]) -> int:
     """How many of two tasks are at work at once where both could be, and the server allows ``limit``."""
-    prepare(limit)
+    prepare_server(limit)
     seen: set[int] = set()
-    with prefect_tasks.tasks_in_processes(2, folder) as spread:
+    with prefect_tasks.process_task_map(2, folder) as spread:
         list(spread(partial(counted_part, seen, meet), range(2)))
     return max(seen)
 
@@ -94,7 +94,7 @@ def main(config: Path) -> dict[str, dict[str, Any]]:
     ]
     with get_client(sync_client=True) as client:
         # each task of the others would ask the server
-        client.delete_concurrency_limit_by_tag(TAG)
+        client.delete_concurrency_limit_by_tag(TASK_TAG)
     told = {"unsteady": {**run(config, failures=2), "most_at_once": most}, "same": run(config)}
     (Path(told["same"]["run"]) / "public" / "part-00000.parquet").unlink()
     told["gone"] = run(config)

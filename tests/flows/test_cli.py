@@ -17,7 +17,7 @@ from redactory.flows.cli import main
 from redactory.flows.options import app
 from redactory.foundation.errors import ConfigurationError, shorten
 from tests.flows.leak_others import every_command
-from tests.machine import Machine
+from tests.machine import CommandMachine
 
 
 def _json(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def _json(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_an_input_file_is_enough(machine: Machine, corpus: Path, tmp_path: Path) -> None:
+def test_an_input_file_is_enough(machine: CommandMachine, corpus: Path, tmp_path: Path) -> None:
     done = machine.redactory("curate", corpus, "--out", tmp_path / "run", "--json")
     assert done.returncode == 0, done.stderr
     result = _json(done)
@@ -42,7 +42,7 @@ def test_an_input_file_is_enough(machine: Machine, corpus: Path, tmp_path: Path)
     assert "finished run" in refused.stderr
 
 
-def test_init_describe_simulate(machine: Machine, tmp_path: Path) -> None:
+def test_init_describe_simulate(machine: CommandMachine, tmp_path: Path) -> None:
     assert machine.redactory("init", "redactory.yaml", cwd=tmp_path).returncode == 0
     assert machine.redactory("init", "redactory.yaml", cwd=tmp_path).returncode == 2
     made = machine.redactory(
@@ -64,7 +64,7 @@ def test_init_describe_simulate(machine: Machine, tmp_path: Path) -> None:
     assert "corpus.jsonl" in machine.redactory("curate", "redactory.yaml", "--dry-run", cwd=tmp_path).stdout
 
 
-def test_verify_ends_with_one_where_a_check_fails(machine: Machine, curated: Path, tmp_path: Path) -> None:
+def test_verify_ends_with_one_where_a_check_fails(machine: CommandMachine, curated: Path, tmp_path: Path) -> None:
     import shutil
 
     fine = machine.redactory("verify", curated, "--json")
@@ -87,7 +87,7 @@ def test_verify_ends_with_one_where_a_check_fails(machine: Machine, curated: Pat
     ],
 )
 def test_bad_input_ends_with_two_and_one_json_object(
-    machine: Machine, tmp_path: Path, arguments: list[str], says: str
+    machine: CommandMachine, tmp_path: Path, arguments: list[str], says: str
 ) -> None:
     (tmp_path / "bad.yaml").write_text("input: a.jsonl\ntrain: {epsilonn: 3}\n")
     done = machine.redactory(*arguments, "--json", cwd=tmp_path)
@@ -98,7 +98,7 @@ def test_bad_input_ends_with_two_and_one_json_object(
 
 def test_an_unexpected_error_is_sealed(corpus: Path, tmp_path: Path) -> None:
     code = (
-        "import sys, redactory.pipelines.stages.points as s\n"
+        "import sys, redactory.pipelines.stages.examples as s\n"
         "def broken(*a): raise ValueError('text of the corpus')\n"
         "s.segment_part = broken\n"
         "from redactory.flows.cli import main; main()"
@@ -147,7 +147,7 @@ COMMANDS = {
 }
 
 
-def test_there_are_no_other_commands_and_each_has_help(machine: Machine) -> None:
+def test_there_are_no_other_commands_and_each_has_help(machine: CommandMachine) -> None:
     assert machine.redactory("--version").stdout.strip() == importlib.metadata.version("redactory")
     assert every_command() == COMMANDS
     for name in COMMANDS:

@@ -16,27 +16,34 @@ import pytest
 from distributed import Client, LocalCluster, Security
 
 from redactory.flows import dask_map as module
-from redactory.flows.dask_map import Fact, Workers, check_dask, on_dask, over_dask, report_of
+from redactory.flows.dask_map import (
+    DaskWorkers,
+    EnvironmentFact,
+    check_dask_address,
+    start_dask_workers,
+    wait_for_report,
+    wrap_with_dask,
+)
 from redactory.foundation.errors import ConfigurationError, RunStateError, SealedError
 from redactory.foundation.progress import StageReport
 from redactory.pipelines.curate import curate
 from redactory.pipelines.loading import load_config
 from redactory.pipelines.share import fetch
+from redactory.pipelines.stage_context import StageMap, Task, get_task_name, map_serially, run_timed
 from redactory.pipelines.verify import verify
-from redactory.pipelines.work import StageMap, Task, name_of, serial, timed
 from redactory.redaction import RunFolder
 from tests.flows.conftest import QUIET
 from tests.flows.dask_cases import Killer, Quoting, Waiter
 from tests.flows.local_server import Server
 from tests.flows.small_job import small_job
 from tests.pipelines.leaving import BUCKET, s3_server
-from tests.pipelines.support import BLIND_ACCEPTED, DigitDetector, data_bytes, write_rows
+from tests.pipelines.support import ALLOW_UNCOVERED, DigitDetector, read_data_bytes, write_rows
 
 SETTINGS: dict[str, Any] = {
     "segment": {"mode": "line"},
     "partition": {"documents": 8},
     "detect": {"tagger": None, "patterns": None, "conservative": {"rules": []}},
-    "release": BLIND_ACCEPTED,
+    "release": ALLOW_UNCOVERED,
 }
 HERE: dict[str, Any] = {"processes": False}
 """A worker in this process, where it is not about processes."""
@@ -60,15 +67,15 @@ def plain(config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory) -> d
     """Every data file of the run of one process."""
     run = tmp_path_factory.mktemp("plain") / "run"
     curate(config, output=run, detector=DigitDetector())
-    return data_bytes(run)
+    return read_data_bytes(run)
 
 
 @pytest.fixture(scope="module")
 def workers(
     somebodys: LocalCluster, config: dict[str, Any], tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Workers]:
+) -> Iterator[DaskWorkers]:
     run = RunFolder(tmp_path_factory.mktemp("place") / "run")
-    with on_dask(somebodys.scheduler_address, load_config(config), run) as looked_at:
+    with start_dask_workers(somebodys.scheduler_address, load_config(config), run) as looked_at:
         yield looked_at
     assert not run.cluster.exists()
 
@@ -78,29 +85,29 @@ def _backwards(inner: StageMap) -> StageMap:
 
 
 def test_two_workers_write_the_bytes_of_one_process(
-    workers: Workers, config: Any, plain: Any, tmp_path: Path, monkeypatch: Any
+    workers: DaskWorkers, config: Any, plain: Any, tmp_path: Path, monkeypatch: Any
 ) -> None:
     # workers are at work elsewhere, and get what this process means by a relative path
     monkeypatch.chdir(tmp_path)
     curate(config, output="run", detector=DigitDetector(), stage_map=workers)
-    assert data_bytes(tmp_path / "run") == plain
+    assert read_data_bytes(tmp_path / "run") == plain
     assert not RunFolder(tmp_path / "run").staging.exists()
     assert verify("run")["ok"]
 
 
 def test_neither_order_nor_a_worker_that_is_killed_changes_a_byte(
-    workers: Workers, config: Any, plain: Any, tmp_path: Path
+    workers: DaskWorkers, config: Any, plain: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "marks").mkdir()
     killer = Killer(tmp_path / "marks", 1)
     curate(config, output=tmp_path / "run", detector=killer, stage_map=_backwards(workers))
     assert len(list(killer.marks.iterdir())) == 1
-    assert data_bytes(tmp_path / "run") == plain
+    assert read_data_bytes(tmp_path / "run") == plain
 
 
 @pytest.mark.slow
 def test_a_part_that_kills_every_worker_ends_the_run_which_resumes(
-    workers: Workers, config: Any, plain: Any, tmp_path: Path
+    workers: DaskWorkers, config: Any, plain: Any, tmp_path: Path
 ) -> None:
     (tmp_path / "marks").mkdir()
     detector = Killer(tmp_path / "marks", 2**30)
@@ -108,7 +115,7 @@ def test_a_part_that_kills_every_worker_ends_the_run_which_resumes(
         curate(config, output=tmp_path / "run", detector=detector, stage_map=workers)
     workers.client.wait_for_workers(2)
     curate(config, output=tmp_path / "run", resume=True, detector=DigitDetector())
-    assert data_bytes(tmp_path / "run") == plain
+    assert read_data_bytes(tmp_path / "run") == plain
 
 
 @pytest.mark.slow
@@ -117,7 +124,7 @@ def test_partitions_are_tasks_on_workers(server: Server, somebodys: LocalCluster
     asked = ("curate", job, "--prefect", "--dask", somebodys.scheduler_address, "--out", run)
     told = server.redactory(*asked, cwd=tmp_path)
     curate(job, output=tmp_path / "plain")
-    assert data_bytes(run) == data_bytes(tmp_path / "plain")
+    assert read_data_bytes(run) == read_data_bytes(tmp_path / "plain")
     assert not RunFolder(run).cluster.exists()
     runs = server.ask("/flow_runs/filter", {"sort": "START_TIME_DESC"})
     [flow] = [found for found in runs if found["parameters"].get("config") == str(job)]
@@ -127,7 +134,7 @@ def test_partitions_are_tasks_on_workers(server: Server, somebodys: LocalCluster
     assert told["rows"] == 9
 
 
-def test_an_error_is_sealed_where_it_happened(workers: Workers, config: Any, tmp_path: Path) -> None:
+def test_an_error_is_sealed_where_it_happened(workers: DaskWorkers, config: Any, tmp_path: Path) -> None:
     with pytest.raises(SealedError) as told:
         curate(config, output=tmp_path / "run", detector=Quoting(), stage_map=workers)
     assert "unexpected ValueError; the traceback is sealed in state/traceback-" in str(told.value)
@@ -141,13 +148,13 @@ def test_an_error_is_sealed_where_it_happened(workers: Workers, config: Any, tmp
 # ------------------------------------------------------------------ a worker that was given up for lost
 
 
-def _late(workers: Workers, fenced: bool, config: Any, folder: Path) -> tuple[Any, dict[str, bytes], Path]:
+def _late(workers: DaskWorkers, fenced: bool, config: Any, folder: Path) -> tuple[Any, dict[str, bytes], Path]:
     """A part of detection that ends after its run has ended; its outcome, and the run's files before that."""
     run, waiter = folder / "run", Waiter(folder / "here", folder / "go")
     late: list[Any] = []
 
     def given_up(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
-        if name_of(task) == "detect_part":
+        if get_task_name(task) == "detect_part":
             job, *fixed = task.args  # type: ignore[attr-defined]
             slow = functools.partial(
                 task.func,  # type: ignore[attr-defined]
@@ -155,9 +162,9 @@ def _late(workers: Workers, fenced: bool, config: Any, folder: Path) -> tuple[An
                 *fixed,
             )
             with workers.sending(slow) as send:
-                late.append(send(0) if fenced else workers.client.submit(timed, slow, 0, pure=False))
+                late.append(send(0) if fenced else workers.client.submit(run_timed, slow, 0, pure=False))
                 _until(waiter.here.exists)
-        return serial(task, numbers)
+        return map_serially(task, numbers)
 
     curate(config, output=run, detector=DigitDetector(), stage_map=given_up)
     before = _files(run)
@@ -176,14 +183,16 @@ def _until(there: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_worker_given_up_for_lost_that_goes_on_changes_nothing(workers: Workers, config: Any, tmp_path: Path) -> None:
+def test_a_worker_given_up_for_lost_that_goes_on_changes_nothing(
+    workers: DaskWorkers, config: Any, tmp_path: Path
+) -> None:
     future, before, run = _late(workers, True, config, tmp_path)
     with pytest.raises(RunStateError, match="after its stage had ended"):
-        report_of(future)
+        wait_for_report(future)
     assert _files(run) == before
 
 
-def test_without_the_fence_it_would(workers: Workers, config: Any, tmp_path: Path) -> None:
+def test_without_the_fence_it_would(workers: DaskWorkers, config: Any, tmp_path: Path) -> None:
     future, before, run = _late(workers, False, config, tmp_path)
     assert future.result().stage == "detect"
     assert _files(run) != before
@@ -194,32 +203,34 @@ def test_without_the_fence_it_would(workers: Workers, config: Any, tmp_path: Pat
 
 def _refused(address: str, config: Any, folder: Path, match: str) -> None:
     run = RunFolder(folder)
-    with pytest.raises(ConfigurationError, match=match), on_dask(address, load_config(config), run):
+    with pytest.raises(ConfigurationError, match=match), start_dask_workers(address, load_config(config), run):
         pass
     assert not run.cluster.exists()
 
 
 def test_other_versions_are_refused(somebodys: Any, config: Any, tmp_path: Path, monkeypatch: Any) -> None:
     newer = {"packages": {"spacy": "99.0"}}
-    monkeypatch.setattr(module, "versions", lambda: newer)
+    monkeypatch.setattr(module, "collect_versions", lambda: newer)
     _refused(somebodys.scheduler_address, config, tmp_path, r"the worker on .* has spacy 3.*started with 99\.0")
 
 
 def test_a_command_that_ends_leaves_another_one_its_files(somebodys: Any, config: Any, tmp_path: Path) -> None:
     run, asked = RunFolder(tmp_path / "run"), load_config(config)
-    with on_dask(somebodys.scheduler_address, asked, run) as first:
-        with on_dask(somebodys.scheduler_address, asked, run) as second:
-            assert second.terms.probe != first.terms.probe
-        assert not second.terms.probe.exists()
-        assert first.terms.probe.exists()
+    with start_dask_workers(somebodys.scheduler_address, asked, run) as first:
+        with start_dask_workers(somebodys.scheduler_address, asked, run) as second:
+            assert second.requirements.probe != first.requirements.probe
+        assert not second.requirements.probe.exists()
+        assert first.requirements.probe.exists()
     assert not run.cluster.exists()
 
 
 def test_a_worker_that_joined_later_is_looked_at_before_its_first_part(
-    workers: Workers, config: Any, tmp_path: Path
+    workers: DaskWorkers, config: Any, tmp_path: Path
 ) -> None:
-    terms = dataclasses.replace(workers.terms, facts=(Fact("the strict policy", "of other models", "fix"),))
-    stage_map = Workers(workers.client, terms)
+    terms = dataclasses.replace(
+        workers.requirements, facts=(EnvironmentFact("the strict policy", "of other models", "fix"),)
+    )
+    stage_map = DaskWorkers(workers.client, terms)
     with pytest.raises(ConfigurationError, match=r"has the strict policy .* started with of other models: fix"):
         curate(config, output=tmp_path / "run", detector=DigitDetector(), stage_map=stage_map)
 
@@ -260,12 +271,12 @@ def test_from_a_store_to_a_store_by_workers_that_have_the_encryption_key_and_no_
         stored = {**config, "input": f"s3://{BUCKET}/corpus/*.jsonl", "output": f"s3://{BUCKET}/runs/x"}
         client.run(_set_key, ENCRYPTION_KEY)
         try:
-            told = over_dask(curate, address)(stored, detector=DigitDetector())
+            told = wrap_with_dask(curate, address)(stored, detector=DigitDetector())
         finally:
             client.run(_set_key, None)
         fetch(stored["output"], tmp_path / "back")
-    found = data_bytes(tmp_path / "back")
-    assert found == data_bytes(Path(told["run"]))
+    found = read_data_bytes(tmp_path / "back")
+    assert found == read_data_bytes(Path(told["run"]))
     for name, data in plain.items():
         # what is private is encrypted, under a key of the run's own
         assert (found[name] == data) == name.startswith("public/"), name
@@ -297,10 +308,10 @@ TLS_ALONE, NO_ADDRESS = "write tls://HOST:PORT", "is not a scheduler address"
 )
 def test_another_machine_is_spoken_to_with_tls_alone(address: str, refusal: str | None) -> None:
     if refusal is None:
-        check_dask(address)
+        check_dask_address(address)
         return
     with pytest.raises(ConfigurationError, match=refusal):
-        check_dask(address)
+        check_dask_address(address)
 
 
 def test_with_certificates_and_not_without(config: Any, plain: Any, tmp_path: Path) -> None:
@@ -316,21 +327,21 @@ def test_with_certificates_and_not_without(config: Any, plain: Any, tmp_path: Pa
         address = cluster.scheduler_address
         _refused(address, config, tmp_path / "dask", "needs certificates: set Dask's distributed.comm.tls")
         with dask.config.set(certificates):
-            by_command = over_dask(curate, address)
+            by_command = wrap_with_dask(curate, address)
             told = by_command(config, output=tmp_path / "run", detector=DigitDetector())
             again = by_command(config, output=tmp_path / "run", resume=True)
     assert told["points"] == again["points"]
-    assert data_bytes(tmp_path / "run") == plain
+    assert read_data_bytes(tmp_path / "run") == plain
     assert not RunFolder(tmp_path / "run").cluster.exists()
 
 
 def test_a_scheduler_that_is_not_there_is_told_of(config: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr("redactory.flows.dask_map.PATIENCE", 0.2)
+    monkeypatch.setattr("redactory.flows.dask_map.CONNECT_TIMEOUT", 0.2)
     _refused("tcp://127.0.0.1:9", config, tmp_path / "dask", "no usable scheduler at tcp://127.0.0.1:9")
 
 
 def test_a_key_that_is_none_leaves_no_folder(config: Any, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("REDACTORY_SIGNING_KEY_FILE", str(tmp_path / "nope.key"))
     with pytest.raises(ConfigurationError, match=r"REDACTORY_SIGNING_KEY_FILE: .* cannot be read"):
-        over_dask(curate, "local")(config, output=tmp_path / "run")
+        wrap_with_dask(curate, "local")(config, output=tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -18,7 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redactory.redaction import RunFolder, parts
+from redactory.redaction import RunFolder, list_parts
 from tests.flows.leak_bench import LISTED, Bench, Step
 from tests.flows.leak_corpus import Secret, planted, write_corpus
 from tests.flows.leak_others import DEDUP
@@ -37,7 +37,7 @@ from tests.flows.leak_steps import (
 SECRETS, SEED = 60, 5
 SLOW = ("fit", "fit-policy", "plan")
 """Seconds each: they are among the long tests."""
-BROKEN = "redactory.pipelines.stages.points:redact_part"
+BROKEN = "redactory.pipelines.stages.examples:redact_examples"
 
 
 @pytest.fixture(scope="module")
@@ -115,7 +115,7 @@ def test_nothing_reaches_an_orchestrator(bench: Bench) -> None:
 
 
 def _data(run: Path) -> list[bytes]:
-    return [part.read_bytes() for folder in RunFolder(run).data_folders for part in parts(folder)]
+    return [part.read_bytes() for folder in RunFolder(run).data_folders for part in list_parts(folder)]
 
 
 # ------------------------------------------------------------------ that a leak would be found

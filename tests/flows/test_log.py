@@ -24,7 +24,7 @@ SECRET = "zelda.quibble@example.com"
 def _closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(os, "fsync", lambda _descriptor: None)
     yield
-    json_log.end()
+    json_log.stop_log()
 
 
 def _carried_out(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
@@ -91,10 +91,10 @@ def test_arguments_are_not_logged(monkeypatch: pytest.MonkeyPatch, capfd: pytest
 
 def test_progress_is_logged_seldom_and_ends_always(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     log = tmp_path / "log.jsonl"
-    json_log.begin(str(log), "train")
+    json_log.start_log(str(log), "train")
     now = [0.0]
     monkeypatch.setattr(show.time, "monotonic", lambda: now[0])
-    with show.shown_progress() as progress:
+    with show.show_progress() as progress:
         for step in range(1, 101):
             now[0] += 0.2
             progress("train", step, 100, "steps, ε ≤ 1.2")
@@ -107,9 +107,9 @@ def test_progress_is_logged_seldom_and_ends_always(tmp_path: Path, monkeypatch: 
 
 def test_nights_are_told_one_by_one_and_strange_keys_not_at_all(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
-    json_log.begin(str(log), "nightly")
+    json_log.start_log(str(log), "nightly")
     night = {"run": "job/a", "state": "held", "counts": {"points": 3, "hits": {SECRET: 1}}, "text": SECRET}
-    json_log.result({"job": "job", "nights": [night], "values": [SECRET]})
+    json_log.log_result({"job": "job", "nights": [night], "values": [SECRET]})
     lines = _lines(log.read_text())[1:]
     assert [line["event"] for line in lines] == ["result", "night"]
     assert lines[1]["counts"] == {"points": 3}
@@ -117,9 +117,9 @@ def test_nights_are_told_one_by_one_and_strange_keys_not_at_all(tmp_path: Path) 
 
 
 def test_it_is_off_unless_somebody_asks_and_a_bad_place_is_named(tmp_path: Path) -> None:
-    assert os.environ.get(json_log.VARIABLE) is None
-    json_log.begin(None, "curate")
-    assert not json_log.is_on()
-    json_log.event("nothing")
+    assert os.environ.get(json_log.LOG_VARIABLE) is None
+    json_log.start_log(None, "curate")
+    assert not json_log.is_enabled()
+    json_log.log_event("nothing")
     with pytest.raises(ConfigurationError, match="cannot be written"):
-        json_log.begin(str(tmp_path / "no" / "folder"), "curate")
+        json_log.start_log(str(tmp_path / "no" / "folder"), "curate")

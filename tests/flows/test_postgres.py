@@ -18,13 +18,13 @@ import redactory
 from redactory.foundation.records import read_records
 from redactory.redaction import read_manifest
 from redactory.redaction.folder import JobFolder
+from tests.child_processes import start_child_process
 from tests.conftest import KEY
 from tests.flows import local_postgres
 from tests.flows.leak_search import Search
 from tests.flows.local_postgres import Postgres
 from tests.flows.local_server import Server
 from tests.flows.small_job import NAME, small_job
-from tests.tied import tied_process
 
 pytestmark = pytest.mark.slow
 
@@ -43,7 +43,7 @@ def _worker(server: Server, folder: Path) -> Iterator[None]:
     with (
         (server.home / "worker.log").open("wb") as log,
         # one that is told to end while it looks for work may wait for ever
-        tied_process(command, patience=10.0, env=environment, cwd=folder, stdout=log, stderr=log),
+        start_child_process(command, patience=10.0, env=environment, cwd=folder, stdout=log, stderr=log),
     ):
         yield
 

@@ -23,23 +23,23 @@ from prefect.states import Failed
 
 import redactory
 from redactory.flows import prefect_flows
-from redactory.flows.prefect_flows import kept_run, say_how_it_ended
-from redactory.flows.prefect_tasks import RETRY_SECONDS, quiet_task, worker_processes
-from redactory.flows.schedule import Schedule, deploy, plan_schedule
-from redactory.flows.schedule import prefect_flows as flows_of
-from redactory.flows.server import folder_of_all, one_folder_a_run, place_of
+from redactory.flows.prefect_flows import find_reusable_run, log_flow_outcome
+from redactory.flows.prefect_tasks import RETRY_SECONDS, make_task, open_worker_processes
+from redactory.flows.schedule import FlowSchedule, deploy_schedule, plan_schedule
+from redactory.flows.schedule import import_flows as flows_of
+from redactory.flows.server import add_start_placeholder, expand_template, find_runs_folder
 from redactory.foundation.errors import ConfigurationError, RedactoryError, SealedError
 from redactory.foundation.progress import StageReport
 from redactory.pipelines.loading import load_config
 from redactory.redaction import RunFolder
+from tests.child_processes import end_with_parent
 from tests.flows import dying_part
 from tests.flows.small_job import small_job
-from tests.tied import tied
 
 DUE = datetime.datetime(2026, 10, 24, 23, 30, tzinfo=datetime.UTC)
 
 
-def _plan(config: Path, **changes: Any) -> Schedule:
+def _plan(config: Path, **changes: Any) -> FlowSchedule:
     return plan_schedule(str(config), **{"cron": "0 2 * * *", **changes})
 
 
@@ -48,16 +48,16 @@ def test_runs_due_at_different_seconds_have_different_folders(first: int, later:
     # also in the hour that the clocks are put back
     one = DUE + datetime.timedelta(seconds=first)
     other = one + datetime.timedelta(seconds=later)
-    assert place_of("{start}", one, zone) != place_of("{start}", other, zone)
+    assert expand_template("{start}", one, zone) != expand_template("{start}", other, zone)
 
 
 def test_each_run_has_a_folder_of_its_own_named_after_when_it_was_due() -> None:
-    assert place_of("/a/{start}/b{c}", DUE, "UTC") == "/a/2026-10-24T233000Z/b{c}"
-    assert place_of("/a/{date}", DUE, "Europe/Berlin") == "/a/2026-10-25"
-    assert one_folder_a_run("/srv/runs/") == "/srv/runs/{start}"
-    assert one_folder_a_run("/srv/{date}/run") == "/srv/{date}/run"
-    assert folder_of_all("/srv/runs/day-{date}/x") == "/srv/runs"
-    assert folder_of_all("{start}") == "."
+    assert expand_template("/a/{start}/b{c}", DUE, "UTC") == "/a/2026-10-24T233000Z/b{c}"
+    assert expand_template("/a/{date}", DUE, "Europe/Berlin") == "/a/2026-10-25"
+    assert add_start_placeholder("/srv/runs/") == "/srv/runs/{start}"
+    assert add_start_placeholder("/srv/{date}/run") == "/srv/{date}/run"
+    assert find_runs_folder("/srv/runs/day-{date}/x") == "/srv/runs"
+    assert find_runs_folder("{start}") == "."
 
 
 def test_a_plan_stands_wherever_a_worker_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +67,7 @@ def test_a_plan_stands_wherever_a_worker_starts(tmp_path: Path, monkeypatch: pyt
     assert planned.full_name == "curate/nightly"
     assert planned.parameters["config"] == str(tmp_path / "nightly.yaml")
     assert planned.parameters["output"] == str(tmp_path / "runs" / "{start}")
-    assert planned.folder == tmp_path / "runs"
+    assert planned.runs_folder == tmp_path / "runs"
     assert planned.parameters["resume"] is True
 
 
@@ -116,17 +116,17 @@ def test_a_schedule_is_due_when_cron_says(tmp_path: Path, cron: str, times: list
 def test_a_run_of_the_same_content_is_found(tmp_path: Path) -> None:
     config = small_job(tmp_path, "nightly")
     run, template = tmp_path / "runs" / "first", str(tmp_path / "runs" / "{start}")
-    assert kept_run(load_config(config), template) is None
+    assert find_reusable_run(load_config(config), template) is None
     redactory.curate(config, output=run)
     for same in (load_config(config), load_config(config, workers=2)):
-        assert kept_run(same, template) == RunFolder(run)
+        assert find_reusable_run(same, template) == RunFolder(run)
     other = load_config(small_job(tmp_path, "other", partition={"documents": 4}))
     indexed = load_config(small_job(tmp_path, "indexed", dedup={"index": {"path": "index"}}))
     for settings, place in ((other, template), (indexed, template), (load_config(config), str(run))):
-        assert kept_run(settings, place) is None
+        assert find_reusable_run(settings, place) is None
     with (tmp_path / "rows.jsonl").open("a") as file:
         file.write("\n")
-    assert kept_run(load_config(config), template) is None
+    assert find_reusable_run(load_config(config), template) is None
 
 
 @pytest.mark.parametrize("harm", ["no folder", "no _SUCCESS", "a shard is gone", "a byte is another"])
@@ -134,7 +134,7 @@ def test_a_kept_run_is_looked_at(harm: str, tmp_path: Path, plain: tuple[Path, P
     config, made = plain
     run = Path(shutil.copytree(made, tmp_path / "run"))
     settings, template = load_config(config), str(tmp_path / "{start}")
-    assert kept_run(settings, template) == RunFolder(run)
+    assert find_reusable_run(settings, template) == RunFolder(run)
     shard = next((run / "public").iterdir())
     if harm == "no folder":
         shutil.rmtree(run)
@@ -146,7 +146,7 @@ def test_a_kept_run_is_looked_at(harm: str, tmp_path: Path, plain: tuple[Path, P
         data = bytearray(shard.read_bytes())
         data[len(data) // 2] ^= 1
         shard.write_bytes(bytes(data))
-    assert kept_run(settings, template) is None
+    assert find_reusable_run(settings, template) is None
 
 
 @pytest.fixture(scope="module")
@@ -162,7 +162,7 @@ def test_a_key_of_this_process_alone_finds_nothing(
     tmp_path: Path, plain: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("REDACTORY_KEY")
-    assert kept_run(load_config(plain[0]), str(plain[1].parent / "{start}")) is None
+    assert find_reusable_run(load_config(plain[0]), str(plain[1].parent / "{start}")) is None
 
 
 @pytest.mark.parametrize(
@@ -177,10 +177,10 @@ def test_the_line_of_a_run_quotes_no_words_but_ours(
 ) -> None:
     asked = {"config": "/a/nightly.yaml", "output": "/a/{start}", "timezone": "UTC"}
     run = SimpleNamespace(deployment_id="d", expected_start_time=DUE, parameters=asked)
-    say_how_it_ended(SimpleNamespace(name="curate"), run, Failed(data=error))
+    log_flow_outcome(SimpleNamespace(name="curate"), run, Failed(data=error))
     assert capsys.readouterr().err == f"2026-10-24T23:30:00Z curate nightly: {told}\n"
     run.deployment_id = None
-    say_how_it_ended(SimpleNamespace(name="curate"), run, Failed(data=error))
+    log_flow_outcome(SimpleNamespace(name="curate"), run, Failed(data=error))
     assert capsys.readouterr().err == ""
 
 
@@ -201,7 +201,7 @@ def test_only_what_may_pass_by_itself_is_tried_again() -> None:
     for kind in kinds.copy() | {RedactoryError}:
         kinds |= {kind, *kind.__subclasses__(), *(c for one in kind.__subclasses__() for c in one.__subclasses__())}
     assert len(kinds) >= 7
-    made = quiet_task("work")(lambda: None)
+    made = make_task("work")(lambda: None)
     assert made.retries == len(RETRY_SECONDS) == 2
     for kind in kinds:
         state = Failed(data=kind.__new__(kind, "a file is wrong"))
@@ -211,7 +211,7 @@ def test_only_what_may_pass_by_itself_is_tried_again() -> None:
 @pytest.mark.slow
 def test_a_lost_process_is_replaced(tmp_path: Path) -> None:
     task = partial(dying_part.dies_once, tmp_path / "died")
-    with worker_processes(1) as call:
+    with open_worker_processes(1) as call:
         with pytest.raises(BrokenProcessPool):
             call(task, 7)
         assert call(task, 7).counts == StageReport("part", dying_part.COUNTS).counts
@@ -230,7 +230,7 @@ def test_a_server_that_is_named_by_nothing_is_none(tmp_path: Path) -> None:
     )
     guard = threading.Timer(200, process.kill)
     guard.start()
-    with process, tied(group=process.pid):
+    with process, end_with_parent(group=process.pid):
         assert process.stdout is not None
         told = json.loads(process.stdout.readline())
         with urllib.request.urlopen(f"{told['server']}/health", timeout=60) as answer:
@@ -243,12 +243,12 @@ def test_a_server_that_is_named_by_nothing_is_none(tmp_path: Path) -> None:
 def test_without_a_server_nothing_is_deployed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redactory.flows.schedule.server_address", lambda: None)
     with pytest.raises(ConfigurationError, match="--deploy: set PREFECT_API_URL to your Prefect server"):
-        deploy(_plan(small_job(tmp_path, "nightly")), "pool", 4)
+        deploy_schedule(_plan(small_job(tmp_path, "nightly")), "pool", 4)
 
 
 @pytest.mark.parametrize("work", ["curate", "run", "nightly"])
 def test_a_plan_names_a_flow_that_takes_its_parameters(work: Any, tmp_path: Path) -> None:
     planned = _plan(small_job(tmp_path, "job"), work=work)
     assert set(planned.parameters) <= set(getattr(flows_of(), work).parameters.properties)
-    assert planned.folder == tmp_path / "runs"
+    assert planned.runs_folder == tmp_path / "runs"
     assert ("resume" in planned.parameters) == (work != "nightly")

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import redactory
-from redactory.redaction import RunFolder, parts
+from redactory.redaction import RunFolder, list_parts
 from tests.flows.local_server import Server
 from tests.flows.small_job import NAME, small_job
 
@@ -48,7 +48,7 @@ def flows(server: Server, config: Path, results: dict[str, Any]) -> dict[str, di
 
 
 def _data(run: Path) -> list[bytes]:
-    return [part.read_bytes() for folder in RunFolder(run).data_folders for part in parts(folder)]
+    return [part.read_bytes() for folder in RunFolder(run).data_folders for part in list_parts(folder)]
 
 
 def test_an_unsteady_part_is_tried_again(server: Server, results: Any, flows: Any) -> None:

@@ -12,19 +12,19 @@ from typer.testing import CliRunner
 
 from redactory.flows import show
 from redactory.flows.cli import app
-from redactory.flows.evaluate_commands import explained
+from redactory.flows.evaluate_commands import print_explanation
 from redactory.foundation.errors import ConfigurationError
-from redactory.foundation.progress import waiting
-from redactory.pipelines.curated_hints import curated_hints
+from redactory.foundation.progress import report_loading
+from redactory.pipelines.curation_hints import list_curation_hints
 from redactory.pipelines.describe import explain
 
 ESCAPE = "\x1b]0;owned\x07"
 
 
 def test_every_page_is_a_template_that_parses() -> None:
-    names = show._templates().list_templates()
+    names = show._load_templates().list_templates()
     for name in names:
-        show._templates().get_template(name)
+        show._load_templates().get_template(name)
     files = Path(show.__file__).parent.glob("*_commands.py")
     shown = {page for file in files for page in re.findall(r'Shown\(\s*"(\w+)"', file.read_text())}
     assert shown <= set(names)
@@ -89,7 +89,7 @@ def test_no_value_steers_a_terminal_or_ends_a_cell(capsys: pytest.CaptureFixture
 def test_a_side_is_called_empty_where_every_point_was_judged(fates: dict[str, int], told: str | None) -> None:
     none = dict.fromkeys(("public", "private", "duplicate", "quarantined"), 0)
     counts = {"rows": 3, "documents": 3, "points": sum(fates.values()), **none, **fates}
-    hints = list(curated_hints({**counts, "rejected_by_reason": {}}))
+    hints = list(list_curation_hints({**counts, "rejected_by_reason": {}}))
     assert [hint.partition(":")[0] for hint in hints] == ([] if told is None else [told])
 
 
@@ -104,7 +104,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 def test_the_pace_of_work_that_comes_again_is_its_own(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
-    lines = show.Paced(show._line, 1.0)
+    lines = show.RateLimiter(show._print_progress, 1.0)
     for begin in (0.0, 1000.0):
         clock[0] = begin
         lines("epoch 1", 1, 20, "steps")
@@ -114,9 +114,9 @@ def test_the_pace_of_work_that_comes_again_is_its_own(clock: list[float], capsys
 
 
 def test_waiting_is_said_without_a_share(clock: list[float], capsys: pytest.CaptureFixture[str]) -> None:
-    lines = show.Paced(show._line, 1.0)
+    lines = show.RateLimiter(show._print_progress, 1.0)
     for seconds in (0.5, 3.25):
-        with waiting(lines, "load engines"):
+        with report_loading(lines, "load engines"):
             clock[0] += seconds
     assert capsys.readouterr().err == "load engines: 3.2 s\n"
 
@@ -141,7 +141,7 @@ def _rows(printed: str, title: str) -> list[str]:
 
 def test_a_place_is_one_row_with_the_hits_that_decide(capsys: pytest.CaptureFixture[str]) -> None:
     found = explain("we saw Zaphod Beeblebrox and Anna", CONFIG)
-    explained(found, every=False)
+    print_explanation(found, show_all=False)
     printed = capsys.readouterr().out
     assert "Split: private. Result: we saw <MASK> and Anna" in printed
     assert _rows(printed, "What decides") == [
@@ -150,9 +150,9 @@ def test_a_place_is_one_row_with_the_hits_that_decide(capsys: pytest.CaptureFixt
     ]
     left = len(found["marks"]) - sum(mark["masks"] for mark in found["marks"]) - 2
     assert f"{left} more span" in printed
-    explained(found, every=True)
+    print_explanation(found, show_all=True)
     assert len(_rows(capsys.readouterr().out, "Marks")) == len(found["marks"])
-    explained(explain("all is well", CONFIG), every=False)
+    print_explanation(explain("all is well", CONFIG), show_all=False)
     assert "Nothing in it is masked or makes it private." in capsys.readouterr().out
 
 

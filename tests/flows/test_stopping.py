@@ -30,7 +30,7 @@ def _signals_as_they_were() -> Iterator[None]:
     earlier = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGTERM, earlier)
-    cli._asked.clear()
+    cli._stop_requested.clear()
 
 
 def _main(*arguments: str) -> int:
@@ -43,15 +43,15 @@ def _main(*arguments: str) -> int:
 
 def _stop_at(step: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """A scheduler that stops this process in the middle of that step."""
-    real, seen = steps.Descent.step, [0]
+    real, seen = steps.ScheduledOptimizer.step, [0]
 
-    def stopped(own: steps.Descent, number: int) -> None:
+    def stopped(own: steps.ScheduledOptimizer, number: int) -> None:
         seen[0] += 1
         if seen[0] == step:
             os.kill(os.getpid(), signal.SIGTERM)
         real(own, number)
 
-    monkeypatch.setattr(steps.Descent, "step", stopped)
+    monkeypatch.setattr(steps.ScheduledOptimizer, "step", stopped)
 
 
 @pytest.mark.slow
@@ -84,7 +84,7 @@ def test_an_error_that_follows_the_stop_is_its_doing(
     def lost(*_: Any, **__: Any) -> None:
         try:
             os.kill(os.getpid(), signal.SIGTERM)
-        except cli.Stopped:
+        except cli.TerminationRequested:
             raise CheckFailed("training: process 2 of 2 was ended by signal 15") from None
 
     monkeypatch.setattr(cli, "app", lost)
@@ -109,7 +109,7 @@ def test_a_command_that_was_interrupted_says_how_it_goes_on(
 def test_a_signal_that_is_answered_or_ignored_stays_so() -> None:
     for own in (signal.SIG_IGN, lambda *_: None):
         signal.signal(signal.SIGTERM, own)
-        cli.end_in_order()
+        cli.install_stop_handler()
         assert signal.getsignal(signal.SIGTERM) is own
 
 

@@ -16,15 +16,15 @@ import pytest
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import (
     commit,
-    irregular,
-    is_held,
+    file_lock,
+    is_locked,
+    list_irregular,
     make_private_folder,
-    only_one,
-    open_own,
+    open_no_follow,
     read_json,
     remove,
     remove_leftovers,
-    staged,
+    stage_commits,
     write_json,
     write_text,
 )
@@ -33,7 +33,7 @@ from redactory.redaction.encryption import destroy
 
 
 def _locks(path: Path) -> None:
-    with only_one(path, "the folder"):
+    with file_lock(path, "the folder"):
         pass
 
 
@@ -138,7 +138,7 @@ def test_two_that_write_one_file_at_once_do_not_meet(tmp_path: Path) -> None:
 def test_once_its_staging_is_taken_away_a_commit_changes_nothing(tmp_path: Path) -> None:
     root, staging, elsewhere = tmp_path / "run", tmp_path / "run" / "staging", tmp_path / "index"
     staging.mkdir(parents=True)
-    with staged(root, staging):
+    with stage_commits(root, staging):
         write_text(root / "parts" / "first", "in time")
         write_text(elsewhere / "entry", "no part of it")
         with pytest.raises(FileNotFoundError):
@@ -273,7 +273,7 @@ def test_no_lock_log_or_shredding_reaches_a_file_of_somebody_else(
     put(others / "letter.txt", place)
     with pytest.raises(RunStateError, match="remove it"):
         write(place)
-    assert not is_held(place)
+    assert not is_locked(place)
     [left] = others.iterdir()
     assert left.read_text() == "mine"
 
@@ -281,13 +281,13 @@ def test_no_lock_log_or_shredding_reaches_a_file_of_somebody_else(
 def test_a_file_is_made_once_and_by_nobody_else(tmp_path: Path) -> None:
     path = tmp_path / "lock"
     with pytest.raises(FileNotFoundError):
-        open_own(path, os.O_RDONLY)
+        open_no_follow(path, os.O_RDONLY)
     for _ in range(2):
-        descriptor = open_own(path, os.O_RDWR | os.O_CREAT)
+        descriptor = open_no_follow(path, os.O_RDWR | os.O_CREAT)
         assert os.fstat(descriptor).st_mode & 0o777 == 0o600
         os.close(descriptor)
     with pytest.raises(FileNotFoundError):
-        open_own(tmp_path / "absent" / "lock", os.O_RDWR | os.O_CREAT)
+        open_no_follow(tmp_path / "absent" / "lock", os.O_RDWR | os.O_CREAT)
 
 
 def test_what_is_no_file_or_folder_is_found_and_no_link_followed(tmp_path: Path) -> None:
@@ -296,10 +296,10 @@ def test_what_is_no_file_or_folder_is_found_and_no_link_followed(tmp_path: Path)
     run = tmp_path / "run"
     (run / "public" / "part").write_text("x")
     os.mkfifo(tmp_path / "outside" / "pipe")
-    assert irregular(run) == []
+    assert list_irregular(run) == []
     os.mkfifo(run / "public" / "pipe")
     (run / "more").symlink_to(tmp_path / "outside")
     (run / "state" / "prefect" / "link").symlink_to("nowhere")
     found = [run / "more", run / "public" / "pipe"]
-    assert irregular(run, [run / "state" / "prefect"]) == found
-    assert irregular(run) == [*found, run / "state" / "prefect" / "link"]
+    assert list_irregular(run, [run / "state" / "prefect"]) == found
+    assert list_irregular(run) == [*found, run / "state" / "prefect" / "link"]

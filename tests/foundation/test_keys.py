@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import (
     DigestKey,
-    forms_of,
     load_digest_key,
     load_encryption_key,
     load_signing_key,
     new_key,
     read_encryption_key,
     read_public_key,
+    unicode_variants,
 )
 
 SECRET = "correct horse battery staple"
@@ -50,11 +50,11 @@ def test_a_key_comes_from_the_environment_or_from_a_file(
 ) -> None:
     secret = b"\xff\x80" * (length // 2)
     monkeypatch.setenv("REDACTORY_KEY", os.fsdecode(secret))
-    assert load_digest_key() == DigestKey(secret, fresh=False)
+    assert load_digest_key() == DigestKey(secret, is_generated=False)
     monkeypatch.delenv("REDACTORY_KEY")
     (tmp_path / "key").write_bytes(secret + b"\n")
     monkeypatch.setenv("REDACTORY_KEY_FILE", str(tmp_path / "key"))
-    assert load_digest_key() == DigestKey(secret, fresh=False)
+    assert load_digest_key() == DigestKey(secret, is_generated=False)
     assert load_encryption_key() is None
     assert secret.hex() not in repr(load_digest_key()) + load_digest_key().fingerprint
     assert "xff" not in repr([load_digest_key()])
@@ -143,7 +143,7 @@ def test_a_signing_key_has_its_public_key_beside_it(monkeypatch: pytest.MonkeyPa
 
 def test_a_fresh_key_lives_as_long_as_the_process() -> None:
     key = load_digest_key()
-    assert key.fresh
+    assert key.is_generated
     assert len(key.secret) == 32
     assert load_digest_key() is key
     source = "from redactory.foundation.keys import load_digest_key as k; print(k().fingerprint, k().fingerprint)"
@@ -156,20 +156,20 @@ def test_a_fresh_key_lives_as_long_as_the_process() -> None:
 def test_purposes_never_meet(one: str, other: str, value: str) -> None:
     key = DigestKey(SECRET.encode())
     same = one == other
-    assert (key.purpose(one) == key.purpose(other)) == same
+    assert (key.derive(one) == key.derive(other)) == same
     assert (key.pseudonym(one, value) == key.pseudonym(other, value)) == same
     data = value.encode()
-    digests = {key.text_digest(key.purpose(name), data) for name in (one, other)}
+    digests = {key.text_digest(key.derive(name), data) for name in (one, other)}
     assert len(digests) == 2 - same
 
 
 @given(st.binary(max_size=40), st.binary(max_size=40))
 def test_digests_tell_texts_and_keys_apart(one: bytes, other: bytes) -> None:
     key, stranger = DigestKey(b"k" * 16), DigestKey(b"s" * 16)
-    purpose = key.purpose("text")
+    purpose = key.derive("text")
     assert len(key.text_digest(purpose, one)) == 16
     assert (key.text_digest(purpose, one) == key.text_digest(purpose, other)) == (one == other)
-    assert key.text_digest(purpose, one) != stranger.text_digest(stranger.purpose("text"), one)
+    assert key.text_digest(purpose, one) != stranger.text_digest(stranger.derive("text"), one)
     assert key.text_digest(purpose, one) != hashlib.blake2b(one, digest_size=16).digest()
 
 
@@ -247,8 +247,8 @@ def test_a_key_file_of_somebody_else_is_read_in_silence(
 
 @given(st.text(st.sampled_from("eé\u0301İ\u0307ﬁa\u1100\u1161가Å\u212b"), max_size=6))
 def test_a_user_is_known_in_each_form_that_unicode_has(user: str) -> None:
-    forms = forms_of(user)
+    forms = unicode_variants(user)
     assert forms[0] == unicodedata.normalize("NFC", user)
     assert set(forms) == {forms[0], unicodedata.normalize("NFD", user), user}
     assert len(set(forms)) == len(forms)
-    assert {forms_of(form)[0] for form in forms} == {forms[0]}
+    assert {unicode_variants(form)[0] for form in forms} == {forms[0]}

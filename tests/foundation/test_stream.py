@@ -24,15 +24,15 @@ NAMES = st.tuples(st.sampled_from(["a", "a1", "1", "noise", "sample"]), st.integ
 class DeafToIndex(RandomStream):
     """The sabotaged stream: the index is not in the name."""
 
-    def octets(self, purpose: str, step: int, count: int, index: int = 0) -> bytes:
-        return super().octets(purpose, step, count, 0)
+    def random_bytes(self, purpose: str, step: int, count: int, index: int = 0) -> bytes:
+        return super().random_bytes(purpose, step, count, 0)
 
 
 class DeafToStep(RandomStream):
     """The sabotaged stream: the step is not in the name."""
 
-    def octets(self, purpose: str, step: int, count: int, index: int = 0) -> bytes:
-        return super().octets(purpose, 0, count, index)
+    def random_bytes(self, purpose: str, step: int, count: int, index: int = 0) -> bytes:
+        return super().random_bytes(purpose, 0, count, index)
 
 
 def names_are_independent(stream: RandomStream) -> bool:
@@ -57,12 +57,15 @@ def test_a_stream_that_ignores_a_part_of_the_name_is_found(sabotaged: type[Rando
 def test_a_draw_is_a_function_of_its_name(name: tuple[str, int, int], short: int, more: int) -> None:
     purpose, step, index = name
     again = RandomStream(STREAM.root)
-    assert again.octets(purpose, step, short, index) == STREAM.octets(purpose, step, short + more, index)[:short]
+    assert (
+        again.random_bytes(purpose, step, short, index)
+        == STREAM.random_bytes(purpose, step, short + more, index)[:short]
+    )
     assert np.array_equal(again.normal(purpose, step, short, index), STREAM.normal(purpose, step, short, index))
 
 
 def test_the_keystream_is_fixed_for_good() -> None:
-    assert RandomStream.from_seed(0).octets("noise", 3, 8, 2).hex() == "4a7b36298684eae3"
+    assert RandomStream.from_seed(0).random_bytes("noise", 3, 8, 2).hex() == "4a7b36298684eae3"
 
 
 def test_roots() -> None:
@@ -88,7 +91,7 @@ def test_uniform_is_uniform() -> None:
 
 def test_uniform_never_reaches_its_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     for octet in (b"\x00", b"\xff"):
-        monkeypatch.setattr(RandomStream, "octets", lambda _s, _p, _t, count, _i=0, o=octet: o * count)
+        monkeypatch.setattr(RandomStream, "random_bytes", lambda _s, _p, _t, count, _i=0, o=octet: o * count)
         assert 0 < STREAM.uniform("u", 0, 1)[0] < 1
         assert np.isfinite(STREAM.normal("u", 0, 3)).all()
 

@@ -15,7 +15,7 @@ from redactory.foundation.canonical import file_sha256
 from redactory.redaction import RunFolder, read_manifest
 from tests.integrations.sides import rows_of, run_of
 from tests.pipelines.leaving import NAME
-from tests.pipelines.support import failed
+from tests.pipelines.support import list_failed_checks
 
 
 @pytest.fixture(scope="module")
@@ -61,12 +61,12 @@ def test_verify_finds_a_file_that_says_something_else(exported: Path, tmp_path: 
     copy = Path(shutil.copytree(exported, tmp_path / "copy"))
     path, manifest = copy / "croissant.json", json.loads((copy / "manifest.json").read_text())
     path.write_text(path.read_text().replace("redacted", "original"))
-    assert failed(copy) == {"files"}
+    assert list_failed_checks(copy) == {"files"}
     # sealed anew by whoever changed it
     manifest["files"][path.name] = {"sha256": file_sha256(path), "bytes": path.stat().st_size}
     (copy / "manifest.json").write_text(json.dumps(manifest))
     (copy / "_SUCCESS").write_text(file_sha256(copy / "manifest.json") + "\n")
-    assert failed(copy) == {"croissant", "sha256sums"}
+    assert list_failed_checks(copy) == {"croissant", "sha256sums"}
 
 
 def test_a_publisher_adds_what_only_they_know(exported: Path) -> None:

@@ -21,19 +21,19 @@ from redactory.foundation.stream import RandomStream
 from redactory.pipelines.loading import load_config
 from redactory.redaction import RunFolder
 from redactory.training import numerics, train_model
-from redactory.training.clipping import clipped_sum
-from redactory.training.data import EncodedPoints
-from redactory.training.guarantee.card import guarantee_card
-from redactory.training.guarantee.spec import LedgerFacts, ledger_facts
+from redactory.training.clipping import compute_clipped_sum
+from redactory.training.data import TokenizedExamples
+from redactory.training.guarantee.card import make_guarantee_card
+from redactory.training.guarantee.spec import LedgerFacts, read_ledger_facts
 from redactory.training.loop import Checkpoint
 from redactory.training.mechanism import PoissonGaussian
-from redactory.training.model import network_of
+from redactory.training.model import build_language_network
 from redactory.training.models.network import Network
-from redactory.training.numerics import fixed_numerics, settled
-from redactory.training.steps import Descent, NoisyPhase, PlainPhase, make_optimizer
+from redactory.training.numerics import deterministic_numerics, resolve_device
+from redactory.training.steps import NoiseFreeSteps, NoisySteps, ScheduledOptimizer, make_optimizer
 from redactory.training.tokenizer import Tokenizer
 from tests.integrations.elsewhere import ELSEWHERE, MixedDevices, another_device
-from tests.training.conftest import PUBLIC_TEXTS, small, write_run
+from tests.training.conftest import PUBLIC_TEXTS, make_small_settings, write_run
 
 KINDS: dict[str, dict[str, Any]] = {
     "lstm": {"embedding_size": 6, "hidden_size": 8},
@@ -54,7 +54,7 @@ def without_a_card() -> Iterator[None]:
 def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """A run with a model that was trained on ``auto``."""
     folder = write_run(tmp_path_factory.mktemp("device") / "RUN")
-    train_model(folder, small(device="auto", group_sizes=()))
+    train_model(folder, make_small_settings(device="auto", group_sizes=()))
     return folder
 
 
@@ -63,18 +63,20 @@ def test_auto_is_settled_before_anything_is_written(run: RunFolder) -> None:
     assert read_records(model.ledger)[0].body["settings"]["device"] == "cpu"
     assert read_json(model.manifest)["settings"]["device"] == "cpu"
     assert "Clipped sums computed on cpu." in model.card.read_text()
-    assert train_model(run, small(device="auto", group_sizes=()))["guarantee"] == read_json(model.guarantee)
+    assert train_model(run, make_small_settings(device="auto", group_sizes=()))["guarantee"] == read_json(
+        model.guarantee
+    )
 
 
 def test_auto_takes_a_card_where_there_is_one(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(numerics, "_has_gpu", lambda: True)
-    assert settled(small(device="auto"), run.model("absent")).device == "cuda"
+    assert resolve_device(make_small_settings(device="auto"), run.model("absent")).device == "cuda"
 
 
 def test_cuda_is_refused_where_there_is_none_before_anything_is_read(run: RunFolder, tmp_path: Path) -> None:
     """A whole run would be curated first, and its training refused at the end of it."""
     with pytest.raises(ConfigurationError, match=r"train\.device.*cuda.*only the cpu is available: set device to auto"):
-        train_model(run, small(device="cuda", name="other"))
+        train_model(run, make_small_settings(device="cuda", name="other"))
     assert not run.model("other").root.exists()
     train = {"device": "cuda"}
     config = {"input": str(tmp_path / "absent.jsonl"), "output": str(tmp_path / "run"), "train": train}
@@ -96,20 +98,20 @@ def test_what_was_begun_on_a_card_goes_on_there(run: RunFolder, tmp_path: Path) 
     with RecordLog(copy.model("begun").ledger) as log:
         head = read_records(run.model("crt").ledger)[0].body
         log.append("head", {**head, "settings": {**head["settings"], "device": "cuda"}})
-    assert settled(small(device="auto"), copy.model("begun")).device == "cuda"
-    assert settled(small(device="auto"), copy.model("absent")).device == "cpu"
+    assert resolve_device(make_small_settings(device="auto"), copy.model("begun")).device == "cuda"
+    assert resolve_device(make_small_settings(device="auto"), copy.model("absent")).device == "cpu"
     with pytest.raises(ConfigurationError, match=r"train\.device"):
-        train_model(copy, small(device="auto", name="begun"))
+        train_model(copy, make_small_settings(device="auto", name="begun"))
 
 
 def test_a_card_that_was_computed_elsewhere_says_so(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     def on_cuda(folder: RunFolder, model: Any) -> LedgerFacts:
-        facts = ledger_facts(folder, model)
+        facts = read_ledger_facts(folder, model)
         return dataclasses.replace(facts, settings=facts.settings.model_copy(update={"device": "cuda"}))
 
     plain = read_json(run.model("crt").guarantee)
     monkeypatch.setattr("redactory.training.guarantee.card.ledger_facts", on_cuda)
-    card = guarantee_card(run, "crt")
+    card = make_guarantee_card(run, "crt")
     jsonschema.validate(card, redactory.schema("guarantee"))
     assert card["device"] == "cuda"
     assert "device" not in plain
@@ -119,7 +121,7 @@ def test_a_card_that_was_computed_elsewhere_says_so(run: RunFolder, monkeypatch:
 def test_products_are_not_rounded_to_fewer_bits_while_training() -> None:
     torch.set_float32_matmul_precision("medium")
     try:
-        with fixed_numerics(1):
+        with deterministic_numerics(1):
             assert torch.get_float32_matmul_precision() == "highest"
         assert torch.get_float32_matmul_precision() == "medium"
     finally:
@@ -140,23 +142,23 @@ class _Anything:
 def _trained(kind: str, device: torch.device, folder: Path) -> list[np.ndarray[Any, Any]]:
     """Parameters after two steps without noise and two with it, through a checkpoint."""
     words = Tokenizer.from_texts(PUBLIC_TEXTS, 20)
-    network: Network = network_of(small(model=KINDS[kind], max_tokens=64).model, words)
+    network: Network = build_language_network(make_small_settings(model=KINDS[kind], max_tokens=64).model, words)
     stream = RandomStream.from_seed(5)
     network.initialise(stream)
     network.to(device)
-    points = EncodedPoints.from_texts(PUBLIC_TEXTS[:12], words, 20)
+    points = TokenizedExamples.from_texts(PUBLIC_TEXTS[:12], words, 20)
     optimizer = make_optimizer(network, "adam")
     ledger = _Anything()
-    plain = PlainPhase(network, Descent(optimizer, 0.01), points, np.arange(12), 5, stream)
-    noisy = NoisyPhase(
+    plain = NoiseFreeSteps(network, ScheduledOptimizer(optimizer, 0.01), points, np.arange(12), 5, stream)
+    noisy = NoisySteps(
         network=network,
-        descent=Descent(optimizer, 0.01),
-        points=points,
+        scheduled_optimizer=ScheduledOptimizer(optimizer, 0.01),
+        examples=points,
         mechanism=PoissonGaussian(0.5, 1.0, 0.1, 6.0, noise="lattice" if kind == "lstm" else "float"),
         max_physical_batch_tokens=40,
         stream=stream,
         ledger=ledger,
-        clipped_sum=clipped_sum,
+        clipped_sum=compute_clipped_sum,
     )
     checkpoint = Checkpoint(folder / f"{kind}-{device.type}", "binding", network, [optimizer])
     for number in range(2):

@@ -13,7 +13,7 @@ from presidio_analyzer import AnalyzerEngine
 from presidio_analyzer.nlp_engine import NlpArtifacts, SpacyNlpEngine
 from presidio_analyzer.recognizer_registry import RecognizerRegistry, RecognizerRegistryProvider
 
-from redactory.detectors.patterns import PatternEngine, blank
+from redactory.detectors.patterns import PatternEngine, make_tokenizer
 from redactory.detectors.settings import PatternSettings
 
 Found = set[tuple[int, int, str, float]]
@@ -74,7 +74,7 @@ def theirs(file: Path) -> Callable[[str], Found]:
     """What Presidio's analyzer finds with the recognizers of a file; lower-cased words are the lemmas."""
     registry = _registry(file)
     engine: Any = SpacyNlpEngine(models=[{"lang_code": "en", "model_name": "loaded"}])
-    engine.nlp = {language: blank(language) for language in registry.supported_languages}
+    engine.nlp = {language: make_tokenizer(language) for language in registry.supported_languages}
     analyzer = AnalyzerEngine(registry=registry, nlp_engine=engine, supported_languages=registry.supported_languages)
 
     def found(text: str) -> Found:

@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 
 import redactory
 from redactory.foundation.keys import new_key
-from redactory.redaction import MASK, RunFolder, is_encrypted, key_of, parts
+from redactory.redaction import MASK, RunFolder, is_encrypted, key_for, list_parts
 from tests.integrations.sides import SIDES, by_id, rows_of, run_of
 
 SPARK = {
@@ -83,7 +83,7 @@ def test_spark_takes_parts_as_its_units_of_work(spark: SparkSession, curated: Pa
         table = spark.read.parquet(str(curated / side))
         assert table.columns == columns
         assert by_id([row.asDict() for row in table.collect()]) == by_id(rows_of(curated, side))
-        assert {Path(name).name for name in table.inputFiles()} == {p.name for p in parts(curated / side)}
+        assert {Path(name).name for name in table.inputFiles()} == {p.name for p in list_parts(curated / side)}
 
 
 def test_each_side_is_a_configuration_for_datasets_and_public_the_default(load: Any, curated: Path) -> None:
@@ -128,8 +128,8 @@ def test_duckdb_takes_the_data_key_of_an_encrypted_side_and_nothing_less(
     monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY_FILE", str(tmp_path / "key"))
     run = run_of(tmp_path / "closed")
     folder = RunFolder(run)
-    assert all(map(is_encrypted, parts(folder.private)))
-    key = key_of(folder.private / "part")
+    assert all(map(is_encrypted, list_parts(folder.private)))
+    key = key_for(folder.private / "part")
     assert key is not None
     read = f"FROM read_parquet('{run}/private/part-*.parquet'"
     with duckdb.connect() as connection:

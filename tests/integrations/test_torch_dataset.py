@@ -21,10 +21,10 @@ import redactory
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.keys import new_key
-from redactory.redaction import RunFolder, parts, read_part, write_part
+from redactory.redaction import RunFolder, list_parts, read_part, write_part
 from redactory.redaction.shards import read_rows
 from redactory.training import ShardDataset
-from redactory.training.shard_dataset import share_of
+from redactory.training.shard_dataset import share_range
 from tests.integrations.sides import SIDES, rows_of, run_of
 
 KEY = "REDACTORY_ENCRYPTION_KEY_FILE"
@@ -42,7 +42,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = RunFolder(run)
     manifest = json.loads(folder.manifest.read_text())
     for side in (folder.public, folder.private):
-        for path in parts(side):
+        for path in list_parts(side):
             write_part(path, read_part(path), group_rows=4)
             entry = {"sha256": file_sha256(path), "bytes": path.stat().st_size}
             manifest["files"][path.relative_to(run).as_posix()] = entry
@@ -55,7 +55,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_rows_are_those_of_the_side_in_order(run: Path, side: str) -> None:
     dataset = ShardDataset(run, side, columns=SIDES[side])
     due = rows_of(run, side)
-    assert len(parts(run / side)) == 2
+    assert len(list_parts(run / side)) == 2
     assert list(dataset) == list(dataset) == due
     assert dataset.rows == len(due) > 20
     (batch,) = DataLoader(ShardDataset(run, side, columns=("text",)), batch_size=100)
@@ -65,7 +65,7 @@ def test_the_rows_are_those_of_the_side_in_order(run: Path, side: str) -> None:
 
 @given(total=st.integers(0, 500), of=st.integers(1, 40))
 def test_shares_hold_each_row_once_and_are_even(total: int, of: int) -> None:
-    stretches = [share_of(total, number, of) for number in range(of)]
+    stretches = [share_range(total, number, of) for number in range(of)]
     assert [row for first, last in stretches for row in range(first, last)] == list(range(total))
     sizes = {last - first for first, last in stretches}
     assert max(sizes) - min(sizes) <= 1
@@ -184,7 +184,7 @@ def test_an_export_has_the_public_side(run: Path, tmp_path: Path) -> None:
 
 def test_what_is_not_as_it_was_sealed_is_refused(run: Path, tmp_path: Path) -> None:
     copy = RunFolder(Path(shutil.copytree(run, tmp_path / "run")))
-    part, manifest = parts(copy.public)[1], copy.manifest.read_bytes()
+    part, manifest = list_parts(copy.public)[1], copy.manifest.read_bytes()
     whole = part.read_bytes()
     part.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     with pytest.raises(CheckFailed, match="public/ are not those"):

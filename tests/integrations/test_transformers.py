@@ -19,12 +19,12 @@ from redactory.foundation.files import read_json, write_json
 from redactory.redaction import ModelFolder, RunFolder
 from redactory.redaction.mask import MASK
 from redactory.training import load_model, train_model
-from redactory.training.data import EncodedPoints
+from redactory.training.data import TokenizedExamples
 from redactory.training.model import TextClassifier, load_classifier, save_model
-from redactory.training.models.hugging_face import ClassifierNetwork
+from redactory.training.models.hugging_face import SequenceClassifier
 from redactory.training.tokenizer import Tokenizer
-from tests.training.conftest import PUBLIC_TEXTS, small, write_run
-from tests.training.tiny_folders import bert_classifier
+from tests.training.conftest import PUBLIC_TEXTS, make_small_settings, write_run
+from tests.training.tiny_folders import build_bert_classifier
 
 SIZES = {"layers": 1, "width": 8, "heads": 2, "context": 64}
 NASTY = [
@@ -42,8 +42,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     folder = write_run(tmp_path_factory.mktemp("plain") / "RUN")
     for kind in ("gpt2", "llama"):
         network = {"kind": kind, **SIZES}
-        train_model(folder, small(trainer="sgd", model=network, max_tokens=40, epochs=1, name=kind))
-    train_model(folder, small(trainer="sgd", epochs=1, name="lstm"))
+        train_model(folder, make_small_settings(trainer="sgd", model=network, max_tokens=40, epochs=1, name=kind))
+    train_model(folder, make_small_settings(trainer="sgd", epochs=1, name="lstm"))
     return folder
 
 
@@ -69,9 +69,9 @@ def test_a_text_has_the_same_logits_from_the_folder_alone(run: RunFolder, kind: 
     for text in (*NASTY[:2], NASTY[2][:24]):
         read = tokenizer(text, return_tensors="pt")
         assert read["input_ids"][0].tolist() == [ours.tokenizer.begin_id, *ours.tokenizer.encode(text)]
-        batch = EncodedPoints.from_texts([text], ours.tokenizer, None).batch([0])
+        batch = TokenizedExamples.from_texts([text], ours.tokenizer, None).make_batch([0])
         with torch.no_grad():
-            mine = ours.network.head(ours.network.hidden(batch))
+            mine = ours.network.head(ours.network.hidden_states(batch))
             torch.testing.assert_close(theirs(**read).logits, mine, rtol=1e-5, atol=1e-5)
     written = theirs.generate(**tokenizer("Hello", return_tensors="pt"), max_new_tokens=3, do_sample=False)
     assert tokenizer.decode(written[0], skip_special_tokens=True).startswith("Hello")
@@ -143,7 +143,7 @@ def test_an_lstm_is_none_of_theirs_and_its_folder_says_so(run: RunFolder) -> Non
 def test_a_classifier_tells_the_same_classes(tmp_path: Path) -> None:
     words = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
     folder = RunFolder(tmp_path).model("bert")
-    save_model(folder, TextClassifier(words, ClassifierNetwork(bert_classifier(3, words.size))))
+    save_model(folder, TextClassifier(words, SequenceClassifier(build_bert_classifier(3, words.size))))
     theirs = AutoModelForSequenceClassification.from_pretrained(folder.root, local_files_only=True).eval()
     read = AutoTokenizer.from_pretrained(folder.root, local_files_only=True)(NASTY[1], return_tensors="pt")
     with torch.no_grad():

@@ -19,8 +19,8 @@ from typing import Any
 import pytest
 import yaml
 
-from redactory.foundation.canonical import file_sha256, version_of
-from redactory.foundation.files import only_one
+from redactory.foundation.canonical import file_sha256, package_version
+from redactory.foundation.files import file_lock
 from redactory.redaction import RunFolder
 
 PRIVATE = ("Anna", "Miller", "0199", "dossier-", "person-")
@@ -119,7 +119,7 @@ def _not_installed(package: str) -> Callable[[Scene], None]:
     def gone(scene: Scene) -> None:
         _without(package)(scene)
         scene.patch.setattr(Distribution, "from_name", found)
-        version_of.cache_clear()  # an earlier test of this process may have asked for it
+        package_version.cache_clear()  # an earlier test of this process may have asked for it
 
     return gone
 
@@ -146,7 +146,7 @@ def _changed(scene: Scene) -> None:
 
 def _locked(scene: Scene) -> None:
     scene.run.state.mkdir(parents=True)
-    scene.stack.enter_context(only_one(scene.run.lock, str(scene.run.root)))
+    scene.stack.enter_context(file_lock(scene.run.lock, str(scene.run.root)))
 
 
 def _parquet_of_numbers(scene: Scene) -> None:

@@ -20,7 +20,7 @@ GUARDED = (
     "dedup",
     "evaluation/statistics.py",
     "foundation/stream.py",
-    "pipelines/sealed.py",
+    "pipelines/error_sealing.py",
     "flows/prefect_tasks.py",
 )
 """Where a silent mistake would cost privacy, a mask or a row: files and folders of the package."""

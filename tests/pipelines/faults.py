@@ -26,13 +26,13 @@ from redactory.foundation.errors import RedactoryError
 from redactory.foundation.files import TEMPORARY_PREFIX
 from redactory.pipelines.curate import curate
 from redactory.redaction import RunFolder
-from tests.pipelines.support import BARE, BLIND_ACCEPTED, DigitDetector, data_bytes, write_rows
+from tests.pipelines.support import ALLOW_UNCOVERED, NO_ENGINES, DigitDetector, read_data_bytes, write_rows
 
 CONFIG: dict[str, Any] = {
     "segment": {"mode": "line"},
     "partition": {"documents": 9},
-    "detect": BARE,
-    "release": BLIND_ACCEPTED,
+    "detect": NO_ENGINES,
+    "release": ALLOW_UNCOVERED,
 }
 KILLED, REFUSED = -signal.SIGKILL, 3
 FEW = 2
@@ -117,7 +117,7 @@ def state_of(run: Path) -> dict[str, Any]:
     manifest = json.loads((run / "manifest.json").read_text(encoding="utf-8"))
     kept = ("counts", "rejected", "quarantined", "reasons", "hits", "masks", "inputs", "dedup", "files")
     return {
-        "data": data_bytes(run),
+        "data": read_data_bytes(run),
         "names": sorted(p.relative_to(run).as_posix() for p in run.rglob("*") if "traceback" not in p.name),
         **{key: manifest[key] for key in kept},
         "stages": [(stage["stage"], stage["counts"]) for stage in manifest["stages"]],
@@ -138,7 +138,7 @@ def survives(rows: Path, run: Path, faults: Iterable[Fault], undisturbed: dict[s
             assert "number" not in said(run)
         else:
             assert code == KILLED, fault
-        for name, content in data_bytes(run).items():
+        for name, content in read_data_bytes(run).items():
             assert content == undisturbed["data"][name], (fault, name)
         failures += 1
     assert curated(rows, run) == 0

@@ -8,15 +8,15 @@ from collections.abc import Sequence
 
 from redactory.detectors import Span
 from redactory.pipelines.readers import Document, Rejection
-from redactory.pipelines.readers.documents import LONGEST_NAME
-from redactory.pipelines.readers.formats import DEEPEST, KEPT_BYTES
-from redactory.redaction import MASK, Fate
+from redactory.pipelines.readers.documents import MAX_NAME_LENGTH
+from redactory.pipelines.readers.formats import MAX_DEPTH, QUARANTINED_BYTES
+from redactory.redaction import MASK, RoutingDecision
 
 _REASON = re.compile(r"[a-z_]+")
-_UNSPEAKABLE = re.compile("[\0\ud800-\udfff]")
+_UNENCODABLE = re.compile("[\0\ud800-\udfff]")
 
 
-def masked_as_marked(text: str, spans: Sequence[Span], fate: Fate) -> bool:
+def is_masked_as_marked(text: str, spans: Sequence[Span], fate: RoutingDecision) -> bool:
     """Whether no marked character and no standing mask is left, and all else stands where it stood."""
     hidden = [False] * len(text)
     for start, end in [s[:2] for s in spans] + [m.span() for m in re.finditer(MASK, text)]:
@@ -27,35 +27,35 @@ def masked_as_marked(text: str, spans: Sequence[Span], fate: Fate) -> bool:
     return fate.text.split(MASK) == ([open_[0], *between, open_[-1]] if any(hidden) else open_)
 
 
-def usable(entry: Document | Rejection, max_chars: int) -> bool:
+def is_usable(entry: Document | Rejection, max_chars: int) -> bool:
     """Whether a later stage can do with an entry what it does: every text and every name is a plain one."""
     if isinstance(entry, Rejection):
-        return bool(_REASON.fullmatch(entry.reason)) and len(entry.content) <= KEPT_BYTES
+        return bool(_REASON.fullmatch(entry.reason)) and len(entry.content) <= QUARANTINED_BYTES
     names = [name for name in (entry.doc_id, entry.user_id) if name is not None]
-    plain = not any(_UNSPEAKABLE.search(text) for text in (entry.text, *names))
-    short = len(entry.text) <= max_chars and all(0 < len(name) <= LONGEST_NAME + 9 for name in names)
+    plain = not any(_UNENCODABLE.search(text) for text in (entry.text, *names))
+    short = len(entry.text) <= max_chars and all(0 < len(name) <= MAX_NAME_LENGTH + 9 for name in names)
     return plain and short and bool(entry.text.strip())
 
 
-def json_lines(content: bytes, limit: int) -> list[str | None]:
+def parse_expected_texts(content: bytes, limit: int) -> list[str | None]:
     """Of each line of JSON that is no blank one, its text where it is a document with nothing but a text."""
-    found: list[str | None] = []
+    texts: list[str | None] = []
     lines = content.split(b"\n")
     whole = [line + b"\n" for line in lines[:-1]] + ([lines[-1]] if lines[-1] else [])
     for number, line in enumerate(whole):
         if len(line) > limit:
-            found.append(None)
+            texts.append(None)
         elif line.strip():
-            found.append(_text_of(line, "utf-8" if number else "utf-8-sig"))
-    return found
+            texts.append(_parse_text(line, "utf-8" if number else "utf-8-sig"))
+    return texts
 
 
-def _text_of(line: bytes, encoding: str) -> str | None:
+def _parse_text(line: bytes, encoding: str) -> str | None:
     try:
         value = json.loads(line.decode(encoding))
     except (ValueError, RecursionError):
         return None
     text = value.get("text") if isinstance(value, dict) and not {"id", "user_id"} & set(value) else None
-    flat = line.count(b"{") + line.count(b"[") <= DEEPEST
-    fine = flat and isinstance(text, str) and text.strip() and not _UNSPEAKABLE.search(text)
+    flat = line.count(b"{") + line.count(b"[") <= MAX_DEPTH
+    fine = flat and isinstance(text, str) and text.strip() and not _UNENCODABLE.search(text)
     return text if fine else None

@@ -14,28 +14,28 @@ import redactory
 from redactory.detectors import Detection, Span
 from redactory.flows.cli import app
 from redactory.pipelines.readers import Document, InputSettings, Rejection, find_sources, read_documents
-from redactory.pipelines.release_log import history, standings
-from redactory.redaction import RunFolder, parts
+from redactory.pipelines.release_log import read_history, run_statuses
+from redactory.redaction import RunFolder, list_parts
 
-BARE: dict[str, Any] = {"tagger": None, "patterns": None, "conservative": {"rules": []}}
+NO_ENGINES: dict[str, Any] = {"tagger": None, "patterns": None, "conservative": {"rules": []}}
 """No engine is asked: a detector stands in for them."""
 DIGITS, CAPITALS = re.compile(r"\d[\d-]*"), re.compile(r"(?<=\s)[A-Z]\w+")
-BLIND_ACCEPTED: dict[str, Any] = {"allow_uncovered_kinds": ["PERSON", "LOCATION", "ORGANIZATION", "EVERYTHING"]}
+ALLOW_UNCOVERED: dict[str, Any] = {"allow_uncovered_kinds": ["PERSON", "LOCATION", "ORGANIZATION", "EVERYTHING"]}
 """The section ``release`` of a run whose configured policies look for no names."""
-LINES: dict[str, Any] = {"segment": {"mode": "line"}, "detect": BARE, "release": BLIND_ACCEPTED}
+LINE_CONFIG: dict[str, Any] = {"segment": {"mode": "line"}, "detect": NO_ENGINES, "release": ALLOW_UNCOVERED}
 """A configuration as short as can be: a point a line."""
-DATA = ("public", "private", "vault", "quarantine", "audit/points", "audit/spans")
+DATA_FOLDERS = ("public", "private", "vault", "quarantine", "audit/points", "audit/spans")
 
 
 class DigitDetector:
     """π masks numbers, π_c also points at capitals; a text with "broken" cannot be processed."""
 
     def __init__(self) -> None:
-        self.seen: list[str] = []
+        self.detected_texts: list[str] = []
 
     def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
         for text in texts:
-            self.seen.append(text)
+            self.detected_texts.append(text)
             if "broken" in text:
                 yield Detection(failure="engine_error")
                 continue
@@ -49,33 +49,33 @@ def write_rows(path: Path, rows: Iterable[dict[str, Any]]) -> Path:
     return path
 
 
-def release_state(run: RunFolder) -> str | None:
+def read_release_state(run: RunFolder) -> str | None:
     """How a run stands in its release log; None where that has nothing of it."""
-    own = standings(history(run)).get(run.root.resolve().name)
-    return None if own is None else own.state
+    status = run_statuses(read_history(run)).get(run.root.resolve().name)
+    return None if status is None else status.state
 
 
-def data_bytes(run: Path) -> dict[str, bytes]:
+def read_data_bytes(run: Path) -> dict[str, bytes]:
     """Every data file of a run with its content."""
     folder = RunFolder(run)
-    return {p.relative_to(run).as_posix(): p.read_bytes() for f in folder.data_folders for p in parts(f)}
+    return {p.relative_to(run).as_posix(): p.read_bytes() for f in folder.data_folders for p in list_parts(f)}
 
 
-def call(*arguments: object) -> Any:
+def invoke_command(*arguments: object) -> Any:
     """What a command gives, as somebody types it."""
     return CliRunner().invoke(app, [str(argument) for argument in arguments], terminal_width=400)
 
 
-def checks(run: Path, **given: Any) -> dict[str, dict[str, Any]]:
+def run_checks(run: Path, **options: Any) -> dict[str, dict[str, Any]]:
     """The checks of a run or an export, by name."""
-    result = redactory.verify(run, **given)
+    result = redactory.verify(run, **options)
     assert result["ok"] == all(check["ok"] for check in result["checks"])
     return {check["name"]: check for check in result["checks"]}
 
 
-def failed(run: Path, **given: Any) -> set[str]:
+def list_failed_checks(run: Path, **options: Any) -> set[str]:
     """The names of the checks that fail."""
-    return {name for name, check in checks(run, **given).items() if not check["ok"]}
+    return {name for name, check in run_checks(run, **options).items() if not check["ok"]}
 
 
 def read_entries(path: Path, **changes: Any) -> list[Document | Rejection]:

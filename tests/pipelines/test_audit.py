@@ -14,19 +14,19 @@ import pytest
 from scipy.stats import binom
 
 import redactory
-from redactory.detectors.settings import _read_rows, write_fitted
-from redactory.evaluation.report import promises, render_report
+from redactory.detectors.settings import _read_row_digests, write_fit_record
+from redactory.evaluation.report import list_promises, render_report
 from redactory.evaluation.sample_bounds import MASKED, PUBLIC, STRATA
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import read_json, write_json
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.label import label_random
 from redactory.pipelines.label import label_score as score
-from redactory.pipelines.train import recall_of
+from redactory.pipelines.train import find_recall
 from redactory.redaction import RunFolder, broken_files, read_batches, route
-from redactory.training import RecallMeasurement, guarantee_card, train_model
+from redactory.training import RecallMeasurement, make_guarantee_card, train_model
 from tests.pipelines.support import DigitDetector, write_rows
-from tests.training.conftest import small, write_run
+from tests.training.conftest import make_small_settings, write_run
 
 DAY = datetime.date(2026, 3, 4)
 Spans = list[dict[str, Any]]
@@ -328,7 +328,7 @@ def test_rows_that_a_policy_was_fitted_on_are_neither_drawn_nor_measured(
         "rows": len(on), "secrets": len(on), "unit": "row", "misses": 0, "miss_rate": 0.1, "confidence": 0.95,
         "segment": "document", "policies": {}, "date": "2026-03-01",
     }  # fmt: skip
-    write_fitted(rows_file, record, on, load_digest_key())
+    write_fit_record(rows_file, record, on, load_digest_key())
     settings = settings_of(finished[0].parent)
     settings["detect"]["conservative"] = {"fitted": str(rows_file)}
     redactory.curate(settings, output=fitted_run, detector=DigitDetector())
@@ -344,7 +344,7 @@ def test_rows_that_a_policy_was_fitted_on_are_neither_drawn_nor_measured(
     known = score(run, label(plain, truth, tmp_path / "plain.jsonl"), fates=fates)
     # what is not measured counts as missed
     assert result["misses"]["gamma"]["upper"] > known["misses"]["gamma"]["upper"]
-    _read_rows.cache_clear()
+    _read_row_digests.cache_clear()
     rows_file.unlink()
     with pytest.raises(ConfigurationError, match="it is unknown"):
         label_random(fitted_run, 60, name="lost")
@@ -362,7 +362,7 @@ def test_the_result_is_where_training_and_report_look_for_it(run: Path, truth: T
         assert read_json(kept.root / "result.json") == result
     assert (run / "report.html").read_text(encoding="utf-8") == render_report(folder)
     assert f"{result['misses']['n']:,} labelled sensitive spans" in render_report(folder)
-    recall = recall_of(folder, "crt")
+    recall = find_recall(folder, "crt")
     assert recall is not None
     assert recall.sample is not None
     assert (recall.sample.texts, recall.sample.date, recall.confidence) == (sample["texts"], DAY, 0.9)
@@ -375,7 +375,7 @@ def test_without_a_secret_nothing_was_measured(run: Path, tmp_path: Path) -> Non
     rows = [{**row, "spans": []} for row in rows_in(sample["files"]["rows"])]
     result = score(run, write_rows(tmp_path / "l.jsonl", rows), fates=fates)
     assert result["misses"]["gamma"] == {"misses": 0, "rate": None, "upper": 1.0}
-    assert recall_of(RunFolder(run), "crt") is None
+    assert find_recall(RunFolder(run), "crt") is None
 
 
 MEASURED: dict[str, Any] = {"labels": 180, "missed_by_strict": 9, "missed_by_both": 2, "confidence": 0.9}
@@ -396,8 +396,8 @@ def test_bounds_of_a_sample_that_nobody_scored_here_are_refused(run: Path) -> No
 def test_the_guarantee_takes_the_samples_bounds_and_names_it(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "RUN")
     recall = RecallMeasurement.model_validate({**MEASURED, "sample": SAMPLE})
-    plain = train_model(folder, small(seed=None))["guarantee"]
-    card = guarantee_card(folder, "crt", recall)
+    plain = train_model(folder, make_small_settings(seed=None))["guarantee"]
+    card = make_guarantee_card(folder, "crt", recall)
     assert (card["coverage_failure"], card["miss_rates"]["gamma_upper"]) == (1e-6, 0.2)
     assert card["epsilon_bayesian"] < card["epsilon_confidentiality"] < card["epsilon_substitution"]
     said = " ".join(card["assumptions"])
@@ -409,14 +409,14 @@ def test_the_guarantee_takes_the_samples_bounds_and_names_it(tmp_path: Path) -> 
     whole = RecallMeasurement.model_validate(
         {**MEASURED, "missed_by_both": 0, "sample": {**SAMPLE, "delta_2_upper": 0.0}}
     )
-    known = guarantee_card(folder, "crt", whole)
+    known = make_guarantee_card(folder, "crt", whole)
     assert known["epsilon_confidentiality"] == known["epsilon_bayesian"] > 0
-    assert "every public text" in promises(known)[-2]
-    counted = guarantee_card(folder, "crt", RecallMeasurement.model_validate(MEASURED))
+    assert "every public text" in list_promises(known)[-2]
+    counted = make_guarantee_card(folder, "crt", RecallMeasurement.model_validate(MEASURED))
     told = " ".join(counted["assumptions"])
     assert "on 180 labelled secrets, on a day that was not recorded. That they are drawn i.i.d." in told
     dated = RecallMeasurement.model_validate({**MEASURED, "date": "2026-03-05"})
-    told = " ".join(guarantee_card(folder, "crt", dated)["assumptions"])
+    told = " ".join(make_guarantee_card(folder, "crt", dated)["assumptions"])
     assert "on 180 labelled secrets, on 2026-03-05. That" in told
     assert counted["coverage_failure"] > 0.01
 

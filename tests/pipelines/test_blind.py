@@ -10,11 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 import redactory
-from redactory.detectors import DetectSettings, blind_kinds, blindness, languages_of
+from redactory.detectors import DetectSettings, detect_languages, find_coverage_gaps, find_uncovered_kinds
 from redactory.detectors.settings import DEFAULT_RECOGNIZERS
 from redactory.flows.cli import app
 from redactory.foundation.errors import CheckFailed, ConfigurationError
-from redactory.pipelines.share import what_forbids
+from redactory.pipelines.share import find_release_blocker
 from redactory.redaction import RunFolder, read_batches, read_manifest
 from tests.pipelines.support import write_rows
 
@@ -45,7 +45,7 @@ def blind(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_policy_knows_which_names_it_looks_for(tmp_path: Path) -> None:
     def kinds(written: str = "en", **detect: Any) -> list[str]:
-        return list(blind_kinds(DetectSettings.model_validate(detect), written))
+        return list(find_uncovered_kinds(DetectSettings.model_validate(detect), written))
 
     assert kinds() == []
     assert kinds("es") == KINDS
@@ -67,16 +67,16 @@ def test_a_policy_knows_which_names_it_looks_for(tmp_path: Path) -> None:
 
 
 def test_the_language_of_a_text_is_told_where_there_is_enough_of_it() -> None:
-    assert set(languages_of([REPORT.format(name="Ignacio")] * 3)) == {"es"}
-    assert set(languages_of([LETTER] * 3)) == {"en"}
-    assert set(languages_of(LETTER.split("\n"))) == {"en"}, "rows that are short are read together"
-    assert list(languages_of(["hola", ""])) == []
-    assert list(languages_of(["4711 0815 A-12 " * 99])) == [], "no language at all"
+    assert set(detect_languages([REPORT.format(name="Ignacio")] * 3)) == {"es"}
+    assert set(detect_languages([LETTER] * 3)) == {"en"}
+    assert set(detect_languages(LETTER.split("\n"))) == {"en"}, "rows that are short are read together"
+    assert list(detect_languages(["hola", ""])) == []
+    assert list(detect_languages(["4711 0815 A-12 " * 99])) == [], "no language at all"
 
 
 def test_only_a_language_with_a_share_in_the_corpus_counts() -> None:
-    assert blindness(DetectSettings(), {"en": 95, "es": 5}) == {"kinds": {}, "languages": {"en": 0.95}}
-    found = blindness(DetectSettings(), {"en": 6, "es": 4})
+    assert find_coverage_gaps(DetectSettings(), {"en": 95, "es": 5}) == {"kinds": {}, "languages": {"en": 0.95}}
+    found = find_coverage_gaps(DetectSettings(), {"en": 6, "es": 4})
     assert found == {"kinds": {kind: ["es"] for kind in KINDS}, "languages": {"en": 0.6, "es": 0.4}}
 
 
@@ -119,7 +119,7 @@ def test_what_is_accepted_by_name_leaves_and_says_so(tmp_path: Path) -> None:
     config: dict[str, Any] = {"input": rows, "detect": PATTERNS}
     part = {**config, "release": {"allow_uncovered_kinds": ["PERSON", "LOCATION"]}}
     redactory.curate(part, output=tmp_path / "part")
-    forbids = what_forbids(read_manifest(RunFolder(tmp_path / "part")))
+    forbids = find_release_blocker(read_manifest(RunFolder(tmp_path / "part")))
     assert forbids is not None
     assert "finds ORGANIZATION in that language" in forbids
     redactory.curate({**config, "release": {"allow_uncovered_kinds": KINDS}}, output=tmp_path / "run")
@@ -136,7 +136,7 @@ def test_the_english_tagger_on_other_text_is_told_and_forbidden(tmp_path: Path) 
     assert "'es' (100% of a sample)" in described["blind"]
     done = redactory.curate(config, output=tmp_path / "run")
     assert done["blind"] == described["blind"]
-    assert what_forbids(read_manifest(RunFolder(tmp_path / "run"))) is not None
+    assert find_release_blocker(read_manifest(RunFolder(tmp_path / "run"))) is not None
 
 
 def test_a_night_is_held_and_not_approved(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_labels_of_a_model_that_nothing_else_names_are_masked(tmp_path: Path) ->
     labels = ["O", "B-TAXNUM", "I-TAXNUM", "B-PERSON", "B-CARDINAL"]
     (model / "config.json").write_text(json.dumps({"id2label": dict(enumerate(labels))}))
     detect = DetectSettings.model_validate({"tagger": None, "transformers": {"folder": str(model)}})
-    bounds = redactory.detectors.policies_of(detect)[0].bounds
+    bounds = redactory.detectors.build_policies(detect)[0].min_scores
     assert (bounds["TAXNUM"], bounds["PERSON"]) == (0.0, 0.3)
     assert "CARDINAL" not in bounds
 

@@ -19,18 +19,18 @@ from redactory.foundation.keys import DigestKey
 from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.config import Config
-from redactory.pipelines.curated_hints import curated_hints
-from redactory.pipelines.export import what_may_be_said
-from redactory.pipelines.release import dataset_card
-from redactory.pipelines.stages import counting, points
-from redactory.pipelines.work import Job
-from redactory.redaction import RunFolder, parts, read_batches, read_manifest, write_secret
+from redactory.pipelines.curation_hints import list_curation_hints
+from redactory.pipelines.export import select_public_fields
+from redactory.pipelines.release import render_dataset_card
+from redactory.pipelines.stage_context import CurationJob
+from redactory.pipelines.stages import counting, examples
+from redactory.redaction import RunFolder, list_parts, read_batches, read_manifest, write_secret
 from redactory.training import RecallMeasurement
-from redactory.training.counted import Selection
-from redactory.training.data import public_occurrences
+from redactory.training.count_selection import CountSelection
+from redactory.training.data import count_public_occurrences
 from redactory.training.guarantee.spec import MissRates
-from tests.draws import each_draw_once
-from tests.pipelines.support import LINES, DigitDetector, checks, failed, write_rows
+from tests.draws import require_unique_draws
+from tests.pipelines.support import LINE_CONFIG, DigitDetector, list_failed_checks, run_checks, write_rows
 
 pytestmark = pytest.mark.usefixtures("unsynced", "unreported")
 COUNT: dict[str, Any] = {"strategy": "count", "epsilon": 2.0, "delta": 1e-4, "texts_per_user": 4}
@@ -49,7 +49,7 @@ def rows(users: int = 80) -> list[dict[str, str]]:
 def curated(folder: Path, given: list[dict[str, str]] | None = None, **more: Any) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     path = write_rows(folder / "rows.jsonl", rows() if given is None else given)
-    config = {**LINES, "input": str(path), "route": COUNT, "partition": {"documents": 50}, **more}
+    config = {**LINE_CONFIG, "input": str(path), "route": COUNT, "partition": {"documents": 50}, **more}
     redactory.curate(config, output=folder / "run", detector=DigitDetector())
     return folder / "run"
 
@@ -60,7 +60,7 @@ def public(run: Path) -> list[dict[str, Any]]:
 
 def sound(run: Path) -> bool:
     """All checks hold; of the report none is written here."""
-    return failed(run) <= {"report"}
+    return list_failed_checks(run) <= {"report"}
 
 
 def test_what_enough_users_wrote_is_public_masked_and_in_no_order_of_the_corpus(tmp_path: Path) -> None:
@@ -69,14 +69,14 @@ def test_what_enough_users_wrote_is_public_masked_and_in_no_order_of_the_corpus(
     assert {row["text"] for row in found} == PUBLIC
     # neither the loud user's sixty rows nor anything that one user wrote
     assert all(abs(row["users"] - 80) < 40 for row in found)
-    assert [path.name for path in parts(RunFolder(run).public)] == ["part-00000.parquet"]
+    assert [path.name for path in list_parts(RunFolder(run).public)] == ["part-00000.parquet"]
     # names and order follow from the texts
     assert [(r["point_id"], r["text"]) for r in found] == [(r["point_id"], r["text"]) for r in public(turned)]
     assert sound(run)
     manifest, record = read_manifest(RunFolder(run)), read_records(RunFolder(run).journal)
     [booked] = [one.body for one in record if one.type == "selection"]
     assert manifest["route"] == booked
-    own = Selection.calibrated(2.0, 1e-4, 4)
+    own = CountSelection.calibrate(2.0, 1e-4, 4)
     assert (booked["threshold"], booked["deviation"]) == (own.threshold, own.deviation)
     assert booked["id"] != read_manifest(RunFolder(turned))["route"]["id"]
 
@@ -85,13 +85,13 @@ def test_what_leaves_says_nothing_of_the_languages_of_the_corpus(tmp_path: Path)
     run = RunFolder(curated(tmp_path / "a"))
     manifest = read_manifest(run)
     seen = {**manifest, "blind": {"kinds": {"PERSON": ["en", "es"]}, "languages": {"en": 0.6, "es": 0.4}}}
-    assert what_may_be_said(seen, "0" * 64)["blind"] == {"kinds": {"PERSON": ["en"]}, "languages": {}}
-    assert "'es'" not in dataset_card("run", seen)
+    assert select_public_fields(seen, "0" * 64)["blind"] == {"kinds": {"PERSON": ["en"]}, "languages": {}}
+    assert "'es'" not in render_dataset_card("run", seen)
     # nor does a card's figure: it is the same whatever else was seen
     own = {**seen, "blind": {"kinds": {"PERSON": ["es"]}, "languages": {"es": 1.0}}}
     nothing = {**seen, "blind": {"kinds": {}, "languages": {}}}
     recall = RecallMeasurement(labels=1000, missed_by_strict=50, missed_by_both=0)
-    assert MissRates.of_run(recall, own) == MissRates.of_run(recall, nothing)
+    assert MissRates.for_run(recall, own) == MissRates.for_run(recall, nothing)
 
 
 def test_selected_and_unmarked_is_what_both_asks_for(tmp_path: Path) -> None:
@@ -99,22 +99,22 @@ def test_selected_and_unmarked_is_what_both_asks_for(tmp_path: Path) -> None:
     assert {row["text"] for row in public(run)} == {"good evening", "thank you all"}
     # three texts of each user count now where the cap is four: no place is taken by what cannot be public
     assert sound(run)
-    assert checks(run)["re-scan of public"]["made"] in (True, False)
+    assert run_checks(run)["re-scan of public"]["made"] in (True, False)
 
 
 def test_an_interrupted_selection_goes_on_with_its_own_noise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(points, "shard_part", lambda *_: (_ for _ in ()).throw(RunStateError("stopped")))
+        patch.setattr(examples, "write_shards", lambda *_: (_ for _ in ()).throw(RunStateError("stopped")))
         with pytest.raises(RunStateError, match="stopped"):
             curated(tmp_path)
     run = RunFolder(tmp_path / "run")
     key, counts = run.work / "counts.key", sorted((run.work / "counted").iterdir())
     before = [path.read_bytes() for path in counts]
     assert key.stat().st_mode & 0o777 == 0o600
-    config = {**LINES, "input": str(tmp_path / "rows.jsonl"), "route": COUNT, "partition": {"documents": 50}}
+    config = {**LINE_CONFIG, "input": str(tmp_path / "rows.jsonl"), "route": COUNT, "partition": {"documents": 50}}
     # a part that was not noted is drawn again, and comes out the same
     job = counting_job(run, config)
-    counting.count_texts(job, len(parts(run.spans)), 0)
+    counting.count_texts(job, len(list_parts(run.spans)), 0)
     assert [path.read_bytes() for path in counts] == before
     redactory.curate(config, output=run.root, detector=DigitDetector(), resume=True)
     assert {row["text"] for row in public(run.root)} == PUBLIC
@@ -126,8 +126,11 @@ def counting_job(run: RunFolder, config: dict[str, Any]) -> Any:
     from redactory.pipelines.loading import load_config
 
     [booked] = [one.body for one in read_records(run.journal) if one.type == "selection"]
-    return Job(
-        run, load_config(config, output=run.root), load_digest_key(), selection=Selection.of_run({"route": booked})
+    return CurationJob(
+        run,
+        load_config(config, output=run.root),
+        load_digest_key(),
+        selection=CountSelection.from_manifest({"route": booked}),
     )
 
 
@@ -140,24 +143,24 @@ def test_no_two_texts_of_a_selection_have_one_noise(
     monkeypatch.setattr(ranges, "WHOLE", whole)
     stream, run = RandomStream.from_entropy(), RunFolder(tmp_path / "run")
     selection = replace(
-        Selection.calibrated(1.0, 1e-6, 1), threshold=-(10**9), id=stream.octets("fingerprint", 0, 16).hex()
+        CountSelection.calibrate(1.0, 1e-6, 1), threshold=-(10**9), id=stream.random_bytes("fingerprint", 0, 16).hex()
     )
     config = Config.model_validate({"input": "rows.jsonl", "output": str(run.root)})
     key = DigestKey(b"a key of these tests, 32 bytes..")
-    job = Job(run, config, key, hash_ranges=hash_ranges, selection=selection)
+    job = CurationJob(run, config, key, hash_ranges=hash_ranges, selection=selection)
     make_private_folder(run.work)
-    write_secret(job.count_key, stream.root)
+    write_secret(job.count_key_path, stream.root)
     texts = np.zeros(4096, DIGEST)
     texts["high"] = np.arange(4096, dtype=np.uint64) << np.uint64(52)
     write_entries(tmp_path / "bounded", texts)
     for number in range(hash_ranges):
-        write_entries(job.range("bounded", number), read_range(tmp_path / "bounded", number, hash_ranges))
-    with each_draw_once("fingerprint") as drawn:
+        write_entries(job.range_path("bounded", number), read_range(tmp_path / "bounded", number, hash_ranges))
+    with require_unique_draws("fingerprint") as drawn:
         for number in range(hash_ranges):
             counting.count_texts(job, 1, number)
     pieces = hash_ranges * (1 if whole else ranges.PIECES)
     assert sum(one.purpose == "counts" for one in drawn) == pieces
-    noise = np.concatenate([np.load(job.range("counted", number))["users"] - 1 for number in range(hash_ranges)])
+    noise = np.concatenate([np.load(job.range_path("counted", number))["users"] - 1 for number in range(hash_ranges)])
     assert len({tuple(piece[:8]) for piece in np.split(noise, pieces)}) == pieces
     assert abs(noise[1:] @ noise[:-1]) < 6.0 * 64 * selection.deviation**2
     assert 1e-6 < stats.chi2.cdf(float((noise / selection.deviation) @ (noise / selection.deviation)), 4096) < 1 - 1e-6
@@ -166,15 +169,15 @@ def test_no_two_texts_of_a_selection_have_one_noise(
 def test_nothing_is_public_where_nobody_agrees_and_what_would_change_it_is_said(tmp_path: Path) -> None:
     given = [{"id": str(n), "text": f"{'x' * n} alone"} for n in range(1, 9)]
     path = write_rows(tmp_path / "rows.jsonl", given)
-    config = {**LINES, "input": str(path), "route": COUNT}
+    config = {**LINE_CONFIG, "input": str(path), "route": COUNT}
     result = redactory.curate(config, output=tmp_path / "run", detector=DigitDetector())
-    hints = " ".join(curated_hints(result))
+    hints = " ".join(list_curation_hints(result))
     assert (result["public"], result["private"]) == (0, 8)
     assert "No text is public" in hints
     assert "a separate user" in hints
     assert sound(tmp_path / "run")
     # there is nothing to repeat, and repeating takes whole numbers
-    assert np.repeat([], public_occurrences(RunFolder(tmp_path / "run"))).tolist() == []
+    assert np.repeat([], count_public_occurrences(RunFolder(tmp_path / "run"))).tolist() == []
 
 
 def test_nobody_is_taken_out_of_a_selection(tmp_path: Path) -> None:
@@ -191,7 +194,7 @@ def test_nobody_is_taken_out_of_a_selection(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "config",
     [
-        {"release": {**LINES["release"], "unit": "document"}},
+        {"release": {**LINE_CONFIG["release"], "unit": "document"}},
         {"dedup": {"mode": "folded"}},
         {"dedup": {"scope": "user"}},
         {"dedup": {"private_mode": "minhash"}},
@@ -200,4 +203,4 @@ def test_nobody_is_taken_out_of_a_selection(tmp_path: Path) -> None:
 )
 def test_what_would_publish_more_than_was_counted_is_refused(config: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match=r"route\.strategy count"):
-        redactory.curate({**LINES, "input": "rows.jsonl", "route": COUNT, **config}, output=tmp_path / "run")
+        redactory.curate({**LINE_CONFIG, "input": "rows.jsonl", "route": COUNT, **config}, output=tmp_path / "run")

@@ -15,18 +15,26 @@ from hypothesis import strategies as st
 import redactory
 from redactory.detectors import Detection, Span
 from redactory.foundation.errors import CheckFailed, ConfigurationError
-from redactory.pipelines.checks import Seen
-from redactory.pipelines.policy import Policy, detect_fates
-from redactory.pipelines.stages import points
-from redactory.pipelines.train import train_remarks
-from redactory.pipelines.verify import OF_A_RUN
-from redactory.redaction import PRIVATE, Fate, RunFolder, parts, read_batches, read_manifest, together
-from redactory.redaction.known import KNOWN, known_hits
+from redactory.pipelines.checks import CheckContext
+from redactory.pipelines.policy import Policy, make_run_router
+from redactory.pipelines.stages import examples
+from redactory.pipelines.train import collect_remarks
+from redactory.pipelines.verify import RUN_CHECKS
+from redactory.redaction import (
+    PRIVATE,
+    RoutingDecision,
+    RunFolder,
+    list_parts,
+    merge_document_decisions,
+    read_batches,
+    read_manifest,
+)
+from redactory.redaction.known_values import KNOWN_VALUE, find_known_spans
 from redactory.redaction.shards import read_values
-from tests.pipelines.support import LINES, DigitDetector, checks, failed, write_rows
+from tests.pipelines.support import LINE_CONFIG, DigitDetector, list_failed_checks, run_checks, write_rows
 
-BY_DOCUMENT: dict[str, Any] = {**LINES["release"], "unit": "document", "known_values": True}
-CONFIG: dict[str, Any] = {**LINES, "release": BY_DOCUMENT, "dedup": {"mode": "none"}}
+BY_DOCUMENT: dict[str, Any] = {**LINE_CONFIG["release"], "unit": "document", "known_values": True}
+CONFIG: dict[str, Any] = {**LINE_CONFIG, "release": BY_DOCUMENT, "dedup": {"mode": "none"}}
 DOCUMENTS = {
     "a": ["I am Quirin Ozols.", "the will of ozols", "please ask Ozols", "nothing here"],
     "b": ["please ask Ozols", "thank you"],
@@ -94,7 +102,7 @@ def test_what_is_found_once_is_masked_wherever_it_stands_in_its_document(run: Pa
     assert d == [("public", "thank you"), ("public", "good night")]
     assert e == [("private", "thank you"), ("quarantined", None)]
     spans = [row for batch in read_batches(RunFolder(run).spans) for row in batch.to_pylist()]
-    assert [(s["label"], s["policy"]) for s in spans if s["detector"] == KNOWN] == [("PERSON", "strict")] * 2
+    assert [(s["label"], s["policy"]) for s in spans if s["detector"] == KNOWN_VALUE] == [("PERSON", "strict")] * 2
     assert read_manifest(RunFolder(run))["reasons"]["document:PRIVATE"] == 3
 
 
@@ -108,14 +116,14 @@ def test_a_policy_and_a_run_say_the_same(run: Path) -> None:
 
 
 def test_verify_finds_a_divided_document(run: Path) -> None:
-    assert checks(run)["whole documents"]["detail"] == "5 documents, none divided"
-    assert failed(run) == {"report"}  # none was written here
+    assert run_checks(run)["whole documents"]["detail"] == "5 documents, none divided"
+    assert list_failed_checks(run) == {"report"}  # none was written here
     first, *rows = read_values(RunFolder(run).points, "document", "side")
     rows = [(first[0], "public"), *rows]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("redactory.pipelines.verify.read_values", lambda *_: iter(rows))
         with pytest.raises(CheckFailed, match="1 document is divided"):
-            OF_A_RUN["whole documents"](Seen(run))
+            RUN_CHECKS["whole documents"](CheckContext(run))
 
 
 # A document's fate is a function of that document.
@@ -152,16 +160,16 @@ def test_dependence_on_another_document_is_seen(tmp_path: Path, monkeypatch: pyt
     def remembering(texts: Sequence[str], found: Sequence[Detection], *_: Any) -> list[tuple[Span, ...]]:
         """Values of earlier documents are known as well."""
         seen.update((t[s.start : s.end], s.label) for t, d in zip(texts, found, strict=True) for s in d.strict)
-        return known_hits(texts, found, seen)
+        return find_known_spans(texts, found, seen)
 
-    def infected(fates: Sequence[Fate]) -> list[Fate]:
+    def infected(fates: Sequence[RoutingDecision]) -> list[RoutingDecision]:
         """What comes behind a private document is private."""
-        own = together(fates)
+        own = merge_document_decisions(fates)
         seen.update((fate.text, fate.side) for fate in own if fate.side == PRIVATE)
         return [replace(fate, side=PRIVATE) if seen else fate for fate in own]
 
     wrong = {"known": ("known_hits", remembering), "sides": ("together", infected)}[stage]
-    monkeypatch.setattr(points, *wrong)
+    monkeypatch.setattr(examples, *wrong)
     with pytest.raises(AssertionError):
         check_others_stay(tmp_path / "unsound", *both)
 
@@ -179,7 +187,7 @@ def test_a_document_that_is_taken_down_leaves_the_others_as_they_were(tmp_path: 
     redactory.erase([run], user_ids=["b"])
     assert fates_of(run) == {name: own for place, (name, own) in enumerate(before.items()) if place != 1}
     spans = [row for batch in read_batches(RunFolder(run).spans) for row in batch.to_pylist()]
-    assert sum(span["detector"] == KNOWN for span in spans) == 2
+    assert sum(span["detector"] == KNOWN_VALUE for span in spans) == 2
 
 
 def test_no_point_is_tried_again_without_its_document(run: Path) -> None:
@@ -202,7 +210,7 @@ def test_declared_values_are_known_in_their_own_row_alone(tmp_path: Path) -> Non
         {"id": "c", "name": ["Ozols"], "text": "not a text"},
     ]
     columns = {"name": "PERSON", "tel": "PHONE_NUMBER"}
-    given: dict[str, Any] = {**CONFIG, "detect": {**LINES["detect"]}}
+    given: dict[str, Any] = {**CONFIG, "detect": {**LINE_CONFIG["detect"]}}
     given["input"] = {"path": str(write_rows(tmp_path / "rows.jsonl", rows)), "known_value_columns": columns}
     redactory.curate(given, output=tmp_path / "run", detector=Nothing())
     a, b = fates_of(tmp_path / "run").values()
@@ -214,7 +222,7 @@ def test_declared_values_are_known_in_their_own_row_alone(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"release": LINES["release"]}, "input.known_value_columns needs release.known_values"),
+        ({"release": LINE_CONFIG["release"]}, "input.known_value_columns needs release.known_values"),
         ({"input": {"metadata_columns": ["name"]}}, "'name' is to be masked, but is also read or kept"),
         ({"input": {"known_value_columns": {"name": "drop"}}}, "'name' needs a label"),
     ],
@@ -229,7 +237,7 @@ def test_what_is_declared_is_looked_for_and_goes_nowhere_else(
 
 
 def test_what_is_read_for_people_can_be_masked_by_document(tmp_path: Path) -> None:
-    run = curated(tmp_path / "job", DOCUMENTS, release=LINES["release"], dedup={"mode": "exact"})
+    run = curated(tmp_path / "job", DOCUMENTS, release=LINE_CONFIG["release"], dedup={"mode": "exact"})
     before, after = (
         [one["turns"][0]["text"] for one in redactory.conversations(run, "private", known_values=known)]
         for known in (False, True)
@@ -243,7 +251,7 @@ def test_what_is_read_for_people_can_be_masked_by_document(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(("trainer", "told"), [("crt", True), ("redact-only", False)])
 def test_that_no_figure_will_be_stated_is_said_before_the_training(run: Path, trainer: str, told: bool) -> None:
-    remarks = train_remarks({**CONFIG, "input": "x", "train": {"trainer": trainer}}, output=run)
+    remarks = collect_remarks({**CONFIG, "input": "x", "train": {"trainer": trainer}}, output=run)
     assert any("release.known_values" in remark for remark in remarks) is told
 
 
@@ -251,11 +259,11 @@ def test_where_an_example_is_a_document_misses_are_measured_with_what_is_known(t
     run = curated(tmp_path / "job", DOCUMENTS, segment={"mode": "document"})
     manifest = read_manifest(RunFolder(run))
     assert manifest["known_in"] == "example"
-    assert len(parts(RunFolder(run).points)) == 1
+    assert len(list_parts(RunFolder(run).points)) == 1
     detect = {"lists": {"deny": [{"label": "PERSON", "words": ["Quirin Ozols"]}]}}
     own = redactory.curate(
-        {**CONFIG, "detect": {**LINES["detect"], **detect}, "segment": {"mode": "document"},
+        {**CONFIG, "detect": {**LINE_CONFIG["detect"], **detect}, "segment": {"mode": "document"},
          "input": str(tmp_path / "job" / "rows.jsonl")}, output=tmp_path / "own",
     )  # fmt: skip
-    [(side, text)] = detect_fates(read_manifest(RunFolder(Path(own["run"]))))(["Quirin Ozols, hi Ozols"])
+    [(side, text)] = make_run_router(read_manifest(RunFolder(Path(own["run"]))))(["Quirin Ozols, hi Ozols"])
     assert (side, text) == ("private", "<MASK>, hi <MASK>")

@@ -19,11 +19,11 @@ import redactory
 from redactory.flows.cli import app
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.curated_hints import curated_hints
-from redactory.pipelines.fields import PART, ROLE, joined, without_roles
-from redactory.pipelines.segment import of_parts, segmenter
+from redactory.pipelines.curation_hints import list_curation_hints
+from redactory.pipelines.json_paths import ROLE_SEPARATOR, TURN_SEPARATOR, join_texts, strip_roles
+from redactory.pipelines.segment import make_segmenter, segment_each_text
 from redactory.redaction import RunFolder
-from tests.pipelines.support import LINES, DigitDetector, write_rows
+from tests.pipelines.support import LINE_CONFIG, DigitDetector, write_rows
 
 PATTERNS = {"tagger": None, "conservative": {"rules": ["digit"]}}
 MODES = ("sentence", "line", "document", "turn")
@@ -36,15 +36,15 @@ words = st.text(alphabet="ab .\n:A", max_size=20)
 def test_points_of_parts_give_the_document_back_and_lie_in_one_part(
     said: list[tuple[str | None, str]], mode: Any
 ) -> None:
-    document = joined(said)
-    points = of_parts(segmenter(SegmentSettings(mode=mode)))(document)
+    document = join_texts(said)
+    points = segment_each_text(make_segmenter(SegmentSettings(mode=mode)))(document)
     assert "".join(point.prefix + point.text + point.suffix for point in points) == document
     if any(text.strip() for _, text in said):
-        assert not any(sign in point.text for point in points for sign in (PART, ROLE))
+        assert not any(sign in point.text for point in points for sign in (TURN_SEPARATOR, ROLE_SEPARATOR))
     place = 0
     for point in points:
         place += len(point.prefix)
-        role = document[:place].rpartition(PART)[2].partition(ROLE)
+        role = document[:place].rpartition(TURN_SEPARATOR)[2].partition(ROLE_SEPARATOR)
         assert point.speaker == role[0] if role[1] else mode == "turn" or point.speaker is None
         place += len(point.text) + len(point.suffix)
 
@@ -60,7 +60,7 @@ CHAT = [
     {"id": "b", "messages": [{"role": "user", "content": [{"type": "text", "text": "Write to ann@example.org"}]}]},
     {"id": "c", "messages": [{"role": "user", "content": 3}]},
     {"id": "d", "messages": []},
-    {"id": "e", "messages": [{"role": "user", "content": f"one{PART}two"}]},
+    {"id": "e", "messages": [{"role": "user", "content": f"one{TURN_SEPARATOR}two"}]},
     {"id": "f", "messages": [{"role": "user", "content": "data:image/png;base64,QUJD"}]},
 ]
 
@@ -155,13 +155,13 @@ def test_a_chat_is_read_where_no_row_has_a_text(
         done = redactory.curate(config, resume=resume)
         assert done["documents"]
         assert done.get("text_chosen") == chosen
-        assert any(sentence in hint for hint in curated_hints(done)) == (chosen is not None)
+        assert any(sentence in hint for hint in list_curation_hints(done)) == (chosen is not None)
     manifest = json.loads(RunFolder(tmp_path / "run").manifest.read_text())
     assert manifest["configuration"]["input"]["text"] == (chosen or asked.get("text", "text"))
 
 
 def test_a_document_of_parts_reads_as_lines() -> None:
-    assert without_roles(joined([("user", "a"), (None, "b")])) == "a\nb"
+    assert strip_roles(join_texts([("user", "a"), (None, "b")])) == "a\nb"
 
 
 TURNS: list[list[tuple[str, str]]] = [
@@ -179,9 +179,9 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for i, turns in enumerate(TURNS)
     ]
     section = {"path": str(write_rows(folder / "rows.jsonl", rows)), "text": "messages", "emit_document_order": True}
-    summary = redactory.curate({**LINES, "input": section}, output=folder / "run", detector=DigitDetector())
+    summary = redactory.curate({**LINE_CONFIG, "input": section}, output=folder / "run", detector=DigitDetector())
     assert summary["roles_left_out"] == 1
-    assert "allow_personal_columns: [role]" in " ".join(curated_hints(dict(summary)))
+    assert "allow_personal_columns: [role]" in " ".join(list_curation_hints(dict(summary)))
     return folder / "run"
 
 
@@ -232,7 +232,7 @@ def test_equal_texts_of_two_roles_are_two_examples(tmp_path: Path, accepted: boo
     section: dict[str, Any] = {"path": str(write_rows(tmp_path / "rows.jsonl", [row])), "text": "messages"}
     section |= {"allow_personal_columns": ["role"]} if accepted else {}
     redactory.curate(
-        {**LINES, "input": section, "dedup": {"mode": mode}}, output=tmp_path / "run", detector=DigitDetector()
+        {**LINE_CONFIG, "input": section, "dedup": {"mode": mode}}, output=tmp_path / "run", detector=DigitDetector()
     )
     roles = pq.read_table(tmp_path / "run" / "public")["role"].to_pylist()
     named = ["Ann", "Bob"] if accepted else [None]
@@ -265,7 +265,7 @@ def test_conversations_are_curated_trained_on_with_their_roles_and_given_back(tm
         "noise_multiplier": 1.0,
     }
     section = {"path": str(write_rows(tmp_path / "rows.jsonl", rows)), "text": "messages", "emit_document_order": True}
-    config = {**LINES, "input": section, "train": train, "output": str(tmp_path / "run")}
+    config = {**LINE_CONFIG, "input": section, "train": train, "output": str(tmp_path / "run")}
     redactory.curate(config, detector=DigitDetector())
     found = redactory.conversations(tmp_path / "run", "private")
     assert [[(t["role"], t["text"]) for t in one["turns"]] for one in found] == [

@@ -16,14 +16,14 @@ from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError
 from redactory.redaction import MASK, ModelFolder, RunFolder
 from redactory.training import load_model
-from redactory.training.chat import joined, prompt, turns
-from redactory.training.data import EncodedPoints, conversations, texts
+from redactory.training.chat import join_turns, make_prompt, parse_turns
+from redactory.training.data import TokenizedExamples, read_conversations, read_texts
 from redactory.training.settings import TrainSettings
 from redactory.training.tokenizer import FolderTokenizer
-from redactory.training.uedp.units import Originals, read_units
-from tests.pipelines.support import LINES, DigitDetector, write_rows
+from redactory.training.uedp.units import OriginalExamples, read_unit_incidence
+from tests.pipelines.support import LINE_CONFIG, DigitDetector, write_rows
 from tests.training.test_chat import CHATML
-from tests.training.tiny_folders import byte_tokenizer, causal_folder
+from tests.training.tiny_folders import build_byte_tokenizer, causal_folder
 
 OPEN, THANKS = "when do you open", "we open every day at nine"
 SMALL: dict[str, Any] = {
@@ -52,7 +52,7 @@ def chat(number: int) -> list[dict[str, str]]:
 def curated(folder: Path, dialogues: list[Any], **own: Any) -> tuple[dict[str, Any], RunFolder]:
     rows = [{"id": f"c{i}", "user_id": f"u{i % 4}", "messages": one} for i, one in enumerate(dialogues)]
     section = {"path": str(write_rows(folder / "rows.jsonl", rows)), "text": "messages"}
-    config = {**LINES, "dedup": {"mode": "none"}, "input": section, "output": str(folder / "run"), **own}
+    config = {**LINE_CONFIG, "dedup": {"mode": "none"}, "input": section, "output": str(folder / "run"), **own}
     redactory.curate(config, detector=DigitDetector())
     return config, RunFolder(folder / "run")
 
@@ -64,20 +64,20 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], RunF
 
 def test_a_private_turn_makes_its_conversation_private(made: Any) -> None:
     run = made[1]
-    private, public = list(conversations(run, run.private)), list(conversations(run, run.public))
+    private, public = list(read_conversations(run, run.private)), list(read_conversations(run, run.public))
     assert len(private) + len(public) == 20
     # what was not processed leaves a row that contributes nothing
     assert private.count("") == 2
     masked = [one for one in private if one]
     assert len(masked) == 7
-    assert all(MASK in turns(one)[0][1] and turns(one)[1] == ("assistant", THANKS) for one in masked)
-    assert all([said for _, said in turns(one)] == [OPEN, THANKS, "thanks", "good bye"] for one in public)
+    assert all(MASK in parse_turns(one)[0][1] and parse_turns(one)[1] == ("assistant", THANKS) for one in masked)
+    assert all([said for _, said in parse_turns(one)] == [OPEN, THANKS, "thanks", "good bye"] for one in public)
     # the shards split the same conversations turn by turn
     assert pq.read_table(run.private).num_rows == 7
-    originals = list(conversations(run, run.vault))
-    assert turns(originals[0])[0] == ("user", f"my code is 55500. {OPEN}")
+    originals = list(read_conversations(run, run.vault))
+    assert parse_turns(originals[0])[0] == ("user", f"my code is 55500. {OPEN}")
     # what is left of a turn stays with whoever said it
-    assert turns(originals[7])[1:3] == [("assistant", THANKS), ("user", "and this goes on")]
+    assert parse_turns(originals[7])[1:3] == [("assistant", THANKS), ("user", "and this goes on")]
 
 
 def test_one_secret_exchanged_exchanges_one_row(made: Any, tmp_path: Path) -> None:
@@ -86,8 +86,8 @@ def test_one_secret_exchanged_exchanges_one_row(made: Any, tmp_path: Path) -> No
     other = [chat(i) for i in range(20)]
     other[3] = [{"role": "user", "content": "Something Else entirely 1"}, *other[3][2:]]
     second = curated(tmp_path, other)[1]
-    assert list(conversations(first, first.public)) == list(conversations(second, second.public))
-    pairs = zip(conversations(first, first.private), conversations(second, second.private), strict=True)
+    assert list(read_conversations(first, first.public)) == list(read_conversations(second, second.public))
+    pairs = zip(read_conversations(first, first.private), read_conversations(second, second.private), strict=True)
     assert [a == b for a, b in pairs].count(False) == 1
 
 
@@ -128,7 +128,7 @@ def test_a_model_answers_until_its_turn_ends(made: Any) -> None:
     library: Any = AutoTokenizer
     ids = library.from_pretrained(folder).apply_chat_template(chat(1)[:3], add_generation_prompt=True)
     trained = load_model(ModelFolder(folder))
-    assert list(ids["input_ids"]) == trained.tokenizer.encode(prompt(chat(1)[:3]))
+    assert list(ids["input_ids"]) == trained.tokenizer.encode(make_prompt(chat(1)[:3]))
     with pytest.raises(ConfigurationError, match="use evaluate model"):
         redactory.evaluate_canary(run.root, "answers", canaries="nothing.json")
 
@@ -141,17 +141,17 @@ def test_a_chat_model_is_measured_by_what_it_says_in_held_out_text(made: Any, tm
     assert (found["texts"], found["words"]) == (3, 3 * len(f"{THANKS} good bye".split()))
     trained = load_model(run.model("measured"))
     codec = dataclasses.replace(trained.tokenizer, learn="assistant")
-    said = [joined((turn["role"], turn["content"]) for turn in chat(i)) for i in (1, 2, 4)]
-    points = EncodedPoints.from_texts(said, codec, None)
-    assert points.learnt is not None
-    assert found["tokens"] == points.learnt.sum()
-    losses = trained.network.point_losses(points.batch(range(3)))
+    said = [join_turns((turn["role"], turn["content"]) for turn in chat(i)) for i in (1, 2, 4)]
+    points = TokenizedExamples.from_texts(said, codec, None)
+    assert points.loss_mask is not None
+    assert found["tokens"] == points.loss_mask.sum()
+    losses = trained.network.example_losses(points.make_batch(range(3)))
     assert found["log_prob"] == pytest.approx(-float(losses.detach().sum()), rel=1e-5)
 
 
 def test_a_pretrained_folder_speaks_its_own_template(made: Any, tmp_path: Path) -> None:
     config, run = made
-    tokenizer = byte_tokenizer()
+    tokenizer = build_byte_tokenizer()
     tokenizer.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
     tokenizer.chat_template = CHATML
     folder = causal_folder(tmp_path / "base", "llama", vocab_size=len(tokenizer))
@@ -163,7 +163,7 @@ def test_a_pretrained_folder_speaks_its_own_template(made: Any, tmp_path: Path) 
     kept: Any = trained.tokenizer
     assert isinstance(kept.inner, FolderTokenizer)
     assert kept.inner.inner.chat_template == CHATML
-    assert trained.tokenizer.spelled(trained.tokenizer.end_id) == "<|im_end|>"
+    assert trained.tokenizer.decode_token(trained.tokenizer.end_id) == "<|im_end|>"
     assert redactory.predict(run.model("folder").root, [OPEN], write=1, tokens=4)["prompts"]
 
 
@@ -191,11 +191,12 @@ def test_the_card_names_the_unit(made: Any, own: dict[str, Any], unit: str) -> N
 def test_a_user_holds_whole_conversations(made: Any) -> None:
     run = made[1]
     settings = TrainSettings(**{**SMALL, "trainer": "user-level", "federated": {"users": 4}})
-    graph = read_units(run, settings.units, whole=True)
-    assert len(graph.points) == 20
-    assert {len(graph.users.of(i)) for i in range(20)} == {1}
+    graph = read_unit_incidence(run, settings.units, whole_documents=True)
+    assert len(graph.example_ids) == 20
+    assert {len(graph.users.get_columns(i)) for i in range(20)} == {1}
     assert (
-        list(Originals(run, graph.points[:2], whole=True).texts()) == list(texts(run, run.vault, settings.reading))[:2]
+        list(OriginalExamples(run, graph.example_ids[:2], whole_documents=True).read_texts())
+        == list(read_texts(run, run.vault, settings.example_format))[:2]
     )
 
 
@@ -209,7 +210,7 @@ def test_merged_turns_have_no_whole_conversations(tmp_path: Path, mode: str) -> 
 
 def test_values_known_in_a_conversation_leave_its_figure_and_take_a_turns(tmp_path: Path) -> None:
     """What is masked in all turns follows from the conversation, so one row is exchanged all the same."""
-    release = {**LINES["release"], "unit": "document", "known_values": True}
+    release = {**LINE_CONFIG["release"], "unit": "document", "known_values": True}
     config, _ = curated(tmp_path, [chat(i) for i in range(8)], release=release)
     network = {"kind": "lstm", "embedding_size": 4, "hidden_size": 4}
     held = {}

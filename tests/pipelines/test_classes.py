@@ -12,12 +12,12 @@ import pytest
 import redactory
 from redactory.foundation.errors import ConfigurationError, InputError, RunStateError
 from redactory.pipelines.config import Config
-from redactory.pipelines.loading import check
+from redactory.pipelines.loading import validate_config
 from redactory.pipelines.readers import Document, InputSettings, Rejection, find_sources, read_documents
-from redactory.redaction import RunFolder, parts, read_batches, read_manifest
+from redactory.redaction import RunFolder, list_parts, read_batches, read_manifest
 from redactory.redaction.shards import CLASS, LABELLED_VAULT, VAULT
 from redactory.training import TrainSettings, train_model
-from redactory.training.data import classes_of
+from redactory.training.data import read_classes
 from tests.pipelines.support import DigitDetector, write_rows
 
 CONFIG: dict[str, Any] = {
@@ -51,7 +51,7 @@ def test_every_point_has_the_class_of_its_row(runs: dict[str, RunFolder]) -> Non
 def test_a_class_is_in_the_vault_alone(runs: dict[str, RunFolder]) -> None:
     run, plain = runs["with"], runs["without"]
     for folder, same in zip(run.data_folders, plain.data_folders, strict=True):
-        ours, theirs = parts(folder), parts(same)
+        ours, theirs = list_parts(folder), list_parts(same)
         assert [p.name for p in ours] == [p.name for p in theirs]
         if folder != run.vault:
             assert [p.read_bytes() for p in ours] == [p.read_bytes() for p in theirs]
@@ -60,11 +60,11 @@ def test_a_class_is_in_the_vault_alone(runs: dict[str, RunFolder]) -> None:
 
 
 def test_without_a_column_nothing_changes(runs: dict[str, RunFolder]) -> None:
-    assert all(pq.read_schema(p).equals(VAULT) for p in parts(runs["without"].vault))
-    assert all(pq.read_schema(p).equals(LABELLED_VAULT) for p in parts(runs["with"].vault))
+    assert all(pq.read_schema(p).equals(VAULT) for p in list_parts(runs["without"].vault))
+    assert all(pq.read_schema(p).equals(LABELLED_VAULT) for p in list_parts(runs["with"].vault))
     plain, labelled = (Config(input=InputSettings(path=("x",))), Config(input=InputSettings(path=("x",), label="k")))
-    assert "label" not in plain.curation()["input"]
-    assert labelled.curation()["input"]["label"] == "k"
+    assert "label" not in plain.curation_identity()["input"]
+    assert labelled.curation_identity()["input"]["label"] == "k"
     assert plain.curation_hash() != labelled.curation_hash()
 
 
@@ -93,7 +93,7 @@ def test_a_side_has_the_classes_of_its_originals_where_no_rule_merges_texts(
     }
     for side in (run.public, run.private):
         ids = [one for batch in read_batches(side, ["point_id"]) for one in batch["point_id"].to_pylist()]
-        assert list(classes_of(run, side)) == [original[one] for one in ids]
+        assert list(read_classes(run, side)) == [original[one] for one in ids]
         assert len(ids) == len(ROWS)
     summary = train_model(
         run,
@@ -112,7 +112,7 @@ def test_a_side_has_the_classes_of_its_originals_where_no_rule_merges_texts(
     )
     assert summary["guarantee"]["epsilon_substitution"] > 0
     with pytest.raises(ConfigurationError, match=r"dedup\.mode none"):
-        list(classes_of(runs["with"], runs["with"].private))
+        list(read_classes(runs["with"], runs["with"].private))
 
 
 def _read(path: Path, **changes: object) -> list[Document | Rejection]:
@@ -158,9 +158,9 @@ def test_a_class_that_is_no_name_is_rejected_and_a_missing_column_refused(tmp_pa
 def test_a_classifier_without_classes_is_refused_before_anything_is_read() -> None:
     train = {"task": "classify", "trainer": "noiseless", "classes": ["a", "b"]}
     with pytest.raises(ConfigurationError, match=r"input\.label"):
-        check({"input": "rows.jsonl", "train": train})
+        validate_config({"input": "rows.jsonl", "train": train})
     labelled = {"input": {"path": "rows.jsonl", "label": "kind"}, "train": train}
-    assert check(labelled).train.task == "classify"
+    assert validate_config(labelled).train.task == "classify"
     with pytest.raises(ConfigurationError, match=r"evaluate\.canaries"):
-        check({**labelled, "evaluate": {"canaries": "x.canaries.json"}})
-    assert json.loads(json.dumps(check(labelled).model_dump(mode="json")))["input"]["label"] == "kind"
+        validate_config({**labelled, "evaluate": {"canaries": "x.canaries.json"}})
+    assert json.loads(json.dumps(validate_config(labelled).model_dump(mode="json")))["input"]["label"] == "kind"

@@ -13,10 +13,10 @@ import yaml
 
 import redactory
 from redactory.foundation.errors import ConfigurationError, RunStateError
-from redactory.foundation.settings import sections_of
+from redactory.foundation.settings import nested_settings
 from redactory.pipelines.config import Config
-from redactory.pipelines.describe import write_example
-from redactory.pipelines.loading import check, load_config
+from redactory.pipelines.describe import write_example_config
+from redactory.pipelines.loading import load_config, validate_config
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,9 @@ def test_a_mistake_is_named_with_its_place(tmp_path: Path, value: str, says: str
 
 def test_the_valid_keys_of_a_section_are_listed_once_behind_all_that_are_unknown() -> None:
     with pytest.raises(ConfigurationError) as caught:
-        check({"input": "-", "train": {"abc": 1, "xyz": 2, "epsilom": 3, "epsilon": -1}, "mask": {}, "qqq": 0})
+        validate_config(
+            {"input": "-", "train": {"abc": 1, "xyz": 2, "epsilom": 3, "epsilon": -1}, "mask": {}, "qqq": 0}
+        )
     told = str(caught.value)
     assert told.count("valid keys: ") == 2
     assert "train.epsilon: must be more than 0, and -1 stands there; train.abc: unknown key; train.xyz: " in told
@@ -88,7 +90,7 @@ def test_the_valid_keys_of_a_section_are_listed_once_behind_all_that_are_unknown
 def _places(model: Any, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
     for name, field in model.model_fields.items():
         yield (*above, name)
-        for below in sections_of(field.annotation):
+        for below in nested_settings(field.annotation):
             yield from _places(below, (*above, name))
 
 
@@ -98,7 +100,7 @@ def test_whatever_is_wrong_is_named_with_its_key_in_our_words_and_not_quoted(wro
     for place in set(_places(Config)):
         value = functools.reduce(lambda inner, key: {key: inner}, reversed(place), wrong)
         try:
-            check({"input": "-", **value})
+            validate_config({"input": "-", **value})
         except ConfigurationError as error:
             found[place] = str(error)
     assert len(found) > 50
@@ -158,7 +160,7 @@ def test_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 
 
 def test_the_example_is_a_configuration_and_what_is_neither_is_named(tmp_path: Path) -> None:
-    write_example(tmp_path / "job.yaml")
+    write_example_config(tmp_path / "job.yaml")
     assert load_config(tmp_path / "job.yaml").segment.mode == "sentence"
     with pytest.raises(ConfigurationError, match="expected a configuration"):
         load_config(tmp_path / "absent.jsonl")
@@ -166,8 +168,8 @@ def test_the_example_is_a_configuration_and_what_is_neither_is_named(tmp_path: P
 
 def test_speed_and_places_do_not_change_the_hash() -> None:
     speed = {"workers": 7, "output": "elsewhere", "train": {"epochs": 9}}
-    plain, same = check({"input": "a"}), check({"input": "b", **speed})
-    other = check({"input": "a", "partition": {"documents": 3}})
+    plain, same = validate_config({"input": "a"}), validate_config({"input": "b", **speed})
+    other = validate_config({"input": "a", "partition": {"documents": 3}})
     assert plain.curation_hash() == same.curation_hash() != other.curation_hash()
 
 

@@ -19,8 +19,8 @@ from typer.testing import CliRunner
 
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError
-from redactory.pipelines.copies import PIPE, require_named_as_written, sources_of
 from redactory.pipelines.redact import redact
+from redactory.pipelines.redact_io import PIPE, find_copy_sources, require_matching_name
 
 SECRET = "ann.kovacs@example.org"
 PATTERNS = {"detect": {"tagger": None}}
@@ -110,14 +110,14 @@ def test_an_output_whose_name_says_another_format_is_refused(tmp_path: Path, giv
     with pytest.raises(ConfigurationError, match=f"--out: .*{re.escape(mend)}$"):
         redact(folder / given, folder / out, config=PATTERNS)
     with pytest.raises(ConfigurationError, match=f"--out: .*{re.escape(mend)}$"):
-        require_named_as_written(out, *sources_of(str(folder / given), "auto"))
+        require_matching_name(out, *find_copy_sources(str(folder / given), "auto"))
     assert not list(tmp_path.rglob("x*"))
 
 
 @pytest.mark.parametrize("out", ["x.csv", "x.CSV.gz", "x.csv.xz", "x", "x.masked", "csv.new", "-", "s3://b/x.csv"])
 def test_an_output_whose_name_says_its_format_or_none_is_taken(tmp_path: Path, out: str) -> None:
     (tmp_path / "in.csv").write_text("text\nx\n")
-    require_named_as_written(out, *sources_of(str(tmp_path / "in.csv"), "auto"))
+    require_matching_name(out, *find_copy_sources(str(tmp_path / "in.csv"), "auto"))
 
 
 @pytest.mark.slow
@@ -256,7 +256,7 @@ def test_a_format_is_known_by_its_endings_and_another_is_refused_with_the_list(n
     known |= {"eml": "mail", "htm": "html"}
     given_path = PIPE if piped else __file__
     if name in known:
-        assert sources_of(given_path, name)[0][0].format == known[name]
+        assert find_copy_sources(given_path, name)[0][0].format == known[name]
         return
     with pytest.raises(ConfigurationError, match=r"--format: unknown format .*; expected auto, jsonl, text, parquet"):
-        sources_of(given_path, name)
+        find_copy_sources(given_path, name)

@@ -20,13 +20,13 @@ import redactory
 from redactory.detectors import Detection, Span
 from redactory.foundation.errors import CheckFailed, RedactoryError, RunStateError, SealedError
 from redactory.foundation.keys import load_digest_key
-from redactory.foundation.progress import silent
+from redactory.foundation.progress import no_progress
 from redactory.pipelines.config import Config
 from redactory.pipelines.readers import find_sources
-from redactory.pipelines.stages.points import ingest, rows_of
-from redactory.pipelines.work import Job
-from redactory.redaction import MASK, RunFolder, parts, read_batches, read_column
-from tests.pipelines.support import DigitDetector, data_bytes, write_rows
+from redactory.pipelines.stage_context import CurationJob
+from redactory.pipelines.stages.examples import ingest_documents, to_detection_rows
+from redactory.redaction import MASK, RunFolder, list_parts, read_batches, read_column
+from tests.pipelines.support import DigitDetector, read_data_bytes, write_rows
 
 CONFIG: dict[str, Any] = {"segment": {"mode": "line"}, "partition": {"documents": 4}}
 
@@ -78,7 +78,7 @@ def test_dedup_comes_after_masking_and_within_a_side(finished: Path) -> None:
 def test_each_distinct_text_is_detected_once(rows_file: Path, tmp_path: Path) -> None:
     detector = DigitDetector()
     _curate(rows_file, tmp_path / "run", detector=detector)
-    assert len(detector.seen) == len(set(detector.seen))
+    assert len(detector.detected_texts) == len(set(detector.detected_texts))
 
 
 def test_scope_user_dedups_within_a_user_only(rows_file: Path, tmp_path: Path) -> None:
@@ -97,8 +97,8 @@ def test_released_ids_are_pseudonyms_and_users_too(finished: Path) -> None:
 
 def test_public_and_private_folders_hold_nothing_else(finished: Path) -> None:
     run = RunFolder(finished)
-    assert {p.name for p in run.public.iterdir()} == {p.name for p in parts(run.public)}
-    assert pq.read_schema(parts(run.public)[0]).names == ["point_id", "text"]
+    assert {p.name for p in run.public.iterdir()} == {p.name for p in list_parts(run.public)}
+    assert pq.read_schema(list_parts(run.public)[0]).names == ["point_id", "text"]
     assert not run.work.exists()
     assert run.root.stat().st_mode & 0o777 == 0o700
 
@@ -140,7 +140,7 @@ def test_interrupted_anywhere_and_resumed_gives_the_same_bytes(
     with pytest.raises(RunStateError, match="--resume"):
         _curate(rows_file, out)
     _curate(rows_file, out, resume=True)
-    assert data_bytes(out) == data_bytes(finished)
+    assert read_data_bytes(out) == read_data_bytes(finished)
 
 
 def test_backwards_and_in_two_processes_gives_the_same_bytes(rows_file: Path, finished: Path, tmp_path: Path) -> None:
@@ -149,7 +149,9 @@ def test_backwards_and_in_two_processes_gives_the_same_bytes(rows_file: Path, fi
 
     _curate(rows_file, tmp_path / "backwards", stage_map=backwards)
     _curate(rows_file, tmp_path / "processes", workers=2)
-    assert data_bytes(tmp_path / "backwards") == data_bytes(tmp_path / "processes") == data_bytes(finished)
+    assert (
+        read_data_bytes(tmp_path / "backwards") == read_data_bytes(tmp_path / "processes") == read_data_bytes(finished)
+    )
 
 
 def test_another_partition_size_is_another_layout_with_the_same_points(
@@ -269,11 +271,11 @@ def test_the_verdict_on_bad_rows_depends_on_neither_order_nor_files(
     for n, (start, end) in enumerate(pairwise([0, *cuts, len(rows)])):
         write_rows(folder / f"{n}.jsonl", rows[start:end])
     asked = {"path": str(folder), "max_rejected_share": allowed}
-    job = Job(RunFolder(folder / "_run"), Config.model_validate({**CONFIG, "input": asked}), load_digest_key())
+    job = CurationJob(RunFolder(folder / "_run"), Config.model_validate({**CONFIG, "input": asked}), load_digest_key())
     sources = find_sources((str(folder),), "auto")
     counts, bad = Counter[str](), good.count(False)
     try:
-        for report in ingest(job, sources, silent):
+        for report in ingest_documents(job, sources, no_progress):
             counts.update(report.counts)
     except CheckFailed:
         assert bad == len(rows) or bad / len(rows) > allowed
@@ -298,11 +300,11 @@ def test_a_finished_run_is_not_overwritten(rows_file: Path, finished: Path) -> N
 
 def test_the_manifest_has_no_infinity_and_names_every_file(finished: Path) -> None:
     manifest = json.loads((finished / "manifest.json").read_text(), parse_constant=pytest.fail)
-    assert set(manifest["files"]) == {*data_bytes(finished), "README.md"}
+    assert set(manifest["files"]) == {*read_data_bytes(finished), "README.md"}
 
 
 def test_every_span_of_a_detection_is_written_under_its_policy() -> None:
     spans = [Span(place, place + 1, "NAME", 0.5, "engine") for place in range(3)]
-    written = list(rows_of(4, 7, Detection((spans[0],), (spans[1],), None, (spans[2],))))
+    written = list(to_detection_rows(4, 7, Detection((spans[0],), (spans[1],), None, (spans[2],))))
     policies = ("strict", "conservative", "public")
     assert written == [(4, 7, *span, policy, None) for span, policy in zip(spans, policies, strict=True)]

@@ -13,10 +13,10 @@ import pytest
 
 import redactory
 from redactory.dedup.settings import BloomSettings, DedupSettings
-from redactory.dedup.settings import summary as dedup_summary
+from redactory.dedup.settings import summarize as dedup_summary
 from redactory.foundation.errors import CheckFailed, SealedError
 from redactory.redaction import MASK, RunFolder, broken_files, read_batches, read_column
-from tests.pipelines.support import DigitDetector, data_bytes, write_rows
+from tests.pipelines.support import DigitDetector, read_data_bytes, write_rows
 
 CONFIG: dict[str, Any] = {"segment": {"mode": "line"}, "partition": {"documents": 5}}
 PARCEL = "the parcel that was sent to our house last week is not here yet"
@@ -113,7 +113,7 @@ def test_what_each_mode_keeps(runs: dict[str, Path]) -> None:
 
 
 def test_the_report_across_the_split_moves_nothing(runs: dict[str, Path]) -> None:
-    with_it, without = data_bytes(runs["default"]), data_bytes(runs["report_cross_split-False"])
+    with_it, without = read_data_bytes(runs["default"]), read_data_bytes(runs["report_cross_split-False"])
     assert {name: b for name, b in with_it.items() if "across" not in name} == without
     assert (
         not RunFolder(runs["report_cross_split-False"]).across.exists()
@@ -217,15 +217,15 @@ def test_backwards_and_stopped_and_resumed_gives_the_same_bytes(
         if calls == moment:
             raise RuntimeError("stopped")
 
-    whole, dedup = data_bytes(runs[_name(MIXED)]), {**MIXED}
+    whole, dedup = read_data_bytes(runs[_name(MIXED)]), {**MIXED}
     curate(rows_file, tmp_path / "backwards", dedup, stage_map=backwards, progress=stop)
-    assert data_bytes(tmp_path / "backwards") == whole
+    assert read_data_bytes(tmp_path / "backwards") == whole
     # among the last stages, those of deduplication
     calls, moment = 0, calls - 15
     with pytest.raises(SealedError):
         curate(rows_file, tmp_path / "stopped", dedup, progress=stop)
     curate(rows_file, tmp_path / "stopped", dedup, resume=True)
-    assert data_bytes(tmp_path / "stopped") == whole
+    assert read_data_bytes(tmp_path / "stopped") == whole
 
 
 def test_a_release_is_blocked_and_let_go_by_a_higher_limit(rows_file: Path, tmp_path: Path) -> None:

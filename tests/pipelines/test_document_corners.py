@@ -19,7 +19,7 @@ import pytest
 from pypdf.annotations import FreeText
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
-from redactory.pipelines.readers.formats import Row, reader_of
+from redactory.pipelines.readers.formats import Row, choose_reader
 from redactory.pipelines.redact import redact
 
 SECRET = "ann.kovacs@example.org"
@@ -307,7 +307,7 @@ def test_of_a_pdf_file_nothing_but_the_text_is_written(tmp_path: Path, caplog: p
 def test_the_number_of_a_link_is_not_read() -> None:
     link = '<w:p><w:hyperlink r:id="rId11" xmlns:r="r"><w:r><w:t>here</w:t></w:r></w:hyperlink></w:p>'
     data = io.BufferedReader(io.BytesIO(word(link)))  # type: ignore[arg-type]
-    rows = reader_of("docx", data)(data, "a.docx", 1 << 20).rows()
+    rows = choose_reader("docx", data)(data, "a.docx", 1 << 20).read_rows()
     texts = [text for row in rows if isinstance(row, Row) for text in row.texts]
     assert "here" in "".join(texts)
     assert "rId11" not in "".join(texts)

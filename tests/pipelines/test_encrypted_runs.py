@@ -18,14 +18,14 @@ from redactory.detectors import Detection
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, SealedError
 from redactory.foundation.keys import load_digest_key, new_key
 from redactory.foundation.records import RecordLog
-from redactory.pipelines.sealed import sealed
-from redactory.pipelines.verify import OF_A_RUN
+from redactory.pipelines.error_sealing import run_sealed
+from redactory.pipelines.verify import RUN_CHECKS
 from redactory.redaction import (
     RunFolder,
     establish_key,
     is_encrypted,
-    key_of,
-    parts,
+    key_for,
+    list_parts,
     read_batches,
     read_manifest,
     read_part,
@@ -33,8 +33,8 @@ from redactory.redaction import (
     seal,
 )
 from redactory.redaction.shards import keyed_digest, table_digest
-from redactory.training.ledger import begin_or_resume
-from tests.pipelines.support import DigitDetector, call, checks, failed, write_rows
+from redactory.training.ledger import begin_or_resume_stream
+from tests.pipelines.support import DigitDetector, invoke_command, list_failed_checks, run_checks, write_rows
 
 ENCRYPTION, SIGNING = "REDACTORY_ENCRYPTION_KEY_FILE", "REDACTORY_SIGNING_KEY_FILE"
 NAMES = ("ann", "bob")
@@ -94,12 +94,12 @@ def copy(whole: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def no_rescan(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves out the re-scan of the public side, which takes seconds and is tested by itself."""
-    monkeypatch.setitem(OF_A_RUN, "re-scan of public", lambda _: "left out here")
+    monkeypatch.setitem(RUN_CHECKS, "re-scan of public", lambda _: "left out here")
 
 
 @pytest.mark.slow
 def test_every_command_reads_an_encrypted_run(whole: Path, keys: dict[str, Path]) -> None:
-    found = checks(whole, public_key=keys["ann.sign.pub"])
+    found = run_checks(whole, public_key=keys["ann.sign.pub"])
     assert all(check["ok"] and check["made"] for check in found.values()), found
     assert "model crt" in found
     assert read_manifest(RunFolder(whole))["encrypted"] is True
@@ -135,14 +135,14 @@ def test_an_encrypted_run_holds_what_an_open_one_holds(whole: Path, curated: Pat
     closed, opened = RunFolder(whole), RunFolder(curated)
     listed, key = read_manifest(closed)["files"], load_digest_key()
     for one, other in zip(closed.data_folders, opened.data_folders, strict=True):
-        assert [path.name for path in parts(one)] == [path.name for path in parts(other)]
-        for path, same in zip(parts(one), parts(other), strict=True):
+        assert [path.name for path in list_parts(one)] == [path.name for path in list_parts(other)]
+        for path, same in zip(list_parts(one), list_parts(other), strict=True):
             name = path.relative_to(whole).as_posix()
             assert is_encrypted(path) == (one != closed.public)
             assert read_part(path).equals(read_part(same)), name
             content = keyed_digest(key, name, table_digest(read_part(same)))
             assert listed[name].get("content") == (content if one != closed.public else None)
-    assert [p.read_bytes() for p in parts(closed.public)] == [p.read_bytes() for p in parts(opened.public)]
+    assert [p.read_bytes() for p in list_parts(closed.public)] == [p.read_bytes() for p in list_parts(opened.public)]
 
 
 def test_no_private_text_lies_open(whole: Path, curated: Path) -> None:
@@ -157,7 +157,7 @@ def test_no_private_text_lies_open(whole: Path, curated: Path) -> None:
         if text not in public and len(text) >= 20
     }
     assert len(texts) > 100
-    key = key_of(run.vault / "part")
+    key = key_for(run.vault / "part")
     assert key is not None
     secrets = {key.secret, key.secret.hex().encode(), base64.b64encode(key.secret)}
     for path in (p for p in whole.rglob("*") if p.is_file()):
@@ -195,21 +195,21 @@ def test_verify_says_what_it_could_not_check(
 ) -> None:
     needing = {"encryption", "conservation", "point ids", "whole documents", "values masked elsewhere", "report"}
     monkeypatch.delenv(ENCRYPTION)
-    found = checks(copy)
+    found = run_checks(copy)
     assert {name for name, check in found.items() if not check["made"]} == needing | {"signature"}
-    assert not failed(copy)
+    assert not list_failed_checks(copy)
     assert found["re-scan of public"]["made"]
     assert "REDACTORY_ENCRYPTION_KEY" in found["encryption"]["detail"]
     assert "--public-key" in found["signature"]["detail"]
     monkeypatch.setenv(ENCRYPTION, str(keys["bob.key"]))
-    assert failed(copy) == {"encryption"}
+    assert list_failed_checks(copy) == {"encryption"}
     monkeypatch.setenv(ENCRYPTION, str(keys["ann.key"]))
     monkeypatch.setenv("REDACTORY_KEY", "another key than that of this run")
-    found = checks(copy)
+    found = run_checks(copy)
     assert found["encryption"]["ok"]
     assert "not compared" in found["encryption"]["detail"]
     RunFolder(copy).data_key.unlink()
-    assert failed(copy) == {"encryption"}
+    assert list_failed_checks(copy) == {"encryption"}
 
 
 # ------------------------------------------------------------------------------------------------- forgeries
@@ -220,18 +220,18 @@ def reseal(run: RunFolder) -> None:
     manifest = json.loads(run.manifest.read_text())
     for key in ("files", "signed_by"):
         manifest.pop(key, None)
-    seal(run, manifest, [*(p for f in run.data_folders for p in parts(f)), run.card])
+    seal(run, manifest, [*(p for f in run.data_folders for p in list_parts(f)), run.card])
 
 
 def _exchanged(run: RunFolder, folder: Path) -> None:
-    one, other = parts(folder)[:2]
+    one, other = list_parts(folder)[:2]
     first, second = one.read_bytes(), other.read_bytes()
     one.write_bytes(second)
     other.write_bytes(first)
 
 
 def _another_shard(run: RunFolder) -> None:
-    path = parts(run.public)[0]
+    path = list_parts(run.public)[0]
     pq.write_table(read_part(path).slice(1), path)
 
 
@@ -259,7 +259,7 @@ def test_what_was_changed_fails_under_right_digests(
     run = RunFolder(copy)
     forge(run)
     reseal(run)
-    found = failed(copy)
+    found = list_failed_checks(copy)
     assert "files" not in found
     assert expected <= found
 
@@ -366,22 +366,22 @@ def test_a_traceback_is_encrypted_or_not_written(keyed: RunFolder, monkeypatch: 
     with monkeypatch.context() as patch:
         patch.delenv(ENCRYPTION)
         with pytest.raises(SealedError, match="was not written") as caught:
-            sealed(keyed.state, fail)
+            run_sealed(keyed.state, fail)
     assert "Rosalind" not in str(caught.value)
     assert not list(keyed.state.glob("traceback-*"))
     with pytest.raises(SealedError):
-        sealed(keyed.state, fail)
+        run_sealed(keyed.state, fail)
     (file,) = keyed.state.glob("traceback-*.txt")
     assert b"Rosalind" not in file.read_bytes()
-    assert "ValueError: Rosalind" in call("keys", "unwrap", file).stdout
+    assert "ValueError: Rosalind" in invoke_command("keys", "unwrap", file).stdout
 
 
 def test_the_root_key_of_a_training_is_encrypted_too(keyed: RunFolder) -> None:
     file = keyed.state / "train-crt.key"
     with RecordLog(keyed.model("crt").ledger) as log:
-        stream = begin_or_resume(log, {"parent": "x"}, file, None)
+        stream = begin_or_resume_stream(log, {"parent": "x"}, file, None)
         assert stream.root not in file.read_bytes()
-        assert begin_or_resume(log, {"parent": "x"}, file, None) == stream
+        assert begin_or_resume_stream(log, {"parent": "x"}, file, None) == stream
 
 
 # ------------------------------------------------------------------------------------------- the command line
@@ -389,13 +389,13 @@ def test_the_root_key_of_a_training_is_encrypted_too(keyed: RunFolder) -> None:
 
 def test_the_data_key_opens_the_parts_in_other_programs(whole: Path, curated: Path, tmp_path: Path) -> None:
     file = tmp_path / "data.key"
-    done = call("keys", "unwrap", whole, "--data-key", file)
+    done = invoke_command("keys", "unwrap", whole, "--data-key", file)
     assert done.exit_code == 0, done.output
     assert file.read_text().strip() not in done.output
     assert file.stat().st_mode & 0o777 == 0o600
     opened = create_decryption_properties(base64.b64decode(file.read_text()))
-    path = parts(RunFolder(whole).vault)[0]
+    path = list_parts(RunFolder(whole).vault)[0]
     table = pq.read_table(path, decryption_properties=opened)
     assert table.equals(read_part(path))
-    assert isinstance(call("keys", "unwrap", whole, "--data-key", file).exception, ConfigurationError)
-    assert isinstance(call("keys", "unwrap", curated, "--data-key", tmp_path / "b").exception, RunStateError)
+    assert isinstance(invoke_command("keys", "unwrap", whole, "--data-key", file).exception, ConfigurationError)
+    assert isinstance(invoke_command("keys", "unwrap", curated, "--data-key", tmp_path / "b").exception, RunStateError)

@@ -19,17 +19,17 @@ import redactory
 from redactory.dedup.index import IndexFolder
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
-from redactory.foundation.files import only_one, read_json
+from redactory.foundation.files import file_lock, read_json
 from redactory.foundation.keys import load_digest_key, new_key
 from redactory.pipelines import reissue as reissue_steps
 from redactory.pipelines import release
 from redactory.pipelines.reissue import finish_reissue
-from redactory.pipelines.release_log import Event, enter, history, put_back
-from redactory.redaction import MASK, RunFolder, parts, read_batches, read_column, seal, succeed
-from redactory.redaction.sealing import releases
+from redactory.pipelines.release_log import Event, append_event, explain_rollback, read_history
+from redactory.redaction import MASK, RunFolder, list_parts, read_batches, read_column, seal, write_success
+from redactory.redaction.sealing import list_releases
 from tests.conftest import KEY
-from tests.pipelines.support import LINES as ONE_A_LINE
-from tests.pipelines.support import DigitDetector, call, failed, write_rows
+from tests.pipelines.support import LINE_CONFIG as ONE_A_LINE
+from tests.pipelines.support import DigitDetector, invoke_command, list_failed_checks, write_rows
 
 CONFIG: dict[str, Any] = {**ONE_A_LINE, "partition": {"documents": 3}}
 LONG = "the parcel that was sent to our house last week is not here"
@@ -177,14 +177,14 @@ def test_places_are_taken_words_are_gone_and_the_log_names_a_pseudonym(run: Path
     # "it is me" is somebody else's now; "so be it" was all along
     assert (told["points"], told["documents"], told["release"], told["moved_up"]) == (7, 2, 2, 1)
     assert _shards(run)["public"]["it is me"] == 1
-    for path in (path for data in folder.data_folders for path in parts(data)):
+    for path in (path for data in folder.data_folders for path in list_parts(data)):
         table = pq.read_table(path)
         assert "only they say so" not in str(table.to_pydict())
         assert b"only they" not in path.read_bytes()
         for column in {"point_id", "dup_of", "private_point"} & set(table.column_names):
             assert not theirs & set(table[column].to_pylist())
-    assert not failed(run)
-    (record,) = [r for r in history(folder) if r.type == "reissued"]
+    assert not list_failed_checks(run)
+    (record,) = [r for r in read_history(folder) if r.type == "reissued"]
     assert record.body["persons"] == [{"kind": "user", "pseudonym": key.pseudonym("user", "u")}]
     assert record.body["manifest"] == file_sha256(folder.manifest)
     assert "Release 2: erasure on" in folder.card.read_text()
@@ -221,7 +221,7 @@ def test_encrypted_parts_stay_encrypted(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "a key of more than thirty-two bytes, for tests")
     run = _curate(tmp_path, PEOPLE)
     redactory.erase([run], user_ids=["u"])
-    assert not failed(run)
+    assert not list_failed_checks(run)
     manifest = read_json(run / "manifest.json")
     assert all("content" in e for n, e in manifest["files"].items() if n.startswith("vault/"))
 
@@ -248,7 +248,7 @@ def test_a_lost_key_is_refused_by_name_and_other_runs_are_done(
     told = {problem["run"]: problem["problem"] for problem in result["problems"]}
     assert "REDACTORY_KEY" in told[str(other)]
     assert "used a temporary key" in told[str(fresh)]
-    assert not failed(job / "tuesday")
+    assert not list_failed_checks(job / "tuesday")
     for place, ids in ((tmp_path / "nowhere", ["theirs"]), (job, [])):
         with pytest.raises(ConfigurationError, match=r"neither a run|say who"):
             redactory.erase([place], doc_ids=ids)
@@ -277,14 +277,14 @@ def test_of_a_shredded_run_only_what_can_still_be_read_stands_in_the_way(
     # who was taken out before the key was destroyed is in none of its rows
     assert redactory.erase([job], doc_ids=["d0"])["ok"]
     (RunFolder(job / "none").samples / "week").mkdir(parents=True)
-    assert "state/samples can still be read" in call("erasure", job / "none", "--user-id", "u").output
+    assert "state/samples can still be read" in invoke_command("erasure", job / "none", "--user-id", "u").output
     shutil.rmtree(RunFolder(job / "none").samples)
     # an older folder that comes back without its key may hold anybody
     shutil.rmtree(job / "some")
     shutil.copytree(before, job / "some").joinpath("state/data-key.json").unlink()
     assert not redactory.erase([job], doc_ids=["d0"])["ok"]
     shutil.rmtree(job / "some")
-    told = call("erasure", job, "--user-id", "u")
+    told = invoke_command("erasure", job, "--user-id", "u")
     assert (told.exit_code, "nothing is left in it that can be read" in told.output) == (0, True)
 
 
@@ -328,7 +328,7 @@ def test_rejected_rows_are_searched_where_they_can_be(no_report: None, tmp_path:
     assert sorted(row["row"] for row in _rows(RunFolder(run).quarantine)) == [3, 4, 6]
     counts = read_json(run / "manifest.json")["counts"]
     assert (counts["rows"], counts["rejected"], counts["documents"]) == (3, 3, 0)
-    assert not failed(run) - {"report"}
+    assert not list_failed_checks(run) - {"report"}
 
 
 def test_rejected_rows_are_theirs_in_every_spelling_of_their_id(no_report: None, tmp_path: Path) -> None:
@@ -368,7 +368,7 @@ def test_samples_with_their_text_go_and_others_stay(run: Path) -> None:
 
 
 def test_a_run_at_work_or_half_written_is_left_alone(run: Path) -> None:
-    with only_one(RunFolder(run).lock, "a curation"):
+    with file_lock(RunFolder(run).lock, "a curation"):
         result = redactory.erase([run], user_ids=["u"])
     assert "is being written by" in result["problems"][0]["problem"]
     (run / "_SUCCESS").unlink()
@@ -382,15 +382,15 @@ def test_a_run_at_work_or_half_written_is_left_alone(run: Path) -> None:
 
 def test_the_command(run: Path, tmp_path: Path) -> None:
     (tmp_path / "ids").write_text("theirs\n\ntheirs too\n")
-    told = call("erase", run, "--doc-ids-from", tmp_path / "ids", "--json")
+    told = invoke_command("erase", run, "--doc-ids-from", tmp_path / "ids", "--json")
     assert json.loads(told.stdout)["runs"][0]["documents"] == 2
-    assert "removed with release 2" in call("erase", run, "--doc-id", "theirs").output
-    page = call("erase", run, "--doc-id", "d0").output
+    assert "removed with release 2" in invoke_command("erase", run, "--doc-id", "theirs").output
+    page = invoke_command("erase", run, "--doc-id", "d0").output
     assert "2 examples of 1 document removed; this is release 3" in page
     assert "Texts of others" not in page
-    page = call("erase", run, "--user-id", "w1").output
+    page = invoke_command("erase", run, "--user-id", "w1").output
     assert "Texts of others about a user remain: put the names on a deny list" in page
-    assert call("erase", run).exit_code != 0
+    assert invoke_command("erase", run).exit_code != 0
 
 
 # ------------------------------------------------------------------------------- signatures and sabotage
@@ -415,7 +415,7 @@ def test_a_signed_run_is_signed_again_or_not_touched(
 
     monkeypatch.setenv(SIGNING, str(key))
     with monkeypatch.context() as patch:
-        patch.setattr(reissue_steps, "_swap", dies)
+        patch.setattr(reissue_steps, "_move_staged_parts", dies)
         with pytest.raises(KeyboardInterrupt):
             redactory.erase([run], user_ids=["u"])
     monkeypatch.delenv(SIGNING)
@@ -426,7 +426,7 @@ def test_a_signed_run_is_signed_again_or_not_touched(
     assert redactory.verify(run, public_key=tmp_path / "key.pub")["ok"]
     signature = run / "releases" / "1" / "manifest.json.sig"
     signature.write_bytes(bytes([signature.read_bytes()[0] ^ 1]) + signature.read_bytes()[1:])
-    assert "earlier releases" in failed(run)
+    assert "earlier releases" in list_failed_checks(run)
 
 
 def test_another_manifest_than_the_superseded_one_ends_the_erasure(run: Path) -> None:
@@ -434,7 +434,7 @@ def test_another_manifest_than_the_superseded_one_ends_the_erasure(run: Path) ->
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reissue_steps, "_keep_old", dies)
+        patch.setattr(reissue_steps, "_archive_release", dies)
         with pytest.raises(KeyboardInterrupt):
             redactory.erase([run], user_ids=["u"])
     manifest = run / "manifest.json"
@@ -468,9 +468,9 @@ def test_a_part_that_is_not_what_was_staged_ends_no_erasure(run: Path, how: str)
     def dies(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    folder, swap = RunFolder(run), reissue_steps._swap
+    folder, swap = RunFolder(run), reissue_steps._move_staged_parts
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reissue_steps, "_swap", dies)
+        patch.setattr(reissue_steps, "_move_staged_parts", dies)
         with pytest.raises(KeyboardInterrupt):
             redactory.erase([run], user_ids=["u"])
     plan = read_json(folder.reissue.plan)
@@ -502,7 +502,7 @@ def test_a_release_that_lost_the_signature_shows(tmp_path: Path, monkeypatch: py
     monkeypatch.delenv(SIGNING)
     monkeypatch.setattr(reissue_steps, "_require_signer", lambda *_: None)
     assert redactory.erase([run], user_ids=["u"])["ok"]
-    assert failed(run) == {"earlier releases"}
+    assert list_failed_checks(run) == {"earlier releases"}
 
 
 def _resealed(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
@@ -511,7 +511,7 @@ def _resealed(run: Path, change: Callable[[dict[str, Any]], None]) -> None:
     body = read_json(folder.manifest)
     del body["files"]
     change(body)
-    seal(folder, body, [*(p for f in folder.data_folders for p in parts(f)), folder.card])
+    seal(folder, body, [*(p for f in folder.data_folders for p in list_parts(f)), folder.card])
 
 
 def _a_part_comes_back(run: Path, before: Path) -> None:
@@ -540,10 +540,10 @@ def _another_history(run: Path, _before: Path) -> None:
 def test_sabotage_shows(run: Path, made: Path, sabotage: Callable[[Path, Path], None], checks: set[str]) -> None:
     for name in ("theirs", "theirs too"):
         assert _one(redactory.erase([run], doc_ids=[name]))["points"]
-    assert [release.number for release in releases(RunFolder(run))] == [1, 2, 3]
-    assert not failed(run)
+    assert [release.number for release in list_releases(RunFolder(run))] == [1, 2, 3]
+    assert not list_failed_checks(run)
     sabotage(run, made)
-    assert checks <= failed(run)
+    assert checks <= list_failed_checks(run)
 
 
 # ------------------------------------------------------------------------------- a folder from before
@@ -555,7 +555,7 @@ def of_a_job(made: Path, tmp_path: Path) -> tuple[Path, Path]:
     job = tmp_path / "job"
     (job / "_job").mkdir(parents=True)
     run = Path(shutil.copytree(made, job / "monday"))
-    enter(RunFolder(run), Event.RELEASED, manifest=file_sha256(run / "manifest.json"), counts={})
+    append_event(RunFolder(run), Event.RELEASED, manifest=file_sha256(run / "manifest.json"), counts={})
     (job / "latest").symlink_to("monday")
     _one(redactory.erase([job], doc_ids=["theirs"]))
     assert redactory.list_releases(job)["problems"] == []
@@ -564,9 +564,9 @@ def of_a_job(made: Path, tmp_path: Path) -> tuple[Path, Path]:
 
 def test_a_folder_from_before_is_refused_by_all_who_use_a_run(of_a_job: tuple[Path, Path], tmp_path: Path) -> None:
     run, before = of_a_job
-    assert not failed(run)
+    assert not list_failed_checks(run)
     other = Path(shutil.copytree(before, run.parent / "tuesday"))
-    assert "release log" in failed(other), "under another name too"
+    assert "release log" in list_failed_checks(other), "under another name too"
     shutil.rmtree(other)
     shutil.rmtree(run)
     shutil.copytree(before, run)
@@ -574,7 +574,7 @@ def test_a_folder_from_before_is_refused_by_all_who_use_a_run(of_a_job: tuple[Pa
     [found] = [check for check in redactory.verify(run)["checks"] if not check["ok"]]
     assert (found["name"], found["detail"]) == ("release log", told)
     assert redactory.list_releases(run.parent)["problems"] == [f"monday: {told}"]
-    asked = call("release", "list", run.parent)
+    asked = invoke_command("release", "list", run.parent)
     assert (asked.exit_code, told in asked.output) == (1, True)
     uses: list[Callable[[], Any]] = [
         lambda: redactory.export(run, tmp_path / "export"),
@@ -588,21 +588,21 @@ def test_a_folder_from_before_is_refused_by_all_who_use_a_run(of_a_job: tuple[Pa
             use()
     # the way back where the newer folder is lost
     assert _one(redactory.erase([run], doc_ids=["theirs"]))["release"] == 2
-    assert not failed(run)
+    assert not list_failed_checks(run)
 
 
 def test_a_run_on_its_own_has_its_log_inside_and_may_be_renamed(run: Path, made: Path, tmp_path: Path) -> None:
     _one(redactory.erase([run], doc_ids=["theirs"]))
     kept = Path(shutil.copytree(made, tmp_path / "kept"))
     shutil.copy(RunFolder(run).release_log, RunFolder(kept).release_log)
-    assert "release log" in failed(kept)
+    assert "release log" in list_failed_checks(kept)
     moved = run.rename(tmp_path / "renamed")
-    assert not failed(moved)
-    assert history(RunFolder(moved))
+    assert not list_failed_checks(moved)
+    assert read_history(RunFolder(moved))
     # another manifest of a known release is called that
     folder = RunFolder(moved.rename(run))
     folder.manifest.write_text(folder.manifest.read_text() + "\n")
-    succeed(folder)
+    write_success(folder)
     [found] = [c for c in redactory.verify(run)["checks"] if c["name"] == "release log"]
     assert (found["ok"], found["detail"]) == (False, "the log has no record of this manifest (release 2)")
 
@@ -610,10 +610,10 @@ def test_a_run_on_its_own_has_its_log_inside_and_may_be_renamed(run: Path, made:
 def test_an_older_folder_is_seen_by_its_digest_and_latest_by_where_it_leads(of_a_job: tuple[Path, Path]) -> None:
     run, _ = of_a_job
     _one(redactory.erase([run], doc_ids=["theirs too"]))
-    assert put_back(RunFolder(run)) is None
+    assert explain_rollback(RunFolder(run)) is None
     # a record that names what lies here as superseded, whatever its number says
-    enter(RunFolder(run), Event.REISSUED, release=3, supersedes=file_sha256(run / "manifest.json"))
-    assert "release log" in failed(run)
+    append_event(RunFolder(run), Event.REISSUED, release=3, supersedes=file_sha256(run / "manifest.json"))
+    assert "release log" in list_failed_checks(run)
     (run.parent / "latest").unlink()
     (run.parent / "latest").symlink_to("tuesday")
     [_, problem] = redactory.list_releases(run.parent)["problems"]

@@ -13,7 +13,7 @@ import redactory
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import read_json
 from redactory.redaction import RunFolder
-from redactory.training.guarantee.compose import composed_card
+from redactory.training.guarantee.compose import make_composed_card
 from tests.pipelines.support import DigitDetector, write_rows
 
 TRAIN = {
@@ -77,7 +77,7 @@ def test_two_models_of_two_releases_compose(run: Path, trained: tuple[Path, dict
     with pytest.raises(RunStateError, match="an earlier release"):
         redactory.train(config)
     redactory.train(config, name="anew")
-    card = composed_card([(RunFolder(run), "crt"), (RunFolder(run), "anew")], None)
+    card = make_composed_card([(RunFolder(run), "crt"), (RunFolder(run), "anew")], None)
     assert len({model["parent"] for model in card["models"]}) == 2
     details = {check["name"]: check["detail"] for check in redactory.verify(run)["checks"]}
     assert "release" not in details["model anew"]

@@ -13,11 +13,11 @@ import torch
 from typer.testing import CliRunner
 
 import redactory
-from redactory.evaluation.one_run_audit import coins_file, read_coins
+from redactory.evaluation.one_run_audit import get_coins_path, read_coins
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.files import read_json
-from redactory.pipelines.audit import upper_bound_of
+from redactory.pipelines.audit import find_upper_bound
 from redactory.redaction import RunFolder
 from redactory.training.mechanism import PoissonGaussian
 from tests.pipelines.support import DigitDetector, write_rows
@@ -88,7 +88,7 @@ def test_noise_holds_what_it_promises(run: RunFolder) -> None:
 def test_results_are_sealed_with_their_pictures_and_hold_no_number(run: RunFolder) -> None:
     redactory.evaluate_audit(run.root, "dpsgd")
     redactory.evaluate_membership(run.root, "dpsgd", count=20, group_size=5)
-    coins = read_coins(coins_file(Path(read_json(run.manifest)["configuration"]["input"]["path"][0])))
+    coins = read_coins(get_coins_path(Path(read_json(run.manifest)["configuration"]["input"]["path"][0])))
     for name, file in (("audit", "result.json"), ("membership", "result.json"), ("membership", "roc.svg")):
         told = (run.model("dpsgd").result(name).root / file).read_text()
         assert not [n for pair in coins.numbers for n in pair if n in told]
@@ -126,7 +126,7 @@ def test_a_training_that_forgets_its_noise_fails_the_audit(
     def silent(self: PoissonGaussian, clipped_sum: torch.Tensor, *rest: Any) -> torch.Tensor:
         return clipped_sum / self.normaliser
 
-    monkeypatch.setattr(PoissonGaussian, "noisy_mean", silent)
+    monkeypatch.setattr(PoissonGaussian, "compute_noisy_mean", silent)
     config, root = read_json(run.manifest)["configuration"], tmp_path / "run"
     shutil.copytree(run.root, root)
     told = {**NOISED, "name": "broken", "epochs": 200, "epsilon": 0.2, "sampling_rate": 0.25, "dp_learning_rate": 8e-2}
@@ -145,9 +145,9 @@ def test_only_what_the_coins_stand_for_is_compared() -> None:
     reasons = {"epsilon_substitution": "no noise", "epsilon": "no noise"}
     crt = {"trainer": "crt", "epsilon": 1.0, "epsilon_substitution": 2.0, "reasons": {}}
     users = {"trainer": "user-level", "epsilon": 3.0, "epsilon_sound": 3.0, "privacy_unit": "users", "reasons": {}}
-    assert upper_bound_of(crt, "pair", 0)["epsilon_upper"] == 2.0
-    assert upper_bound_of(crt, "masked", 0)["epsilon_upper"] == 1.0
-    assert upper_bound_of(users, "absent", 0)["epsilon_upper"] == 3.0
+    assert find_upper_bound(crt, "pair", 0)["epsilon_upper"] == 2.0
+    assert find_upper_bound(crt, "masked", 0)["epsilon_upper"] == 1.0
+    assert find_upper_bound(users, "absent", 0)["epsilon_upper"] == 3.0
     nothing = {**crt, "epsilon": None, "epsilon_substitution": None, "reasons": reasons}
     entities = {**users, "privacy_unit": "entities"}
     for card, form, public in (
@@ -157,7 +157,7 @@ def test_only_what_the_coins_stand_for_is_compared() -> None:
         (entities, "absent", 0),
         (nothing, "pair", 0),
     ):
-        found = upper_bound_of(card, form, public)  # type: ignore[arg-type]
+        found = find_upper_bound(card, form, public)  # type: ignore[arg-type]
         assert found["epsilon_upper"] is None
         assert not found["comparable"]
         assert found["reason"]
@@ -171,4 +171,4 @@ def test_what_cannot_be_attacked_says_so(run: RunFolder, tmp_path: Path) -> None
     corpus = write_rows(tmp_path / "c.jsonl", [{"id": "1", "text": "x"}])
     redactory.plant_canaries(corpus, tmp_path / "p.jsonl", canaries=5)
     with pytest.raises(InputError, match="none of the planted"):
-        redactory.evaluate_audit(run.root, "sgd", coins=coins_file(tmp_path / "p.jsonl"))
+        redactory.evaluate_audit(run.root, "sgd", coins=get_coins_path(tmp_path / "p.jsonl"))

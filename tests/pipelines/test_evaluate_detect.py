@@ -13,15 +13,15 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from redactory.detectors import Detection
-from redactory.detectors.settings import write_fitted
-from redactory.evaluation.labelled import labelled_points, labelled_rows
+from redactory.detectors.settings import write_fit_record
+from redactory.evaluation.labelled import read_labelled_rows, split_labelled_row
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines import evaluate_detection as module
 from redactory.pipelines.config import SegmentSettings
 from redactory.pipelines.evaluate_detection import evaluate_detect
-from redactory.pipelines.segment import segmenter
+from redactory.pipelines.segment import make_segmenter
 from tests.pipelines.support import DigitDetector, write_rows
 
 DIALOGUE = "SYS: Your name?\nUSR: Ann Lee, 555-1234.\nBye"
@@ -41,9 +41,9 @@ def test_pieces_of_spans_are_their_characters_that_stand_in_points(
     text: str, bounds: list[tuple[int, int]], mode: str
 ) -> None:
     spans = [{"start": a, "end": b, "label": str(i)} for i, (a, b) in enumerate(bounds) if a < b <= len(text)]
-    cut = segmenter(SegmentSettings.model_validate({"mode": mode}))
+    cut = make_segmenter(SegmentSettings.model_validate({"mode": mode}))
     pieces: dict[str, str] = {str(i): "" for i in range(len(bounds))}
-    for point, inside in labelled_points({"text": text, "spans": spans}, cut):
+    for point, inside in split_labelled_row({"text": text, "spans": spans}, cut):
         for span in inside:
             assert 0 <= span["start"] < span["end"] <= len(point)
             pieces[span["label"]] += point[span["start"] : span["end"]]
@@ -56,10 +56,10 @@ def test_pieces_of_spans_are_their_characters_that_stand_in_points(
 def test_a_span_across_two_points_counts_in_each_and_one_in_a_speaker_label_in_none(tmp_path: Path) -> None:
     whole = {"start": DIALOGUE.index("Lee"), "end": len(DIALOGUE), "label": "TAIL"}
     row = {"text": DIALOGUE, "template_id": 7, "spans": [whole, _span(DIALOGUE, "USR")]}
-    cut = segmenter(SegmentSettings.model_validate({"mode": "turn"}))
+    cut = make_segmenter(SegmentSettings.model_validate({"mode": "turn"}))
     points = [
         (text, [(text[s["start"] : s["end"]], s["template_id"]) for s in inside])
-        for text, inside in labelled_points(row, cut)
+        for text, inside in split_labelled_row(row, cut)
     ]
     assert points == [("Your name?", []), ("Ann Lee, 555-1234.", [("Lee, 555-1234.", 7)]), ("Bye", [("Bye", 7)])]
     path = write_rows(tmp_path / "rows.jsonl", [row])
@@ -97,8 +97,8 @@ def fitted(tmp_path: Path) -> tuple[Path, Path]:
         "rows": 3, "secrets": 3, "unit": "row", "misses": 0, "miss_rate": 0.1, "confidence": 0.95,
         "segment": "sentence", "policies": {}, "date": "2025-01-01",
     }  # fmt: skip
-    texts = [row["text"] for row in labelled_rows(path)]
-    write_fitted(tmp_path / "seen.fitted.json", record, texts, load_digest_key())
+    texts = [row["text"] for row in read_labelled_rows(path)]
+    write_fit_record(tmp_path / "seen.fitted.json", record, texts, load_digest_key())
     config = tmp_path / "fitted.yaml"
     config.write_text("detect: {conservative: {fitted: seen.fitted.json}}")
     return path, config

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 import redactory
 from redactory.detectors import Detection, Span
-from redactory.evaluation.extraction import vault_secrets
+from redactory.evaluation.extraction import collect_vault_secrets
 from redactory.evaluation.simulator import simulate_customersim
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError
@@ -77,8 +77,8 @@ def run(tmp_path_factory: pytest.TempPathFactory, planted: dict[str, Any]) -> Ru
 
 @pytest.mark.slow
 def test_secrets_are_the_vault_s_with_how_often_each_was_seen(run: RunFolder, planted: dict[str, Any]) -> None:
-    unmasked = {secret.value: secret for secret in vault_secrets(run, [run.vault])}
-    masked = {secret.value: secret for secret in vault_secrets(run, [run.public, run.private])}
+    unmasked = {secret.value: secret for secret in collect_vault_secrets(run, [run.vault])}
+    masked = {secret.value: secret for secret in collect_vault_secrets(run, [run.public, run.private])}
     for number in planted["inserted"]:
         assert (unmasked[number].label, unmasked[number].copies, unmasked[number].times_seen) == (
             "CANARY",

@@ -15,7 +15,7 @@ import redactory
 from redactory.detectors import Detection, DetectSettings, Span
 from redactory.detectors.settings import PresidioSettings
 from redactory.foundation.errors import ConfigurationError
-from redactory.pipelines.evaluate_detection import independent_engine
+from redactory.pipelines.evaluate_detection import choose_independent_engine
 from redactory.redaction import RunFolder, is_finished
 from tests.pipelines.support import write_rows
 
@@ -98,17 +98,17 @@ def test_the_result_is_sealed_and_quotes_nothing(leaky: Path, attacked: dict[str
 def test_an_engine_that_masked_is_not_independent() -> None:
     own = DetectSettings()
     # spaCy is not taken unasked: of 5,000 public points of MultiWOZ it called 2,256 suspicious, none rightly
-    name, reason = independent_engine(own)
+    name, reason = choose_independent_engine(own)
     assert name is None
     assert "patterns and tagger; choose another engine" in reason
-    assert independent_engine(own, "spacy")[0] == "spacy"
+    assert choose_independent_engine(own, "spacy")[0] == "spacy"
     with pytest.raises(ConfigurationError, match="patterns masked this run"):
-        independent_engine(own, "patterns")
+        choose_independent_engine(own, "patterns")
     with pytest.raises(ConfigurationError, match="one of patterns, tagger, spacy:PIPELINE"):
-        independent_engine(own, "oracle")
+        choose_independent_engine(own, "oracle")
     with pytest.raises(ConfigurationError, match="stanza:FOLDER"):
-        independent_engine(own, "stanza")
-    assert independent_engine(own, "stanza:models/en")[0] == "stanza:models/en"
+        choose_independent_engine(own, "stanza")
+    assert choose_independent_engine(own, "stanza:models/en")[0] == "stanza:models/en"
     analyzer = DetectSettings(patterns=None, presidio=PresidioSettings(configuration="analyzer.yaml"))
     with pytest.raises(ConfigurationError, match="patterns masked this run"):
-        independent_engine(analyzer, "patterns")
+        choose_independent_engine(analyzer, "patterns")

@@ -19,13 +19,22 @@ import redactory
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, RunStateError
 from redactory.foundation.keys import new_key
-from redactory.pipelines.export import what_may_be_said
-from redactory.pipelines.release_log import Event, enter, history, log_of
-from redactory.pipelines.share import sums_text
-from redactory.redaction import MASK, RunFolder, list_files, parts, read_manifest, succeed, write_manifest, write_part
+from redactory.pipelines.export import select_public_fields
+from redactory.pipelines.release_log import Event, append_event, get_log_path, read_history
+from redactory.pipelines.share import format_sums
+from redactory.redaction import (
+    MASK,
+    RunFolder,
+    list_files,
+    list_parts,
+    read_manifest,
+    write_manifest,
+    write_part,
+    write_success,
+)
 from redactory.redaction.shards import PUBLIC
 from tests.pipelines.leaving import NAME, small_run
-from tests.pipelines.support import failed
+from tests.pipelines.support import list_failed_checks
 from tests.training.tiny_folders import causal_folder
 
 TRAINING: dict[str, Any] = {
@@ -71,7 +80,7 @@ def exported(run: Path, signer: Path) -> Path:
 def own(run: Path, tmp_path: Path) -> Path:
     """A copy to change, which nothing was ever exported of."""
     copy = RunFolder(Path(shutil.copytree(run, tmp_path / "run")))
-    log_of(copy).unlink(missing_ok=True)
+    get_log_path(copy).unlink(missing_ok=True)
     return copy.root
 
 
@@ -103,7 +112,7 @@ def sealed_anew(folder: Path, **changes: Any) -> None:
     (folder / "manifest.json").write_text(json.dumps(manifest))
     digests = {name: entry["sha256"] for name, entry in manifest["files"].items()}
     digests["manifest.json"] = file_sha256(folder / "manifest.json")
-    (folder / "SHA256SUMS").write_text(sums_text(digests))
+    (folder / "SHA256SUMS").write_text(format_sums(digests))
     (folder / "_SUCCESS").write_text(digests["manifest.json"] + "\n")
 
 
@@ -115,7 +124,7 @@ def test_what_leaves_is_the_public_side_and_what_proves_it(
 ) -> None:
     sealed = {"README.md", "manifest.json", "manifest.json.sig", "_SUCCESS"}
     model = {"model.safetensors", "config.json", "tokenizer.json", "ledger.jsonl", "guarantee.json", *sealed}
-    shards = {f"public/{path.name}" for path in parts(RunFolder(run).public)}
+    shards = {f"public/{path.name}" for path in list_parts(RunFolder(run).public)}
     assert len(shards) == 2
     own = {*sealed, "croissant.json", "SHA256SUMS"}
     assert names(exported) == own | shards | {f"models/crt/{name}" for name in model}
@@ -153,11 +162,11 @@ def manifest(run: Path) -> dict[str, Any]:
 def test_what_is_said_is_a_function_of_the_allow_list_alone(
     manifest: dict[str, Any], more: dict[str, Any], count: int, name: str
 ) -> None:
-    said = what_may_be_said(manifest, "0" * 64)
+    said = select_public_fields(manifest, "0" * 64)
     extra = {key: value for key, value in more.items() if key not in said}
     private = {**manifest["counts"], "rows": count, "private": count, "duplicate": count}
     other = {**manifest, **extra, "counts": private, "configuration": {"lists": name}, "inputs": [name]}
-    assert what_may_be_said(other, "0" * 64) == said
+    assert select_public_fields(other, "0" * 64) == said
 
 
 @pytest.mark.slow
@@ -187,16 +196,16 @@ def test_any_changed_file_is_found(out: Path, tmp_path: Path) -> None:
         path = out / name
         kept = path.read_bytes()
         path.write_bytes(kept[:-1] + bytes([kept[-1] ^ 1]))
-        assert failed(out), name
+        assert list_failed_checks(out), name
         if name not in ("_SUCCESS", "SHA256SUMS"):
             assert coreutils(out) != 0, name
         path.write_bytes(kept)
-    assert not failed(out)
+    assert not list_failed_checks(out)
     (out / "public" / "notes.txt").write_text("left behind")
-    assert failed(out) == {"no stray files"}
+    assert list_failed_checks(out) == {"no stray files"}
     (out / "public" / "notes.txt").unlink()
     new_key("signing", tmp_path / "other")
-    assert failed(out, public_key=tmp_path / "other.pub") == {"signature"}
+    assert list_failed_checks(out, public_key=tmp_path / "other.pub") == {"signature"}
 
 
 def test_what_no_export_has_is_found_though_it_is_listed(out: Path, signer: Path) -> None:
@@ -209,7 +218,7 @@ def test_what_no_export_has_is_found_though_it_is_listed(out: Path, signer: Path
     assert set(found) == {"no stray files", "card"}
     strays = "models/open/model.safetensors, public/notes.txt, vault/part-00000.parquet"
     assert found["no stray files"] == strays
-    assert "signature" in failed(out, public_key=f"{signer}.pub")
+    assert "signature" in list_failed_checks(out, public_key=f"{signer}.pub")
 
 
 def test_a_ledger_of_another_model_or_a_manifest_of_any_words_is_found(out: Path) -> None:
@@ -236,15 +245,15 @@ def test_points_that_must_not_be_public_are_found(own: Path, tmp_path: Path, mon
     folder = RunFolder(own)
     manifest = read_manifest(folder)
     bad = pa.table({"point_id": ["a", "a"], "text": ["hello", f"hello {MASK}"]}, schema=PUBLIC)
-    write_part(parts(folder.public)[0], bad)
+    write_part(list_parts(folder.public)[0], bad)
     monkeypatch.delenv("REDACTORY_SIGNING_KEY_FILE", raising=False)
     body = {key: value for key, value in manifest.items() if key not in ("files", "signed_by")}
-    write_manifest(folder, body, {**manifest["files"], **list_files(folder, parts(folder.public))})
-    succeed(folder)
+    write_manifest(folder, body, {**manifest["files"], **list_files(folder, list_parts(folder.public))})
+    write_success(folder)
     with pytest.raises(CheckFailed, match=r"no mask in public, point ids"):
         redactory.export(own, tmp_path / "out")
     assert not (tmp_path / "out").exists()
-    assert not history(folder)
+    assert not read_history(folder)
 
 
 def test_adapters_leave_in_their_folder(
@@ -259,7 +268,7 @@ def test_adapters_leave_in_their_folder(
     held = {name for name in names(own / "models" / "adapted") if name.startswith("adapter/")}
     assert held
     assert held == {name for name in names(out / "models" / "adapted") if "adapter" in name}
-    assert not failed(out)
+    assert not list_failed_checks(out)
 
 
 # What must not leave, and where it goes.
@@ -273,13 +282,13 @@ def test_what_must_not_leave_is_refused(own: Path, tmp_path: Path) -> None:
         redactory.export(own, out, models=["nobody"])
     with pytest.raises(ConfigurationError):
         redactory.export(own, out, models=["../crt"])
-    enter(folder, Event.HELD, manifest="0" * 64, counts={}, findings=[])
+    append_event(folder, Event.HELD, manifest="0" * 64, counts={}, findings=[])
     with pytest.raises(RunStateError, match="release approve"):
         redactory.export(own, out)
-    enter(folder, Event.REJECTED, by="ann", reason="format")
+    append_event(folder, Event.REJECTED, by="ann", reason="format")
     with pytest.raises(RunStateError, match="rejected"):
         redactory.export(own, out)
-    enter(folder, Event.APPROVED, by="ann", reason="looked at")
+    append_event(folder, Event.APPROVED, by="ann", reason="looked at")
     kept = (own / "vault" / "part-00000.parquet").read_bytes()
     (own / "vault" / "part-00000.parquet").write_bytes(b"x")
     with pytest.raises(CheckFailed, match="vault/part-00000"):
@@ -288,7 +297,7 @@ def test_what_must_not_leave_is_refused(own: Path, tmp_path: Path) -> None:
     with pytest.raises(RunStateError, match="exists"):
         redactory.export(own, tmp_path)
     assert not out.exists()
-    assert [r.type for r in history(folder)] == ["held", "rejected", "approved"]
+    assert [r.type for r in read_history(folder)] == ["held", "rejected", "approved"]
     # a file that nobody listed stays
     shutil.copy(own / "vault" / "part-00000.parquet", own / "public" / "part-00009.parquet")
     redactory.export(own, out)
@@ -335,7 +344,7 @@ def test_the_log_has_it_before_it_leaves(own: Path, tmp_path: Path, monkeypatch:
     assert not out.exists()
     monkeypatch.chdir(out.parent)
     left = redactory.export(own, out.name, by="A. Keeper")
-    entered = [record.body for record in history(RunFolder(own))]
+    entered = [record.body for record in read_history(RunFolder(own))]
     assert [body.get("by") for body in entered] == [None, "A. Keeper"]
     assert [body["manifest"] for body in entered] == [left["manifest"]] * 2
     assert entered[1]["to"] == str(out)

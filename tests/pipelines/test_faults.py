@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from redactory.foundation.errors import CheckFailed, RedactoryError, RunStateError
 from redactory.foundation.progress import StageReport
 from redactory.foundation.records import RecordLog, read_records
-from redactory.pipelines.journal import Journal
-from redactory.pipelines.output_folder import close
+from redactory.pipelines.journal import RunJournal
+from redactory.pipelines.output_folder import finalize_run
 from redactory.redaction import RunFolder
 from tests.pipelines.faults import KILLED, KINDS, REFUSED, Fault, curated, said, state_of, survives
 
@@ -97,9 +97,9 @@ def test_what_is_left_to_do_is_what_the_journal_does_not_have(tmp_path: Path) ->
 
     for asked in ((0, 1), (0, 1, 2), (2, 1, 0)):
         with RecordLog(tmp_path / "journal.jsonl") as log:
-            journal = Journal(log)
+            journal = RunJournal(log)
             journal.begin({"configuration": {}})
-            reports = sorted(report.seconds for report in journal.stage("stage", task, asked, spread))
+            reports = sorted(report.seconds for report in journal.run_stage("stage", task, asked, spread))
         assert reports == [float(number) for number in sorted(asked)]
     assert done == [0, 1, 2]
 
@@ -118,12 +118,12 @@ def test_whatever_parts_are_done_exactly_the_rest_is_left(
     finished: dict[str, dict[int, float]] = {"dedup": {}, "dedup public": {}, "shard": {}}
     for attempt, (stage, parts) in enumerate(earlier):
         with RecordLog(path) as log:
-            journal = Journal(log)
+            journal = RunJournal(log)
             for number in sorted(parts):
                 finished[stage][number] = attempt + number / 100
-                journal.record(stage, number, StageReport(stage, seconds=finished[stage][number]))
+                journal.record_part(stage, number, StageReport(stage, seconds=finished[stage][number]))
     with RecordLog(path) as log:
-        journal = Journal(log)
+        journal = RunJournal(log)
         for stage, done in finished.items():
             run: list[int] = []
 
@@ -131,16 +131,16 @@ def test_whatever_parts_are_done_exactly_the_rest_is_left(
                 run.extend(numbers)
                 return ((number, StageReport("", seconds=-1.0 - number)) for number in numbers)
 
-            reports = [report.seconds for report in journal.stage(stage, None, order, work)]  # type: ignore[arg-type]
+            reports = [report.seconds for report in journal.run_stage(stage, None, order, work)]  # type: ignore[arg-type]
             assert run == [number for number in order if number not in done]
             assert Counter(reports) == Counter(done.get(n, -1.0 - n) for n in range(12))
     with RecordLog(path) as log:
-        journal = Journal(log)
+        journal = RunJournal(log)
         for stage in finished:
             assert (
                 len(
                     list(
-                        journal.stage(
+                        journal.run_stage(
                             stage,
                             None,
                             range(12),
@@ -172,7 +172,7 @@ def test_a_part_that_has_gone_is_missed(rows: Path, tmp_path: Path) -> None:
     assert curated(rows, run, Fault("before", "README.md")) == KILLED
     (run / "vault" / "part-00001.parquet").unlink()
     with pytest.raises(CheckFailed, match=r"vault/part-00001\.parquet is missing"):
-        close(RunFolder(run), 3)
+        finalize_run(RunFolder(run), 3)
 
 
 def test_resuming_into_a_folder_of_other_files_is_refused_and_leaves_them_alone(rows: Path, tmp_path: Path) -> None:

@@ -16,11 +16,11 @@ from redactory.detectors import Detector, DetectSettings
 from redactory.detectors.settings import FitSettings, TaggerSettings
 from redactory.detectors.tagger import LabelledText, TaggerEngine
 from redactory.detectors.tagger.fitting import BINS
-from redactory.flows.show import _templates as show_templates
+from redactory.flows.show import _load_templates as show_templates
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines import fit as module
-from redactory.pipelines.fit import LEAST_ROWS, _parts, _scores, fit_tagger
+from redactory.pipelines.fit import MIN_ROWS, _score_engine, _split_rows, fit_tagger
 from tests.detectors.support import SMALL_FIT, labelled_texts
 from tests.pipelines.support import write_rows
 
@@ -80,7 +80,7 @@ def test_the_folder_holds_the_tagger_its_card_and_its_figures(fitted: tuple[Path
 def test_calibration_is_judged_on_rows_that_decided_nothing(tmp_path: Path, wrong: bool) -> None:
     """Right labels where the temperature is fitted; with wrong ones on the last rows it fits those worse."""
     chosen = SMALL_FIT.model_copy(update={"epochs": 3, "held_out": 0.3})
-    training, fitted_on, tested_on = _parts(labelled_texts(150, seed=6), chosen)
+    training, fitted_on, tested_on = _split_rows(labelled_texts(150, seed=6), chosen)
     if wrong:
         tested_on = [LabelledText(row.text, ((0, len(row.text), "PERSON"),)) for row in tested_on]
     rows = written(tmp_path / "rows.jsonl", [*training, *fitted_on, *tested_on])
@@ -89,7 +89,7 @@ def test_calibration_is_judged_on_rows_that_decided_nothing(tmp_path: Path, wron
     found, card = result["reliability"], (out / "README.md").read_text()
     engine, said = TaggerEngine(TaggerSettings(models=(str(out),)), "en"), []
     for row, reading in zip(tested_on, engine.read([row.text for row in tested_on]), strict=True):
-        for word in reading.plain:
+        for word in reading.non_entity_scores:
             inside = any(start < word.end and word.start < end for start, end, _ in row.spans)
             said.append((word.probability, not inside))
     bins = [[(p, t) for p, t in said if min(int(p * BINS), BINS - 1) == number] for number in range(BINS)]
@@ -132,7 +132,7 @@ def test_the_order_of_files_and_rows_makes_no_difference(tmp_path: Path) -> None
     assert made[0] == made[1]
 
 
-ROWS = st.lists(st.integers(0, 10_000), min_size=LEAST_ROWS, max_size=60, unique=True)
+ROWS = st.lists(st.integers(0, 10_000), min_size=MIN_ROWS, max_size=60, unique=True)
 
 
 @given(ROWS, st.randoms(use_true_random=False), st.integers(0, 3), st.sampled_from([0.05, 0.1, 0.5]))
@@ -141,13 +141,13 @@ def test_what_is_held_out_is_not_trained_on(
 ) -> None:
     rows = [LabelledText(f"text {number}", ((0, 4, "A"),)) for number in numbers]
     settings = FitSettings(seed=seed, held_out=share)
-    training, calibrated_on, tested_on = _parts(rows, settings)
+    training, calibrated_on, tested_on = _split_rows(rows, settings)
     assert sorted([*training, *calibrated_on, *tested_on]) == sorted(rows)
     for one, other in itertools.combinations((training, calibrated_on, tested_on), 2):
         assert not set(one) & set(other)
     assert min(map(len, (training, calibrated_on, tested_on))) >= 1
     assert abs(len(training) - (1 - share) * len(rows)) <= 2
-    assert _parts(shuffled.sample(rows, len(rows)), settings) == (training, calibrated_on, tested_on)
+    assert _split_rows(shuffled.sample(rows, len(rows)), settings) == (training, calibrated_on, tested_on)
 
 
 @pytest.mark.slow
@@ -182,10 +182,10 @@ def plain(count: int) -> list[LabelledText]:
 
 
 def test_rows_that_nothing_can_be_learnt_from_are_refused(tmp_path: Path) -> None:
-    some = labelled_texts(LEAST_ROWS - 1, seed=3)
+    some = labelled_texts(MIN_ROWS - 1, seed=3)
     for texts, says in (
-        (some, f"at least {LEAST_ROWS} distinct labelled texts, got {LEAST_ROWS - 1}"),
-        ([*some, some[0], LabelledText(" ", ())], f"got {LEAST_ROWS - 1}"),
+        (some, f"at least {MIN_ROWS} distinct labelled texts, got {MIN_ROWS - 1}"),
+        ([*some, some[0], LabelledText(" ", ())], f"got {MIN_ROWS - 1}"),
         (plain(30), "no row left for training has a labelled span"),
         ([], "got 0"),
     ):
@@ -205,16 +205,16 @@ def test_scores_are_those_of_counting_by_hand(fitted: tuple[Path, dict[str, Any]
     found = (11, 22, "PERSON")
     half, whole, missed = (11, 16, "PERSON"), found, (24, 29, "POLITE")
     engine = TaggerEngine(TaggerSettings(models=(str(folder),)), "en")
-    assert _scores(engine, [LabelledText(text, (whole,))]) == {
+    assert _score_engine(engine, [LabelledText(text, (whole,))]) == {
         "rows": 1,
         "spans": 1,
         "cover_recall": 1.0,
         "char_precision": 1.0,
         "by_label": {"PERSON": 1.0},
     }
-    scores = _scores(engine, [LabelledText(text, (half, missed)), LabelledText(text, ())])
+    scores = _score_engine(engine, [LabelledText(text, (half, missed)), LabelledText(text, ())])
     assert (scores["spans"], scores["cover_recall"], scores["by_label"]) == (2, 0.5, {"PERSON": 1.0, "POLITE": 0.0})
     # of twice the ten letters of the name, the five of its first half are labelled
     assert scores["char_precision"] == 0.25
-    nothing = _scores(engine, [LabelledText("Thank you for your help, it does not work.", ())])
+    nothing = _score_engine(engine, [LabelledText("Thank you for your help, it does not work.", ())])
     assert (nothing["spans"], nothing["cover_recall"]) == (0, None)

@@ -12,8 +12,8 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from redactory.detectors import Detector, DetectSettings, policy_records
-from redactory.detectors.settings import FittedPolicy, fitted_among, refuse_fitted_rows, side_channel
+from redactory.detectors import Detector, DetectSettings, build_policy_records
+from redactory.detectors.settings import PolicyFit, describe_fit_side_channel, flag_fitted_texts, reject_fitted_rows
 from redactory.evaluation.recall import measure_misses
 from redactory.evaluation.simulator import simulate_customersim
 from redactory.flows.cli import app
@@ -64,7 +64,7 @@ def result(labelled: Path, config: Path, out: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def fitted(result: dict[str, Any]) -> FittedPolicy:
+def fitted(result: dict[str, Any]) -> PolicyFit:
     """The record, as a configuration gives it back."""
     found = load_config(result["out"]).detect.conservative.fitted
     assert found is not None
@@ -93,7 +93,7 @@ def test_the_curve_and_the_choice(result: dict[str, Any], rows: list[dict[str, A
 
 
 def test_the_configuration_that_is_written_misses_what_was_counted(
-    result: dict[str, Any], labelled: Path, fitted: FittedPolicy, rows: list[dict[str, Any]]
+    result: dict[str, Any], labelled: Path, fitted: PolicyFit, rows: list[dict[str, Any]]
 ) -> None:
     """The same secrets, F run twice on each, by the code that measures misses."""
     config = load_config(result["out"])
@@ -115,7 +115,7 @@ def test_the_configuration_that_is_written_misses_what_was_counted(
     misses = measure_misses(fates, texts, [spans[text][:1] for text in texts])
     assert misses["delta_2"]["misses"] == fitted.misses == chosen["misses"]
     assert len(drawn) == fitted.secrets
-    points = [text for text, count in labels.points.items() for _ in range(count)]
+    points = [text for text, count in labels.examples.items() for _ in range(count)]
     public = [side for side, _ in fates(points)].count("public")
     assert public / len(points) == chosen["public_share"]
 
@@ -133,48 +133,48 @@ def _turn(dialogue: str, text: str) -> int:
 
 
 def test_the_record_says_what_the_bound_stands_on(
-    result: dict[str, Any], fitted: FittedPolicy, labelled: Path, rows: list[dict[str, Any]]
+    result: dict[str, Any], fitted: PolicyFit, labelled: Path, rows: list[dict[str, Any]]
 ) -> None:
     assert (fitted.rows, fitted.secrets, fitted.unit) == (len(rows), result["secrets"], "user")
     assert (fitted.miss_rate, fitted.confidence) == (BOUND, 0.95)
     # nobody writes an unkeyed digest of labelled text
     assert file_sha256(labelled) not in Path(result["out"]).read_text() + Path(fitted.rows_file).read_text()
     detect = load_config(result["out"]).detect
-    told = side_channel(policy_records(detect)) or ""
+    told = describe_fit_side_channel(build_policy_records(detect)) or ""
     assert "side channel that no epsilon covers" in told
     assert "have changed since the fit" not in told
     other = detect.model_copy(update={"max_chars": 10})
-    assert "have changed since the fit" in (side_channel(policy_records(other)) or "")
-    assert side_channel(policy_records(DetectSettings.model_validate(PATTERNS_ONLY))) is None
+    assert "have changed since the fit" in (describe_fit_side_channel(build_policy_records(other)) or "")
+    assert describe_fit_side_channel(build_policy_records(DetectSettings.model_validate(PATTERNS_ONLY))) is None
 
 
-def test_rows_that_were_fitted_on_are_refused(fitted: FittedPolicy, rows: list[dict[str, Any]], labelled: Path) -> None:
+def test_rows_that_were_fitted_on_are_refused(fitted: PolicyFit, rows: list[dict[str, Any]], labelled: Path) -> None:
     key, fresh = load_digest_key(), [row["text"] for row in simulate_customersim(50, 22).rows]
-    refuse_fitted_rows(fresh, fitted, key)
-    refuse_fitted_rows([rows[0]["text"]], None, key)
+    reject_fitted_rows(fresh, fitted, key)
+    reject_fitted_rows([rows[0]["text"]], None, key)
     with pytest.raises(ConfigurationError, match=r"1 of these 51 texts are among the 110 rows.*other labelled rows"):
-        refuse_fitted_rows([*fresh, f" {rows[5]['text']}\n"], fitted, key)
+        reject_fitted_rows([*fresh, f" {rows[5]['text']}\n"], fitted, key)
     labels = read_labels(labelled, TURN)
     secret = next(texts[0] for own in labels.secrets.values() for texts in own)
-    clean = next(text for text, count in labels.clean.items() if count)
-    assert fitted_among([secret, clean, rows[7]["text"]], fitted, key) == [True, False, True]
+    clean = next(text for text, count in labels.clean_examples.items() if count)
+    assert flag_fitted_texts([secret, clean, rows[7]["text"]], fitted, key) == [True, False, True]
 
 
-def test_what_cannot_be_told_is_refused(fitted: FittedPolicy, tmp_path: Path) -> None:
+def test_what_cannot_be_told_is_refused(fitted: PolicyFit, tmp_path: Path) -> None:
     key = load_digest_key()
     with pytest.raises(ConfigurationError, match="another key"):
-        refuse_fitted_rows(["x"], fitted, KEY)
+        reject_fitted_rows(["x"], fitted, KEY)
     gone = fitted.model_copy(update={"rows_file": str(tmp_path / "gone.json")})
     with pytest.raises(ConfigurationError, match=r"gone\.json: No such file"):
-        refuse_fitted_rows(["x"], gone, key)
+        reject_fitted_rows(["x"], gone, key)
     changed = tmp_path / "changed.json"
     value = json.loads(Path(fitted.rows_file).read_text())
     changed.write_text(json.dumps(value | {"digests": []}))
     with pytest.raises(ConfigurationError, match="changed since redactory fit policy wrote it"):
-        refuse_fitted_rows(["x"], fitted.model_copy(update={"rows_file": str(changed)}), key)
+        reject_fitted_rows(["x"], fitted.model_copy(update={"rows_file": str(changed)}), key)
 
 
-def test_the_side_file_is_private_and_free_of_text(fitted: FittedPolicy, out: Path, rows: list[dict[str, Any]]) -> None:
+def test_the_side_file_is_private_and_free_of_text(fitted: PolicyFit, out: Path, rows: list[dict[str, Any]]) -> None:
     path = Path(fitted.rows_file)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert path.name == "policy.fitted.json"
@@ -238,8 +238,8 @@ def test_one_secret_of_each_user_each_alike(tmp_path: Path) -> None:
         [("six",)],
         [("six",)],
     ]
-    assert labels.clean.total() == 2
-    assert labels.points.total() == 8
+    assert labels.clean_examples.total() == 2
+    assert labels.examples.total() == 8
     draws = [draw_secrets(labels, f"{number:016x}") for number in range(600)]
     assert all(len(drawn) == 4 for drawn in draws)
     assert sum(drawn[0] == ("one two",) for drawn in draws) == pytest.approx(200, abs=50)

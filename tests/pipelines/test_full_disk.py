@@ -16,7 +16,7 @@ from redactory.foundation.errors import ConfigurationError, InputError, Redactor
 from redactory.pipelines.redact import redact
 from redactory.pipelines.unmask import unmask
 from tests.pipelines.leaving import small_run
-from tests.pipelines.support import LINES, DigitDetector, write_rows
+from tests.pipelines.support import LINE_CONFIG, DigitDetector, write_rows
 
 PATTERNS = {"detect": {"tagger": None}}
 _CALLS = ("replace", "rename", "mkdir", "write", "fsync", "open")
@@ -85,7 +85,7 @@ def _commands(folder: Path) -> Commands:
     write_rows(folder / "in" / "a.jsonl", rows)
     kept = {"replace": "pseudonym", "vault": str(folder / "v.vault")}
     redact(source, folder / "masked.jsonl", kept, config=PATTERNS)
-    run, config = small_run(folder / "small"), {**LINES, "input": str(source)}
+    run, config = small_run(folder / "small"), {**LINE_CONFIG, "input": str(source)}
     return {
         "redact": lambda out: redact(source, out, config=PATTERNS),
         "redact a folder": lambda out: redact(folder / "in", out, kept, config=PATTERNS),

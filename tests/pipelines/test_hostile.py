@@ -27,11 +27,11 @@ from redactory.foundation.errors import (
     SealedError,
 )
 from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.sealed import sealed, wordless
-from redactory.pipelines.segment import segmenter
+from redactory.pipelines.error_sealing import hide_error_text, run_sealed
+from redactory.pipelines.segment import make_segmenter
 from redactory.redaction import MASK, RunFolder, read_batches, route
 from tests.pipelines.faults import FewRanges, curated
-from tests.pipelines.oracles import masked_as_marked
+from tests.pipelines.oracles import is_masked_as_marked
 from tests.pipelines.support import DIGITS
 
 NASTY = [
@@ -196,7 +196,7 @@ def test_no_character_of_a_hit_and_no_standing_mask_survives_alone(text: str, da
     spans = tuple(Span(start, end, "L", 1.0, "d") for start, end in pairs)
     fate = route(text, Detection(spans))
     assert (fate.side == "private") == (bool(spans) or MASK in text)
-    assert masked_as_marked(text, spans, fate)
+    assert is_masked_as_marked(text, spans, fate)
 
 
 # -- segments --------------------------------------------------------------------------------------------
@@ -207,13 +207,13 @@ def test_no_character_of_a_hit_and_no_standing_mask_survives_alone(text: str, da
 def test_a_document_of_one_sign_comes_to_an_end_and_back(mode: str, piece: str) -> None:
     """A quadratic cut of the longest text allowed would take twenty minutes for the first of these."""
     text = "a" + piece * (50_000 // len(piece))
-    segments = segmenter(SegmentSettings.model_validate({"mode": mode}))(text)
+    segments = make_segmenter(SegmentSettings.model_validate({"mode": mode}))(text)
     assert "".join(s.prefix + s.text + s.suffix for s in segments) == text
     assert all(s.text for s in segments)
 
 
 def test_a_long_word_changes_nothing_around_it() -> None:
-    cut = segmenter(SegmentSettings())
+    cut = make_segmenter(SegmentSettings())
     link = "https://example.org/?" + "a=b&c.d?e!" * 100
     text = f"See {link}. It is long. Dr. Smith said so! Did he? Yes."
     assert [s.text for s in cut(text)] == [f"See {link}.", "It is long.", "Dr. Smith said so!", "Did he?", "Yes."]
@@ -231,7 +231,7 @@ def test_whatever_an_error_quotes_is_sealed(folder: Path, text: str) -> None:
         raise KeyError(text, "secret words")
 
     with pytest.raises(RedactoryError, match="unexpected KeyError") as error:
-        sealed(folder / "state", fail)
+        run_sealed(folder / "state", fail)
     assert "secret" not in str(error.value)
     assert error.value.__cause__ is error.value.__context__ is None
     (sealed_file,) = (folder / "state").glob("traceback-*.txt")
@@ -276,11 +276,11 @@ def _raise_it(how: str, text: str) -> None:
 _HOWS = ["plain", "exit", "group", "decoding", "system", "during", "because"]
 
 
-@pytest.mark.parametrize("way", [sealed, wordless])
+@pytest.mark.parametrize("way", [run_sealed, hide_error_text])
 @pytest.mark.parametrize("how", [*_HOWS, *(f"ours {how} {n}" for how in ("during", "because") for n in range(6))])
 def test_nothing_of_an_error_is_left_but_our_words(tmp_path: Path, way: Any, how: str) -> None:
     text = "Rosalind Marlowe of 12 Quiet Lane"
-    first: Any = "something was done" if way is wordless else tmp_path / "state"
+    first: Any = "something was done" if way is hide_error_text else tmp_path / "state"
     with pytest.raises(RedactoryError) as caught:
         way(first, lambda: _raise_it(how, text))
     error: Any = caught.value
@@ -308,5 +308,5 @@ def test_only_what_lies_in_the_run_folder_is_called_it(tmp_path: Path) -> None:
         (tmp_path / "tagger" / "Anna", r"unexpected PermissionError \(Permission denied\)"),
     ):
         with pytest.raises(SealedError, match=told) as caught:
-            sealed(run / "state", fail, place)
+            run_sealed(run / "state", fail, place)
         assert "Anna" not in str(caught.value)

@@ -23,24 +23,24 @@ from hypothesis import strategies as st
 
 import redactory
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError
-from redactory.pipelines.fields import Fields
+from redactory.pipelines.json_paths import Fields
 from redactory.pipelines.readers import (
     Document,
     InputSettings,
     Rejection,
+    document_formats,
     find_sources,
+    html_format,
+    mail_format,
     read_documents,
-    shape_documents,
-    shape_html,
-    shape_mail,
-    shape_word,
+    word_format,
 )
 from redactory.pipelines.readers.documents import RowCounts
-from redactory.pipelines.readers.formats import DEEPEST, FORMATS, ExpandingFile, Format, Row, reader_of
+from redactory.pipelines.readers.formats import FORMATS, MAX_DEPTH, ExpandingFile, Format, Row, choose_reader
 from redactory.redaction.replacements import Edit
 from tests.pipelines.faults import curated
-from tests.pipelines.oracles import json_lines, usable
-from tests.pipelines.support import BARE
+from tests.pipelines.oracles import is_usable, parse_expected_texts
+from tests.pipelines.support import NO_ENGINES
 from tests.pipelines.support import read_entries as _read
 from tests.pipelines.test_document_corners import word
 from tests.pipelines.test_hostile import TEXTS
@@ -92,9 +92,9 @@ def test_any_bytes_after_a_header_are_rows_or_rejections(folder: Path, content: 
     path = folder / f"bytes.{kind}"
     path.write_bytes((b"" if kind == "jsonl" else b"text\n") + content)
     entries = _read(path, max_row_bytes=limit, max_chars=50)
-    assert all(usable(entry, 50) for entry in entries)
+    assert all(is_usable(entry, 50) for entry in entries)
     if kind == "jsonl":
-        assert len(entries) == len(json_lines(content, limit))
+        assert len(entries) == len(parse_expected_texts(content, limit))
 
 
 @settings(deadline=None)
@@ -226,7 +226,7 @@ def test_how_deep_a_row_may_be_depends_on_nothing_but_the_row(folder: Path, open
     """Python's own limit counts the caller's frames: a run from elsewhere would have other documents."""
     closed = opened.translate(str.maketrans("[{", "]}", '"a:'))
     path = folder / "levels.jsonl"
-    levels = [1, DEEPEST - 2, DEEPEST - 1, DEEPEST, 400, 700, 2_000]
+    levels = [1, MAX_DEPTH - 2, MAX_DEPTH - 1, MAX_DEPTH, 400, 700, 2_000]
     nests = (f"{opened * n}1{closed * n}" for n in levels)
     flat = f'{{"text": "flat", "x": [{"[[]]," * 999}1]}}\n["[[[", "{"{" * 999}"]\n"{"[" * 999}"\n'
     path.write_text("".join(f'{{"text": "in", "x": {nest}}}\n' for nest in nests) + flat, encoding="utf-8")
@@ -387,7 +387,7 @@ def test_no_link_leads_out_of_an_input_folder_in_any_command(tmp_path: Path) -> 
     found = {e.source: e.text if isinstance(e, Document) else e.reason for e in entries}
     assert found == {name.rpartition("/")[2]: what for name, what in LINKS.items()}
     refused = {name: what for name, what in LINKS.items() if what != "in"}
-    job = {"detect": BARE}
+    job = {"detect": NO_ENGINES}
     done = redactory.redact(inside, tmp_path / "out", config=job)
     assert done["files"] == 2
     assert done["files_left_out"] == {"link_outside": 3, "linked_folder": 2}
@@ -414,7 +414,7 @@ def test_a_damaged_file_of_a_folder_is_left_out_of_a_copy_with_all_its_rows(tmp_
     (inside / "good.jsonl").write_bytes(rows)
     (inside / "late.jsonl.gz").write_bytes(gzip.compress(rows)[:-9])
     (inside / "early.parquet").write_bytes(b"PAR1")
-    job = {"input": {"path": str(inside), "max_rejected_share": 0.7}, "detect": BARE}
+    job = {"input": {"path": str(inside), "max_rejected_share": 0.7}, "detect": NO_ENGINES}
     done = redactory.redact(inside, out, config=job)
     # what was copied of a file before its damage goes with it, and is counted
     assert [path.name for path in out.iterdir()] == ["good.jsonl"]
@@ -470,8 +470,8 @@ def test_what_is_cut_off_is_never_copied_short(folder: Path, name: str) -> None:
         (source,) = find_sources((str(path),), "auto")
         try:
             with source.open() as file:
-                reader = reader_of(source.format, file)(file, name, MIB, Fields(("text",)))
-                left_out = [row.reason for row in reader.rows() if isinstance(row, Row) and row.reason]
+                reader = choose_reader(source.format, file)(file, name, MIB, Fields(("text",)))
+                left_out = [row.reason for row in reader.read_rows() if isinstance(row, Row) and row.reason]
         except InputError:
             continue
         assert left_out or _is_whole_too(name, data, cut), cut
@@ -494,7 +494,7 @@ _MIXED = b"Content-Type: multipart/mixed; boundary=%s\n\n"
 
 
 def _reason_and_texts(kind: str, data: bytes, limit: int = MIB) -> tuple[str | None, int]:
-    (row,) = FORMATS[kind](io.BytesIO(data), "a", limit).rows()
+    (row,) = FORMATS[kind](io.BytesIO(data), "a", limit).read_rows()
     assert isinstance(row, Row)
     return row.reason, len(row.texts)
 
@@ -525,10 +525,10 @@ OF_MANY: dict[str, tuple[str, Callable[[], bytes]]] = {
 @pytest.fixture
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limits, a five hundredth of what they are."""
-    for module in (shape_documents, shape_html, shape_mail, shape_word):
+    for module in (document_formats, html_format, mail_format, word_format):
         monkeypatch.setattr(module, "MOST", _FEW)
-    monkeypatch.setattr(shape_documents.bounded, "__defaults__", (_FEW,))
-    monkeypatch.setattr(shape_word, "_MARKUP", 8 * _FEW)
+    monkeypatch.setattr(document_formats.limit_count, "__defaults__", (_FEW,))
+    monkeypatch.setattr(word_format, "_MAX_MARKUP", 8 * _FEW)
 
 
 @pytest.mark.usefixtures("few")
@@ -540,10 +540,10 @@ def test_a_document_of_too_many_elements_is_refused_with_a_reason(what: str) -> 
 
 def test_the_limits_are_far_above_large_documents() -> None:
     entry = b'<li class="row a"><a href="https://example.org/%d" title="see it">text</a> and more</li>\n'
-    assert shape_documents.MOST >= 60_000 * 4
+    assert document_formats.MAX_ELEMENTS >= 60_000 * 4
     reason, texts = _reason_and_texts("html", b"".join(entry % n for n in range(2_000)))
     assert reason is None
-    assert texts * 30 < shape_documents.MOST, "60,000 such entries would be read"
+    assert texts * 30 < document_formats.MAX_ELEMENTS, "60,000 such entries would be read"
     assert _reason_and_texts("mail", _MIXED % b"b" + b"--b\n\nx\n" * 300 + b"--b--")[0] is None
 
 
@@ -554,10 +554,10 @@ def _drawn(stream: bytes) -> bytes:
 
 def test_forms_and_operators_of_a_pdf_file_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert _reason_and_texts("pdf", _drawn(b"q Q " * 200)) == (None, 1)
-    monkeypatch.setattr(shape_documents._Operators, "_MOST", 600)
+    monkeypatch.setattr(document_formats._DrawingBudget, "_MAX_OPERATORS", 600)
     assert _reason_and_texts("pdf", _drawn(b"q Q " * 50)) == (None, 1)
     assert _reason_and_texts("pdf", _drawn(b"q Q " * 250)) == ("too_many_elements", 0)
-    monkeypatch.setattr(shape_documents._Operators, "_FORMS", 3)
+    monkeypatch.setattr(document_formats._DrawingBudget, "_MAX_FORMS", 3)
     assert _reason_and_texts("pdf", _drawn(b"/No Do " * 9)) == ("too_many_elements", 0)
 
 
@@ -588,15 +588,15 @@ def test_by_default_a_dictionary_may_not_repeat_one_text_for_ever(folder: Path) 
 
 @pytest.mark.parametrize("name", ["blank.jsonl", "blank.csv", "blank.tsv"])
 def test_blank_lines_are_counted(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Format, "most_blanks", 50)
+    monkeypatch.setattr(Format, "max_blank_lines", 50)
     path, head = folder / name, b'{"text": "a"}\n' if "jsonl" in name else b"text\na\n"
     for count, reasons in ((50, []), (51, ["expanding_file"])):
         path.write_bytes(head + b"\n" * count)
         assert (_texts(_all(path)), _reasons(_all(path))) == (["a"], reasons)
         with path.open("rb") as file:
-            reader = reader_of(path.suffix[1:], file)(file, name, MIB, Fields(("text",)))
+            reader = choose_reader(path.suffix[1:], file)(file, name, MIB, Fields(("text",)))
             with pytest.raises(ExpandingFile) if reasons else nullcontext():
-                list(reader.rows())
+                list(reader.read_rows())
 
 
 def test_what_a_form_draws_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -606,21 +606,21 @@ def test_what_a_form_draws_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn = form + b"/Length 1600 >>\nstream\n" + b"q Q " * 400 + b"\nendstream"
     data = data.replace(b"xref\n0 6", b"6 0 obj\n" + drawn + b"\nendobj\nxref\n0 6", 1)
     assert _reason_and_texts("pdf", data) == (None, 1)
-    monkeypatch.setattr(shape_documents._Operators, "_MOST", 600)
+    monkeypatch.setattr(document_formats._DrawingBudget, "_MAX_OPERATORS", 600)
     assert _reason_and_texts("pdf", data) == ("too_many_elements", 0)
 
 
 def test_escapes_of_several_letters_move_no_later_change() -> None:
     written = "&nvlt; &amp; &nvlt; Anna &amp; b"
-    view = shape_html.View.of(written, shape_html.IN_TEXT)
+    view = html_format.UnescapedText.unescape(written, html_format.TEXT_ESCAPES)
     start = view.text.index("Anna")
-    change = view.written(Edit(start, start + 4, "X"))
+    change = view.map_edit(Edit(start, start + 4, "X"))
     assert written[change.start : change.end] == "Anna"
 
 
 def test_what_is_put_into_a_mailbox_begins_no_message() -> None:
     data = b"From x\nSubject: a\n\nbody\n"
-    (row,) = FORMATS["mbox"](io.BytesIO(data), "a", MIB).rows()
+    (row,) = FORMATS["mbox"](io.BytesIO(data), "a", MIB).read_rows()
     assert isinstance(row, Row)
     assert row.render is not None
     changes = [[Edit(0, 4, "a\n\nFrom b")] if text.startswith("body") else [] for text in row.texts]

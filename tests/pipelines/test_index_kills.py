@@ -13,7 +13,7 @@ from redactory.foundation.records import read_records
 from redactory.redaction import RunFolder
 from tests.pipelines import faults
 from tests.pipelines.faults import KILLED, Fault
-from tests.pipelines.support import data_bytes, write_rows
+from tests.pipelines.support import read_data_bytes, write_rows
 
 DRAFT = "index/pending/*"
 CHAIN = [
@@ -68,7 +68,7 @@ def test_killed_around_every_commit_a_run_is_there_once_or_not_at_all(rows: Path
         assert names in (["000001-first"], ["000001-first", "000002-run"]), fault
         assert len(names) == 1 or (run / "_SUCCESS").is_file(), fault
     assert faults.curated(rows, run, **settings(tmp_path)) == 0
-    assert data_bytes(run) == data_bytes(whole / "run")
+    assert read_data_bytes(run) == read_data_bytes(whole / "run")
     assert [record.type for record in read_records(RunFolder(run).journal)].count("index") == 1
     own, other = entries(tmp_path)[1:], entries(whole)[1:]
     assert [(e.name, e.body["files"], e.body["counts"]) for e in own] == [
@@ -86,4 +86,4 @@ def test_a_disk_that_is_full_amid_the_entry_leaves_none(rows: Path, whole: Path,
         assert "number" not in faults.said(tmp_path / "run")
     assert faults.curated(rows, tmp_path / "run", **settings(tmp_path)) == 0
     assert len(entries(tmp_path)) == 2
-    assert data_bytes(tmp_path / "run") == data_bytes(whole / "run")
+    assert read_data_bytes(tmp_path / "run") == read_data_bytes(whole / "run")

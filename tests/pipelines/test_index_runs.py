@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import redactory
 from redactory.dedup.index import IndexFolder
-from redactory.dedup.signatures import Words
+from redactory.dedup.signatures import WordTokenizer
 from redactory.evaluation.report import write_report
 from redactory.flows.cli import app
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, SealedError
@@ -21,7 +21,7 @@ from redactory.pipelines import index as indexing
 from redactory.pipelines import release
 from redactory.redaction import MASK, RunFolder, broken_files, read_batches, read_column
 from tests.dedup.worlds import substitutions
-from tests.pipelines.support import BARE, BLIND_ACCEPTED, DIGITS, DigitDetector, data_bytes, write_rows
+from tests.pipelines.support import ALLOW_UNCOVERED, DIGITS, NO_ENGINES, DigitDetector, read_data_bytes, write_rows
 
 WORLD = ["hello", "Hello!", "so it is", "call {n}", "CALL {n}", "tel {n} now", "meet Anna", "broken {n}"]
 """Public ones and private ones, with variants under one local key, and one that cannot be processed."""
@@ -37,8 +37,8 @@ def plain(rows: Path, index: dict[str, Any] | None = None) -> dict[str, Any]:
         "input": str(rows),
         "segment": {"mode": "line"},
         "partition": {"documents": 3},
-        "detect": BARE,
-        "release": BLIND_ACCEPTED,
+        "detect": NO_ENGINES,
+        "release": ALLOW_UNCOVERED,
         "dedup": {} if index is None else {"index": index},
     }
 
@@ -87,7 +87,7 @@ def sides(texts: Night) -> dict[str, set[str]]:
 
 
 def keys(texts: set[str], mode: str) -> set[str]:
-    return {Words(MASK).folded(text) for text in texts} if mode == "folded" else texts
+    return {WordTokenizer(MASK).fold(text) for text in texts} if mode == "folded" else texts
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ class Stop:
 def neither_or_both(folder: Path, name: str) -> None:
     """A run's entry counts, or will for whoever opens the index next, exactly if the run is finished."""
     index = IndexFolder(folder / "index")
-    with index.alone():
+    with index.hold_lock():
         indexing.promote_finished(index)
     finished = (folder / name / "_SUCCESS").exists()
     assert sum(entry.body["run"] == name for entry in index.entries()) == int(finished)
@@ -255,11 +255,11 @@ def test_stopped_around_success_neither_is_there_or_both(
 
 def test_an_entry_that_counts_without_success_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sabotage: whoever opens the index does not look whether the run is finished."""
-    monkeypatch.setattr(release, "succeed", Stop(1))
+    monkeypatch.setattr(release, "write_success", Stop(1))
     with pytest.raises(SealedError):
         curate(tmp_path, "a", ["hello"])
     neither_or_both(tmp_path, "a")
-    monkeypatch.setattr(indexing, "is_of", lambda *_: True)
+    monkeypatch.setattr(indexing, "is_entry_of", lambda *_: True)
     with pytest.raises(AssertionError):
         neither_or_both(tmp_path, "a")
 
@@ -268,7 +268,7 @@ def test_resuming_a_finished_run_counts_it_wherever_it_lies_now(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(indexing, "count", Stop(1))
+        patch.setattr(indexing, "promote_entry", Stop(1))
         with pytest.raises(SealedError):
             curate(tmp_path, "a", ["hello"])
     shutil.move(tmp_path / "a", tmp_path / "moved")
@@ -293,7 +293,7 @@ def test_a_resumed_run_is_the_same_though_another_one_committed(tmp_path: Path, 
         curate(tmp_path / "met", "b", texts, progress=Stop(moment))
     curate(tmp_path / "met", "c", texts)
     run = curate(tmp_path / "met", "b", texts, resume=True)
-    assert data_bytes(run) == data_bytes(whole)
+    assert read_data_bytes(run) == read_data_bytes(whole)
     assert said(run)["runs"] == ["000001-a"]
     assert counted(tmp_path / "met") == ["000001-a", "000002-c", "000003-b"]
 
@@ -346,7 +346,7 @@ def test_an_entry_that_was_changed_is_noticed_at_the_begin(tmp_path: Path) -> No
 
 
 CHANGES: list[tuple[dict[str, Any], str]] = [
-    ({"config": {"detect": {**BARE, "conservative": {"rules": ["digit"]}}}}, "policies.conservative"),
+    ({"config": {"detect": {**NO_ENGINES, "conservative": {"rules": ["digit"]}}}}, "policies.conservative"),
     ({"config": {"segment": {"mode": "document"}}}, "segment.mode line, .* segment.mode document"),
     ({"dedup": {"scope": "user"}}, "scope corpus, .* scope user"),
     ({"dedup": {"mode": "folded"}}, "modes.public exact, .* modes.public folded"),

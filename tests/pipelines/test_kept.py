@@ -18,14 +18,21 @@ from redactory.pipelines import curate as curating
 from redactory.redaction import (
     RunFolder,
     list_files,
-    parts,
+    list_parts,
     read_batches,
     read_manifest,
-    succeed,
     write_manifest,
     write_part,
+    write_success,
 )
-from tests.pipelines.support import LINES, DigitDetector, checks, data_bytes, failed, write_rows
+from tests.pipelines.support import (
+    LINE_CONFIG,
+    DigitDetector,
+    list_failed_checks,
+    read_data_bytes,
+    run_checks,
+    write_rows,
+)
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 ROWS: list[dict[str, Any]] = [
@@ -42,7 +49,7 @@ KEPT = {"metadata_columns": ["lang", "meta.stars", "meta.good"], "emit_document_
 
 def _run(folder: Path, rows: list[dict[str, Any]] | Path, workers: int = 1, **section: Any) -> Path:
     path = rows if isinstance(rows, Path) else write_rows(folder / "rows.jsonl", rows)
-    config = {**LINES, "input": {"path": str(path), **section}, "partition": {"documents": 3}}
+    config = {**LINE_CONFIG, "input": {"path": str(path), **section}, "partition": {"documents": 3}}
     redactory.curate(config, output=folder / "run", detector=DigitDetector(), workers=workers)
     return folder / "run"
 
@@ -70,12 +77,12 @@ def test_kept_columns_and_order_go_with_every_example(run: Path) -> None:
     assert sorted(seen) == [(0, 0), (0, 1), (0, 2), (1, 2), (2, 2)]
     types = {"document_id": "string", "position": "int32", "lang": "string", "meta.stars": "double"}
     assert read_manifest(RunFolder(run))["columns"] == {**types, "meta.good": "bool"}
-    assert not failed(run)
+    assert not list_failed_checks(run)
 
 
 @pytest.mark.slow
 def test_the_bytes_do_not_depend_on_workers(run: Path, tmp_path: Path) -> None:
-    assert data_bytes(_run(tmp_path, ROWS, workers=2, **KEPT)) == data_bytes(run)
+    assert read_data_bytes(_run(tmp_path, ROWS, workers=2, **KEPT)) == read_data_bytes(run)
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet"])
@@ -94,16 +101,16 @@ def test_an_export_says_what_was_kept_and_a_changed_column_shows(run: Path, tmp_
     said = (tmp_path / "out" / "README.md").read_text()
     assert "`lang`, `meta.stars`, `meta.good`" in said
     assert "outside of every guarantee" in said
-    assert not failed(tmp_path / "out")
+    assert not list_failed_checks(tmp_path / "out")
     copy = RunFolder(shutil.copytree(run, tmp_path / "run"))
-    for part in parts(copy.public):
+    for part in list_parts(copy.public):
         table = pq.read_table(part)
         write_part(part, table.append_column("more", table["text"]).drop_columns("lang"))
     manifest = read_manifest(copy)
-    files = {**manifest.pop("files"), **list_files(copy, parts(copy.public))}
+    files = {**manifest.pop("files"), **list_files(copy, list_parts(copy.public))}
     write_manifest(copy, manifest, files)
-    succeed(copy)
-    assert "public: columns differ from the manifest: lang, more" in checks(copy.root)["point ids"]["detail"]
+    write_success(copy)
+    assert "public: columns differ from the manifest: lang, more" in run_checks(copy.root)["point ids"]["detail"]
 
 
 @pytest.mark.parametrize(
@@ -121,7 +128,7 @@ def test_what_looks_personal_is_refused_until_it_is_accepted(
     with pytest.raises(ConfigurationError, match=told):
         redactory.describe({"input": {"path": str(tmp_path / "rows.jsonl"), "metadata_columns": [column]}})
     # what the first rows do not show is seen where texts are detected
-    monkeypatch.setattr(curating, "LOOKED_AT", 1)
+    monkeypatch.setattr(curating, "INSPECTED_ROWS", 1)
     with pytest.raises(ConfigurationError, match=told):
         _run(tmp_path, rows, metadata_columns=[column])
     accepted = _run(
@@ -173,7 +180,7 @@ def test_an_exported_quarantine_keeps_them(tmp_path: Path) -> None:
 
     out = redactory.quarantine_export(run)["out"]
     columns = {"text": "messages", "metadata_columns": ["lang"], "emit_document_order": True}
-    config = {**LINES, "input": {"path": out, **columns}}
+    config = {**LINE_CONFIG, "input": {"path": out, **columns}}
     redactory.curate(config, output=tmp_path / "again", detector=Mended())
     found = [{**row, "point_id": ""} for row in _rows(tmp_path / "again" / "public")]
     same = {"point_id": "", "document_id": document, "lang": "en"}

@@ -17,18 +17,18 @@ import redactory
 from redactory.foundation import files
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError, SealedError
-from redactory.foundation.files import only_one
+from redactory.foundation.files import file_lock
 from redactory.foundation.keys import new_key
 from redactory.pipelines import checks
 from redactory.pipelines import keys as key_rotation
-from redactory.pipelines.keys import shredded
+from redactory.pipelines.keys import find_shred_record
 from redactory.pipelines.nightly import publish_released
-from redactory.pipelines.release_log import Event, enter, history, log_of
-from redactory.pipelines.verify import OF_A_RUN
-from redactory.redaction import RunFolder, establish_key, key_of, parts, read_batches, read_manifest
+from redactory.pipelines.release_log import Event, append_event, get_log_path, read_history
+from redactory.pipelines.verify import RUN_CHECKS
+from redactory.redaction import RunFolder, establish_key, key_for, list_parts, read_batches, read_manifest
 from redactory.redaction.encryption import LocalKey
 from redactory.redaction.folder import JobFolder
-from tests.pipelines.support import DigitDetector, call, data_bytes, write_rows
+from tests.pipelines.support import DigitDetector, invoke_command, read_data_bytes, write_rows
 
 VARIABLE = "REDACTORY_ENCRYPTION_KEY_FILE"
 BLANK = {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}}
@@ -89,12 +89,12 @@ def opens(run: RunFolder, file: Path, monkeypatch: pytest.MonkeyPatch) -> bool:
 
 
 def entered(run: RunFolder, event: Event) -> list[dict[str, Any]]:
-    return [record.body for record in history(run) if record.type == event]
+    return [record.body for record in read_history(run) if record.type == event]
 
 
-def checked(run: RunFolder) -> checks.Check:
+def checked(run: RunFolder) -> checks.CheckResult:
     """The check of the encryption; where it holds, so does everything else, or is named as not made."""
-    [found] = checks.checked(checks.Seen(run.root), OF_A_RUN, ["encryption"])
+    [found] = checks.run_check_registry(checks.CheckContext(run.root), RUN_CHECKS, ["encryption"])
     result = redactory.verify(run.root) if found.ok else {"checks": [found._asdict()], "ok": True}
     assert found._asdict() in result["checks"]
     assert result["ok"], result["checks"]
@@ -108,7 +108,7 @@ def test_after_a_rotation_the_old_key_opens_nothing_and_the_new_one_everything(
     job: JobFolder, keys: dict[str, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs = [job.run(name) for name in "abc"]
-    before = {run: (data_bytes(run.root), run.manifest.read_bytes()) for run in runs}
+    before = {run: (read_data_bytes(run.root), run.manifest.read_bytes()) for run in runs}
     redactory.rotate_key(runs[1].root, to_key_file=keys["new"])
     told = redactory.rotate_key(job.root, to_key_file=keys["new"])
     assert (told["rotated"], told["already"]) == ([str(runs[0].root), str(runs[2].root)], [str(runs[1].root)])
@@ -116,7 +116,7 @@ def test_after_a_rotation_the_old_key_opens_nothing_and_the_new_one_everything(
     names = [LocalKey(keys[name].read_bytes().strip()).name for name in ("old", "new")]
     for run in runs:
         assert [opens(run, keys[name], monkeypatch) for name in ("old", "new")] == [False, True]
-        assert (data_bytes(run.root), run.manifest.read_bytes()) == before[run]
+        assert (read_data_bytes(run.root), run.manifest.read_bytes()) == before[run]
         (record,) = entered(run, Event.ROTATED)
         assert [record["before"], record["service"]] == names
         assert set(record) == {"run", "time", "service", "before"}
@@ -136,14 +136,14 @@ def test_a_run_that_cannot_be_opened_is_named_and_the_others_are_done(job: JobFo
     redactory.rotate_key(job.run("b").root, to_key_file=keys["third"])
     job.run("c").data_key.unlink()
     kept = job.run("b").data_key.read_bytes()
-    done = call("keys", "rotate", job.root, "--to-key-file", keys["new"], "--json")
+    done = invoke_command("keys", "rotate", job.root, "--to-key-file", keys["new"], "--json")
     told = json.loads(done.stdout)
     assert (done.exit_code, told["rotated"]) == (1, [str(job.run("a").root)])
     assert [failed["run"] for failed in told["failed"]] == [str(job.run(name).root) for name in "bc"]
     assert "is not the run's" in told["failed"][0]["error"]
     assert "is missing" in told["failed"][1]["error"]
     assert job.run("b").data_key.read_bytes() == kept
-    shown = call("keys", "rotate", job.root, "--to-key-file", keys["new"])
+    shown = invoke_command("keys", "rotate", job.root, "--to-key-file", keys["new"])
     assert (shown.exit_code, str(job.run("c").root) in shown.stdout) == (1, True)
 
 
@@ -189,7 +189,7 @@ def test_what_is_no_place_no_key_or_no_service_is_refused(
     told = redactory.rotate_key(job.run("a").root, to_service=f"{__name__}:liar")
     assert "cannot unwrap what it wrapped" in told["failed"][0]["error"]
     for lock in (job.lock, job.run("a").lock):
-        with only_one(lock, "the night"):
+        with file_lock(lock, "the night"):
             told = redactory.rotate_key(job.run("a").root, to_key_file=keys["new"])
             assert "is being written by process" in told["failed"][0]["error"]
     assert (job.run("a").data_key.read_bytes(), job.log.exists()) == (kept, False)
@@ -256,7 +256,7 @@ def test_any_rotations_with_any_crashes_leave_a_log_that_tells_them(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, str(keys["old"]))
         establish_key(run, begun=False)
-        first = key_of(run.vault / "part")
+        first = key_for(run.vault / "part")
         assert first is not None
         present, wrapped = "old", []
         for name, killed in steps:
@@ -271,14 +271,14 @@ def test_any_rotations_with_any_crashes_leave_a_log_that_tells_them(
             assert redactory.rotate_key(run.root, to_key_file=keys[name])["ok"]
             present = name
             patch.setenv(VARIABLE, str(keys[present]))
-        last = key_of(run.vault / "part")
+        last = key_for(run.vault / "part")
         assert last is not None
         assert (last.run_id, last.secret) == (first.run_id, first.secret)
         assert [(b["before"], b["service"]) for b in entered(run, Event.ROTATED)] == wrapped
         for other in set(KEYS) - {present}:
             patch.setenv(VARIABLE, str(keys[other]))
             with pytest.raises(CheckFailed):
-                key_of(run.vault / "part")
+                key_for(run.vault / "part")
 
 
 # ----------------------------------------------------------------------------------------------- shredding
@@ -288,7 +288,7 @@ def test_a_night_takes_the_old_key_out_of_the_mirror(
     job: JobFolder, keys: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run, url = job.run("a"), f"file://{tmp_path}/mirror"
-    enter(run, Event.RELEASED, manifest=file_sha256(run.manifest), counts={})
+    append_event(run, Event.RELEASED, manifest=file_sha256(run.manifest), counts={})
     there = tmp_path / "mirror" / "a" / run.data_key.relative_to(run.root)
     assert publish_released(job, url) == ["a"]
     assert publish_released(job, url) == []
@@ -400,11 +400,11 @@ def test_a_backup_that_comes_back_is_shredded_again_and_a_run_may_be_renamed(job
     assert not checked(run).ok
     assert redactory.shred_key(run.root, by="Bob")["by"] == "Bob"
     assert [body["by"] for body in entered(run, Event.SHREDDED)] == ["Ann", "Bob"]
-    assert log_of(run) == run.state / "releases.jsonl"
+    assert get_log_path(run) == run.state / "releases.jsonl"
     moved = RunFolder(run.root.rename(tmp_path / "moved"))
-    assert shredded(moved) is not None
+    assert find_shred_record(moved) is not None
     assert checked(moved).ok
-    log = log_of(moved)
+    log = get_log_path(moved)
     log.write_bytes(log.read_bytes().replace(b"Ann", b"Eve") + b'{"seq": 5}\n')
     assert not checked(moved).ok
 
@@ -416,13 +416,13 @@ def test_only_an_encrypted_run_is_shredded_and_only_when_it_is_meant(job: JobFol
         redactory.shred_key(job.own, by="Ann")
     with pytest.raises(ConfigurationError, match="--by"):
         redactory.shred_key(job.run("a").root, by="  ")
-    unmeant = call("keys", "shred", job.run("a").root, "--by", "Ann")
+    unmeant = invoke_command("keys", "shred", job.run("a").root, "--by", "Ann")
     assert isinstance(unmeant.exception, ConfigurationError)
     assert job.run("a").data_key.exists()
     assert not job.log.exists()
     job.run("a").samples.mkdir()
-    done = call("keys", "shred", job.run("a").root, "--by", "Ann", "--yes")
+    done = invoke_command("keys", "shred", job.run("a").root, "--by", "Ann", "--yes")
     assert done.exit_code == 0, done.output
     assert "backups" in done.stdout
     assert "state/samples is unencrypted" in done.stdout
-    assert all(parts(folder) for folder in (job.run("a").private, job.run("a").vault))
+    assert all(list_parts(folder) for folder in (job.run("a").private, job.run("a").vault))

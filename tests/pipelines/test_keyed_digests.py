@@ -13,11 +13,11 @@ import pytest
 import redactory
 from redactory.foundation.errors import ConfigurationError
 from redactory.foundation.keys import KEY_VARIABLE, load_digest_key, new_key
+from redactory.pipelines.incremental import FileSlice
 from redactory.pipelines.keys import shred_key
 from redactory.pipelines.readers import Source
-from redactory.pipelines.watermark import Piece
 from redactory.redaction import RunFolder, read_column, read_manifest
-from redactory.training.data import public_text_of
+from redactory.training.data import open_public_text
 from tests.pipelines.nightly.made_job import Job
 
 SECRET = "My card PIN is 4831."
@@ -90,14 +90,14 @@ def test_an_input_of_a_run_and_of_an_earlier_version_is_no_public_text(job: Job,
     other.write_text(own.read_text().replace("4831", "1234"))
     longer.write_text(own.read_text() + own.read_text())
     with pytest.raises(ConfigurationError, match="part of the corpus"):
-        public_text_of(run, own)
-    assert public_text_of(run, other) is not None
+        open_public_text(run, own)
+    assert open_public_text(run, other) is not None
     with pytest.MonkeyPatch.context() as patch:
         # nobody can tell under another key: what may be one of the files is refused
         patch.setenv(KEY_VARIABLE, "another key of enough bytes")
-        assert public_text_of(run, longer) is not None
+        assert open_public_text(run, longer) is not None
         with pytest.raises(ConfigurationError, match="part of the corpus"):
-            public_text_of(run, other)
+            open_public_text(run, other)
     [entry] = read_manifest(run)["inputs"]
     assert sorted(entry) == ["bytes", "digest", "path", "rows", "slices"]
 
@@ -107,11 +107,11 @@ def test_a_piece_that_was_read_under_another_key_is_refused(tmp_path: Path) -> N
     path.write_bytes(b'{"text": "one"}\n')
     source, key = Source(path.as_uri(), "a.jsonl", "jsonl"), load_digest_key()
     digest = key.file_digest([path.read_bytes()])
-    piece = Piece(source.url, "a.jsonl", "jsonl", 0, 16, 0, 1, digest, key.fingerprint)
-    assert piece.is_in(source)
+    piece = FileSlice(source.url, "a.jsonl", "jsonl", 0, 16, 0, 1, digest, key.fingerprint)
+    assert piece.is_unchanged_in(source)
     path.write_bytes(b'{"text": "two"}\n')
-    assert not piece.is_in(source)
+    assert not piece.is_unchanged_in(source)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(KEY_VARIABLE, "another key of enough bytes")
         with pytest.raises(ConfigurationError, match="restore that key"):
-            piece.is_in(source)
+            piece.is_unchanged_in(source)

@@ -17,10 +17,10 @@ import pytest
 
 import redactory
 from redactory.foundation.errors import ConfigurationError, RunStateError
-from redactory.foundation.files import only_one
+from redactory.foundation.files import file_lock
 from redactory.foundation.records import read_records
-from redactory.pipelines import work
-from redactory.pipelines.journal import difference
+from redactory.pipelines import stage_context
+from redactory.pipelines.journal import find_difference
 from tests.pipelines.faults import (
     CONFIG,
     FEW,
@@ -47,7 +47,7 @@ def _wait_for(happened: Callable[[], bool]) -> None:
 
 
 def _holds_nobody(path: Path) -> bool:
-    with only_one(path, "the folder"):
+    with file_lock(path, "the folder"):
         return True
 
 
@@ -95,14 +95,14 @@ def test_without_resume_nobody_takes_over_what_another_has_just_finished(
 
 def test_the_lock_is_gone_when_it_is_given_back_and_after_an_error(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    with only_one(path, "the folder"):
+    with file_lock(path, "the folder"):
         holder = json.loads(path.read_bytes())
         assert holder["process"] == os.getpid()
         assert path.stat().st_mode & 0o777 == 0o600
         with pytest.raises(RunStateError, match=f"the folder is being written by process {os.getpid()} on"):
             _holds_nobody(path)
     assert not path.exists()
-    with pytest.raises(KeyError), only_one(path, "the folder"):
+    with pytest.raises(KeyError), file_lock(path, "the folder"):
         raise KeyError
     assert not path.exists()
     for left in (b"", b"not json", b'{"process": 1}', b"[]"):
@@ -134,7 +134,7 @@ def test_a_lock_that_was_given_back_while_it_was_waited_for_is_no_lock(
         real(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", flock)
-    with only_one(path, "the folder"):
+    with file_lock(path, "the folder"):
         assert calls == 2
         assert path.exists()
         with pytest.raises(RunStateError):
@@ -207,12 +207,12 @@ def test_another_key_or_version_is_refused_by_name(begun: Path, rows: Path, tmp_
     shutil.copytree(begun, run)
     head = read_records(run / "state" / "journal.jsonl")[0].body
     versions = {**head["versions"], "packages": {**head["versions"]["packages"], "pyarrow": "0"}}
-    assert difference(head, {**head, "versions": versions}) == "versions (packages.pyarrow)"
-    assert difference(head, {**head, "key": "00000000"}) == "key"
-    assert difference(head, head) is None
-    assert difference(head, {**head, "encryption": "local"}) == "encryption"
+    assert find_difference(head, {**head, "versions": versions}) == "versions (packages.pyarrow)"
+    assert find_difference(head, {**head, "key": "00000000"}) == "key"
+    assert find_difference(head, head) is None
+    assert find_difference(head, {**head, "encryption": "local"}) == "encryption"
     changed = {**head, "policies": {**head["policies"], "strict": {str(i): i for i in range(99)}}}
-    assert str(difference(head, changed)).count(",") == 8
+    assert str(find_difference(head, changed)).count(",") == 8
     # speed may differ
     assert curated(rows, run, config={"workers": 2}) == 0
 
@@ -221,7 +221,7 @@ def test_a_difference_never_shows_a_value(begun: Path) -> None:
     head = read_records(begun / "state" / "journal.jsonl")[0].body
     deny = {"deny": [{"label": "LISTED", "words": ["Rosalind"]}]}
     configuration = {**head["configuration"], "detect": {**head["configuration"]["detect"], "lists": deny}}
-    found = difference(head, {**head, "configuration": configuration})
+    found = find_difference(head, {**head, "configuration": configuration})
     assert found == "configuration (detect.lists.deny)"
 
 
@@ -239,7 +239,7 @@ def test_what_was_read_of_a_file_that_grew_is_never_counted(
 
     config = asked_of(copy)
     # as many hash ranges as the processes have that go on with it
-    monkeypatch.setattr(work, "LEAST_RANGES", FEW)
+    monkeypatch.setattr(stage_context, "MIN_RANGES", FEW)
     with pytest.raises(RunStateError, match="has changed"):
         redactory.curate(config, output=run, detector=DigitDetector(), progress=grow)
     more = json.loads((run / "state" / "journal.jsonl").read_bytes().splitlines()[-1])["body"]["number"]

@@ -12,7 +12,7 @@ import yaml
 
 import redactory
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
-from redactory.training.accounting import epsilon
+from redactory.training.accounting import compute_epsilon
 from redactory.training.mechanism import PoissonGaussian, Relation
 
 CONLL, SEC, AG = (946, 50), (1_592, 100), (7_536, 500)
@@ -76,7 +76,7 @@ def test_the_sweep_keeps_epsilon_and_marks_the_least_error(found: dict[str, Any]
     assert {row["steps"] * row["sampling_rate"] for row in rows} <= {5.0, 10.0, 20.0}
     for row in rows:
         own = PoissonGaussian(row["sampling_rate"], row["noise_multiplier"], 1.0, 1.0)
-        spent = epsilon(own, row["steps"], 1e-5, Relation.SUBSTITUTION, 2e-3)
+        spent = compute_epsilon(own, row["steps"], 1e-5, Relation.SUBSTITUTION, 2e-3)
         assert found["epsilon"] * 0.97 < spent <= found["epsilon"] * 1.005
         batch, root = 10_000 * row["sampling_rate"], math.sqrt(found["parameters"])
         assert row["cost"] == pytest.approx(batch * row["steps"])
@@ -172,7 +172,7 @@ def test_a_configuration_is_planned_as_it_would_be_trained(tmp_path: Path) -> No
     result = redactory.plan(path, plot=tmp_path / "plot.svg")
     assert (result["steps"], result["expected_batch"], result["private_points"]) == (20, 256.0, None)
     own = PoissonGaussian(0.1, 2.0, 1.0, 1.0)
-    assert result["epsilon"] == epsilon(own, 20, 1e-5, Relation.SUBSTITUTION)
+    assert result["epsilon"] == compute_epsilon(own, 20, 1e-5, Relation.SUBSTITUTION)
     assert (tmp_path / "plot.svg").read_text(encoding="utf-8").startswith("<svg")
     changed = redactory.plan(path, noise_multiplier=4.0, **{"train.epochs": 1})
     assert (changed["steps"], changed["noise_multiplier"]) == (10, 4.0)

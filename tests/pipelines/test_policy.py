@@ -26,12 +26,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redactory
-from redactory.detectors import DetectSettings, policy_records
+from redactory.detectors import DetectSettings, build_policy_records
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.foundation.processes import ONE_THREAD
 from redactory.pipelines.curate import curate
 from redactory.pipelines.describe import explain
-from redactory.pipelines.policy import _COPIES, _MOST_COPIES, Policy, detect_fates
+from redactory.pipelines.policy import _COPIES, _MAX_COPIES, Policy, make_run_router
 from redactory.redaction import MASK
 from tests.pipelines.support import DigitDetector, write_rows
 
@@ -323,7 +323,7 @@ def test_a_policy_with_a_detector_of_its_own_takes_it_along() -> None:
 
 
 def test_a_process_holds_few_copies() -> None:
-    policies = [Policy(LISTED) for _ in range(_MOST_COPIES + 2)]
+    policies = [Policy(LISTED) for _ in range(_MAX_COPIES + 2)]
     copies = [copy.copy(policy) for policy in policies]
     assert len({*map(id, copies)}) == len(policies)
     assert list(_COPIES.values()) == copies[2:]
@@ -355,8 +355,8 @@ def test_a_child_that_is_forked_while_a_thread_reads_can_read() -> None:
 
 def test_the_decisions_of_a_run_quarantine_a_text_that_cannot_be_processed() -> None:
     detect = DetectSettings.model_validate(LISTED["detect"])
-    manifest = {"configuration": {"detect": detect.model_dump(mode="json")}, "policies": policy_records(detect)}
-    decide = detect_fates(manifest)
+    manifest = {"configuration": {"detect": detect.model_dump(mode="json")}, "policies": build_policy_records(detect)}
+    decide = make_run_router(manifest)
     assert [side for side, _ in decide(["all is well", "call 5", "Zaphod " * 10])] == [
         "public",
         "private",

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 import redactory
-from redactory.evaluation.utility import accuracy
+from redactory.evaluation.utility import measure_accuracy
 from redactory.flows.cli import app
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import read_json
@@ -112,9 +112,9 @@ def test_confusion_counts_every_text_once(data: st.DataObject, classes: int) -> 
     texts = [str(number) for number in range(len(given_))]
     if not set(names) & set(given_):
         with pytest.raises(InputError):
-            accuracy(model, texts, given_)
+            measure_accuracy(model, texts, given_)
         return
-    result = accuracy(model, texts, given_)
+    result = measure_accuracy(model, texts, given_)
     pairs = [(kind, names[answer]) for kind, answer in zip(given_, answers, strict=True) if kind in names]
     expected = [[pairs.count((true, said)) for said in names] for true in names]
     assert result["confusion"] == expected

@@ -12,11 +12,11 @@ from typer.testing import CliRunner
 
 import redactory
 from redactory.detectors import DetectSettings
-from redactory.detectors.settings import public_words
+from redactory.detectors.settings import public_label_note
 from redactory.flows.cli import app
 from redactory.foundation.errors import ConfigurationError
 from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.fit_policy import _levels, policy_path, read_labels
+from redactory.pipelines.fit_policy import _find_public_steps, build_policy_path, read_labels
 from redactory.pipelines.label import label_random, label_score
 from redactory.redaction import RunFolder, read_batches, read_manifest
 from redactory.training.settings import RecallMeasurement
@@ -24,7 +24,7 @@ from tests.pipelines.support import write_rows
 
 PUBLIC = ("ORGANIZATION", "DATE")
 DETECT = {"public_labels": list(PUBLIC)}
-WORDS = public_words(PUBLIC)
+WORDS = public_label_note(PUBLIC)
 TEXTS = {
     "The meeting is on Tuesday in March.": {"Tuesday": "DATE", "March": "DATE_TIME"},
     "Acme Corporation reported higher sales on Tuesday.": {"Acme Corporation": "ORG", "Tuesday": "DATE"},
@@ -124,8 +124,8 @@ def test_a_fit_sees_what_the_fitted_policy_will_make_public() -> None:
     """Before, a fit read texts as if nothing were public, and bounded the misses of another policy."""
     text = "Acme Corporation reported higher sales on Tuesday."
     for detect, opens in ((DetectSettings(), False), (DetectSettings.model_validate(DETECT), True)):
-        path = policy_path(detect)
-        levels = _levels(Counter([text]), detect, path, lambda *_: None)
+        path = build_policy_path(detect)
+        levels = _find_public_steps(Counter([text]), detect, path, lambda *_: None)
         assert (levels[text] < len(path)) is opens
 
 

@@ -21,11 +21,18 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStat
 from redactory.foundation.files import read_json
 from redactory.foundation.keys import load_digest_key
 from redactory.foundation.records import RecordLog
-from redactory.pipelines.erase import What, check_clock, due, purge_run
-from redactory.pipelines.release_log import Event, enter, history
-from redactory.redaction import RunFolder, parts, read_batches, read_column
+from redactory.pipelines.erase import OriginalKind, check_clock, find_expired, purge_run
+from redactory.pipelines.release_log import Event, append_event, read_history
+from redactory.redaction import RunFolder, list_parts, read_batches, read_column
 from redactory.redaction.folder import JobFolder
-from tests.pipelines.support import LINES, DigitDetector, call, checks, failed, write_rows
+from tests.pipelines.support import (
+    LINE_CONFIG,
+    DigitDetector,
+    invoke_command,
+    list_failed_checks,
+    run_checks,
+    write_rows,
+)
 
 pytestmark = pytest.mark.usefixtures("unsynced")
 TEXTS = {"a": "it is me\ncall 4\nbroken", "b": "It is me!\ncall 77\nhello", "c": "call 4, please"}
@@ -36,7 +43,11 @@ def _curate(folder: Path, **more: Any) -> Path:
     rows = [{"id": n, "user_id": f"u{n}", "text": text, "lang": kept[n]} for n, text in TEXTS.items()]
     rows.append({"id": "a", "user_id": "ua", "text": "an id twice"})
     path = write_rows(folder / "rows.jsonl", rows)
-    config = {**LINES, "input": {"path": str(path), "metadata_columns": ["lang"], "emit_document_order": True}, **more}
+    config = {
+        **LINE_CONFIG,
+        "input": {"path": str(path), "metadata_columns": ["lang"], "emit_document_order": True},
+        **more,
+    }
     redactory.curate(config, output=folder / "run", detector=DigitDetector())
     return folder / "run"
 
@@ -54,27 +65,27 @@ def run(made: Path, tmp_path: Path) -> Path:
 def test_the_originals_go_and_the_shards_stay(run: Path, made: Path) -> None:
     folder = RunFolder(run)
     before = {side: read_column(side, "text") for side in (folder.public, folder.private)}
-    held = sum(path.stat().st_size for f in (folder.vault, folder.quarantine) for path in parts(f))
+    held = sum(path.stat().st_size for f in (folder.vault, folder.quarantine) for path in list_parts(f))
     done = redactory.purge(run, ["vault", "quarantine"], by="A. Keeper")
     assert (done["purged"], done["release"], done["bytes"]) == (["vault", "quarantine"], 2, held)
-    assert not parts(folder.vault) + parts(folder.quarantine)
+    assert not list_parts(folder.vault) + list_parts(folder.quarantine)
     assert {side: read_column(side, "text") for side in before} == before
-    assert not failed(run)
-    assert "quarantine, vault" in checks(run)["purged"]["detail"]
-    (record,) = history(folder)
+    assert not list_failed_checks(run)
+    assert "quarantine, vault" in run_checks(run)["purged"]["detail"]
+    (record,) = read_history(folder)
     said = {name: record.body[name] for name in ("why", "what", "by")}
     assert said == {"why": "purge", "what": ["vault", "quarantine"], "by": "A. Keeper"}
     assert read_json(folder.manifest)["counts"] == read_json(folder.release(1).manifest)["counts"]
-    assert "the quarantine was purged and cannot be listed" in call("quarantine", "list", run).stdout
-    again = call("purge", run, "--vault")
+    assert "the quarantine was purged and cannot be listed" in invoke_command("quarantine", "list", run).stdout
+    again = invoke_command("purge", run, "--vault")
     assert "vault: already deleted" in again.stdout
     # what needs the originals says so, and one that comes back is seen
     with pytest.raises(RunStateError, match="vault/ was purged"):
         redactory.label_random(run, n=10)
     with pytest.raises(RunStateError, match="vault/ was purged"):
-        redactory.train({**LINES, "input": "rows.jsonl", "output": str(run)}, trainer="sgd", min_public_steps=1)
+        redactory.train({**LINE_CONFIG, "input": "rows.jsonl", "output": str(run)}, trainer="sgd", min_public_steps=1)
     shutil.copy(made / "vault" / "part-00000.parquet", run / "vault")
-    assert not checks(run)["no stray files"]["ok"]
+    assert not run_checks(run)["no stray files"]["ok"]
 
 
 def test_of_the_state_only_what_can_hold_text_goes(run: Path) -> None:
@@ -82,7 +93,7 @@ def test_of_the_state_only_what_can_hold_text_goes(run: Path) -> None:
     redactory.label_random(run, n=10, name="sample", seed=1)
     (folder.state / "traceback-1.txt").write_text("call 77")
     (folder.state / "prefect").mkdir()
-    assert "this is release 2" in call("purge", run, "--state", "--by", "me").output
+    assert "this is release 2" in invoke_command("purge", run, "--state", "--by", "me").output
     assert {path.name for path in folder.state.iterdir()} == {"journal.jsonl", "releases.jsonl"}
     # the state of a run fills again
     redactory.label_random(run, n=10, name="sample", seed=1)
@@ -114,7 +125,7 @@ def test_nothing_that_a_killed_process_left_outlives_a_purge(run: Path, again: b
     assert not {path for path in there if b"Rosalind" in path.read_bytes()}
     new = {path for path in there - own if path.parent.parent != folder.releases}
     assert new <= {folder.release_log}
-    assert "no strays" not in failed(run)
+    assert "no strays" not in list_failed_checks(run)
 
 
 def test_an_erasure_still_works_without_the_originals(run: Path) -> None:
@@ -127,7 +138,7 @@ def test_an_erasure_still_works_without_the_originals(run: Path) -> None:
     document = load_digest_key().pseudonym("document", "b")
     moved = by_text["call <MASK>"]
     assert (moved["document_id"], moved["lang"]) == (document, "x")
-    assert not failed(run)
+    assert not list_failed_checks(run)
 
 
 def test_with_the_vault_alone_an_erasure_is_whole(made: Path, run: Path) -> None:
@@ -136,7 +147,7 @@ def test_with_the_vault_alone_an_erasure_is_whole(made: Path, run: Path) -> None
     redactory.purge(run, ["quarantine"])
     for place in (run, whole):
         redactory.erase([place], doc_ids=["c"])
-    assert not failed(run)
+    assert not list_failed_checks(run)
     one, other = (read_json(place / "manifest.json") for place in (run, whole))
     assert all(one[key] == other[key] for key in ("counts", "reasons", "hits", "masks"))
     one, other = (
@@ -156,7 +167,7 @@ def test_without_originals_a_folded_group_is_lost_and_counted(tmp_path: Path, mo
     names = [name for name in TEXTS if load_digest_key().pseudonym("document", name) in documents]
     (told,) = redactory.erase([kept], doc_ids=names)["runs"]
     assert (told["lost"], told["moved_up"]) == (len(stands_for), 0)
-    assert not failed(kept)
+    assert not list_failed_checks(kept)
 
 
 def test_what_cannot_be_asked_for(run: Path, tmp_path: Path) -> None:
@@ -173,7 +184,7 @@ def test_each_run_has_its_own_records_of_its_log(made: Path, tmp_path: Path) -> 
     (job / "_job").mkdir(parents=True)
     for name in ("monday", "tuesday"):
         folder = Path(shutil.copytree(made, job / name))
-        enter(RunFolder(folder), Event.RELEASED, manifest=file_sha256(folder / "manifest.json"), counts={})
+        append_event(RunFolder(folder), Event.RELEASED, manifest=file_sha256(folder / "manifest.json"), counts={})
         redactory.purge(folder, ["vault"])
     told = redactory.release_log(job / "tuesday")
     assert (told["job"], [record["run"] for record in told["records"]]) == (str(job), ["tuesday"] * 2)
@@ -182,9 +193,9 @@ def test_each_run_has_its_own_records_of_its_log(made: Path, tmp_path: Path) -> 
     with pytest.raises(RunStateError, match="no log has this run; was it moved or copied"):
         redactory.release_log(moved)
     alone = Path(shutil.copytree(made, tmp_path / "alone"))
-    assert call("release", "list", alone, "--log").stdout.strip() == "No records yet."
+    assert invoke_command("release", "list", alone, "--log").stdout.strip() == "No records yet."
     redactory.purge(alone, ["quarantine"], by="A. Keeper")
-    shown = call("release", "list", alone, "--log").stdout
+    shown = invoke_command("release", "list", alone, "--log").stdout
     assert "reissued: purge, quarantine, by A. Keeper" in shown
     redactory.purge(alone, ["vault"])
     RunFolder(alone).release_log.unlink()
@@ -199,7 +210,7 @@ def test_each_run_has_its_own_records_of_its_log(made: Path, tmp_path: Path) -> 
 
 START = datetime.datetime(2026, 5, 1, tzinfo=datetime.UTC)
 DAY, FAR = datetime.timedelta(days=1), datetime.timedelta(days=3650)
-VAULT_30: dict[What, int] = {"vault": 30}
+VAULT_30: dict[OriginalKind, int] = {"vault": 30}
 
 
 def _job(made: Path, root: Path, entries: Iterable[tuple[str, str, datetime.datetime]]) -> JobFolder:
@@ -218,40 +229,40 @@ def test_what_is_due_follows_from_the_log(made: Path, tmp_path: Path) -> None:
     job = _job(made, tmp_path / "job", [*entries, ("removed since", "released", START)])
     for name in days:
         shutil.copytree(made, job.root / name)
-    nothing: dict[What, int] = {}
-    assert due(job, nothing, START) == {}
-    assert due(job, VAULT_30, START) == {"old": ("vault",)}
-    keep: dict[What, int] = {"vault": 30, "quarantine": 4, "state": 50}
-    assert due(job, keep, START) == {"old": ("vault", "quarantine"), "late": ("quarantine",)}
+    nothing: dict[OriginalKind, int] = {}
+    assert find_expired(job, nothing, START) == {}
+    assert find_expired(job, VAULT_30, START) == {"old": ("vault",)}
+    keep: dict[OriginalKind, int] = {"vault": 30, "quarantine": 4, "state": 50}
+    assert find_expired(job, keep, START) == {"old": ("vault", "quarantine"), "late": ("quarantine",)}
     # a run on which a model is being trained waits
     with RecordLog(job.run("old").model("crt").ledger):
-        assert due(job, VAULT_30, START) == {}
+        assert find_expired(job, VAULT_30, START) == {}
         with pytest.raises(RunStateError, match="old/models/crt is being trained"):
             redactory.purge(job.run("old").root, ["vault"])
-    for name, what in due(job, keep, START).items():
+    for name, what in find_expired(job, keep, START).items():
         purge_run(job.run(name), what)
-    assert due(job, keep, START) == {}
-    assert history(job.run("old"))[-1].body["what"] == ["vault", "quarantine"]
+    assert find_expired(job, keep, START) == {}
+    assert read_history(job.run("old"))[-1].body["what"] == ["vault", "quarantine"]
 
 
 def test_a_clock_ten_years_ahead_purges_nothing_and_is_told(made: Path, tmp_path: Path) -> None:
     job = _job(made, tmp_path / "job", [(str(n), "released", START + n * DAY) for n in range(5)])
     shutil.copytree(made, job.root / "0")
     now = START + 5 * DAY
-    assert due(job, VAULT_30, now + FAR) == {}
+    assert find_expired(job, VAULT_30, now + FAR) == {}
     with pytest.raises(CheckFailed, match=r"0 is due to be purged.*Correct the clock.*redactory purge"):
         check_clock(job, VAULT_30, now + FAR)
     with RecordLog(job.log) as log:
         # runs that were entered under that clock make it no truer
         for when in (now + FAR, now + FAR + DAY):
             log.append("released", {"run": "far", "time": when.isoformat()})
-    assert due(job, VAULT_30, now + FAR + 2 * DAY) == {}
+    assert find_expired(job, VAULT_30, now + FAR + 2 * DAY) == {}
     # set right, it is believed again, and what is due in time is purged
     check_clock(job, VAULT_30, now + 3 * DAY)
     with RecordLog(job.log) as log:
         for number in range(3, 40):
             log.append("failed", {"run": "x", "time": (now + number * DAY).isoformat()})
-    assert due(job, VAULT_30, now + 40 * DAY) == {"0": ("vault",)}
+    assert find_expired(job, VAULT_30, now + 40 * DAY) == {"0": ("vault",)}
 
 
 @given(
@@ -269,5 +280,5 @@ def test_no_clock_that_is_wrong_for_some_days_makes_a_run_older_than_it_is(
         job = _job(made, Path(folder) / "job", [(str(n), "released", when) for n, when in enumerate(told)])
         shutil.copytree(made, job.root / "0")
         age = true[-1] - true[0]
-        keep: dict[What, int] = {"vault": age}
-        assert due(job, keep, told[-1]) == {}
+        keep: dict[OriginalKind, int] = {"vault": age}
+        assert find_expired(job, keep, told[-1]) == {}

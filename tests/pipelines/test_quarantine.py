@@ -16,11 +16,11 @@ import pytest
 
 import redactory
 from redactory.foundation.errors import ConfigurationError, RunStateError
-from redactory.pipelines.quarantine import content_of_entry, entries, harmless
-from redactory.pipelines.release_log import Event, enter
+from redactory.pipelines.quarantine import escape_for_terminal, read_entries, read_entry
+from redactory.pipelines.release_log import Event, append_event
 from redactory.redaction import RunFolder, read_batches, read_column
 from redactory.redaction.folder import JobFolder
-from tests.pipelines.support import LINES, DigitDetector, write_rows
+from tests.pipelines.support import LINE_CONFIG, DigitDetector, write_rows
 
 STEER = "broken \x1b]0;owned\x07\x1b[2J \u202egnp.exe"
 SECRET = "zelda.quibble@example.com"
@@ -37,7 +37,7 @@ class Mended(DigitDetector):
 def _run(folder: Path, rows: list[dict[str, Any]], **columns: Any) -> RunFolder:
     """A finished run of these rows of JSON lines, in ``folder/job/run``."""
     path = write_rows(folder / "rows.jsonl", rows)
-    config = {**LINES, "input": {"path": str(path), **columns}}
+    config = {**LINE_CONFIG, "input": {"path": str(path), **columns}}
     redactory.curate(config, output=folder / "job" / "run", detector=DigitDetector())
     return RunFolder(folder / "job" / "run")
 
@@ -61,7 +61,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "in" / "table.csv").write_text('id,user_id,text\nh,hal,"hal is here"\ni,ina\nj,jo,"a quotation\n')
     (folder / "in" / "note.txt").write_bytes(b"a note of \xff\n")
     (folder / "in" / "short.txt").write_text(" ")
-    config = {**LINES, "input": {"path": str(folder / "in"), "max_chars": 60_000}}
+    config = {**LINE_CONFIG, "input": {"path": str(folder / "in"), "max_chars": 60_000}}
     config["partition"] = {"documents": 4}
     redactory.curate(config, output=folder / "run", detector=DigitDetector())
     return folder / "run"
@@ -78,24 +78,24 @@ def test_what_is_listed_has_no_text_and_no_documents_id(run: Path) -> None:
     assert any(e.get("source") == "rows.jsonl" and e["row"] == 7 for e in listed["listed"])
     assert len(redactory.quarantine_list(run, limit=2)["runs"][0]["listed"]) == 2
     for entry in listed["listed"]:
-        assert len(content_of_entry(run, entry["id"])) == entry["bytes"]
-    [cut] = (e["id"] for e in entries(RunFolder(run), ["reason"]) if e["reason"] == "broken_json")
-    assert content_of_entry(run, cut).startswith(b'{"id": "g"')
+        assert len(read_entry(run, entry["id"])) == entry["bytes"]
+    [cut] = (e["id"] for e in read_entries(RunFolder(run), ["reason"]) if e["reason"] == "broken_json")
+    assert read_entry(run, cut).startswith(b'{"id": "g"')
     for strange in ("0-999", "99-0", "../../vault-1", "", "0"):
         with pytest.raises(ConfigurationError, match="has no quarantine entry with that id"):
-            content_of_entry(run, strange)
+            read_entry(run, strange)
     with pytest.raises(RunStateError):
         redactory.quarantine_list(run.parent / "in")
 
 
 def test_a_hostile_text_cannot_steer_the_terminal() -> None:
-    assert harmless(STEER.encode()) == r"broken \x1b]0;owned\x07\x1b[2J \u202egnp.exe"
-    assert harmless("é\n\t\r\x9b31m".encode()) == "é\n\t\\r\\x9b31m"
-    assert harmless(b"\xff\x1b") == r"\xff\x1b"
+    assert escape_for_terminal(STEER.encode()) == r"broken \x1b]0;owned\x07\x1b[2J \u202egnp.exe"
+    assert escape_for_terminal("é\n\t\r\x9b31m".encode()) == "é\n\t\\r\\x9b31m"
+    assert escape_for_terminal(b"\xff\x1b") == r"\xff\x1b"
 
 
 def test_an_entry_is_shown_on_a_terminal_and_nowhere_else(run: Path) -> None:
-    [entry] = (e["id"] for e in entries(RunFolder(run), ["content"]) if SECRET.encode() in e["content"])
+    [entry] = (e["id"] for e in read_entries(RunFolder(run), ["content"]) if SECRET.encode() in e["content"])
     before = {p: p.stat().st_mtime_ns for p in run.rglob("*")}
     code = "from redactory.flows.cli import main; main()"
     command = [sys.executable, "-c", code, "quarantine", "list", str(run), entry]
@@ -129,7 +129,7 @@ def test_points_and_rows_that_can_be_processed_today_are(run: Path, exported: di
         "they are not UTF-8": 1,
     }
     assert exported["entries"] == exported["exported"] + sum(exported["left"].values())
-    config = {**LINES, "input": {"path": exported["out"], "max_chars": 60_000, "max_rejected_share": 1.0}}
+    config = {**LINE_CONFIG, "input": {"path": exported["out"], "max_chars": 60_000, "max_rejected_share": 1.0}}
     redactory.curate(config, output=run.parent / "again", detector=Mended())
     new = RunFolder(run.parent / "again")
     rows = [row for batch in read_batches(new.vault, ["doc_id", "user_id", "text"]) for row in batch.to_pylist()]
@@ -181,7 +181,7 @@ def test_of_an_encrypted_run_and_a_compressed_file(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("REDACTORY_ENCRYPTION_KEY", "an encryption key of the tests, long enough")
     path = tmp_path / "rows.jsonl.gz"
     path.write_bytes(gzip.compress(json.dumps({"id": "a", "text": f"broken {SECRET}"}).encode()))
-    redactory.curate({**LINES, "input": str(path)}, output=tmp_path / "run", detector=DigitDetector())
+    redactory.curate({**LINE_CONFIG, "input": str(path)}, output=tmp_path / "run", detector=DigitDetector())
     with pytest.raises(ConfigurationError, match="pass --unencrypted"):
         redactory.quarantine_export(tmp_path / "run")
     plain = [file for file in (tmp_path / "run").rglob("*") if file.is_file() and SECRET.encode() in file.read_bytes()]
@@ -193,7 +193,7 @@ def test_of_an_encrypted_run_and_a_compressed_file(tmp_path: Path, monkeypatch: 
 def test_a_held_run_is_decided_about_first(tmp_path: Path) -> None:
     JobFolder(tmp_path / "job").own.mkdir(parents=True)
     run = _run(tmp_path, [{"id": "a", "text": "it is broken"}])
-    enter(run, Event.HELD, manifest="0" * 64, counts={})
+    append_event(run, Event.HELD, manifest="0" * 64, counts={})
     with pytest.raises(RunStateError, match="is held"):
         redactory.quarantine_export(run.root)
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 import redactory
 from redactory.flows.show import print_page
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.pipelines.curated_hints import MENDS
+from redactory.pipelines.curation_hints import FIXES
 from redactory.pipelines.readers import Document, Rejection
 from tests.pipelines.support import read_entries as _read
 
@@ -165,7 +165,7 @@ def test_bytes_that_are_utf8_are_text(tmp_path: Path, type_: Any, value: Any, re
         assert told[0]["id"] == b"x"
     else:
         assert redactory.redact(path, copy, text=("text",))["quarantined"] == {reason: 1}
-        assert ("cast" in MENDS[reason]) == (reason != "text_not_string")
+        assert ("cast" in FIXES[reason]) == (reason != "text_not_string")
 
 
 def test_a_named_id_column_must_be_filled(tmp_path: Path) -> None:

@@ -29,12 +29,12 @@ from pyarrow import feather
 
 from redactory.foundation.errors import ConfigurationError, InputError, RunStateError, SealedError
 from redactory.pipelines.config import Redaction
-from redactory.pipelines.copies import Unfinished, unfinished
-from redactory.pipelines.fields import Fields, changed_object, steps_of
-from redactory.pipelines.readers.formats import reader_of
-from redactory.pipelines.redact import _found, redact
+from redactory.pipelines.json_paths import Fields, change_object, parse_path
+from redactory.pipelines.readers.formats import choose_reader
+from redactory.pipelines.redact import _find_strict_spans, redact
+from redactory.pipelines.redact_io import UnfinishedCopy, open_unfinished_copy
 from redactory.pipelines.unmask import unmask
-from redactory.redaction.replacements import Edit, Found
+from redactory.redaction.replacements import Edit, ReplacedSpan
 from tests.pipelines.support import write_rows
 
 PLAIN = Redaction()
@@ -68,8 +68,8 @@ def copy(tmp_path: Path) -> Callable[..., bytes]:
 def test_json_in_which_nothing_changes_is_the_same_to_the_byte(row: dict[str, Any], text: str, indent: Any) -> None:
     line = json.dumps(row | {"text": text}, indent=indent, ensure_ascii=len(text) % 2 == 0)
     fields = Fields(("text",))
-    assert changed_object(line, fields, str) == line
-    changed = json.loads(changed_object(line, fields, lambda old: old + "!"))
+    assert change_object(line, fields, str) == line
+    changed = json.loads(change_object(line, fields, lambda old: old + "!"))
     assert changed == json.loads(line) | {"text": text + "!"}
 
 
@@ -209,16 +209,16 @@ def test_a_path_names_its_texts_and_no_other(
 ) -> None:
     result = json.loads(copy("a.jsonl", json.dumps(row).encode(), Redaction(keep_other_columns=True), text=paths))
     fields = Fields(paths)
-    assert set(fields.texts(result)) <= {"<MASK>", "x"}
+    assert set(fields.read_texts(result)) <= {"<MASK>", "x"}
     assert json.dumps(result).count("@") == json.dumps(row).count("@") - len(
-        [text for text in fields.texts(row) if text == SECRET]
+        [text for text in fields.read_texts(row) if text == SECRET]
     )
 
 
 @pytest.mark.parametrize("path", ["", "a..b", "[*]", "a[", "a[0]", ".a", 'a["b'])
 def test_a_path_that_cannot_be_read_is_refused(path: str) -> None:
     with pytest.raises(ConfigurationError, match="is not a path"):
-        steps_of(path)
+        parse_path(path)
 
 
 def test_an_array_of_json_stays_one(copy: Callable[..., bytes]) -> None:
@@ -329,9 +329,9 @@ def _ipc(data: bytes) -> pa.Table:
 @given(data=st.binary(max_size=300))
 def test_no_byte_breaks_a_reader(format_: str, data: bytes) -> None:
     file = io.BufferedReader(io.BytesIO(data))  # type: ignore[arg-type]
-    reader = reader_of(format_, file)(file, "a", 1_000, Fields(("text",)))
+    reader = choose_reader(format_, file)(file, "a", 1_000, Fields(("text",)))
     try:
-        for row in reader.rows():
+        for row in reader.read_rows():
             if not isinstance(row, bytes) and row.render is not None:
                 row.render([[Edit(0, len(text), "x")] if text else [] for text in row.texts], {})
     except InputError:
@@ -490,9 +490,9 @@ def test_what_has_the_outputs_name_is_never_overwritten(
     mine = contents()
     if when == "meanwhile":
         out.rename(tmp_path / "aside")
-        publish = Unfinished.publish
+        publish = UnfinishedCopy.publish
         monkeypatch.setattr(
-            Unfinished, "publish", lambda work, to: ((tmp_path / "aside").rename(out), publish(work, to))
+            UnfinishedCopy, "publish", lambda work, to: ((tmp_path / "aside").rename(out), publish(work, to))
         )
     with pytest.raises(ConfigurationError, match="out already exists: remove it"):
         redact(tmp_path / given, out, config=PATTERNS)
@@ -529,7 +529,7 @@ def test_a_key_that_looks_personal_is_not_copied_unasked(
         redact(source, tmp_path / f"{number}.jsonl", asked)
         assert json.loads((tmp_path / f"{number}.jsonl").read_text()) == json.loads(kept)
     # a later row is left out
-    monkeypatch.setattr("redactory.pipelines.redact._LOOKED_AT", 2)
+    monkeypatch.setattr("redactory.pipelines.redact._INSPECTED_ROWS", 2)
     write_rows(source, [{"text": "ok", "scores": {"a": 1}}] * 2 + [row | {"text": "ok"}])
     assert redact(source, tmp_path / "late.jsonl")["quarantined"] == {"personal_key": 1}
 
@@ -657,8 +657,8 @@ def test_the_field_of_a_map_that_is_named_in_the_refusal_can_be_read(copy: Calla
 def test_a_column_that_turns_personal_stops_the_copy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr("redactory.pipelines.redact._LOOKED_AT", 4)
-    monkeypatch.setattr("redactory.pipelines.redact._AT_ONCE", 5)
+    monkeypatch.setattr("redactory.pipelines.redact._INSPECTED_ROWS", 4)
+    monkeypatch.setattr("redactory.pipelines.redact._CHUNK_ROWS", 5)
     rows = [{"text": f"t {i}", "note": f"ann{i}.kovacs@example.org" if i > 9 else "the end"} for i in range(20)]
     source, out = tmp_path / name, tmp_path / f"out-{name}"
     if name.endswith("parquet"):
@@ -729,7 +729,7 @@ def test_values_of_a_column_that_is_taken_out_are_known(copy: Callable[..., byte
 def test_a_field_that_nobody_judged_leaves_its_row_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    monkeypatch.setattr("redactory.pipelines.redact._LOOKED_AT", 3)
+    monkeypatch.setattr("redactory.pipelines.redact._INSPECTED_ROWS", 3)
     rows = [{"text": "t", "note": None, "lang": "en"} for _ in range(6)]
     rows[4] |= {"note": "Quirin Ozols"}
     table = pa.Table.from_pylist(rows)
@@ -769,7 +769,7 @@ def test_a_killed_copy_goes_on_and_workers_change_nothing(tmp_path: Path, monkey
     source = tmp_path / "a.jsonl"
     source.write_text("\n".join(json.dumps({"text": f"{n} {SECRET}"}) for n in range(1_200)))
     redact(source, tmp_path / "whole.jsonl", config=PATTERNS)
-    found, asked = module._found, list[int]()
+    found, asked = module._find_strict_spans, list[int]()
 
     def dies(policy: Any, texts: Any) -> Any:
         asked.append(len(texts))
@@ -777,7 +777,7 @@ def test_a_killed_copy_goes_on_and_workers_change_nothing(tmp_path: Path, monkey
             raise KeyboardInterrupt
         return found(policy, texts)
 
-    monkeypatch.setattr(module, "_found", dies)
+    monkeypatch.setattr(module, "_find_strict_spans", dies)
     with pytest.raises(KeyboardInterrupt):
         redact(source, tmp_path / "out.jsonl", config=PATTERNS)
     assert not (tmp_path / "out.jsonl").exists()
@@ -806,7 +806,7 @@ def test_what_was_found_in_one_text_is_never_applied_to_another(
     source.write_text("\n".join(lines))
     before = source.stat()
     with monkeypatch.context() as patch:
-        patch.setattr(Unfinished, "publish", lambda *_: 1 / 0)
+        patch.setattr(UnfinishedCopy, "publish", lambda *_: 1 / 0)
         with pytest.raises(SealedError):
             redact(source, out, config=PATTERNS)
     # as long as it was, and as old: one sentence turned round
@@ -814,8 +814,10 @@ def test_what_was_found_in_one_text_is_never_applied_to_another(
     source.write_text("\n".join(lines))
     os.utime(source, ns=(before.st_atime_ns, before.st_mtime_ns))
     assert source.stat().st_size == before.st_size
-    asked, found = list[int](), module._found
-    monkeypatch.setattr(module, "_found", lambda policy, texts: asked.append(len(texts)) or found(policy, texts))
+    asked, found = list[int](), module._find_strict_spans
+    monkeypatch.setattr(
+        module, "_find_strict_spans", lambda policy, texts: asked.append(len(texts)) or found(policy, texts)
+    )
     redact(source, out, config=PATTERNS)
     assert sum(asked) == 500, "of the two chunks the one that changed"
     assert out.read_text() == source.read_text().replace(SECRET, "<MASK>")
@@ -825,15 +827,15 @@ def test_the_digest_of_a_text_is_known_to_its_own_copy_alone(tmp_path: Path) -> 
     """Whoever guesses a text could tell by a digest without a secret that it is there."""
 
     def digests(name: str) -> list[str]:
-        begun = Unfinished.resume(tmp_path / name, "", {"of": "the same"})
-        return [begun.chunk(*place, ["a text"]).digest for place in ((0, 0), (0, 1), (1, 0))]
+        begun = UnfinishedCopy.resume(tmp_path / name, "", {"of": "the same"})
+        return [begun.open_chunk(*place, ["a text"]).digest for place in ((0, 0), (0, 1), (1, 0))]
 
     found = {name: digests(name) for name in ("a", "b", "c", "d")}
     assert len(set.union(*map(set, found.values()))) == len(found)
     # neither the cut between two texts nor their number is lost
     cuts = (["ab", "c"], ["a", "bc"], ["abc"], ["abc", ""], ["", "abc"], ["a", "b", "c"], [])
-    begun = Unfinished.resume(tmp_path / "cuts", "", {})
-    assert len({begun.chunk(0, 0, texts).digest for texts in cuts}) == len(cuts)
+    begun = UnfinishedCopy.resume(tmp_path / "cuts", "", {})
+    assert len({begun.open_chunk(0, 0, texts).digest for texts in cuts}) == len(cuts)
     # the same copy goes on
     assert all(digests(name) == before for name, before in found.items())
 
@@ -847,7 +849,10 @@ def test_what_lies_where_a_copy_is_begun_is_never_lost(tmp_path: Path) -> None:
         redact(source, tmp_path / "out.jsonl", config=PATTERNS)
     assert (work / "found" / "mine").read_text() == "mine"
     work.rename(tmp_path / "elsewhere")
-    with unfinished(str(tmp_path / "out.jsonl"), (), {}), pytest.raises(RunStateError, match="being written by"):
+    with (
+        open_unfinished_copy(str(tmp_path / "out.jsonl"), (), {}),
+        pytest.raises(RunStateError, match="being written by"),
+    ):
         redact(source, tmp_path / "out.jsonl", config=PATTERNS)
     redact(source, tmp_path / "out.jsonl", config=PATTERNS)
     assert not work.exists()
@@ -1023,4 +1028,8 @@ def test_a_text_of_which_a_part_was_not_processed_has_a_reason_and_no_hits() -> 
     hit = SimpleNamespace(start=0, end=1, label="PERSON", score=1.0, policy="strict")
     read, lost = (SimpleNamespace(failure=failure, hits=[hit]) for failure in (None, "engine_error"))
     policy: Any = SimpleNamespace(split_many=lambda texts: [[read], [read, lost]][: len(texts)])
-    assert _found(policy, ["a", "b", "a"]) == [[Found(0, 1, "PERSON")], "engine_error", [Found(0, 1, "PERSON")]]
+    assert _find_strict_spans(policy, ["a", "b", "a"]) == [
+        [ReplacedSpan(0, 1, "PERSON")],
+        "engine_error",
+        [ReplacedSpan(0, 1, "PERSON")],
+    ]

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redactory.pipelines.readers.formats import FORMATS, reader_of
-from redactory.pipelines.readers.shape_documents import Node, gathered, joined
-from redactory.pipelines.readers.shape_html import Page
+from redactory.pipelines.readers.document_formats import Node, assign_edits_to_nodes, join_nodes
+from redactory.pipelines.readers.formats import FORMATS, choose_reader
+from redactory.pipelines.readers.html_format import HtmlPage
 from redactory.pipelines.redact import redact
-from redactory.redaction.replacements import Edit, edited
+from redactory.redaction.replacements import Edit, apply_edits
 
 SECRET = "ann.kovacs@example.org"
 PATTERNS = {"detect": {"tagger": None}}
@@ -40,8 +40,8 @@ def test_a_change_of_joined_text_is_one_of_its_pieces(texts: list[str], data: st
     end = data.draw(st.integers(start, len(whole)))
     changes = [Edit(start, end, "<X>")] if end > start else []
     nodes = [Node(text, "here") for text in texts]
-    own = {id(node): edits for node, edits in gathered([nodes], [changes])}
-    assert "".join(edited(node.text, own.get(id(node), [])) for node in nodes) == edited(whole, changes)
+    own = {id(node): edits for node, edits in assign_edits_to_nodes([nodes], [changes])}
+    assert "".join(apply_edits(node.text, own.get(id(node), [])) for node in nodes) == apply_edits(whole, changes)
 
 
 # HTML.
@@ -67,13 +67,13 @@ def test_a_page_keeps_its_tags(tmp_path: Path) -> None:
 
 @given(st.text(alphabet="<>/!-ab\"'= &;scriptyle", max_size=60))
 def test_a_page_in_which_nothing_changes_is_the_same(text: str) -> None:
-    page = Page(text)
-    assert page.changed([[] for _ in page.groups]) == text
+    page = HtmlPage(text)
+    assert page.apply_page_edits([[] for _ in page.groups]) == text
 
 
 @given(st.text(alphabet="<>/!-ab\"'= ", max_size=20), st.text(alphabet="<>/!-ab\"'= ", max_size=20))
 def test_what_is_not_surely_a_tag_is_read(before: str, behind: str) -> None:
-    assert "secret" in "".join(joined(Page(f"{before}> secret <{behind}").groups))
+    assert "secret" in "".join(join_nodes(HtmlPage(f"{before}> secret <{behind}").groups))
 
 
 # Mail.
@@ -206,7 +206,7 @@ def test_of_a_pdf_file_the_text_is_written(tmp_path: Path) -> None:
 
 def test_of_a_document_as_an_input_is_read_what_is_shown() -> None:
     made = {
-        name: [row.cells["text"] for row in FORMATS[name](io.BytesIO(data), "a", 10_000).records()]
+        name: [row.cells["text"] for row in FORMATS[name](io.BytesIO(data), "a", 10_000).read_records()]
         for name, data in (("html", PAGE.encode()), ("mail", MAIL.encode()), ("docx", word()))
     }
     assert made == {
@@ -242,6 +242,6 @@ def test_a_document_that_cannot_be_read_is_left_out_with_its_reason(
 @given(data=st.binary(max_size=200), format_=st.sampled_from(["html", "mail", "mbox", "docx", "pdf"]))
 def test_no_byte_breaks_a_document(data: bytes, format_: str) -> None:
     file = io.BufferedReader(io.BytesIO(data))  # type: ignore[arg-type]
-    for row in reader_of(format_, file)(file, "a", 1_000).rows():
+    for row in choose_reader(format_, file)(file, "a", 1_000).read_rows():
         if not isinstance(row, bytes) and row.render is not None:
             row.render([[Edit(0, len(text), "x")] if text else [] for text in row.texts], {})

@@ -17,14 +17,14 @@ import redactory
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.files import write_text
 from redactory.pipelines import reissue as reissue_steps
-from redactory.pipelines.reissue import finish_reissue, pending
-from redactory.pipelines.release_log import history
+from redactory.pipelines.reissue import finish_reissue, is_reissue_pending
+from redactory.pipelines.release_log import read_history
 from redactory.redaction import RunFolder, broken_files, is_finished, read_manifest, read_part
 from tests.conftest import KEY
 from tests.pipelines import faults
 from tests.pipelines.faults import KILLED
 from tests.pipelines.kills import Died, Moments, die, died
-from tests.pipelines.support import DigitDetector, data_bytes, write_rows
+from tests.pipelines.support import DigitDetector, read_data_bytes, write_rows
 
 Ask = Callable[[Path], Any]
 ASKED: dict[str, Ask] = {
@@ -62,15 +62,15 @@ def asked(request: pytest.FixtureRequest) -> str:
 def _state(run: Path) -> dict[str, Any]:
     """All that two runs must have in common; a moment is the plan's, and there are two plans."""
     assert is_finished(RunFolder(run))
-    assert not pending(RunFolder(run))
+    assert not is_reissue_pending(RunFolder(run))
     texts = {p: p.read_text() for p in (run / "manifest.json", run / "README.md")}
     return {
-        "data": data_bytes(run),
+        "data": read_data_bytes(run),
         "names": sorted(p.relative_to(run).as_posix() for p in run.rglob("*") if "lock" not in p.name),
         "told": {p.name: re.sub(r"20\d\d-\d\d-\d\dT[\d:+]*", "", text) for p, text in texts.items()}
         | {"manifest.json": _without_digests(texts[run / "manifest.json"])},
         "journal": (run / "state" / "journal.jsonl").read_bytes(),
-        "log": [(r.type, r.body["release"]) for r in history(RunFolder(run))],
+        "log": [(r.type, r.body["release"]) for r in read_history(RunFolder(run))],
     }
 
 
@@ -86,8 +86,8 @@ def _undisturbed(asked: str, made: Path, folder: Path) -> tuple[dict[str, Any], 
     run = Path(shutil.copytree(made, folder / "undisturbed" / "run"))
     planned: list[int] = []
     with pytest.MonkeyPatch.context() as patch, Moments(None, died) as moments:
-        real = reissue_steps._carry_out
-        patch.setattr(reissue_steps, "_carry_out", lambda run: (planned.append(moments.passed), real(run))[1])
+        real = reissue_steps._apply_plan
+        patch.setattr(reissue_steps, "_apply_plan", lambda run: (planned.append(moments.passed), real(run))[1])
         ASKED[asked](run)
     return _state(run), [*range(0, planned[0] - 2, 9), *range(max(0, planned[0] - 2), moments.passed)]
 
@@ -99,7 +99,7 @@ def _whole_or_unfinished(run: Path, asked: str) -> None:
         assert not broken_files(folder)
         assert read_manifest(folder).get("release", 1) in (1, 2)
     else:
-        assert pending(folder)
+        assert is_reissue_pending(folder)
         with pytest.raises(RunStateError, match="interrupted"):
             redactory.curate({**faults.CONFIG, "input": "rows.jsonl"}, output=run, resume=True)
 

@@ -16,12 +16,12 @@ import redactory
 from redactory.foundation.errors import RunStateError
 from redactory.foundation.progress import StageReport
 from redactory.foundation.records import RecordLog, read_records
-from redactory.pipelines import work
-from redactory.pipelines.journal import Journal
-from redactory.pipelines.stages import points
-from redactory.pipelines.work import processes, serial
-from redactory.redaction import read_between, read_part, write_part
-from tests.pipelines.support import DigitDetector, data_bytes, write_rows
+from redactory.pipelines import stage_context
+from redactory.pipelines.journal import RunJournal
+from redactory.pipelines.stage_context import map_serially, open_process_map
+from redactory.pipelines.stages import examples
+from redactory.redaction import read_id_range, read_part, write_part
+from tests.pipelines.support import DigitDetector, read_data_bytes, write_rows
 
 BLANK = {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}}
 PARTS = 6
@@ -54,9 +54,9 @@ def _one_key(unsynced: None) -> Iterator[None]:
 
 def curated(settings: dict[str, Any], run: Path, ranges: int, **more: Any) -> dict[str, bytes]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(work, "LEAST_RANGES", ranges)
+        patch.setattr(stage_context, "MIN_RANGES", ranges)
         redactory.curate(settings, output=run, detector=DigitDetector(), **more)
-    return data_bytes(run)
+    return read_data_bytes(run)
 
 
 def test_the_number_of_ranges_changes_no_byte(settings: dict[str, Any], tmp_path: Path) -> None:
@@ -77,8 +77,8 @@ def test_a_partition_reads_as_many_files_whatever_the_number_of_partitions(
 
         return reading
 
-    for name, real in (("read_part", read_part), ("read_between", read_between)):
-        monkeypatch.setattr(points, name, counted(name, real))
+    for name, real in (("read_part", read_part), ("read_between", read_id_range)):
+        monkeypatch.setattr(examples, name, counted(name, real))
     curated(settings, tmp_path / "run", 4)
     # documents, points twice, what was found, and four tables for the shards
     assert read["read_part"] == PARTS * (1 + 1 + 2 + 4)
@@ -94,20 +94,20 @@ def test_a_slice_of_a_part_is_what_a_filter_gives(
     table = pa.table({"point_id": pa.array(sorted(values), pa.int64())})
     write_part(path, table, group_rows=rows)
     expected = [value for value in sorted(values) if first <= value <= last]
-    assert read_between(path, "point_id", first, last)["point_id"].to_pylist() == expected
+    assert read_id_range(path, "point_id", first, last)["point_id"].to_pylist() == expected
 
 
 def test_the_journal_holds_no_report_that_it_wrote(tmp_path: Path) -> None:
     path = tmp_path / "journal.jsonl"
     with RecordLog(path) as log:
-        journal = Journal(log)
+        journal = RunJournal(log)
         journal.begin({"configuration": {}})
-        for report in journal.stage("redact", lambda number: StageReport("redact"), range(50), serial):
+        for report in journal.run_stage("redact", lambda number: StageReport("redact"), range(50), map_serially):
             assert report.stage == "redact"
             assert not log.records
-            assert not journal._done
-        journal.bind({"a": "b"})
-        journal.bind({"a": "b"})
+            assert not journal._reports
+        journal.bind_files({"a": "b"})
+        journal.bind_files({"a": "b"})
     assert [record.seq for record in read_records(path)] == list(range(52))
 
 
@@ -120,10 +120,10 @@ def test_parts_are_handed_out_a_few_at_a_time() -> None:
             handed.append(number)
             yield number
 
-    with processes(2) as spread_over:
+    with open_process_map(2) as spread_over:
         done = 0
         for done, _ in enumerate(spread_over(_part, numbers()), 1):  # type: ignore[arg-type]
-            assert len(handed) <= done + 2 * work.AHEAD + 2
+            assert len(handed) <= done + 2 * stage_context.TASKS_PER_WORKER + 2
     assert done == 40
 
 
@@ -136,9 +136,9 @@ def test_a_run_is_resumed_with_the_ranges_it_was_begun_with(settings: dict[str, 
         pass
 
     def until_detect(task: Any, numbers: Any) -> Iterator[tuple[int, StageReport]]:
-        if work.name_of(task) == points.detect_part.__name__:
+        if stage_context.get_task_name(task) == examples.detect_texts.__name__:
             raise Stop
-        return serial(task, numbers)
+        return map_serially(task, numbers)
 
     with pytest.raises(Exception, match="Stop"):
         curated(settings, tmp_path / "run", 4, stage_map=until_detect)
@@ -146,12 +146,12 @@ def test_a_run_is_resumed_with_the_ranges_it_was_begun_with(settings: dict[str, 
         curated(settings, tmp_path / "run", 8, resume=True)
     assert curated(settings, tmp_path / "run", 4, resume=True) == curated(settings, tmp_path / "other", 8)
     # a finished run is the same one, whatever the ranges
-    assert curated(settings, tmp_path / "run", 8, resume=True) == data_bytes(tmp_path / "run")
+    assert curated(settings, tmp_path / "run", 8, resume=True) == read_data_bytes(tmp_path / "run")
 
 
 @given(st.integers(0, 1 << 50))
 def test_ranges_are_a_power_of_two_and_grow_with_the_input(size: int) -> None:
-    ranges = work.ranges_for(size)
+    ranges = stage_context.choose_range_count(size)
     assert ranges & (ranges - 1) == 0
-    assert 1 <= ranges <= work.ranges_for(2 * size) <= work.MOST_RANGES
+    assert 1 <= ranges <= stage_context.choose_range_count(2 * size) <= stage_context.MAX_RANGES
     assert (ranges == 1) == (size <= 1 << 25)

@@ -23,7 +23,7 @@ from redactory.redaction.folder import JobFolder
 from redactory.training import train_model
 from tests.pipelines.leaving import Numbers, configuration, rows, small_run
 from tests.pipelines.support import write_rows
-from tests.training.conftest import small, write_run
+from tests.training.conftest import make_small_settings, write_run
 from tests.training.ldp.test_ldp_card import card as ldp_card
 from tests.training.uedp import test_federated_training as federated
 from tests.training.uedp.unit_runs import training, write_public, write_unit_run
@@ -70,7 +70,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Written:
         }
         indexed = RunFolder(small_run(folder / "indexed", **index))
         config = configuration(source, output=str(job.root))
-        made = nightly(config, curating=functools.partial(curate, detector=Numbers()))
+        made = nightly(config, curate_run=functools.partial(curate, detector=Numbers()))
         run = job.run(Path(made["nights"][0]["run"]).name)
         redactory.export(run.root, folder / "exported")
         found = [*of_run(run), *of_run(indexed)]
@@ -91,8 +91,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Written:
     run = write_run(folder / "points")
     quick: dict[str, Any] = {"epochs": 1, "noise_multiplier": 8.0}
     recall = {"labels": 100, "missed_by_strict": 2, "missed_by_both": 1}
-    train_model(run, small(trainer="crt", detector_recall_file=recall, group_sizes=(2,), **quick))
-    train_model(run, small(trainer="redact-only", epochs=1))
+    train_model(run, make_small_settings(trainer="crt", detector_recall_file=recall, group_sizes=(2,), **quick))
+    train_model(run, make_small_settings(trainer="redact-only", epochs=1))
     units, public = write_unit_run(folder / "units"), write_public(folder / "public.jsonl")
     train_model(units, training(public, bounding={"k_user": 1, "k_entity": 1}, **quick))
     train_model(units, training(public, trainer="noiseless", bounding={}))

@@ -6,17 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redactory.pipelines.config import Segmenter, SegmentSettings
-from redactory.pipelines.segment import is_role, segmenter
+from redactory.pipelines.config import SegmentMode, SegmentSettings
+from redactory.pipelines.segment import is_known_role, make_segmenter
 
-MODES: list[Segmenter] = ["sentence", "turn", "line", "document"]
+MODES: list[SegmentMode] = ["sentence", "turn", "line", "document"]
 TEXTS = st.text(st.sampled_from("aA .!?\n\r\t:SYUR1'\u2028\u00a0é")) | st.text()
 
 
 @pytest.mark.parametrize("mode", MODES)
 @given(TEXTS)
-def test_the_points_give_the_document_back(mode: Segmenter, text: str) -> None:
-    segments = segmenter(SegmentSettings(mode=mode))(text)
+def test_the_points_give_the_document_back(mode: SegmentMode, text: str) -> None:
+    segments = make_segmenter(SegmentSettings(mode=mode))(text)
     assert "".join(s.prefix + s.text + s.suffix for s in segments) == text
     assert all(s.text == s.text.strip() for s in segments)
     if text.strip():
@@ -28,13 +28,15 @@ def test_the_points_give_the_document_back(mode: Segmenter, text: str) -> None:
 )
 def test_an_abbreviation_does_not_cut_a_secret(secret: str) -> None:
     text = f"Thank you for waiting. It goes to {secret}. Anything else?"
-    segments = segmenter(SegmentSettings())(text)
+    segments = make_segmenter(SegmentSettings())(text)
     assert any(secret in s.text for s in segments)
     assert len(segments) >= 2
 
 
 def test_a_turn_leaves_its_speaker_behind() -> None:
-    segments = segmenter(SegmentSettings(mode="turn"))("SYS: Hello there.\nUSR: Hi!  \n\nBye: now\nno speaker here")
+    segments = make_segmenter(SegmentSettings(mode="turn"))(
+        "SYS: Hello there.\nUSR: Hi!  \n\nBye: now\nno speaker here"
+    )
     assert [(s.speaker, s.text) for s in segments] == [
         ("SYS", "Hello there."),
         ("USR", "Hi!"),
@@ -44,10 +46,10 @@ def test_a_turn_leaves_its_speaker_behind() -> None:
 
 
 def test_a_time_or_a_link_is_no_speaker() -> None:
-    segments = segmenter(SegmentSettings(mode="turn"))("12:30 is fine\nhttp://example.org\n")
+    segments = make_segmenter(SegmentSettings(mode="turn"))("12:30 is fine\nhttp://example.org\n")
     assert [s.speaker for s in segments] == [None, None]
 
 
 def test_a_role_is_one_however_it_is_written_and_a_name_is_none() -> None:
-    assert all(map(is_role, ("user", "Assistant", " SYSTEM ", "function_call")))
-    assert not any(map(is_role, ("Anna", "user Anna", "users", "", None)))
+    assert all(map(is_known_role, ("user", "Assistant", " SYSTEM ", "function_call")))
+    assert not any(map(is_known_role, ("Anna", "user Anna", "users", "", None)))

@@ -22,10 +22,10 @@ from redactory.pipelines import export as exporting
 from redactory.pipelines import reissue as reissuing
 from redactory.pipelines import share
 from redactory.pipelines.loading import load_config
-from redactory.pipelines.store import Kind, Store, StoreError, kind_of
-from redactory.redaction import RunFolder, SealedFolder, parts, read_manifest, seal
+from redactory.pipelines.store import Store, StoreError, StoreProblem, classify_error
+from redactory.redaction import RunFolder, SealedFolder, list_parts, read_manifest, seal
 from tests.pipelines.leaving import BUCKET, Numbers, configuration, rows, s3_server, small_run
-from tests.pipelines.support import data_bytes, write_rows
+from tests.pipelines.support import read_data_bytes, write_rows
 
 KEY = "an encryption key of these tests, long enough"
 S3 = f"s3://{BUCKET}"
@@ -93,7 +93,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 def there(url: str) -> set[str]:
-    return Store.at(url).names()
+    return Store.from_url(url).list_names()
 
 
 def content(folder: Path) -> dict[str, bytes]:
@@ -163,7 +163,7 @@ def test_an_open_run_is_not_published_whole(tmp_path: Path, url: str, monkeypatc
     assert there(url) == set()
     redactory.export(run, url)
     assert redactory.verify(url)["ok"]
-    shards = {f"public/{p.name}" for p in parts(RunFolder(run).public)}
+    shards = {f"public/{p.name}" for p in list_parts(RunFolder(run).public)}
     assert {name for name in there(url) if "/" in name} == shards
     with pytest.raises(RunStateError, match="something else is already there"):
         redactory.export(small_run(tmp_path / "other", segment={"mode": "document"}), url)
@@ -223,7 +223,7 @@ def test_what_was_cut_off_in_writing_is_mended(own: Path, tmp_path: Path, name: 
 
 def test_a_changed_object_is_found(run: Path, url: str, tmp_path: Path) -> None:
     redactory.publish(run, url)
-    store = Store.at(url)
+    store = Store.from_url(url)
     for number, name in enumerate(("vault/part-00001.parquet", "state/journal.jsonl", "manifest.json")):
         kept, back = store.read(name), tmp_path / str(number)
         assert kept is not None
@@ -267,13 +267,13 @@ def test_nothing_that_lies_there_is_written_over(run: Path, other: Path, url: st
     redactory.publish(run, url)
     with pytest.raises(RunStateError, match="something else is already there"):
         redactory.publish(other, url)
-    put(Store.at(url), "vault/notes.txt", b"mine", tmp_path)
+    put(Store.from_url(url), "vault/notes.txt", b"mine", tmp_path)
     with pytest.raises(RunStateError, match=r"first vault/notes.txt"):
         redactory.publish(run, url)
-    put(Store.at(f"{url}-2"), "notes.txt", b"mine", tmp_path)
+    put(Store.from_url(f"{url}-2"), "notes.txt", b"mine", tmp_path)
     with pytest.raises(RunStateError, match="something else is already there"):
         redactory.publish(run, f"{url}-2")
-    assert Store.at(f"{url}-2").read("notes.txt") == b"mine"
+    assert Store.from_url(f"{url}-2").read("notes.txt") == b"mine"
 
 
 # What leaves beside an erasure.
@@ -317,7 +317,7 @@ def test_an_erasure_waits_for_what_is_leaving_or_nothing_leaves(
         assert "is being written by" in done[0]["problems"][0]["problem"]
         assert redactory.erase([keyed], doc_ids=["document-3"])["ok"]
         return
-    monkeypatch.setattr(reissuing, "only_one", lambda *_: contextlib.nullcontext())
+    monkeypatch.setattr(reissuing, "file_lock", lambda *_: contextlib.nullcontext())
     # or, of a run that is mirrored as it lies there, a file that is another one by now
     with pytest.raises(RedactoryError, match=r"changed during the export|differs from what was written"):
         WAYS[way](keyed, tmp_path / "there")
@@ -334,7 +334,7 @@ def test_nothing_leaves_between_an_erasure_s_plan_and_its_end(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(reissuing, "_carry_out", cut_off)
+        patch.setattr(reissuing, "_apply_plan", cut_off)
         with pytest.raises(KeyboardInterrupt):
             redactory.erase([keyed], doc_ids=["document-3"])
     for way, leave in WAYS.items():
@@ -368,8 +368,8 @@ def test_an_output_at_a_url_is_refused_before_any_work(tmp_path: Path, monkeypat
     monkeypatch.setenv("REDACTORY_WORK", str(tmp_path / "work"))
     with pytest.raises(StoreError) as refused:
         redactory.curate({**wanted, "output": "s3://no-such-bucket-here/run"}, detector=Numbers())
-    assert refused.value.kind is Kind.NOT_FOUND
-    Store.at(f"{S3}/taken/run").put(source, "letters.jsonl")
+    assert refused.value.kind is StoreProblem.NOT_FOUND
+    Store.from_url(f"{S3}/taken/run").put(source, "letters.jsonl")
     with pytest.raises(RunStateError, match="something else is already there"):
         redactory.curate({**wanted, "output": f"{S3}/taken/run"}, detector=Numbers())
     monkeypatch.delenv("REDACTORY_ENCRYPTION_KEY")
@@ -386,13 +386,13 @@ def test_an_output_at_a_url_is_refused_before_any_work(tmp_path: Path, monkeypat
 def test_an_input_at_a_url_gives_the_same_shards(
     run: Path, url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Store.at(url).put(run.parent / "letters.jsonl", "in/letters.jsonl")
+    Store.from_url(url).put(run.parent / "letters.jsonl", "in/letters.jsonl")
     monkeypatch.delenv("REDACTORY_ENCRYPTION_KEY")
     here = small_run(tmp_path / "here")
     for number, path in enumerate(("in", "in/*.jsonl")):
         out = tmp_path / str(number)
         redactory.curate(configuration(f"{url}/{path}"), output=out, detector=Numbers())
-        assert data_bytes(out) == data_bytes(here), path
+        assert read_data_bytes(out) == read_data_bytes(here), path
     for missing in (f"{url}/nowhere", "s3://no-such-bucket-here/in"):
         with pytest.raises(ConfigurationError, match="nothing to read at"):
             redactory.describe(configuration(missing))
@@ -416,33 +416,33 @@ def users_are_checked(server: str) -> Iterator[None]:
 def test_errors_are_reported_by_their_kind(
     run: Path, server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def kind(ask: Callable[[], Any]) -> Kind:
+    def kind(ask: Callable[[], Any]) -> StoreProblem:
         with pytest.raises(StoreError) as found:
             ask()
         assert "Access Key" not in str(found.value)
         return found.value.kind
 
-    assert kind(lambda: redactory.publish(run, "s3://no-such-bucket-here/run")) is Kind.NOT_FOUND
-    assert kind(lambda: redactory.publish(run, "nothing://host/run")) is Kind.NOT_KNOWN
-    assert kind(lambda: redactory.publish(run, "gs://bucket/run")) is Kind.NOT_INSTALLED
+    assert kind(lambda: redactory.publish(run, "s3://no-such-bucket-here/run")) is StoreProblem.NOT_FOUND
+    assert kind(lambda: redactory.publish(run, "nothing://host/run")) is StoreProblem.NOT_KNOWN
+    assert kind(lambda: redactory.publish(run, "gs://bucket/run")) is StoreProblem.NOT_INSTALLED
     with users_are_checked(server):
         for ask in (
             lambda: redactory.publish(run, f"{S3}/run"),
             lambda: redactory.fetch(f"{S3}/run", tmp_path / "x"),
-            lambda: Store.at(f"{S3}/run").put(run / "manifest.json", "x"),
+            lambda: Store.from_url(f"{S3}/run").put(run / "manifest.json", "x"),
         ):
-            assert kind(ask) is Kind.NOT_PERMITTED
+            assert kind(ask) is StoreProblem.NOT_PERMITTED
         with pytest.raises(ConfigurationError, match="not permitted"):
             redactory.describe(configuration(f"{S3}/in"))
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
-    assert kind(lambda: redactory.fetch(f"{S3}/run", tmp_path / "x")) is Kind.NOT_REACHED
+    assert kind(lambda: redactory.fetch(f"{S3}/run", tmp_path / "x")) is StoreProblem.NOT_REACHED
 
 
 def test_an_error_says_nothing_of_its_own_and_no_password_of_a_url(run: Path, other: Path) -> None:
     for error in (ValueError("Zelda"), OSError("AWS Error UNKNOWN (HTTP status 403) Zelda"), KeyError("Zelda")):
-        assert "Zelda" not in str(StoreError("s3://b/x", kind_of(error), type(error).__name__))
+        assert "Zelda" not in str(StoreError("s3://b/x", classify_error(error), type(error).__name__))
     with pytest.raises(StoreError) as found:
-        Store.at("nothing://ann:secret@host/run")
+        Store.from_url("nothing://ann:secret@host/run")
     assert "secret" not in str(found.value)
     place = "memory://ann:a-secret@or-two@host/out"
     left = redactory.export(run, place)

@@ -28,22 +28,22 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, Guarant
 from redactory.foundation.files import read_json, write_json
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.models import seal_result
-from redactory.pipelines.release_log import Event, history
-from redactory.pipelines.share import names_in, sums_text
-from redactory.pipelines.synthesize import counted, fitted, without_values
-from redactory.redaction import MASK, RunFolder, list_files, read_batches, read_manifest, succeed, write_manifest
+from redactory.pipelines.release_log import Event, read_history
+from redactory.pipelines.share import files_by_name, format_sums
+from redactory.pipelines.synthesize import read_counted_texts, replace_values, select_by_length
+from redactory.redaction import MASK, RunFolder, list_files, read_batches, read_manifest, write_manifest, write_success
 from redactory.redaction.folder import SyntheticFolder
 from redactory.training import TrainSettings
 from redactory.training.accounting.bounds import gaussian_epsilon
-from redactory.training.accounting.second import one_exchanged
-from redactory.training.data import texts
+from redactory.training.accounting.verification import confirm_single_epsilon
+from redactory.training.data import read_texts
 from redactory.training.guarantee.budget import BudgetExceeded
-from redactory.training.histogram import Histogram, length_bin
+from redactory.training.histogram import Histogram, find_length_bin
 from redactory.training.mechanism import Relation
 from redactory.training.settings import TRAINERS
 from tests.pipelines.kills import killed
 from tests.pipelines.leaving import Numbers, configuration
-from tests.pipelines.support import failed, write_rows
+from tests.pipelines.support import list_failed_checks, write_rows
 
 CLASSES = ("rent", "health")
 DEVIATION = 30.0
@@ -108,21 +108,21 @@ def test_a_corpus_says_what_is_promised_and_anybody_can_check_it(made: Any) -> N
     assert told["epsilon"] == card["epsilon"] > own["epsilon"]  # the histogram costs something too
     assert f"epsilon = {format_upper(card['epsilon'])}" in corpus.card.read_text(encoding="utf-8")
     assert [set(row) for row in rows_of(corpus)] == [{"point_id", "text", "class"}] * 40
-    assert failed(corpus.root) == set()
-    assert failed(run) == set()
+    assert list_failed_checks(corpus.root) == set()
+    assert list_failed_checks(run) == set()
 
 
 def test_classes_and_lengths_are_drawn_by_the_released_counts(made: Any) -> None:
     """Drawn by the true ones, they would not fit what the manifest says, nor that be noisy."""
     run, _, _ = made
     said = read_manifest(corpus_of(run))["histogram"]
-    due = Histogram(said["deviation"], said["counts"]).quotas(40)
+    due = Histogram(said["deviation"], said["counts"]).compute_quotas(40)
     assert Counter(row["class"] for row in rows_of(corpus_of(run))) == {
         name: sum(bins) for name, bins in due.items() if sum(bins)
     }
     exact = np.zeros((2, 6))
     for row in ROWS:
-        exact[CLASSES.index(str(row["kind"])), length_bin(str(row["text"]))] += 1
+        exact[CLASSES.index(str(row["kind"])), find_length_bin(str(row["text"]))] += 1
     noise = (np.array([said["counts"][name] for name in CLASSES]) - exact).ravel() / DEVIATION
     # of twelve standard normals, all but in a case of a million
     assert 0.15 < math.sqrt((noise**2).mean()) < 2.5
@@ -230,7 +230,7 @@ def test_a_histogram_is_not_drawn_beyond_the_budget_of_its_model(made: Any, tmp_
         redactory.synthesize(run, "tight", histogram=DEVIATION, **asked)
     assert not path.exists()
     path.write_bytes(kept)
-    assert Histogram.of_model(RunFolder(run), "tight") is None
+    assert Histogram.read_for_model(RunFolder(run), "tight") is None
     assert not (tmp_path / "out").exists()
     redactory.synthesize(run, "free", histogram=DEVIATION, **asked)
     assert spent_of(tight) == ["run/tight"]
@@ -254,11 +254,11 @@ def test_the_figure_is_that_of_two_gaussians_by_both_accountants(made: Any) -> N
     _run, _, told = made
     shift = math.hypot(2.0 / TRAINING["noise_multiplier"], 2.0 / DEVIATION)
     assert told["epsilon"] == pytest.approx(gaussian_epsilon(shift, 1e-5), rel=1e-3)
-    spent = (Histogram(DEVIATION, {}).spending(1),)
-    found = one_exchanged(spent, 1e-5, Relation.SUBSTITUTION, "a histogram")
-    assert found.second is not None
+    spent = (Histogram(DEVIATION, {}).compute_spending(1),)
+    found = confirm_single_epsilon(spent, 1e-5, Relation.SUBSTITUTION, "a histogram")
+    assert found.bounds is not None
     assert found.value is not None
-    assert found.second.lower <= found.value <= found.second.upper
+    assert found.bounds.lower <= found.value <= found.bounds.upper
     assert found.value == pytest.approx(gaussian_epsilon(2.0 / DEVIATION, 1e-5), rel=1e-3)
 
 
@@ -292,7 +292,7 @@ def test_what_a_killed_attempt_left_is_in_no_corpus(
     (staging / "public" / "part-00009.parquet").write_bytes(b"torn")
     (staging / ".tmp-1-README.md").write_bytes(b"torn")
     redactory.synthesize(run, "dpsgd", rows=2, **asked)
-    assert failed(tmp_path / "out") == set()
+    assert list_failed_checks(tmp_path / "out") == set()
     assert len(rows_of(SyntheticFolder(tmp_path / "out"))) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
@@ -327,8 +327,8 @@ def killed_and_asked_again(run: Path, moments: Iterable[int]) -> int:
             assert synthesized(run) == told, moment
         assert files_below(out) == whole, moment
         assert names_below(run.parent) == there, moment
-        assert failed(out) == set(), moment
-    assert failed(run) == set()
+        assert list_failed_checks(out) == set(), moment
+    assert list_failed_checks(run) == set()
     return kills
 
 
@@ -346,7 +346,7 @@ def killed_at_the_histogram_and_asked_again(source: Path, folder: Path, moments:
         synthesized(run)
         assert not kept or files_below(drawn.root) == kept, moment  # another one would cost as much again
         assert names_below(run) == there, moment
-        assert (failed(run), failed(run.parent / "out")) == (set(), set()), moment
+        assert (list_failed_checks(run), list_failed_checks(run.parent / "out")) == (set(), set()), moment
     return kills
 
 
@@ -370,10 +370,10 @@ def test_one_exchanged_point_moves_a_histogram_by_no_more_than_accounted(
 ) -> None:
     def counts(*more: tuple[str, str | None]) -> Any:
         # equal draws of noise: what differs is the counts
-        found = Histogram.drawn([*rows, *more], ("a", "b"), 1.0, RandomStream.from_seed(1))
+        found = Histogram.draw([*rows, *more], ("a", "b"), 1.0, RandomStream.from_seed(1))
         return np.array(list(found.counts.values()))
 
-    spending = Histogram(1.0, {}).spending(1).mechanism
+    spending = Histogram(1.0, {}).compute_spending(1).mechanism
     assert np.linalg.norm(counts(one) - counts(other)) <= math.sqrt(2) + 1e-5
     assert math.sqrt(2) <= spending.sensitivity(Relation.SUBSTITUTION)
     assert np.linalg.norm(counts(one) - counts()) <= spending.sensitivity(Relation.ADD_OR_REMOVE) + 1e-5
@@ -382,8 +382,8 @@ def test_one_exchanged_point_moves_a_histogram_by_no_more_than_accounted(
 @given(st.lists(st.integers(0, 20), min_size=6, max_size=6), st.lists(st.integers(0, 60), max_size=60))
 def test_lengths_are_met_as_far_as_there_are_texts(bins: list[int], words: list[int]) -> None:
     given_ = ["w " * count for count in words]
-    kept, met = fitted(given_, bins, length_bin)
-    there = Counter(map(length_bin, given_))
+    kept, met = select_by_length(given_, bins, find_length_bin)
+    there = Counter(map(find_length_bin, given_))
     assert len(kept) == min(sum(bins), len(given_))
     assert met == sum(min(due, there[place]) for place, due in enumerate(bins))
     assert not Counter(kept) - Counter(given_)
@@ -402,7 +402,7 @@ def test_a_model_without_a_guarantee_writes_nothing_that_leaves(made: Any, tmp_p
     corpus = SyntheticFolder(tmp_path / "open")
     assert not told["holds"]
     assert "Nothing is guaranteed" in corpus.card.read_text(encoding="utf-8")
-    assert failed(corpus.root) == {"guarantee"}
+    assert list_failed_checks(corpus.root) == {"guarantee"}
     with pytest.raises(GuaranteeError, match="it has no guarantee"):
         redactory.export(run, tmp_path / "left", synthetic=corpus.root)
     # nor where the card claims what the ledger does not say
@@ -419,9 +419,9 @@ def forged(corpus: SyntheticFolder, card: dict[str, Any]) -> None:
     for path in (corpus.manifest, corpus.success, corpus.sums):
         path.unlink()
     write_json(corpus.guarantee, card)
-    write_manifest(corpus, said, list_files(corpus, names_in(corpus.root).values()))
-    corpus.sums.write_text(sums_text({n: file_sha256(p) for n, p in names_in(corpus.root).items()}))
-    succeed(corpus)
+    write_manifest(corpus, said, list_files(corpus, files_by_name(corpus.root).values()))
+    corpus.sums.write_text(format_sums({n: file_sha256(p) for n, p in files_by_name(corpus.root).items()}))
+    write_success(corpus)
 
 
 def test_what_is_exported_was_measured_and_shows_no_more_than_chance(made: Any, tmp_path: Path) -> None:
@@ -435,9 +435,9 @@ def test_what_is_exported_was_measured_and_shows_no_more_than_chance(made: Any, 
     assert found["nearest"]["value"] == pytest.approx(0.5)
     told = redactory.export(run, tmp_path / "left", synthetic=corpus.root)
     assert told["public"] == 40
-    assert names_in(tmp_path / "left").keys() == names_in(corpus.root).keys()
-    assert failed(tmp_path / "left") == set()
-    assert history(RunFolder(run))[-1].type == Event.EXPORTED
+    assert files_by_name(tmp_path / "left").keys() == files_by_name(corpus.root).keys()
+    assert list_failed_checks(tmp_path / "left") == set()
+    assert read_history(RunFolder(run))[-1].type == Event.EXPORTED
     page = model.measured.read_text(encoding="utf-8")
     assert "nearest to training text" in page
     assert "likeness to real text" in page
@@ -473,7 +473,7 @@ def test_what_cannot_be_asked_is_refused(
 
 def test_what_a_policy_caught_is_in_no_count_of_a_model_that_learns_masked_text(made: Any) -> None:
     run = RunFolder(made[0])
-    masked, originals = (list(counted(run, TRAINERS[name])) for name in ("crt", "dpsgd"))
+    masked, originals = (list(read_counted_texts(run, TRAINERS[name])) for name in ("crt", "dpsgd"))
     assert sorted(originals) == sorted((row["text"], row["kind"]) for row in ROWS)
     expected = [(re.sub(r"\d+", MASK, row["text"]), row["kind"]) for row in ROWS]
     assert sorted(masked) == sorted(expected) != sorted(originals)
@@ -481,7 +481,7 @@ def test_what_a_policy_caught_is_in_no_count_of_a_model_that_learns_masked_text(
 
 def test_classes_stand_before_texts_where_a_training_asks_for_them(made: Any) -> None:
     run, _, _ = made
-    read = list(texts(RunFolder(run), RunFolder(run).vault, "class"))
+    read = list(read_texts(RunFolder(run), RunFolder(run).vault, "class"))
     assert read == [f"{row['kind']}: {row['text']}" for row in ROWS]
     with pytest.raises(ValueError, match=r"train\.prefix"):
         TrainSettings(trainer="dpsgd", prefix="class", task="classify", classes=CLASSES, model={"kind": "bag"})
@@ -492,7 +492,7 @@ def test_classes_stand_before_texts_where_a_training_asks_for_them(made: Any) ->
 def test_what_policies_find_and_masks_become_invented_values(made: Any) -> None:
     run, _, _ = made
     given_ = [f"my name is {MASK}, said {MASK}", f"my name is {MASK}", "plain words", f"write an email to {MASK}"]
-    every, changed = without_values(RunFolder(run), [*given_, "ask for Zelda Quibble"], 5)
+    every, changed = replace_values(RunFolder(run), [*given_, "ask for Zelda Quibble"], 5)
     assert changed == 4
     found = [text for text in every if text is not None]
     assert len(found) == 5
@@ -507,7 +507,7 @@ def test_what_is_only_suspected_is_left_out_where_that_is_asked(made: Any, tmp_p
     run, _, _ = made
     # a capital is suspected, and marked by nothing; Zelda Quibble is marked
     given_ = ["we saw Bergamo there", "ask for Zelda Quibble", "plain words"]
-    found, changed = without_values(RunFolder(run), given_, 5, drop_suspected=True)
+    found, changed = replace_values(RunFolder(run), given_, 5, drop_suspected=True)
     assert [text is None for text in found] == [True, False, False]
     assert changed == 1
 
@@ -519,7 +519,7 @@ def test_a_model_of_conversations_writes_no_rows(made: Any, tmp_path: Path) -> N
     said = read_manifest(model)
     said["settings"]["chat"] = {}
     write_json(model.manifest, said)
-    succeed(model)
+    write_success(model)
     with pytest.raises(ConfigurationError, match=r"train\.chat"):
         redactory.synthesize(copy.root, "dpsgd", rows=2, out=tmp_path / "out", labels=CLASSES)
 

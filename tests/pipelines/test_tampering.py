@@ -21,9 +21,9 @@ from redactory.foundation.canonical import canonical_json, file_sha256
 from redactory.foundation.errors import RedactoryError
 from redactory.foundation.files import read_json
 from redactory.foundation.keys import new_key
-from redactory.pipelines.label import keep_recall
-from redactory.pipelines.share import sums_text
-from redactory.redaction import RunFolder, list_files, seal, succeed, write_manifest
+from redactory.pipelines.label import save_recall
+from redactory.pipelines.share import format_sums
+from redactory.redaction import RunFolder, list_files, seal, write_manifest, write_success
 from tests.docs.pages import ROOT
 from tests.pipelines.leaving import small_run
 from tests.pipelines.nightly.made_job import Job
@@ -62,7 +62,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shares = {"misses": 1, "rate": 0.1, "upper": 0.2}
         misses = {"n": 10, "confidence": 0.95, "joint_confidence": 0.9, "gamma": shares, "delta_2": shares}
         left = {"labels": {}, "secrets": 10, "left_public": 0, "left_private": 0}
-        keep_recall(run, {"secrets": 20, "misses": misses, "left": left, "date": "2021-11-02"})
+        save_recall(run, {"secrets": 20, "misses": misses, "left": left, "date": "2021-11-02"})
         result = run.model("crt").result("accuracy")
         result.root.mkdir(mode=0o700)
         (result.root / "result.json").write_text("{}")
@@ -187,7 +187,7 @@ def _resigned(root: Path, **body: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("REDACTORY_SIGNING_KEY_FILE", os.environ["REDACTORY_SIGNING_KEY_FILE"][:-3] + "mallory")
         write_manifest(folder, manifest, files)
-        succeed(folder)
+        write_success(folder)
 
 
 def _unsigned(root: Path) -> None:
@@ -245,7 +245,7 @@ def _resealed_sums(root: Path) -> None:
     """``SHA256SUMS`` of the export says what lies there, and no more what was sealed."""
     digests = {p.relative_to(root).as_posix(): file_sha256(p) for p in root.rglob("*") if p.is_file()}
     del digests["_SUCCESS"], digests["SHA256SUMS"]
-    (root / "SHA256SUMS").write_text(sums_text(digests))
+    (root / "SHA256SUMS").write_text(format_sums(digests))
 
 
 def _seal_alone(root: Path, figures: dict[str, Any]) -> None:

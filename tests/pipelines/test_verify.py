@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 import redactory
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, RunStateError
-from redactory.foundation.files import only_one, read_json
-from redactory.pipelines.checks import Check, Seen, checked
-from redactory.pipelines.evaluate_detection import known_since
-from redactory.pipelines.label import keep_recall, kept_recall
-from redactory.pipelines.verify import OF_A_RUN
-from redactory.redaction import RunFolder, parts, read_manifest, seal
+from redactory.foundation.files import file_lock, read_json
+from redactory.pipelines.checks import CheckContext, CheckResult, run_check_registry
+from redactory.pipelines.evaluate_detection import find_measurement_date
+from redactory.pipelines.label import load_recall, save_recall
+from redactory.pipelines.verify import RUN_CHECKS
+from redactory.redaction import RunFolder, list_parts, read_manifest, seal
 from tests.pipelines.leaving import small_run
-from tests.pipelines.support import BARE, checks, failed, write_rows
+from tests.pipelines.support import NO_ENGINES, list_failed_checks, run_checks, write_rows
 
 ONE_DAY = datetime.timedelta(days=1)
 MEASURED = {
@@ -50,7 +50,7 @@ def copy(curated: Path, tmp_path: Path) -> Path:
 @pytest.fixture
 def no_rescan(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engines look at texts, not at files, and take seconds to load."""
-    monkeypatch.setitem(OF_A_RUN, "re-scan of public", lambda _: "left out")
+    monkeypatch.setitem(RUN_CHECKS, "re-scan of public", lambda _: "left out")
 
 
 def test_a_true_run_passes_every_check(curated: Path) -> None:
@@ -71,7 +71,7 @@ def test_one_flipped_byte_anywhere_fails(curated: Path, no_rescan: None, data: s
     broken[data.draw(st.integers(0, len(content) - 1))] ^= 1 << data.draw(st.integers(0, 7))
     path.write_bytes(bytes(broken))
     try:
-        found = failed(curated)
+        found = list_failed_checks(curated)
     finally:
         path.write_bytes(content)
     assert found, path.relative_to(curated)
@@ -100,11 +100,11 @@ def _drop_public(path: Path) -> None:
 )
 def test_a_forged_run_with_right_digests_fails(copy: Path, change: Callable[[Path], None], expected: set[str]) -> None:
     folder = RunFolder(copy)
-    change(parts(folder.public)[0])
+    change(list_parts(folder.public)[0])
     manifest = read_json(folder.manifest)
     del manifest["files"]
-    seal(folder, manifest, [*(p for f in folder.data_folders for p in parts(f)), folder.card])
-    found = failed(copy)
+    seal(folder, manifest, [*(p for f in folder.data_folders for p in list_parts(f)), folder.card])
+    found = list_failed_checks(copy)
     assert expected <= found
     assert "files" not in found
 
@@ -128,7 +128,7 @@ def test_a_value_masked_elsewhere_is_listed_without_being_shown(tmp_path: Path) 
 def test_another_key_or_other_engines_than_the_runs(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
         patch.setenv("REDACTORY_KEY", "not the key of this run")
-        found = checks(copy)["values masked elsewhere"]
+        found = run_checks(copy)["values masked elsewhere"]
         assert (found["ok"], found["made"]) == (True, False)
         assert found["detail"].startswith("skipped")
     folder = RunFolder(copy)
@@ -136,7 +136,7 @@ def test_another_key_or_other_engines_than_the_runs(copy: Path, monkeypatch: pyt
     manifest["policies"]["strict"]["hash"] = "0" * 64
     folder.manifest.write_text(json.dumps(manifest))
     folder.success.write_text(file_sha256(folder.manifest) + "\n")
-    assert "re-scan of public" in failed(copy)
+    assert "re-scan of public" in list_failed_checks(copy)
     folder.success.unlink()
     with pytest.raises(RunStateError, match="_SUCCESS"):
         redactory.verify(copy)
@@ -160,7 +160,7 @@ def test_a_part_that_is_a_link_is_refused_by_name_wherever_a_run_is_changed_or_l
         except RunStateError as error:
             problem = str(error)
         assert f"contains items that are neither folders nor regular files: {place}" in problem
-    assert "files" in failed(copy)
+    assert "files" in list_failed_checks(copy)
     assert elsewhere.exists()
 
 
@@ -172,13 +172,13 @@ def test_files_that_a_strangers_manifest_names_are_opened_for_nobody(
     terms, run = tmp_path / "terms.txt", tmp_path / "run"
     terms.write_text("Rosalind\n")
     rows = write_rows(tmp_path / "rows.jsonl", [{"text": "hello there"}])
-    detect = {**BARE, "lists": {"deny": [{"label": "PERSON", "file": str(terms)}]}}
+    detect = {**NO_ENGINES, "lists": {"deny": [{"label": "PERSON", "file": str(terms)}]}}
     redactory.curate({"input": str(rows), "detect": detect}, output=run)
-    assert checks(run)["re-scan of public"]["made"]
+    assert run_checks(run)["re-scan of public"]["made"]
     monkeypatch.setenv("REDACTORY_KEY", "the key of somebody else")
     terms.unlink()
     os.mkfifo(terms)
-    found = checks(run)["re-scan of public"]
+    found = run_checks(run)["re-scan of public"]
     assert (found["ok"], found["made"]) == (True, False)
     assert "detect.lists.file names files outside" in found["detail"]
 
@@ -190,8 +190,8 @@ def test_files_that_a_strangers_manifest_names_are_opened_for_nobody(
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run with a finished folder of a model and of an evaluation, and measured misses."""
     run = RunFolder(small_run(tmp_path_factory.mktemp("strays")))
-    keep_recall(run, MEASURED)
-    assert kept_recall(run) == MEASURED
+    save_recall(run, MEASURED)
+    assert load_recall(run) == MEASURED
     model = run.model("crt")
     for folder in (model, model.result("perplexity")):
         folder.root.mkdir(parents=True, exist_ok=True)
@@ -209,14 +209,14 @@ def run(made: Path, tmp_path: Path) -> RunFolder:
     return RunFolder(Path(shutil.copytree(made, tmp_path / "run")))
 
 
-def found_by(name: str, run: RunFolder, **manifest: Any) -> Check:
-    seen = Seen(run.root)
+def found_by(name: str, run: RunFolder, **manifest: Any) -> CheckResult:
+    seen = CheckContext(run.root)
     seen.manifest = {**read_manifest(run), **manifest}
-    [found] = checked(seen, OF_A_RUN, [name])
+    [found] = run_check_registry(seen, RUN_CHECKS, [name])
     return found
 
 
-def strays(run: RunFolder) -> Check:
+def strays(run: RunFolder) -> CheckResult:
     return found_by("no stray files", run)
 
 
@@ -244,7 +244,7 @@ def test_what_is_unknown_in_the_state_leaves_the_check_open_unless_somebody_is_a
     assert (found.ok, found.made) == (True, False)
     named = ", ".join(sorted([*work, "state/recall/more.json"]))
     assert found.detail.startswith(f"{named} does not belong to any unfinished work: not checked")
-    with only_one(run.lock, "a run"):
+    with file_lock(run.lock, "a run"):
         assert strays(run).detail.startswith("state/recall/more.json does not belong to any")
 
 
@@ -271,15 +271,15 @@ def test_a_mode_that_lets_others_in_fails(run: RunFolder) -> None:
 def test_measured_misses_that_were_changed_fail_and_serve_no_guarantee(run: RunFolder) -> None:
     result = {key: value for key, value in MEASURED.items() if key != "date"}
     # what is measured again keeps the day of the first time
-    assert known_since(run, result) == "2021-11-02"
+    assert find_measurement_date(run, result) == "2021-11-02"
     today = datetime.datetime.now(datetime.UTC).date()
-    assert today - datetime.date.fromisoformat(known_since(run, {**result, "secrets": 21})) <= ONE_DAY
+    assert today - datetime.date.fromisoformat(find_measurement_date(run, {**result, "secrets": 21})) <= ONE_DAY
     path = run.recall.root / "result.json"
     path.write_text(path.read_text().replace('"misses": 1', '"misses": 0'))
     found = found_by("measured", run)
     assert (found.ok, "result.json: sha256 differs" in found.detail) == (False, True)
     with pytest.raises(CheckFailed, match="changed after sealing"):
-        kept_recall(run)
+        load_recall(run)
     seal(run.recall, {"parent": "0" * 64}, [path])
     assert "was measured on another run" in found_by("measured", run).detail
 
@@ -291,10 +291,10 @@ def test_a_card_that_says_something_else_and_a_part_that_is_none(run: RunFolder)
     seal(run, manifest, [run.root / name for name in manifest.pop("files")])
     for path in (run.recall.root, run.models):
         shutil.rmtree(path)
-    assert "README.md" in checks(run.root)["report"]["detail"]
+    assert "README.md" in run_checks(run.root)["report"]["detail"]
     put(run, "public/part-00009.parquet")
     before = {path: path.read_bytes() for path in run.root.rglob("*") if path.is_file()}
-    found = checks(run.root)
+    found = run_checks(run.root)
     assert {path: path.read_bytes() for path in run.root.rglob("*") if path.is_file()} == before
     broken = {name for name, check in found.items() if not check["ok"]}
     assert {"no stray files", "no mask in public", "point ids", "report"} <= broken

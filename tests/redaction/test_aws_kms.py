@@ -22,7 +22,7 @@ from moto.server import ThreadedMotoServer
 import redactory
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
 from redactory.foundation.keys import new_key
-from redactory.redaction import RunFolder, aws_kms, establish_key, key_of, read_batches
+from redactory.redaction import RunFolder, aws_kms, establish_key, key_for, read_batches
 from redactory.redaction.aws_kms import KmsKey
 from redactory.redaction.encryption import SERVICE_VARIABLE
 from tests.pipelines.support import DigitDetector, write_rows
@@ -66,9 +66,9 @@ def kms(server: Kms, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kms]:
     monkeypatch.setattr(boto3, "DEFAULT_SESSION", None)
     for method in ("encrypt", "decrypt"):
         monkeypatch.setattr(KmsBackend, method, _as_aws_does(getattr(KmsBackend, method)))
-    aws_kms._client.cache_clear()
+    aws_kms._client_for.cache_clear()
     yield server
-    aws_kms._client.cache_clear()
+    aws_kms._client_for.cache_clear()
 
 
 def _as_aws_does(call: Any) -> Any:
@@ -96,10 +96,10 @@ def configured(kms: Kms, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def _configure(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from redactory.redaction.encryption import service_of
+    from redactory.redaction.encryption import load_key_service
 
     # asked once a process, which serves one key
-    service_of.cache_clear()
+    load_key_service.cache_clear()
     monkeypatch.setenv(SERVICE_VARIABLE, HERE)
     monkeypatch.setenv(aws_kms.KEY_VARIABLE, key)
 
@@ -144,7 +144,7 @@ def test_the_run_stands_in_the_encryption_context(kms: Kms, configured: str, tmp
         CiphertextBlob=base64.b64decode(record["wrapped"]),
         EncryptionContext={"redactory": "data key", "run": record["run_id"]},
     )
-    key = key_of(run.vault / "part")
+    key = key_for(run.vault / "part")
     assert key is not None
     assert opened["Plaintext"] == key.secret
 
@@ -191,7 +191,7 @@ def test_from_a_local_key_to_kms_to_another_kms_key_and_back(
     monkeypatch.setenv(LOCAL_KEY, str(tmp_path / "local.key"))
     assert _rows(run) == rows
     assert redactory.verify(run.root)["ok"]
-    key = key_of(run.vault / "part")
+    key = key_for(run.vault / "part")
     assert key is not None
     secret = {key.secret, key.secret.hex().encode(), base64.b64encode(key.secret)}
     for path in (path for path in run.root.rglob("*") if path.is_file()):
@@ -231,7 +231,7 @@ def _forget() -> None:
     """As another process would: nothing that was unwrapped is remembered."""
     from redactory.redaction import encryption
 
-    encryption._unwrapped.cache_clear()
+    encryption._unwrap_key.cache_clear()
 
 
 def test_unknown_and_denied_are_told_apart_and_quote_nothing(kms: Kms) -> None:
@@ -282,10 +282,10 @@ def test_a_service_that_does_not_answer_is_given_up(monkeypatch: pytest.MonkeyPa
         with pytest.raises(RunStateError, match="did not answer in time"):
             KmsKey("a-key").unwrap(b"wrapped", CONTEXT)
     # now nobody listens there
-    aws_kms._client.cache_clear()
+    aws_kms._client_for.cache_clear()
     with pytest.raises(RunStateError, match="cannot be reached"):
         KmsKey("a-key").unwrap(b"wrapped", CONTEXT)
     monkeypatch.delenv("AWS_DEFAULT_REGION")
-    aws_kms._client.cache_clear()
+    aws_kms._client_for.cache_clear()
     with pytest.raises(RedactoryError, match="set AWS_DEFAULT_REGION"):
         KmsKey("a-key").wrap(DATA_KEY, CONTEXT)

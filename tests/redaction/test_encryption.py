@@ -21,15 +21,15 @@ from hypothesis import strategies as st
 from pyarrow.parquet.encryption import create_decryption_properties
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RedactoryError, RunStateError
-from redactory.pipelines.unmask import Vault
+from redactory.pipelines.unmask import PseudonymVault
 from redactory.redaction import (
     RunFolder,
     RunKey,
-    content_of,
+    content_sha256,
     encryption,
     establish_key,
     is_encrypted,
-    key_of,
+    key_for,
     part_name,
     part_rows,
     read_batches,
@@ -73,7 +73,7 @@ def run(tmp_path: Path) -> RunFolder:
 
 
 def data_key(run: RunFolder) -> RunKey:
-    key = key_of(run.vault / "part")
+    key = key_for(run.vault / "part")
     assert key is not None
     return key
 
@@ -124,8 +124,8 @@ def test_a_part_is_read_as_it_was_written_encrypted_or_not(folders: tuple[Path, 
             assert found.schema.metadata is None
         assert read_part(path, table.column_names[:1]).equals(table.select([0]))
         assert part_rows(path) == table.num_rows
-    assert content_of(folders[0] / "part-00000.parquet") == table_digest(table)
-    assert content_of(folders[1] / "part-00000.parquet") is None
+    assert content_sha256(folders[0] / "part-00000.parquet") == table_digest(table)
+    assert content_sha256(folders[1] / "part-00000.parquet") is None
 
 
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -155,7 +155,7 @@ def test_two_writings_have_the_same_content_and_the_plain_data_key_opens_them(ru
     path, written = run.private / "part-00000.parquet", set()
     for _ in range(2):
         write_part(path, TABLE)
-        written.add((path.read_bytes(), content_of(path)))
+        written.add((path.read_bytes(), content_sha256(path)))
     assert [len({pair[at] for pair in written}) for at in (0, 1)] == [2, 1]
     opened = create_decryption_properties(data_key(run).secret)
     assert pq.read_table(path, decryption_properties=opened).equals(TABLE)
@@ -193,7 +193,7 @@ def part(run: RunFolder) -> Path:
 
 def refused(path: Path, error: type[RedactoryError], match: str) -> None:
     """Every way to read ``path`` is refused with a message without text."""
-    for read in (read_part, lambda path: list(read_batches(path.parent)), part_rows, content_of):
+    for read in (read_part, lambda path: list(read_batches(path.parent)), part_rows, content_sha256):
         with pytest.raises(error, match=match) as caught:
             read(path)
         assert caught.value.__cause__ is None
@@ -325,7 +325,7 @@ def test_a_secret_file_is_refused_like_a_part(run: RunFolder, tmp_path: Path, mo
 def test_each_purpose_has_a_subkey_of_its_own_by_rfc_5869(secret: bytes, purpose: str) -> None:
     extracted = hmac.digest(bytes(32), secret, "sha256")
     expected = hmac.digest(extracted, f"redactory/encryption/{purpose}".encode() + b"\x01", "sha256")
-    assert encryption.derived(secret, purpose) == expected
+    assert encryption.derive_key(secret, purpose) == expected
 
 
 @pytest.mark.parametrize("size", [0, 1, 32, 700])
@@ -364,7 +364,7 @@ def _written(run: RunFolder, tmp_path: Path, kind: str) -> Iterator[bytes]:
             # each module of the format begins with its length, then its nonce
             yield part.read_bytes()[8 : 8 + _NONCE]
         elif kind == "a vault":
-            Vault(["text"], {"<NAME_a>": "Rosalind"}).add_to(vault)
+            PseudonymVault(["text"], {"<NAME_a>": "Rosalind"}).merge_into(vault)
             yield vault.read_bytes()[:_NONCE]
         elif kind == "a wrapped key":
             yield LocalKey(SECRET.encode()).wrap(bytes(32), b"the same run")[:_NONCE]

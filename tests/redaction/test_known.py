@@ -3,29 +3,31 @@
 from __future__ import annotations
 
 from redactory.detectors import Detection, Span
-from redactory.redaction.known import know, with_known
-from redactory.redaction.replacements import Found
+from redactory.redaction.known_values import add_known_occurrences, add_known_values
+from redactory.redaction.replacements import ReplacedSpan
 
 
 def test_known_values_are_whole_words_that_tell() -> None:
     texts = ["Quirin Ozols, the will of Ozols, OzolsX", "ozols"]
-    found = [[Found(0, 12, "PERSON")], []]
+    found = [[ReplacedSpan(0, 12, "PERSON")], []]
     marked = [
         {text[one.start : one.end] for one in own}
-        for text, own in zip(texts, with_known(texts, found, {}), strict=True)
+        for text, own in zip(texts, add_known_occurrences(texts, found, {}), strict=True)
     ]
     assert marked == [{"Quirin Ozols", "Quirin", "Ozols"}, {"ozols"}]
     named = ["Bill Brown", "the bill brown, Bill Brown"]
-    assert [one.start for one in with_known(named, [[Found(0, 10, "PERSON")], []], {})[1]] == [16]
-    assert [tuple(one[:2]) for one in with_known(["Straße, MÜLLER"], [[]], {"Müller": "PERSON"})[0]][:1] == [(8, 14)]
-    starts = [one.start for one in with_known(texts, found, {})[0]]
+    assert [one.start for one in add_known_occurrences(named, [[ReplacedSpan(0, 10, "PERSON")], []], {})[1]] == [16]
+    assert [tuple(one[:2]) for one in add_known_occurrences(["Straße, MÜLLER"], [[]], {"Müller": "PERSON"})[0]][:1] == [
+        (8, 14)
+    ]
+    starts = [one.start for one in add_known_occurrences(texts, found, {})[0]]
     assert texts[0].index("OzolsX") not in starts
 
 
 def test_names_in_a_row_are_known_one_by_one() -> None:
     texts = ["KOVACS, OZOLS", "OZOLS; the, will of 5,1234 KOVACS"]
-    found = [[Found(0, 13, "LOCATION")], [Found(20, 26, "NUMBER")]]
-    assert {texts[1][one.start : one.end] for one in with_known(texts, found, {})[1]} == {
+    found = [[ReplacedSpan(0, 13, "LOCATION")], [ReplacedSpan(20, 26, "NUMBER")]]
+    assert {texts[1][one.start : one.end] for one in add_known_occurrences(texts, found, {})[1]} == {
         *("OZOLS", "KOVACS", "5,1234")
     }
 
@@ -33,6 +35,6 @@ def test_names_in_a_row_are_known_one_by_one() -> None:
 def test_what_is_marked_already_is_not_said_twice() -> None:
     texts = ["Quirin Ozols, and Ozols"]
     found = Detection((Span(0, 12, "PERSON", 0.9, "names"),), (Span(14, 17, "X", 0.5, "rule"),))
-    assert know(texts, [found]) == [
+    assert add_known_values(texts, [found]) == [
         Detection((*found.strict, Span(18, 23, "PERSON", 1.0, "known")), found.conservative)
     ]

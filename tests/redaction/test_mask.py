@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from redactory.detectors import Detection, Span
 from redactory.detectors.rules import RULES
-from redactory.redaction import MASK, PRIVATE, PUBLIC, Fate, mask, merge_intervals, route
-from redactory.redaction.mask import DOCUMENT_REASON, reason_words, together
+from redactory.redaction import MASK, PRIVATE, PUBLIC, RoutingDecision, mask, merge_intervals, route
+from redactory.redaction.mask import DOCUMENT_REASON, describe_reason, merge_document_decisions
 
 FIRST_MARKED = 0xE000
 """Marked characters are distinct private-use code points, which no drawn text holds."""
@@ -134,9 +134,9 @@ def points(draw: st.DrawFn) -> tuple[str, Detection]:
     return text, Detection(tuple(strict), tuple(conservative), failure)
 
 
-def holds_its_promises(text: str, detection: Detection, fate: Fate) -> bool:
+def holds_its_promises(text: str, detection: Detection, fate: RoutingDecision) -> bool:
     if detection.failure:
-        return fate == Fate(PRIVATE, "", (), 0, detection.failure)
+        return fate == RoutingDecision(PRIVATE, "", (), 0, detection.failure)
     marked = bool(detection.strict or detection.conservative or MASK in text)
     return (
         fate.failure is None
@@ -178,42 +178,44 @@ BOTH = ("rule:DIGIT", "spacy:PERSON")
 @pytest.mark.parametrize(
     ("text", "detection", "fate"),
     [
-        ("Hello you.", Detection(), Fate(PUBLIC, "Hello you.", ())),
-        ("Ann has 5.", Detection((ANN,), (ANN, DIGIT)), Fate(PRIVATE, f"{MASK} has 5.", BOTH, 1)),
-        ("Ann has 5.", Detection((), (DIGIT,)), Fate(PRIVATE, "Ann has 5.", ("rule:DIGIT",))),
-        (f"So {MASK}?", Detection(), Fate(PRIVATE, f"So {MASK}?", ("mask:IN_TEXT",))),
-        (f"Ann {MASK}", Detection((ANN,)), Fate(PRIVATE, MASK, ("mask:IN_TEXT", "spacy:PERSON"), 1)),
-        ("Ann has 5.", Detection((ANN,), (ANN,), "too_long"), Fate(PRIVATE, "", (), 0, "too_long")),
-        ("<MA SK>", Detection(), Fate(PUBLIC, "<MA SK>", ())),
-        ("", Detection(), Fate(PUBLIC, "", ())),
+        ("Hello you.", Detection(), RoutingDecision(PUBLIC, "Hello you.", ())),
+        ("Ann has 5.", Detection((ANN,), (ANN, DIGIT)), RoutingDecision(PRIVATE, f"{MASK} has 5.", BOTH, 1)),
+        ("Ann has 5.", Detection((), (DIGIT,)), RoutingDecision(PRIVATE, "Ann has 5.", ("rule:DIGIT",))),
+        (f"So {MASK}?", Detection(), RoutingDecision(PRIVATE, f"So {MASK}?", ("mask:IN_TEXT",))),
+        (f"Ann {MASK}", Detection((ANN,)), RoutingDecision(PRIVATE, MASK, ("mask:IN_TEXT", "spacy:PERSON"), 1)),
+        ("Ann has 5.", Detection((ANN,), (ANN,), "too_long"), RoutingDecision(PRIVATE, "", (), 0, "too_long")),
+        ("<MA SK>", Detection(), RoutingDecision(PUBLIC, "<MA SK>", ())),
+        ("", Detection(), RoutingDecision(PUBLIC, "", ())),
     ],
 )
-def test_fates_by_example(text: str, detection: Detection, fate: Fate) -> None:
+def test_fates_by_example(text: str, detection: Detection, fate: RoutingDecision) -> None:
     assert route(text, detection) == fate
 
 
 def test_a_wrong_routing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sabotage: what the tests above go by sees each of these."""
-    assert not holds_its_promises("Ann", Detection(failure="too_long"), Fate(PUBLIC, "Ann", ()))
-    assert not holds_its_promises("Ann", Detection((ANN,)), Fate(PRIVATE, "Ann", ("spacy:PERSON",), 1))
-    assert not holds_its_promises("Ann", Detection((), (ANN,)), Fate(PUBLIC, "Ann", ()))
+    assert not holds_its_promises("Ann", Detection(failure="too_long"), RoutingDecision(PUBLIC, "Ann", ()))
+    assert not holds_its_promises("Ann", Detection((ANN,)), RoutingDecision(PRIVATE, "Ann", ("spacy:PERSON",), 1))
+    assert not holds_its_promises("Ann", Detection((), (ANN,)), RoutingDecision(PUBLIC, "Ann", ()))
     monkeypatch.setattr(sys.modules[route.__module__], "_STANDING", re.compile("<NOT-THE-MASK>"))
     assert not holds_its_promises(f"So {MASK}?", Detection(), route(f"So {MASK}?", Detection()))
 
 
 def test_every_rule_that_makes_a_point_private_is_said_in_words() -> None:
     codes = [*(f"rule:{rule.upper()}" for rule in RULES), "rule:EVERYTHING", "tagger-plain:UNSURE"]
-    assert all(reason_words(code) for code in (*codes, "mask:IN_TEXT", "document:PRIVATE", "known:PERSON"))
-    assert reason_words("presidio:IBAN_CODE") == ""
+    assert all(describe_reason(code) for code in (*codes, "mask:IN_TEXT", "document:PRIVATE", "known:PERSON"))
+    assert describe_reason("presidio:IBAN_CODE") == ""
 
 
 @given(st.lists(st.sampled_from([PUBLIC, PRIVATE, "lost"]), max_size=6))
 def test_one_private_point_makes_its_document_private_wherever_it_stands(sides: list[str]) -> None:
     fates = [
-        Fate(PRIVATE, "", (), failure="too_long") if side == "lost" else Fate(side, f"text {n}", ())
+        RoutingDecision(PRIVATE, "", (), failure="too_long")
+        if side == "lost"
+        else RoutingDecision(side, f"text {n}", ())
         for n, side in enumerate(sides)
     ]
-    joined = together(fates)
+    joined = merge_document_decisions(fates)
     assert {fate.side for fate in joined} <= ({PUBLIC} if set(sides) <= {PUBLIC} else {PRIVATE})
     assert [(fate.text, fate.failure) for fate in joined] == [(fate.text, fate.failure) for fate in fates]
     turned = [new.reasons == (DOCUMENT_REASON,) for new in joined]

@@ -21,7 +21,15 @@ from hypothesis import strategies as st
 
 from redactory.foundation.keys import DigestKey
 from redactory.redaction.dates import DateMover, draw_days
-from redactory.redaction.replacements import REPLACEMENTS, Edit, Found, Put, edited, edits, locale_of
+from redactory.redaction.replacements import (
+    REPLACEMENTS,
+    Edit,
+    ReplacedSpan,
+    Replacer,
+    apply_edits,
+    faker_locale,
+    plan_edits,
+)
 
 KEY, OTHER = DigestKey(b"a" * 32), DigestKey(b"b" * 32)
 
@@ -33,8 +41,8 @@ def put_of(
     texts: Sequence[str] = (),
     values: Sequence[tuple[str, str]] = (),
     language: str = "en",
-) -> Put:
-    put = REPLACEMENTS[name](key, language).of_document(document, texts, values)
+) -> Replacer:
+    put = REPLACEMENTS[name](key, language).for_document(document, texts, values)
     assert put is not None
     return put
 
@@ -44,20 +52,25 @@ spans = st.lists(st.tuples(st.integers(0, 20), st.integers(1, 6), st.sampled_fro
 
 @given(st.text(min_size=30, max_size=30), spans, st.sampled_from(["mask", "label", "number"]))
 def test_nothing_that_was_found_is_left(text: str, given_: list[tuple[int, int, str]], name: str) -> None:
-    found = [Found(start, start + length, label) for start, length, label in given_]
-    changes = edits(text, found, REPLACEMENTS[name](KEY).of_document("d"))
+    found = [ReplacedSpan(start, start + length, label) for start, length, label in given_]
+    changes = plan_edits(text, found, REPLACEMENTS[name](KEY).for_document("d"))
     covered = {place for one in found for place in range(one.start, one.end)}
     assert covered <= {place for change in changes for place in range(change.start, change.end)}
     kept = [letter for place, letter in enumerate(text) if not any(c.start <= place < c.end for c in changes)]
-    rest = edited(text, [change._replace(new="") for change in changes])
+    rest = apply_edits(text, [change._replace(new="") for change in changes])
     assert rest == "".join(kept)
     if name != "mask":
         assert len(kept) == len(text) - len(covered)
 
 
 def test_overlapping_hits_have_the_label_of_the_longest_then_of_the_surest() -> None:
-    found = [Found(0, 4, "UK_NHS", 0.4), Found(0, 4, "PHONE_NUMBER", 0.7), Found(5, 9, "ORG"), Found(5, 12, "PER")]
-    assert [change.kind for change in edits("0123 456 789", found, put_of("label"))] == ["PHONE_NUMBER", "PERSON"]
+    found = [
+        ReplacedSpan(0, 4, "UK_NHS", 0.4),
+        ReplacedSpan(0, 4, "PHONE_NUMBER", 0.7),
+        ReplacedSpan(5, 9, "ORG"),
+        ReplacedSpan(5, 12, "PER"),
+    ]
+    assert [change.kind for change in plan_edits("0123 456 789", found, put_of("label"))] == ["PHONE_NUMBER", "PERSON"]
 
 
 def test_numbers_follow_a_value_and_the_parts_of_one_name() -> None:
@@ -155,9 +168,9 @@ def test_what_a_list_calls_an_account_need_not_be_one(value: str) -> None:
 )
 def test_dates_move_in_their_own_form_or_not_at_all(old: str, new: str | None) -> None:
     if "pm" in old:
-        assert re.fullmatch(r"Mar\. 9th, '20 at \d?\d:\d\d [ap]m", str(DateMover(10).moved(old)))
+        assert re.fullmatch(r"Mar\. 9th, '20 at \d?\d:\d\d [ap]m", str(DateMover(10).move(old)))
     else:
-        assert DateMover(10).moved(old) == new
+        assert DateMover(10).move(old) == new
 
 
 MONTHS = {
@@ -622,12 +635,12 @@ def test_a_surname_alone_is_that_of_the_full_name_and_gender_stays() -> None:
 
 @pytest.mark.parametrize(("value", "locale"), [("Ann", "en_US"), ("山田", "zh_CN"), ("Ελένη", "el_GR")])
 def test_the_script_tells_the_locale(value: str, locale: str) -> None:
-    assert locale_of(value, "en") == locale
+    assert faker_locale(value, "en") == locale
 
 
 def test_every_replacement_but_the_mask_says_what_it_gives_away() -> None:
-    assert [name for name, kind in REPLACEMENTS.items() if not kind.gives_away] == ["mask"]
-    assert edited("ab", [Edit(0, 1, "x")]) == "xb"
+    assert [name for name, kind in REPLACEMENTS.items() if not kind.reveals] == ["mask"]
+    assert apply_edits("ab", [Edit(0, 1, "x")]) == "xb"
 
 
 ANOTHER_PROCESS = """

@@ -28,11 +28,11 @@ from redactory.redaction import (
     read_manifest,
     seal,
     sealing,
-    succeed,
     write_part,
+    write_success,
 )
-from redactory.redaction.folder import Inside
-from redactory.redaction.sealing import check_signature, fingerprint, releases
+from redactory.redaction.folder import FolderPath
+from redactory.redaction.sealing import check_signature, fingerprint, list_releases
 from redactory.redaction.shards import PUBLIC
 
 VARIABLE = "REDACTORY_SIGNING_KEY_FILE"
@@ -240,7 +240,7 @@ def test_without_a_key_or_with_another_than_at_the_begin(
     for other in (str(keys["bob"]), None):
         monkeypatch.delenv(VARIABLE) if other is None else monkeypatch.setenv(VARIABLE, other)
         with pytest.raises(RunStateError, match="signing key was changed"):
-            succeed(copy)
+            write_success(copy)
     assert not copy.success.exists()
     seal(copy, {}, [copy.card])
     assert not copy.signature.exists()
@@ -278,7 +278,7 @@ def test_a_name_is_refused_or_lies_right_below_models(name: str) -> None:
 
 def places(folder: SealedFolder) -> list[Path]:
     kinds = {name: kind for own in type(folder).__mro__ for name, kind in vars(own).items()}
-    found = [getattr(folder, name) for name, kind in kinds.items() if isinstance(kind, Inside)]
+    found = [getattr(folder, name) for name, kind in kinds.items() if isinstance(kind, FolderPath)]
     return [place for place in found if isinstance(place, Path)]
 
 
@@ -319,7 +319,7 @@ def _reissued(root: Path, count: int) -> RunFolder:
 @pytest.mark.parametrize("harm", ["a flipped byte", "gone", "another release", "cut off"])
 def test_each_release_is_the_one_that_the_next_names(tmp_path: Path, number: int, harm: str) -> None:
     run = _reissued(tmp_path / "run", 4)
-    assert [release.number for release in releases(run)] == [1, 2, 3, 4]
+    assert [release.number for release in list_releases(run)] == [1, 2, 3, 4]
     kept = run.release(number).manifest
     data = kept.read_bytes()
     if harm == "gone":
@@ -331,4 +331,4 @@ def test_each_release_is_the_one_that_the_next_names(tmp_path: Path, number: int
     with pytest.raises(
         CheckFailed, match=f"releases/{number}/manifest.json is not the one that release {number + 1} names"
     ):
-        releases(run)
+        list_releases(run)

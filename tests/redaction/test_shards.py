@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from redactory.redaction import part_name, parts, read_batches, read_column, shards, write_part
+from redactory.redaction import list_parts, part_name, read_batches, read_column, shards, write_part
 from redactory.redaction.shards import PUBLIC, ROW_GROUP_ROWS, VAULT, table_digest
 
 SCHEMAS = ("PUBLIC", "PRIVATE", "VAULT", "POINTS", "SPANS", "QUARANTINE")
@@ -84,7 +84,7 @@ def test_a_folder_is_read_in_the_order_of_its_partitions(tmp_path: Path) -> None
         write_part(tmp_path / part_name(partition), table.slice(start, size))
         start += size
     (tmp_path / ".tmp-1-part-00003.parquet").write_bytes(b"what a crash left")
-    assert [p.name for p in parts(tmp_path)] == [part_name(n) for n in (0, 2, 9, 11)]
+    assert [p.name for p in list_parts(tmp_path)] == [part_name(n) for n in (0, 2, 9, 11)]
     assert read_column(tmp_path, "text") == table["text"].to_pylist()
     batches = list(read_batches(tmp_path, ["point_id"]))
     assert max(batch.num_rows for batch in batches) <= ROW_GROUP_ROWS

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from redactory.detectors.rules import words_if_any
+from redactory.detectors.rules import load_optional_words
 from redactory.foundation.keys import DigestKey
-from redactory.redaction import ValueDigests, open_values
-from redactory.redaction.values import tells
+from redactory.redaction import ValueDigests, unmasked_labels
+from redactory.redaction.values import is_identifying
 
 DIGESTS = ValueDigests(DigestKey(b"a key for tests only"))
 TOKENS = st.lists(st.text("abcxyzABC019éñ", min_size=1, max_size=4), min_size=1, max_size=4)
@@ -18,7 +18,7 @@ SPACES = st.sampled_from([" ", "  ", "\n", "\t ", "\u00a0", "\u2003"])
 
 def look_up(value: str, text: str, digests: ValueDigests = DIGESTS) -> bool:
     digest, tokens = DIGESTS.digest(value)
-    return open_values(digests, {digest: "PERSON"}, frozenset({tokens}), text) == {"PERSON"}
+    return unmasked_labels(digests, {digest: "PERSON"}, frozenset({tokens}), text) == {"PERSON"}
 
 
 @given(TOKENS, st.data())
@@ -67,8 +67,8 @@ def test_by_example(value: str, text: str, found: bool) -> None:
 def test_the_label_of_each_value_is_told() -> None:
     values = {"Ann Lee": "PERSON", "42": "IDENTIFIER", "Rome": "GPE"}
     masked = {DIGESTS.digest(value)[0]: label for value, label in values.items()}
-    assert open_values(DIGESTS, masked, frozenset({1, 2}), "ann lee saw 42") == {"PERSON", "IDENTIFIER"}
-    assert open_values(DIGESTS, masked, frozenset({2}), "ann lee saw 42") == {"PERSON"}
+    assert unmasked_labels(DIGESTS, masked, frozenset({1, 2}), "ann lee saw 42") == {"PERSON", "IDENTIFIER"}
+    assert unmasked_labels(DIGESTS, masked, frozenset({2}), "ann lee saw 42") == {"PERSON"}
 
 
 TELLS = ("Rosalind", "rosalind marlowe", "Will Brown", "0199", "12 May 1980", "a - b @ example . org")
@@ -78,7 +78,7 @@ TELLS_NOTHING = ("the", ",", "' s", "city centre", "two weeks", "42", "will brow
 @pytest.mark.parametrize("value", [*TELLS, *TELLS_NOTHING])
 def test_only_a_value_that_points_at_somebody_tells(value: str) -> None:
     """On MultiWOZ 4,689 of 6,861 public points held a masked value: "the", a comma, "city centre"."""
-    words, (digest, tokens) = words_if_any("en"), DIGESTS.digest(value)
-    assert tells(value, words) is (value in TELLS)
-    found = open_values(DIGESTS, {digest: "PERSON"}, frozenset({tokens}), f"so {value} it was", words)
+    words, (digest, tokens) = load_optional_words("en"), DIGESTS.digest(value)
+    assert is_identifying(value, words) is (value in TELLS)
+    found = unmasked_labels(DIGESTS, {digest: "PERSON"}, frozenset({tokens}), f"so {value} it was", words)
     assert bool(found) is (value in TELLS)

@@ -32,7 +32,7 @@ with atheris.instrument_imports(
     from redactory.redaction import MASK, route
 
 from redactory.foundation.errors import InputError
-from tests.pipelines.oracles import json_lines, masked_as_marked, usable
+from tests.pipelines.oracles import is_masked_as_marked, is_usable, parse_expected_texts
 
 SEED = 20260401
 _PLACE = tempfile.TemporaryDirectory(prefix="redactory-fuzz-")
@@ -70,9 +70,9 @@ def readers(data: bytes) -> None:
         return
     numbers = [entry.row for entry in entries]
     assert numbers == sorted(set(numbers))
-    assert all(usable(entry, MAX_CHARS) for entry in entries)
+    assert all(is_usable(entry, MAX_CHARS) for entry in entries)
     if kind == "jsonl" and not raw:
-        expected = json_lines(content, limit)
+        expected = parse_expected_texts(content, limit)
         assert len(entries) == len(expected)
         for entry, text in zip(entries, expected, strict=True):
             if text is not None and len(text) <= MAX_CHARS and "id" not in settings.model_fields_set:
@@ -135,7 +135,7 @@ def masker(data: bytes) -> None:
         assert (fate.side, fate.text, fate.failure) == ("private", "", "engine_error")
         return
     assert (fate.side == "private") == bool(spans or whole or MASK in text)
-    assert masked_as_marked(text, spans, fate)
+    assert is_masked_as_marked(text, spans, fate)
     assert fate.masks <= len(spans)
 
 
@@ -165,7 +165,7 @@ def policies(data: bytes) -> None:
     marked = [*found.strict, *found.conservative]
     assert all(0 <= span.start < span.end <= len(text) for span in marked)
     assert (fate.side == "private") == bool(marked or found.failure or MASK in text)
-    assert found.failure or masked_as_marked(text, found.strict, fate)
+    assert found.failure or is_masked_as_marked(text, found.strict, fate)
     if found.failure is None and data[0] % 8 == 0:
         # a text's fate does not hang on the texts beside it
         assert [*detector().detect([OTHER, text])][1] == found

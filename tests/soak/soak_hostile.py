@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from redactory.detectors import Detector, DetectSettings
 from redactory.pipelines.config import SegmentSettings
-from redactory.pipelines.segment import segmenter
+from redactory.pipelines.segment import make_segmenter
 from redactory.redaction import MASK, RunFolder, read_batches, route
 from tests.pipelines.faults import curated
 from tests.pipelines.test_hostile import JUNK, NASTY, ROWS, TEXTS, nothing_is_lost_or_shown
@@ -103,7 +103,7 @@ def test_a_gigabyte_in_one_row(tmp_path: Path, ending: str, kind: str, head: byt
 )
 def test_a_document_of_one_sign_as_long_as_is_allowed(mode: str, piece: str) -> None:
     text = "a" + piece * (999_999 // len(piece))
-    segments = segmenter(SegmentSettings.model_validate({"mode": mode}))(text)
+    segments = make_segmenter(SegmentSettings.model_validate({"mode": mode}))(text)
     assert "".join(s.prefix + s.text + s.suffix for s in segments) == text
 
 

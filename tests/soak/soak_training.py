@@ -12,8 +12,8 @@ import pytest
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.records import read_records
 from redactory.redaction.folder import RunFolder
-from tests.training.conftest import small, write_run
-from tests.training.crashes import WITNESS, Witness, finished, killed_after
+from tests.training.conftest import make_small_settings, write_run
+from tests.training.crashes import WITNESS_FILE, NoiseWitness, kill_after, train_to_end
 
 SEED, KILLS = 20260401, 20
 CHANGES: dict[str, Any] = {
@@ -22,7 +22,7 @@ CHANGES: dict[str, Any] = {
     "checkpoint_steps": 7,
     "model": {"embedding_size": 16, "hidden_size": 24},
 }
-SETTINGS = small(**CHANGES).model_dump(mode="json", exclude_unset=True)
+SETTINGS = make_small_settings(**CHANGES).model_dump(mode="json", exclude_unset=True)
 STEPS = 300
 FOUND: Counter[str] = Counter()
 
@@ -31,7 +31,7 @@ FOUND: Counter[str] = Counter()
 def whole(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The weights of an undisturbed training."""
     run = write_run(tmp_path_factory.mktemp("whole") / "RUN")
-    finished(run, SETTINGS)
+    train_to_end(run, SETTINGS)
     return file_sha256(run.model("crt").weights)
 
 
@@ -43,9 +43,9 @@ def _moment(source: random.Random) -> tuple[int, float]:
 @pytest.mark.parametrize("number", range(KILLS))
 def test_killed_at_a_random_moment_and_resumed(number: int, whole: str, tmp_path: Path) -> None:
     run = write_run(tmp_path / "RUN")
-    at_work = killed_after(run, SETTINGS, *_moment(random.Random(SEED + number)))
+    at_work = kill_after(run, SETTINGS, *_moment(random.Random(SEED + number)))
     FOUND[_where(run) if at_work else "not killed"] += 1
-    finished(run, SETTINGS)
+    train_to_end(run, SETTINGS)
     assert file_sha256(run.model("crt").weights) == whole
     _sound(run, tmp_path)
 
@@ -53,8 +53,8 @@ def test_killed_at_a_random_moment_and_resumed(number: int, whole: str, tmp_path
 def test_killed_again_and_again(whole: str, tmp_path: Path) -> None:
     run = write_run(tmp_path / "RUN")
     for records, seconds in sorted(_moment(random.Random(SEED + n)) for n in range(100, 106)):
-        killed_after(run, SETTINGS, records, seconds)
-    finished(run, SETTINGS)
+        kill_after(run, SETTINGS, records, seconds)
+    train_to_end(run, SETTINGS)
     assert file_sha256(run.model("crt").weights) == whole
     _sound(run, tmp_path)
 
@@ -77,7 +77,7 @@ def _where(run: RunFolder) -> str:
 def _sound(run: RunFolder, folder: Path) -> None:
     steps = [r.body["step"] for r in read_records(run.model("crt").ledger) if r.type == "noisy_step"]
     assert steps == list(range(STEPS))
-    witness = Witness(folder / WITNESS)
-    assert all(len(sums) == 1 for sums in witness.served().values())
-    assert len(witness.served()) == STEPS
-    print(f"sums given noise, replays included: {witness.sums()} of {STEPS} steps")
+    witness = NoiseWitness(folder / WITNESS_FILE)
+    assert all(len(sums) == 1 for sums in witness.read_sums().values())
+    assert len(witness.read_sums()) == STEPS
+    print(f"sums given noise, replays included: {witness.count_sums()} of {STEPS} steps")

@@ -140,7 +140,7 @@ REFUSED = {
 """Classifiers that see padded places, and that look for the end token."""
 
 
-def architecture(kind: str, task: str, **config: Any) -> Any:
+def build_architecture(kind: str, task: str, **config: Any) -> Any:
     """A fresh model of ``kind``, its weights moved a little, with the dropout that is its own."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification
@@ -149,10 +149,10 @@ def architecture(kind: str, task: str, **config: Any) -> Any:
     sizes = (CAUSAL if task == "next-word" and kind != "bert" else CLASSIFIERS)[kind]
     named = {} if task == "next-word" else {"num_labels": 3}
     ids = {"bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 2, "cls_token_id": 0, "sep_token_id": 1}
-    own = AutoConfig.for_model(kind, **{"vocab_size": VOCABULARY, **ids, **sizes, **named, **config})
+    model_config = AutoConfig.for_model(kind, **{"vocab_size": VOCABULARY, **ids, **sizes, **named, **config})
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = library.from_config(own)
+        model = library.from_config(model_config)
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.05 * torch.randn_like(parameter))

@@ -13,7 +13,7 @@ import pytest
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import seal
-from redactory.redaction.shards import PRIVATE, PUBLIC, VAULT, parts, write_part
+from redactory.redaction.shards import PRIVATE, PUBLIC, VAULT, list_parts, write_part
 from redactory.training import LstmLanguageModel, TrainSettings, train_model
 from redactory.training.models.settings import LstmSettings
 
@@ -23,7 +23,7 @@ PUBLIC_TEXTS = [f"{greeting}, {question}{end}" for greeting in GREETINGS for que
 PRIVATE_TEXTS = [
     f"{greeting}, my name is {MASK} and the code is {number}." for greeting in GREETINGS for number in range(100, 108)
 ]
-SMALL: dict[str, Any] = {
+SMALL_SETTINGS: dict[str, Any] = {
     "vocabulary_size": 100,
     "epochs": 2,
     "sampling_rate": 0.25,
@@ -37,12 +37,12 @@ SMALL: dict[str, Any] = {
 }
 
 
-def small(**changes: Any) -> TrainSettings:
+def make_small_settings(**changes: Any) -> TrainSettings:
     """Settings of a training that takes well under a second."""
-    return TrainSettings(**{**SMALL, **changes})
+    return TrainSettings(**{**SMALL_SETTINGS, **changes})
 
 
-def lstm(
+def build_lstm(
     vocabulary: int, embedding: int, hidden: int, kind: type[LstmLanguageModel] = LstmLanguageModel
 ) -> LstmLanguageModel:
     """A language model of these sizes, not yet initialised."""
@@ -79,7 +79,7 @@ def write_run(
         "dedup": {"mode": "exact", "scope": "corpus", "rule": "S1", "group_size": 1},
         **manifest,
     }
-    seal(run, body, [path for folder in (run.public, run.private, run.vault) for path in parts(folder)])
+    seal(run, body, [path for folder in (run.public, run.private, run.vault) for path in list_parts(folder)])
     return run
 
 
@@ -95,7 +95,7 @@ def trained(curated: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolde
     run = RunFolder(tmp_path_factory.mktemp("trained") / "RUN")
     shutil.copytree(curated, run.root)
     for trainer in ("crt", "dpsgd", "sgd"):
-        train_model(run, small(trainer=trainer))
+        train_model(run, make_small_settings(trainer=trainer))
     return run
 
 

@@ -12,35 +12,35 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from redactory.foundation.stream import RandomStream
-from redactory.training.clipping import clipped_sum
-from redactory.training.data import EncodedPoints, Ids
+from redactory.training.clipping import compute_clipped_sum
+from redactory.training.data import IntArray, TokenizedExamples
 from redactory.training.mechanism import BandedGaussian, PoissonGaussian
-from redactory.training.model import classifier_of, network_of
-from redactory.training.models.hugging_face import ClassifierNetwork, with_adapters
+from redactory.training.model import build_classifier, build_language_network
+from redactory.training.models.hugging_face import SequenceClassifier, add_adapters
 from redactory.training.models.network import Network
 from redactory.training.models.settings import LoraSettings
 from redactory.training.settings import TrainSettings
-from redactory.training.steps import BandedPhase, Descent, NoisyPhase, make_optimizer, sampled_rows
+from redactory.training.steps import BandedPhase, NoisySteps, ScheduledOptimizer, make_optimizer, sample_rows
 from redactory.training.tokenizer import Tokenizer
-from redactory.training.uedp.units import Learnt, learnt
+from redactory.training.uedp.units import EncodedExamples, encode_examples
 from tests.training.conftest import PUBLIC_TEXTS
-from tests.training.tiny_folders import bert_classifier
+from tests.training.tiny_folders import build_bert_classifier
 
 TOKENIZER = Tokenizer.from_texts(PUBLIC_TEXTS, 50)
 MECHANISM = PoissonGaussian(sampling_rate=0.4, noise_multiplier=0.5, clip_norm=0.2, normaliser=8.0)
-STEPS, RATE = 5, 0.5
-SIZES = {"layers": 1, "width": 8, "heads": 2, "context": 32}
-SECTIONS: dict[str, dict[str, Any]] = {
+STEPS, LEARNING_RATE = 5, 0.5
+NETWORK_SIZES = {"layers": 1, "width": 8, "heads": 2, "context": 32}
+MODEL_SECTIONS: dict[str, dict[str, Any]] = {
     "lstm": {"embedding_size": 5, "hidden_size": 6},
     "awd-lstm": {"kind": "awd-lstm", "embedding_size": 5, "hidden_size": 6, "layers": 2},
-    "gpt2": {"kind": "gpt2", **SIZES},
-    "llama": {"kind": "llama", **SIZES},
+    "gpt2": {"kind": "gpt2", **NETWORK_SIZES},
+    "llama": {"kind": "llama", **NETWORK_SIZES},
 }
-BOTH_WAYS = {"kind": "bilstm", "embedding_size": 5, "hidden_size": 4, "bottleneck": 3}
+BILSTM_SECTION = {"kind": "bilstm", "embedding_size": 5, "hidden_size": 4, "bottleneck": 3}
 CLASSES = ("no digit", "digit")
-BAG = {"kind": "bag", "embedding_size": 5}
+BAG_SECTION = {"kind": "bag", "embedding_size": 5}
 CLASSIFIERS = ["classifier", "lstm classifier", "awd-lstm classifier", "bilstm classifier", "bag classifier"]
-KINDS = [*SECTIONS, "gpt2 with adapters", *CLASSIFIERS]
+KINDS = [*MODEL_SECTIONS, "gpt2 with adapters", *CLASSIFIERS]
 Clipper = Callable[..., Tensor]
 
 
@@ -57,104 +57,108 @@ class Recorder:
 
 
 @dataclass(frozen=True)
-class Travelling(RandomStream):
+class AlignedStream(RandomStream):
     """Coins and dropout that travel with a point: where row ``gone`` is missing, later rows keep theirs."""
 
-    gone: int = 0
+    missing_row: int = 0
 
     def uniform(self, purpose: str, step: int, count: int, index: int = 0) -> NDArray[np.float64]:
         """As in the whole table; of its coins and groups, without the missing row's."""
         if purpose not in ("coins", "groups"):
             return super().uniform(purpose, step, count, index)
-        return np.delete(super().uniform(purpose, step, count + 1, index), self.gone)
+        return np.delete(super().uniform(purpose, step, count + 1, index), self.missing_row)
 
-    def octets(self, purpose: str, step: int, count: int, index: int = 0) -> bytes:
+    def random_bytes(self, purpose: str, step: int, count: int, index: int = 0) -> bytes:
         """As in the whole table; dropout of rows is drawn by a row's number there."""
-        moved = purpose.startswith("dropout") and purpose.endswith("rows") and index >= self.gone
-        return super().octets(purpose, step, count, index + moved)
+        moved = purpose.startswith("dropout") and purpose.endswith("rows") and index >= self.missing_row
+        return super().random_bytes(purpose, step, count, index + moved)
 
 
 @dataclass(frozen=True)
-class Trial:
+class GreyBoxTrial:
     """One network, and the parts of a noisy step that a saboteur may exchange."""
 
     kind: str = "lstm"
-    clipper: Clipper = clipped_sum
-    sampled: Callable[..., Ids] = sampled_rows
+    sum_clipped: Clipper = compute_clipped_sum
+    sample_step_rows: Callable[..., IntArray] = sample_rows
     mechanism: Any = MECHANISM
     drops_masked: bool = False
     tokenizer: Tokenizer = TOKENIZER
     max_tokens: int = 20
     precision: torch.dtype = torch.float64
 
-    def network(self) -> Network:
+    def build_network(self) -> Network:
         """The network, in float64 unless another precision is asked for."""
-        made = _network(self.kind, self.tokenizer)
-        made.initialise(RandomStream.from_seed(2))
-        return made.to(self.precision)
+        network = _build_network(self.kind, self.tokenizer)
+        network.initialise(RandomStream.from_seed(2))
+        return network.to(self.precision)
 
-    def points(self, texts: Sequence[str]) -> EncodedPoints:
+    def tokenize_examples(self, texts: Sequence[str]) -> TokenizedExamples:
         """The texts as rows; a classifier's label is whether the text has a digit."""
-        return self.learnt(texts).points
+        return self.encode_texts(texts).examples
 
-    def learnt(self, texts: Sequence[str]) -> Learnt:
+    def encode_texts(self, texts: Sequence[str]) -> EncodedExamples:
         """The texts as the product reads them: cut, and silent where they are dropped."""
-        wanted: dict[str, Any] = {"trainer": "crt-drop" if self.drops_masked else "crt"}
+        options: dict[str, Any] = {"trainer": "crt-drop" if self.drops_masked else "crt"}
         if self.kind in CLASSIFIERS:
-            wanted = {"trainer": "dpsgd", "task": "classify", "classes": CLASSES, "model": BOTH_WAYS}
-        own = TrainSettings(max_tokens=self.max_tokens, **wanted)
-        return learnt(
+            options = {"trainer": "dpsgd", "task": "classify", "classes": CLASSES, "model": BILSTM_SECTION}
+        settings = TrainSettings(max_tokens=self.max_tokens, **options)
+        return encode_examples(
             texts,
-            own,
+            settings,
             self.tokenizer,
             lambda: np.array([any(map(str.isdigit, t)) for t in texts], np.int64),
             self.drops_masked,
         )
 
-    def phase(self, texts: Sequence[str], recorder: Recorder, gone: int | None = None) -> NoisyPhase:
+    def make_step(self, texts: Sequence[str], recorder: Recorder, missing_row: int | None = None) -> NoisySteps:
         """A noisy phase on ``texts``; ``gone`` names the row that is missing from them."""
-        network, stream = self.network(), RandomStream.from_seed(9)
-        if gone is not None:
-            stream = Travelling(stream.root, seeded=True, gone=gone)
-        found = self.learnt(texts)
-        kind = BandedPhase if isinstance(self.mechanism, BandedGaussian) else NoisyPhase
+        network, stream = self.build_network(), RandomStream.from_seed(9)
+        if missing_row is not None:
+            stream = AlignedStream(stream.root, seeded=True, missing_row=missing_row)
+        encoded = self.encode_texts(texts)
+        kind = BandedPhase if isinstance(self.mechanism, BandedGaussian) else NoisySteps
         phase = kind(
             network=network,
-            descent=Descent(make_optimizer(network, "sgd"), RATE),
-            points=found.points,
+            scheduled_optimizer=ScheduledOptimizer(make_optimizer(network, "sgd"), LEARNING_RATE),
+            examples=encoded.examples,
             mechanism=self.mechanism,
             max_physical_batch_tokens=64,
             stream=stream,
             ledger=recorder,
-            dropped=found.silent,
-            clipped_sum=self.clipper,
+            dropped_mask=encoded.excluded_mask,
+            clipped_sum=self.sum_clipped,
         )
-        phase.drawn = lambda step: self.sampled(phase.mechanism, stream, step, len(phase.points))  # type: ignore[method-assign]
+        phase.sample_step_rows = lambda step: self.sample_step_rows(phase.mechanism, stream, step, len(phase.examples))  # type: ignore[method-assign]
         return phase
 
-    def distances(self, first: Sequence[str], second: Sequence[str], gone: int | None = None) -> Iterator[float]:
+    def measure_distances(
+        self, first: Sequence[str], second: Sequence[str], missing_row: int | None = None
+    ) -> Iterator[float]:
         """‖sum on D − sum on D'‖ at every step, D' walking with the parameters that D released."""
         ours, theirs = Recorder(), Recorder()
-        one, other = self.phase(first, ours), self.phase(second, theirs, gone)
+        first_step, second_step = self.make_step(first, ours), self.make_step(second, theirs, missing_row)
         for step in range(STEPS):
-            other.network.load_state_dict(one.network.state_dict())
-            one.step(step)
-            other.step(step)
+            second_step.network.load_state_dict(first_step.network.state_dict())
+            first_step.step(step)
+            second_step.step(step)
             yield float((ours.sums[-1] - theirs.sums[-1]).norm())
 
 
-def _network(kind: str, tokenizer: Tokenizer) -> Network:
+def _build_network(kind: str, tokenizer: Tokenizer) -> Network:
     if kind == "classifier":
-        return ClassifierNetwork(bert_classifier(2, tokenizer.size))
+        return SequenceClassifier(build_bert_classifier(2, tokenizer.size))
     if kind in CLASSIFIERS:
-        section = {**SECTIONS, "bilstm": BOTH_WAYS, "bag": BAG}[kind.removesuffix(" classifier")]
+        section = {**MODEL_SECTIONS, "bilstm": BILSTM_SECTION, "bag": BAG_SECTION}[kind.removesuffix(" classifier")]
         classes = ("no digit", "digit")
         settings = TrainSettings(trainer="dpsgd", task="classify", classes=classes, model=section)
-        return classifier_of(settings.model, tokenizer, CLASSES)
+        return build_classifier(settings.model, tokenizer, CLASSES)
     if kind == "gpt2 with adapters":
-        network: Any = network_of(TrainSettings(model=SECTIONS["gpt2"], max_tokens=32).model, tokenizer)
+        network: Any = build_language_network(
+            TrainSettings(model=MODEL_SECTIONS["gpt2"], max_tokens=32).model, tokenizer
+        )
         network.initialise(RandomStream.from_seed(1))
-        network.model = with_adapters(network.model, LoraSettings(rank=2), "base")
+        network.model = add_adapters(network.model, LoraSettings(rank=2), "base")
         assert isinstance(network, Network)
         return network
-    return network_of(TrainSettings(model=SECTIONS[kind], max_tokens=32).model, tokenizer)
+    return build_language_network(TrainSettings(model=MODEL_SECTIONS[kind], max_tokens=32).model, tokenizer)

@@ -35,35 +35,35 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.shards import read_column
 from redactory.training import TrainSettings, train_model
-from redactory.training.data import Batch, EncodedPoints, public_text_of
+from redactory.training.data import Batch, TokenizedExamples, open_public_text
 from redactory.training.ledger import HEAD, NOISY_STEP, StepLedger
 from redactory.training.model import load_model
-from redactory.training.steps import flat, load, trainable
-from redactory.training.train import fresh_model
-from redactory.training.trainers import trainer_of
-from redactory.training.vocabulary import vocabulary_of
+from redactory.training.steps import flatten_parameters, load_parameters, trainable
+from redactory.training.train import make_initial_model
+from redactory.training.trainers import get_trainer
+from redactory.training.vocabulary import build_vocabulary
 
 ENTROPY = bytes(range(101, 133))
 """What the system gives a recorded training for its root."""
-FEDERATED = ("uedp-alg1", "user-level")
-PROTECTED = {"uedp-bounded": "both", "uedp-alg1": "both", "user-level": "users"}
+FEDERATED_TRAINERS = ("uedp-alg1", "user-level")
+PROTECTED_UNITS = {"uedp-bounded": "both", "uedp-alg1": "both", "user-level": "users"}
 """Whom the card of a training with units has to name."""
 
 
-class Stopped(Exception):
+class TrainingInterrupted(Exception):
     """Stands for an interrupt."""
 
 
 # ----------------------------------------------------------------------------------------- what happened
 
 
-class Begun(NamedTuple):
+class AttemptEvent(NamedTuple):
     """An attempt begins with this step of all."""
 
     index: int
 
 
-class Drawn(NamedTuple):
+class DrawEvent(NamedTuple):
     """Octets of the keystream."""
 
     root: bytes
@@ -73,27 +73,27 @@ class Drawn(NamedTuple):
     octets: bytes
 
 
-class Read(NamedTuple):
+class ReadEvent(NamedTuple):
     """A point of some table was put into a batch: its target ids."""
 
     point: bytes
 
 
-class Admitted(NamedTuple):
+class AdmitEvent(NamedTuple):
     """The ledger was asked whether noise may be drawn for this sum."""
 
     step: int
     total: Tensor
 
 
-class Written(NamedTuple):
+class WriteEvent(NamedTuple):
     """A record is on the disk."""
 
     type: str
     body: dict[str, Any]
 
 
-class Moved(NamedTuple):
+class MoveEvent(NamedTuple):
     """An optimizer's step, flat: the gradient that it was given, the parameters around it, its rate."""
 
     gradient: Tensor
@@ -102,16 +102,16 @@ class Moved(NamedTuple):
     rate: float
 
 
-Event = Begun | Drawn | Read | Admitted | Written | Moved
+Event = AttemptEvent | DrawEvent | ReadEvent | AdmitEvent | WriteEvent | MoveEvent
 
 
 @dataclass(frozen=True)
-class Case:
+class TrainingCase:
     """One training: of which run, with which settings; with ``stop``, interrupted after so many steps."""
 
     run: RunFolder
     settings: TrainSettings
-    stop: int | None = None
+    stop_after: int | None = None
 
 
 @dataclass
@@ -122,101 +122,101 @@ class Recording:
     that held the root after some step; ``error``: what ended the training early.
     """
 
-    case: Case
+    case: TrainingCase
     events: list[Event] = field(default_factory=list)
     entropy: list[int] = field(default_factory=list)
-    told: set[str] = field(default_factory=set)
+    leaked_files: set[str] = field(default_factory=set)
     summary: dict[str, Any] = field(default_factory=dict)
     error: RedactoryError | None = None
     weights: Tensor | None = None
 
-    def look_for_the_root(self) -> None:
+    def search_for_root(self) -> None:
         run = self.case.run
         for path in (*run.state.rglob("*"), *run.models.rglob("*")):
             if path.is_file() and path.suffix != ".key":
-                held = path.read_bytes()
-                if ENTROPY in held or ENTROPY.hex().encode() in held:
-                    self.told.add(path.name)
+                content = path.read_bytes()
+                if ENTROPY in content or ENTROPY.hex().encode() in content:
+                    self.leaked_files.add(path.name)
 
 
-def recorded(case: Case) -> Recording:
+def record_training(case: TrainingCase) -> Recording:
     """The training of ``case``, from nothing."""
-    found, run, stop = Recording(case), case.run, case.stop
+    recording, run, stop = Recording(case), case.run, case.stop_after
     name, steps = case.settings.model_name, 0
 
     def progress(work: str, done: int, total: int | None, unit: str = "") -> None:
         nonlocal steps
         steps += bool(unit)
         if steps == stop:
-            raise Stopped
+            raise TrainingInterrupted
 
-    with _listening(found):
-        found.events.append(Begun(0))
+    with _record_events(recording):
+        recording.events.append(AttemptEvent(0))
         try:
             try:
-                found.summary = train_model(run, case.settings, progress)
-            except Stopped:
+                recording.summary = train_model(run, case.settings, progress)
+            except TrainingInterrupted:
                 file = run.checkpoint(name)
-                kept = torch.load(file, weights_only=True)["steps"] if file.exists() else 0
-                found.events.append(Begun(kept))
-                found.summary = train_model(run, case.settings)
-            found.weights = flat(load_model(run.model(name)).network)
+                saved_steps = torch.load(file, weights_only=True)["steps"] if file.exists() else 0
+                recording.events.append(AttemptEvent(saved_steps))
+                recording.summary = train_model(run, case.settings)
+            recording.weights = flatten_parameters(load_model(run.model(name)).network)
         except RedactoryError as error:
-            found.error = error
-    found.look_for_the_root()
-    for left in (run.models, run.state):
-        shutil.rmtree(left, ignore_errors=True)
-    return found
+            recording.error = error
+    recording.search_for_root()
+    for folder in (run.models, run.state):
+        shutil.rmtree(folder, ignore_errors=True)
+    return recording
 
 
 @contextmanager
-def _listening(found: Recording) -> Iterator[None]:
+def _record_events(recording: Recording) -> Iterator[None]:
     """Around whatever the functions at the borders are now: a saboteur's, it may be."""
-    octets, batch = RandomStream.octets, EncodedPoints.batch
+    octets, batch = RandomStream.random_bytes, TokenizedExamples.make_batch
     append, admit, system = RecordLog.append, StepLedger.admit, secrets.token_bytes
     before: list[Tensor] = []
 
-    def drawn(own: RandomStream, purpose: str, step: int, count: int, index: int = 0) -> bytes:
-        given = octets(own, purpose, step, count, index)
-        found.events.append(Drawn(own.root, purpose, step, index, given))
-        return given
+    def drawn(stream: RandomStream, purpose: str, step: int, count: int, index: int = 0) -> bytes:
+        drawn_octets = octets(stream, purpose, step, count, index)
+        recording.events.append(DrawEvent(stream.root, purpose, step, index, drawn_octets))
+        return drawn_octets
 
-    def read(own: EncodedPoints, rows: Any) -> Batch:
-        made = batch(own, rows)
-        found.events += [
-            Read(targets[real].numpy().astype(np.int32).tobytes())
+    def read(examples: TokenizedExamples, rows: Any) -> Batch:
+        made = batch(examples, rows)
+        recording.events += [
+            ReadEvent(targets[real].numpy().astype(np.int32).tobytes())
             for targets, real in zip(made.targets, made.real, strict=True)
         ]
         return made
 
-    def written(own: RecordLog, type: str, body: dict[str, Any]) -> Any:  # noqa: A002 (the product's name)
-        record = append(own, type, body)
-        found.events.append(Written(record.type, record.body))
+    def written(log: RecordLog, type: str, body: dict[str, Any]) -> Any:  # noqa: A002 (the product's name)
+        record = append(log, type, body)
+        recording.events.append(WriteEvent(record.type, record.body))
         return record
 
-    def admitted(own: StepLedger, step: int, clipped_sum: Tensor) -> None:
-        found.events.append(Admitted(step, clipped_sum.detach().cpu().clone()))
-        admit(own, step, clipped_sum)
+    def record_admit(ledger: StepLedger, step: int, clipped_sum: Tensor) -> None:
+        recording.events.append(AdmitEvent(step, clipped_sum.detach().cpu().clone()))
+        admit(ledger, step, clipped_sum)
 
     def token_bytes(count: int | None = None) -> bytes:
-        found.entropy.append(count or 0)
+        recording.entropy.append(count or 0)
         return ENTROPY[:count] if count is not None and count <= len(ENTROPY) else system(count)
 
     def begins(optimizer: Any, *_: Any) -> None:
-        before[:] = [_flat(_parameters(optimizer))]
+        before[:] = [_flatten(_list_parameters(optimizer))]
 
     def ends(optimizer: Any, *_: Any) -> None:
-        own = _parameters(optimizer)
-        gradient = _flat([torch.zeros_like(p) if p.grad is None else p.grad for p in own])
-        found.events.append(Moved(gradient, before[0], _flat(own), optimizer.param_groups[0]["lr"]))
-        found.look_for_the_root()
+        parameters = _list_parameters(optimizer)
+        gradient = _flatten([torch.zeros_like(p) if p.grad is None else p.grad for p in parameters])
+        recording.events.append(MoveEvent(gradient, before[0], _flatten(parameters), optimizer.param_groups[0]["lr"]))
+        recording.search_for_root()
 
     with ExitStack() as stack:
         for owner, name, wrapped in (
             (RandomStream, "octets", drawn),
-            (EncodedPoints, "batch", read),
+            (TokenizedExamples, "batch", read),
             (RecordLog, "append", written),
-            (StepLedger, "admit", admitted),
+            (StepLedger, "admit", record_admit),
             (secrets, "token_bytes", token_bytes),
         ):
             stack.enter_context(mock.patch.object(owner, name, wrapped))
@@ -225,49 +225,49 @@ def _listening(found: Recording) -> Iterator[None]:
         yield
 
 
-def _parameters(optimizer: Any) -> list[Tensor]:
+def _list_parameters(optimizer: Any) -> list[Tensor]:
     return [parameter for group in optimizer.param_groups for parameter in group["params"]]
 
 
-def _flat(parts: Sequence[Tensor]) -> Tensor:
+def _flatten(parts: Sequence[Tensor]) -> Tensor:
     return torch.cat([part.detach().flatten() for part in parts]).cpu().clone()
 
 
 # ------------------------------------------------------------------------------- what it has to have been
 
 
-def keystream(root: bytes, purpose: str, step: int, count: int, index: int = 0) -> bytes:
+def derive_keystream(root: bytes, purpose: str, step: int, count: int, index: int = 0) -> bytes:
     """ChaCha20 under a key of its own for every name, as ``docs/guarantees.md`` has it."""
     name = f"{purpose}\x00{step}\x00{index}".encode()
     key = hashlib.blake2b(name, digest_size=32, key=root).digest()
     return Cipher(ChaCha20(key, bytes(16)), mode=None).encryptor().update(bytes(count))
 
 
-def words(root: bytes, purpose: str, step: int, count: int, index: int = 0) -> NDArray[np.uint64]:
-    return np.frombuffer(keystream(root, purpose, step, 8 * count, index), "<u8")
+def draw_words(root: bytes, purpose: str, step: int, count: int, index: int = 0) -> NDArray[np.uint64]:
+    return np.frombuffer(derive_keystream(root, purpose, step, 8 * count, index), "<u8")
 
 
-def coins(root: bytes, purpose: str, step: int, count: int, index: int = 0) -> NDArray[np.float64]:
-    found = words(root, purpose, step, count, index) >> np.uint64(12)
-    return np.asarray((found + 0.5) * 2.0**-52)
+def draw_uniforms(root: bytes, purpose: str, step: int, count: int, index: int = 0) -> NDArray[np.float64]:
+    shifted = draw_words(root, purpose, step, count, index) >> np.uint64(12)
+    return np.asarray((shifted + 0.5) * 2.0**-52)
 
 
-def permutation(root: bytes, purpose: str, step: int, count: int) -> NDArray[np.int64]:
-    return np.argsort(words(root, purpose, step, count), kind="stable")
+def draw_permutation(root: bytes, purpose: str, step: int, count: int) -> NDArray[np.int64]:
+    return np.argsort(draw_words(root, purpose, step, count), kind="stable")
 
 
-def gaussian(root: bytes, step: int, count: int, lattice: bool) -> NDArray[np.float64]:
+def draw_gaussian(root: bytes, step: int, count: int, lattice: bool) -> NDArray[np.float64]:
     """Box and Muller's transform of the noise's words of one step."""
     half = (count + 1) // 2
     if lattice:
-        both = (words(root, "noise", step, 2 * half).astype(np.float64) + 0.5) * 2.0**-64
+        both = (draw_words(root, "noise", step, 2 * half).astype(np.float64) + 0.5) * 2.0**-64
     else:
-        both = coins(root, "noise", step, 2 * half)
+        both = draw_uniforms(root, "noise", step, 2 * half)
     radius, angle = np.sqrt(-2.0 * np.log(both[:half])), 2.0 * np.pi * both[half:]
     return np.concatenate([radius * np.cos(angle), radius * np.sin(angle)])[:count]
 
 
-def clipped(vector: Tensor, bound: float) -> Tensor:
+def clip_vector(vector: Tensor, bound: float) -> Tensor:
     """One contribution, over all tensors together, in float64."""
     vector = vector.double()
     return vector * min(1.0, bound / float(vector.norm().clamp_min(1e-30)))
@@ -276,28 +276,30 @@ def clipped(vector: Tensor, bound: float) -> Tensor:
 class Oracle:
     """What each step of a case's training has to read, to sum, to draw and to do."""
 
-    def __init__(self, case: Case) -> None:
+    def __init__(self, case: TrainingCase) -> None:
         self.case, self.settings = case, case.settings
-        own, run = case.settings, case.run
-        self.federated = own.trainer in FEDERATED
+        settings, run = case.settings, case.run
+        self.federated = settings.trainer in FEDERATED_TRAINERS
         self.stream = RandomStream(ENTROPY)
-        self.public_text = public_text_of(run, own.public_text)
-        self.model = fresh_model(own, self.stream, vocabulary_of(run, own, self.public_text))
+        self.public_text = open_public_text(run, settings.public_text)
+        self.model = make_initial_model(settings, self.stream, build_vocabulary(run, settings, self.public_text))
         self.network = self.model.network.cpu().train()
-        self.first = flat(self.network).clone()
+        self.initial_parameters = flatten_parameters(self.network).clone()
         self.sizes = [p.numel() for p in trainable(self.network)]
-        by_policy = own.trainer in ("crt", "crt-drop")
-        self.originals = None if by_policy or own.trainer == "dpsgd" else trainer_of(own).originals(run, own)
-        if self.originals is None:
+        by_policy = settings.trainer in ("crt", "crt-drop")
+        self.original_examples = (
+            None if by_policy or settings.trainer == "dpsgd" else get_trainer(settings).read_originals(run, settings)
+        )
+        if self.original_examples is None:
             noised = list(read_column(run.private if by_policy else run.vault, "text"))
         else:
-            noised = list(self.originals.texts())
-        self.plain = self._encoded(list(read_column(run.public, "text")) if by_policy else [])
-        self.noised = self._encoded(noised)
-        self.dropped = np.array([own.trainer == "crt-drop" and MASK in text for text in noised], bool)
+            noised = list(self.original_examples.read_texts())
+        self.noise_free_examples = self._encode(list(read_column(run.public, "text")) if by_policy else [])
+        self.noised_examples = self._encode(noised)
+        self.is_dropped = np.array([settings.trainer == "crt-drop" and MASK in text for text in noised], bool)
 
-    def _encoded(self, texts: list[str]) -> EncodedPoints:
-        return EncodedPoints.from_texts(texts, self.model.tokenizer, self.settings.max_tokens)
+    def _encode(self, texts: list[str]) -> TokenizedExamples:
+        return TokenizedExamples.from_texts(texts, self.model.tokenizer, self.settings.max_tokens)
 
     @property
     def clip(self) -> float:
@@ -305,140 +307,148 @@ class Oracle:
 
     @property
     def normaliser(self) -> float:
-        own = self.settings
-        assert not self.federated or own.federated.users is not None
-        mean = own.federated.user_rate * (own.federated.users or 0)
-        return mean if self.federated else own.expected_batch_size
+        settings = self.settings
+        assert not self.federated or settings.federated.users is not None
+        mean = settings.federated.user_rate * (settings.federated.users or 0)
+        return mean if self.federated else settings.expected_batch_size
 
     @property
     def rate(self) -> float:
-        own = self.settings
-        return own.federated.user_rate if self.federated else own.sampling_rate
+        settings = self.settings
+        return settings.federated.user_rate if self.federated else settings.sampling_rate
 
     @cached_property
-    def order(self) -> list[tuple[bool, int]]:
+    def step_order(self) -> list[tuple[bool, int]]:
         """Of each step of all: whether it is noisy, and its number of its kind."""
-        own, noisy = self.settings, math.ceil(1.0 / self.rate)
-        a_pass = math.ceil(len(self.plain) / own.public_batch_size)
-        plain = a_pass * math.ceil(own.min_public_steps / a_pass) if a_pass else 0
-        if own.public_share is not None:
-            plain = round(noisy * own.public_share / (1 - own.public_share))
-        found, done = [], [0, 0]
-        for epoch in range(own.epochs):
+        settings, noisy = self.settings, math.ceil(1.0 / self.rate)
+        a_pass = math.ceil(len(self.noise_free_examples) / settings.public_batch_size)
+        plain = a_pass * math.ceil(settings.min_public_steps / a_pass) if a_pass else 0
+        if settings.public_share is not None:
+            plain = round(noisy * settings.public_share / (1 - settings.public_share))
+        steps, counts = [], [0, 0]
+        for epoch in range(settings.epochs):
             kinds = np.arange(plain + noisy) >= plain
-            if own.public_share is not None:
-                kinds = kinds[permutation(ENTROPY, "order of steps", epoch, len(kinds))]
+            if settings.public_share is not None:
+                kinds = kinds[draw_permutation(ENTROPY, "order of steps", epoch, len(kinds))]
             for kind in kinds.tolist():
-                found.append((kind, done[kind]))
-                done[kind] += 1
-        return found
+                steps.append((kind, counts[kind]))
+                counts[kind] += 1
+        return steps
 
-    def plain_rows(self, number: int) -> NDArray[np.int64]:
+    def list_noise_free_rows(self, number: int) -> NDArray[np.int64]:
         size = self.settings.public_batch_size
-        this, place = divmod(number, math.ceil(len(self.plain) / size))
-        return permutation(ENTROPY, "plain order", this, len(self.plain))[place * size : (place + 1) * size]
+        this, position = divmod(number, math.ceil(len(self.noise_free_examples) / size))
+        return draw_permutation(ENTROPY, "plain order", this, len(self.noise_free_examples))[
+            position * size : (position + 1) * size
+        ]
 
-    def points_of(self, noisy: bool, number: int) -> set[bytes]:
+    def list_examples(self, noisy: bool, number: int) -> set[bytes]:
         """The contents of the rows that a step reads."""
         if not noisy:
-            return {self.plain.targets_of(int(row)).tobytes() for row in self.plain_rows(number)}
+            return {
+                self.noise_free_examples.get_targets(int(row)).tobytes() for row in self.list_noise_free_rows(number)
+            }
         if self.federated:
-            rows = [row for _, own, each in self.users(number) for row in own[each > 0]]
+            rows = [
+                row for _, user_rows, row_weights in self.sample_users(number) for row in user_rows[row_weights > 0]
+            ]
         else:
-            rows = list(self.rows(number))
-        return {self.noised.targets_of(int(row)).tobytes() for row in rows}
+            rows = list(self.sample_rows(number))
+        return {self.noised_examples.get_targets(int(row)).tobytes() for row in rows}
 
-    def rows(self, number: int) -> NDArray[np.int64]:
+    def sample_rows(self, number: int) -> NDArray[np.int64]:
         """Each point by a coin of its own, but for those that are dropped."""
-        drawn = np.flatnonzero(coins(ENTROPY, "coins", number, len(self.noised)) < self.settings.sampling_rate)
-        return drawn[~self.dropped[drawn]]
+        drawn = np.flatnonzero(
+            draw_uniforms(ENTROPY, "coins", number, len(self.noised_examples)) < self.settings.sampling_rate
+        )
+        return drawn[~self.is_dropped[drawn]]
 
-    def users(self, number: int) -> list[tuple[int, NDArray[np.int64], NDArray[np.float64]]]:
+    def sample_users(self, number: int) -> list[tuple[int, NDArray[np.int64], NDArray[np.float64]]]:
         """Who is drawn, by whole keyed ids: each one's number, rows, and the rows' weights."""
-        assert self.originals is not None
-        graph, found = self.originals.incidence, []
+        assert self.original_examples is not None
+        graph, sampled = self.original_examples.incidence, []
         assert graph is not None
         for user in range(graph.users.columns):
-            key, rows = _number(graph.user_ids[user]), np.flatnonzero(graph.users.indices == user)
-            if coins(ENTROPY, "user coins", number, 1, key)[0] < self.rate:
-                each = np.array([self._weight(number, int(row)) for row in rows])
-                if each.any():
-                    found.append((key, rows, each))
-        return found
+            key, rows = _to_integer(graph.user_ids[user]), np.flatnonzero(graph.users.indices == user)
+            if draw_uniforms(ENTROPY, "user coins", number, 1, key)[0] < self.rate:
+                row_weights = np.array([self._compute_weight(number, int(row)) for row in rows])
+                if row_weights.any():
+                    sampled.append((key, rows, row_weights))
+        return sampled
 
-    def _weight(self, number: int, row: int) -> float:
+    def _compute_weight(self, number: int, row: int) -> float:
         """Algorithm 1, by rule ``any`` and estimator ``f_E+``; 1 in DP-FedAvg."""
-        own = self.settings.federated
+        federated = self.settings.federated
         if self.settings.trainer == "user-level":
             return 1.0
-        assert (own.rule, own.related_entity_rate > 0) == ("any", True)
-        assert self.originals is not None
-        graph = self.originals.incidence
+        assert (federated.rule, federated.related_entity_rate > 0) == ("any", True)
+        assert self.original_examples is not None
+        graph = self.original_examples.incidence
         assert graph is not None
-        entities = graph.entities.of(row)
+        entities = graph.entities.get_columns(row)
         if not len(entities):
-            key = (int(graph.priorities[row]) << 64) + int(graph.points[row])
-            drawn = coins(ENTROPY, "extended coins", number, 1, key)[0] < own.related_entity_rate
+            key = (int(graph.priorities[row]) << 64) + int(graph.example_ids[row])
+            drawn = draw_uniforms(ENTROPY, "extended coins", number, 1, key)[0] < federated.related_entity_rate
             return float(drawn)
-        keys = [_number(graph.entity_ids[entity]) for entity in entities]
-        sampled = [coins(ENTROPY, "entity coins", number, 1, key)[0] < own.entity_rate for key in keys]
+        keys = [_to_integer(graph.entity_ids[entity]) for entity in entities]
+        sampled = [draw_uniforms(ENTROPY, "entity coins", number, 1, key)[0] < federated.entity_rate for key in keys]
         return sum(sampled)
 
-    def plain_gradient(self, number: int, before: Tensor) -> Tensor:
-        load(self.network, before)
-        rows = self.plain_rows(number)
+    def compute_noise_free_gradient(self, number: int, before: Tensor) -> Tensor:
+        load_parameters(self.network, before)
+        rows = self.list_noise_free_rows(number)
         self.network.begin_step(self.stream, "plain step", number)
-        return self._gradient(self.plain, rows, np.ones(len(rows))) / len(rows)
+        return self._compute_gradient(self.noise_free_examples, rows, np.ones(len(rows))) / len(rows)
 
-    def total(self, number: int, before: Tensor) -> Tensor:
+    def compute_sum(self, number: int, before: Tensor) -> Tensor:
         """The sum before noise, float64: every contribution by itself, by autograd, clipped as a whole."""
-        found = torch.zeros(sum(self.sizes), dtype=torch.float64)
+        total = torch.zeros(sum(self.sizes), dtype=torch.float64)
         if self.federated:
-            for user in self.users(number):
-                found += clipped(self._update(number, before, *user), self.clip)
-            return found
-        load(self.network, before)
+            for user in self.sample_users(number):
+                total += clip_vector(self._compute_update(number, before, *user), self.clip)
+            return total
+        load_parameters(self.network, before)
         self.network.begin_step(self.stream, "noisy step", number)
-        for row in self.rows(number):
-            found += clipped(self._gradient(self.noised, [int(row)], np.ones(1)), self.clip)
-        return found
+        for row in self.sample_rows(number):
+            total += clip_vector(self._compute_gradient(self.noised_examples, [int(row)], np.ones(1)), self.clip)
+        return total
 
-    def _gradient(self, points: EncodedPoints, rows: Any, weights: NDArray[np.float64]) -> Tensor:
-        losses = self.network.point_losses(points.batch(rows))
+    def _compute_gradient(self, points: TokenizedExamples, rows: Any, weights: NDArray[np.float64]) -> Tensor:
+        losses = self.network.example_losses(points.make_batch(rows))
         parameters = trainable(self.network)
-        return _flat(torch.autograd.grad((torch.as_tensor(weights).to(losses) * losses).sum(), parameters))
+        return _flatten(torch.autograd.grad((torch.as_tensor(weights).to(losses) * losses).sum(), parameters))
 
-    def _update(
+    def _compute_update(
         self, number: int, before: Tensor, key: int, rows: NDArray[np.int64], weights: NDArray[np.float64]
     ) -> Tensor:
         """A user's own steps of SGD: what they moved."""
-        own, root = self.settings.federated, keystream(ENTROPY, "local update", number, 32, key)
+        federated, root = self.settings.federated, derive_keystream(ENTROPY, "local update", number, 32, key)
         now, batch = before.clone(), 0
-        for epoch in range(own.local_epochs):
-            order = permutation(root, "local order", epoch, len(rows))
-            for start in range(0, len(order), own.local_batch_size):
-                chosen = order[start : start + own.local_batch_size]
-                chosen = chosen[weights[chosen] > 0]
-                load(self.network, now)
+        for epoch in range(federated.local_epochs):
+            order = draw_permutation(root, "local order", epoch, len(rows))
+            for start in range(0, len(order), federated.local_batch_size):
+                batch_rows = order[start : start + federated.local_batch_size]
+                batch_rows = batch_rows[weights[batch_rows] > 0]
+                load_parameters(self.network, now)
                 self.network.begin_step(RandomStream(root), "local step", batch)
                 batch += 1
-                if len(chosen):
-                    gradient = self._gradient(self.noised, rows[chosen], weights[chosen])
-                    now = now - own.local_learning_rate * gradient
+                if len(batch_rows):
+                    gradient = self._compute_gradient(self.noised_examples, rows[batch_rows], weights[batch_rows])
+                    now = now - federated.local_learning_rate * gradient
         return now - before
 
-    def noise(self, number: int) -> NDArray[np.float64]:
+    def compute_noise(self, number: int) -> NDArray[np.float64]:
         """The noise of a step over σC, as it is drawn: on the lattice it is wider by 2⁻¹⁰."""
         lattice = self.settings.noise == "lattice"
-        return gaussian(ENTROPY, number, sum(self.sizes), lattice) * (1 + 2.0**-10 if lattice else 1.0)
+        return draw_gaussian(ENTROPY, number, sum(self.sizes), lattice) * (1 + 2.0**-10 if lattice else 1.0)
 
-    def event(self) -> dict[str, Any]:
+    def make_ledger_event(self) -> dict[str, Any]:
         """What the ledger says of each step, from the settings."""
-        own = self.settings
-        inner = {"class": "GaussianDpEvent", "noise_multiplier": own.noise_multiplier}
+        settings = self.settings
+        inner = {"class": "GaussianDpEvent", "noise_multiplier": settings.noise_multiplier}
         users: dict[str, Any] = {}
         if self.federated:
-            of = own.federated
+            of = settings.federated
             names = ("entity_rate", "related_entity_rate", "rule", "max_users_per_entity")
             shared = {
                 **{name: getattr(of, name) for name in names},
@@ -446,133 +456,133 @@ class Oracle:
                 "entity_weight": 1.0,
                 "extended_weight": 1.0,
             }
-            users = {"users": of.users, "entities": shared if own.trainer == "uedp-alg1" else None}
+            users = {"users": of.users, "entities": shared if settings.trainer == "uedp-alg1" else None}
         name = "PoissonSampledUsersEvent" if self.federated else "PoissonSampledDpEvent"
         return {"class": name, **users, "sampling_probability": self.rate, "event": inner}
 
 
-def _number(octets: NDArray[np.uint8]) -> int:
+def _to_integer(octets: NDArray[np.uint8]) -> int:
     return int.from_bytes(octets.tobytes(), "big")
 
 
 # --------------------------------------------------------------------------------------- one beside the other
 
 
-class Step(NamedTuple):
+class RecordedStep(NamedTuple):
     """What happened in one step, beside what it has to be: its number of its kind, whether noisy."""
 
     noisy: bool
     number: int
-    again: bool
+    is_repeated: bool
     events: list[Event]
-    moved: Moved
+    move: MoveEvent
 
 
-class Trained:
+class CheckedTraining:
     """A recording and its oracle."""
 
     def __init__(self, recording: Recording, oracle: Oracle) -> None:
         self.recording, self.oracle = recording, oracle
 
     @cached_property
-    def steps(self) -> list[Step]:
+    def steps(self) -> list[RecordedStep]:
         """Every step; one that no constant asks for stands as a step without noise, numbered −1."""
-        found: list[Step] = []
+        steps: list[RecordedStep] = []
         index, known, since = 0, set[int](), list[Event]()
         for event in self.recording.events:
-            if isinstance(event, Begun):
+            if isinstance(event, AttemptEvent):
                 index, since = event.index, []
-            elif isinstance(event, Moved):
-                order = self.oracle.order
+            elif isinstance(event, MoveEvent):
+                order = self.oracle.step_order
                 noisy, number = order[index] if index < len(order) else (False, -1)
-                found.append(Step(noisy, number, index in known, since, event))
+                steps.append(RecordedStep(noisy, number, index in known, since, event))
                 known.add(index)
                 index, since = index + 1, []
             else:
                 since.append(event)
-        return found
+        return steps
 
     @property
-    def noisy(self) -> list[Step]:
+    def noisy_steps(self) -> list[RecordedStep]:
         return [step for step in self.steps if step.noisy]
 
     @cached_property
-    def noises(self) -> NDArray[np.float64]:
+    def step_noises(self) -> NDArray[np.float64]:
         """Of each noisy step: what was released, less what was admitted, over σC: [steps, coordinates]."""
-        own, found = self.oracle, []
-        for step in self.noisy:
-            if not step.again:
-                released = step.moved.gradient.double() * own.normaliser
-                if own.federated:
+        oracle, noises = self.oracle, []
+        for step in self.noisy_steps:
+            if not step.is_repeated:
+                released = step.move.gradient.double() * oracle.normaliser
+                if oracle.federated:
                     released = -released  # a mean of updates is added, a gradient taken away
-                found.append((released - admitted(step).double()).numpy())
-        sigma = own.settings.noise_multiplier
+                noises.append((released - find_admitted_sum(step).double()).numpy())
+        sigma = oracle.settings.noise_multiplier
         assert sigma is not None
-        return np.array(found) / (sigma * own.clip)
+        return np.array(noises) / (sigma * oracle.clip)
 
     @property
-    def records(self) -> list[Written]:
-        return [event for event in self.recording.events if isinstance(event, Written)]
+    def records(self) -> list[WriteEvent]:
+        return [event for event in self.recording.events if isinstance(event, WriteEvent)]
 
 
-def admitted(step: Step) -> Tensor:
+def find_admitted_sum(step: RecordedStep) -> Tensor:
     """The sum that the ledger was asked about."""
-    return next(event.total for event in step.events if isinstance(event, Admitted))
+    return next(event.total for event in step.events if isinstance(event, AdmitEvent))
 
 
-Check = Callable[[Trained], None]
+Check = Callable[[CheckedTraining], None]
 
 
-def check_order(trained: Trained) -> None:
+def check_order(trained: CheckedTraining) -> None:
     """Kinds of steps follow from public constants; each release is admitted, put on record, then noised."""
-    done = [(step.noisy, step.number) for step in trained.steps if not step.again]
-    assert done == trained.oracle.order
+    done = [(step.noisy, step.number) for step in trained.steps if not step.is_repeated]
+    assert done == trained.oracle.step_order
     for step in trained.steps:
-        story = [told for event in step.events if (told := _told(event))]
+        story = [description for event in step.events if (description := _describe_event(event))]
         number = step.number
-        asked, on_record, noise = ("admitted", number), ("recorded", number), ("noise", number)
-        first = [asked, on_record, noise]
-        assert story == (([asked, noise] if step.again else first) if step.noisy else [])
-    last = max(n for n, event in enumerate(trained.recording.events) if isinstance(event, Moved))
-    assert not any(_told(event) for event in trained.recording.events[last:])
+        admitted_event, on_record, noise = ("admitted", number), ("recorded", number), ("noise", number)
+        first = [admitted_event, on_record, noise]
+        assert story == (([admitted_event, noise] if step.is_repeated else first) if step.noisy else [])
+    last = max(n for n, event in enumerate(trained.recording.events) if isinstance(event, MoveEvent))
+    assert not any(_describe_event(event) for event in trained.recording.events[last:])
 
 
-def _told(event: Event) -> tuple[str, int] | None:
-    if isinstance(event, Admitted):
+def _describe_event(event: Event) -> tuple[str, int] | None:
+    if isinstance(event, AdmitEvent):
         return "admitted", event.step
-    if isinstance(event, Written) and event.type == NOISY_STEP:
+    if isinstance(event, WriteEvent) and event.type == NOISY_STEP:
         return "recorded", event.body["step"]
-    if isinstance(event, Drawn) and event.purpose == "noise":
+    if isinstance(event, DrawEvent) and event.purpose == "noise":
         return "noise", event.step
     return None
 
 
-def check_reading(trained: Trained) -> None:
+def check_reading(trained: CheckedTraining) -> None:
     """A step reads the points that its coins, or its pass, have drawn, of its own side, and no other."""
     for step in trained.steps:
-        read = {event.point for event in step.events if isinstance(event, Read)}
-        assert read == trained.oracle.points_of(step.noisy, step.number)
+        read = {event.point for event in step.events if isinstance(event, ReadEvent)}
+        assert read == trained.oracle.list_examples(step.noisy, step.number)
 
 
-def check_sums(trained: Trained) -> None:
+def check_sums(trained: CheckedTraining) -> None:
     """The sum that is admitted and recorded is that of the clipped contributions, in every coordinate."""
-    key = keystream(ENTROPY, "ledger", 0, 32)
+    key = derive_keystream(ENTROPY, "ledger", 0, 32)
     digests = {r.body["step"]: r.body["sum"] for r in trained.records if r.type == NOISY_STEP}
     for step in trained.steps:
         if not step.noisy:
-            exact = trained.oracle.plain_gradient(step.number, step.moved.before)
-            assert float((step.moved.gradient - exact).norm()) <= 1e-4 * float(exact.norm())
+            exact = trained.oracle.compute_noise_free_gradient(step.number, step.move.before)
+            assert float((step.move.gradient - exact).norm()) <= 1e-4 * float(exact.norm())
             continue
-        total = admitted(step)
-        exact = trained.oracle.total(step.number, step.moved.before)
+        total = find_admitted_sum(step)
+        exact = trained.oracle.compute_sum(step.number, step.move.before)
         assert float((total.double() - exact).norm()) <= 1e-4 * trained.oracle.clip
         digest = hashlib.blake2b(total.numpy().tobytes(), digest_size=16, key=key).hexdigest()
         assert digests[step.number] == digest
 
 
-def check_noise(trained: Trained) -> None:
+def check_noise(trained: CheckedTraining) -> None:
     """The noise is normal in every step, tensor and coordinate, and that of no two steps is alike."""
-    noises = trained.noises
+    noises = trained.step_noises
     steps, size = noises.shape
     apart = np.corrcoef(noises)[np.triu_indices(steps, 1)]
     assert np.abs(apart).max() < 6.5 / math.sqrt(size)
@@ -588,70 +598,70 @@ def check_noise(trained: Trained) -> None:
         assert part.max() < high
 
 
-def check_release(trained: Trained) -> None:
+def check_release(trained: CheckedTraining) -> None:
     """What is released is (sum + σC · the step's own noise) / constant, in every coordinate."""
-    for noise, step in zip(trained.noises, (s for s in trained.noisy if not s.again), strict=True):
-        assert np.abs(noise - trained.oracle.noise(step.number)).max() < 1e-4
+    for noise, step in zip(trained.step_noises, (s for s in trained.noisy_steps if not s.is_repeated), strict=True):
+        assert np.abs(noise - trained.oracle.compute_noise(step.number)).max() < 1e-4
 
 
-def check_moves(trained: Trained) -> None:
+def check_moves(trained: CheckedTraining) -> None:
     """Nothing but the optimizers' steps moves the parameters, from the public start to what is saved."""
-    own, kept = trained.oracle.settings, dict[tuple[bool, int], Moved]()
-    at = trained.oracle.first
-    optimizers = [_optimizer(trained.oracle, at) for _ in range(2)]
+    settings, moves = trained.oracle.settings, dict[tuple[bool, int], MoveEvent]()
+    at = trained.oracle.initial_parameters
+    optimizers = [_make_optimizer(trained.oracle, at) for _ in range(2)]
     for step in trained.steps:
-        moved, name = step.moved, (step.noisy, step.number)
-        rate = 1.0 if trained.oracle.federated else own.dp_learning_rate if step.noisy else own.learning_rate
-        assert moved.rate == rate
-        if step.again:
-            assert all(torch.equal(a, b) for a, b in zip(moved[:3], kept[name][:3], strict=True))
+        move, name = step.move, (step.noisy, step.number)
+        rate = 1.0 if trained.oracle.federated else settings.dp_learning_rate if step.noisy else settings.learning_rate
+        assert move.rate == rate
+        if step.is_repeated:
+            assert all(torch.equal(a, b) for a, b in zip(move[:3], moves[name][:3], strict=True))
         else:
-            assert torch.equal(moved.before, at)
+            assert torch.equal(move.before, at)
             parameter, optimizer = optimizers[step.noisy]
-            parameter.data, parameter.grad = moved.before.clone(), moved.gradient.clone()
+            parameter.data, parameter.grad = move.before.clone(), move.gradient.clone()
             optimizer.param_groups[0]["lr"] = rate
             optimizer.step()
-            assert torch.allclose(parameter.data, moved.after, rtol=0, atol=1e-6)
-            at = moved.after
-        kept[name] = moved
+            assert torch.allclose(parameter.data, move.after, rtol=0, atol=1e-6)
+            at = move.after
+        moves[name] = move
     assert trained.recording.weights is not None
     assert torch.equal(trained.recording.weights, at)
 
 
-def _optimizer(oracle: Oracle, first: Tensor) -> tuple[Tensor, torch.optim.Optimizer]:
+def _make_optimizer(oracle: Oracle, first: Tensor) -> tuple[Tensor, torch.optim.Optimizer]:
     parameter = torch.nn.Parameter(first.clone())
-    plain = oracle.federated or oracle.settings.optimizer == "sgd"
-    return parameter, (torch.optim.SGD if plain else torch.optim.Adam)([parameter], lr=1.0)
+    is_sgd = oracle.federated or oracle.settings.optimizer == "sgd"
+    return parameter, (torch.optim.SGD if is_sgd else torch.optim.Adam)([parameter], lr=1.0)
 
 
-def check_draws(trained: Trained) -> None:
+def check_draws(trained: CheckedTraining) -> None:
     """The root is all of the system's octets; every draw is the keystream of its name; no file tells it."""
     assert trained.recording.entropy == [len(ENTROPY)]
-    assert not trained.recording.told
-    own, noisy = trained.oracle, [n for kind, n in trained.oracle.order if kind]
-    of_users = [key for n in noisy for key, _, _ in own.users(n)] if own.federated else []
-    roots = {keystream(ENTROPY, "local update", n, 32, key) for n in noisy for key in of_users} | {ENTROPY}
-    seen: dict[bytes, tuple[Any, ...]] = {}
+    assert not trained.recording.leaked_files
+    oracle, noisy = trained.oracle, [n for kind, n in trained.oracle.step_order if kind]
+    user_keys = [key for n in noisy for key, _, _ in oracle.sample_users(n)] if oracle.federated else []
+    roots = {derive_keystream(ENTROPY, "local update", n, 32, key) for n in noisy for key in user_keys} | {ENTROPY}
+    names_by_octets: dict[bytes, tuple[Any, ...]] = {}
     for event in trained.recording.events:
-        if isinstance(event, Drawn):
+        if isinstance(event, DrawEvent):
             name = event[:4]
             assert event.root in roots
-            assert event.octets == keystream(*name[:3], len(event.octets), event.index)
+            assert event.octets == derive_keystream(*name[:3], len(event.octets), event.index)
             if len(event.octets) >= 8:
-                assert seen.setdefault(event.octets[:16], name) == name
+                assert names_by_octets.setdefault(event.octets[:16], name) == name
 
 
-def check_card(trained: Trained) -> None:
+def check_card(trained: CheckedTraining) -> None:
     """The ledger's head, every event and the card say what was done, by the settings."""
-    own, trainer = trained.oracle.settings, trained.oracle.settings.trainer
-    steps = sum(kind for kind, _ in trained.oracle.order)
+    settings, trainer = trained.oracle.settings, trained.oracle.settings.trainer
+    steps = sum(kind for kind, _ in trained.oracle.step_order)
     head = next(record.body for record in trained.records if record.type == HEAD)
-    event, clip = trained.oracle.event(), own.clip_norm
+    event, clip = trained.oracle.make_ledger_event(), settings.clip_norm
     assert head["mechanism"] == {
         "event": event,
         "clip_norm": clip,
         "normaliser": {"kind": "public constant", "value": trained.oracle.normaliser},
-        "noise": own.noise,
+        "noise": settings.noise,
         "sensitivity": {"substitution": 2 * clip, "add_or_remove": clip},
     }
     assert head["steps"] == steps
@@ -663,9 +673,9 @@ def check_card(trained: Trained) -> None:
     assert all(body["event"] == event for body in on_record)
     assert trained.recording.error is None
     card = trained.recording.summary["guarantee"]
-    told = card["privacy_unit"] if trainer in PROTECTED else card["relation"]
-    assert told == PROTECTED.get(trainer, relation)
-    assert (card["steps"], card["noise_multiplier"]) == (steps, own.noise_multiplier)
+    stated = card["privacy_unit"] if trainer in PROTECTED_UNITS else card["relation"]
+    assert stated == PROTECTED_UNITS.get(trainer, relation)
+    assert (card["steps"], card["noise_multiplier"]) == (steps, settings.noise_multiplier)
     assert (card["sampling_rate"], card["clip_norm"]) == (trained.oracle.rate, clip)
 
 

@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from torch import nn
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.clipping import check_exact, clipped_sum, gradients
-from redactory.training.data import EncodedPoints
+from redactory.training.clipping import check_exact, compute_clipped_sum, gradients
+from redactory.training.data import TokenizedExamples
 from redactory.training.models.hugging_face import (
     CausalNetwork,
-    ClassifierNetwork,
     HuggingFaceNetwork,
-    context_of,
-    require_exact,
-    with_adapters,
-    without_dropout,
+    SequenceClassifier,
+    add_adapters,
+    disable_dropout,
+    get_context_length,
+    require_exact_clipping,
 )
 from redactory.training.models.settings import LoraSettings
-from tests.training.architectures import REFUSED, VOCABULARY, architecture
+from tests.training.architectures import REFUSED, VOCABULARY, build_architecture
 from tests.training.clipping.networks import assert_equal, reference
 
 PAD, END = 2, 1
@@ -38,14 +38,14 @@ TRIED = [
 
 
 def network_of(kind: str, task: str, **config: Any) -> HuggingFaceNetwork:
-    model = without_dropout(architecture(kind, task, **config))
-    return CausalNetwork(model) if task == "next-word" else ClassifierNetwork(model)
+    model = disable_dropout(build_architecture(kind, task, **config))
+    return CausalNetwork(model) if task == "next-word" else SequenceClassifier(model)
 
 
-def points_of(lengths: list[int], seed: int = 0, classify: bool = False) -> EncodedPoints:
+def points_of(lengths: list[int], seed: int = 0, classify: bool = False) -> TokenizedExamples:
     generator = torch.Generator().manual_seed(seed)
     rows = [[*torch.randint(5, VOCABULARY, (n - 1,), generator=generator).tolist(), END] for n in lengths]
-    found = EncodedPoints.of(rows, begin_id=0, pad_id=PAD)
+    found = TokenizedExamples.from_rows(rows, begin_id=0, pad_id=PAD)
     return replace(found, labels=torch.arange(len(rows)).numpy() % 3) if classify else found
 
 
@@ -54,14 +54,14 @@ def test_what_is_admitted_is_clipped_as_autograd_does_it(kind: str, task: str) -
     """After the trial on made-up points, other points in other numbers: also one alone, and none."""
     network = network_of(kind, task).train()
     trial, points = (points_of(own, classify=task == "classify") for own in ([5, 3, 2], [4, 7, 3, 6]))
-    alone = [partial(network.point_losses, trial.batch([row])) for row in range(3)]
-    check_exact(network, partial(network.point_losses, trial.batch([0, 1, 2])), alone)
+    alone = [partial(network.example_losses, trial.make_batch([row])) for row in range(3)]
+    check_exact(network, partial(network.example_losses, trial.make_batch([0, 1, 2])), alone)
     if kind not in REFUSED:
-        require_exact(network, PAD, END, 12)
+        require_exact_clipping(network, PAD, END, 12)
     for rows in ([0, 1, 2, 3], [2], []):
-        found = clipped_sum(network, points, torch.tensor(rows, dtype=torch.int64).numpy(), 0.1, 4096)
+        found = compute_clipped_sum(network, points, torch.tensor(rows, dtype=torch.int64).numpy(), 0.1, 4096)
         expected, _ = reference(
-            network, lambda row, rows=rows: network.point_losses(points.batch([rows[row]])), len(rows), 0.1
+            network, lambda row, rows=rows: network.example_losses(points.make_batch([rows[row]])), len(rows), 0.1
         )
         assert_equal(found, expected, 1e-4, 1e-3)
 
@@ -69,7 +69,7 @@ def test_what_is_admitted_is_clipped_as_autograd_does_it(kind: str, task: str) -
 @pytest.mark.parametrize("kind", REFUSED)
 def test_a_network_that_sees_its_padding_is_refused(kind: str) -> None:
     with pytest.raises(ConfigurationError, match=f"no support for private training of this {kind}: .*{REFUSED[kind]}"):
-        require_exact(network_of(kind, "classify"), PAD, END, 12)
+        require_exact_clipping(network_of(kind, "classify"), PAD, END, 12)
 
 
 NETWORKS = [network_of(*one).eval() for one in (("gemma3_text", "next-word"), ("roberta", "classify"))]
@@ -78,21 +78,21 @@ NETWORKS = [network_of(*one).eval() for one in (("gemma3_text", "next-word"), ("
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(1, 12), min_size=2, max_size=4), st.integers(0, 9), st.sampled_from(NETWORKS))
 def test_no_loss_depends_on_padding(lengths: list[int], seed: int, network: HuggingFaceNetwork) -> None:
-    points = points_of(lengths, seed, isinstance(network, ClassifierNetwork))
+    points = points_of(lengths, seed, isinstance(network, SequenceClassifier))
     with torch.no_grad():
-        together = network.point_losses(points.batch(range(len(lengths))))
-        alone = torch.cat([network.point_losses(points.batch([row])) for row in range(len(lengths))])
+        together = network.example_losses(points.make_batch(range(len(lengths))))
+        alone = torch.cat([network.example_losses(points.make_batch([row])) for row in range(len(lengths))])
     torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-5)
 
 
 def test_dropout_is_refused_and_so_is_a_slip_of_the_engine(monkeypatch: pytest.MonkeyPatch) -> None:
-    loud = CausalNetwork(architecture("gpt2", "next-word").eval()).train()
+    loud = CausalNetwork(build_architecture("gpt2", "next-word").eval()).train()
     with pytest.raises(ConfigurationError, match="draws random numbers"):
-        require_exact(loud, PAD, END, 12)
+        require_exact_clipping(loud, PAD, END, 12)
     quiet = network_of("gpt2", "next-word")
     monkeypatch.setattr(gradients.Tape, "rows", lambda *_: None)
     with pytest.raises(ConfigurationError, match=r"wte.weight: its clipped gradient differs from that of autograd"):
-        require_exact(quiet, PAD, END, 12)
+        require_exact_clipping(quiet, PAD, END, 12)
 
 
 def test_rotary_positions_that_change_with_the_longest_point_are_refused() -> None:
@@ -101,9 +101,9 @@ def test_rotary_positions_that_change_with_the_longest_point_are_refused() -> No
     rope = {"rope_type": "longrope", "rope_theta": 1e4, "original_max_position_embeddings": 16, **factors}
     own = {"original_max_position_embeddings": 16, "rope_parameters": rope}
     network = network_of("phi3", "next-word", **own)
-    require_exact(network, PAD, END, 16)
+    require_exact_clipping(network, PAD, END, 16)
     with pytest.raises(ConfigurationError, match="no support for private training of this phi3"):
-        require_exact(network, PAD, END, 17)
+        require_exact_clipping(network, PAD, END, 17)
 
 
 def test_a_buffer_that_a_loss_moves_is_refused_by_name() -> None:
@@ -139,18 +139,18 @@ def test_a_network_that_mixes_points_is_refused_at_any_width() -> None:
 
 def test_a_model_that_reads_from_both_sides_predicts_no_next_word() -> None:
     with pytest.raises(ConfigurationError, match="in both directions"):
-        CausalNetwork(without_dropout(architecture("bert", "next-word")))
+        CausalNetwork(disable_dropout(build_architecture("bert", "next-word")))
 
 
 @pytest.mark.parametrize("kind", ["gemma2", "cohere", "granite", "gpt2", "opt"])
 def test_the_losses_are_those_of_the_models_own_logits(kind: str) -> None:
     """Some cap or scale their logits after the output layer."""
     network = network_of(kind, "next-word").eval()
-    batch = points_of([6, 4]).batch([0, 1])
+    batch = points_of([6, 4]).make_batch([0, 1])
     logits = network.model(input_ids=batch.inputs).logits
     each = nn.functional.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), reduction="none")
     expected = each.view_as(batch.targets).masked_fill(~batch.real, 0.0).sum(1)
-    torch.testing.assert_close(network.point_losses(batch), expected)
+    torch.testing.assert_close(network.example_losses(batch), expected)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "gemma3_text", "mamba", "bloom"])
@@ -165,17 +165,17 @@ def test_steps_read_what_the_whole_text_reads(kind: str) -> None:
 
 
 def test_places_that_are_counted_from_behind_the_padding_shorten_the_context() -> None:
-    assert context_of(architecture("roberta", "classify")) == 32 - PAD - 1
-    assert context_of(architecture("gpt2", "next-word")) == 32
-    assert context_of(architecture("bloom", "next-word")) is None
+    assert get_context_length(build_architecture("roberta", "classify")) == 32 - PAD - 1
+    assert get_context_length(build_architecture("gpt2", "next-word")) == 32
+    assert get_context_length(build_architecture("bloom", "next-word")) is None
 
 
 @pytest.mark.parametrize("method", ["lora", "rslora", "dora"])
 def test_adapters_of_each_method_are_clipped_exactly(method: str) -> None:
     own = LoraSettings.model_validate({"rank": 2, "method": method})
-    network = CausalNetwork(with_adapters(without_dropout(architecture("qwen3", "next-word")), own, "base"), True)
+    network = CausalNetwork(add_adapters(disable_dropout(build_architecture("qwen3", "next-word")), own, "base"), True)
     lengths = [p.detach().clone() for n, p in network.named_parameters() if "magnitude" in n]
-    require_exact(network, PAD, END, 12)
+    require_exact_clipping(network, PAD, END, 12)
     kept = [p for n, p in network.named_parameters() if "magnitude" in n]
     assert all(torch.equal(a, b) for a, b in zip(lengths, kept, strict=True))
     assert bool(kept) == (method == "dora")
@@ -187,4 +187,4 @@ def test_adapters_of_each_method_are_clipped_exactly(method: str) -> None:
 def test_layers_that_get_no_adapter_by_their_names_are_an_error() -> None:
     own = LoraSettings.model_validate({"modules": ["nowhere"]})
     with pytest.raises(ConfigurationError, match=r"lora\.modules"):
-        with_adapters(architecture("gpt2", "next-word"), own, "base")
+        add_adapters(build_architecture("gpt2", "next-word"), own, "base")

@@ -13,14 +13,14 @@ from torch.nn.functional import log_softmax
 
 from redactory.foundation.errors import ConfigurationError, InputError
 from redactory.redaction.mask import MASK
-from redactory.training.chat import ASSISTANT, PLAIN, USER, ChatCodec, joined, prompt, turns
-from redactory.training.clipping import clipped_sum
-from redactory.training.data import EncodedPoints
-from redactory.training.model import network_of
+from redactory.training.chat import ASSISTANT, PLAIN_TEMPLATE, USER, ChatCodec, join_turns, make_prompt, parse_turns
+from redactory.training.clipping import compute_clipped_sum
+from redactory.training.data import TokenizedExamples
+from redactory.training.model import build_language_network
 from redactory.training.models.settings import Gpt2Settings
 from redactory.training.settings import TrainSettings
 from redactory.training.tokenizer import FolderTokenizer, Tokenizer
-from tests.training.tiny_folders import byte_tokenizer
+from tests.training.tiny_folders import build_byte_tokenizer
 
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | trim }}<|im_end|>\n{% endfor %}"
@@ -38,7 +38,7 @@ SAID = [("user", "hello there 23"), ("assistant", "hi, hello"), ("user", "10 of 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tokenizer's folder with signs for turns; templates are put into what is read from it."""
-    root, own = tmp_path_factory.mktemp("chat"), byte_tokenizer()
+    root, own = tmp_path_factory.mktemp("chat"), build_byte_tokenizer()
     own.add_special_tokens({"additional_special_tokens": ["<|im_start|>", "<|im_end|>"]})
     own.chat_template = CHATML
     own.save_pretrained(root)
@@ -48,7 +48,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def codec(folder: Path, template: str | None, learn: Any = "assistant") -> ChatCodec:
     tokenizer = FolderTokenizer.from_folder(folder)
     tokenizer.inner.chat_template = template
-    return ChatCodec.of(tokenizer, "auto", learn)
+    return ChatCodec.from_template(tokenizer, "auto", learn)
 
 
 def messages(said: list[tuple[str, str]]) -> list[dict[str, str]]:
@@ -68,16 +68,16 @@ def test_a_folders_own_template_gives_the_ids_of_the_library(folder: Path, templ
     assert own.end_id == inner.inner.convert_tokens_to_ids(end)
     # a begin token stands before every row already
     begun = template is BRACKETS
-    assert own.encode(joined(SAID)) == library_ids(own, SAID)[begun:]
-    assert own.encode(prompt(messages(SAID[:3]))) == library_ids(own, SAID[:3], True)[begun:]
+    assert own.encode(join_turns(SAID)) == library_ids(own, SAID)[begun:]
+    assert own.encode(make_prompt(messages(SAID[:3]))) == library_ids(own, SAID[:3], True)[begun:]
 
 
 def test_the_plain_template_is_the_one_that_other_libraries_are_given(folder: Path) -> None:
     own = codec(folder, None)
-    own.bare()
-    assert own.inner.inner.chat_template == PLAIN  # type: ignore[attr-defined]
-    assert own.encode(joined(SAID)) == library_ids(own, SAID)
-    assert own.encode(prompt("hello")) == library_ids(own, [("user", "hello")], True)
+    own.export_tokenizer()
+    assert own.inner.inner.chat_template == PLAIN_TEMPLATE  # type: ignore[attr-defined]
+    assert own.encode(join_turns(SAID)) == library_ids(own, SAID)
+    assert own.encode(make_prompt("hello")) == library_ids(own, [("user", "hello")], True)
 
 
 OURS = Tokenizer.from_texts(["hello there user assistant system"], 60)
@@ -93,12 +93,12 @@ def test_nothing_that_is_said_opens_or_ends_a_turn_and_what_is_learnt_is_the_ass
     folder: Path, said: list[tuple[str | None, str]], which: str
 ) -> None:
     own = (
-        ChatCodec.of(OURS, "auto", "assistant")
+        ChatCodec.from_template(OURS, "auto", "assistant")
         if which == "ours"
         else codec(folder, THINKING if which == "thinking" else CHATML)
     )
-    found = turns(joined(said))
-    ids, learnt = own.encoded(joined(said))
+    found = parse_turns(join_turns(said))
+    ids, learnt = own.encode_with_loss_mask(join_turns(said))
     assert len(ids) == len(learnt)
     assert ids.count(own.end_id) == len(found)
     answers = [text for role, text in found if role == ASSISTANT]
@@ -118,26 +118,26 @@ def test_nothing_that_is_said_opens_or_ends_a_turn_and_what_is_learnt_is_the_ass
 
 def test_only_the_learnt_targets_have_a_gradient() -> None:
     """Against autograd over the assistant's tokens alone; without an answer it is exactly zero."""
-    own = ChatCodec.of(OURS, "plain", "assistant")
-    network = network_of(Gpt2Settings(kind="gpt2", layers=1, width=8, heads=2, context=64), own).double()
+    own = ChatCodec.from_template(OURS, "plain", "assistant")
+    network = build_language_network(Gpt2Settings(kind="gpt2", layers=1, width=8, heads=2, context=64), own).double()
     with torch.no_grad():
         for parameter in network.parameters():
             parameter.copy_(torch.linspace(-0.3, 0.4, parameter.numel()).view_as(parameter))
-    texts = [joined(SAID), joined([("user", "hello there")])]
-    points = EncodedPoints.from_texts(texts, own, 64)
-    assert points.silent is not None
-    assert points.silent.tolist() == [False, True]
-    ids, learnt = own.encoded(texts[0])
+    texts = [join_turns(SAID), join_turns([("user", "hello there")])]
+    points = TokenizedExamples.from_texts(texts, own, 64)
+    assert points.no_loss_mask is not None
+    assert points.no_loss_mask.tolist() == [False, True]
+    ids, learnt = own.encode_with_loss_mask(texts[0])
     inputs = torch.tensor([[own.begin_id, *ids[:-1]]])
-    scores = log_softmax(network.head(network.hidden(points.batch([0]))), -1)[0, : len(ids)]
-    assert inputs.tolist()[0] == points.batch([0]).inputs[0, : len(ids)].tolist()
+    scores = log_softmax(network.head(network.hidden_states(points.make_batch([0]))), -1)[0, : len(ids)]
+    assert inputs.tolist()[0] == points.make_batch([0]).inputs[0, : len(ids)].tolist()
     loss = -sum(scores[place, number] for place, number in enumerate(ids) if learnt[place])
     parameters = [p for p in network.parameters() if p.requires_grad]
     expected = torch.cat([g.flatten() for g in torch.autograd.grad(loss, parameters)])
     for row, wanted in ((0, expected), (1, torch.zeros_like(expected))):
-        total = clipped_sum(network, points, points_rows(row), 1e6, 4096)
+        total = compute_clipped_sum(network, points, points_rows(row), 1e6, 4096)
         torch.testing.assert_close(total.to(wanted), wanted, rtol=1e-9, atol=1e-12)
-    assert not clipped_sum(network, points, points_rows(1), 1e6, 4096).any()
+    assert not compute_clipped_sum(network, points, points_rows(1), 1e6, 4096).any()
 
 
 def points_rows(row: int) -> Any:
@@ -147,14 +147,18 @@ def points_rows(row: int) -> Any:
 
 
 def test_a_row_is_cut_with_what_is_learnt_of_it() -> None:
-    own = ChatCodec.of(OURS, "auto", "assistant")
-    points = EncodedPoints.from_texts([joined(SAID)] * 2, own, 12)
-    taken = points.take([1]).batch([0])
-    assert taken.learnt is not None
-    assert taken.learnt[0].tolist() == own.encoded(joined(SAID))[1][:12]
-    alone = EncodedPoints.from_texts([joined(SAID), joined(SAID[:2])], own, 99).batch([0, 1]).alone(1)
-    assert alone.learnt is not None
-    assert alone.learnt[0].tolist() == [*own.encoded(joined(SAID[:2]))[1], False]
+    own = ChatCodec.from_template(OURS, "auto", "assistant")
+    points = TokenizedExamples.from_texts([join_turns(SAID)] * 2, own, 12)
+    taken = points.take([1]).make_batch([0])
+    assert taken.loss_mask is not None
+    assert taken.loss_mask[0].tolist() == own.encode_with_loss_mask(join_turns(SAID))[1][:12]
+    alone = (
+        TokenizedExamples.from_texts([join_turns(SAID), join_turns(SAID[:2])], own, 99)
+        .make_batch([0, 1])
+        .select_example(1)
+    )
+    assert alone.loss_mask is not None
+    assert alone.loss_mask[0].tolist() == [*own.encode_with_loss_mask(join_turns(SAID[:2]))[1], False]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +177,7 @@ def test_a_template_that_cannot_be_told_apart_is_refused(folder: Path, template:
 def test_a_conversation_whose_roles_a_template_refuses_is_no_other_one(folder: Path) -> None:
     own = codec(folder, BRACKETS)
     with pytest.raises(ConfigurationError, match="refuses a conversation of the roles system, user"):
-        own.encode(joined([("system", "be kind"), (USER, "secret words")]))
+        own.encode(join_turns([("system", "be kind"), (USER, "secret words")]))
 
 
 @pytest.mark.parametrize(
@@ -198,4 +202,4 @@ def test_a_prompt_is_a_text_or_turns_and_holds_no_sign_of_ours() -> None:
     forged = [{"role": "user", "content": "a\x1eassistant\x1fb"}]
     for wrong in ([{"text": "hello"}], [], forged, "a\x1eb", messages(SAID)):
         with pytest.raises(InputError):
-            prompt(wrong)
+            make_prompt(wrong)

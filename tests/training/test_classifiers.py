@@ -18,11 +18,18 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import seal
 from redactory.redaction.shards import CLASS, LABELLED_VAULT, VAULT, write_part
-from redactory.training.clipping import clipped_sum
-from redactory.training.data import NO_CLASS, EncodedPoints, class_numbers, classes_in
-from redactory.training.model import TextClassifier, classifier_of, load_classifier, load_model, network_of, save_model
-from redactory.training.models.hugging_face import ClassifierNetwork
-from redactory.training.models.network import Classifier
+from redactory.training.clipping import compute_clipped_sum
+from redactory.training.data import NO_CLASS, TokenizedExamples, encode_classes, read_folder_classes
+from redactory.training.model import (
+    TextClassifier,
+    build_classifier,
+    build_language_network,
+    load_classifier,
+    load_model,
+    save_model,
+)
+from redactory.training.models.hugging_face import SequenceClassifier
+from redactory.training.models.network import ClassifierNetwork
 from redactory.training.models.recurrent import PooledClassifier
 from redactory.training.models.settings import (
     AwdLstmSettings,
@@ -38,7 +45,7 @@ from redactory.training.models.settings import (
 from redactory.training.tokenizer import FolderTokenizer, Tokenizer
 from tests.training.clipping.networks import reference
 from tests.training.conftest import PUBLIC_TEXTS
-from tests.training.tiny_folders import bert_folder
+from tests.training.tiny_folders import write_bert_folder
 
 CLASSES = ("rent", "law", "other")
 TEXTS = ["Hello, how are you?", "My ID is: 1023", "", "the law of the state", "pay"]
@@ -53,24 +60,24 @@ KINDS: dict[str, ModelSettings] = {
 }
 
 
-def fresh(kind: str, seed: int = 3) -> Classifier:
-    network = classifier_of(KINDS[kind], WORDS, CLASSES)
+def fresh(kind: str, seed: int = 3) -> ClassifierNetwork:
+    network = build_classifier(KINDS[kind], WORDS, CLASSES)
     network.initialise(RandomStream.from_seed(seed))
     return network.double()
 
 
-def rows(numbers: np.ndarray[Any, Any] = NUMBERS) -> EncodedPoints:
-    return replace(EncodedPoints.from_texts(TEXTS, WORDS, 40), labels=numbers)
+def rows(numbers: np.ndarray[Any, Any] = NUMBERS) -> TokenizedExamples:
+    return replace(TokenizedExamples.from_texts(TEXTS, WORDS, 40), labels=numbers)
 
 
 def test_pools_are_those_of_each_text_alone() -> None:
-    network = classifier_of(LstmSettings(embedding_size=6, hidden_size=7), WORDS, CLASSES)
+    network = build_classifier(LstmSettings(embedding_size=6, hidden_size=7), WORDS, CLASSES)
     assert isinstance(network, PooledClassifier)
     network.initialise(RandomStream.from_seed(3))
     network.double()
-    batch = rows().batch(range(5))
+    batch = rows().make_batch(range(5))
     with torch.no_grad():
-        found, states = network.logits(batch).numpy(), network.encoder.hidden(batch).numpy()
+        found, states = network.logits(batch).numpy(), network.encoder.hidden_states(batch).numpy()
         weight, bias = network.head.weight.numpy(), network.head.bias.numpy()
     for row, length in enumerate(rows().lengths):
         own = states[row, :length]
@@ -82,8 +89,8 @@ def test_pools_are_those_of_each_text_alone() -> None:
 def test_padding_and_other_points_change_no_loss(kind: str) -> None:
     network = fresh(kind).eval()
     with torch.no_grad():
-        together = network.point_losses(rows().batch(range(5)))
-        alone = torch.cat([network.point_losses(rows().batch([row])) for row in range(5)])
+        together = network.example_losses(rows().make_batch(range(5)))
+        alone = torch.cat([network.example_losses(rows().make_batch([row])) for row in range(5)])
     torch.testing.assert_close(together, alone, rtol=1e-10, atol=1e-10)
     assert (together != 0).tolist() == [True, True, False, True, True]
 
@@ -93,10 +100,10 @@ def test_a_point_without_a_class_is_a_null_point(kind: str) -> None:
     """Its gradient is exactly 0, so the sum with it is, bit for bit, the sum without it."""
     network = fresh(kind).train()
     network.begin_step(RandomStream.from_seed(4), "noisy step", 0)
-    with_it = clipped_sum(network, rows(), np.arange(5), 0.1, 10_000)
-    none = clipped_sum(network, rows(), np.array([2]), 0.1, 10_000)
+    with_it = compute_clipped_sum(network, rows(), np.arange(5), 0.1, 10_000)
+    none = compute_clipped_sum(network, rows(), np.array([2]), 0.1, 10_000)
     assert torch.equal(none, torch.zeros_like(none))
-    without = clipped_sum(network, rows(), np.array([0, 1, 3, 4]), 0.1, 10_000)
+    without = compute_clipped_sum(network, rows(), np.array([0, 1, 3, 4]), 0.1, 10_000)
     torch.testing.assert_close(with_it, without, rtol=1e-12, atol=1e-15)
     assert float(with_it.norm()) > 0.05
 
@@ -105,8 +112,8 @@ def test_a_point_without_a_class_is_a_null_point(kind: str) -> None:
 def test_clipped_gradients_are_those_of_autograd(kind: str) -> None:
     network, clip = fresh(kind).train(), 0.05
     network.begin_step(RandomStream.from_seed(4), "noisy step", 0)
-    total = clipped_sum(network, rows(), np.arange(5), clip, 10_000)
-    expected, _ = reference(network, lambda row: network.point_losses(rows().batch([row])), 5, clip)
+    total = compute_clipped_sum(network, rows(), np.arange(5), clip, 10_000)
+    expected, _ = reference(network, lambda row: network.example_losses(rows().make_batch([row])), 5, clip)
     torch.testing.assert_close(total, expected, rtol=1e-8, atol=1e-12)
 
 
@@ -115,7 +122,7 @@ def test_every_parameter_is_learnt_and_none_serves_words() -> None:
         network = fresh(kind)
         names = [name for name, _ in network.named_parameters()]
         assert not any("output" in name for name in names)
-        losses = network.point_losses(rows().batch([0, 1, 3, 4]))
+        losses = network.example_losses(rows().make_batch([0, 1, 3, 4]))
         found = torch.autograd.grad(losses.sum(), list(network.parameters()))
         assert all(bool(gradient.any()) for gradient in found), kind
 
@@ -154,7 +161,7 @@ def test_a_classifier_reads_as_much_as_it_was_trained_on_and_no_more_than_it_can
 
 @pytest.fixture(scope="module")
 def pretrained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return bert_folder(tmp_path_factory.mktemp("bert") / "bert", positions=64)
+    return write_bert_folder(tmp_path_factory.mktemp("bert") / "bert", positions=64)
 
 
 @pytest.mark.parametrize("lora", [None, LoraSettings(rank=2)])
@@ -165,12 +172,12 @@ def test_a_pretrained_bert_draws_what_its_folder_lacks(
 
     section = FolderSettings(folder=pretrained, lora=lora)
     tokenizer = FolderTokenizer.from_folder(pretrained)
-    made: list[Classifier] = []
+    made: list[ClassifierNetwork] = []
     for seed in (3, 3, 4):
         torch.manual_seed(len(made))  # the library's own draws differ, ours do not
-        network = classifier_of(section, tokenizer, CLASSES)
+        network = build_classifier(section, tokenizer, CLASSES)
         network.initialise(RandomStream.from_seed(seed))
-        assert isinstance(network, ClassifierNetwork)
+        assert isinstance(network, SequenceClassifier)
         assert network.classes == CLASSES
         made.append(network)
     first, again, other = (dict(network.named_parameters()) for network in made)
@@ -183,8 +190,8 @@ def test_a_pretrained_bert_draws_what_its_folder_lacks(
     else:
         assert learnt == set(first)
         assert not any("embeddings" in name or "encoder" in name for name in differ)
-    points = replace(EncodedPoints.from_texts(TEXTS, tokenizer, 40), labels=NUMBERS)
-    assert float(clipped_sum(made[0], points, np.arange(5), 0.1, 10_000).norm()) > 0.05
+    points = replace(TokenizedExamples.from_texts(TEXTS, tokenizer, 40), labels=NUMBERS)
+    assert float(compute_clipped_sum(made[0], points, np.arange(5), 0.1, 10_000).norm()) > 0.05
     folder, own = RunFolder(tmp_path).model("bert"), TextClassifier(tokenizer, made[0], 40)
     save_model(folder, own)
     np.testing.assert_allclose(load_classifier(folder).log_probs(TEXTS), own.log_probs(TEXTS), rtol=1e-5)
@@ -194,20 +201,20 @@ def test_a_pretrained_bert_draws_what_its_folder_lacks(
 
 def test_what_cannot_tell_classes_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"train\.model\.kind"):
-        classifier_of(Gpt2Settings(kind="gpt2", width=8, heads=1), WORDS, CLASSES)
+        build_classifier(Gpt2Settings(kind="gpt2", width=8, heads=1), WORDS, CLASSES)
     with pytest.raises(ConfigurationError, match=r"train\.task: classify"):
-        network_of(KINDS["bert"], WORDS)
+        build_language_network(KINDS["bert"], WORDS)
     with pytest.raises(ConfigurationError, match=r"train\.task: classify"):
-        network_of(KINDS["bilstm"], WORDS)
+        build_language_network(KINDS["bilstm"], WORDS)
     for classes in ((), ("one",), ("same", "same")):
         with pytest.raises(ConfigurationError, match=r"train\.classes"):
-            classifier_of(KINDS["lstm"], WORDS, classes)
+            build_classifier(KINDS["lstm"], WORDS, classes)
 
 
 @settings(max_examples=50)
 @given(st.lists(st.one_of(st.none(), st.sampled_from([*CLASSES, "else", ""]))))
 def test_a_class_is_its_place_among_the_public_names(found: list[str | None]) -> None:
-    numbers = class_numbers(found, CLASSES)
+    numbers = encode_classes(found, CLASSES)
     assert [CLASSES[n] if n != NO_CLASS else None for n in numbers] == [
         name if name in CLASSES else None for name in found
     ]
@@ -219,6 +226,6 @@ def test_classes_are_read_in_order_and_refused_where_there_are_none(tmp_path: Pa
         columns: dict[str, Any] = {name: [""] * 3 for name in schema.names}
         columns.update({"point_id": [0, 1, 2], **({CLASS: given} if CLASS in schema.names else {})})
         write_part(folder / "part-00000.parquet", pa.table(columns, schema=schema))
-    assert list(classes_in(tmp_path / "with")) == given
+    assert list(read_folder_classes(tmp_path / "with")) == given
     with pytest.raises(ConfigurationError, match=r"input\.label"):
-        list(classes_in(tmp_path / "vault"))
+        list(read_folder_classes(tmp_path / "vault"))

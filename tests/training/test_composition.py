@@ -22,25 +22,25 @@ from redactory.pipelines.models import seal_result
 from redactory.redaction import read_manifest
 from redactory.redaction.folder import RunFolder
 from redactory.training import RecallMeasurement, train_model
-from redactory.training.accounting import Spending, epsilon_of
+from redactory.training.accounting import Spending, total_epsilon
 from redactory.training.guarantee import WORDS
 from redactory.training.guarantee.budget import Budget, BudgetExceeded
-from redactory.training.guarantee.compose import composed_card
-from redactory.training.histogram import KEPT, Histogram
+from redactory.training.guarantee.compose import make_composed_card
+from redactory.training.histogram import HISTOGRAM_FOLDER, Histogram
 from redactory.training.mechanism import PoissonGaussian, Relation
 from redactory.training.settings import TRAINERS, BudgetSettings
-from tests.training.conftest import small, write_run
+from tests.training.conftest import make_small_settings, write_run
 from tests.training.tiny_folders import causal_folder
 
 RECALL = RecallMeasurement(labels=1000, missed_by_strict=50, missed_by_both=0)
 POLICIES = {"strict": {"hash": "a"}, "conservative": {"hash": "b"}}
 NOISE = 3.0
 
-UNIT = TRAINERS["crt"].unit
+UNIT = TRAINERS["crt"].privacy_unit
 
 
 def unseeded(**changes: Any) -> Any:
-    return small(**{"seed": None, "noise_multiplier": NOISE, **changes})
+    return make_small_settings(**{"seed": None, "noise_multiplier": NOISE, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def nights(tmp_path_factory: pytest.TempPathFactory) -> list[RunFolder]:
     train_model(runs[0], unseeded(name="again", noise_multiplier=4.0, group_sizes=(2,)))
     train_model(runs[0], unseeded(trainer="dpsgd"))
     train_model(runs[1], unseeded(trainer="sgd"))
-    train_model(runs[1], small(name="seeded"))
+    train_model(runs[1], make_small_settings(name="seeded"))
     return runs
 
 
@@ -63,8 +63,8 @@ def own(noise: float = NOISE) -> Spending:
 
 def test_events_of_all_models_are_composed(nights: list[RunFolder]) -> None:
     monday, tuesday = nights
-    card = composed_card([(monday, "crt"), (tuesday, "crt"), (monday, "again")])
-    both = epsilon_of((own(), own(), own(4.0)), 1e-5, Relation.SUBSTITUTION)
+    card = make_composed_card([(monday, "crt"), (tuesday, "crt"), (monday, "again")])
+    both = total_epsilon((own(), own(), own(4.0)), 1e-5, Relation.SUBSTITUTION)
     assert card["epsilon"] == card["epsilon_substitution"] == pytest.approx(both)
     assert card["holds"]
     assert [one["model"] for one in card["models"]] == ["crt", "crt", "again"]
@@ -80,12 +80,12 @@ def test_bounds_are_added_over_runs_and_not_over_models_of_one(tmp_path: Path) -
     runs = [write_run(tmp_path / name, policies=POLICIES) for name in ("first", "second")]
     for run, name in ((runs[0], "crt"), (runs[0], "again"), (runs[1], "crt")):
         train_model(run, unseeded(detector_recall_file=RECALL, name=name))
-    together = composed_card([(runs[0], "crt"), (runs[0], "again")])
+    together = make_composed_card([(runs[0], "crt"), (runs[0], "again")])
     alone = together["models"][0]["gamma_upper"]
     failure = together["models"][0]["delta_2_upper"]
     assert together["miss_rates"] == {"gamma_upper": alone, "delta_2_upper": failure}
     assert together["epsilon_bayesian"] < together["epsilon"]
-    added = composed_card([(runs[0], "crt"), (runs[0], "again"), (runs[1], "crt")])
+    added = make_composed_card([(runs[0], "crt"), (runs[0], "again"), (runs[1], "crt")])
     assert added["miss_rates"]["gamma_upper"] == pytest.approx(2 * alone)
     assert added["coverage_failure"] == pytest.approx(2 * failure)
 
@@ -101,29 +101,29 @@ def test_an_earlier_run_of_one_index_moves_a_row_of_a_later_one(tmp_path: Path) 
     runs = [_of_an_index(tmp_path, name, names) for name, names in (("a", []), ("b", ["a"]), ("c", ["a", "b"]))]
     models = [(run, "crt") for run in runs]
     rows = tuple(Spending(own().mechanism, 8, number) for number in (1, 2, 3))
-    card = composed_card(models)
-    assert card["epsilon"] == pytest.approx(epsilon_of(rows, 1e-5, Relation.SUBSTITUTION))
+    card = make_composed_card(models)
+    assert card["epsilon"] == pytest.approx(total_epsilon(rows, 1e-5, Relation.SUBSTITUTION))
     assert card["epsilon_add_remove"] == card["epsilon"]
     assert WORDS["across_an_index"] in card["assumptions"]
     # one that is not composed moves nothing that is counted
-    two = composed_card([models[0], models[2]])
-    assert two["epsilon"] == pytest.approx(epsilon_of(rows[:2], 1e-5, Relation.SUBSTITUTION))
+    two = make_composed_card([models[0], models[2]])
+    assert two["epsilon"] == pytest.approx(total_epsilon(rows[:2], 1e-5, Relation.SUBSTITUTION))
     assert redactory.guarantee(runs[2].root, "crt")["epsilon"] == pytest.approx(
-        epsilon_of((own(),), 1e-5, Relation.SUBSTITUTION)
+        total_epsilon((own(),), 1e-5, Relation.SUBSTITUTION)
     )
 
 
 def test_a_dropped_row_of_an_index_is_accounted_as_an_exchange(tmp_path: Path) -> None:
     runs = [_of_an_index(tmp_path, name, names, trainer="crt-drop") for name, names in (("a", []), ("b", ["a"]))]
-    card = composed_card([(run, "crt-drop") for run in runs])
+    card = make_composed_card([(run, "crt-drop") for run in runs])
     rows = tuple(Spending(own().mechanism, 8, number) for number in (1, 2))
-    assert card["epsilon"] == pytest.approx(epsilon_of(rows, 1e-5, Relation.SUBSTITUTION))
+    assert card["epsilon"] == pytest.approx(total_epsilon(rows, 1e-5, Relation.SUBSTITUTION))
 
 
 def with_histogram(run: RunFolder, deviation: float) -> RunFolder:
     model = run.model("crt")
-    body = {"format": "redactory-evaluation/1", "evaluation": KEPT, "parent": file_sha256(model.manifest)}
-    seal_result(model.result(KEPT), Histogram(deviation, {"a": [1.0]}).to_json(), body)
+    body = {"format": "redactory-evaluation/1", "evaluation": HISTOGRAM_FOLDER, "parent": file_sha256(model.manifest)}
+    seal_result(model.result(HISTOGRAM_FOLDER), Histogram(deviation, {"a": [1.0]}).to_json(), body)
     return run
 
 
@@ -131,15 +131,15 @@ def test_a_histogram_costs_every_row_that_one_point_moves(tmp_path: Path) -> Non
     """Folded duplicates, and runs of one index: of the counts as of the steps."""
     deviation = 20.0
     runs = [with_histogram(_of_an_index(tmp_path, name, names), deviation) for name, names in (("a", []), ("b", ["a"]))]
-    gaussian = Histogram(deviation, {}).spending(1).mechanism
+    gaussian = Histogram(deviation, {}).compute_spending(1).mechanism
     rows = [Spending(own().mechanism, 8, number) for number in (1, 2)]
     counts = [Spending(gaussian, 1, number) for number in (1, 2)]
-    card = composed_card([(run, "crt") for run in runs])
-    assert card["epsilon"] == pytest.approx(epsilon_of((*rows, *counts), 1e-5, Relation.SUBSTITUTION))
+    card = make_composed_card([(run, "crt") for run in runs])
+    assert card["epsilon"] == pytest.approx(total_epsilon((*rows, *counts), 1e-5, Relation.SUBSTITUTION))
     folded = write_run(tmp_path / "folded", policies=POLICIES, dedup={"rule": "S2", "group_size": 2})
     train_model(folded, unseeded())
-    card = composed_card([(with_histogram(folded, deviation), "crt")])
-    assert card["epsilon"] == pytest.approx(epsilon_of((rows[1], counts[1]), 1e-5, Relation.SUBSTITUTION))
+    card = make_composed_card([(with_histogram(folded, deviation), "crt")])
+    assert card["epsilon"] == pytest.approx(total_epsilon((rows[1], counts[1]), 1e-5, Relation.SUBSTITUTION))
 
 
 def test_what_points_of_several_runs_move_is_what_is_counted() -> None:
@@ -162,23 +162,23 @@ def _exchanged(side: set[str]) -> list[set[str]]:
 def test_what_cannot_be_composed_is_refused(nights: list[RunFolder]) -> None:
     monday, tuesday = nights
     with pytest.raises(GuaranteeError, match="units"):
-        composed_card([(monday, "crt"), (monday, "dpsgd")])
+        make_composed_card([(monday, "crt"), (monday, "dpsgd")])
     with pytest.raises(GuaranteeError, match="named twice"):
-        composed_card([(monday, "crt"), (monday, "crt")])
+        make_composed_card([(monday, "crt"), (monday, "crt")])
     train_model(tuesday, unseeded(trainer="crt-drop", name="drop"))
     with pytest.raises(GuaranteeError, match="relations"):
-        composed_card([(monday, "crt"), (tuesday, "drop")])
+        make_composed_card([(monday, "crt"), (tuesday, "drop")])
     train_model(tuesday, unseeded(name="loose", delta=1e-4))
     with pytest.raises(ConfigurationError, match="delta"):
-        composed_card([(monday, "crt"), (tuesday, "loose")])
-    assert composed_card([(monday, "crt"), (tuesday, "loose")], 1e-4)["delta"] == 1e-4
+        make_composed_card([(monday, "crt"), (tuesday, "loose")])
+    assert make_composed_card([(monday, "crt"), (tuesday, "loose")], 1e-4)["delta"] == 1e-4
 
 
 def test_a_model_without_a_guarantee_leaves_none_to_all(
     nights: list[RunFolder], capsys: pytest.CaptureFixture[str]
 ) -> None:
     monday, tuesday = nights
-    card = composed_card([(monday, "crt"), (tuesday, "sgd")])
+    card = make_composed_card([(monday, "crt"), (tuesday, "sgd")])
     assert (card["epsilon"], card["holds"]) == (None, False)
     assert "tuesday: sgd" in card["reasons"]["epsilon"]
     print_page("guarantee_composed", card)
@@ -186,7 +186,7 @@ def test_a_model_without_a_guarantee_leaves_none_to_all(
     assert "All together have no guarantee" in told
     assert "tuesday: sgd: no noise" in told
     assert "epsilon " not in told
-    seeded = composed_card([(monday, "crt"), (tuesday, "seeded")])
+    seeded = make_composed_card([(monday, "crt"), (tuesday, "seeded")])
     assert seeded["epsilon"] is not None
     assert "seeded" in seeded["holds_reason"]
 
@@ -197,7 +197,7 @@ def test_a_broken_ledger_stops_the_composition(nights: list[RunFolder]) -> None:
     path.write_bytes(whole.replace(b'"step":3', b'"step":4', 1))
     try:
         with pytest.raises(GuaranteeError):
-            composed_card([(run, "crt") for run in nights])
+            make_composed_card([(run, "crt") for run in nights])
     finally:
         path.write_bytes(whole)
 
@@ -232,7 +232,7 @@ def test_the_command_composes_models_and_names_those_that_one_card_leaves_out(ni
     assert "For crt alone. Guarantee against somebody who also has again, dpsgd:" in printed("crt")
     assert "--model crt --model again --model dpsgd" in printed("crt")
     both, page = redactory.guarantee(root, ["crt", "again"]), printed("crt", "again")
-    assert both["epsilon"] == composed_card([(nights[0], "crt"), (nights[0], "again")])["epsilon"]
+    assert both["epsilon"] == make_composed_card([(nights[0], "crt"), (nights[0], "again")])["epsilon"]
     assert "published together" in page
     assert "alone" not in page
     assert format_upper(both["epsilon"]) in page
@@ -257,8 +257,8 @@ def test_a_training_that_cannot_be_built_is_not_booked_and_may_be_mended(tmp_pat
 
 def test_a_training_that_would_exceed_the_budget_is_refused_before_it_begins(tmp_path: Path) -> None:
     run, path = write_run(tmp_path / "run"), tmp_path / "spent.jsonl"
-    one = epsilon_of((own(),), 1e-5, Relation.SUBSTITUTION) or 0.0
-    two = epsilon_of((own(), own()), 1e-5, Relation.SUBSTITUTION) or 0.0
+    one = total_epsilon((own(),), 1e-5, Relation.SUBSTITUTION) or 0.0
+    two = total_epsilon((own(), own()), 1e-5, Relation.SUBSTITUTION) or 0.0
     budget = {"path": path, "epsilon": two + 0.01}
     for name in ("first", "second"):
         train_model(run, unseeded(name=name, budget=budget))
@@ -343,13 +343,13 @@ def test_a_budget_is_of_one_unit_at_one_delta_and_a_chain(tmp_path: Path) -> Non
     with pytest.raises(GuaranteeError, match=r"counts at delta 1e-05, but train\.budget\.delta is 0\.01"):
         loose.reserve("other", "two", own())
     with pytest.raises(GuaranteeError, match="another privacy unit"):
-        Budget(settings(path, 50.0), TRAINERS["dpsgd"].unit).require_room("two", own())
+        Budget(settings(path, 50.0), TRAINERS["dpsgd"].privacy_unit).require_room("two", own())
     path.write_bytes(path.read_bytes().replace(b'"steps":8', b'"steps":1'))
-    assert budget.spent()[0].steps == 1  # the last line: no later one shows it
+    assert budget.read_spendings()[0].steps == 1  # the last line: no later one shows it
     budget.reserve("other", "two", own())
     path.write_bytes(path.read_bytes().replace(b'"steps":1', b'"steps":2', 1))
     with pytest.raises(CheckFailed, match="chain of records breaks"):
-        budget.spent()
+        budget.read_spendings()
 
 
 MINHASH = {"mode": "minhash", "scope": "corpus", "rule": "near-greedy", "group_size": None}
@@ -382,7 +382,7 @@ def test_what_the_card_refuses_is_neither_booked_nor_shown(changes: dict[str, An
 
 def test_two_trainings_at_once_do_not_spend_the_same_room(tmp_path: Path) -> None:
     path = tmp_path / "spent.jsonl"
-    one = epsilon_of((own(),), 1e-5, Relation.SUBSTITUTION) or 0.0
+    one = total_epsilon((own(),), 1e-5, Relation.SUBSTITUTION) or 0.0
     outcomes: list[str] = []
 
     def book(number: int) -> None:
@@ -398,15 +398,15 @@ def test_two_trainings_at_once_do_not_spend_the_same_room(tmp_path: Path) -> Non
     for thread in threads:
         thread.join()
     assert sorted(outcomes) == ["booked", "refused", "refused", "refused"]
-    assert len(Budget(settings(path, 1.0), UNIT).spent()) == 1
+    assert len(Budget(settings(path, 1.0), UNIT).read_spendings()) == 1
 
 
 def test_what_is_spent_is_never_rounded_down(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     budget = Budget(settings(tmp_path / "spent.jsonl", 50.0), UNIT)
     for number, exact in enumerate((0.00001, 1.00001, 1.00004, 2.34561, 7.0)):
-        monkeypatch.setattr(Budget, "epsilon", lambda _budget, _spent, own=exact: own)
+        monkeypatch.setattr(Budget, "compute_epsilon", lambda _budget, _spent, own=exact: own)
         budget.reserve(f"id {number}", f"model {number}", own())
-        told = budget.summary()
+        told = budget.summarize()
         for stated in (told["spent"], told["trainings"][-1]["epsilon_after"]):
             assert exact <= stated < exact + 1.0001e-4
 
@@ -420,7 +420,7 @@ def test_the_command_says_what_is_spent_and_by_whom(tmp_path: Path) -> None:
     for number in (1, 2):
         Budget(settings(path, 50.0), UNIT).reserve(f"id {number}", f"run/model-{number}", own())
     told = redactory.budget(config)
-    both = epsilon_of((own(), own()), 1e-5, Relation.SUBSTITUTION)
+    both = total_epsilon((own(), own()), 1e-5, Relation.SUBSTITUTION)
     assert told["spent"] == told["trainings"][-1]["epsilon_after"] == pytest.approx(both, abs=1e-4)
     assert [one["training"] for one in told["trainings"]] == ["run/model-1", "run/model-2"]
     (tmp_path / "job.yaml").write_text(json.dumps(config))

@@ -25,17 +25,17 @@ from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.training import TrainSettings, loop, train_model
-from redactory.training.accounting import Spending, epsilon, epsilon_of
-from redactory.training.accounting.figures import epsilon_curve, group_epsilon_of
-from redactory.training.accounting.second import bracket
-from redactory.training.bands import BandedMatrix, best_matrix, step_sizes
-from redactory.training.guarantee.card import guarantee_card
-from redactory.training.guarantee.plan import plan_training
+from redactory.training.accounting import Spending, compute_epsilon, total_epsilon
+from redactory.training.accounting.epsilons import compute_epsilon_curve, compute_group_epsilon
+from redactory.training.accounting.verification import bound_epsilon
+from redactory.training.band_selection import choose_band_count, compare_band_counts, compute_lr_scale
+from redactory.training.banded_matrix import BandedMatrix, compute_step_sizes, optimize_matrix
+from redactory.training.guarantee.card import make_guarantee_card
+from redactory.training.guarantee.plan import plan_guarantee
 from redactory.training.mechanism import BandedGaussian, PoissonGaussian, Relation, mechanism_from_json
-from redactory.training.steps import sampled_rows
-from redactory.training.widths import bands_of, lengthened, widths
-from tests.training.conftest import PRIVATE_TEXTS, small, write_run
-from tests.training.greybox import Recorder, Trial
+from redactory.training.steps import sample_rows
+from tests.training.conftest import PRIVATE_TEXTS, make_small_settings, write_run
+from tests.training.greybox import GreyBoxTrial, Recorder
 from tests.training.test_resume import Killed, killing
 
 SUBSTITUTION, ADD_OR_REMOVE = Relation.SUBSTITUTION, Relation.ADD_OR_REMOVE
@@ -44,7 +44,7 @@ BANDS, ROWS, CLIP = 3, 10, 0.2
 
 def own(rate: float = 0.2, noise: float = 0.5, bands: int = BANDS, steps: int = ROWS) -> BandedGaussian:
     """A mechanism with the clip of the grey box."""
-    return BandedGaussian(rate, noise, CLIP, 8.0, matrix=best_matrix(bands, steps, ("constant", 0.0)))
+    return BandedGaussian(rate, noise, CLIP, 8.0, matrix=optimize_matrix(bands, steps, ("constant", 0.0)))
 
 
 # ------------------------------------------------------------------------------------------ figures
@@ -59,26 +59,26 @@ def test_both_accountants_state_the_figures_of_the_theory(
 ) -> None:
     """Computed outside of this project by dp_accounting: ⌈T/b⌉ steps at rate b·q, one point exchanged."""
     spent = (Spending(own(rate, noise, bands, steps), steps),)
-    assert epsilon_of(spent, 1e-5, SUBSTITUTION) == pytest.approx(expected, abs=2e-4)
-    second = bracket(spent, 1e-5, SUBSTITUTION)
+    assert total_epsilon(spent, 1e-5, SUBSTITUTION) == pytest.approx(expected, abs=2e-4)
+    second = bound_epsilon(spent, 1e-5, SUBSTITUTION)
     assert second.lower <= expected <= second.upper <= 1.01 * expected
 
 
 def test_a_point_there_or_not_costs_as_a_poisson_sample_of_its_group() -> None:
     spent = (Spending(own(0.01, 1.0, 2, 1000), 1000),)
-    assert epsilon_of(spent, 1e-5, ADD_OR_REMOVE) == pytest.approx(2.77, abs=5e-3)
+    assert total_epsilon(spent, 1e-5, ADD_OR_REMOVE) == pytest.approx(2.77, abs=5e-3)
 
 
 def test_what_is_spent_before_the_end_counts_every_block_that_was_begun() -> None:
-    curve = epsilon_curve(Spending(own(), ROWS), 1e-5, SUBSTITUTION, points=ROWS)
+    curve = compute_epsilon_curve(Spending(own(), ROWS), 1e-5, SUBSTITUTION, max_points=ROWS)
     for steps in (1, BANDS, BANDS + 1, ROWS):
         plain = PoissonGaussian(own().group_rate, 0.5, 1.0, 1.0)
-        assert curve.at(steps) == epsilon(plain, math.ceil(steps / BANDS), 1e-5, SUBSTITUTION, 1e-3)
+        assert curve.upper_bound_at(steps) == compute_epsilon(plain, math.ceil(steps / BANDS), 1e-5, SUBSTITUTION, 1e-3)
 
 
 def test_what_is_not_proved_has_no_figure() -> None:
     with pytest.raises(GuaranteeError, match="groups"):
-        group_epsilon_of((Spending(own(), ROWS),), 1e-5, 2)
+        compute_group_epsilon((Spending(own(), ROWS),), 1e-5, 2)
     head = own().to_json()
     assert mechanism_from_json(head) == own()
     for change in (
@@ -99,10 +99,10 @@ Saboteur = Callable[[pytest.MonkeyPatch], None]
 Sampled = Callable[..., NDArray[np.int64]]
 
 
-def check_columns(sampled: Sampled = sampled_rows) -> None:
+def check_columns(sampled: Sampled = sample_rows) -> None:
     """Every column is b rows high and of norm at most 1; those that are cut off are not shorter."""
     matrix = own().matrix
-    dense = np.array([[matrix.row(t).get(j, 0.0) for j in range(ROWS)] for t in range(ROWS)])
+    dense = np.array([[matrix.get_row(t).get(j, 0.0) for j in range(ROWS)] for t in range(ROWS)])
     norms = np.linalg.norm(dense, axis=0)
     assert norms.max() <= 1.0
     assert norms.min() >= 1.0 - 1e-9
@@ -110,7 +110,7 @@ def check_columns(sampled: Sampled = sampled_rows) -> None:
     assert not dense[(places < 0) | (places >= BANDS)].any()
 
 
-def check_groups(sampled: Sampled = sampled_rows) -> None:
+def check_groups(sampled: Sampled = sample_rows) -> None:
     """At b·q = 1 every point is drawn in every b-th step, from its first one on, and in no other."""
     certain, stream = own(rate=1.0 / BANDS), RandomStream.from_seed(3)
     drawn = np.array([np.isin(np.arange(60), sampled(certain, stream, t, 60)) for t in range(12)])
@@ -131,26 +131,26 @@ def test_a_point_stays_in_its_group_however_long_the_training_is(bands: int, lat
     stream = RandomStream.from_seed(8)
 
     def drawn(step: int) -> set[int]:
-        return set(sampled_rows(certain, stream, step, points).tolist())
+        return set(sample_rows(certain, stream, step, points).tolist())
 
     begin, late = [drawn(step) for step in range(bands)], late - late % bands
     assert sorted(point for group in begin for point in group) == list(range(points))
     for around in (bands, 63, 64, 65, 1000, 2**16, 2**20 + 1, 2**24, 10**9, late):
         assert drawn(around) == begin[around % bands]
-    more = set(sampled_rows(certain, stream, late, points + 7).tolist())
+    more = set(sample_rows(certain, stream, late, points + 7).tolist())
     assert more & set(range(points)) == begin[0]
 
 
-def check_blocks(sampled: Sampled = sampled_rows) -> None:
+def check_blocks(sampled: Sampled = sample_rows) -> None:
     """What enters the noise on D and D' differs in a block of rows for each draw: a column times one vector.
 
     Under other groups no block is longer than 2C either; but two draws meet in one.
     """
-    trial, recorders = Trial(mechanism=own(rate=1.0 / BANDS)), (Recorder(), Recorder())
+    trial, recorders = GreyBoxTrial(mechanism=own(rate=1.0 / BANDS)), (Recorder(), Recorder())
     first, second = [*PRIVATE_TEXTS[:5], "9" * 18], [*PRIVATE_TEXTS[:5], "7" * 17]
-    one, other = (trial.phase(t, r) for t, r in zip((first, second), recorders, strict=True))
+    one, other = (trial.make_step(t, r) for t, r in zip((first, second), recorders, strict=True))
     for phase in (one, other):
-        phase.drawn = lambda t, own=phase: sampled(own.mechanism, own.stream, t, own.points)  # type: ignore[misc, method-assign]
+        phase.sample_step_rows = lambda t, own=phase: sampled(own.mechanism, own.stream, t, own.points)  # type: ignore[misc, method-assign]
     for step in range(ROWS):
         other.network.load_state_dict(one.network.state_dict())
         one.step(step)
@@ -168,7 +168,7 @@ def check_blocks(sampled: Sampled = sampled_rows) -> None:
 
 
 def by_count(mechanism: Any, stream: RandomStream, step: int, points: Any) -> NDArray[np.int64]:
-    return sampled_rows(mechanism, stream, step, points if isinstance(points, int) else len(points))
+    return sample_rows(mechanism, stream, step, points if isinstance(points, int) else len(points))
 
 
 def by_text(mechanism: Any, stream: RandomStream, step: int, points: Any) -> NDArray[np.int64]:
@@ -224,11 +224,11 @@ def test_no_other_matrix_holds(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_model_moves_along_the_inverse_of_the_noise(noise: Any) -> None:
     """Without points the gradients are C⁻¹z: against the dense matrix, solved."""
     mechanism = replace(own(), noise=noise)
-    phase = Trial(mechanism=mechanism).phase([], Recorder())
+    phase = GreyBoxTrial(mechanism=mechanism).make_step([], Recorder())
     zero = torch.zeros(40, dtype=torch.float64)
-    found = torch.stack([phase.noisy_gradient(step, zero) for step in range(ROWS)])
-    z = torch.stack([mechanism.noisy_sum(zero, phase.stream, step) for step in range(ROWS)])
-    rows = [mechanism.matrix.row(t) for t in range(ROWS)]
+    found = torch.stack([phase.compute_noisy_gradient(step, zero) for step in range(ROWS)])
+    z = torch.stack([mechanism.compute_noisy_sum(zero, phase.stream, step) for step in range(ROWS)])
+    rows = [mechanism.matrix.get_row(t) for t in range(ROWS)]
     dense = np.array([[row.get(j, 0.0) for j in range(ROWS)] for row in rows])
     assert np.allclose(np.linalg.solve(dense, z.numpy()) / mechanism.normaliser, found.numpy())
 
@@ -237,35 +237,35 @@ def test_the_model_moves_along_the_inverse_of_the_noise(noise: Any) -> None:
 
 
 def test_the_error_is_that_of_the_dense_matrices() -> None:
-    rates, matrix = step_sizes(("linear", 0.0), 24), best_matrix(4, 24, ("linear", 0.0))
-    dense = np.array([[matrix.row(t).get(j, 0.0) for j in range(24)] for t in range(24)])
+    rates, matrix = compute_step_sizes(("linear", 0.0), 24), optimize_matrix(4, 24, ("linear", 0.0))
+    dense = np.array([[matrix.get_row(t).get(j, 0.0) for j in range(24)] for t in range(24)])
     rows = np.tril(np.ones((24, 24))) * rates @ np.linalg.inv(dense)
-    assert matrix.error(rates) == pytest.approx(math.sqrt((rows**2).sum() / 24))
+    assert matrix.compute_rms_error(rates) == pytest.approx(math.sqrt((rows**2).sum() / 24))
     whole = toeplitz([*matrix.coefficients, *[0.0] * 20], [0.0] * 24)
-    assert matrix.gain == pytest.approx(np.linalg.norm(np.linalg.inv(whole)[-1]))
-    assert matrix.error(rates) < 0.7 * best_matrix(1, 24, ("linear", 0.0)).error(rates)
+    assert matrix.noise_gain == pytest.approx(np.linalg.norm(np.linalg.inv(whole)[-1]))
+    assert matrix.compute_rms_error(rates) < 0.7 * optimize_matrix(1, 24, ("linear", 0.0)).compute_rms_error(rates)
 
 
 def test_auto_takes_the_least_error_at_the_same_epsilon_and_one_where_it_wins() -> None:
     wide = TrainSettings(noise_bands="auto", sampling_rate=0.01)
-    found = widths(wide, 300, SUBSTITUTION)
+    found = compare_band_counts(wide, 300, SUBSTITUTION)
     assert found[0].bands == 1
     assert found[0].error_ratio == 1.0
-    assert bands_of(wide, 300, SUBSTITUTION) > 1
+    assert choose_band_count(wide, 300, SUBSTITUTION) > 1
     for one in found[:3]:
         plain = PoissonGaussian(one.sampling_rate, one.noise_multiplier, 1.0, 1.0)
-        assert epsilon(plain, one.compositions, 1e-5, SUBSTITUTION) == pytest.approx(8.0, rel=1e-2)
+        assert compute_epsilon(plain, one.compositions, 1e-5, SUBSTITUTION) == pytest.approx(8.0, rel=1e-2)
     eight = next(one for one in found if one.bands == 8)
     noisy = own(0.01, eight.noise_multiplier, 8, 300)
     ratio = eight.noise_multiplier / found[0].noise_multiplier
-    assert lengthened(wide, noisy, SUBSTITUTION) == pytest.approx(noisy.matrix.gain * ratio)
-    assert bands_of(wide.model_copy(update={"epsilon": 1.0, "sampling_rate": 0.1}), 300, SUBSTITUTION) == 1
+    assert compute_lr_scale(wide, noisy, SUBSTITUTION) == pytest.approx(noisy.matrix.noise_gain * ratio)
+    assert choose_band_count(wide.model_copy(update={"epsilon": 1.0, "sampling_rate": 0.1}), 300, SUBSTITUTION) == 1
     # two bands promise an error of 0.95 here, and gave a worse model
     near = wide.model_copy(update={"epsilon": 2.9, "delta": 8e-4, "sampling_rate": 0.02})
-    assert min(one.error_ratio for one in widths(near, 400, SUBSTITUTION)) < 0.96
-    assert bands_of(near, 400, SUBSTITUTION) == 1
-    plan = plan_training(wide.model_copy(update={"group_sizes": ()}))
-    assert [row["bands"] for row in plan["bands"] if row["chosen"]] == [bands_of(wide, 300, SUBSTITUTION)]
+    assert min(one.error_ratio for one in compare_band_counts(near, 400, SUBSTITUTION)) < 0.96
+    assert choose_band_count(near, 400, SUBSTITUTION) == 1
+    plan = plan_guarantee(wide.model_copy(update={"group_sizes": ()}))
+    assert [row["bands"] for row in plan["bands"] if row["chosen"]] == [choose_band_count(wide, 300, SUBSTITUTION)]
     assert plan["epsilon"] <= 8.0
 
 
@@ -279,13 +279,13 @@ def test_auto_takes_the_least_error_at_the_same_epsilon_and_one_where_it_wins() 
 )
 def test_what_is_not_proved_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(ValidationError, match=words):
-        small(**{"noise_bands": 2, **changes})
+        make_small_settings(**{"noise_bands": 2, **changes})
 
 
 def test_a_rule_that_exchanges_two_rows_is_refused(tmp_path: Path) -> None:
     folded = {"mode": "folded", "scope": "corpus", "rule": "S2", "group_size": 2}
     with pytest.raises(ConfigurationError, match=r"train\.noise_bands"):
-        train_model(write_run(tmp_path / "RUN", dedup=folded), small(noise_bands=2))
+        train_model(write_run(tmp_path / "RUN", dedup=folded), make_small_settings(noise_bands=2))
 
 
 # ------------------------------------------------------------------------------------------ whole trainings
@@ -294,7 +294,7 @@ def test_a_rule_that_exchanges_two_rows_is_refused(tmp_path: Path) -> None:
 def test_a_training_is_resumed_with_the_same_bits_and_its_card_says_what_was_run(
     fresh_run: Callable[[], RunFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = small(noise_bands=2, checkpoint_steps=3, public_share=0.5, group_sizes=(2,))
+    settings = make_small_settings(noise_bands=2, checkpoint_steps=3, public_share=0.5, group_sizes=(2,))
     whole, killed = fresh_run(), fresh_run()
     with killing(-1) as moments:
         train_model(whole, settings)
@@ -313,13 +313,13 @@ def test_a_training_is_resumed_with_the_same_bits_and_its_card_says_what_was_run
     assert seen == {0o600}  # what holds private sums goes the way of keys, encrypted where the run is
     assert not killed.checkpoint("crt").exists()
     head = read_records(whole.model("crt").ledger)[0].body
-    matrix = best_matrix(2, 8, ("constant", 0.0))
+    matrix = optimize_matrix(2, 8, ("constant", 0.0))
     assert head["sampler"] == "banded_poisson_with_secret_groups"
     assert head["mechanism"]["event"]["matrix"] == matrix.digest
-    card = guarantee_card(whole, "crt")
+    card = make_guarantee_card(whole, "crt")
     assert (card["bands"], card["group_rate"], card["matrix"]) == (2, 0.5, matrix.digest)
     plain = PoissonGaussian(0.5, 1.0, 1.0, 1.0)
-    assert card["epsilon_substitution"] == epsilon(plain, 4, settings.delta, SUBSTITUTION)
+    assert card["epsilon_substitution"] == compute_epsilon(plain, 4, settings.delta, SUBSTITUTION)
     assert card["epsilon_group"] == {"2": None}
     assert "correlated" in card["reasons"]["epsilon_group"]
     assert matrix.digest in " ".join(card["assumptions"])

@@ -17,32 +17,32 @@ from scipy import special
 import redactory
 from redactory.foundation.bounds import FILTERS
 from redactory.foundation.errors import GuaranteeError
-from redactory.pipelines.audit import audit_p_value
+from redactory.pipelines.audit import compute_audit_p_value
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import read_manifest, seal
-from redactory.redaction.shards import COUNTED, parts, write_part
+from redactory.redaction.shards import COUNTED, list_parts, write_part
 from redactory.training import train_model
-from redactory.training.accounting import Spending, epsilon_of, group_epsilon_of
+from redactory.training.accounting import Spending, compute_group_epsilon, total_epsilon
 from redactory.training.accounting.bounds import gaussian_epsilon
-from redactory.training.accounting.second import one_exchanged
-from redactory.training.counted import Selection, lost
-from redactory.training.data import public_occurrences, public_texts
+from redactory.training.accounting.verification import confirm_single_epsilon
+from redactory.training.count_selection import CountSelection, threshold_failure_delta
+from redactory.training.data import count_public_occurrences, read_public_texts
 from redactory.training.guarantee.budget import Budget
-from redactory.training.guarantee.card import guarantee_card, guarantee_page
-from redactory.training.guarantee.compose import composed_card
-from redactory.training.guarantee.figures import Figures, one_removed, with_public
+from redactory.training.guarantee.card import make_guarantee_card, render_guarantee_page
+from redactory.training.guarantee.compose import make_composed_card
+from redactory.training.guarantee.metrics import Metrics, add_epsilon_with_public, confirm_removal
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.ldp.encoder import SentenceEncoder
 from redactory.training.mechanism import PoissonGaussian, Relation, mechanism_from_json
 from redactory.training.settings import BudgetSettings
-from redactory.training.uedp.units import read_units
-from redactory.training.units import UnitSettings
-from tests.training.conftest import PUBLIC_TEXTS, small, write_run
+from redactory.training.uedp.units import read_unit_incidence
+from redactory.training.unit_settings import UnitSettings
+from tests.training.conftest import PUBLIC_TEXTS, make_small_settings, write_run
 from tests.training.uedp.unit_runs import ROWS, write_public, write_unit_run
 from tests.training.uedp.unit_runs import training as unit_training
 
-OWN = Selection.calibrated(1.0, 1e-6, 4)
+OWN = CountSelection.calibrate(1.0, 1e-6, 4)
 ROUTE: dict[str, Any] = {"strategy": "count", "epsilon": 1.0, "delta": 1e-6, "texts_per_user": 4}
 TEXTS = [*PUBLIC_TEXTS[:10], f"my name is {MASK}"]
 
@@ -66,7 +66,7 @@ def counted_run(root: Path, name: str) -> RunFolder:
         "dedup": {"mode": "exact", "scope": "corpus", "rule": "S1", "group_size": 1},
         "route": route,
     }
-    seal(run, body, [path for folder in (run.public, run.private, run.vault) for path in parts(folder)])
+    seal(run, body, [path for folder in (run.public, run.private, run.vault) for path in list_parts(folder)])
     return run
 
 
@@ -79,54 +79,56 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 def unseeded(**changes: Any) -> Any:
-    return small(**{"seed": None, "group_sizes": (2,), **changes})
+    return make_small_settings(**{"seed": None, "group_sizes": (2,), **changes})
 
 
 def test_selection_and_training_are_one_composition() -> None:
     """Against dp_accounting: the Gaussians of both together, at what the threshold leaves of delta."""
     training = Spending(PoissonGaussian(0.01, 1.0, 1.0, 256.0), 200)
-    found = one_exchanged((training, OWN.of_point()), 1e-5, Relation.SUBSTITUTION, "test").value
+    found = confirm_single_epsilon(
+        (training, OWN.compute_example_spending()), 1e-5, Relation.SUBSTITUTION, "test"
+    ).value
     assert found is not None
     accountant = PLDAccountant(NeighboringRelation.REPLACE_ONE)
     accountant.compose(dp_event.PoissonSampledDpEvent(0.01, dp_event.GaussianDpEvent(1.0)), 200)
     accountant.compose(dp_event.GaussianDpEvent(math.sqrt(2.0) * OWN.deviation))
-    d = lost(OWN.deviation, OWN.threshold, 1)
+    d = threshold_failure_delta(OWN.deviation, OWN.threshold, 1)
     assert found == pytest.approx(accountant.get_epsilon(1e-5 - d) - math.log1p(-d), rel=0.01)
     # less than the sum of both, more than either
-    alone = one_exchanged((training,), 1e-5, Relation.SUBSTITUTION, "test").value
+    alone = confirm_single_epsilon((training,), 1e-5, Relation.SUBSTITUTION, "test").value
     assert alone is not None
-    assert alone < found < alone + OWN.epsilon(1e-6)
+    assert alone < found < alone + OWN.compute_user_epsilon(1e-6)
 
 
 def test_what_is_not_proved_of_a_selection_is_refused() -> None:
     for wrong in (
-        lambda: epsilon_of((OWN.of_point(),), 1e-5, Relation.ADD_OR_REMOVE),
-        lambda: group_epsilon_of((OWN.of_point(),), 1e-5, 2),
-        lambda: mechanism_from_json({**OWN.of_point().mechanism.to_json(), "clip_norm": 2}),
+        lambda: total_epsilon((OWN.compute_example_spending(),), 1e-5, Relation.ADD_OR_REMOVE),
+        lambda: compute_group_epsilon((OWN.compute_example_spending(),), 1e-5, 2),
+        lambda: mechanism_from_json({**OWN.compute_example_spending().mechanism.to_json(), "clip_norm": 2}),
     ):
         with pytest.raises(GuaranteeError):
             wrong()
-    for one in (OWN.of_point(), OWN.of_user()):
+    for one in (OWN.compute_example_spending(), OWN.compute_user_spending()):
         assert mechanism_from_json(one.mechanism.to_json()) == one.mechanism
 
 
 def test_the_card_has_a_figure_for_every_secret_and_no_detector(run: RunFolder) -> None:
-    card = guarantee_card(run, "crt")
-    spent = (Spending(PoissonGaussian(0.25, 1.0, 1.0, 256.0), 8), OWN.of_point())
-    assert card["epsilon_confidentiality"] == one_exchanged(spent, 1e-5, Relation.SUBSTITUTION, "test").value
+    card = make_guarantee_card(run, "crt")
+    spent = (Spending(PoissonGaussian(0.25, 1.0, 1.0, 256.0), 8), OWN.compute_example_spending())
+    assert card["epsilon_confidentiality"] == confirm_single_epsilon(spent, 1e-5, Relation.SUBSTITUTION, "test").value
     assert (card["holds"], card["coverage_failure"], card["epsilon_group"]) == (True, 0.0, {"2": None})
     assert {card[name] for name in ("epsilon", "epsilon_substitution", "epsilon_bayesian")} == {
         card["epsilon_confidentiality"]
     }
     assert "both policies missed them" not in " ".join(card["not_covered"])
-    page = guarantee_page(card)
+    page = render_guarantee_page(card)
     assert "Public is what enough users wrote, whatever the policies found" in page
     most = FILTERS["guess"](card["epsilon_confidentiality"], card["delta"])
     assert f"guesses it in at most {most} of all cases" in page
     # for somebody whom no detector helps, in words
     assert "What this person alone wrote is public with a probability of at most 1e-06" in page
     assert "are the same in both worlds" not in page
-    assert audit_p_value(run, "crt", {"canaries": 9, "by_share": []}, "epsilon") is None
+    assert compute_audit_p_value(run, "crt", {"canaries": 9, "by_share": []}, "epsilon") is None
 
 
 @pytest.fixture(scope="module")
@@ -152,15 +154,15 @@ def of_units(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 @pytest.mark.parametrize(("name", "points"), [("level", 1), ("bounded", 2)])
 def test_one_user_of_a_model_and_of_the_public_texts(of_units: RunFolder, name: str, points: int) -> None:
     """In closed form: a Gaussian of the steps and one of k counts, at what the threshold leaves of delta."""
-    card = guarantee_card(of_units, name)
-    d = lost(OWN.deviation, OWN.threshold, OWN.texts)
+    card = make_guarantee_card(of_units, name)
+    d = threshold_failure_delta(OWN.deviation, OWN.threshold, OWN.texts_per_user)
     alone, shift = (points * math.sqrt(3.0) / 6.0, math.hypot(points * math.sqrt(3.0) / 6.0, 2.0 / OWN.deviation))
     due = gaussian_epsilon(shift, 1e-5 - d) - math.log1p(-d)
     assert due <= card["epsilon_with_public"] <= due * 1.01
     assert card["epsilon"] < gaussian_epsilon(alone, 1e-5) * 1.01 < card["epsilon_with_public"]
     assert card["selection"]["threshold"] == OWN.threshold
     assert "every user gave at most 4 texts" in " ".join(card["assumptions"])
-    assert "The model and the public texts together (epsilon_with_public)" in guarantee_page(card)
+    assert "The model and the public texts together (epsilon_with_public)" in render_guarantee_page(card)
     Draft202012Validator(redactory.schema("unit-guarantee")).validate(card)
 
 
@@ -168,15 +170,15 @@ def test_one_user_of_a_model_and_of_the_public_texts(of_units: RunFolder, name: 
     ("name", "why"), [("both", "hide no entity"), ("alg1", "no dominating pair"), ("merged", "keep the copies")]
 )
 def test_what_counts_of_users_do_not_hide_has_no_figure_with_them(of_units: RunFolder, name: str, why: str) -> None:
-    card = guarantee_card(of_units, name)
+    card = make_guarantee_card(of_units, name)
     assert card["epsilon"] is not None
     assert card["epsilon_with_public"] is None
     assert why in card["reasons"]["epsilon_with_public"]
 
 
 def test_two_models_that_hide_users_spend_the_selection_of_their_run_once(of_units: RunFolder) -> None:
-    both = composed_card([(of_units, "level"), (of_units, "again")])
-    d = lost(OWN.deviation, OWN.threshold, OWN.texts)
+    both = make_composed_card([(of_units, "level"), (of_units, "again")])
+    d = threshold_failure_delta(OWN.deviation, OWN.threshold, OWN.texts_per_user)
     due = gaussian_epsilon(math.hypot(math.sqrt(6.0) / 6.0, 2.0 / OWN.deviation), 1e-5 - d) - math.log1p(-d)
     assert due <= both["epsilon_with_public"] <= due * 1.01
 
@@ -186,7 +188,7 @@ def test_which_points_a_cap_keeps_does_not_follow_from_their_texts(tmp_path: Pat
     route = {**ROUTE, **OWN.to_json(), "id": "7" * 32}
     words = [row._replace(text=f"{row.text} Again.") for row in ROWS]
     first, other = (
-        read_units(write_unit_run(tmp_path / name, rows, route=route), UnitSettings())
+        read_unit_incidence(write_unit_run(tmp_path / name, rows, route=route), UnitSettings())
         for name, rows in (("one", ROWS), ("other", words))
     )
     assert first.priorities.tolist() == other.priorities.tolist()
@@ -194,9 +196,9 @@ def test_which_points_a_cap_keeps_does_not_follow_from_their_texts(tmp_path: Pat
     mixed = write_unit_run(tmp_path / "mixed", route=route)
     body = read_manifest(mixed)
     body["dedup"]["sides"] = {"public": {"rule": "S1"}, "private": {"rule": "none"}}
-    seal(mixed, body, [p for f in (mixed.vault, mixed.points, mixed.spans, mixed.public) for p in parts(f)])
+    seal(mixed, body, [p for f in (mixed.vault, mixed.points, mixed.spans, mixed.public) for p in list_parts(f)])
     with pytest.raises(GuaranteeError, match="depends on the selection"):
-        read_units(mixed, UnitSettings(duplicates="merge"))
+        read_unit_incidence(mixed, UnitSettings(duplicates="merge"))
 
 
 def test_noise_is_found_for_both_together(tmp_path: Path) -> None:
@@ -213,29 +215,29 @@ def test_no_encoder_of_messages_comes_from_a_counted_run(tmp_path: Path) -> None
 
 
 def test_what_trains_publicly_is_the_text_and_its_noisy_number(run: RunFolder) -> None:
-    assert list(public_texts(run)) == TEXTS
-    assert public_occurrences(run).tolist() == [70 + n for n in range(len(TEXTS))]
+    assert list(read_public_texts(run)) == TEXTS
+    assert count_public_occurrences(run).tolist() == [70 + n for n in range(len(TEXTS))]
 
 
 def test_each_selection_is_composed_once_and_booked_once(run: RunFolder, tmp_path: Path) -> None:
     budget = BudgetSettings(path=tmp_path / "budget", epsilon=50.0)
     train_model(run, unseeded(name="again", budget=budget))
     train_model(run, unseeded(name="third", budget=budget))
-    known = Budget.of(unseeded(budget=budget))
+    known = Budget.from_settings(unseeded(budget=budget))
     assert known is not None
-    assert [one["training"] for one in known.summary()["trainings"]] == [
+    assert [one["training"] for one in known.summarize()["trainings"]] == [
         "monday/public by count",
         "monday/again",
         "monday/third",
     ]
     own = Spending(PoissonGaussian(0.25, 1.0, 1.0, 256.0), 8)
-    both = composed_card([(run, "crt"), (run, "again")])
-    due = one_exchanged((own, own, OWN.of_point()), 1e-5, Relation.SUBSTITUTION, "test").value
+    both = make_composed_card([(run, "crt"), (run, "again")])
+    due = confirm_single_epsilon((own, own, OWN.compute_example_spending()), 1e-5, Relation.SUBSTITUTION, "test").value
     assert both["epsilon_confidentiality"] == pytest.approx(due, rel=1e-6)
     by_policy = write_run(tmp_path / "tuesday", policies={"strict": {"hash": "a"}, "conservative": {"hash": "b"}})
     train_model(by_policy, unseeded())
     with pytest.raises(GuaranteeError, match="ways to decide what is public"):
-        composed_card([(run, "crt"), (by_policy, "crt")])
+        make_composed_card([(run, "crt"), (by_policy, "crt")])
 
 
 @pytest.mark.parametrize("texts", [1, 4])
@@ -246,12 +248,12 @@ def test_each_selection_is_composed_once_and_booked_once(run: RunFolder, tmp_pat
 def test_a_budget_books_a_selection_as_it_moves_the_budget_s_unit(
     tmp_path: Path, texts: int, unit: str, moved: Any, alone: Any
 ) -> None:
-    selection = Selection(8.0, 48, texts, "one")
+    selection = CountSelection(8.0, 48, texts, "one")
     budget = Budget(BudgetSettings(path=tmp_path / "spent", epsilon=50.0), unit, unit == "users")
     budget.reserve_selection(selection, "run")
     d = 1.0 - special.ndtr((48 - 0.5 - 1.0) / 8.0) ** alone(texts)
     due = gaussian_epsilon(moved(texts) / 8.0, 1e-5 - d) - math.log1p(-d)
-    assert budget.summary()["spent"] == pytest.approx(due, abs=2e-4)
+    assert budget.summarize()["spent"] == pytest.approx(due, abs=2e-4)
 
 
 @pytest.mark.parametrize("unit", ["points", "users"])
@@ -259,11 +261,11 @@ def test_a_budget_books_a_selection_as_it_moves_the_budget_s_unit(
 def test_delta_at_the_epsilon_of_several_selections_is_no_more_than_asked_for(unit: str, times: int) -> None:
     """Each threshold may fail: of n selections delta has n such chances, not one."""
     texts, deviation, threshold, delta = 3, 5.0, 22, 1e-3
-    own = Selection(deviation, threshold, texts)
-    one, relation = own.of_point(), Relation.SUBSTITUTION
+    own = CountSelection(deviation, threshold, texts)
+    one, relation = own.compute_example_spending(), Relation.SUBSTITUTION
     shift, alone = math.sqrt(2) / deviation, 1
     if unit == "users":
-        one, shift, alone = own.of_user(), math.sqrt(texts) / deviation, texts
+        one, shift, alone = own.compute_user_spending(), math.sqrt(texts) / deviation, texts
     d = 1.0 - float(special.ndtr((threshold - 1.5) / deviation)) ** alone
     assert 0.02 * delta < d < 0.15 * delta  # one chance more or less can be told
 
@@ -272,14 +274,14 @@ def test_delta_at_the_epsilon_of_several_selections_is_no_more_than_asked_for(un
         gauss = special.ndtr(mu / 2 - inner / mu) - math.exp(inner) * special.ndtr(-mu / 2 - inner / mu)
         return float(gauss) + times * loss
 
-    found: Any = one_exchanged if unit == "points" else one_removed
+    found: Any = confirm_single_epsilon if unit == "points" else confirm_removal
     arguments: tuple[Any, ...] = (relation, "test") if unit == "points" else ("test",)
     value = found((one,) * times, delta, *arguments).value
     assert value is not None
     assert 0.995 * delta <= delta_at(value, d, shift) <= delta * (1 + 1e-9)
     # the same of a user exchanged in each, by the selection's own word
     every = 1.0 - special.ndtr((threshold - 1.5) / deviation) ** texts
-    own_word = delta_at(own.epsilon(delta, times), every, math.sqrt(2 * texts) / deviation)
+    own_word = delta_at(own.compute_user_epsilon(delta, times), every, math.sqrt(2 * texts) / deviation)
     assert 0.999 * delta <= own_word <= delta * (1 + 1e-9)
 
 
@@ -288,9 +290,9 @@ def test_several_counted_runs_compose_to_what_all_their_events_cost(tmp_path: Pa
     for made in runs:
         train_model(made, unseeded())
     training = Spending(PoissonGaussian(0.25, 1.0, 1.0, 256.0), 8)
-    both = composed_card([(made, "crt") for made in runs])
-    due = (training, OWN.of_point()) * 2
-    assert both["epsilon"] == pytest.approx(one_exchanged(due, 1e-5, Relation.SUBSTITUTION, "test").value)
+    both = make_composed_card([(made, "crt") for made in runs])
+    due = (training, OWN.compute_example_spending()) * 2
+    assert both["epsilon"] == pytest.approx(confirm_single_epsilon(due, 1e-5, Relation.SUBSTITUTION, "test").value)
     assert sum(one["event"]["class"] == "CountedTextsEvent" for one in both["event"]["events"]) == 2
 
 
@@ -299,9 +301,11 @@ def test_users_have_every_selection_once_and_every_training(tmp_path: Path, name
     settings = unit_training(
         write_public(tmp_path / "donated.jsonl"), seed=None, noise_multiplier=6.0, units={"privacy_unit": "users"}
     )
-    specs = [TrainingSpec.of(settings, None, 4, selection=replace(OWN, id=name), seeded=False) for name in names]
-    found = Figures({"epsilon_sound": 1.0})
-    with_public(found, specs, 1e-5)
+    specs = [
+        TrainingSpec.from_settings(settings, None, 4, selection=replace(OWN, id=name), seeded=False) for name in names
+    ]
+    found = Metrics({"epsilon_sound": 1.0})
+    add_epsilon_with_public(found, specs, 1e-5)
     assert specs[0].spending is not None
-    due = (*(one.spending for one in specs if one.spending), *(OWN.of_user(),) * len(set(names)))
-    assert found.values["epsilon_with_public"] == one_removed(due, 1e-5, "test").value
+    due = (*(one.spending for one in specs if one.spending), *(OWN.compute_user_spending(),) * len(set(names)))
+    assert found.values["epsilon_with_public"] == confirm_removal(due, 1e-5, "test").value

@@ -11,12 +11,12 @@ from redactory.dedup import RULES
 from redactory.dedup.settings import Mode
 from redactory.foundation.errors import CheckFailed
 from redactory.redaction.folder import RunFolder
-from redactory.training import guarantee_card, train_model
-from redactory.training.accounting import Spending, calibrate_noise, epsilon, figures, group_epsilon_of
-from redactory.training.data import public_occurrences
+from redactory.training import make_guarantee_card, train_model
+from redactory.training.accounting import Spending, calibrate_noise, compute_epsilon, compute_group_epsilon, epsilons
+from redactory.training.data import count_public_occurrences
 from redactory.training.guarantee import WORDS
 from redactory.training.mechanism import PoissonGaussian, Relation
-from tests.training.conftest import small, write_run
+from tests.training.conftest import make_small_settings, write_run
 
 OWN = PoissonGaussian(0.25, 1.0, 1.0, 256.0)
 FIGURES = ("epsilon_confidentiality", "epsilon_bayesian", "epsilon_substitution", "epsilon_add_remove")
@@ -26,17 +26,17 @@ def card_of(folder: Path, mode: Mode, trainer: str = "crt", **manifest: Any) -> 
     rule = RULES[mode]
     dedup = {"mode": mode, "scope": "corpus", "rule": rule.name, "group_size": rule.group_size, **manifest}
     run = write_run(folder / "RUN", dedup=dedup)
-    train_model(run, small(seed=None, group_sizes=(2,), trainer=trainer))
-    return guarantee_card(run, trainer)
+    train_model(run, make_small_settings(seed=None, group_sizes=(2,), trainer=trainer))
+    return make_guarantee_card(run, trainer)
 
 
 def test_under_s2_every_figure_is_of_two_points_exchanged(tmp_path: Path) -> None:
     card = card_of(tmp_path, "folded")
-    assert card["epsilon_substitution"] == group_epsilon_of((Spending(OWN, 8),), 1e-5, 2)
-    assert card["epsilon_group"]["2"] == group_epsilon_of((Spending(OWN, 8),), 1e-5, 4)
-    assert card["epsilon_add_remove"] == epsilon(OWN, 8, 1e-5, Relation.SUBSTITUTION)
+    assert card["epsilon_substitution"] == compute_group_epsilon((Spending(OWN, 8),), 1e-5, 2)
+    assert card["epsilon_group"]["2"] == compute_group_epsilon((Spending(OWN, 8),), 1e-5, 4)
+    assert card["epsilon_add_remove"] == compute_epsilon(OWN, 8, 1e-5, Relation.SUBSTITUTION)
     assert card["epsilon_bayesian"] == pytest.approx(card["epsilon_substitution"])
-    assert card["epsilon_substitution"] > 1.5 * epsilon(OWN, 8, 1e-5, Relation.SUBSTITUTION)  # type: ignore[operator]
+    assert card["epsilon_substitution"] > 1.5 * compute_epsilon(OWN, 8, 1e-5, Relation.SUBSTITUTION)  # type: ignore[operator]
     assert card["sensitivity"] == 4.0
     assert any("rule S2" in text and "at most two" in text for text in card["assumptions"])
 
@@ -67,15 +67,15 @@ def test_every_rule_has_its_words() -> None:
 
 def test_dpsgd_trains_on_originals_whatever_the_rule(tmp_path: Path) -> None:
     card = card_of(tmp_path, "minhash", trainer="dpsgd")
-    assert card["epsilon_substitution"] == epsilon(OWN, 8, 1e-5, Relation.SUBSTITUTION)
+    assert card["epsilon_substitution"] == compute_epsilon(OWN, 8, 1e-5, Relation.SUBSTITUTION)
     assert card["sensitivity"] == 2.0
 
 
 def test_noise_is_calibrated_to_what_one_point_exchanges(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(figures, "GROUP_DISCRETIZATION", 5e-2)
-    one, two = (calibrate_noise(4.0, 1e-5, 0.25, 8, points=points) for points in (1, 2))
+    monkeypatch.setattr(epsilons, "GROUP_DISCRETIZATION", 5e-2)
+    one, two = (calibrate_noise(4.0, 1e-5, 0.25, 8, group_size=points) for points in (1, 2))
     assert one < two
-    found = group_epsilon_of((Spending(PoissonGaussian(0.25, two, 1.0, 1.0), 8),), 1e-5, 2)
+    found = compute_group_epsilon((Spending(PoissonGaussian(0.25, two, 1.0, 1.0), 8),), 1e-5, 2)
     assert found is not None
     assert 3.99 < found <= 4.0
 
@@ -93,9 +93,9 @@ def test_occurrences_need_to_be_known(tmp_path: Path) -> None:
         write_part(run.points / "part-00000.parquet", pa.Table.from_pylist([kept, copy], POINTS))
         if original is None:
             with pytest.raises(CheckFailed, match="public_weighting: unique"):
-                public_occurrences(run)
+                count_public_occurrences(run)
         else:
-            assert public_occurrences(run).tolist() == [2]
+            assert count_public_occurrences(run).tolist() == [2]
 
 
 INDEX: dict[str, Any] = {
@@ -134,4 +134,4 @@ def test_a_point_of_an_earlier_run_has_no_row_to_count(tmp_path: Path) -> None:
     row = {"point_id": 0, "released_id": "p0", "document": "d", "user": "u", "side": "public", "fate": "public"}
     copy = {**row, "point_id": 1, "released_id": "p1", "fate": "duplicate", "earlier_run": "000001-a"}
     write_part(run.points / "part-00000.parquet", pa.Table.from_pylist([row, copy], POINTS))
-    assert public_occurrences(run).tolist() == [1]
+    assert count_public_occurrences(run).tolist() == [1]

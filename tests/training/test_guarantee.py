@@ -11,18 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from redactory.evaluation.report import promises
+from redactory.evaluation.report import list_promises
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.records import Record, RecordLog, chain_head, read_records
 from redactory.redaction.folder import RunFolder
-from redactory.training import RecallMeasurement, TrainSettings, guarantee_card, guarantee_page, train_model
-from redactory.training.accounting import epsilon
-from redactory.training.guarantee.compose import composed_card
-from redactory.training.guarantee.figures import Claim, figures_of, unit_figures
+from redactory.training import RecallMeasurement, TrainSettings, make_guarantee_card, render_guarantee_page, train_model
+from redactory.training.accounting import compute_epsilon
+from redactory.training.guarantee.compose import make_composed_card
+from redactory.training.guarantee.metrics import EpsilonInputs, compute_epsilons, compute_unit_metrics
 from redactory.training.guarantee.spec import MissRates, TrainingSpec
 from redactory.training.mechanism import PoissonGaussian, Relation
-from tests.training.conftest import small, write_run
+from tests.training.conftest import make_small_settings, write_run
 
 FIELDS = {
     "epsilon_confidentiality",
@@ -37,16 +37,16 @@ GOOD = RecallMeasurement(labels=400_000, missed_by_strict=20_000, missed_by_both
 @pytest.fixture(scope="module")
 def unseeded(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     run = write_run(tmp_path_factory.mktemp("unseeded") / "RUN")
-    train_model(run, small(seed=None, group_sizes=(2,)))
+    train_model(run, make_small_settings(seed=None, group_sizes=(2,)))
     return run
 
 
 def test_the_figures_are_those_of_the_ledger(unseeded: RunFolder) -> None:
-    card = guarantee_card(unseeded, "crt")
+    card = make_guarantee_card(unseeded, "crt")
     own = PoissonGaussian(0.25, 1.0, 1.0, 256.0)
     assert card["holds"] is True
-    assert card["epsilon_substitution"] == epsilon(own, 8, 1e-5, Relation.SUBSTITUTION)
-    assert card["epsilon_add_remove"] == epsilon(own, 8, 1e-5, Relation.ADD_OR_REMOVE)
+    assert card["epsilon_substitution"] == compute_epsilon(own, 8, 1e-5, Relation.SUBSTITUTION)
+    assert card["epsilon_add_remove"] == compute_epsilon(own, 8, 1e-5, Relation.ADD_OR_REMOVE)
     assert card["epsilon_add_remove"] < card["epsilon_substitution"] < card["epsilon_group"]["2"]
     assert (card["sensitivity"], card["clip_norm"], card["steps"]) == (2.0, 1.0, 8)
     assert card["sampler_run"] == card["sampler_accounted"] == "poisson"
@@ -56,7 +56,7 @@ def test_the_figures_are_those_of_the_ledger(unseeded: RunFolder) -> None:
 
 
 def test_without_measured_recall_nothing_is_promised_for_every_secret(unseeded: RunFolder) -> None:
-    card = guarantee_card(unseeded, "crt")
+    card = make_guarantee_card(unseeded, "crt")
     assert card["epsilon_confidentiality"] is None
     assert card["coverage_failure"] is None
     assert "not measured" in card["reasons"]["epsilon_confidentiality"]
@@ -68,19 +68,19 @@ def test_without_measured_recall_nothing_is_promised_for_every_secret(unseeded: 
 @pytest.mark.filterwarnings("error:.*encountered:RuntimeWarning")
 def test_a_training_with_next_to_no_noise_has_a_card_with_the_reason(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
-    card = train_model(run, small(seed=None, noise_multiplier=0.002, group_sizes=(2,)))["guarantee"]
+    card = train_model(run, make_small_settings(seed=None, noise_multiplier=0.002, group_sizes=(2,)))["guarantee"]
     assert card["epsilon"] is None
     assert "the noise is too small" in card["reasons"]["epsilon"]
-    assert "the noise is too small" in guarantee_page(card)
+    assert "the noise is too small" in render_guarantee_page(card)
 
 
 def test_a_measurement_gives_figures_only_above_its_upper_bound(unseeded: RunFolder) -> None:
     few = RecallMeasurement(labels=30_552, missed_by_strict=1500, missed_by_both=0)
-    card = guarantee_card(unseeded, "crt", few)
+    card = make_guarantee_card(unseeded, "crt", few)
     assert card["coverage_failure"] == pytest.approx(9.8e-5, rel=1e-2)
     assert card["epsilon_confidentiality"] is None
     assert "not above" in card["reasons"]["epsilon_confidentiality"]
-    many = guarantee_card(unseeded, "crt", GOOD)
+    many = make_guarantee_card(unseeded, "crt", GOOD)
     assert many["coverage_failure"] < 1e-5
     assert many["epsilon_bayesian"] < many["epsilon_confidentiality"] < many["epsilon_substitution"]
 
@@ -89,14 +89,14 @@ def test_over_a_run_that_is_blind_to_names_no_coverage_is_stated(tmp_path: Path)
     """Before, labels without names in them gave a coverage; no engine there could have found a name."""
     blind = {"kinds": {"PERSON": ["es"]}, "languages": {"es": 1.0}}
     run = write_run(tmp_path / "RUN", blind=blind)
-    train_model(run, small(seed=None))
-    card = guarantee_card(run, "crt", GOOD)
+    train_model(run, make_small_settings(seed=None))
+    card = make_guarantee_card(run, "crt", GOOD)
     assert card["blind"].startswith("Blind: no engine and no rule")
     assert card["coverage_failure"] is None
     assert card["reasons"]["coverage_failure"] == card["blind"] == card["recall"]
     assert card["epsilon_confidentiality"] is None
     assert card["miss_rates"] == {"gamma_upper": 1.0, "delta_2_upper": None, "measured": None}
-    assert guarantee_page(card).partition("# crt\n\n")[2].startswith(f"> **{card['blind']}**")
+    assert render_guarantee_page(card).partition("# crt\n\n")[2].startswith(f"> **{card['blind']}**")
 
 
 ROUTED = {"strategy": "count", "deviation": 9.0, "threshold": 60, "texts_per_user": 1, "id": "0" * 32}
@@ -124,15 +124,15 @@ def test_where_something_is_blind_to_names_a_measurement_is_worth_nothing(
     ):
         blind = {**seen, "blind": {"kinds": kinds, "languages": {language: 1.0}}}
         for recall in (GOOD, None):
-            assert MissRates.of_run(recall, blind) == MissRates(1.0, hidden)
+            assert MissRates.for_run(recall, blind) == MissRates(1.0, hidden)
     elsewhere = {**seen, "blind": {"kinds": {"PERSON": ["fr"]}, "languages": {"fr": 1.0}}}
     sighted = {**seen, "blind": {"kinds": {}, "languages": {}}}
     if route is None:
-        assert MissRates.of_run(GOOD, elsewhere) == MissRates(1.0, None)
-        assert MissRates.of_run(None, sighted) == MissRates(1.0, 0.0 if everything else None)
+        assert MissRates.for_run(GOOD, elsewhere) == MissRates(1.0, None)
+        assert MissRates.for_run(None, sighted) == MissRates(1.0, 0.0 if everything else None)
     else:  # what languages the corpus is in follows from private text, and decides nothing
-        assert MissRates.of_run(GOOD, elsewhere) == MissRates.of_run(GOOD, sighted)
-    assert (MissRates.of_run(GOOD, sighted).gamma < 1.0) is (known_in != "document")
+        assert MissRates.for_run(GOOD, elsewhere) == MissRates.for_run(GOOD, sighted)
+    assert (MissRates.for_run(GOOD, sighted).gamma < 1.0) is (known_in != "document")
 
 
 @settings(max_examples=40)
@@ -140,8 +140,8 @@ def test_where_something_is_blind_to_names_a_measurement_is_worth_nothing(
 def test_of_two_measurements_no_bound_is_lost(
     one: tuple[float, float | None], other: tuple[float, float | None]
 ) -> None:
-    both = MissRates(*one).larger(MissRates(*other))
-    assert both == MissRates(*other).larger(MissRates(*one))
+    both = MissRates(*one).take_larger(MissRates(*other))
+    assert both == MissRates(*other).take_larger(MissRates(*one))
     assert both.gamma == max(one[0], other[0])
     unknown = one[1] is None or other[1] is None
     assert both.delta_2 == (None if unknown else max(one[1] or 0.0, other[1] or 0.0))
@@ -150,31 +150,31 @@ def test_of_two_measurements_no_bound_is_lost(
 def test_public_labels_are_named_as_what_is_not_covered(tmp_path: Path) -> None:
     configuration = {"detect": {"public_labels": ["ORGANIZATION", "DATE"]}}
     run = write_run(tmp_path / "RUN", configuration=configuration)
-    train_model(run, small(seed=None))
-    card = guarantee_card(run, "crt", GOOD.model_copy(update={"public_labels": ("ORG", "DATE")}))
+    train_model(run, make_small_settings(seed=None))
+    card = make_guarantee_card(run, "crt", GOOD.model_copy(update={"public_labels": ("ORG", "DATE")}))
     assert card["public_labels"] == ["ORGANIZATION", "DATE"]
     assert "what is confidently ORGANIZATION or DATE does not count as a secret" in card["not_covered"][0]
-    assert card["not_covered"][0] in guarantee_page(card)
-    assert any("ORGANIZATION or DATE" in sentence for sentence in promises(card))
+    assert card["not_covered"][0] in render_guarantee_page(card)
+    assert any("ORGANIZATION or DATE" in sentence for sentence in list_promises(card))
     with pytest.raises(ConfigurationError, match="measured with other public labels"):
-        guarantee_card(run, "crt", GOOD)
+        make_guarantee_card(run, "crt", GOOD)
     other = write_run(tmp_path / "other")
-    train_model(other, small(seed=None))
+    train_model(other, make_small_settings(seed=None))
     with pytest.raises(GuaranteeError, match="the public labels of these models differ"):
-        composed_card([(run, "crt"), (other, "crt")])
-    assert composed_card([(run, "crt")])["public_labels"] == ["DATE", "ORGANIZATION"]
+        make_composed_card([(run, "crt"), (other, "crt")])
+    assert make_composed_card([(run, "crt")])["public_labels"] == ["DATE", "ORGANIZATION"]
 
 
 def test_a_policy_that_flags_everything_leaves_no_secret_uncovered(tmp_path: Path) -> None:
     policies = {"strict": {}, "conservative": {"flags_everything": True}}
     run = write_run(tmp_path / "RUN", policies=policies, public=[])
-    card = train_model(run, small(seed=None))["guarantee"]
+    card = train_model(run, make_small_settings(seed=None))["guarantee"]
     assert card["coverage_failure"] == 0.0
     assert card["epsilon_confidentiality"] == pytest.approx(card["epsilon_substitution"])
 
 
 def test_what_a_training_does_not_promise_has_its_reason(trained: RunFolder) -> None:
-    seeded, plain, points = (guarantee_card(trained, name) for name in ("crt", "sgd", "dpsgd"))
+    seeded, plain, points = (make_guarantee_card(trained, name) for name in ("crt", "sgd", "dpsgd"))
     assert (seeded["seeded"], seeded["holds"]) == (True, False)
     assert "seed" in seeded["holds_reason"]
     assert seeded["epsilon_substitution"] > 0
@@ -191,12 +191,12 @@ def test_what_a_training_does_not_promise_has_its_reason(trained: RunFolder) -> 
 
 def test_rules_of_deduplication_that_this_card_does_not_rest_on(tmp_path: Path) -> None:
     none = {"mode": "none", "scope": "corpus", "rule": "none", "group_size": 1}
-    card = train_model(write_run(tmp_path / "none", dedup=none), small())["guarantee"]
+    card = train_model(write_run(tmp_path / "none", dedup=none), make_small_settings())["guarantee"]
     assert card["epsilon_substitution"] is not None
     assert "rule S1" not in " ".join(card["assumptions"])
     assert "nothing is deduplicated" in " ".join(card["assumptions"])
     unknown = {"mode": "minhash", "scope": "corpus", "rule": "components", "group_size": None}
-    card = train_model(write_run(tmp_path / "unknown", dedup=unknown), small(seed=None))["guarantee"]
+    card = train_model(write_run(tmp_path / "unknown", dedup=unknown), make_small_settings(seed=None))["guarantee"]
     assert all(card[name] is None for name in FIELDS)
     assert "stable" in card["reasons"]["epsilon_substitution"]
 
@@ -251,7 +251,7 @@ CHANGES: dict[str, Change] = {
 @pytest.fixture(scope="module")
 def tampered(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     run = write_run(tmp_path_factory.mktemp("tampered") / "RUN")
-    train_model(run, small())
+    train_model(run, make_small_settings())
     return run
 
 
@@ -261,7 +261,7 @@ def test_a_ledger_that_does_not_fit_is_refused(change: Change, tampered: RunFold
     try:
         rewritten(tampered, change)
         with pytest.raises(GuaranteeError):
-            guarantee_card(tampered, "crt")
+            make_guarantee_card(tampered, "crt")
     finally:
         tampered.model("crt").ledger.write_bytes(whole)
 
@@ -271,18 +271,18 @@ def test_a_broken_or_missing_ledger_is_refused(tampered: RunFolder) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole.replace(b'"step":3', b'"step":4', 1))
     with pytest.raises(GuaranteeError):
-        guarantee_card(tampered, "crt")
+        make_guarantee_card(tampered, "crt")
     path.unlink()
     with pytest.raises(GuaranteeError):
-        guarantee_card(tampered, "crt")
+        make_guarantee_card(tampered, "crt")
     path.write_bytes(whole)
-    assert guarantee_card(tampered, "crt")["steps"] == 8
+    assert make_guarantee_card(tampered, "crt")["steps"] == 8
 
 
 @pytest.mark.parametrize("name", ["crt", "dpsgd", "sgd"])
 def test_the_page_says_what_the_card_says(name: str, trained: RunFolder) -> None:
-    card = guarantee_card(trained, name)
-    page = guarantee_page(card)
+    card = make_guarantee_card(trained, name)
+    page = render_guarantee_page(card)
     assert page.startswith("---\n")
     assert card["holds_reason"] in page
     for field in FIELDS:
@@ -315,22 +315,22 @@ def test_a_fitted_policy_is_named_as_a_side_channel(unseeded: RunFolder, tmp_pat
     policies: dict[str, Any] = {name: {"hash": value} for name, value in hashes.items()}
     policies["conservative"]["fitted"] = fitted
     run = write_run(tmp_path / "RUN", policies=policies)
-    train_model(run, small())
-    card = guarantee_card(run, "crt")
+    train_model(run, make_small_settings())
+    card = make_guarantee_card(run, "crt")
     told = card["side_channels"][1]
     assert told["channel"] == "policies tuned on private text"
     assert "fitted on 2030-01-02, to labels of 2,995 secrets" in told["ensured_by"]
     assert told["ensured_by"] in card["assumptions"]
-    assert told["ensured_by"] in guarantee_page(card)
-    plain = guarantee_card(unseeded, "crt")
+    assert told["ensured_by"] in render_guarantee_page(card)
+    plain = make_guarantee_card(unseeded, "crt")
     assert plain["side_channels"][1]["ensured_by"].startswith("assumed: policies are frozen")
 
 
 @pytest.mark.parametrize("trainer", ["crt", "crt-drop", "dpsgd"])
 def test_where_a_points_fate_follows_from_its_document_there_is_no_figure(tmp_path: Path, trainer: str) -> None:
     run = write_run(tmp_path / "RUN", known_in="document")
-    train_model(run, small(seed=None, group_sizes=(2,), trainer=trainer))
-    card = guarantee_card(run, trainer, GOOD)
+    train_model(run, make_small_settings(seed=None, group_sizes=(2,), trainer=trainer))
+    card = make_guarantee_card(run, trainer, GOOD)
     assert card["holds"] is False
     assert all(card[name] is None for name in (*FIELDS, "epsilon"))
     assert card["epsilon_group"] == {"2": None}
@@ -341,13 +341,13 @@ def test_where_a_points_fate_follows_from_its_document_there_is_no_figure(tmp_pa
 def test_where_the_point_is_the_document_figures_are_of_documents(tmp_path: Path) -> None:
     declared = {"input": {"known_value_columns": {"name": "PERSON"}}}
     run = write_run(tmp_path / "RUN", known_in="example", configuration=declared)
-    train_model(run, small(seed=None))
+    train_model(run, make_small_settings(seed=None))
     # measured on texts by themselves, which do not say what their rows declare
-    card = guarantee_card(run, "crt", GOOD)
+    card = make_guarantee_card(run, "crt", GOOD)
     assert (card["coverage_failure"], card["miss_rates"]["gamma_upper"]) == (None, 1.0)
     assert card["unit"] == "one secret in one document, replaced by <MASK>"
     own = PoissonGaussian(0.25, 1.0, 1.0, 256.0)
-    assert card["epsilon_substitution"] == epsilon(own, 8, 1e-5, Relation.SUBSTITUTION)
+    assert card["epsilon_substitution"] == compute_epsilon(own, 8, 1e-5, Relation.SUBSTITUTION)
     assert any("a function of that document alone" in text for text in card["assumptions"])
 
 
@@ -359,7 +359,9 @@ def test_where_the_point_is_the_document_figures_are_of_documents(tmp_path: Path
     ],
 )
 def test_users_are_hidden_whatever_follows_from_their_documents(own: dict[str, Any], hidden: bool) -> None:
-    spec = TrainingSpec.of(small(seed=None, **own), {"rule": "S1", "group_size": 1}, known_in="document")
+    spec = TrainingSpec.from_settings(
+        make_small_settings(seed=None, **own), {"rule": "S1", "group_size": 1}, known_in="document"
+    )
     assert (spec.refusal is None) is hidden
 
 
@@ -378,12 +380,12 @@ def test_a_figure_is_confirmed_by_a_second_accountant_or_listed_as_not(trainer: 
         public_text="x.txt", noise_multiplier=noise, sampling_rate=0.01, expected_batch_size=10,
         group_sizes=(2,), **trainer,
     )  # fmt: skip
-    spec = TrainingSpec.of(training, {"rule": "S1", "group_size": 1}, 100)
-    found = unit_figures(spec) if spec.trainer.hides_units else figures_of(Claim.of(spec))
+    spec = TrainingSpec.from_settings(training, {"rule": "S1", "group_size": 1}, 100)
+    found = compute_unit_metrics(spec) if spec.trainer.hides_units else compute_epsilons(EpsilonInputs.from_spec(spec))
     restated = {"epsilon"} if spec.trainer.hides_units else set()
     assert all(found.values[name] == found.values["epsilon_sound"] for name in restated)
     for name in found.values.keys() - restated - {"epsilon_as_published"}:
         value = found.values[name]
         finite = [one for one in (value.values() if isinstance(value, dict) else [value]) if one is not None]
-        assert bool(finite) == (bool(found.second.get(name)) or name in found.alone), name
-        assert not (found.second.get(name) and name in found.alone), name
+        assert bool(finite) == (bool(found.bounds.get(name)) or name in found.unconfirmed), name
+        assert not (found.bounds.get(name) and name in found.unconfirmed), name

@@ -20,14 +20,14 @@ from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import read_manifest
-from redactory.training import guarantee_card, train_model
+from redactory.training import make_guarantee_card, train_model
 from redactory.training.data import PublicText
 from redactory.training.held_out import HeldOutText
-from redactory.training.loop import Ingredients, Step, TimeLeft
+from redactory.training.loop import ScheduledStep, TimeLeft, TrainingContext
 from redactory.training.model import load_model
-from redactory.training.train import fresh_model
-from redactory.training.vocabulary import vocabulary_of
-from tests.training.conftest import PUBLIC_TEXTS, small
+from redactory.training.train import make_initial_model
+from redactory.training.vocabulary import build_vocabulary
+from tests.training.conftest import PUBLIC_TEXTS, make_small_settings
 from tests.training.test_resume import Killed, killing
 from tests.training.uedp.unit_runs import training, write_public, write_unit_run
 
@@ -50,7 +50,7 @@ def test_a_file_is_measured_after_every_epoch_and_changes_no_bit(
     fresh_run: MakeRun, trained: RunFolder, own_text: Path
 ) -> None:
     run, said = fresh_run(), list[str]()
-    train_model(run, small(held_out=own_text), lambda work, done, total, unit="": said.append(unit))
+    train_model(run, make_small_settings(held_out=own_text), lambda work, done, total, unit="": said.append(unit))
     assert file_sha256(run.model("crt").weights) == file_sha256(trained.model("crt").weights)
     assert [row["step"] for row in rows_of(run)] == [0, 10, 20]
     # nats a word of the model that was saved, by hand
@@ -66,16 +66,16 @@ def test_a_file_is_measured_after_every_epoch_and_changes_no_bit(
 
 @pytest.mark.parametrize("trainer", ["crt", "redact-only"])
 def test_a_share_of_the_public_side_is_learnt_by_no_step(trainer: str, trained: RunFolder) -> None:
-    settings, stream = small(trainer=trainer, held_out=0.25), RandomStream.from_seed(7)
-    held = HeldOutText.of(trained, settings, stream, None)
+    settings, stream = make_small_settings(trainer=trainer, held_out=0.25), RandomStream.from_seed(7)
+    held = HeldOutText.from_settings(trained, settings, stream, None)
     assert held is not None
     assert list(held.texts) == [PUBLIC_TEXTS[row] for row in held.rows]
     assert 0 < len(held.rows) < len(PUBLIC_TEXTS) / 2
-    model = fresh_model(settings, stream, vocabulary_of(trained, settings, None))
-    made = Ingredients(trained, settings, model.network, model.tokenizer, stream, held_out=held.rows)
-    plain = made.phases(None, None).plain
+    model = make_initial_model(settings, stream, build_vocabulary(trained, settings, None))
+    made = TrainingContext(trained, settings, model.network, model.tokenizer, stream, held_out_rows=held.rows)
+    plain = made.make_step_kinds(None, None).noise_free
     assert plain is not None
-    assert sorted({*plain.rows.tolist(), *held.rows.tolist()}) == list(range(len(plain.points)))
+    assert sorted({*plain.rows.tolist(), *held.rows.tolist()}) == list(range(len(plain.examples)))
     assert not {*plain.rows.tolist()} & {*held.rows.tolist()}
 
 
@@ -83,20 +83,20 @@ def test_killed_and_resumed_the_curve_is_the_same(fresh_run: MakeRun) -> None:
     settings = {"held_out": 0.25, "checkpoint_steps": 3}
     whole, run = fresh_run(), fresh_run()
     with killing(-1) as seen:
-        train_model(whole, small(**settings))
+        train_model(whole, make_small_settings(**settings))
     for part in (3, 2):
         with killing(seen[0] // part), suppress(Killed):
-            train_model(run, small(**settings))
-    train_model(run, small(**settings))
+            train_model(run, make_small_settings(**settings))
+    train_model(run, make_small_settings(**settings))
     for name in ("held_out", "weights"):
         assert getattr(run.model("crt"), name).read_bytes() == getattr(whole.model("crt"), name).read_bytes()
 
 
 def test_a_loss_that_rises_is_told_on_the_card(fresh_run: MakeRun, own_text: Path) -> None:
     run = fresh_run()
-    card = train_model(run, small(held_out=own_text, dp_learning_rate=5.0))["guarantee"]
+    card = train_model(run, make_small_settings(held_out=own_text, dp_learning_rate=5.0))["guarantee"]
     assert any("the training diverged" in one for one in card["remarks"])
-    assert card == guarantee_card(run, "crt") == read_json(run.model("crt").guarantee)
+    assert card == make_guarantee_card(run, "crt") == read_json(run.model("crt").guarantee)
     assert "the training diverged" in run.model("crt").card.read_text(encoding="utf-8")
 
 
@@ -116,11 +116,11 @@ def test_a_classifier_tells_errors_and_its_commonest_class(tmp_path: Path) -> No
     assert any("one class for every" in one for one in card["remarks"])
     stream, text = RandomStream.from_seed(3), PublicText(public, "words", "kind")
     share = training(public, **own, held_out=0.4)
-    found = HeldOutText.of(run, share, stream, text)
+    found = HeldOutText.from_settings(run, share, stream, text)
     assert found is not None
-    model = fresh_model(share, stream, vocabulary_of(run, share, text))
-    made = Ingredients(run, share, model.network, model.tokenizer, stream, None, text, held_out=found.rows)
-    pretraining = made.pretraining()
+    model = make_initial_model(share, stream, build_vocabulary(run, share, text))
+    made = TrainingContext(run, share, model.network, model.tokenizer, stream, None, text, held_out_rows=found.rows)
+    pretraining = made.make_pretraining_steps()
     assert pretraining is not None
     assert len(found.rows)
     assert not {*pretraining.rows.tolist()} & {*found.rows.tolist()}
@@ -137,7 +137,7 @@ def test_a_classifier_tells_errors_and_its_commonest_class(tmp_path: Path) -> No
 )
 def test_shares_that_hold_nothing_out_are_refused(changes: dict[str, Any], says: str) -> None:
     with pytest.raises(ValidationError, match=says):
-        small(**changes)
+        make_small_settings(**changes)
 
 
 def test_text_of_the_corpus_and_no_text_are_refused(trained: RunFolder, tmp_path: Path) -> None:
@@ -149,27 +149,27 @@ def test_text_of_the_corpus_and_no_text_are_refused(trained: RunFolder, tmp_path
         (1e-9, "no text"),
     ):
         with pytest.raises(ConfigurationError, match=says):
-            HeldOutText.of(trained, small(held_out=given), stream, None)
+            HeldOutText.from_settings(trained, make_small_settings(held_out=given), stream, None)
 
 
 def test_the_time_left_is_told_once_every_kind_of_step_is_known() -> None:
-    def step(work: str, noisy: bool) -> Step:
-        return Step(None, 0, work, 0, 0, noisy, False)  # type: ignore[arg-type]
+    def step(work: str, noisy: bool) -> ScheduledStep:
+        return ScheduledStep(None, 0, work, 0, 0, noisy, False)  # type: ignore[arg-type]
 
     plain, noisy = step("epoch 1, without noise", False), step("epoch 1, with noise", True)
     left = TimeLeft([plain, plain, *([noisy] * 100)])
-    assert left.after(plain, 30.0) == left.after(plain, 90.0) == ""
-    assert left.after(noisy, 60.0) == ", 1 h 39 min left"
-    assert left.after(noisy, 20.0) == ", 1 h 6 min left"
-    assert TimeLeft([noisy, noisy]).after(noisy, 0.5) == ", 1 min left"
+    assert left.describe_after(plain, 30.0) == left.describe_after(plain, 90.0) == ""
+    assert left.describe_after(noisy, 60.0) == ", 1 h 39 min left"
+    assert left.describe_after(noisy, 20.0) == ", 1 h 6 min left"
+    assert TimeLeft([noisy, noisy]).describe_after(noisy, 0.5) == ", 1 min left"
 
 
 def test_event_files_hold_what_was_measured_and_no_more(fresh_run: MakeRun, own_text: Path, tmp_path: Path) -> None:
     run = fresh_run()
-    train_model(run, small(held_out=own_text, tensorboard=tmp_path / "board"))
+    train_model(run, make_small_settings(held_out=own_text, tensorboard=tmp_path / "board"))
     events = EventAccumulator(str(tmp_path / "board")).Reload()
     assert set(events.Tags()["scalars"]) == {
-        *("held out/loss", "noise multiplier", "step size/plain", "step size/noisy")
+        *("held out/loss", "noise multiplier", "step size/noise_free", "step size/noisy")
     }
     losses = events.Scalars("held out/loss")
     assert [(event.step, event.value) for event in losses] == [

@@ -16,7 +16,7 @@ from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
 from redactory.training import lattice
 from redactory.training.mechanism import PoissonGaussian
-from tests.draws import each_draw_once
+from tests.draws import require_unique_draws
 
 STREAM = RandomStream.from_seed(11)
 
@@ -25,10 +25,10 @@ STREAM = RandomStream.from_seed(11)
 @settings(max_examples=15, deadline=None)
 def test_every_draw_is_the_exact_rounding(step: int, scale: float) -> None:
     count = 21
-    found = lattice.rounded_normal(STREAM, "noise", step, count, scale)
+    found = lattice.draw_rounded_normal(STREAM, "noise", step, count, scale)
     half = (count + 1) // 2
-    words = np.frombuffer(STREAM.octets("noise", step, 16 * half), "<u8")
-    exact = [lattice._exactly(words, place, half, (STREAM, "noise", step), scale) for place in range(count)]
+    words = np.frombuffer(STREAM.random_bytes("noise", step, 16 * half), "<u8")
+    exact = [lattice._round_exactly(words, place, half, (STREAM, "noise", step), scale) for place in range(count)]
     assert found.tolist() == exact
 
 
@@ -36,16 +36,16 @@ def test_every_draw_is_the_exact_rounding(step: int, scale: float) -> None:
 def test_what_64_bits_leave_open_is_decided_by_bits_of_each_uniform_s_own(count: int) -> None:
     """At a scale where the first bits decide nothing: the transform of 2 × 256 bits, by mpmath."""
     scale, half = 2.0**150, (count + 1) // 2
-    octets = STREAM.octets("noise", 3, 16 * half)
+    octets = STREAM.random_bytes("noise", 3, 16 * half)
     words = np.frombuffer(octets, "<u8")
-    with each_draw_once("noise, more bits") as drawn:
-        found = [lattice._exactly(words, place, half, (STREAM, "noise", 3), scale) for place in range(count)]
+    with require_unique_draws("noise, more bits") as drawn:
+        found = [lattice._round_exactly(words, place, half, (STREAM, "noise", 3), scale) for place in range(count)]
     # both draws of a pair have its bits, and no other pair has them
     assert {(one.index, one.count) for one in drawn} == {(pair, 48) for pair in range(half)}
     with mp.workprec(600):
         for place, value in enumerate(found):
             pair = place % half
-            more = STREAM.octets("noise, more bits", 3, 48, pair)
+            more = STREAM.random_bytes("noise, more bits", 3, 48, pair)
             u, v = (
                 (int.from_bytes(octets[8 * at : 8 * at + 8], "little") + _fraction(rest)) / mp.mpf(2) ** 64
                 for at, rest in ((pair, more[:24]), (half + pair, more[24:]))
@@ -62,8 +62,8 @@ def _fraction(octets: bytes) -> mp.mpf:
 
 def test_the_error_bound_covers_float64_with_room() -> None:
     half = 300
-    words = np.frombuffer(STREAM.octets("bound", 0, 16 * half), "<u8")
-    radius, error = lattice._radius(torch.from_numpy(words[:half].astype("<i8")))
+    words = np.frombuffer(STREAM.random_bytes("bound", 0, 16 * half), "<u8")
+    radius, error = lattice._compute_radius(torch.from_numpy(words[:half].astype("<i8")))
     with mp.workprec(200):
         for word, found, own in zip(words[:half], radius.tolist(), error.tolist(), strict=True):
             exact = mp.sqrt(-2 * mp.log((mp.mpf(int(word)) + 0.5) / 2**64))
@@ -72,24 +72,24 @@ def test_the_error_bound_covers_float64_with_room() -> None:
 
 def test_without_the_error_bound_draws_would_be_wrong(monkeypatch: pytest.MonkeyPatch) -> None:
     scale, count = 2.0**44, 400
-    right = lattice.rounded_normal(STREAM, "noise", 0, count, scale)
+    right = lattice.draw_rounded_normal(STREAM, "noise", 0, count, scale)
     asked: list[int] = []
-    exactly = lattice._exactly
+    exactly = lattice._round_exactly
 
     def counted(words: object, place: int, *rest: object) -> int:
         asked.append(place)
         return exactly(words, place, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(lattice, "_exactly", counted)
-    lattice.rounded_normal(STREAM, "noise", 0, count, scale)
+    monkeypatch.setattr(lattice, "_round_exactly", counted)
+    lattice.draw_rounded_normal(STREAM, "noise", 0, count, scale)
     assert len(asked) > 10
-    monkeypatch.setattr(lattice, "_exactly", lambda words, place, half, name, scale: 0)
-    assert (lattice.rounded_normal(STREAM, "noise", 0, count, scale) != right).sum() == len(asked)
+    monkeypatch.setattr(lattice, "_round_exactly", lambda words, place, half, name, scale: 0)
+    assert (lattice.draw_rounded_normal(STREAM, "noise", 0, count, scale) != right).sum() == len(asked)
 
 
 @pytest.mark.parametrize("scale", [0.7, 5.0, 2.0**25])
 def test_the_law_is_that_of_a_rounded_normal(scale: float) -> None:
-    draws = lattice.rounded_normal(STREAM, "law", 1, 20_000, scale)
+    draws = lattice.draw_rounded_normal(STREAM, "law", 1, 20_000, scale)
     if scale > 100:
         assert stats.kstest(draws / scale, "norm").pvalue > 1e-3
         assert stats.kstest(draws / (1.1 * scale), "norm").pvalue < 1e-9
@@ -104,11 +104,11 @@ def test_the_law_is_that_of_a_rounded_normal(scale: float) -> None:
 
 def test_the_release_is_a_point_of_the_lattice_whatever_the_sum() -> None:
     mechanism = PoissonGaussian(0.1, 1.0, 0.5, 1.0, noise="lattice")
-    unit = lattice.spacing(0.5, 40)
+    unit = lattice.choose_lattice_spacing(0.5, 40)
     assert math.log2(unit) == round(math.log2(unit))
     assert unit * math.sqrt(40) <= 0.5 * 2.0**-20
     for total in (np.zeros(40), np.full(40, 1 / 3), STREAM.normal("sum", 0, 40)):
-        released = lattice.noisy_on_lattice(total, mechanism, STREAM, 0)
+        released = lattice.add_lattice_noise(total, mechanism, STREAM, 0)
         assert np.array_equal(released / unit, np.rint(released / unit))
         assert np.abs(released - total).max() < 6.0
 
@@ -116,11 +116,11 @@ def test_the_release_is_a_point_of_the_lattice_whatever_the_sum() -> None:
 def test_neighbouring_sums_can_release_the_same_points_with_this_noise_only() -> None:
     """In double precision the last bits tell two sums apart; on the lattice every point is open to both."""
     one, other = np.zeros(4000), np.full(4000, 1 / 3)
-    unit = lattice.spacing(1.0, 4000)
+    unit = lattice.choose_lattice_spacing(1.0, 4000)
     mechanism = PoissonGaussian(0.1, 1.0, 1.0, 1.0, noise="lattice")
     shift = int(np.rint(other[0] / unit))
-    noise = lattice.noisy_on_lattice(one, mechanism, STREAM, 0) / unit
-    moved = lattice.noisy_on_lattice(other, mechanism, STREAM, 0) / unit
+    noise = lattice.add_lattice_noise(one, mechanism, STREAM, 0) / unit
+    moved = lattice.add_lattice_noise(other, mechanism, STREAM, 0) / unit
     assert np.array_equal(moved, noise + shift)
     floats = STREAM.normal("noise", 0, 4000)
     assert not np.array_equal((floats + 1 / 3) - 1 / 3, floats)  # the traces that an attack reads
@@ -129,16 +129,16 @@ def test_neighbouring_sums_can_release_the_same_points_with_this_noise_only() ->
 def test_the_mechanism_adds_it_with_its_margin_and_as_the_tensor_is() -> None:
     mechanism = PoissonGaussian(0.1, 2.0, 0.5, 4.0, noise="lattice")
     total = torch.zeros(20_000, dtype=torch.float32)
-    released = mechanism.noisy_mean(total, STREAM, 3)
+    released = mechanism.compute_noisy_mean(total, STREAM, 3)
     assert released.dtype == torch.float32
     deviation = float((released * 4.0).double().std()) / mechanism.noise_deviation
     assert deviation == pytest.approx(1.0, abs=0.03)
-    assert torch.equal(released, mechanism.noisy_mean(total, STREAM, 3))
-    assert not torch.equal(released, mechanism.noisy_mean(total, STREAM, 4))
+    assert torch.equal(released, mechanism.compute_noisy_mean(total, STREAM, 3))
+    assert not torch.equal(released, mechanism.compute_noisy_mean(total, STREAM, 4))
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, 1e30])
 def test_a_sum_beyond_the_lattice_is_refused(value: float) -> None:
     total = np.array([0.0, value])
     with pytest.raises(CheckFailed):
-        lattice.noisy_on_lattice(total, PoissonGaussian(0.1, 1.0, 1.0, 1.0, noise="lattice"), STREAM, 0)
+        lattice.add_lattice_noise(total, PoissonGaussian(0.1, 1.0, 1.0, 1.0, noise="lattice"), STREAM, 0)

@@ -16,28 +16,28 @@ from safetensors.torch import load_file
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from redactory.evaluation import continuations
-from redactory.evaluation.canary import canary_exposure
-from redactory.evaluation.continuations import continuation_log_probs, drawn_numbers
-from redactory.evaluation.generation import generate
-from redactory.evaluation.membership import membership
-from redactory.evaluation.utility import perplexity
+from redactory.evaluation.canary import measure_canary_exposure
+from redactory.evaluation.continuations import sample_numbers, score_all_numbers
+from redactory.evaluation.generation import generate_texts
+from redactory.evaluation.membership import run_membership_attack
+from redactory.evaluation.utility import measure_perplexity
 from redactory.foundation.errors import CheckFailed, ConfigurationError, RunStateError
 from redactory.foundation.stream import RandomStream
-from redactory.pipelines.predict import _next_words
+from redactory.pipelines.predict import _predict_next_words
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import read_manifest
 from redactory.training import load_model, numerics, train_model
-from redactory.training.data import EncodedPoints
-from redactory.training.model import LanguageModel, identity_of, network_of
-from redactory.training.models.hugging_face import CausalNetwork, library_class, read_model, without_dropout
+from redactory.training.data import TokenizedExamples
+from redactory.training.model import LanguageModel, build_language_network, describe_base_weights
+from redactory.training.models.hugging_face import CausalNetwork, disable_dropout, get_library_class, read_model
 from redactory.training.models.network import LanguageNetwork
 from redactory.training.models.settings import AwdLstmSettings, FolderSettings
 from redactory.training.settings import TrainSettings
 from redactory.training.tokenizer import FolderTokenizer, Tokenizer
-from redactory.training.train import update_norms
+from redactory.training.train import compute_update_norms
 from tests.evaluation.small_model import CharacterTokenizer
-from tests.training.conftest import PUBLIC_TEXTS, small
+from tests.training.conftest import PUBLIC_TEXTS, make_small_settings
 from tests.training.tiny_folders import causal_folder
 
 TEXTS = ["Hello, how are you?", "My ID is: 1023", "", f"{MASK} said 12", "😀"]
@@ -69,7 +69,7 @@ def model(request: pytest.FixtureRequest, folders: dict[str, Path]) -> LanguageM
     settings = TrainSettings(model=section, max_tokens=64).model
     pretrained = section.get("folder")
     tokenizer = FolderTokenizer.from_folder(pretrained, True) if pretrained else _words()
-    network = network_of(settings, tokenizer)
+    network = build_language_network(settings, tokenizer)
     network.initialise(RandomStream.from_seed(3))
     return LanguageModel(tokenizer, network.double())
 
@@ -105,11 +105,11 @@ def many_words(kind: str) -> LanguageModel:
         torch.manual_seed(0)
         if kind == "lstm":
             settings = TrainSettings(model={"embedding_size": 4, "hidden_size": 4}).model
-            network = network_of(settings, Codec())  # type: ignore[arg-type]
+            network = build_language_network(settings, Codec())  # type: ignore[arg-type]
             network.initialise(RandomStream.from_seed(3))
         else:
             made: Any = transformers.AutoModelForCausalLM.from_config(configs[kind]())
-            network = CausalNetwork(without_dropout(made), pretrained=True)
+            network = CausalNetwork(disable_dropout(made), pretrained=True)
     # a network can give more logits than its tokenizer has ids
     return LanguageModel(Codec(500 if kind == "llama" else MANY), network)  # type: ignore[arg-type]
 
@@ -132,11 +132,13 @@ SHORT = [f"My {number}" for number in range(40)]
 USES: dict[str, Callable[[LanguageModel], Any]] = {
     "scores": lambda model: np.concatenate(model.token_log_probs([*SHORT, ""])),
     "next words": lambda model: np.stack(list(model.next_log_probs(SHORT))),
-    "texts": lambda model: generate(model, 40, 3, top_p=0.9, prompts=SHORT[:3]),
-    "numbers": lambda model: drawn_numbers(model, "My ", 2, 40, RandomStream.from_seed(1)),
-    "candidates": lambda model: continuation_log_probs(model, "My ", 2),
-    "membership": lambda model: membership(model, SHORT[:20], SHORT[20:], groups=4, group_size=2)["individual"],
-    "perplexity": lambda model: perplexity(model, SHORT)["perplexity"],
+    "texts": lambda model: generate_texts(model, 40, 3, top_p=0.9, prompts=SHORT[:3]),
+    "numbers": lambda model: sample_numbers(model, "My ", 2, 40, RandomStream.from_seed(1)),
+    "candidates": lambda model: score_all_numbers(model, "My ", 2),
+    "membership": lambda model: run_membership_attack(model, SHORT[:20], SHORT[20:], groups=4, group_size=2)[
+        "individual"
+    ],
+    "perplexity": lambda model: measure_perplexity(model, SHORT)["perplexity"],
 }
 
 
@@ -181,12 +183,12 @@ def test_quantized_weights_are_refused_by_the_key_that_says_so(
     own = shutil.copytree(folders["llama"], tmp_path / "small")
     config = json.loads((own / "config.json").read_text())
     ours = FolderSettings(folder=own)
-    read = partial(read_model, own, library_class("next-word"))
+    read = partial(read_model, own, get_library_class("next-word"))
     run = RunFolder(shutil.copytree(curated, tmp_path / "RUN"))
-    train = partial(train_model, run, small(model={"folder": own}, max_tokens=40))
+    train = partial(train_model, run, make_small_settings(model={"folder": own}, max_tokens=40))
     for inner in ({"quantization_config": section}, {"text_config": {"quantization_config": section}}):
         (own / "config.json").write_text(json.dumps({**config, **inner}))
-        for use in (partial(identity_of, ours), read, train):
+        for use in (partial(describe_base_weights, ours), read, train):
             with pytest.raises(ConfigurationError, match=r"small/config.json has the key quantization_config"):
                 use()
     (own / "config.json").write_text(json.dumps({**config, "quantization_config": None}))
@@ -201,7 +203,7 @@ def test_a_configuration_that_the_library_cannot_read_is_named(
     config = json.loads((own / "config.json").read_text())
     (own / "config.json").write_text(json.dumps({**config, **broken} if broken else broken))
     with pytest.raises(ConfigurationError, match="small"):
-        read_model(own, library_class("next-word"))
+        read_model(own, get_library_class("next-word"))
 
 
 def _words() -> Tokenizer:
@@ -210,11 +212,11 @@ def _words() -> Tokenizer:
 
 def test_a_point_has_its_own_loss_whatever_stands_beside_it(model: LanguageModel) -> None:
     network = model.network.train()
-    points = EncodedPoints.from_texts(TEXTS, model.tokenizer, 40)
+    points = TokenizedExamples.from_texts(TEXTS, model.tokenizer, 40)
     network.begin_step(RandomStream.from_seed(1), "plain step", 4)
-    together = network.point_losses(points.batch([4, 0, 2, 1, 3]))
+    together = network.example_losses(points.make_batch([4, 0, 2, 1, 3]))
     network.begin_step(RandomStream.from_seed(1), "plain step", 4)
-    alone = torch.cat([network.point_losses(points.batch([row])) for row in (4, 0, 2, 1, 3)])
+    alone = torch.cat([network.example_losses(points.make_batch([row])) for row in (4, 0, 2, 1, 3)])
     torch.testing.assert_close(together, alone, rtol=1e-10, atol=1e-10)
 
 
@@ -227,10 +229,10 @@ def test_scores_follow_the_cache_token_by_token_and_evaluation_works(model: Lang
             walked.append(float(log_probs[0, number]))
             last = number
         assert scores == pytest.approx(walked, rel=1e-9)
-    result = canary_exposure(model, CANARIES)
+    result = measure_canary_exposure(model, CANARIES)
     assert result["candidates"] == 1000
     assert result["highest_exposure"] < result["largest_possible"]
-    assert perplexity(model, TEXTS)["perplexity"] < 3 * model.tokenizer.size
+    assert measure_perplexity(model, TEXTS)["perplexity"] < 3 * model.tokenizer.size
 
 
 def test_the_first_weights_are_a_function_of_the_stream(model: LanguageModel) -> None:
@@ -255,13 +257,13 @@ def test_every_kind_trains_and_is_read_again(
     section = FRESH.get(kind) or {"folder": folders[kind.split()[0]]}
     if "adapters" in kind:
         section = {**section, "lora": {"rank": 2}}
-    settings = small(model=section, max_tokens=40, epochs=1, name="m", learning_rate=0.01)
+    settings = make_small_settings(model=section, max_tokens=40, epochs=1, name="m", learning_rate=0.01)
     summary = train_model(run, settings)
     assert all(norm > 0 for norm in summary["update_norms"].values())
     loaded = load_model(run.model("m"))
     assert np.isfinite(np.concatenate(loaded.token_log_probs(TEXTS))).all()
     assert len(loaded.tokenizer.encode(MASK)) == 1
-    (words,) = _next_words(run.model("m"), ["Hello"], 3)  # one token may begin, end and pad
+    (words,) = _predict_next_words(run.model("m"), ["Hello"], 3)  # one token may begin, end and pad
     assert len(words) == 3
 
 
@@ -270,18 +272,18 @@ def test_an_octet_that_is_no_text_is_spelled_as_what_it_is(folders: dict[str, Pa
     theirs = FolderTokenizer.from_folder(folders["gpt2"])
     for codec in (theirs, Tokenizer.from_texts(["hello"], 10)):
         text = "10 hello Ω, 10 €\n"
-        spelled = "".join(codec.spelled(number) for number in codec.encode(text))
+        spelled = "".join(codec.decode_token(number) for number in codec.encode(text))
         assert spelled == "".join(
             sign if sign < "\x80" else "".join(f"\\x{octet:02x}" for octet in sign.encode()) for sign in text
         )
-        assert all("\ufffd" not in codec.spelled(number) for number in range(codec.size))
+        assert all("\ufffd" not in codec.decode_token(number) for number in range(codec.size))
 
 
 def test_adapters_move_and_all_else_stays(curated: Path, folders: dict[str, Path], tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "RUN")
     shutil.copytree(curated, run.root)
     section = {"folder": folders["gpt2"], "lora": {"rank": 2}}
-    summary = train_model(run, small(model=section, max_tokens=40, epochs=1))
+    summary = train_model(run, make_small_settings(model=section, max_tokens=40, epochs=1))
     assert all("lora" in layer for layer in summary["update_norms"])
     before = load_file(folders["gpt2"] / "model.safetensors")
     after = load_file(run.model("crt").weights)
@@ -294,13 +296,13 @@ def test_the_folder_is_named_and_not_where_it_lies(curated: Path, folders: dict[
     run = RunFolder(tmp_path / "RUN")
     shutil.copytree(curated, run.root)
     own = shutil.copytree(folders["gpt2"], tmp_path / "a place of mine" / "gpt2")
-    settings = small(model={"folder": own}, max_tokens=40, epochs=1)
+    settings = make_small_settings(model={"folder": own}, max_tokens=40, epochs=1)
     told = train_model(run, settings)
     model = run.model("crt")
     assert read_manifest(model)["settings"]["model"]["folder"] == "gpt2"
     assert not [p.name for p in model.root.iterdir() if b"a place of mine" in p.read_bytes()]
     elsewhere = shutil.copytree(own, tmp_path / "elsewhere" / "gpt2")
-    moved = small(model={"folder": elsewhere}, max_tokens=40, epochs=1)
+    moved = make_small_settings(model={"folder": elsewhere}, max_tokens=40, epochs=1)
     assert train_model(run, moved) == told
     (elsewhere / "generation_config.json").write_text("{}")
     with pytest.raises(RunStateError, match=r"another gpt2 \(train.model.folder\)"):
@@ -310,15 +312,15 @@ def test_the_folder_is_named_and_not_where_it_lies(curated: Path, folders: dict[
 
 
 def test_what_did_not_move_is_a_failure() -> None:
-    network = network_of(TrainSettings(model=FRESH["lstm"]).model, _words())
+    network = build_language_network(TrainSettings(model=FRESH["lstm"]).model, _words())
     network.initialise(RandomStream.from_seed(0))
     with pytest.raises(CheckFailed, match="no parameter changed"):
-        update_norms(dict(network.named_parameters()), network)
-    broken = network_of(TrainSettings(model=FRESH["lstm"]).model, _words())
+        compute_update_norms(dict(network.named_parameters()), network)
+    broken = build_language_network(TrainSettings(model=FRESH["lstm"]).model, _words())
     with torch.no_grad():
         broken.lstm.weight_hh_l0[0, 0] = torch.nan
     with pytest.raises(CheckFailed, match="finite"):
-        update_norms(dict(network.named_parameters()), broken)
+        compute_update_norms(dict(network.named_parameters()), broken)
 
 
 def test_a_folder_is_named_by_its_content_and_one_fitted_to_labels_is_refused(
@@ -326,13 +328,13 @@ def test_a_folder_is_named_by_its_content_and_one_fitted_to_labels_is_refused(
 ) -> None:
     own = shutil.copytree(folders["gpt2"], tmp_path / "own")
     settings = TrainSettings(model={"folder": own}).model
-    before = identity_of(settings)
+    before = describe_base_weights(settings)
     (own / "generation_config.json").write_text("{}")
-    assert identity_of(settings) != before
+    assert describe_base_weights(settings) != before
     tokenizer = FolderTokenizer.from_folder(own)
     (own / "fit.json").touch()
     with pytest.raises(ConfigurationError, match="redactory fit tagger"):
-        network_of(settings, tokenizer)
+        build_language_network(settings, tokenizer)
 
 
 def test_a_folders_tokenizer_keeps_text_and_makes_no_special_token_of_it(folders: dict[str, Path]) -> None:
@@ -350,7 +352,7 @@ def test_long_texts_are_scored_in_windows(folders: dict[str, Path]) -> None:
     settings = TrainSettings(
         model={"kind": "gpt2", "layers": 1, "width": 8, "heads": 1, "context": 10}, max_tokens=10
     ).model
-    network = network_of(settings, _words())
+    network = build_language_network(settings, _words())
     network.initialise(RandomStream.from_seed(1))
     model = LanguageModel(_words(), network.double())
     long = "12345678" * 4
@@ -361,13 +363,13 @@ def test_long_texts_are_scored_in_windows(folders: dict[str, Path]) -> None:
 
 def test_dropout_is_a_function_of_step_and_point_alone() -> None:
     sizes = {"kind": "awd-lstm", "embedding_size": 6, "hidden_size": 9}
-    network = network_of(TrainSettings(model=sizes, max_tokens=16).model, _words()).double()
+    network = build_language_network(TrainSettings(model=sizes, max_tokens=16).model, _words()).double()
     network.initialise(RandomStream.from_seed(1))
-    points = EncodedPoints.from_texts(TEXTS, _words(), 40)
+    points = TokenizedExamples.from_texts(TEXTS, _words(), 40)
 
     def losses(step: int, rows: list[int], purpose: str = "noisy step") -> dict[int, float]:
         network.begin_step(RandomStream.from_seed(5), purpose, step)
-        return dict(zip(rows, network.point_losses(points.batch(rows)).tolist(), strict=True))
+        return dict(zip(rows, network.example_losses(points.make_batch(rows)).tolist(), strict=True))
 
     network.train()
     first = losses(0, [0, 1, 3])
@@ -382,9 +384,9 @@ def test_no_dropout_is_the_plain_network(monkeypatch: pytest.MonkeyPatch) -> Non
     for where in ("word", "input", "layer", "output", "weight"):
         monkeypatch.setattr(AwdLstmSettings, f"{where}_dropout", 0.0)
     settings = AwdLstmSettings(kind="awd-lstm", embedding_size=6, hidden_size=9)
-    network: LanguageNetwork = network_of(settings, _words()).double()
+    network: LanguageNetwork = build_language_network(settings, _words()).double()
     network.initialise(RandomStream.from_seed(1))
-    batch = EncodedPoints.from_texts(TEXTS, _words(), 40).batch([0, 1])
+    batch = TokenizedExamples.from_texts(TEXTS, _words(), 40).make_batch([0, 1])
     network.begin_step(RandomStream.from_seed(5), "noisy step", 0)
-    trained = network.train().point_losses(batch)
-    torch.testing.assert_close(trained, network.eval().point_losses(batch))
+    trained = network.train().example_losses(batch)
+    torch.testing.assert_close(trained, network.eval().example_losses(batch))

@@ -25,13 +25,13 @@ from redactory.foundation.records import read_records
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import broken_files
-from redactory.training import PrivateLoop, TrainSettings, guarantee_card, load_model, train_model
-from redactory.training.data import Batch, public_text_of
+from redactory.training import PrivateLoop, TrainSettings, load_model, make_guarantee_card, train_model
+from redactory.training.data import Batch, open_public_text
 from redactory.training.guarantee.budget import BudgetExceeded
 from redactory.training.tokenizer import Tokenizer
-from redactory.training.train import fresh_model
-from redactory.training.vocabulary import vocabulary_of
-from tests.training.conftest import PUBLIC_TEXTS, small
+from redactory.training.train import make_initial_model
+from redactory.training.vocabulary import build_vocabulary
+from tests.training.conftest import PUBLIC_TEXTS, make_small_settings
 from tests.training.tiny_folders import causal_folder
 from tests.training.uedp.unit_runs import TRAINING, write_unit_run
 
@@ -72,7 +72,7 @@ class Bench:
             write_json(letters, Tokenizer.from_texts(PUBLIC_TEXTS, 30).to_json())
         if "model" not in changes:
             changes["tokenizer"] = letters
-        settings = small(**{**SHORT, **changes})
+        settings = make_small_settings(**{**SHORT, **changes})
         self.loop = PrivateLoop(run, settings, public_steps=said)
         self.network: Any = (network or Words(self.loop.tokenizer.size)).to(settings.device)
         self.optimizer: Optimizer = SGD([p for p in self.network.parameters() if p.requires_grad], lr=0.5)
@@ -102,8 +102,8 @@ def bench(fresh_run: MakeRun) -> Bench:
 
 def followed(run: RunFolder, settings: TrainSettings) -> dict[str, Any]:
     """A loop that does as the settings say, from the weights that ``redactory train`` draws."""
-    vocabulary = vocabulary_of(run, settings, public_text_of(run, None))
-    network: Any = fresh_model(settings, RandomStream.from_seed(7), vocabulary).network
+    vocabulary = build_vocabulary(run, settings, open_public_text(run, None))
+    network: Any = make_initial_model(settings, RandomStream.from_seed(7), vocabulary).network
     rule = AdamW if settings.optimizer == "adam" else SGD
     plain, noisy = (rule(network.parameters(), lr=1.0, weight_decay=0.0) for _ in range(2))
     used = (plain, noisy) if settings.trainer.startswith("crt") else (noisy,)
@@ -136,7 +136,7 @@ def followed(run: RunFolder, settings: TrainSettings) -> dict[str, Any]:
 def test_a_loop_that_follows_the_settings_gives_the_same_bits_and_the_same_card(
     changes: dict[str, Any], fresh_run: MakeRun
 ) -> None:
-    trained, own, settings = fresh_run(), fresh_run(), small(**changes)
+    trained, own, settings = fresh_run(), fresh_run(), make_small_settings(**changes)
     told, card = train_model(trained, settings)["guarantee"], followed(own, settings)["guarantee"]
     name = settings.model_name
     assert own.model(name).weights.read_bytes() == trained.model(name).weights.read_bytes()
@@ -173,14 +173,14 @@ def test_the_folder_of_an_own_network_holds_its_state_dict_and_a_card(bench: Ben
     assert broken_files(folder) == []
     card = told["guarantee"]
     assert (card["kind"], card["own_loop"]["public_steps"]) == ("own", None)
-    assert guarantee_card(bench.loop._run, "dpsgd") == card
+    assert make_guarantee_card(bench.loop._run, "dpsgd") == card
     Draft202012Validator(redactory.schema("guarantee")).validate(card)
     head = json.loads(folder.ledger.read_text(encoding="utf-8").splitlines()[0])
     Draft202012Validator(redactory.schema("ledger-record")).validate(head)
     assert "test_own_loop.Words" in folder.card.read_text(encoding="utf-8")
     with pytest.raises(InputError, match="build it there"):
         load_model(folder)
-    assert not bench.loop._run.begun()
+    assert not bench.loop._run.unfinished_training_files()
     assert Bench(bench.loop._run).begin().finish()["guarantee"] == card
 
 
@@ -445,13 +445,13 @@ def test_misuse_is_refused_from_then_on(wrong: Callable[[Bench], None], bench: B
     bench.begin()
     with pytest.raises((CheckFailed, ConfigurationError), match=MISUSE[wrong]):
         wrong(bench)
-    step, watch = bench.optimizer.step, bench.loop._watch
+    step, watch = bench.optimizer.step, bench.loop._guard
     later = (lambda: next(bench.loop), bench.loop.finish, step, lambda: on_own_points(bench))
-    for anything in (*later, lambda: watch.lay(watch._number or 1, step, by_autograd=False)):
+    for anything in (*later, lambda: watch.set_gradient(watch._step_number or 1, step, by_autograd=False)):
         with pytest.raises(CheckFailed, match="already refused"):
             anything()
     with pytest.raises(GuaranteeError, match="unfinished"):
-        guarantee_card(bench.loop._run, "dpsgd")
+        make_guarantee_card(bench.loop._run, "dpsgd")
 
 
 @pytest.mark.parametrize("wrong", [moved_after_the_step, own_gradient, dropout_on_the_way])
@@ -530,7 +530,7 @@ def test_data_that_changed_are_refused_on_the_way_and_at_the_end(fresh_run: Make
 def test_points_cannot_be_changed_in_memory(bench: Bench) -> None:
     bench.begin()
     with pytest.raises(ValueError, match="read-only"):
-        next(bench.loop)._step.phase.points.ids[0] = 1  # type: ignore[attr-defined]
+        next(bench.loop)._step.kind.points.ids[0] = 1  # type: ignore[attr-defined]
 
 
 def test_one_ledger_has_one_loop(fresh_run: MakeRun) -> None:

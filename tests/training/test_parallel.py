@@ -26,15 +26,15 @@ from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.training import parallel, train, train_model
-from redactory.training.clipping import clipped_sum
-from redactory.training.data import EncodedPoints, PieceMap, alone
+from redactory.training.clipping import compute_clipped_sum
+from redactory.training.data import MicroBatchMap, TokenizedExamples, map_micro_batches
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.models.recurrent import AwdLstm
 from redactory.training.models.settings import AwdLstmSettings
-from redactory.training.settings import settings_json
-from redactory.training.trainers import trainer_of
-from tests.training.conftest import small
-from tests.training.dealt_work import QUOTED, failing
+from redactory.training.settings import settings_to_json
+from redactory.training.trainers import get_trainer
+from tests.training.conftest import make_small_settings
+from tests.training.worker_functions import QUOTED_TEXT, fail_with_quote
 
 CRT: dict[str, Any] = {"trainer": "crt", "public_share": 0.5, "max_physical_batch_tokens": 64, "checkpoint_steps": 3}
 GPT2: dict[str, Any] = {
@@ -56,7 +56,7 @@ def copy(curated: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[]
 
 def made(run: RunFolder, changes: dict[str, Any], progress: Any = None, **more: Any) -> Made:
     """What a training leaves: the digests of its weights, ledger and guarantee."""
-    given = small(**changes, **more)
+    given = make_small_settings(**changes, **more)
     train_model(run, given, *(() if progress is None else (progress,)))
     folder = run.model(given.model_name)
     assert not list(run.state.iterdir())
@@ -82,7 +82,7 @@ def test_two_processes_train_the_lstm_of_one(copy: Callable[[], RunFolder], by_o
 
     assert made(copy(), CRT, look, workers=2) == by_one
     assert all(children)
-    assert not {"workers"} & settings_json(small(workers=2)).keys()
+    assert not {"workers"} & settings_to_json(make_small_settings(workers=2)).keys()
 
 
 @pytest.mark.slow
@@ -112,30 +112,34 @@ def test_a_killed_process_is_named_and_others_go_on(after: str, copy: Callable[[
 
 
 def test_processes_are_started_where_there_is_something_to_share_out() -> None:
-    assert [trainer_of(own).in_pieces(own) for own in map(_of, ("crt", "dpsgd", "sgd"))] == [True, True, False]
+    assert [get_trainer(own).uses_micro_batches(own) for own in map(_of, ("crt", "dpsgd", "sgd"))] == [
+        True,
+        True,
+        False,
+    ]
     with pytest.raises(ValidationError, match="device cpu"):
-        small(workers=2, device="cuda")
+        make_small_settings(workers=2, device="cuda")
 
 
 def _of(trainer: str) -> Any:
-    return small(trainer=trainer, workers=3)
+    return make_small_settings(trainer=trainer, workers=3)
 
 
 # Sabotage.
 
 
 @contextmanager
-def backwards(*_: Any) -> Iterator[PieceMap]:
-    yield lambda *own: reversed([*alone(*own)])
+def backwards(*_: Any) -> Iterator[MicroBatchMap]:
+    yield lambda *own: reversed([*map_micro_batches(*own)])
 
 
 @contextmanager
-def added_elsewhere(*_: Any) -> Iterator[PieceMap]:
+def added_elsewhere(*_: Any) -> Iterator[MicroBatchMap]:
     """As an all-reduce would: each process adds its own pieces first."""
 
     def map_(network: Any, work: Any, points: Any, pieces: Sequence[Any]) -> Iterator[Tensor]:
         for rank in range(min(2, len(pieces))):
-            yield torch.stack([*alone(network, work, points, pieces[rank::2])]).sum(0)
+            yield torch.stack([*map_micro_batches(network, work, points, pieces[rank::2])]).sum(0)
 
     yield map_
 
@@ -144,7 +148,7 @@ def added_elsewhere(*_: Any) -> Iterator[PieceMap]:
 def test_another_order_of_the_sum_is_seen(
     sum_: Any, copy: Callable[[], RunFolder], by_one: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(train, "piece_map", sum_)
+    monkeypatch.setattr(train, "open_micro_batch_map", sum_)
     found = made(copy(), CRT)
     assert found["ledger.jsonl"] != by_one["ledger.jsonl"]
     assert found["model.safetensors"] != by_one["model.safetensors"]
@@ -153,12 +157,12 @@ def test_another_order_of_the_sum_is_seen(
 def test_noise_of_each_process_is_seen(
     copy: Callable[[], RunFolder], by_one: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = PoissonGaussian.noisy_mean
+    real = PoissonGaussian.compute_noisy_mean
 
     def twice(own: PoissonGaussian, total: Tensor, stream: RandomStream, step: int) -> Tensor:
         return real(own, total, stream, step) + real(own, torch.zeros_like(total), stream, step)
 
-    monkeypatch.setattr(PoissonGaussian, "noisy_mean", twice)
+    monkeypatch.setattr(PoissonGaussian, "compute_noisy_mean", twice)
     assert made(copy(), CRT)["model.safetensors"] != by_one["model.safetensors"]
 
 
@@ -171,9 +175,9 @@ def network_of(seed: int) -> AwdLstm:
     return network.train()
 
 
-def points_of(lengths: Sequence[int]) -> EncodedPoints:
+def points_of(lengths: Sequence[int]) -> TokenizedExamples:
     draw = np.random.default_rng(3)
-    return EncodedPoints.of((draw.integers(3, 30, length) for length in lengths), begin_id=0, pad_id=1)
+    return TokenizedExamples.from_rows((draw.integers(3, 30, length) for length in lengths), begin_id=0, pad_id=1)
 
 
 POINTS = points_of([*range(1, 14), *range(1, 14)])
@@ -181,9 +185,9 @@ ROWS = np.arange(len(POINTS))
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[PieceMap]:
+def three() -> Iterator[MicroBatchMap]:
     """Three processes that live through the tests of single sums; they were started with other parameters."""
-    with parallel.piece_map(3, network_of(0), 1) as every:
+    with parallel.open_micro_batch_map(3, network_of(0), 1) as every:
         yield every
 
 
@@ -191,15 +195,17 @@ def three() -> Iterator[PieceMap]:
 @given(
     rows=st.sets(st.integers(0, len(POINTS) - 1)), tokens=st.sampled_from([1, 10, 30, 10_000]), step=st.integers(0, 9)
 )
-def test_a_sum_has_the_bits_of_one_process(three: PieceMap, rows: set[int], tokens: int, step: int) -> None:
+def test_a_sum_has_the_bits_of_one_process(three: MicroBatchMap, rows: set[int], tokens: int, step: int) -> None:
     network = network_of(step)
     network.begin_step(STREAM, "noisy step", step)
     drawn = np.asarray(sorted(rows), np.int64)
-    assert torch.equal(*(clipped_sum(network, POINTS, drawn, 0.3, tokens, every) for every in (alone, three)))
+    assert torch.equal(
+        *(compute_clipped_sum(network, POINTS, drawn, 0.3, tokens, every) for every in (map_micro_batches, three))
+    )
 
 
 def test_dropout_of_other_seeds_is_seen_and_what_is_dealt_holds_no_key(
-    three: PieceMap, monkeypatch: pytest.MonkeyPatch
+    three: MicroBatchMap, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     network, sent = network_of(1), list[bytes]()
     network.begin_step(STREAM, "noisy step", 1)
@@ -209,11 +215,11 @@ def test_dropout_of_other_seeds_is_seen_and_what_is_dealt_holds_no_key(
         return sent[-1]
 
     monkeypatch.setattr(parallel, "pickle", SimpleNamespace(dumps=kept, loads=pickle.loads, HIGHEST_PROTOCOL=5))
-    right = clipped_sum(network, POINTS, ROWS, 0.3, 10, three)
+    right = compute_clipped_sum(network, POINTS, ROWS, 0.3, 10, three)
     own = network_of(1)
     own.begin_step(STREAM, "noisy step", 2)
-    monkeypatch.setattr(AwdLstm, "step_seeds", lambda _, rows: own._dropout.seeds(rows, 3))
-    assert not torch.equal(clipped_sum(network, POINTS, ROWS, 0.3, 10, three), right)
+    monkeypatch.setattr(AwdLstm, "step_seeds", lambda _, rows: own._dropout.collect_seeds(rows, 3))
+    assert not torch.equal(compute_clipped_sum(network, POINTS, ROWS, 0.3, 10, three), right)
     assert len(sent) == 4
     assert not [octets for octets in sent if STREAM.root in octets]
 
@@ -222,12 +228,12 @@ def test_dropout_of_other_seeds_is_seen_and_what_is_dealt_holds_no_key(
 def test_a_process_that_fails_says_what_kind_of_error_and_no_more(capfd: pytest.CaptureFixture[str]) -> None:
     network = network_of(1)
     with (
-        parallel.piece_map(2, network, 1) as every,
+        parallel.open_micro_batch_map(2, network, 1) as every,
         pytest.raises(CheckFailed, match=r"process 2 of 2 failed \(ValueError\)") as caught,
     ):
-        list(every(network, failing, POINTS, [np.asarray([row]) for row in (0, 1)]))
+        list(every(network, fail_with_quote, POINTS, [np.asarray([row]) for row in (0, 1)]))
     said = capfd.readouterr()
-    assert QUOTED not in f"{caught.value!r} {caught.value.__context__!r} {said.out} {said.err}"
+    assert QUOTED_TEXT not in f"{caught.value!r} {caught.value.__context__!r} {said.out} {said.err}"
 
 
 @pytest.mark.slow
@@ -235,18 +241,18 @@ def test_a_process_that_answers_for_another_piece_or_not_at_all_ends_the_trainin
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     network, before = network_of(1), set(multiprocessing.active_children())
-    with parallel.piece_map(2, network, 1) as every:
-        half = every(network, failing, POINTS, [np.asarray([0])] * 4)
+    with parallel.open_micro_batch_map(2, network, 1) as every:
+        half = every(network, fail_with_quote, POINTS, [np.asarray([0])] * 4)
         assert not any(next(half).any() for _ in range(2))  # the other answer of this dealing is never taken
         with pytest.raises(CheckFailed, match="a micro-batch that was not assigned"):
-            clipped_sum(network, POINTS, ROWS, 0.3, 30, every)
-    with parallel.piece_map(2, network, 1) as every:
-        clipped_sum(network, POINTS, ROWS, 0.3, 30, every)
+            compute_clipped_sum(network, POINTS, ROWS, 0.3, 30, every)
+    with parallel.open_micro_batch_map(2, network, 1) as every:
+        compute_clipped_sum(network, POINTS, ROWS, 0.3, 30, every)
         (process,) = set(multiprocessing.active_children()) - before
         assert process.pid is not None
         os.kill(process.pid, signal.SIGSTOP)
-        monkeypatch.setattr(parallel, "PATIENCE", 0.5)
-        monkeypatch.setattr(parallel, "_TIMES_OURS", 0.0)
+        monkeypatch.setattr(parallel, "WORKER_TIMEOUT", 0.5)
+        monkeypatch.setattr(parallel, "_TIMEOUT_FACTOR", 0.0)
         with pytest.raises(CheckFailed, match="process 2 of 2 does not answer"):
-            clipped_sum(network, POINTS, ROWS, 0.3, 30, every)
+            compute_clipped_sum(network, POINTS, ROWS, 0.3, 30, every)
     assert set(multiprocessing.active_children()) <= before

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from redactory.foundation.stream import RandomStream
-from redactory.training.bands import best_matrix
+from redactory.training.banded_matrix import optimize_matrix
 from redactory.training.histogram import Histogram
-from redactory.training.ldp.user import UserSide, spending_of
+from redactory.training.ldp.user import LdpClient, make_user_spendings
 from redactory.training.mechanism import (
     BandedGaussian,
-    CountedTexts,
+    CountSelectionGaussian,
     HiddenClassGaussian,
     NoiseKind,
     PoissonGaussian,
@@ -27,9 +27,9 @@ from redactory.training.mechanism import (
     SampledGaussian,
     mechanism_from_json,
 )
-from redactory.training.steps import sampled_rows
-from tests.draws import each_draw_once
-from tests.training.greybox import Recorder, Trial
+from redactory.training.steps import sample_rows
+from tests.draws import require_unique_draws
+from tests.training.greybox import GreyBoxTrial, Recorder
 from tests.training.ldp.ldp_sides import WordEncoder, settings_with
 from tests.training.uedp import federation
 
@@ -40,7 +40,7 @@ Sampler = Callable[[RandomStream, int, int], NDArray[np.int64]]
 def poisson(rate: float) -> Sampler:
     """What is drawn at ``rate``."""
     mechanism = PoissonGaussian(rate, 1.0, 1.0, 1.0)
-    return lambda stream, step, points: sampled_rows(mechanism, stream, step, points)
+    return lambda stream, step, points: sample_rows(mechanism, stream, step, points)
 
 
 def looks_poisson(sampler: Sampler, rate: float, seed: int = 5) -> bool:
@@ -103,8 +103,8 @@ def test_rate_one_takes_every_point_and_no_points_give_an_empty_batch() -> None:
 
 MADE: dict[type[SampledGaussian], dict[str, Any]] = {
     PoissonGaussian: {},
-    BandedGaussian: {"matrix": best_matrix(4, 10, ("constant", 0.0))},
-    CountedTexts: {"deviation": 5.0, "threshold": 40, "texts": 2},
+    BandedGaussian: {"matrix": optimize_matrix(4, 10, ("constant", 0.0))},
+    CountSelectionGaussian: {"deviation": 5.0, "threshold": 40, "texts": 2},
     HiddenClassGaussian: {"classes": 3},
     PoissonUsersGaussian: {"users": 9},
 }
@@ -159,10 +159,10 @@ def test_the_noise_of_every_mechanism_is_that_of_its_record(
     assert mechanism_from_json(record) == own
     assert (own.noise_multiplier, own.noise_deviation) == (sigma, pytest.approx(accounted(record)))
     stream, total = RandomStream.from_seed(3), clip * torch.linspace(-1.0, 1.0, DRAWN, dtype=torch.float64)
-    with each_draw_once() as drawn:
-        first = own.noisy_sum(total, stream, 0)
-        steps = [own.noisy_sum(total[:2001].view(-1, 3), stream, step).ravel() for step in (1, 2, 999_999)]
-        mean = own.noisy_mean(total, stream, 7)
+    with require_unique_draws() as drawn:
+        first = own.compute_noisy_sum(total, stream, 0)
+        steps = [own.compute_noisy_sum(total[:2001].view(-1, 3), stream, step).ravel() for step in (1, 2, 999_999)]
+        mean = own.compute_noisy_mean(total, stream, 7)
     assert drawn
     for found in (first, mean * normaliser):
         require_deviation((found - total).numpy(), accounted(record))
@@ -178,14 +178,14 @@ def test_what_a_step_of_points_adds_is_that_of_the_record(
     kind: type[SampledGaussian], steps: int, noise: NoiseKind
 ) -> None:
     """Of correlated noise: what is added to each row of C·g, to which the moves are multiplied back."""
-    given = {"matrix": best_matrix(4, steps, ("linear", 0.1))} if kind is BandedGaussian else MADE[kind]
+    given = {"matrix": optimize_matrix(4, steps, ("linear", 0.1))} if kind is BandedGaussian else MADE[kind]
     own = kind(0.2, 0.8, 0.5, 8.0, noise, **given)
-    phase = Trial(mechanism=own).phase([], Recorder())
+    phase = GreyBoxTrial(mechanism=own).make_step([], Recorder())
     zero = torch.zeros(6000, dtype=torch.float64)
-    with each_draw_once():
-        found = np.stack([phase.noisy_gradient(step, zero).numpy() for step in range(steps)]) * own.normaliser
+    with require_unique_draws():
+        found = np.stack([phase.compute_noisy_gradient(step, zero).numpy() for step in range(steps)]) * own.normaliser
     if isinstance(own, BandedGaussian):
-        rows = [own.matrix.row(step) for step in range(steps)]
+        rows = [own.matrix.get_row(step) for step in range(steps)]
         found = np.array([[row.get(j, 0.0) for j in range(steps)] for row in rows]) @ found
     require_deviation(found, accounted(own.to_json()))
     assert np.abs(np.corrcoef(found)[np.triu_indices(steps, 1)]).max() < 6.0 / math.sqrt(6000)
@@ -194,7 +194,7 @@ def test_what_a_step_of_points_adds_is_that_of_the_record(
 def test_what_a_step_of_users_adds_is_that_of_the_record() -> None:
     own = federation.mechanism(sampling_rate=1e-9, noise_multiplier=3.0)
     phase, steps = federation.Federation(own).phase(federation.WORLD, Recorder()), []
-    with each_draw_once("user coins"):
+    with require_unique_draws("user coins"):
         for step in range(40):
             before = federation.moved(phase)
             phase.step(step)
@@ -206,9 +206,9 @@ def test_what_a_step_of_users_adds_is_that_of_the_record() -> None:
 @pytest.mark.parametrize("deviation", [0.5, 3.0, 200.0])
 def test_what_a_histogram_adds_is_what_it_spends(deviation: float) -> None:
     labels = [str(number) for number in range(2000)]
-    drawn = Histogram.drawn([], labels, deviation, RandomStream.from_seed(1))
-    require_deviation(np.array(list(drawn.counts.values())), accounted(drawn.spending(1).mechanism.to_json()))
-    assert drawn.spending(1).steps == 1
+    drawn = Histogram.draw([], labels, deviation, RandomStream.from_seed(1))
+    require_deviation(np.array(list(drawn.counts.values())), accounted(drawn.compute_spending(1).mechanism.to_json()))
+    assert drawn.compute_spending(1).steps == 1
 
 
 WAYS: list[dict[str, Any]] = [
@@ -229,11 +229,11 @@ def test_what_a_message_adds_is_what_its_user_is_booked_for(purpose: str, way: d
     settings = settings_with(
         pairs=vectors == 2, seed=None, clip_norm=0.5, **({"query": changes} if purpose == "query" else changes)
     )
-    user, texts = UserSide(WordEncoder(), settings), [""] * 500 if vectors == 1 else [("", "")] * 500
-    with each_draw_once():
-        sent = user.query_messages(texts) if purpose == "query" else user.training_messages(texts, [0] * 500)
+    user, texts = LdpClient(WordEncoder(), settings), [""] * 500 if vectors == 1 else [("", "")] * 500
+    with require_unique_draws():
+        sent = user.make_query_messages(texts) if purpose == "query" else user.make_training_messages(texts, [0] * 500)
         noise = np.stack([message.values for message in sent]).astype(np.float64)
-    for spent in spending_of(settings.asked(()) if purpose == "query" else settings, 1):
+    for spent in make_user_spendings(settings.make_query_settings(()) if purpose == "query" else settings, 1):
         record = spent.mechanism.to_json()
         assert record["clip_norm"] == pytest.approx(math.sqrt(vectors))
         assert has_deviation(noise, accounted(record) * settings.clip_norm)

@@ -27,23 +27,23 @@ from redactory.redaction.shards import read_column
 from redactory.training import TrainSettings, lattice, loop, steps, vocabulary
 from redactory.training.clipping import engine, gradients, matmul
 from redactory.training.clipping.matmul import CHUNK_ROWS
-from redactory.training.data import physical_batches
+from redactory.training.data import split_micro_batches
 from redactory.training.ledger import NOISY_STEP, StepLedger
 from redactory.training.loop import Checkpoint
 from redactory.training.mechanism import PoissonGaussian, Relation, SampledGaussian
-from redactory.training.steps import NoisyPhase, sampled_rows
+from redactory.training.steps import NoisySteps, sample_rows
 from redactory.training.trainers.crt import Crt
 from redactory.training.trainers.uedp_bounded import UedpBounded
 from redactory.training.uedp import federated, local_update
-from redactory.training.units import FederatedSettings
-from tests.training.conftest import PUBLIC_TEXTS, small, write_run
+from redactory.training.unit_settings import FederatedSettings
+from tests.training.conftest import PUBLIC_TEXTS, make_small_settings, write_run
 from tests.training.recording import (
     CHECKS,
     ENTROPY,
-    Case,
     Check,
+    CheckedTraining,
     Oracle,
-    Trained,
+    TrainingCase,
     check_card,
     check_draws,
     check_moves,
@@ -52,8 +52,8 @@ from tests.training.recording import (
     check_reading,
     check_release,
     check_sums,
-    clipped,
-    recorded,
+    clip_vector,
+    record_training,
 )
 from tests.training.uedp import test_federated_training as federation
 from tests.training.uedp.unit_runs import training, write_public, write_unit_run
@@ -83,7 +83,7 @@ MANY_WORDS = [
 
 
 def settings(**changes: Any) -> TrainSettings:
-    return small(**{**SHORT, **changes})
+    return make_small_settings(**{**SHORT, **changes})
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -95,23 +95,23 @@ def two_passes() -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def case_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
+def case_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], TrainingCase]:
     """The trainings by name, each with a run of its own."""
-    made: dict[str, Callable[[Path], Case]] = {
-        "long": lambda to: Case(write_run(to, PUBLIC, PRIVATE), settings(epochs=9)),
-        "short": lambda to: Case(write_run(to, PUBLIC, PRIVATE[:-1]), settings(epochs=2)),
-        "stopped": lambda to: Case(
-            write_run(to, PUBLIC, PRIVATE[:20]), settings(epochs=3, public_share=0.5, checkpoint_steps=3), stop=11
+    made: dict[str, Callable[[Path], TrainingCase]] = {
+        "long": lambda to: TrainingCase(write_run(to, PUBLIC, PRIVATE), settings(epochs=9)),
+        "short": lambda to: TrainingCase(write_run(to, PUBLIC, PRIVATE[:-1]), settings(epochs=2)),
+        "stopped": lambda to: TrainingCase(
+            write_run(to, PUBLIC, PRIVATE[:20]), settings(epochs=3, public_share=0.5, checkpoint_steps=3), stop_after=11
         ),
-        "crt-drop": lambda to: Case(
+        "crt-drop": lambda to: TrainingCase(
             write_run(to, PUBLIC, MIXED),
             settings(epochs=2, trainer="crt-drop", optimizer="sgd", max_physical_batch_tokens=20),
         ),
-        "large": lambda to: Case(
+        "large": lambda to: TrainingCase(
             write_run(to, MANY_WORDS, PRIVATE[:2]),
             settings(epochs=1, trainer="dpsgd", sampling_rate=0.25, noise="lattice", model=LARGE, dp_learning_rate=0.1),
         ),
-        "uedp-bounded": lambda to: Case(
+        "uedp-bounded": lambda to: TrainingCase(
             write_unit_run(to), training(write_public(to.parent / "own.jsonl"), seed=None, clip_norm=0.05)
         ),
         "uedp-alg1": lambda to: _federated(to, "uedp-alg1"),
@@ -119,31 +119,31 @@ def case_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Case]:
     }
 
     @cache
-    def find(name: str) -> Case:
+    def find(name: str) -> TrainingCase:
         return made[name](tmp_path_factory.mktemp(name.replace(" ", "-")) / "RUN")
 
     return find
 
 
-def _federated(root: Path, trainer: str) -> Case:
+def _federated(root: Path, trainer: str) -> TrainingCase:
     own = {"local_learning_rate": 0.2, "related_entity_rate": 0.6, "users": 40}
     users, epochs = (30, 1) if trainer == "user-level" else (9, 2)
     made = federation.small(root, trainer, own, seed=None, clip_norm=0.05, max_tokens=9, epochs=epochs)
-    return Case(federation.write_run(root, users), made)
+    return TrainingCase(federation.write_run(root, users), made)
 
 
 CASES = ("long", "short", "stopped", "crt-drop", "large", "uedp-bounded", "uedp-alg1", "user-level")
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_every_step_is_what_it_has_to_be(name: str, case_of: Callable[[str], Case]) -> None:
+def test_every_step_is_what_it_has_to_be(name: str, case_of: Callable[[str], TrainingCase]) -> None:
     case = case_of(name)
-    trained = Trained(recorded(case), Oracle(case))
+    trained = CheckedTraining(record_training(case), Oracle(case))
     for check in CHECKS:
         check(trained)
 
 
-def test_the_recorded_trainings_go_past_the_constants_in_the_code(case_of: Callable[[str], Case]) -> None:
+def test_the_recorded_trainings_go_past_the_constants_in_the_code(case_of: Callable[[str], TrainingCase]) -> None:
     """Steps, coordinates, a parameter's rows, a piece's points: each beyond where a short cut could begin."""
     long, short, drop, large, users = (
         Oracle(case_of(name)) for name in ("long", "short", "crt-drop", "large", "user-level")
@@ -151,20 +151,22 @@ def test_the_recorded_trainings_go_past_the_constants_in_the_code(case_of: Calla
 
     def pieces(own: Oracle) -> list[int]:
         tokens = own.settings.max_physical_batch_tokens
-        return [len(piece) for piece in physical_batches(own.rows(0), own.noised.lengths, tokens)]
+        return [len(piece) for piece in split_micro_batches(own.sample_rows(0), own.noised_examples.lengths, tokens)]
 
-    assert sum(noisy for noisy, _ in long.order) > 17
+    assert sum(noisy for noisy, _ in long.step_order) > 17
     assert min(pieces(long)) > 16
     assert min(pieces(short)) > 16
     assert len(pieces(drop)) > 1
-    assert len(long.noised) % 2 != len(short.noised) % 2
+    assert len(long.noised_examples) % 2 != len(short.noised_examples) % 2
     assert sum(large.sizes) > 2**16 + 4096
     heights = {name: len(parameter) for name, parameter in large.network.named_parameters()}
     assert heights["layers.0.weight_hh_l0"] > gradients.SLAB_ROWS
     assert heights["embedding.weight"] > CHUNK_ROWS
-    assert max(len(users.users(number)) for number in range(3)) > local_update.COHORT
+    assert max(len(users.sample_users(number)) for number in range(3)) > local_update.COHORT_SIZE
     stopped = case_of("stopped")
-    assert any(step.again and step.noisy for step in Trained(recorded(stopped), Oracle(stopped)).steps)
+    assert any(
+        step.is_repeated and step.noisy for step in CheckedTraining(record_training(stopped), Oracle(stopped)).steps
+    )
 
 
 # Sabotage: what spoils a training in a way that one of the checks has to see.
@@ -187,7 +189,7 @@ def swap(
 
 
 @pytest.fixture(scope="module")
-def oracle_of(case_of: Callable[[str], Case]) -> Callable[[str], Oracle]:
+def oracle_of(case_of: Callable[[str], TrainingCase]) -> Callable[[str], Oracle]:
     """The oracles by name, made before anything is spoilt."""
     return cache(lambda name: Oracle(case_of(name)))
 
@@ -269,7 +271,7 @@ def sampled(name: str, change: Callable[[Callable[[int], Rows], int, int], Any],
     """``change`` makes the rows of a step, from the coins of any."""
 
     def rows(own: Any, stream: RandomStream, step: int, points: int) -> Rows:
-        return np.asarray(change(lambda number: sampled_rows(own, stream, number, points), step, points))
+        return np.asarray(change(lambda number: sample_rows(own, stream, number, points), step, points))
 
     swap(check_reading, name, steps, "sampled_rows", lambda real: rows, case)
 
@@ -283,7 +285,7 @@ sampled("coins of a weak generator", lambda coins, k, n: np.flatnonzero(np.rando
 swap(
     check_reading,
     "coins follow the lengths",
-    NoisyPhase,
+    NoisySteps,
     "drawn",
     lambda real: lambda own, k: np.sort(np.argsort(own.points.lengths, kind="stable")[real(own, k)]),
     "crt-drop",
@@ -319,7 +321,7 @@ for case, odd in (("long", True), ("short", False)):
     swap(
         check_order,
         f"a plain step more where the private count is {'odd' if odd else 'even'}",
-        loop.Schedule,
+        loop.StepSchedule,
         "__iter__",
         lambda real, odd=odd: (
             lambda own: real(replace(own, plain=own.plain + (len(own.phases.noisy.points) % 2 == odd)))
@@ -329,7 +331,7 @@ for case, odd in (("long", True), ("short", False)):
 swap(
     check_reading,
     "masked points are not dropped",
-    loop.Ingredients,
+    loop.TrainingContext,
     "read",
     lambda real: lambda *own: replace(real(*own), silent=None),
     "crt-drop",
@@ -349,71 +351,71 @@ swap(
 def step(check: Check, case: str = "short") -> Callable[[Any], Any]:
     """A noisy step in the place of the real one, which it is given."""
 
-    def listed(changed: Callable[[Any, NoisyPhase, int], None]) -> Any:
+    def listed(changed: Callable[[Any, NoisySteps, int], None]) -> Any:
         def spoilt(real: Any) -> Any:
             return lambda own, number: changed(real, own, number)
 
-        swap(check, changed.__name__.replace("_", " "), NoisyPhase, "step", spoilt, case)
+        swap(check, changed.__name__.replace("_", " "), NoisySteps, "step", spoilt, case)
         return changed
 
     return listed
 
 
-def sum_of(own: NoisyPhase, number: int) -> Tensor:
+def sum_of(own: NoisySteps, number: int) -> Tensor:
     return own.clipped_sum(
-        own.network, own.points, own.drawn(number), own.mechanism.clip_norm, own.max_physical_batch_tokens
+        own.network, own.examples, own.sample_step_rows(number), own.mechanism.clip_norm, own.max_physical_batch_tokens
     )
 
 
-def loss_of(own: NoisyPhase) -> float:
+def loss_of(own: NoisySteps) -> float:
     with torch.no_grad():
-        return float(own.network.point_losses(own.points.batch([0, 1]).to(own.network.device)).mean())
+        return float(own.network.example_losses(own.examples.make_batch([0, 1]).to(own.network.device)).mean())
 
 
 @step(check_order, "long")
-def a_second_sum_every_16th_step_unledgered(real: Any, own: NoisyPhase, number: int) -> None:
+def a_second_sum_every_16th_step_unledgered(real: Any, own: NoisySteps, number: int) -> None:
     real(own, number)
     if number % 16 == 15:
-        mean = own.mechanism.noisy_mean(sum_of(own, number), own.stream, 10**6 + number)
-        steps.descend(own.network, own.descent, mean, number)
+        mean = own.mechanism.compute_noisy_mean(sum_of(own, number), own.stream, 10**6 + number)
+        steps.apply_gradient(own.network, own.scheduled_optimizer, mean, number)
 
 
 @step(check_order)
-def noise_before_the_record(real: Any, own: NoisyPhase, number: int) -> None:
+def noise_before_the_record(real: Any, own: NoisySteps, number: int) -> None:
     total = sum_of(own, number)
-    mean = own.mechanism.noisy_mean(total, own.stream, number)
+    mean = own.mechanism.compute_noisy_mean(total, own.stream, number)
     own.ledger.admit(number, total)
-    steps.descend(own.network, own.descent, mean, number)
+    steps.apply_gradient(own.network, own.scheduled_optimizer, mean, number)
 
 
 @step(check_order)
-def an_end_by_the_private_loss(real: Any, own: NoisyPhase, number: int) -> None:
+def an_end_by_the_private_loss(real: Any, own: NoisySteps, number: int) -> None:
     if number < 2 or loss_of(own) > 1e3:
         real(own, number)
 
 
 @step(check_order, "stopped")
-def small_batches_are_left_out(real: Any, own: NoisyPhase, number: int) -> None:
-    if len(own.drawn(number)) > 9:
+def small_batches_are_left_out(real: Any, own: NoisySteps, number: int) -> None:
+    if len(own.sample_step_rows(number)) > 9:
         real(own, number)
 
 
 @step(check_moves)
-def a_rate_by_the_private_loss(real: Any, own: NoisyPhase, number: int) -> None:
-    own.descent = replace(own.descent, learning_rate=1e-2 / (1.0 + loss_of(own)))
+def a_rate_by_the_private_loss(real: Any, own: NoisySteps, number: int) -> None:
+    own.scheduled_optimizer = replace(own.scheduled_optimizer, learning_rate=1e-2 / (1.0 + loss_of(own)))
     real(own, number)
 
 
 @step(check_moves)
-def a_sum_without_noise_beside_the_optimizer(real: Any, own: NoisyPhase, number: int) -> None:
+def a_sum_without_noise_beside_the_optimizer(real: Any, own: NoisySteps, number: int) -> None:
     real(own, number)
     if number == 2:
-        steps.load(own.network, steps.flat(own.network) - 1e-4 * sum_of(own, number))
+        steps.load_parameters(own.network, steps.flatten_parameters(own.network) - 1e-4 * sum_of(own, number))
 
 
 @step(check_release)
-def divided_by_the_realised_batch(real: Any, own: NoisyPhase, number: int) -> None:
-    own.mechanism = replace(own.mechanism, normaliser=float(max(1, len(own.drawn(number)))))
+def divided_by_the_realised_batch(real: Any, own: NoisySteps, number: int) -> None:
+    own.mechanism = replace(own.mechanism, normaliser=float(max(1, len(own.sample_step_rows(number)))))
     real(own, number)
 
 
@@ -439,7 +441,7 @@ def by_tensor(total: Sum, rows: Rows, clip: float, network: Any) -> Tensor:
     found = total(rows[:0], clip)
     for row in rows:
         parts = torch.split(total(np.array([row]), 1e6), sizes)
-        found += torch.cat([clipped(part, clip).float() for part in parts])
+        found += torch.cat([clip_vector(part, clip).float() for part in parts])
     return found
 
 
@@ -451,7 +453,7 @@ def adaptive(total: Sum, rows: Rows, clip: float, network: Any) -> Tensor:
 for case in ("short", "crt-drop", "uedp-bounded"):
     summed(f"sum not clipped in {case}", lambda total, rows, clip, _: total(rows, 1e6), case)
 summed("clipped by tensor", by_tensor)
-summed("clipped after summing", lambda total, rows, clip, _: clipped(total(rows, 1e6), len(rows) * clip).float())
+summed("clipped after summing", lambda total, rows, clip, _: clip_vector(total(rows, 1e6), len(rows) * clip).float())
 summed("clip by the batch", adaptive, "crt-drop")
 summed("the first point twice", lambda total, rows, clip, _: total(rows, clip) + total(rows[:1], clip))
 summed("a piece of 16 and no more", lambda total, rows, clip, _: total(rows[:16], clip))
@@ -459,15 +461,15 @@ summed("divided by the tokens", lambda total, rows, clip, _: total(rows, clip) /
 
 
 def no_bias(use: Any) -> Any:
-    bias = isinstance(use, gradients.Dense) and use.right.dim() == 2 and use.examples > 16
-    return gradients.Dense(torch.zeros_like(use.right)) if bias else use
+    bias = isinstance(use, gradients.DenseGradients) and use.right.dim() == 2 and use.examples > 16
+    return gradients.DenseGradients(torch.zeros_like(use.right)) if bias else use
 
 
 def first_rows(use: Any) -> Any:
     """What of a use lies in the first 512 rows of its parameter."""
-    if isinstance(use, gradients.Dense):
-        return gradients.Dense(torch.cat([use.right[:, :512], torch.zeros_like(use.right[:, 512:])], 1))
-    if isinstance(use, gradients.Rows):
+    if isinstance(use, gradients.DenseGradients):
+        return gradients.DenseGradients(torch.cat([use.right[:, :512], torch.zeros_like(use.right[:, 512:])], 1))
+    if isinstance(use, gradients.EmbeddingRows):
         return replace(use, right=use.right * (use.left < 512)[..., None])
     return replace(use, left=use.left * (torch.arange(use.height, device=use.left.device) < 512))
 
@@ -504,13 +506,13 @@ swap(
 
 def _the_first_rows_alone(patch: Patch) -> None:
     # cut into chunks are the products of oneDNN, which is not taken on every processor
-    patch.setattr(matmul, "_ONEDNN", True)
-    put = matmul._put
+    patch.setattr(matmul, "_HAS_ONEDNN", True)
+    put = matmul._write_or_add
 
     def spoilt(total: Tensor, found: Tensor, fresh: bool) -> None:
         put(total, found * (total.storage_offset() < CHUNK_ROWS * total.shape[1]), fresh)
 
-    patch.setattr(matmul, "_put", spoilt)
+    patch.setattr(matmul, "_write_or_add", spoilt)
 
 
 SABOTAGES["sums over the first 2048 rows"] = _the_first_rows_alone, "large", check_sums
@@ -525,7 +527,7 @@ swap(
 swap(
     check_sums,
     "embeddings are not clipped",
-    gradients.Rows,
+    gradients.EmbeddingRows,
     "add_to",
     lambda real: lambda own, total, each, fresh: real(own, total, torch.ones_like(each), fresh),
 )
@@ -654,7 +656,7 @@ class SinceBegun:
 def coins_begin_again(patch: Patch) -> None:
     forgetful(patch)
     since = SinceBegun()
-    patch.setattr(steps, "sampled_rows", lambda own, stream, k, n: sampled_rows(own, stream, since(stream, k), n))
+    patch.setattr(steps, "sample_rows", lambda own, stream, k, n: sample_rows(own, stream, since(stream, k), n))
 
 
 def another_sum(patch: Patch) -> None:
@@ -663,16 +665,16 @@ def another_sum(patch: Patch) -> None:
     def rows(own: Any, stream: RandomStream, number: int, points: int) -> Rows:
         again = number in seen
         seen.add(number)
-        return sampled_rows(own, stream, number, points)[again:]
+        return sample_rows(own, stream, number, points)[again:]
 
     forgetful(patch)
-    patch.setattr(steps, "sampled_rows", rows)
+    patch.setattr(steps, "sample_rows", rows)
 
 
 def noise_begins_again(patch: Patch) -> None:
-    real, since = SampledGaussian.noisy_mean, SinceBegun()
+    real, since = SampledGaussian.compute_noisy_mean, SinceBegun()
     patch.setattr(
-        SampledGaussian, "noisy_mean", lambda own, total, stream, k: real(own, total, stream, since(stream, k))
+        SampledGaussian, "compute_noisy_mean", lambda own, total, stream, k: real(own, total, stream, since(stream, k))
     )
 
 
@@ -727,7 +729,7 @@ for name, weigh in (
 
 
 def in_halves(update: Tensor, clip: float) -> Tensor:
-    return torch.cat([clipped(half, clip) for half in update.chunk(2)])
+    return torch.cat([clip_vector(half, clip) for half in update.chunk(2)])
 
 
 for case in ("user-level", "uedp-alg1"):
@@ -755,23 +757,25 @@ def every_pass_of_a_user_clipped_by_itself(patch: Patch) -> None:
 
     def train_locally(network: Any, user: Any, rule: Any) -> None:
         for _ in range(rule.epochs):
-            before = steps.flat(network).double()
+            before = steps.flatten_parameters(network).double()
             real(network, user, replace(rule, epochs=1))
-            steps.load(network, before + clipped(steps.flat(network).double() - before, rule.clip_norm))
+            steps.load_parameters(
+                network, before + clip_vector(steps.flatten_parameters(network).double() - before, rule.clip_norm)
+            )
 
     patch.setattr(local_update, "train_locally", train_locally)
-    patch.setattr(local_update, "rounded", lambda update, clip: update)
+    patch.setattr(local_update, "clip_and_round_update", lambda update, clip: update)
 
 
 def a_user_goes_on_where_the_last_one_stopped(patch: Patch) -> None:
-    real, loaded = local_update.load, list[Tensor]()
+    real, loaded = local_update.load_parameters, list[Tensor]()
 
     def load(network: Any, values: Tensor) -> None:
         if not loaded or loaded[-1] is not values:
             loaded.append(values)
             real(network, values)
 
-    patch.setattr(local_update, "load", load)
+    patch.setattr(local_update, "load_parameters", load)
 
 
 for spoil in (every_pass_of_a_user_clipped_by_itself, a_user_goes_on_where_the_last_one_stopped):
@@ -780,12 +784,14 @@ for spoil in (every_pass_of_a_user_clipped_by_itself, a_user_goes_on_where_the_l
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SABOTAGES)
-def test_sabotage_is_seen(name: str, case_of: Callable[[str], Case], oracle_of: Callable[[str], Oracle]) -> None:
+def test_sabotage_is_seen(
+    name: str, case_of: Callable[[str], TrainingCase], oracle_of: Callable[[str], Oracle]
+) -> None:
     spoil, case, check = SABOTAGES[name]
     oracle = oracle_of(case)
     with pytest.MonkeyPatch.context() as patch:
         spoil(patch)
-        found = Trained(recorded(case_of(case)), oracle)
+        found = CheckedTraining(record_training(case_of(case)), oracle)
     # some are refused by the training itself, before the step that a check would look at
     if found.recording.error is None:
         with pytest.raises(AssertionError):

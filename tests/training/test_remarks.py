@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redactory.training.guarantee.remarks import Facts, points_in_both_worlds, remarks
+from redactory.training.guarantee.remarks import TrainingFacts, count_noised_examples, make_remarks
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.settings import TrainSettings
 
@@ -19,7 +19,7 @@ USERS = {"trainer": "user-level", "public_text": "x.txt", "federated": {"users":
 
 def spec(**changes: Any) -> TrainingSpec:
     settings = TrainSettings(**{**FITTING, **changes})
-    return TrainingSpec.of(settings, {"rule": "S1", "group_size": 1})
+    return TrainingSpec.from_settings(settings, {"rule": "S1", "group_size": 1})
 
 
 def curve(*losses: float | None, **last: Any) -> list[dict[str, Any]]:
@@ -31,7 +31,7 @@ def curve(*losses: float | None, **last: Any) -> list[dict[str, Any]]:
 @given(st.floats(1e-4, 1.0), st.integers(1, 10**7), st.floats(1e-3, 1e7))
 def test_a_remark_stands_where_the_divisor_is_far_from_what_is_drawn(rate: float, points: int, batch: float) -> None:
     own, draws = spec(sampling_rate=rate, expected_batch_size=batch, delta=1e-8), rate * points
-    told = remarks(own, Facts(points))
+    told = make_remarks(own, TrainingFacts(points))
     if draws < 1.0:
         assert "pure noise" in told[0]
     elif batch > 2 * draws:
@@ -74,7 +74,7 @@ def test_a_remark_stands_where_the_divisor_is_far_from_what_is_drawn(rate: float
     ],
 )
 def test_what_is_odd_is_told_and_nothing_else(changes: dict[str, Any], facts: dict[str, Any], says: str | None) -> None:
-    told = remarks(spec(**changes), Facts(**facts))
+    told = make_remarks(spec(**changes), TrainingFacts(**facts))
     assert (told == []) if says is None else any(re.search(says, one) for one in told), told
     assert not any(one.endswith(".") for one in told)
 
@@ -86,6 +86,6 @@ def test_a_card_counts_what_is_the_same_in_both_worlds(trainer: str, points: int
     """A point exchanged can take a duplicate's place, or be quarantined: what is left of them is not told."""
     counts = {"points": 50, "private": 30, "private_duplicate": 4, "quarantined": 2, "public": 14}
     own = spec(**{**(USERS if trainer == "user-level" else {}), "trainer": trainer})
-    assert points_in_both_worlds(own, counts) == points
+    assert count_noised_examples(own, counts) == points
     neighbour = {**counts, "private": 29, "private_duplicate": 4, "quarantined": 3}
-    assert points_in_both_worlds(own, neighbour) == points
+    assert count_noised_examples(own, neighbour) == points

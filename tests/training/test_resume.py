@@ -23,11 +23,11 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.training import loop, steps, train_model
 from redactory.training.ledger import NOISY_STEP, StepLedger
-from redactory.training.loop import Checkpoint, Step, steps_left
+from redactory.training.loop import Checkpoint, ScheduledStep, iterate_remaining_steps
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.settings import TrainSettings
-from tests.training.conftest import small
-from tests.training.crashes import Witness
+from tests.training.conftest import make_small_settings
+from tests.training.crashes import NoiseWitness
 
 SETTINGS: dict[str, Any] = {
     "checkpoint_steps": 3,
@@ -62,7 +62,7 @@ def killing(moment: int) -> Iterator[list[int]]:
 
     with (
         mock.patch.object(RecordLog, "append", around(RecordLog.append)),
-        mock.patch.object(steps.Descent, "step", around(steps.Descent.step)),
+        mock.patch.object(steps.ScheduledOptimizer, "step", around(steps.ScheduledOptimizer.step)),
         mock.patch.object(loop.torch, "save", around(loop.torch.save)),
         mock.patch.object(Checkpoint, "write", around(Checkpoint.write)),
     ):
@@ -75,7 +75,7 @@ def whole(curated: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[str,
     run = RunFolder(tmp_path_factory.mktemp("whole") / "RUN")
     shutil.copytree(curated, run.root)
     with killing(-1) as seen:
-        train_model(run, small(**SETTINGS))
+        train_model(run, make_small_settings(**SETTINGS))
     return file_sha256(run.model("crt").weights), seen[0]
 
 
@@ -87,20 +87,20 @@ def test_killed_again_and_again_it_ends_with_the_same_bits(
     shutil.copytree(curated, run.root)
     weights, moments = whole
     source = random.Random(seed)
-    with Witness(tmp_path / "witness") as witness:
+    with NoiseWitness(tmp_path / "witness") as witness:
         for _ in range(3):
             with killing(source.randrange(1, moments)), suppress(Killed):
-                train_model(run, small(**SETTINGS))
+                train_model(run, make_small_settings(**SETTINGS))
         if not run.model("crt").success.exists():
-            train_model(run, small(**SETTINGS))
+            train_model(run, make_small_settings(**SETTINGS))
     assert file_sha256(run.model("crt").weights) == weights
     _each_step_once_and_no_noise_twice(run, witness)
 
 
-def _each_step_once_and_no_noise_twice(run: RunFolder, witness: Witness) -> None:
+def _each_step_once_and_no_noise_twice(run: RunFolder, witness: NoiseWitness) -> None:
     steps = [r.body["step"] for r in read_records(run.model("crt").ledger) if r.type == "noisy_step"]
     assert steps == list(range(STEPS))
-    served = witness.served()
+    served = witness.read_sums()
     assert all(len(sums) == 1 for sums in served.values())
     assert sorted(step for step, _ in served) == list(range(STEPS))
 
@@ -123,10 +123,10 @@ def test_a_state_is_due_by_the_clock_unless_writing_takes_long() -> None:
             written.append(done)
             now[0] += 5.0
 
-    schedule: Any = [Step(Phase(), number, "", 1, 1, False, False) for number in range(40)]
+    schedule: Any = [ScheduledStep(Phase(), number, "", 1, 1, False, False) for number in range(40)]
     slow: Any = Slow()
-    for _, step in steps_left(schedule, slow, 1000, 0, lambda *_: None, clock=lambda: now[0]):
-        step.phase.step(step.number)
+    for _, step in iterate_remaining_steps(schedule, slow, 1000, 0, lambda *_: None, clock=lambda: now[0]):
+        step.kind.step(step.number)
     assert written == [5, 20, 35]
 
 
@@ -136,9 +136,9 @@ def test_states_by_the_clock_lose_no_step_and_change_no_bit(
     """As in a training that is slower than the clock: every step is kept, at whatever moment it ends."""
     run = RunFolder(tmp_path / "RUN")
     shutil.copytree(curated, run.root)
-    settings = small(**{**SETTINGS, "checkpoint_steps": 10_000})
-    monkeypatch.setattr(loop, "SECONDS", 0.0)
-    monkeypatch.setattr(loop, "_TIMES_WRITING", 0.0)
+    settings = make_small_settings(**{**SETTINGS, "checkpoint_steps": 10_000})
+    monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(loop, "_WRITE_TIME_FACTOR", 0.0)
     with killing(67), pytest.raises(Killed):
         train_model(run, settings)
     kept = torch.load(run.state / "train-crt.checkpoint", weights_only=True)["steps"]
@@ -153,10 +153,10 @@ def test_a_ledger_without_a_record_is_begun(curated: Path, whole: tuple[str, int
     run = RunFolder(tmp_path / "RUN")
     shutil.copytree(curated, run.root)
     with mock.patch("redactory.training.train.begin_or_resume", side_effect=Killed), pytest.raises(Killed):
-        train_model(run, small(**SETTINGS, device="auto"))
+        train_model(run, make_small_settings(**SETTINGS, device="auto"))
     assert not run.model("crt").root.exists()
     assert run.model_names() == []
-    train_model(run, small(**SETTINGS, device="auto"))
+    train_model(run, make_small_settings(**SETTINGS, device="auto"))
     assert file_sha256(run.model("crt").weights) == whole[0]
 
 
@@ -180,7 +180,7 @@ def test_a_ledger_takes_every_step_in_its_turn_and_once(asked: list[tuple[int, i
                 ledger.admit(step, torch.full((3,), float(kind)))
         bodies = [record.body for record in log.records]
     assert [body["step"] for body in bodies] == list(range(len(known)))
-    assert all(body["event"] == PoissonGaussian(0.25, 1.0, 1.0, 1.0).event() for body in bodies)
+    assert all(body["event"] == PoissonGaussian(0.25, 1.0, 1.0, 1.0).to_event() for body in bodies)
     assert len({body["sum"] for body in bodies}) == len(set(known))
 
 
@@ -188,7 +188,7 @@ def test_a_checkpoint_holds_no_key_and_serves_its_training_only(curated: Path, t
     run = RunFolder(tmp_path / "RUN")
     shutil.copytree(curated, run.root)
     with killing(60), pytest.raises(Killed):
-        train_model(run, small(**SETTINGS, seed=None))
+        train_model(run, make_small_settings(**SETTINGS, seed=None))
     file, key = run.state / "train-crt.checkpoint", (run.state / "train-crt.key").read_bytes()
     assert key not in file.read_bytes()
     assert key.hex() not in file.read_bytes().decode("latin-1")
@@ -196,9 +196,9 @@ def test_a_checkpoint_holds_no_key_and_serves_its_training_only(curated: Path, t
     old = file.read_bytes()
     shutil.rmtree(run.model("crt").root)
     with killing(20), pytest.raises(Killed):
-        train_model(run, small(**SETTINGS, seed=None))
+        train_model(run, make_small_settings(**SETTINGS, seed=None))
     file.write_bytes(old)
-    train_model(run, small(**SETTINGS, seed=None))
+    train_model(run, make_small_settings(**SETTINGS, seed=None))
     assert [r.type for r in read_records(run.model("crt").ledger)].count("noisy_step") == STEPS
 
 
@@ -212,7 +212,7 @@ def test_a_ledger_that_lacks_any_step_of_its_checkpoint_is_refused(curated: Path
         counted.append(sum(record.type == NOISY_STEP for record in read_records(ledger)))
 
     with mock.patch.object(Checkpoint, "write", noted), killing(80), pytest.raises(Killed):
-        train_model(run, small(**SETTINGS))
+        train_model(run, make_small_settings(**SETTINGS))
     whole = [(record.type, record.body) for record in read_records(ledger)]
     assert counted[-1] > 1
     for left in range(counted[-1], -1, -1):
@@ -223,7 +223,7 @@ def test_a_ledger_that_lacks_any_step_of_its_checkpoint_is_refused(curated: Path
         # with as many steps as the checkpoint counts, it goes on
         refused = pytest.raises(CheckFailed, match="are in the checkpoint")
         with refused if left < counted[-1] else pytest.raises(Killed), killing(1):
-            train_model(run, small(**SETTINGS))
+            train_model(run, make_small_settings(**SETTINGS))
 
 
 @pytest.mark.parametrize("changes", [{"checkpoint_steps": 4}, {"max_physical_batch_tokens": 64}])
@@ -231,9 +231,9 @@ def test_a_changed_configuration_is_refused(changes: dict[str, Any], curated: Pa
     run = RunFolder(tmp_path / "RUN")
     shutil.copytree(curated, run.root)
     with killing(30), pytest.raises(Killed):
-        train_model(run, small(**SETTINGS))
+        train_model(run, make_small_settings(**SETTINGS))
     before = run.model("crt").ledger.read_bytes()
-    changed = TrainSettings.model_validate({**small(**SETTINGS).model_dump(), **changes})
+    changed = TrainSettings.model_validate({**make_small_settings(**SETTINGS).model_dump(), **changes})
     with pytest.raises(RunStateError, match="settings"):
         train_model(run, changed)
     assert run.model("crt").ledger.read_bytes() == before

@@ -20,7 +20,7 @@ from torch import Tensor
 import redactory
 from redactory.detectors import Detector, DetectSettings
 from redactory.detectors.detector import Detection
-from redactory.detectors.settings import refuse_fitted_rows, write_fitted
+from redactory.detectors.settings import reject_fitted_rows, write_fit_record
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.foundation.keys import DigestKey
 from redactory.foundation.records import read_records
@@ -30,11 +30,11 @@ from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import read_manifest
 from redactory.redaction.shards import read_column
 from redactory.training import train, train_model
-from redactory.training.data import EncodedPoints
+from redactory.training.data import TokenizedExamples
 from redactory.training.ledger import StepLedger
 from redactory.training.settings import TrainSettings
-from redactory.training.trainers import trainer_of
-from tests.training.conftest import PRIVATE_TEXTS, small, write_run
+from redactory.training.trainers import get_trainer
+from tests.training.conftest import PRIVATE_TEXTS, make_small_settings, write_run
 from tests.training.greybox import TOKENIZER
 from tests.training.test_recorded import SABOTAGES
 
@@ -114,10 +114,10 @@ def test_02_what_a_policy_misses_is_not_measured_on_what_it_was_fitted_on(tmp_pa
         "rows": 3, "secrets": 3, "unit": "row", "misses": 0, "miss_rate": 0.5, "confidence": 0.9,
         "segment": "{}", "policies": {}, "date": "2026-01-02",
     }  # fmt: skip
-    fitted = write_fitted(tmp_path / "rows", record, PRIVATE_TEXTS[:3], key)
+    fitted = write_fit_record(tmp_path / "rows", record, PRIVATE_TEXTS[:3], key)
 
     def check(texts: list[str]) -> None:
-        refuse_fitted_rows(texts, fitted, key)
+        reject_fitted_rows(texts, fitted, key)
 
     check(PRIVATE_TEXTS[5:])
     fails(check, PRIVATE_TEXTS[2:])
@@ -158,11 +158,11 @@ def test_04_no_private_text_decides_what_is_public(worlds: tuple[World, World]) 
 
 def test_05_a_point_is_a_row(worlds: tuple[World, World]) -> None:
     def rows(texts: list[str]) -> list[bytes]:
-        points = EncodedPoints.from_texts(texts, TOKENIZER, 40)
-        return [points.targets_of(row).tobytes() for row in range(len(points))]
+        points = TokenizedExamples.from_texts(texts, TOKENIZER, 40)
+        return [points.get_targets(row).tobytes() for row in range(len(points))]
 
     def packed(texts: list[str]) -> list[bytes]:
-        ids = EncodedPoints.from_texts(texts, TOKENIZER, None).ids
+        ids = TokenizedExamples.from_texts(texts, TOKENIZER, None).ids
         return [ids[start : start + 8].tobytes() for start in range(0, len(ids), 8)]
 
     def check(made: Callable[[list[str]], list[bytes]]) -> None:
@@ -181,15 +181,15 @@ def test_08_rates_steps_and_normaliser_are_constants(tmp_path: Path) -> None:
         heads = []
         for run in runs:
             own = settings_of(run)
-            mechanism = trainer_of(own).mechanism(own)
+            mechanism = get_trainer(own).make_mechanism(own)
             assert mechanism is not None
-            heads.append((mechanism.to_json(), trainer_of(own).steps(own)))
+            heads.append((mechanism.to_json(), get_trainer(own).count_noisy_steps(own)))
         assert heads[0] == heads[1]
 
     def from_counts(run: RunFolder) -> TrainSettings:
-        return small(sampling_rate=4 / sum(1 for _ in read_column(run.private, "text")))
+        return make_small_settings(sampling_rate=4 / sum(1 for _ in read_column(run.private, "text")))
 
-    check(lambda run: small())
+    check(lambda run: make_small_settings())
     fails(check, from_counts)
 
 
@@ -218,7 +218,7 @@ def test_14_no_loss_norm_or_count_is_released(trained: RunFolder, tmp_path: Path
     run = write_run(tmp_path / "RUN")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(train, "StepLedger", Telling)
-        train_model(run, small(epochs=1))
+        train_model(run, make_small_settings(epochs=1))
     fails(check_release, run.model("crt").root)
 
 
@@ -231,7 +231,7 @@ def test_15_the_root_is_the_systems_entropy_or_the_card_says_otherwise(tmp_path:
     fails(check, 5)
     run = write_run(tmp_path / "RUN")
     for seed, holds in ((None, True), (5, False)):
-        settings = small(epochs=1, seed=seed, name=f"m{seed}")
+        settings = make_small_settings(epochs=1, seed=seed, name=f"m{seed}")
         assert train_model(run, settings)["guarantee"]["holds"] is holds
 
 

@@ -12,24 +12,24 @@ import torch
 import redactory
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.records import read_records
-from redactory.pipelines.audit import audit_p_value
+from redactory.pipelines.audit import compute_audit_p_value
 from redactory.redaction.folder import RunFolder
 from redactory.training import RecallMeasurement, load_model, train_model
-from redactory.training.accounting import Spending, epsilon_of
+from redactory.training.accounting import Spending, total_epsilon
 from redactory.training.guarantee.budget import BudgetExceeded
-from redactory.training.guarantee.compose import composed_card
-from redactory.training.ldp.encoder import _trained
+from redactory.training.guarantee.compose import make_composed_card
+from redactory.training.ldp.encoder import _check_trained_model
 from redactory.training.mechanism import PoissonGaussian, Relation
-from tests.training.conftest import small, write_run
+from tests.training.conftest import make_small_settings, write_run
 
 NOISE = (3.0, 4.0)
 FRESH = {"kind": "gpt2", "layers": 1, "width": 8, "heads": 2, "context": 64}
 SPENT = tuple(Spending(PoissonGaussian(0.25, noise, 1.0, 256.0), 8) for noise in NOISE)
-BOTH = epsilon_of(SPENT, 1e-5, Relation.SUBSTITUTION)
+BOTH = total_epsilon(SPENT, 1e-5, Relation.SUBSTITUTION)
 
 
 def unseeded(noise: float, model: Any, **changes: Any) -> Any:
-    return small(**{"seed": None, "noise_multiplier": noise, "model": model, "max_tokens": 40, **changes})
+    return make_small_settings(**{"seed": None, "noise_multiplier": noise, "model": model, "max_tokens": 40, **changes})
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def test_the_card_adds_up_every_stage_and_nothing_twice(staged: RunFolder) -> No
     assert card["event"]["class"] == "ComposedDpEvent"
     assert "model `first` of the same run" in staged.model("second").card.read_text()
     for names in (["second"], ["first", "second"], ["second", "first"]):
-        together = composed_card([(staged, name) for name in names])
+        together = make_composed_card([(staged, name) for name in names])
         assert together["epsilon"] == pytest.approx(BOTH)
         assert {one["model"] for one in together["models"]} == {"first", "second"}
 
@@ -67,7 +67,7 @@ def test_a_plan_and_an_audit_know_of_the_first_stage(staged: RunFolder, tmp_path
     with pytest.raises(ConfigurationError, match="first is a model of another run"):
         redactory.plan(config, output=tmp_path / "elsewhere")
     found = {"canaries": 10, "by_share": [{"guesses": 10, "correct": 5}]}
-    levels = [audit_p_value(staged, name, found, "epsilon") for name in ("first", "second")]
+    levels = [compute_audit_p_value(staged, name, found, "epsilon") for name in ("first", "second")]
     assert levels == [pytest.approx(1.0), None]
 
 
@@ -100,7 +100,7 @@ def test_a_start_that_is_gone_or_another_leaves_no_figure(staged: RunFolder, tmp
 
 def test_an_encoder_of_messages_is_not_one_of_several_stages(staged: RunFolder) -> None:
     with pytest.raises(GuaranteeError, match="started from another model"):
-        _trained(staged.model("second"))
+        _check_trained_model(staged.model("second"))
 
 
 def test_what_cannot_be_added_up_is_no_start(staged: RunFolder, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_what_cannot_be_added_up_is_no_start(staged: RunFolder, tmp_path: Path) 
     refused("whose epsilons are about another privacy unit", first, trainer="dpsgd")
     train_model(other, unseeded(1.0, FRESH, name="bare", trainer="sgd", noise_multiplier=None))
     refused("which has no guarantee", other.model("bare").root, other)
-    train_model(other, small(model=FRESH, max_tokens=40, name="seeded"))
+    train_model(other, make_small_settings(model=FRESH, max_tokens=40, name="seeded"))
     refused("which has no guarantee", other.model("seeded").root, other)
 
 

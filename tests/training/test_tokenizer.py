@@ -15,7 +15,7 @@ from transformers import AutoTokenizer
 from redactory.foundation.errors import ConfigurationError
 from redactory.redaction.mask import MASK
 from redactory.training import Tokenizer
-from redactory.training.tokenizer import FolderTokenizer, digest_of
+from redactory.training.tokenizer import FolderTokenizer, compute_tokenizer_digest
 from tests.training.tiny_folders import causal_folder
 
 PUBLIC = ["My name is on the order.", "the order is late", "My ID card", "Füße und Straße Straße", "x² m²"]
@@ -75,15 +75,15 @@ def test_plain_transformers_has_the_same_ids(library: Any, text: str) -> None:
     ids = TOKENIZER.encode(text)
     assert library.encode(text, add_special_tokens=False) == ids
     assert TOKENIZER.decode(ids) == library.decode(ids) == text
-    assert len(TOKENIZER.places(text)) == len(ids)
+    assert len(TOKENIZER.token_offsets(text)) == len(ids)
 
 
 @pytest.fixture(scope="module")
 def library(tmp_path_factory: pytest.TempPathFactory) -> Any:
     folder = tmp_path_factory.mktemp("library")
-    TOKENIZER.save_for_library(folder, 128, ends_too=False)
+    TOKENIZER.save_for_library(folder, 128, add_end_token=False)
     value = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
-    assert (Tokenizer.of_library(value), digest_of(value)) == (TOKENIZER, TOKENIZER.digest)
+    assert (Tokenizer.from_library_json(value), compute_tokenizer_digest(value)) == (TOKENIZER, TOKENIZER.digest)
     return AutoTokenizer.from_pretrained(folder)
 
 

@@ -24,12 +24,12 @@ from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import broken_files, read_manifest
 from redactory.redaction.shards import POINTS, write_part
 from redactory.training import load_model, train_model
-from redactory.training.data import public_occurrences
-from redactory.training.loop import Ingredients, Schedule
+from redactory.training.data import count_public_occurrences
+from redactory.training.loop import StepSchedule, TrainingContext
 from redactory.training.settings import TRAINERS
-from redactory.training.train import fresh_model
-from redactory.training.vocabulary import vocabulary_of
-from tests.training.conftest import PUBLIC_TEXTS, small, write_run
+from redactory.training.train import make_initial_model
+from redactory.training.vocabulary import build_vocabulary
+from tests.training.conftest import PUBLIC_TEXTS, make_small_settings, write_run
 from tests.training.greybox import Recorder
 
 MakeRun = Callable[[], RunFolder]
@@ -77,7 +77,7 @@ def test_a_model_is_sealed_with_all_it_needs(trained: RunFolder) -> None:
 
 
 def test_the_summary_is_json_and_a_finished_training_gives_it_again(trained: RunFolder) -> None:
-    again = train_model(trained, small())
+    again = train_model(trained, make_small_settings())
     keys = {"model", "trainer", "parameters", "steps", "update_norms", "seconds", "peak_mb", "guarantee"}
     assert keys == set(again)
     assert all(norm > 0 for norm in again["update_norms"].values())
@@ -88,8 +88,8 @@ def test_the_summary_is_json_and_a_finished_training_gives_it_again(trained: Run
 
 def test_equal_seeds_give_equal_bits_and_other_seeds_do_not(fresh_run: MakeRun, trained: RunFolder) -> None:
     same, other = fresh_run(), fresh_run()
-    train_model(same, small())
-    train_model(other, small(seed=8))
+    train_model(same, make_small_settings())
+    train_model(other, make_small_settings(seed=8))
     assert weights(same) == weights(trained)
     assert weights(other) != weights(trained)
 
@@ -98,10 +98,10 @@ def test_equal_seeds_give_equal_bits_and_other_seeds_do_not(fresh_run: MakeRun, 
 def test_an_interrupted_training_ends_with_the_same_bits(calls: int, fresh_run: MakeRun, trained: RunFolder) -> None:
     run = fresh_run()
     with pytest.raises(Interrupted):
-        train_model(run, small(), interrupt_after(calls))
+        train_model(run, make_small_settings(), interrupt_after(calls))
     assert not run.model("crt").success.exists()
     assert stat.S_IMODE((run.state / "train-crt.key").stat().st_mode) == 0o600
-    train_model(run, small())
+    train_model(run, make_small_settings())
     assert weights(run) == weights(trained)
     steps = [r.body["step"] for r in read_records(run.model("crt").ledger) if r.type == "noisy_step"]
     assert steps == list(range(8))
@@ -109,66 +109,66 @@ def test_an_interrupted_training_ends_with_the_same_bits(calls: int, fresh_run: 
 
 
 def test_what_a_killed_attempt_was_writing_is_removed(fresh_run: MakeRun) -> None:
-    run, name = fresh_run(), small().model_name
+    run, name = fresh_run(), make_small_settings().model_name
     for folder in (run.state, run.model(name).root):
         make_private_folder(folder)
     gone = (run.state / f".tmp-1-train-{name}.checkpoint", run.model(name).root / ".tmp-1-model.safetensors")
     kept = (run.state / f".tmp-1-train-of-{name}.checkpoint", run.state / f".tmp-x-train-{name}.key")
     for path in (*gone, *kept):
         path.write_bytes(b"half")
-    train_model(run, small())
+    train_model(run, make_small_settings())
     assert not [path for path in gone if path.exists()]
     assert all(path.exists() for path in kept)
 
 
 def test_without_a_seed_resuming_uses_the_key_in_state_and_two_trainings_differ(fresh_run: MakeRun) -> None:
     first, second, resumed = fresh_run(), fresh_run(), fresh_run()
-    train_model(first, small(seed=None))
-    train_model(second, small(seed=None))
+    train_model(first, make_small_settings(seed=None))
+    train_model(second, make_small_settings(seed=None))
     assert weights(first) != weights(second)
     with pytest.raises(Interrupted):
-        train_model(resumed, small(seed=None), interrupt_after(10))
+        train_model(resumed, make_small_settings(seed=None), interrupt_after(10))
     reference = RunFolder(resumed.root.with_name("REFERENCE"))
     shutil.copytree(resumed.root, reference.root)
     (reference.state / "train-crt.checkpoint").unlink(missing_ok=True)
-    train_model(resumed, small(seed=None))
-    train_model(reference, small(seed=None))
+    train_model(resumed, make_small_settings(seed=None))
+    train_model(reference, make_small_settings(seed=None))
     assert weights(resumed) == weights(reference)
 
 
 def test_changed_settings_are_refused_when_resuming_and_when_finished(fresh_run: MakeRun, trained: RunFolder) -> None:
     run = fresh_run()
     with pytest.raises(Interrupted):
-        train_model(run, small(), interrupt_after(5))
+        train_model(run, make_small_settings(), interrupt_after(5))
     with pytest.raises(RunStateError, match="settings"):
-        train_model(run, small(learning_rate=0.01))
+        train_model(run, make_small_settings(learning_rate=0.01))
     with pytest.raises(RunStateError, match="other settings"):
-        train_model(trained, small(clip_norm=0.5))
+        train_model(trained, make_small_settings(clip_norm=0.5))
 
 
 def test_a_lost_or_foreign_key_is_refused(fresh_run: MakeRun) -> None:
     run = fresh_run()
     with pytest.raises(Interrupted):
-        train_model(run, small(seed=None), interrupt_after(5))
+        train_model(run, make_small_settings(seed=None), interrupt_after(5))
     key = run.state / "train-crt.key"
     own = key.read_bytes()
     key.write_bytes(bytes(32))
     with pytest.raises(RunStateError, match="another training"):
-        train_model(run, small(seed=None))
+        train_model(run, make_small_settings(seed=None))
     key.unlink()
     with pytest.raises(RunStateError, match="gone"):
-        train_model(run, small(seed=None))
+        train_model(run, make_small_settings(seed=None))
     shutil.rmtree(run.model("crt").root)
     key.write_bytes(own)
     with pytest.raises(Interrupted):
-        train_model(run, small(seed=None), interrupt_after(1))
+        train_model(run, make_small_settings(seed=None), interrupt_after(1))
     assert key.read_bytes() != own
 
 
 def test_a_replayed_step_with_another_sum_stops_the_training(fresh_run: MakeRun) -> None:
     run = fresh_run()
     with pytest.raises(Interrupted):
-        train_model(run, small(), interrupt_after(9))
+        train_model(run, make_small_settings(), interrupt_after(9))
     ledger = run.model("crt").ledger
     bodies = [(r.type, r.body) for r in read_records(ledger)]
     ledger.unlink()
@@ -177,7 +177,7 @@ def test_a_replayed_step_with_another_sum_stops_the_training(fresh_run: MakeRun)
             log.append(kind, body)
         log.append(bodies[-1][0], {**bodies[-1][1], "sum": "0" * 32})
     with pytest.raises(CheckFailed, match="a sum that differs"):
-        train_model(run, small())
+        train_model(run, make_small_settings())
 
 
 def test_changed_parts_and_a_mask_in_public_are_refused(fresh_run: MakeRun, tmp_path: Path) -> None:
@@ -185,24 +185,24 @@ def test_changed_parts_and_a_mask_in_public_are_refused(fresh_run: MakeRun, tmp_
     part = next(run.private.glob("part-*"))
     part.write_bytes(part.read_bytes()[:-1] + b"?")
     with pytest.raises(CheckFailed, match="private/"):
-        train_model(run, small())
+        train_model(run, make_small_settings())
     masked = write_run(tmp_path / "masked", public=[*PUBLIC_TEXTS, f"Hello {MASK}"])
     with pytest.raises(CheckFailed, match="row 48"):
-        train_model(masked, small())
+        train_model(masked, make_small_settings())
 
 
 def test_an_unfinished_run_is_refused(fresh_run: MakeRun) -> None:
     run = fresh_run()
     run.success.unlink()
     with pytest.raises(RunStateError):
-        train_model(run, small())
+        train_model(run, make_small_settings())
 
 
 @pytest.mark.parametrize("empty", ["public", "private"])
 def test_an_empty_side_trains_all_the_same(empty: str, tmp_path: Path) -> None:
     sides: dict[str, Any] = {empty: []}
     run = write_run(tmp_path / "RUN", **sides)
-    summary = train_model(run, small())
+    summary = train_model(run, make_small_settings())
     assert summary["steps"] == 8
     assert summary["guarantee"]["epsilon_substitution"] > 0
 
@@ -210,7 +210,7 @@ def test_an_empty_side_trains_all_the_same(empty: str, tmp_path: Path) -> None:
 def test_numerics_are_left_as_they_were(fresh_run: MakeRun) -> None:
     before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     with pytest.raises(Interrupted):
-        train_model(fresh_run(), small(threads=2), interrupt_after(1))
+        train_model(fresh_run(), make_small_settings(threads=2), interrupt_after(1))
     assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
 
 
@@ -219,12 +219,12 @@ def test_training_lowers_the_loss_and_crt_learns_the_private_side(curated: Path)
     private = [f"{greeting}, my name is {MASK} and the code is 104." for greeting in ("Hello", "Welcome back")]
 
     def after(epochs: int) -> Callable[[list[str]], float]:
-        run, own, stream = RunFolder(curated), small(epochs=epochs, **learnt), RandomStream.from_seed(7)
-        model: Any = fresh_model(own, stream, vocabulary_of(run, own, None))
-        made = Ingredients(run, own, model.network, model.tokenizer, stream)
-        phases = made.phases(TRAINERS["crt"].mechanism(own), Recorder())
-        for step in Schedule.of(own, phases, stream):
-            step.phase.step(step.number)
+        run, own, stream = RunFolder(curated), make_small_settings(epochs=epochs, **learnt), RandomStream.from_seed(7)
+        model: Any = make_initial_model(own, stream, build_vocabulary(run, own, None))
+        made = TrainingContext(run, own, model.network, model.tokenizer, stream)
+        phases = made.make_step_kinds(TRAINERS["crt"].make_mechanism(own), Recorder())
+        for step in StepSchedule.from_settings(own, phases, stream):
+            step.kind.step(step.number)
         return lambda texts: -float(np.concatenate(model.token_log_probs(texts)).mean())
 
     long, short = after(15), after(1)
@@ -235,7 +235,7 @@ def test_training_lowers_the_loss_and_crt_learns_the_private_side(curated: Path)
 def test_loading_refuses_what_is_not_finished(fresh_run: MakeRun) -> None:
     run = fresh_run()
     with pytest.raises(Interrupted):
-        train_model(run, small(), interrupt_after(20))
+        train_model(run, make_small_settings(), interrupt_after(20))
     write_json(run.model("crt").config, {})
     with pytest.raises(RunStateError):
         load_model(run.model("crt"))
@@ -251,4 +251,4 @@ def test_an_epoch_of_occurrences_sees_each_public_text_as_often_as_it_occurred(t
     ]
     rows.append({"point_id": 99, "released_id": "x", "side": "private", "fate": "duplicate", "dup_of": 0})
     write_part(run.points / "part-00000.parquet", pa.Table.from_pylist(rows, schema=POINTS))
-    assert public_occurrences(run).tolist() == [5, 1, 2]
+    assert count_public_occurrences(run).tolist() == [5, 1, 2]

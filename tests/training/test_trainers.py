@@ -16,17 +16,17 @@ from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.redaction.sealing import read_manifest, seal
-from redactory.redaction.shards import SPANS, parts, write_part
-from redactory.training import load_model, sdp, train_model
-from redactory.training.data import EncodedPoints
-from redactory.training.loop import Ingredients, Phases, Schedule
+from redactory.redaction.shards import SPANS, list_parts, write_part
+from redactory.training import load_model, selective_dp, train_model
+from redactory.training.data import TokenizedExamples
+from redactory.training.loop import StepKinds, StepSchedule, TrainingContext
 from redactory.training.mechanism import Relation
 from redactory.training.models.recurrent import LstmLanguageModel
-from redactory.training.sdp import mark_tokens, read_marks, selective_losses
+from redactory.training.selective_dp import compute_selective_losses, flag_private_tokens, read_private_tokens
 from redactory.training.settings import TRAINERS, TrainSettings
-from redactory.training.steps import Average, Descent, flat, make_optimizer
+from redactory.training.steps import ScheduledOptimizer, WeightAverage, flatten_parameters, make_optimizer
 from redactory.training.tokenizer import Tokenizer
-from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, lstm, small, write_run
+from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, build_lstm, make_small_settings, write_run
 from tests.training.greybox import Recorder
 
 UNMASKED = ["I live in a small place", "the weather is fine", "call me at noon"]
@@ -36,13 +36,13 @@ def test_dropping_is_accounted_as_a_point_there_or_not(curated: Path, tmp_path: 
     run = write_run(tmp_path / "RUN")
     assert TRAINERS["crt-drop"].relation is Relation.ADD_OR_REMOVE
     assert TRAINERS["crt"].relation is Relation.SUBSTITUTION
-    asked = small(noise_multiplier=None, epsilon=2.0)
-    dropping = TRAINERS["crt-drop"].mechanism(asked, 1)
-    keeping = TRAINERS["crt"].mechanism(asked, 1)
+    asked = make_small_settings(noise_multiplier=None, epsilon=2.0)
+    dropping = TRAINERS["crt-drop"].make_mechanism(asked, 1)
+    keeping = TRAINERS["crt"].make_mechanism(asked, 1)
     assert dropping is not None
     assert keeping is not None
     assert 0.4 < dropping.noise_multiplier / keeping.noise_multiplier < 0.8
-    summary = train_model(run, small(trainer="crt-drop"))
+    summary = train_model(run, make_small_settings(trainer="crt-drop"))
     assert summary["guarantee"]["relation"] == "add_or_remove"
     head = read_records(run.model("crt-drop").ledger)[0].body
     assert head["relation"] == "add_or_remove"
@@ -51,27 +51,27 @@ def test_dropping_is_accounted_as_a_point_there_or_not(curated: Path, tmp_path: 
 @pytest.mark.parametrize("trainer", ["redact-only", "sgd"])
 def test_what_is_learnt_without_noise_has_no_guarantee(trainer: str, tmp_path: Path) -> None:
     run = write_run(tmp_path / "RUN")
-    summary = train_model(run, small(trainer=trainer, epochs=1))
+    summary = train_model(run, make_small_settings(trainer=trainer, epochs=1))
     assert summary["steps"] == 0
     assert summary["guarantee"]["holds"] is False
     assert summary["guarantee"]["epsilon_substitution"] is None
     stream = RandomStream.from_seed(1)
     tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
-    settings = small(trainer=trainer)
-    ingredients = Ingredients(run, settings, lstm(tokenizer.size, 4, 4), tokenizer, stream)
-    _, plain, noisy = ingredients.phases(None, None)
+    settings = make_small_settings(trainer=trainer)
+    ingredients = TrainingContext(run, settings, build_lstm(tokenizer.size, 4, 4), tokenizer, stream)
+    _, plain, noisy = ingredients.make_step_kinds(None, None)
     assert noisy is None
     assert plain is not None
     assert len(plain.rows) == len(PUBLIC_TEXTS) + len(PRIVATE_TEXTS)
-    seen = {tokenizer.decode(plain.points.batch([row]).targets[0].tolist()) for row in range(96)}
+    seen = {tokenizer.decode(plain.examples.make_batch([row]).targets[0].tolist()) for row in range(96)}
     assert any(MASK in text for text in seen) == (trainer == "redact-only")
 
 
 def test_an_epoch_in_the_papers_order_and_a_mixed_one() -> None:
     def order(epochs: int, plain: int, noisy: int, mixed: bool = False, before: int = 0) -> list[Any]:
-        phases: Any = Phases("before", "plain", "noisy")  # type: ignore[arg-type]
-        schedule = Schedule(phases, epochs, before, plain, noisy, mixed, RandomStream.from_seed(3))
-        return [(step.phase, step.number, step.ends_epoch) for step in schedule]
+        phases: Any = StepKinds("before", "plain", "noisy")  # type: ignore[arg-type]
+        schedule = StepSchedule(phases, epochs, before, plain, noisy, mixed, RandomStream.from_seed(3))
+        return [(step.kind, step.number, step.ends_epoch) for step in schedule]
 
     epoch = [("plain", 0, False), ("plain", 1, False), ("noisy", 0, False), ("noisy", 1, True)]
     assert order(1, 2, 2, before=2) == [("before", 0, False), ("before", 1, True), *epoch]
@@ -84,13 +84,13 @@ def test_an_epoch_in_the_papers_order_and_a_mixed_one() -> None:
     assert len(set(kinds)) == 4
 
 
-def phases_of(run: RunFolder, **changes: Any) -> Phases:
+def phases_of(run: RunFolder, **changes: Any) -> StepKinds:
     """The kinds of step of crt, nothing trained yet."""
-    own = small(**changes)
+    own = make_small_settings(**changes)
     tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
-    made = Ingredients(run, own, lstm(tokenizer.size, 4, 4), tokenizer, RandomStream.from_seed(1))
-    phases = made.phases(TRAINERS["crt"].mechanism(own), Recorder())
-    Schedule.of(own, phases, made.stream)
+    made = TrainingContext(run, own, build_lstm(tokenizer.size, 4, 4), tokenizer, RandomStream.from_seed(1))
+    phases = made.make_step_kinds(TRAINERS["crt"].make_mechanism(own), Recorder())
+    StepSchedule.from_settings(own, phases, made.stream)
     return phases
 
 
@@ -98,13 +98,13 @@ def test_each_kind_of_step_has_a_state_and_a_rate_of_its_own(curated: Path) -> N
     _, plain, noisy = phases_of(RunFolder(curated), learning_rate=0.1, dp_learning_rate=0.2)
     assert plain is not None
     assert noisy is not None
-    assert plain.descent.optimizer is not noisy.descent.optimizer
-    assert (plain.descent.learning_rate, noisy.descent.learning_rate) == (0.1, 0.2)
+    assert plain.scheduled_optimizer.optimizer is not noisy.scheduled_optimizer.optimizer
+    assert (plain.scheduled_optimizer.learning_rate, noisy.scheduled_optimizer.learning_rate) == (0.1, 0.2)
 
 
 def test_a_falling_step_size_is_a_function_of_the_steps_number(curated: Path) -> None:
     parameter = torch.nn.Parameter(torch.zeros(1))
-    descent = Descent(torch.optim.SGD([parameter], lr=1.0), learning_rate=0.5, steps=4)
+    descent = ScheduledOptimizer(torch.optim.SGD([parameter], lr=1.0), learning_rate=0.5, steps=4)
     walked = []
     for number in (0, 1, 3):
         parameter.grad = -torch.ones(1)
@@ -118,53 +118,53 @@ def test_a_falling_step_size_is_a_function_of_the_steps_number(curated: Path) ->
         )
         assert plain is not None
         assert noisy is not None
-        assert (plain.descent.steps, noisy.descent.steps) == (expected, expected and 8)
+        assert (plain.scheduled_optimizer.steps, noisy.scheduled_optimizer.steps) == (expected, expected and 8)
 
 
 # ------------------------------------------------------------------------------------ selective DP-SGD
 
 
-def _selective() -> tuple[LstmLanguageModel, list[torch.Tensor], EncodedPoints, Tokenizer]:
+def _selective() -> tuple[LstmLanguageModel, list[torch.Tensor], TokenizedExamples, Tokenizer]:
     tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
-    network = lstm(tokenizer.size, 5, 6).double()
+    network = build_lstm(tokenizer.size, 5, 6).double()
     network.initialise(RandomStream.from_seed(1))
-    points = EncodedPoints.from_texts(["Hello 47 there", "no", "Hello 99 there"], tokenizer, 40)
+    points = TokenizedExamples.from_texts(["Hello 47 there", "no", "Hello 99 there"], tokenizer, 40)
     return network, list(network.parameters()), points, tokenizer
 
 
 def test_selective_losses_without_marks_are_the_networks_own() -> None:
     network, weights, points, _ = _selective()
-    batch = points.batch([0, 1, 2])
+    batch = points.make_batch([0, 1, 2])
     none = torch.zeros_like(batch.real)
     noise = torch.zeros(*none.shape, 12, dtype=torch.float64)
-    public, private = selective_losses(weights, batch, none, noise)
-    torch.testing.assert_close(public, network.point_losses(batch))
+    public, private = compute_selective_losses(weights, batch, none, noise)
+    torch.testing.assert_close(public, network.example_losses(batch))
     assert not private.any()
-    everything = selective_losses(weights, batch, batch.real, noise)
-    torch.testing.assert_close(everything[1], network.point_losses(batch))
+    everything = compute_selective_losses(weights, batch, batch.real, noise)
+    torch.testing.assert_close(everything[1], network.example_losses(batch))
     assert not everything[0].any()
 
 
 def test_public_tokens_see_a_private_run_through_its_noised_state_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     _, weights, points, tokenizer = _selective()
-    batch = points.batch([0, 2])
-    marks = torch.tensor([mark_tokens(text, [(6, 8)], tokenizer) for text in ("Hello 47 there",) * 2])
+    batch = points.make_batch([0, 2])
+    marks = torch.tensor([flag_private_tokens(text, [(6, 8)], tokenizer) for text in ("Hello 47 there",) * 2])
     read = torch.cat([torch.zeros(2, 1, dtype=torch.bool), marks], dim=1)
     private = read | torch.cat([marks, torch.zeros(2, 1, dtype=torch.bool)], dim=1)
     noise = torch.randn(2, 1, 12, dtype=torch.float64).expand(2, private.shape[1], 12)[:1].repeat(2, 1, 1)
-    monkeypatch.setattr(sdp, "STATE_CLIP", 1e-12)
-    hidden = selective_losses(weights, batch, private, noise)[0]
+    monkeypatch.setattr(selective_dp, "STATE_CLIP", 1e-12)
+    hidden = compute_selective_losses(weights, batch, private, noise)[0]
     torch.testing.assert_close(hidden[0], hidden[1])
-    monkeypatch.setattr(sdp, "STATE_CLIP", 10.0)
-    shown = selective_losses(weights, batch, private, noise)[0]
+    monkeypatch.setattr(selective_dp, "STATE_CLIP", 10.0)
+    shown = compute_selective_losses(weights, batch, private, noise)[0]
     assert float((shown[0] - shown[1]).detach().abs()) > 1e-6
 
 
 def test_marks_fall_on_the_tokens_that_a_span_touches() -> None:
     tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
     text = "Hello, Ada 1 é"
-    marked = mark_tokens(text, [(7, 10), (13, 14)], tokenizer)
-    ids, places = tokenizer.encode(text), tokenizer.places(text)
+    marked = flag_private_tokens(text, [(7, 10), (13, 14)], tokenizer)
+    ids, places = tokenizer.encode(text), tokenizer.token_offsets(text)
     assert len(marked) == len(ids) == len(places)
     touched = "".join(text[a:b] for (a, b), mark in zip(places, marked, strict=True) if mark)
     assert {"A", "d", "a", "é"} <= set(touched)
@@ -181,17 +181,17 @@ def test_sdp_reads_the_strict_policys_spans_and_promises_nothing(tmp_path: Path)
     ]
     table = pa.Table.from_pylist([{k: v for k, v in row.items() if k in SPANS.names} for row in rows], SPANS)
     write_part(run.spans / "part-00000.parquet", table)
-    sealed = [p for folder in (run.public, run.private, run.vault, run.spans) for p in parts(folder)]
+    sealed = [p for folder in (run.public, run.private, run.vault, run.spans) for p in list_parts(folder)]
     body = {k: v for k, v in read_manifest(run).items() if k != "files"}
     seal(run, body, sealed)
     tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
     originals = PUBLIC_TEXTS + private
-    points = EncodedPoints.from_texts(originals, tokenizer, 40)
-    marks = read_marks(run, tokenizer, 40, points)
+    points = TokenizedExamples.from_texts(originals, tokenizer, 40)
+    marks = read_private_tokens(run, tokenizer, 40, points)
     assert len(marks.private) == len(points.ids)
     per_point = [marks.private[a:b].sum() for a, b in zip(points.offsets, points.offsets[1:], strict=False)]
     assert np.flatnonzero(per_point).tolist() == [base]
-    summary = train_model(run, small(trainer="sdp", epochs=1))
+    summary = train_model(run, make_small_settings(trainer="sdp", epochs=1))
     assert summary["guarantee"]["epsilon_substitution"] is None
     assert summary["guarantee"]["holds"] is False
     with pytest.raises(ValueError, match="noise_multiplier"):
@@ -213,24 +213,24 @@ def test_sdp_reads_the_strict_policys_spans_and_promises_nothing(tmp_path: Path)
 )
 def test_a_step_size_rises_and_falls_by_the_steps_number_alone(schedule: str, expected: list[float]) -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=1.0)
-    descent = Descent(optimizer, 1.0, steps=8, schedule=schedule, warm_up=0.375)
-    found = [descent.rate(number) for number in (0, 1, 3, 4, 5, 7)]
+    descent = ScheduledOptimizer(optimizer, 1.0, steps=8, schedule=schedule, warm_up=0.375)
+    found = [descent.get_learning_rate(number) for number in (0, 1, 3, 4, 5, 7)]
     assert found == pytest.approx(expected, abs=1e-4)
 
 
 def test_passes_over_the_public_side_come_first_and_are_counted_on(curated: Path) -> None:
-    run, own = RunFolder(curated), small(public_pretraining_epochs=2, learning_rate_schedule="linear")
+    run, own = RunFolder(curated), make_small_settings(public_pretraining_epochs=2, learning_rate_schedule="linear")
     tokenizer = Tokenizer.from_texts(PUBLIC_TEXTS, 30)
-    made = Ingredients(run, own, lstm(tokenizer.size, 4, 4), tokenizer, RandomStream.from_seed(1))
-    phases = made.phases(TRAINERS["crt"].mechanism(own), Recorder())
-    schedule = Schedule.of(own, phases, made.stream)
-    assert phases.plain is not None
-    steps, first = list(schedule), 2 * phases.plain.steps_a_pass
-    assert not any(step.noisy for step in steps[:first])
-    numbers = [step.number for step in steps if not step.noisy]
+    made = TrainingContext(run, own, build_lstm(tokenizer.size, 4, 4), tokenizer, RandomStream.from_seed(1))
+    phases = made.make_step_kinds(TRAINERS["crt"].make_mechanism(own), Recorder())
+    schedule = StepSchedule.from_settings(own, phases, made.stream)
+    assert phases.noise_free is not None
+    steps, first = list(schedule), 2 * phases.noise_free.steps_per_pass
+    assert not any(step.is_noisy for step in steps[:first])
+    numbers = [step.number for step in steps if not step.is_noisy]
     assert numbers == list(range(len(numbers)))
-    assert (len(steps), phases.plain.descent.steps) == (len(schedule), len(numbers))
-    assert sum(step.noisy for step in steps) == TRAINERS["crt"].steps(own)
+    assert (len(steps), phases.noise_free.scheduled_optimizer.steps) == (len(schedule), len(numbers))
+    assert sum(step.is_noisy for step in steps) == TRAINERS["crt"].count_noisy_steps(own)
 
 
 def test_weight_decay_is_decoupled_and_none_is_adam() -> None:
@@ -238,7 +238,7 @@ def test_weight_decay_is_decoupled_and_none_is_adam() -> None:
         network = torch.nn.Linear(1, 1, bias=False)
         torch.nn.init.ones_(network.weight)
         network.weight.grad = torch.zeros(1, 1)
-        descent = Descent(make_optimizer(network, rule, decay), 0.1)
+        descent = ScheduledOptimizer(make_optimizer(network, rule, decay), 0.1)
         descent.step(0)
         return float(network.weight.detach())
 
@@ -251,16 +251,16 @@ def test_the_saved_weights_are_the_mean_of_those_after_the_last_steps(
     fresh_run: Callable[[], RunFolder], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[torch.Tensor] = []
-    taking = Average.take
+    taking = WeightAverage.add_weights
 
-    def noted(own: Average, done: int) -> None:
-        seen.append(flat(own.network).cpu().clone())
+    def noted(own: WeightAverage, done: int) -> None:
+        seen.append(flatten_parameters(own.network).cpu().clone())
         taking(own, done)
 
-    monkeypatch.setattr(Average, "take", noted)
+    monkeypatch.setattr(WeightAverage, "add_weights", noted)
     run = fresh_run()
-    train_model(run, small(weight_averaging_fraction=0.5))
-    found = flat(load_model(run.model("crt")).network)
+    train_model(run, make_small_settings(weight_averaging_fraction=0.5))
+    found = flatten_parameters(load_model(run.model("crt")).network)
     last = torch.stack(seen[len(seen) - round(0.5 * len(seen)) :])
     torch.testing.assert_close(found, last.mean(0), rtol=1e-5, atol=1e-6)
     assert not torch.equal(found, seen[-1])

@@ -12,11 +12,17 @@ import pytest
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.redaction import RunFolder
 from redactory.redaction.mask import MASK
-from redactory.training import guarantee_card, train_model
-from redactory.training.data import public_text_of
+from redactory.training import make_guarantee_card, train_model
+from redactory.training.data import open_public_text
 from redactory.training.settings import TRAINERS, TrainSettings
-from redactory.training.vocabulary import fit_of, fit_remarks, is_public, public_texts_of, vocabulary_of
-from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, small, write_run
+from redactory.training.vocabulary import (
+    build_vocabulary,
+    describe_fit_problems,
+    get_public_text_reader,
+    is_public_source,
+    measure_fit,
+)
+from tests.training.conftest import PRIVATE_TEXTS, PUBLIC_TEXTS, make_small_settings, write_run
 
 MakeRun = Callable[[], RunFolder]
 
@@ -42,8 +48,8 @@ def test_the_rule(given: dict[str, Any], sources: tuple[str, ...]) -> None:
 def test_nothing_of_the_corpus_for_who_hides_users() -> None:
     with pytest.raises(ValueError, match="not even the vocabulary may come from the corpus"):
         settings(trainer="uedp-bounded", bounding={"k_user": 1, "k_entity": 1}, tokenizer="public")
-    assert is_public(["public_text", "shipped"])
-    assert not any(is_public(made_of) for made_of in ([], ["public", "shipped"], ["somewhere"]))
+    assert is_public_source(["public_text", "shipped"])
+    assert not any(is_public_source(made_of) for made_of in ([], ["public", "shipped"], ["somewhere"]))
 
 
 OTHER = [f"Zyzzyva qoph {MASK} {number} Xanadu's quixotry, whoever wrote that" for number in range(700, 790)]
@@ -75,66 +81,66 @@ def test_no_private_word_decides_what_is_a_token(given: dict[str, Any], tmp_path
     found = []
     for name, private in (("few", PRIVATE_TEXTS), ("many", OTHER), ("none", [])):
         run = write_run(tmp_path / name, PUBLIC_TEXTS[:30], private)
-        public = public_text_of(run, own.public_text, "train.public_text")
-        vocabulary = vocabulary_of(run, own, public)
-        fit = fit_of(vocabulary, public_texts_of(run, own, public), own.max_tokens)
-        pieces = [vocabulary.tokenizer.spelled(number) for number in range(vocabulary.tokenizer.size)]
+        public = open_public_text(run, own.public_text, "train.public_text")
+        vocabulary = build_vocabulary(run, own, public)
+        fit = measure_fit(vocabulary, get_public_text_reader(run, own, public), own.max_tokens)
+        pieces = [vocabulary.tokenizer.decode_token(number) for number in range(vocabulary.tokenizer.size)]
         words = [vocabulary.tokenizer.encode(text) for text in (*PRIVATE_TEXTS, *OTHER)]
-        found.append((pieces, vocabulary.record(), fit, words))
+        found.append((pieces, vocabulary.to_record(), fit, words))
     assert found[0] == found[1] == found[2]
     # a word of the public side does decide, where it may
     other = write_run(tmp_path / "other", [text.replace(MASK, "nobody") for text in OTHER], [])
-    changed = vocabulary_of(other, own, public_text_of(other, own.public_text, "train.public_text"))
-    assert (changed.record() != found[0][1]) is ("public" in own.vocabulary_sources)
+    changed = build_vocabulary(other, own, open_public_text(other, own.public_text, "train.public_text"))
+    assert (changed.to_record() != found[0][1]) is ("public" in own.vocabulary_sources)
 
 
 def test_a_training_on_other_private_text_saves_the_same_tokenizer(tmp_path: Path) -> None:
     files = []
     for name, private in (("few", PRIVATE_TEXTS), ("many", OTHER)):
         run = write_run(tmp_path / name, PUBLIC_TEXTS, private)
-        train_model(run, small(epochs=1, seed=None))
+        train_model(run, make_small_settings(epochs=1, seed=None))
         files.append(run.model("crt").tokenizer.read_bytes())
     assert files[0] == files[1]
 
 
 def test_the_shipped_list_serves_alone() -> None:
-    found = vocabulary_of(None, settings(tokenizer="shipped", vocabulary_size=8_000), None)
-    fit = fit_of(found, lambda: ["The other children have found what they were looking for."], 128)
+    found = build_vocabulary(None, settings(tokenizer="shipped", vocabulary_size=8_000), None)
+    fit = measure_fit(found, lambda: ["The other children have found what they were looking for."], 128)
     assert fit["tokens_per_word"] < 1.3
     assert fit["spelled_out"] == fit["cut"] == 0.0
-    assert fit_remarks(fit) == []
+    assert describe_fit_problems(fit) == []
 
 
 def test_a_vocabulary_that_does_not_fit_is_told() -> None:
-    found = vocabulary_of(None, settings(tokenizer="shipped", vocabulary_size=50), None)
-    fit = fit_of(found, lambda: ["zyzzyva qoph " * 9], 8)
-    spelled, cut = fit_remarks(fit)
+    found = build_vocabulary(None, settings(tokenizer="shipped", vocabulary_size=50), None)
+    fit = measure_fit(found, lambda: ["zyzzyva qoph " * 9], 8)
+    spelled, cut = describe_fit_problems(fit)
     assert "give text of the same kind as train.public_text" in spelled
-    assert "train." not in fit_remarks(fit, of_folder=True)[0]
+    assert "train." not in describe_fit_problems(fit, is_from_folder=True)[0]
     assert "100% of the public texts are longer" in cut
 
 
 def test_a_model_of_a_run_lends_no_tokenizer(fresh_run: MakeRun, tmp_path: Path) -> None:
     run = fresh_run()
-    train_model(run, small(epochs=1))
+    train_model(run, make_small_settings(epochs=1))
     model = run.model("crt")
     inside = settings(tokenizer=str(model.tokenizer))
     with pytest.raises(ConfigurationError, match="belongs to a model of a run"):
-        vocabulary_of(run, inside, None)
+        build_vocabulary(run, inside, None)
     with pytest.raises(ConfigurationError, match="belongs to a model of a run"):
-        vocabulary_of(RunFolder(tmp_path / "another"), inside, None)
+        build_vocabulary(RunFolder(tmp_path / "another"), inside, None)
     (tmp_path / "linked.json").symlink_to(model.tokenizer)
     with pytest.raises(ConfigurationError, match="belongs to a model of a run"):
-        vocabulary_of(None, settings(tokenizer=str(tmp_path / "linked.json")), None)
+        build_vocabulary(None, settings(tokenizer=str(tmp_path / "linked.json")), None)
     copied = tmp_path / "tokenizer.json"
     copied.write_bytes(model.tokenizer.read_bytes())
-    again = vocabulary_of(run, settings(tokenizer=str(copied)), None)
-    assert again.tokenizer.digest == guarantee_card(run, "crt")["vocabulary"]["sha256"]
+    again = build_vocabulary(run, settings(tokenizer=str(copied)), None)
+    assert again.tokenizer.digest == make_guarantee_card(run, "crt")["vocabulary"]["sha256"]
 
 
 def test_another_tokenizer_has_no_card(fresh_run: MakeRun) -> None:
     run = fresh_run()
-    told = train_model(run, small(epochs=1))["guarantee"]
+    told = train_model(run, make_small_settings(epochs=1))["guarantee"]
     assert list(told["vocabulary"]["made_of"]) == ["public", "shipped"]
     assert any("the words of public/" in line for line in told["assumptions"])
     file = run.model("crt").tokenizer
@@ -142,4 +148,4 @@ def test_another_tokenizer_has_no_card(fresh_run: MakeRun) -> None:
     value["merges"].pop()
     file.write_text(json.dumps(value), encoding="utf-8")
     with pytest.raises(GuaranteeError, match="another tokenizer"):
-        guarantee_card(run, "crt")
+        make_guarantee_card(run, "crt")

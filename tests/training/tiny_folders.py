@@ -11,7 +11,7 @@ def causal_folder(folder: Path, kind: str, **config: Any) -> Path:
     import torch
     from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
 
-    tokenizer = byte_tokenizer()
+    tokenizer = build_byte_tokenizer()
     shared: dict[str, Any] = {"vocab_size": len(tokenizer), "bos_token_id": 0, "eos_token_id": 0}
     if kind == "gpt2":
         own: Any = GPT2Config(**{"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64, **shared, **config})
@@ -33,12 +33,12 @@ def causal_folder(folder: Path, kind: str, **config: Any) -> Path:
     return folder
 
 
-def bert_folder(folder: Path, positions: int) -> Path:
+def write_bert_folder(folder: Path, positions: int) -> Path:
     """A BERT as it is pretrained: without a pooler, and with no head for our classes."""
     import torch
     from transformers import BertConfig, BertForMaskedLM
 
-    tokenizer = byte_tokenizer()
+    tokenizer = build_byte_tokenizer()
     config = BertConfig(
         vocab_size=len(tokenizer),
         hidden_size=16,
@@ -54,7 +54,7 @@ def bert_folder(folder: Path, positions: int) -> Path:
     return folder
 
 
-def byte_tokenizer() -> Any:
+def build_byte_tokenizer() -> Any:
     """Byte-level BPE; numbers of two digits are one token unless somebody cuts them."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
@@ -68,12 +68,12 @@ def byte_tokenizer() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=inner, bos_token=end, eos_token=end)
 
 
-def bert_classifier(labels: int, vocabulary: int) -> Any:
+def build_bert_classifier(labels: int, vocabulary: int) -> Any:
     """A BERT for sequence classification with random weights and no dropout, of ``transformers``."""
     import torch
     from transformers import BertConfig, BertForSequenceClassification
 
-    from redactory.training.models.hugging_face import without_dropout
+    from redactory.training.models.hugging_face import disable_dropout
 
     config = BertConfig(
         vocab_size=vocabulary,
@@ -86,4 +86,4 @@ def bert_classifier(labels: int, vocabulary: int) -> Any:
     )
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return without_dropout(BertForSequenceClassification(config))
+        return disable_dropout(BertForSequenceClassification(config))

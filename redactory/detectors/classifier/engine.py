@@ -13,25 +13,33 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from redactory.detectors.engine import ENGINE_ERROR, MISALIGNED, Finds, Plain, Reading, Span, public_spans
-from redactory.detectors.settings import KNOWN_LABELS, TransformersSettings, kind_of
-from redactory.detectors.torch_reading import closed_reading, folder_identity, silence
+from redactory.detectors.engine import (
+    ENGINE_ERROR,
+    MISALIGNED,
+    Capability,
+    EngineOutput,
+    NonEntityScore,
+    Span,
+    find_public_spans,
+)
+from redactory.detectors.settings import KNOWN_LABELS, TransformersSettings, get_kind
+from redactory.detectors.torch_inference import identify_folder, isolate_inference, silence
 from redactory.foundation.errors import ConfigurationError
 
 if TYPE_CHECKING:
     import torch
 
 
-LONGEST = 512
+MAX_WINDOW_TOKENS = 512
 """Most tokens of one window, whatever the model could take: attention costs their square."""
-SHARED = 64
+SHARED_TOKENS = 64
 """Tokens that windows of a long text share, where a window is not too short for that."""
 
 _FIRST_POSITION = 2
 """RoBERTa and its kin number positions from 2, so that as many of those they have cannot be used."""
 
 
-class Piece(NamedTuple):
+class WordPiece(NamedTuple):
     """One token of the model: code points [start, end), P(plain), and its likeliest type of entity.
 
     Where types are public, ``plain`` is P(plain or public) and ``kind`` none of them; ``public`` is
@@ -40,7 +48,7 @@ class Piece(NamedTuple):
 
     start: int
     end: int
-    plain: float
+    non_entity: float
     kind: str
     public: float = 0.0
     public_kind: str = ""
@@ -50,17 +58,19 @@ class TokenClassifier:
     """A model and its fast tokenizer; ``ConfigurationError`` where the folder does not hold both."""
 
     def __init__(self, settings: TransformersSettings) -> None:
-        self._tokenizer, self._model = _load(settings)
+        self._tokenizer, self._model = _load_model(settings)
         self._device = settings.device
-        self.window, self._stride = window_of(self._tokenizer, self._model.config)
-        self._plain, self._kinds, self._kind_of = _columns(self._model.config.id2label, settings.plain_label)
-        self._public: list[int] = []
+        self.window, self._stride = compute_window(self._tokenizer, self._model.config)
+        self._non_entity_column, self._kinds, self._kind_by_column = _map_columns(
+            self._model.config.id2label, settings.plain_label
+        )
+        self._public_kinds: list[int] = []
 
-    def fold(self, kinds: Collection[str]) -> None:
+    def treat_as_public(self, kinds: Collection[str]) -> None:
         """From now on a token is as plain as it is plain or of one of ``kinds``."""
-        self._public = [number for number, label in enumerate(self._kinds) if kind_of(label) in kinds]
+        self._public_kinds = [number for number, label in enumerate(self._kinds) if get_kind(label) in kinds]
 
-    def pieces(self, text: str) -> list[Piece]:
+    def read_pieces(self, text: str) -> list[WordPiece]:
         """The pieces of ``text`` in order, without the white space at their ends, each place once.
 
         A piece in two windows, or two pieces at one place, take the smaller P(plain).  Windows are read
@@ -75,18 +85,18 @@ class TokenClassifier:
             return_overflowing_tokens=True,
             return_offsets_mapping=True,
         )
-        found: dict[tuple[int, int], Piece] = {}
+        pieces: dict[tuple[int, int], WordPiece] = {}
         for index, offsets in enumerate(encoded["offset_mapping"]):
             window = {name: encoded[name][index] for name in self._tokenizer.model_input_names}
-            for (start, end), scores in zip(offsets, self._scores(window), strict=True):
-                place = trimmed(text, start, end)
-                known = found.get(place)
-                if place[0] < place[1] and (known is None or scores[0] < known.plain):
-                    found[place] = Piece(*place, *scores)
-        return sorted(found.values())
+            for (start, end), scores in zip(offsets, self._score_tokens(window), strict=True):
+                place = trim_range(text, start, end)
+                previous = pieces.get(place)
+                if place[0] < place[1] and (previous is None or scores[0] < previous.non_entity):
+                    pieces[place] = WordPiece(*place, *scores)
+        return sorted(pieces.values())
 
-    def _scores(self, window: dict[str, list[int]]) -> Iterator[tuple[float, str, float, str]]:
-        """What a :class:`Piece` has beside its place, for each token of one window."""
+    def _score_tokens(self, window: dict[str, list[int]]) -> Iterator[tuple[float, str, float, str]]:
+        """What a :class:`WordPiece` has beside its place, for each token of one window."""
         import torch
 
         inputs = {name: torch.tensor([ids], device=self._device) for name, ids in window.items()}
@@ -95,24 +105,24 @@ class TokenClassifier:
             raise ValueError("the model's scores are not finite")
         labels = torch.softmax(logits, dim=-1).numpy()
         kinds = np.zeros((len(labels), len(self._kinds)))
-        for column, kind in self._kind_of.items():
+        for column, kind in self._kind_by_column.items():
             kinds[:, kind] += labels[:, column]
-        public, plain = kinds[:, self._public], labels[:, self._plain]
-        best = public.argmax(axis=1) if self._public else np.zeros(len(labels), np.intp)
-        kinds[:, self._public] = -1.0
+        public, plain = kinds[:, self._public_kinds], labels[:, self._non_entity_column]
+        best = public.argmax(axis=1) if self._public_kinds else np.zeros(len(labels), np.intp)
+        kinds[:, self._public_kinds] = -1.0
         for number, kind in enumerate(kinds.argmax(axis=1).tolist()):
             total = float(public[number].sum())
-            name = self._kinds[self._public[best[number]]] if self._public else ""
+            name = self._kinds[self._public_kinds[best[number]]] if self._public_kinds else ""
             yield min(float(plain[number]) + total, 1.0), self._kinds[kind], total, name
 
 
-def trimmed(text: str, start: int, end: int) -> tuple[int, int]:
+def trim_range(text: str, start: int, end: int) -> tuple[int, int]:
     """``text[start:end]`` without the white space at its ends."""
     body = text[start:end]
     return start + len(body) - len(body.lstrip()), end - len(body) + len(body.rstrip())
 
 
-def _columns(id2label: dict[int, str], plain_label: str) -> tuple[int, list[str], dict[int, int]]:
+def _map_columns(id2label: dict[int, str], plain_label: str) -> tuple[int, list[str], dict[int, int]]:
     """The plain label's column, the types without their prefixes, and the type of each other column."""
     labels = {int(column): label for column, label in id2label.items()}
     plain = [column for column, label in labels.items() if label == plain_label]
@@ -121,28 +131,28 @@ def _columns(id2label: dict[int, str], plain_label: str) -> tuple[int, list[str]
             f"detect.transformers.folder: the model has no non-entity label '{plain_label}'; its labels are "
             f"{', '.join(sorted(labels.values()))}: rename that label in its config.json (id2label)"
         )
-    kind = {column: _without_prefix(label) for column, label in labels.items() if column != plain[0]}
+    kind = {column: _strip_prefix(label) for column, label in labels.items() if column != plain[0]}
     kinds = sorted(set(kind.values()))
     if not kinds:
         raise ConfigurationError("detect.transformers.folder: the model has only the non-entity label")
     return plain[0], kinds, {column: kinds.index(name) for column, name in kind.items()}
 
 
-def _without_prefix(label: str) -> str:
+def _strip_prefix(label: str) -> str:
     return label[2:] if label[:1] in "BILUSE" and label[1:2] == "-" and len(label) > 2 else label
 
 
-def window_of(tokenizer: Any, config: Any) -> tuple[int, int]:
+def compute_window(tokenizer: Any, config: Any) -> tuple[int, int]:
     """Most tokens of one window, those that the model wants at its ends included; those that two share."""
     positions = getattr(config, "max_position_embeddings", None) or 0
-    known = [tokenizer.model_max_length, positions - _FIRST_POSITION]
-    window = int(min([LONGEST, *(limit for limit in known if limit > 0)]))
+    limits = [tokenizer.model_max_length, positions - _FIRST_POSITION]
+    window = int(min([MAX_WINDOW_TOKENS, *(limit for limit in limits if limit > 0)]))
     inner = window - int(tokenizer.num_special_tokens_to_add())
-    return window, max(0, min(SHARED, inner // 2))
+    return window, max(0, min(SHARED_TOKENS, inner // 2))
 
 
-def _load(settings: TransformersSettings) -> tuple[Any, Any]:
-    tokenizer, model, info = loaded(Path(settings.folder), "detect.transformers.folder")
+def _load_model(settings: TransformersSettings) -> tuple[Any, Any]:
+    tokenizer, model, info = load_classifier(Path(settings.folder), "detect.transformers.folder")
     if info["missing_keys"]:
         raise ConfigurationError(
             "detect.transformers.folder: the weights lack parts of a token classifier, which would be "
@@ -156,7 +166,7 @@ def _load(settings: TransformersSettings) -> tuple[Any, Any]:
         ) from None
 
 
-def loaded(folder: Path, key: str, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
+def load_classifier(folder: Path, key: str, **options: Any) -> tuple[Any, Any, dict[str, Any]]:
     """The fast tokenizer of ``folder``, its model for token classification, what the loading told.
 
     Nothing is downloaded and no code of the folder runs.  ``options`` go to the model;
@@ -172,7 +182,7 @@ def loaded(folder: Path, key: str, **options: Any) -> tuple[Any, Any, dict[str, 
         ) from None
     local = {"local_files_only": True, "trust_remote_code": False}
     try:
-        with silence(), without_progress_bar():
+        with silence(), hide_progress_bar():
             tokenizer: Any = AutoTokenizer.from_pretrained(folder, **local)
             model, info = AutoModelForTokenClassification.from_pretrained(
                 folder, output_loading_info=True, **options, **local
@@ -189,7 +199,7 @@ def loaded(folder: Path, key: str, **options: Any) -> tuple[Any, Any, dict[str, 
 
 
 @contextlib.contextmanager
-def without_progress_bar() -> Iterator[None]:
+def hide_progress_bar() -> Iterator[None]:
     """No bar of the model library's own within."""
     bars: Any = importlib.import_module("transformers.utils.logging")
     shown = bars.is_progress_bar_enabled()
@@ -205,7 +215,7 @@ def without_progress_bar() -> Iterator[None]:
 
 
 NAME = "transformers"
-_ENTITY_BELOW = 0.5
+_ENTITY_THRESHOLD = 0.5
 
 
 class TransformersEngine:
@@ -224,70 +234,70 @@ class TransformersEngine:
             if self.read([probe])[0].failure:
                 raise ConfigurationError("detect.transformers.folder: the model cannot read simple words")
 
-    def fold(self, kinds: Collection[str]) -> None:
+    def treat_as_public(self, kinds: Collection[str]) -> None:
         """Hold tokens of ``kinds`` for as plain as those that nothing is found in."""
-        self._model.fold(kinds)
+        self._model.treat_as_public(kinds)
 
     @classmethod
-    def identity(cls, settings: TransformersSettings, language: str) -> dict[str, Any]:
+    def describe_identity(cls, settings: TransformersSettings, language: str) -> dict[str, Any]:
         """Content of the folder and versions of what reads it."""
         readers = ("transformers", "tokenizers", "torch", "numpy")
-        return folder_identity("detect.transformers.folder", settings.folder, "config.json", *readers)
+        return identify_folder("detect.transformers.folder", settings.folder, "config.json", *readers)
 
     @classmethod
-    def finds(cls, settings: TransformersSettings, language: str) -> list[Finds]:
+    def list_capabilities(cls, settings: TransformersSettings, language: str) -> list[Capability]:
         """The model's labels; for which language it was made, its folder does not say."""
         try:
             config = (Path(settings.folder) / "config.json").read_text(encoding="utf-8")
             labels = json.loads(config).get("id2label", {}).values()
         except (OSError, ValueError):
             labels = []  # the loading of the model says what is wrong
-        kinds = frozenset(_without_prefix(label) for label in labels if label != settings.plain_label)
-        return [Finds(f"transformers {settings.folder}", kinds, None, kinds - KNOWN_LABELS)]
+        kinds = frozenset(_strip_prefix(label) for label in labels if label != settings.plain_label)
+        return [Capability(f"transformers {settings.folder}", kinds, None, kinds - KNOWN_LABELS)]
 
-    def read(self, texts: Sequence[str]) -> list[Reading]:
+    def read(self, texts: Sequence[str]) -> list[EngineOutput]:
         """One reading a text, each a function of that text alone."""
-        with closed_reading():
+        with isolate_inference():
             return [self._read(text) for text in texts]
 
-    def _read(self, text: str) -> Reading:
+    def _read(self, text: str) -> EngineOutput:
         if not text.strip():
-            return Reading()
+            return EngineOutput()
         try:
-            pieces = self._model.pieces(text)
+            pieces = self._model.read_pieces(text)
         except Exception:
             # whatever its message quotes, it ends here
-            return Reading(failure=ENGINE_ERROR)
-        if not covered(text, pieces):
-            return Reading(failure=MISALIGNED)
-        words = list(words_of(text, pieces))
-        plain = tuple(Plain(w.start, w.end, w.plain, NAME) for w in words)
+            return EngineOutput(failure=ENGINE_ERROR)
+        if not is_covered(text, pieces):
+            return EngineOutput(failure=MISALIGNED)
+        words = list(merge_pieces(text, pieces))
+        plain = tuple(NonEntityScore(w.start, w.end, w.non_entity, NAME) for w in words)
         public = ((token, w.public, w.public_kind) for token, w in zip(plain, words, strict=True))
-        return Reading((*_spans(words), *public_spans(public)), plain)
+        return EngineOutput((*_iter_spans(words), *find_public_spans(public)), plain)
 
 
-def covered(text: str, pieces: Sequence[Piece]) -> bool:
+def is_covered(text: str, pieces: Sequence[WordPiece]) -> bool:
     """Whether every character of ``text`` but white space lies in a piece.
 
     Some tokenizers drop characters, control characters say; the model has then not seen all of the text.
     ``pieces`` are in order of their places.
     """
-    reached = 0
+    position = 0
     for piece in pieces:
-        if text[reached : piece.start].strip():
+        if text[position : piece.start].strip():
             return False
-        reached = max(reached, piece.end)
-    return not text[reached:].strip()
+        position = max(position, piece.end)
+    return not text[position:].strip()
 
 
-def words_of(text: str, pieces: Sequence[Piece]) -> Iterator[Piece]:
+def merge_pieces(text: str, pieces: Sequence[WordPiece]) -> Iterator[WordPiece]:
     """Pieces joined where they overlap or meet inside a word; each word keeps its least P(plain)."""
-    word: Piece | None = None
+    word: WordPiece | None = None
     for piece in pieces:
         if word is None:
             word = piece
-        elif piece.start < word.end or (piece.start == word.end and _inside_word(text, word.end)):
-            worst = min(word, piece, key=lambda part: part.plain)
+        elif piece.start < word.end or (piece.start == word.end and _is_inside_word(text, word.end)):
+            worst = min(word, piece, key=lambda part: part.non_entity)
             word = worst._replace(start=word.start, end=max(word.end, piece.end))
         else:
             yield word
@@ -296,14 +306,14 @@ def words_of(text: str, pieces: Sequence[Piece]) -> Iterator[Piece]:
         yield word
 
 
-def _inside_word(text: str, place: int) -> bool:
+def _is_inside_word(text: str, place: int) -> bool:
     """Whether letters, marks or numbers stand on both sides of ``place``."""
     return all(unicodedata.category(character)[0] in "LMN" for character in text[place - 1 : place + 1])
 
 
-def _spans(words: Sequence[Piece]) -> Iterator[Span]:
-    for kind, run in itertools.groupby(words, key=lambda w: w.kind if w.plain < _ENTITY_BELOW else None):
+def _iter_spans(words: Sequence[WordPiece]) -> Iterator[Span]:
+    for kind, run in itertools.groupby(words, key=lambda w: w.kind if w.non_entity < _ENTITY_THRESHOLD else None):
         if kind is not None:
             parts = list(run)
-            score = 1.0 - sum(word.plain for word in parts) / len(parts)
+            score = 1.0 - sum(word.non_entity for word in parts) / len(parts)
             yield Span(parts[0].start, parts[-1].end, kind, round(score, 6), NAME)

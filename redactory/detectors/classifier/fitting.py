@@ -14,27 +14,34 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from redactory.detectors.classifier.engine import Piece, loaded, trimmed, window_of, without_progress_bar, words_of
+from redactory.detectors.classifier.engine import (
+    WordPiece,
+    compute_window,
+    hide_progress_bar,
+    load_classifier,
+    merge_pieces,
+    trim_range,
+)
 from redactory.detectors.settings import FitSettings
 from redactory.detectors.tagger.fitting import (
-    PLAIN,
-    UNKNOWN,
+    OUTSIDE_LABEL,
+    UNKNOWN_LABEL,
     LabelledText,
     Reliability,
-    Scored,
-    recase,
-    slant,
-    temperature_of,
+    ScoredTokens,
+    compute_rate_factor,
+    fit_temperature,
+    randomize_case,
 )
-from redactory.detectors.torch_reading import closed_reading, silence
+from redactory.detectors.torch_inference import isolate_inference, silence
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.progress import Progress, no_progress
 
 if TYPE_CHECKING:
     import torch
 
 
-class Window(NamedTuple):
+class EncodedWindow(NamedTuple):
     """The model's input for one window of a text; the word and the column of each of its pieces.
 
     A piece that stands for no character, [CLS] say, has the word -1 and the column ``UNKNOWN``.
@@ -45,15 +52,15 @@ class Window(NamedTuple):
     truth: list[int]
 
 
-class ReadRow(NamedTuple):
+class EncodedRow(NamedTuple):
     """A labelled text's windows, and the column of the label of each of its words."""
 
-    windows: list[Window]
+    windows: list[EncodedWindow]
     truth: list[int]
 
 
 @dataclass(frozen=True)
-class RowReader:
+class RowEncoder:
     """Cuts labelled texts as ``TransformersEngine`` reads them: the same windows, the same words.
 
     ``labels`` are the model's columns, "O" among them; ``window`` is the most tokens the
@@ -65,7 +72,7 @@ class RowReader:
     window: int
     stride: int
 
-    def read(self, row: LabelledText) -> ReadRow:
+    def encode(self, row: LabelledText) -> EncodedRow:
         """``row``, cut; every piece of a word has the word's label.  ``InputError`` without the text."""
         try:
             encoded = self.tokenizer(
@@ -79,61 +86,61 @@ class RowReader:
         except Exception as error:
             problem = type(error).__name__
             raise InputError(f"the base model's tokenizer cannot read a labelled text ({problem})") from None
-        places = [[trimmed(row.text, *ends) for ends in window] for window in encoded["offset_mapping"]]
-        pieces = sorted({place for window in places for place in window if place[0] < place[1]})
-        words = list(words_of(row.text, [Piece(*place, 1.0, "") for place in pieces]))
+        ranges = [[trim_range(row.text, *ends) for ends in window] for window in encoded["offset_mapping"]]
+        pieces = sorted({place for window in ranges for place in window if place[0] < place[1]})
+        words = list(merge_pieces(row.text, [WordPiece(*place, 1.0, "") for place in pieces]))
         starts = [word.start for word in words]
-        truth = self._truth(words, row.spans)
+        truth = self._label_words(words, row.spans)
         windows = []
-        for index, window in enumerate(places):
+        for index, window in enumerate(ranges):
             inputs = {name: encoded[name][index] for name in self.tokenizer.model_input_names}
             inside = [bisect.bisect_right(starts, start) - 1 if start < end else -1 for start, end in window]
-            columns = [truth[word] if word >= 0 else UNKNOWN for word in inside]
-            windows.append(Window(inputs, inside, columns))
-        return ReadRow(windows, truth)
+            columns = [truth[word] if word >= 0 else UNKNOWN_LABEL for word in inside]
+            windows.append(EncodedWindow(inputs, inside, columns))
+        return EncodedRow(windows, truth)
 
-    def _truth(self, words: Sequence[Piece], spans: Sequence[tuple[int, int, str]]) -> list[int]:
+    def _label_words(self, words: Sequence[WordPiece], spans: Sequence[tuple[int, int, str]]) -> list[int]:
         """One column a word: that of the label of a span that it shares a character with, or of "O"."""
         column = {label: number for number, label in enumerate(self.labels)}
-        truth = [column[PLAIN]] * len(words)
+        truth = [column[OUTSIDE_LABEL]] * len(words)
         for start, end, label in spans:
             for number, word in enumerate(words):
                 if word.start < end and word.end > start:
-                    truth[number] = column.get(label, UNKNOWN)
+                    truth[number] = column.get(label, UNKNOWN_LABEL)
         return truth
 
 
-def batches_of(windows: Sequence[Window], pieces: int, draw: random.Random) -> list[list[Window]]:
+def batch_windows(windows: Sequence[EncodedWindow], pieces: int, rng: random.Random) -> list[list[EncodedWindow]]:
     """Windows of about one length together, in random order; padded, a batch has at most ``pieces``."""
-    batches: list[list[Window]] = []
+    batches: list[list[EncodedWindow]] = []
     for window in sorted(windows, key=lambda w: len(w.truth)):
         if not batches or (len(batches[-1]) + 1) * len(window.truth) > pieces:
             batches.append([])
         batches[-1].append(window)
-    draw.shuffle(batches)
+    rng.shuffle(batches)
     return batches
 
 
-def padded(batch: Sequence[Window], pad: int) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
+def pad_batch(batch: Sequence[EncodedWindow], pad: int) -> tuple[dict[str, torch.Tensor], torch.Tensor]:
     """The model's inputs (windows, longest) with ``pad`` for absent pieces, which are masked, and truth."""
     import torch
 
     longest = max(len(window.truth) for window in batch)
 
-    def joined(rows: Sequence[Sequence[int]], filler: int) -> torch.Tensor:
+    def to_tensor(rows: Sequence[Sequence[int]], filler: int) -> torch.Tensor:
         return torch.tensor([[*row, *[filler] * (longest - len(row))] for row in rows])
 
-    inputs = {name: joined([w.inputs[name] for w in batch], 0) for name in batch[0].inputs}
-    inputs["input_ids"] = joined([w.inputs["input_ids"] for w in batch], pad)
-    inputs["attention_mask"] = joined([[1] * len(w.truth) for w in batch], 0)
-    return inputs, joined([w.truth for w in batch], UNKNOWN)
+    inputs = {name: to_tensor([w.inputs[name] for w in batch], 0) for name in batch[0].inputs}
+    inputs["input_ids"] = to_tensor([w.inputs["input_ids"] for w in batch], pad)
+    inputs["attention_mask"] = to_tensor([[1] * len(w.truth) for w in batch], 0)
+    return inputs, to_tensor([w.truth for w in batch], UNKNOWN_LABEL)
 
 
 # Training a transformer: a token classifier on labelled texts, from a local Hugging Face folder.
 
 
-BASE_DECIDES = frozenset({"language", "width", "depth", "table_rows", "dropout", "start"})
-_HEADS = ("classifier", "score")
+BASE_SETTINGS = frozenset({"language", "width", "depth", "table_rows", "dropout", "start"})
+_HEAD_NAMES = ("classifier", "score")
 """What the model library calls the last layer of its token classifiers."""
 
 
@@ -145,27 +152,27 @@ class ClassifierSettings(FitSettings):
     learning_rate: float = Field(5e-5, gt=0, description="Maximum learning rate; rises, then decays to zero.")
 
     @model_validator(mode="after")
-    def _the_base_decides_the_rest(self) -> Self:
-        idle = sorted(BASE_DECIDES & self.model_fields_set)
+    def _reject_base_settings(self) -> Self:
+        idle = sorted(BASE_SETTINGS & self.model_fields_set)
         if idle:
             raise ValueError(f"the base folder determines {', '.join(idle)}; remove it")
         return self
 
 
 @dataclass(frozen=True)
-class Classifier:
+class TrainedClassifier:
     """A model for token classification, and the reader of rows that goes with it."""
 
     model: Any
-    reader: RowReader
+    encoder: RowEncoder
 
     @property
     def head(self) -> torch.nn.Linear:
         """The last layer; ``ConfigurationError`` where the model has no linear one."""
         import torch
 
-        for head in (getattr(self.model, name, None) for name in _HEADS):
-            if isinstance(head, torch.nn.Linear) and head.out_features == len(self.reader.labels):
+        for head in (getattr(self.model, name, None) for name in _HEAD_NAMES):
+            if isinstance(head, torch.nn.Linear) and head.out_features == len(self.encoder.labels):
                 return head
         kind = type(self.model).__name__
         raise ConfigurationError(f"base: a {kind} has no linear last layer that can be replaced")
@@ -174,15 +181,15 @@ class Classifier:
         """Write what ``detect.transformers.folder`` takes; no path and no word of the rows is in it."""
         # some versions of the library write where a model was loaded from
         self.model.config.name_or_path = ""
-        self.reader.tokenizer.backend_tokenizer.no_truncation()
-        with silence(), without_progress_bar():
+        self.encoder.tokenizer.backend_tokenizer.no_truncation()
+        with silence(), hide_progress_bar():
             self.model.save_pretrained(folder)
-            self.reader.tokenizer.save_pretrained(folder)
+            self.encoder.tokenizer.save_pretrained(folder)
 
 
 def train_classifier(
-    base: Path, rows: Sequence[LabelledText], settings: FitSettings, progress: Progress = silent
-) -> Classifier:
+    base: Path, rows: Sequence[LabelledText], settings: FitSettings, progress: Progress = no_progress
+) -> TrainedClassifier:
     """The model in the folder ``base`` with a new last layer for "O" and the labels of ``rows``.
 
     Every piece of a word is trained on the word's label, since the engine takes a word's most suspicious
@@ -193,25 +200,25 @@ def train_classifier(
     """
     import torch
 
-    draw = random.Random(settings.seed)
-    with _reproducible(settings.seed):
-        classifier = _untrained(base, rows)
-        model, reader = classifier.model.train(), classifier.reader
+    rng = random.Random(settings.seed)
+    with _make_reproducible(settings.seed):
+        classifier = _create_classifier(base, rows)
+        model, encoder = classifier.model.train(), classifier.encoder
         decayed = [weights for weights in model.parameters() if weights.ndim > 1]
         others = [weights for weights in model.parameters() if weights.ndim <= 1]
         groups = [{"params": decayed, "weight_decay": 0.01}, {"params": others, "weight_decay": 0.0}]
         optimizer = torch.optim.AdamW(groups, lr=settings.learning_rate)
         order = list(range(len(rows)))
         for epoch in range(settings.epochs):
-            draw.shuffle(order)
-            recased = (recase(rows[i], settings, draw) for i in order)
-            windows = [w for row in recased for w in reader.read(row).windows if max(w.truth) != UNKNOWN]
-            batches = batches_of(windows, settings.batch_words, draw)
+            rng.shuffle(order)
+            recased = (randomize_case(rows[i], settings, rng) for i in order)
+            windows = [w for row in recased for w in encoder.encode(row).windows if max(w.truth) != UNKNOWN_LABEL]
+            batches = batch_windows(windows, settings.batch_words, rng)
             for number, batch in enumerate(batches):
                 share = (epoch + number / len(batches)) / settings.epochs
                 for group in optimizer.param_groups:
-                    group["lr"] = settings.learning_rate * slant(share)
-                _step(model, optimizer, batch)
+                    group["lr"] = settings.learning_rate * compute_rate_factor(share)
+                _train_step(model, optimizer, batch)
             progress("fit", epoch + 1, settings.epochs, "epochs")
     if not all(torch.isfinite(weights).all() for weights in model.parameters()):
         raise ConfigurationError("learning_rate: the training diverged; use a smaller one")
@@ -220,7 +227,7 @@ def train_classifier(
 
 
 def calibrate_classifier(
-    classifier: Classifier, rows: Sequence[LabelledText], kept: Sequence[LabelledText]
+    classifier: TrainedClassifier, rows: Sequence[LabelledText], held_out: Sequence[LabelledText]
 ) -> Reliability:
     """Set the temperature that makes ``rows`` most likely (Guo et al. 2017), in the weights themselves.
 
@@ -230,21 +237,21 @@ def calibrate_classifier(
     """
     import torch
 
-    with closed_reading():
-        seen, unseen = _scored(classifier, rows), _scored(classifier, kept)
-    temperature, reliability = temperature_of(seen, unseen, classifier.reader.labels.index(PLAIN))
+    with isolate_inference():
+        calibration, evaluation = _score_rows(classifier, rows), _score_rows(classifier, held_out)
+    temperature, reliability = fit_temperature(calibration, evaluation, classifier.encoder.labels.index(OUTSIDE_LABEL))
     with torch.no_grad():
         for weights in classifier.head.parameters():
             weights.div_(temperature)
     return reliability
 
 
-def _scored(classifier: Classifier, rows: Sequence[LabelledText]) -> Scored:
+def _score_rows(classifier: TrainedClassifier, rows: Sequence[LabelledText]) -> ScoredTokens:
     """The words of ``rows``; ``InputError`` without any."""
     logits: list[NDArray[np.float64]] = []
     truth: list[int] = []
-    for row in map(classifier.reader.read, rows):
-        worst = _most_suspicious(classifier.model, row)
+    for row in map(classifier.encoder.encode, rows):
+        worst = _select_suspicious_logits(classifier.model, row)
         logits += worst.values()
         truth += [row.truth[word] for word in worst]
     if not logits:
@@ -252,7 +259,7 @@ def _scored(classifier: Classifier, rows: Sequence[LabelledText]) -> Scored:
     return np.stack(logits), np.array(truth)
 
 
-def _most_suspicious(model: Any, row: ReadRow) -> dict[int, NDArray[np.float64]]:
+def _select_suspicious_logits(model: Any, row: EncodedRow) -> dict[int, NDArray[np.float64]]:
     """For each word the logits of the piece with the least P(plain), over all windows; "O" is column 0."""
     import torch
 
@@ -267,12 +274,12 @@ def _most_suspicious(model: Any, row: ReadRow) -> dict[int, NDArray[np.float64]]
     return {word: scores for word, (_, scores) in worst.items()}
 
 
-def _step(model: Any, optimizer: torch.optim.Optimizer, batch: Sequence[Window]) -> None:
+def _train_step(model: Any, optimizer: torch.optim.Optimizer, batch: Sequence[EncodedWindow]) -> None:
     import torch
 
-    inputs, truth = padded(batch, model.config.pad_token_id or 0)
+    inputs, truth = pad_batch(batch, model.config.pad_token_id or 0)
     logits = model(**inputs).logits
-    loss: Any = torch.nn.functional.cross_entropy(logits.transpose(1, 2), truth, ignore_index=UNKNOWN)
+    loss: Any = torch.nn.functional.cross_entropy(logits.transpose(1, 2), truth, ignore_index=UNKNOWN_LABEL)
     optimizer.zero_grad()
     loss.backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
@@ -280,11 +287,11 @@ def _step(model: Any, optimizer: torch.optim.Optimizer, batch: Sequence[Window])
 
 
 @contextlib.contextmanager
-def _reproducible(seed: int) -> Iterator[None]:
+def _make_reproducible(seed: int) -> Iterator[None]:
     """One thread, deterministic algorithms and torch's own randomness from ``seed``; put back after."""
     import torch
 
-    before = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
+    previous = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
     try:
@@ -292,18 +299,20 @@ def _reproducible(seed: int) -> Iterator[None]:
             torch.default_generator.manual_seed(seed)
             yield
     finally:
-        torch.set_num_threads(before[0])
-        torch.use_deterministic_algorithms(before[1])
+        torch.set_num_threads(previous[0])
+        torch.use_deterministic_algorithms(previous[1])
 
 
-def _untrained(base: Path, rows: Sequence[LabelledText]) -> Classifier:
+def _create_classifier(base: Path, rows: Sequence[LabelledText]) -> TrainedClassifier:
     import torch
 
-    labels = (PLAIN, *sorted({label for row in rows for _, _, label in row.spans}))
-    if PLAIN in labels[1:]:
-        raise InputError(f"a span is labelled '{PLAIN}', which is reserved for tokens outside spans")
-    tokenizer, model = _loaded(base, labels)
-    classifier = Classifier(model.float(), RowReader(tokenizer, labels, *window_of(tokenizer, model.config)))
+    labels = (OUTSIDE_LABEL, *sorted({label for row in rows for _, _, label in row.spans}))
+    if OUTSIDE_LABEL in labels[1:]:
+        raise InputError(f"a span is labelled '{OUTSIDE_LABEL}', which is reserved for tokens outside spans")
+    tokenizer, model = _load_base(base, labels)
+    classifier = TrainedClassifier(
+        model.float(), RowEncoder(tokenizer, labels, *compute_window(tokenizer, model.config))
+    )
     head = classifier.head
     torch.nn.init.normal_(head.weight, std=getattr(model.config, "initializer_range", 0.02))
     if head.bias is not None:
@@ -311,9 +320,9 @@ def _untrained(base: Path, rows: Sequence[LabelledText]) -> Classifier:
     return classifier
 
 
-def _loaded(base: Path, labels: Sequence[str]) -> tuple[Any, Any]:
+def _load_base(base: Path, labels: Sequence[str]) -> tuple[Any, Any]:
     names = {"id2label": dict(enumerate(labels)), "label2id": {name: i for i, name in enumerate(labels)}}
-    tokenizer, model, info = loaded(base, "base", ignore_mismatched_sizes=True, **names)
+    tokenizer, model, info = load_classifier(base, "base", ignore_mismatched_sizes=True, **names)
     drawn = {*info["missing_keys"], *(key for key, *_ in info["mismatched_keys"])}
     lacking = sorted(key for key in drawn if key.startswith(f"{model.base_model_prefix}."))
     if lacking:

@@ -6,9 +6,9 @@ tokens to either side and nothing else, so a text's reading needs no document ar
 
 from redactory.detectors.tagger.engine import DEFAULT as DEFAULT
 from redactory.detectors.tagger.engine import TaggerEngine as TaggerEngine
-from redactory.detectors.tagger.engine import shipped_for as shipped_for
-from redactory.detectors.tagger.engine import tagger_folder as tagger_folder
+from redactory.detectors.tagger.engine import choose_builtin_tagger as choose_builtin_tagger
+from redactory.detectors.tagger.engine import find_tagger_folder as find_tagger_folder
 from redactory.detectors.tagger.fitting import LabelledText as LabelledText
 from redactory.detectors.tagger.fitting import Reliability as Reliability
-from redactory.detectors.tagger.fitting import calibrate as calibrate
+from redactory.detectors.tagger.fitting import calibrate_tagger as calibrate_tagger
 from redactory.detectors.tagger.fitting import train_tagger as train_tagger

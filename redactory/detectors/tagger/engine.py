@@ -10,13 +10,28 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from redactory.detectors.blind import language_of
-from redactory.detectors.engine import LIKELY, SURELY, WEAK, Finds, Plain, Reading, Span, joined
-from redactory.detectors.settings import AUTO, TaggerSettings, kind_of
-from redactory.detectors.spacy_model import lean_spacy, memory_zone, meta_of, versions, with_quick_suffixes
-from redactory.detectors.tagger.fitting import PLAIN
+from redactory.detectors.coverage import detect_language
+from redactory.detectors.engine import (
+    PUBLIC_THRESHOLD,
+    SURE_THRESHOLD,
+    WEAK_THRESHOLD,
+    Capability,
+    EngineOutput,
+    NonEntityScore,
+    Span,
+    merge_outputs,
+)
+from redactory.detectors.settings import AUTO, TaggerSettings, get_kind
+from redactory.detectors.spacy_model import (
+    enter_memory_zone,
+    import_lean_spacy,
+    package_versions,
+    read_model_meta,
+    speed_up_suffixes,
+)
+from redactory.detectors.tagger.fitting import OUTSIDE_LABEL
 from redactory.foundation.canonical import folder_sha256
-from redactory.foundation.errors import ConfigurationError, listed
+from redactory.foundation.errors import ConfigurationError, join_words
 from redactory.foundation.files import read_json
 
 if TYPE_CHECKING:
@@ -24,11 +39,11 @@ if TYPE_CHECKING:
 
 NAME = "tagger"
 ADDRESS = "STREET_ADDRESS"
-PLACES = frozenset({ADDRESS, "LOCATION", "POSTAL_CODE"})
+ADDRESS_LABELS = frozenset({ADDRESS, "LOCATION", "POSTAL_CODE"})
 """Labels of the parts of an address: the punctuation between two of them belongs to it."""
 DEFAULT = "default"
 """As one of ``detect.tagger.models``: what is shipped for the language, or for each with ``auto``."""
-_SHIPPED = {"default": ("en",), "european": ("de", "es", "fr", "it", "nl", "pt")}
+_BUILTIN_TAGGERS = {"default": ("en",), "european": ("de", "es", "fr", "it", "nl", "pt")}
 """The folders beside this file, and the languages that each is for."""
 
 
@@ -39,190 +54,192 @@ class TaggerEngine:
     """
 
     def __init__(self, settings: TaggerSettings, language: str) -> None:
-        self._taggers = [_Tagger(folder) for _, folder in _folders(settings, language)]
-        self._routes = language == AUTO
+        self._taggers = [_TaggerModel(folder) for _, folder in _resolve_folders(settings, language)]
+        self._routes_by_language = language == AUTO
 
-    def fold(self, kinds: Collection[str]) -> None:
+    def treat_as_public(self, kinds: Collection[str]) -> None:
         """Hold tokens of ``kinds`` for as plain as those that nothing is found in."""
         for tagger in self._taggers:
-            tagger.fold(kinds)
+            tagger.treat_as_public(kinds)
 
     @classmethod
-    def identity(cls, settings: TaggerSettings, language: str) -> dict[str, Any]:
+    def describe_identity(cls, settings: TaggerSettings, language: str) -> dict[str, Any]:
         """The sha256 over each tagger's files, and the versions that compute with them."""
-        folders = [folder_sha256(folder) for _, folder in _folders(settings, language)]
-        return {"sha256": folders, "versions": versions("spacy", "thinc", "blis", "numpy")}
+        folders = [folder_sha256(folder) for _, folder in _resolve_folders(settings, language)]
+        return {"sha256": folders, "versions": package_versions("spacy", "thinc", "blis", "numpy")}
 
     @classmethod
-    def finds(cls, settings: TaggerSettings, language: str) -> list[Finds]:
+    def list_capabilities(cls, settings: TaggerSettings, language: str) -> list[Capability]:
         """Each tagger's labels and language; all of one that the configuration names are asked for."""
-        found = []
-        for model, folder in _folders(settings, language):
-            labels = _labels(folder)
-            asked_for = frozenset[str]() if model in _SHIPPED else labels
-            for read in _languages(folder):
-                found.append(Finds(f"tagger {model}", labels, read, asked_for))
-        return found
+        capabilities = []
+        for model, folder in _resolve_folders(settings, language):
+            labels = _read_labels(folder)
+            asked_for = frozenset[str]() if model in _BUILTIN_TAGGERS else labels
+            for code in _read_languages(folder):
+                capabilities.append(Capability(f"tagger {model}", labels, code, asked_for))
+        return capabilities
 
-    def read(self, texts: Sequence[str]) -> list[Reading]:
+    def read(self, texts: Sequence[str]) -> list[EngineOutput]:
         """One reading a text; its scores do not depend on the other texts."""
-        readers = [self._readers(text) for text in texts]
-        of_each: list[list[Reading]] = [[] for _ in texts]
+        readers = [self._choose_taggers(text) for text in texts]
+        of_each: list[list[EngineOutput]] = [[] for _ in texts]
         for tagger in self._taggers:
-            own = [number for number, chosen in enumerate(readers) if tagger in chosen]
-            for number, reading in zip(own, tagger.read([texts[number] for number in own]), strict=True):
-                of_each[number].append(reading)
-        return [joined(found) for found in of_each]
+            numbers = [number for number, taggers in enumerate(readers) if tagger in taggers]
+            for number, output in zip(numbers, tagger.read([texts[number] for number in numbers]), strict=True):
+                of_each[number].append(output)
+        return [merge_outputs(text_outputs) for text_outputs in of_each]
 
-    def _readers(self, text: str) -> list[_Tagger]:
+    def _choose_taggers(self, text: str) -> list[_TaggerModel]:
         """The taggers of a text's own language, or all of them where it is nobody's.
 
         One whose language is not certain is public only where its words are ordinary ones of English.
         """
-        if not self._routes:
+        if not self._routes_by_language:
             return self._taggers
-        language = language_of(text) or "en"
+        language = detect_language(text) or "en"
         return [tagger for tagger in self._taggers if language in tagger.languages] or self._taggers
 
 
-class _Tagger:
-    _public: tuple[int, ...] = ()
+class _TaggerModel:
+    _public_columns: tuple[int, ...] = ()
 
     def __init__(self, folder: Path) -> None:
-        spacy = lean_spacy()
-        self.languages = _languages(folder)
+        spacy = import_lean_spacy()
+        self.languages = _read_languages(folder)
         try:
-            self._nlp = with_quick_suffixes(spacy.load(folder))
+            self._nlp = speed_up_suffixes(spacy.load(folder))
         except Exception as error:
             problem = type(error).__name__
             raise ConfigurationError(
                 f"detect.tagger.models: {folder.name} cannot be loaded ({problem}); fit it again"
             ) from None
         pipe: Any = self._nlp.get_pipe("tagger") if "tagger" in self._nlp.pipe_names else None
-        if pipe is None or PLAIN not in pipe.labels:
+        if pipe is None or OUTSIDE_LABEL not in pipe.labels:
             raise ConfigurationError(f"detect.tagger.models: {folder.name} was not written by redactory fit tagger")
         self._model, self._labels = pipe.model, pipe.labels
-        self._plain = self._labels.index(PLAIN)
+        self._non_entity_column = self._labels.index(OUTSIDE_LABEL)
 
-    def fold(self, kinds: Collection[str]) -> None:
+    def treat_as_public(self, kinds: Collection[str]) -> None:
         """From now on a token is as plain as it is plain or of one of ``kinds``."""
-        self._public = tuple(
-            number for number, label in enumerate(self._labels) if label != PLAIN and kind_of(label) in kinds
+        self._public_columns = tuple(
+            number for number, label in enumerate(self._labels) if label != OUTSIDE_LABEL and get_kind(label) in kinds
         )
 
-    def read(self, texts: Sequence[str]) -> list[Reading]:
-        with memory_zone(self._nlp):
+    def read(self, texts: Sequence[str]) -> list[EngineOutput]:
+        with enter_memory_zone(self._nlp):
             docs = [self._nlp.make_doc(text) for text in texts]
             full = [doc for doc in docs if len(doc)]
             scores = iter(self._model.predict(full) if full else ())
-            return [self._reading(doc, next(scores)) if len(doc) else Reading() for doc in docs]
+            return [self._build_output(doc, next(scores)) if len(doc) else EngineOutput() for doc in docs]
 
-    def _reading(self, doc: Doc, scores: NDArray[np.float32]) -> Reading:
+    def _build_output(self, doc: Doc, scores: NDArray[np.float32]) -> EngineOutput:
         if not np.isfinite(scores).all():
             raise ValueError("the tagger returned scores that are not finite")
-        open_ = scores[:, list(self._public)].sum(axis=1)
+        open_ = scores[:, list(self._public_columns)].sum(axis=1)
         others = scores.copy()
-        others[:, [self._plain, *self._public]] = -1.0
+        others[:, [self._non_entity_column, *self._public_columns]] = -1.0
         labels = others.argmax(axis=1).tolist()
-        outside = np.minimum(scores[:, self._plain] + open_, 1.0).astype(float).tolist()
+        non_entity = np.minimum(scores[:, self._non_entity_column] + open_, 1.0).astype(float).tolist()
         places = [(t.idx, t.idx + len(t), t.is_space) for t in doc]
         tokens = tuple(
-            Plain(start, end, value, NAME)
-            for (start, end, space), value in zip(places, outside, strict=True)
+            NonEntityScore(start, end, value, NAME)
+            for (start, end, space), value in zip(places, non_entity, strict=True)
             if not space
         )
-        spans = tuple(self._spans(places, self._bridged(doc, outside, labels), labels))
-        if self._public:
-            best = np.asarray(self._public)[scores[:, list(self._public)].argmax(axis=1)].tolist()
-            public = self._spans(places, (1.0 - open_).astype(float).tolist(), best)
+        spans = tuple(self._iter_spans(places, self._bridge_punctuation(doc, non_entity, labels), labels))
+        if self._public_columns:
+            best = np.asarray(self._public_columns)[scores[:, list(self._public_columns)].argmax(axis=1)].tolist()
+            public = self._iter_spans(places, (1.0 - open_).astype(float).tolist(), best)
             # what is less likely public than plain, and surely nothing else, is as good as public
-            surely = {place[:2] for place, value in zip(places, outside, strict=True) if value >= SURELY}
+            surely = {place[:2] for place, value in zip(places, non_entity, strict=True) if value >= SURE_THRESHOLD}
             spans += tuple(
-                span if span.score >= LIKELY else span._replace(score=LIKELY)
+                span if span.score >= PUBLIC_THRESHOLD else span._replace(score=PUBLIC_THRESHOLD)
                 for span in public
-                if span.score >= LIKELY or span[:2] in surely
+                if span.score >= PUBLIC_THRESHOLD or span[:2] in surely
             )
-        return Reading(spans, tokens)
+        return EngineOutput(spans, tokens)
 
-    def _bridged(self, doc: Doc, outside: list[float], labels: list[int]) -> list[float]:
+    def _bridge_punctuation(self, doc: Doc, non_entity: list[float], labels: list[int]) -> list[float]:
         """``outside`` with the punctuation inside a place as sensitive as what stands around it."""
-        bridged = list(outside)
+        bridged = list(non_entity)
         gap: list[int] = []
-        before: int | None = None
+        previous: int | None = None
         for token in doc:
             if token.is_space:
                 continue
-            if 1.0 - outside[token.i] >= WEAK:
-                if before is not None and self._one_place(labels[before], labels[token.i]):
+            if 1.0 - non_entity[token.i] >= WEAK_THRESHOLD:
+                if previous is not None and self._is_one_address(labels[previous], labels[token.i]):
                     for number in gap:
-                        bridged[number] = max(outside[before], outside[token.i])
-                        labels[number] = labels[before]
-                before, gap = token.i, []
+                        bridged[number] = max(non_entity[previous], non_entity[token.i])
+                        labels[number] = labels[previous]
+                previous, gap = token.i, []
             elif token.is_punct:
                 gap.append(token.i)
             else:
-                before, gap = None, []
+                previous, gap = None, []
         return bridged
 
-    def _one_place(self, left: int, right: int) -> bool:
+    def _is_one_address(self, left: int, right: int) -> bool:
         """Whether two neighbours are parts of one address; what is named inside a street is too."""
-        both = {self._labels[left], self._labels[right]}
-        return ADDRESS in both or both <= PLACES
+        pair = {self._labels[left], self._labels[right]}
+        return ADDRESS in pair or pair <= ADDRESS_LABELS
 
-    def _spans(self, places: list[tuple[int, int, bool]], outside: list[float], labels: list[int]) -> Iterator[Span]:
+    def _iter_spans(
+        self, places: list[tuple[int, int, bool]], non_entity: list[float], labels: list[int]
+    ) -> Iterator[Span]:
         """Runs of tokens that are at least weakly sensitive, cut where the label changes.
 
         Each piece carries the highest score of its whole run: a strong token vouches for the weak ones
         beside it, as in "Rose Chase", where only the second is surely a name.
         """
-        solid = (number for number, (_, _, space) in enumerate(places) if not space)
-        for sensitive, run in groupby(solid, lambda number: 1.0 - outside[number] >= WEAK):
+        visible = (number for number, (_, _, space) in enumerate(places) if not space)
+        for sensitive, run in groupby(visible, lambda number: 1.0 - non_entity[number] >= WEAK_THRESHOLD):
             if not sensitive:
                 continue
             tokens = list(run)
-            score = round(max(1.0 - outside[number] for number in tokens), 6)
-            for label, of_label in groupby(tokens, labels.__getitem__):
-                piece = list(of_label)
-                yield Span(places[piece[0]][0], places[piece[-1]][1], self._labels[label], score, NAME)
+            score = round(max(1.0 - non_entity[number] for number in tokens), 6)
+            for label, label_run in groupby(tokens, labels.__getitem__):
+                segment = list(label_run)
+                yield Span(places[segment[0]][0], places[segment[-1]][1], self._labels[label], score, NAME)
 
 
-def _labels(folder: Path) -> frozenset[str]:
+def _read_labels(folder: Path) -> frozenset[str]:
     """None where another program wrote the folder: whoever loads it says so."""
     cfg = folder / "tagger" / "cfg"
-    return frozenset(read_json(cfg).get("labels", ()) if cfg.is_file() else ()) - {PLAIN}
+    return frozenset(read_json(cfg).get("labels", ()) if cfg.is_file() else ()) - {OUTSIDE_LABEL}
 
 
-def _languages(folder: Path) -> list[str | None]:
+def _read_languages(folder: Path) -> list[str | None]:
     """Those that a tagger was trained on, as its ``meta.json`` tells; None where it does not."""
-    meta = meta_of(str(folder))
+    meta = read_model_meta(str(folder))
     languages: list[str | None] = meta.get("languages") or [meta.get("lang")]
     return languages
 
 
-def _folders(settings: TaggerSettings, language: str) -> list[tuple[str, Path]]:
+def _resolve_folders(settings: TaggerSettings, language: str) -> list[tuple[str, Path]]:
     """The name and the folder of each tagger; of ``default``, those that are shipped for ``language``."""
-    found = []
+    folders = []
     for model in settings.models:
-        shipped = [name for name, read in _SHIPPED.items() if language in (*read, AUTO)]
-        if model == DEFAULT and not shipped:
-            languages = sorted(code for read in _SHIPPED.values() for code in read)
+        builtin = [name for name, codes in _BUILTIN_TAGGERS.items() if language in (*codes, AUTO)]
+        if model == DEFAULT and not builtin:
+            languages = sorted(code for codes in _BUILTIN_TAGGERS.values() for code in codes)
             raise ConfigurationError(
-                f"detect.tagger: the shipped taggers read {listed(languages)}, but detect.language is "
+                f"detect.tagger: the shipped taggers read {join_words(languages)}, but detect.language is "
                 f"'{language}'; set detect.tagger to null, or name a tagger of that language under models"
             )
-        for name in shipped if model == DEFAULT else [model]:
-            found.append((name, tagger_folder(name)))
-    return found
+        for name in builtin if model == DEFAULT else [model]:
+            folders.append((name, find_tagger_folder(name)))
+    return folders
 
 
-def shipped_for(language: str) -> str:
+def choose_builtin_tagger(language: str) -> str:
     """The name of the tagger that is shipped for ``language``, the English one where none is."""
-    return next((name for name, read in _SHIPPED.items() if language in read), DEFAULT)
+    return next((name for name, codes in _BUILTIN_TAGGERS.items() if language in codes), DEFAULT)
 
 
-def tagger_folder(model: str) -> Path:
+def find_tagger_folder(model: str) -> Path:
     """The folder of a tagger: that of ``redactory fit tagger``, or the name of one that is shipped."""
-    folder = Path(__file__).parent / model if model in _SHIPPED else Path(model)
+    folder = Path(__file__).parent / model if model in _BUILTIN_TAGGERS else Path(model)
     if not (folder / "config.cfg").is_file():
         raise ConfigurationError(
             f"detect.tagger.models: '{model}' is not a folder that redactory fit tagger wrote; give its path or default"

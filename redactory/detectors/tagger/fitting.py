@@ -16,17 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redactory.detectors.settings import FitSettings
-from redactory.detectors.spacy_model import lean_imports, lean_spacy
+from redactory.detectors.spacy_model import hide_packages, import_lean_spacy
 from redactory.foundation.errors import ConfigurationError, InputError
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.progress import Progress, no_progress
 
 if TYPE_CHECKING:
     from spacy.language import Language
     from spacy.tokens import Doc
 
 
-PLAIN = "O"
-_STEPS, _LEAST_WORDS = 750, 300
+OUTSIDE_LABEL = "O"
+_TARGET_STEPS, _MIN_BATCH_WORDS = 750, 300
 """Few rows are learnt in smaller batches, of no fewer words than these, until there are so many steps."""
 
 
@@ -38,7 +38,7 @@ class LabelledText(NamedTuple):
 
 
 def train_tagger(
-    rows: Sequence[LabelledText], settings: FitSettings, progress: Progress = silent, start: Path | None = None
+    rows: Sequence[LabelledText], settings: FitSettings, progress: Progress = no_progress, start: Path | None = None
 ) -> Language:
     """A spaCy pipeline with one ``tagger`` whose tags are the labels of ``rows`` and "O".
 
@@ -46,43 +46,43 @@ def train_tagger(
     those of the labels that both have: a few hundred rows then learn more (``ConfigurationError`` where it is
     of another shape).
     """
-    with lean_imports():
+    with hide_packages():
         from thinc.api import Adam, fix_random_seed
 
     fix_random_seed(settings.seed)
-    draw = random.Random(settings.seed)
-    labels = [PLAIN, *sorted({label for row in rows for _, _, label in row.spans})]
-    nlp = _untrained(settings, labels)
+    rng = random.Random(settings.seed)
+    labels = [OUTSIDE_LABEL, *sorted({label for row in rows for _, _, label in row.spans})]
+    nlp = _create_pipeline(settings, labels)
     if start is not None:
-        _begin_with(nlp, start)
+        _copy_weights(nlp, start)
     model: Any = nlp.get_pipe("tagger").model  # type: ignore[attr-defined]
     optimizer: Any = Adam(settings.learning_rate, L2=0.01, grad_clip=1.0, use_averages=True, L2_is_weight_decay=True)
     order = list(range(len(rows)))
     words = settings.epochs * sum(len(row.text) for row in rows) // 5
-    batch_words = min(settings.batch_words, max(_LEAST_WORDS, words // _STEPS))
+    batch_words = min(settings.batch_words, max(_MIN_BATCH_WORDS, words // _TARGET_STEPS))
     steps = max(1, words // batch_words)
     step = 0
     for epoch in range(settings.epochs):
-        draw.shuffle(order)
-        recased = (recase(rows[i], settings, draw) for i in order)
+        rng.shuffle(order)
+        recased = (randomize_case(rows[i], settings, rng) for i in order)
         with nlp.memory_zone():
-            for batch in _batches(nlp, recased, batch_words):
-                optimizer.learn_rate = settings.learning_rate * slant(step / steps)
-                _step(model, optimizer, batch, labels, settings.dropout)
+            for batch in _iter_batches(nlp, recased, batch_words):
+                optimizer.learn_rate = settings.learning_rate * compute_rate_factor(step / steps)
+                _train_step(model, optimizer, batch, labels, settings.dropout)
                 step += 1
         progress("fit", epoch + 1, settings.epochs, "epochs")
     if optimizer.averages:
         with model.use_params(optimizer.averages):
             # out of the context again the last parameters would be back: copy through bytes
-            kept = model.to_bytes()
-        model.from_bytes(kept)
+            averaged = model.to_bytes()
+        model.from_bytes(averaged)
     return nlp
 
 
-def _untrained(settings: FitSettings, labels: Sequence[str]) -> Language:
+def _create_pipeline(settings: FitSettings, labels: Sequence[str]) -> Language:
     from thinc.api import NumpyOps
 
-    nlp: Language = lean_spacy().blank(settings.language)
+    nlp: Language = import_lean_spacy().blank(settings.language)
     embed = {
         "@architectures": "spacy.MultiHashEmbed.v2",
         "width": settings.width,
@@ -102,7 +102,7 @@ def _untrained(settings: FitSettings, labels: Sequence[str]) -> Language:
     pipe: Any = nlp.add_pipe("tagger", config={"model": model})
     for label in labels:
         pipe.add_label(label)
-    nlp.initialize(lambda: [_example(nlp, labels)])
+    nlp.initialize(lambda: [_make_example(nlp, labels)])
     # training may use a faster matrix product than reading, where a row must not feel its batch
     for node in pipe.model.walk():
         if isinstance(node.ops, NumpyOps):
@@ -110,18 +110,20 @@ def _untrained(settings: FitSettings, labels: Sequence[str]) -> Language:
     return nlp
 
 
-def _begin_with(nlp: Language, start: Path) -> None:
-    other: Any = lean_spacy().load(start).get_pipe("tagger")
-    own: Any = nlp.get_pipe("tagger")
+def _copy_weights(nlp: Language, start: Path) -> None:
+    source: Any = import_lean_spacy().load(start).get_pipe("tagger")
+    target: Any = nlp.get_pipe("tagger")
     try:
-        own.model.get_ref("tok2vec").from_bytes(other.model.get_ref("tok2vec").to_bytes())
+        target.model.get_ref("tok2vec").from_bytes(source.model.get_ref("tok2vec").to_bytes())
     except ValueError:
         raise ConfigurationError(
             f"start: {start.name} has a different width, depth or table_rows than the tagger to be fitted; "
             "use those in its fit.json, or set start to null"
         ) from None
-    places = [(number, other.labels.index(label)) for number, label in enumerate(own.labels) if label in other.labels]
-    old, new = (pipe.model.get_ref("softmax") for pipe in (other, own))
+    places = [
+        (number, source.labels.index(label)) for number, label in enumerate(target.labels) if label in source.labels
+    ]
+    old, new = (pipe.model.get_ref("softmax") for pipe in (source, target))
     for name in ("W", "b"):
         values = new.get_param(name).copy()
         for number, place in places:
@@ -129,7 +131,7 @@ def _begin_with(nlp: Language, start: Path) -> None:
         new.set_param(name, values)
 
 
-def _example(nlp: Language, labels: Sequence[str]) -> Any:
+def _make_example(nlp: Language, labels: Sequence[str]) -> Any:
     from spacy.tokens import Doc as SpacyDoc
     from spacy.training import Example
 
@@ -137,14 +139,14 @@ def _example(nlp: Language, labels: Sequence[str]) -> Any:
     return Example(SpacyDoc(nlp.vocab, words), SpacyDoc(nlp.vocab, words, tags=list(labels)))
 
 
-def slant(share: float) -> float:
+def compute_rate_factor(share: float) -> float:
     """Warm-up over the first twentieth, then down to zero in a line."""
     return min(1.0, share * 20) * max(0.0, 1.0 - share) + 1e-3
 
 
-def recase(row: LabelledText, settings: FitSettings, draw: random.Random) -> LabelledText:
+def randomize_case(row: LabelledText, settings: FitSettings, rng: random.Random) -> LabelledText:
     """``row`` in small letters, in capitals or as it is, by chance; its spans keep their places."""
-    chance = draw.random()
+    chance = rng.random()
     if chance < settings.lower:
         text = row.text.lower()
     elif chance < settings.lower + settings.upper:
@@ -154,14 +156,14 @@ def recase(row: LabelledText, settings: FitSettings, draw: random.Random) -> Lab
     return LabelledText(text, row.spans) if len(text) == len(row.text) else row
 
 
-def _batches(nlp: Language, rows: Iterator[LabelledText], words: int) -> Iterator[list[tuple[Doc, list[str]]]]:
+def _iter_batches(nlp: Language, rows: Iterator[LabelledText], words: int) -> Iterator[list[tuple[Doc, list[str]]]]:
     batch: list[tuple[Doc, list[str]]] = []
     size = 0
     for row in rows:
         doc = nlp.make_doc(row.text)
         if not len(doc):
             continue
-        batch.append((doc, tags_of(doc, row.spans)))
+        batch.append((doc, tag_tokens(doc, row.spans)))
         size += len(doc)
         if size >= words:
             yield batch
@@ -170,9 +172,9 @@ def _batches(nlp: Language, rows: Iterator[LabelledText], words: int) -> Iterato
         yield batch
 
 
-def tags_of(doc: Doc, spans: Sequence[tuple[int, int, str]]) -> list[str]:
+def tag_tokens(doc: Doc, spans: Sequence[tuple[int, int, str]]) -> list[str]:
     """One tag a token: the label of a span that it shares a character with, or "O"."""
-    tags = [PLAIN] * len(doc)
+    tags = [OUTSIDE_LABEL] * len(doc)
     for start, end, label in spans:
         for token in doc:
             if token.idx < end and token.idx + len(token) > start and not token.is_space:
@@ -180,7 +182,7 @@ def tags_of(doc: Doc, spans: Sequence[tuple[int, int, str]]) -> list[str]:
     return tags
 
 
-def _step(
+def _train_step(
     model: Any, optimizer: Any, batch: list[tuple[Doc, list[str]]], labels: Sequence[str], dropout: float
 ) -> None:
     from thinc.api import set_dropout_rate
@@ -200,10 +202,10 @@ def _step(
 
 
 BINS = 15
-_BETWEEN = 0.05, 20.0
-UNKNOWN = -1
+_TEMPERATURE_RANGE = 0.05, 20.0
+UNKNOWN_LABEL = -1
 """A label that no training row has: the temperature cannot be fitted on it, but it is not plain."""
-Scored = tuple[NDArray[np.float64], NDArray[np.int64]]
+ScoredTokens = tuple[NDArray[np.float64], NDArray[np.int64]]
 """Logits (tokens, labels), and each token's true column, or ``UNKNOWN``."""
 
 
@@ -223,7 +225,7 @@ class Reliability:
     tokens: int
 
 
-def calibrate(nlp: Language, rows: Sequence[LabelledText], kept: Sequence[LabelledText]) -> Reliability:
+def calibrate_tagger(nlp: Language, rows: Sequence[LabelledText], held_out: Sequence[LabelledText]) -> Reliability:
     """Set the temperature that makes ``rows`` most likely (Guo et al. 2017), in the pipeline itself.
 
     What it does is measured on the rows ``kept`` back from both.
@@ -232,15 +234,17 @@ def calibrate(nlp: Language, rows: Sequence[LabelledText], kept: Sequence[Labell
     softmax = pipe.model.get_ref("softmax")
     softmax.attrs["softmax_normalize"] = False
     try:
-        seen, unseen = _scored(nlp, pipe, rows), _scored(nlp, pipe, kept)
+        calibration, evaluation = _score_rows(nlp, pipe, rows), _score_rows(nlp, pipe, held_out)
     finally:
         softmax.attrs["softmax_normalize"] = True
-    temperature, reliability = temperature_of(seen, unseen, pipe.labels.index(PLAIN))
+    temperature, reliability = fit_temperature(calibration, evaluation, pipe.labels.index(OUTSIDE_LABEL))
     softmax.attrs["softmax_temperature"] = temperature
     return reliability
 
 
-def temperature_of(seen: Scored, unseen: Scored, plain: int) -> tuple[float, Reliability]:
+def fit_temperature(
+    calibration: ScoredTokens, evaluation: ScoredTokens, outside_column: int
+) -> tuple[float, Reliability]:
     """The temperature that makes ``seen`` most likely, and what it does to P(plain) on ``unseen``.
 
     ``plain`` is the column of the tokens outside every span.  ``InputError`` where no token of ``seen``
@@ -248,18 +252,19 @@ def temperature_of(seen: Scored, unseen: Scored, plain: int) -> tuple[float, Rel
     """
     from scipy.special import softmax
 
-    known = seen[1] != UNKNOWN
-    if not known.any():
+    is_known = calibration[1] != UNKNOWN_LABEL
+    if not is_known.any():
         raise InputError("the calibration rows have no token with a label that was trained on")
-    temperature = _most_likely(seen[0][known], seen[1][known])
-    logits, truth = unseen
+    temperature = _optimize_temperature(calibration[0][is_known], calibration[1][is_known])
+    logits, truth = evaluation
     (before, _), (after, bins) = (
-        _reliability(softmax(logits / by, axis=1)[:, plain], truth == plain) for by in (1.0, temperature)
+        _compute_reliability(softmax(logits / by, axis=1)[:, outside_column], truth == outside_column)
+        for by in (1.0, temperature)
     )
     return temperature, Reliability(round(temperature, 4), before, after, bins, len(truth))
 
 
-def _scored(nlp: Language, pipe: Any, rows: Sequence[LabelledText]) -> Scored:
+def _score_rows(nlp: Language, pipe: Any, rows: Sequence[LabelledText]) -> ScoredTokens:
     number = {label: i for i, label in enumerate(pipe.labels)}
     logits, truth = [], []
     full = [row for row in rows if row.text]
@@ -269,14 +274,14 @@ def _scored(nlp: Language, pipe: Any, rows: Sequence[LabelledText]) -> Scored:
         with nlp.memory_zone():
             docs = [(nlp.make_doc(row.text), row.spans) for row in batch]
             for scores, (doc, spans) in zip(pipe.model.predict([d for d, _ in docs]), docs, strict=True):
-                kept = [i for i, token in enumerate(doc) if not token.is_space]
-                tags = tags_of(doc, spans)
-                logits.append(scores[kept].astype(np.float64))
-                truth += [number.get(tags[i], UNKNOWN) for i in kept]
+                positions = [i for i, token in enumerate(doc) if not token.is_space]
+                tags = tag_tokens(doc, spans)
+                logits.append(scores[positions].astype(np.float64))
+                truth += [number.get(tags[i], UNKNOWN_LABEL) for i in positions]
     return np.concatenate(logits), np.array(truth)
 
 
-def _most_likely(logits: NDArray[np.float64], truth: NDArray[np.int64]) -> float:
+def _optimize_temperature(logits: NDArray[np.float64], truth: NDArray[np.int64]) -> float:
     """The likeliest temperature; the likelihood has one peak over its logarithm.
 
     Each token counts as wrong with a weight of 1 / (tokens + 2), as in Platt scaling (Platt 1999): rows
@@ -295,21 +300,21 @@ def _most_likely(logits: NDArray[np.float64], truth: NDArray[np.int64]) -> float
         right = logs[rows, truth]
         return -float(np.mean((1 - wrong) * right + wrong * (logs.sum(axis=1) - right) / others))
 
-    found = minimize_scalar(loss, bounds=np.log(_BETWEEN), method="bounded", options={"xatol": 1e-4})
-    return float(np.exp(found.x))
+    result = minimize_scalar(loss, bounds=np.log(_TEMPERATURE_RANGE), method="bounded", options={"xatol": 1e-4})
+    return float(np.exp(result.x))
 
 
-def _reliability(
-    confidence: NDArray[np.float64], is_plain: NDArray[np.bool_]
+def _compute_reliability(
+    confidence: NDArray[np.float64], is_non_entity: NDArray[np.bool_]
 ) -> tuple[float, tuple[tuple[float, float, int], ...]]:
-    which = np.minimum((confidence * BINS).astype(int), BINS - 1)
+    bin_indices = np.minimum((confidence * BINS).astype(int), BINS - 1)
     bins = []
     error = 0.0
     for number in range(BINS):
-        inside = which == number
-        count = int(inside.sum())
+        in_bin = bin_indices == number
+        count = int(in_bin.sum())
         if count:
-            mean, share = float(confidence[inside].mean()), float(is_plain[inside].mean())
+            mean, share = float(confidence[in_bin].mean()), float(is_non_entity[in_bin].mean())
             bins.append((round(mean, 4), round(share, 4), count))
             error += abs(mean - share) * count / len(confidence)
     return round(error, 6), tuple(bins)

@@ -5,19 +5,19 @@ a file and a row number; that reading goes on after a bad row; and that no messa
 """
 
 # each of these registers its formats
-from redactory.pipelines.readers import batches as batches
+from redactory.pipelines.readers import columnar as columnar
+from redactory.pipelines.readers import document_formats as document_formats
 from redactory.pipelines.readers import formats as formats
-from redactory.pipelines.readers import shape_documents as shape_documents
-from redactory.pipelines.readers import shape_html as shape_html
-from redactory.pipelines.readers import shape_mail as shape_mail
-from redactory.pipelines.readers import shape_word as shape_word
+from redactory.pipelines.readers import html_format as html_format
+from redactory.pipelines.readers import mail_format as mail_format
 from redactory.pipelines.readers import tables as tables
+from redactory.pipelines.readers import word_format as word_format
 from redactory.pipelines.readers.documents import Document as Document
 from redactory.pipelines.readers.documents import InputSettings as InputSettings
 from redactory.pipelines.readers.documents import Rejection as Rejection
 from redactory.pipelines.readers.documents import read_documents as read_documents
 from redactory.pipelines.readers.files import Slice as Slice
 from redactory.pipelines.readers.files import Source as Source
-from redactory.pipelines.readers.files import find_by_path as find_by_path
+from redactory.pipelines.readers.files import detect_format as detect_format
 from redactory.pipelines.readers.files import find_sources as find_sources
-from redactory.pipelines.readers.files import format_of as format_of
+from redactory.pipelines.readers.files import sources_by_path as sources_by_path

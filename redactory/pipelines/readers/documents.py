@@ -14,14 +14,22 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field, field_validator, model_validator
 from pydantic_core import PydanticKnownError
 
-from redactory.detectors.blind import MOST_CHARS
-from redactory.foundation.errors import CheckFailed, shorten, some
-from redactory.foundation.keys import forms_of
+from redactory.detectors.coverage import MAX_SAMPLE_CHARS
+from redactory.foundation.errors import CheckFailed, pluralize, shorten
+from redactory.foundation.keys import unicode_variants
 from redactory.foundation.settings import Settings
-from redactory.pipelines.curated_hints import rejected_as
-from redactory.pipelines.fields import EACH, Fields, NoText, code_of_value, joined, steps_of, without_roles
+from redactory.pipelines.curation_hints import describe_rejection
+from redactory.pipelines.json_paths import (
+    EVERY_ENTRY,
+    Fields,
+    NoTextError,
+    join_texts,
+    parse_path,
+    reason_for_value,
+    strip_roles,
+)
 from redactory.pipelines.readers.files import Source
-from redactory.pipelines.readers.formats import EXPANSION, FORMATS, KEPT_BYTES, Columns, DamagedFile
+from redactory.pipelines.readers.formats import FORMATS, MAX_EXPANSION, QUARANTINED_BYTES, ColumnSelection, DamagedFile
 from redactory.redaction import shards
 
 if TYPE_CHECKING:
@@ -31,24 +39,24 @@ else:
 
 MISSING_TEXT, EMPTY_TEXT = "missing_text", "empty_text"
 MISSING_ID, DUPLICATE_ID = "missing_id", "duplicate_id"
-CHATS = ("messages", "conversations")
+CONVERSATION_COLUMNS = ("messages", "conversations")
 """Columns that hold a conversation, by their names."""
-LONGEST_NAME = 1_024
+MAX_NAME_LENGTH = 1_024
 """Code points of an id, a user, a class or a kept value; each of a document's points carries them."""
-_INTEGERS = range(-(1 << 63), 1 << 63)
+_INT64_RANGE = range(-(1 << 63), 1 << 63)
 _SURROGATE = re.compile("[\ud800-\udfff]")
-_FIRST, _EVERY = 100, 10
+_SAMPLED_FIRST_ROWS, _SAMPLED_ROW_STEP = 100, 10
 """So many rows, and then one of so many, are looked at for their language."""
 
 
-Paths = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
+PathList = Annotated[tuple[str, ...], BeforeValidator(lambda value: (value,) if isinstance(value, str) else value)]
 """Paths, or a single one."""
 
 
 class InputSettings(Settings):
     """Where the corpus is and which columns hold what."""
 
-    path: Paths = Field(
+    path: PathList = Field(
         description="A file, a folder, a glob or a URL, or a list of them: JSONL, Parquet, Arrow, CSV, "
         "TSV or text files, plain or .gz or .zst. Relative to the configuration file."
     )
@@ -66,12 +74,12 @@ class InputSettings(Settings):
         description="Column of the row's class, for a classifier (train.task classify); all examples of the "
         "row get it. Private, like the text: it is stored only in vault/.",
     )
-    metadata_columns: Paths = Field(
+    metadata_columns: PathList = Field(
         (),
         description="Columns, or paths as in text, that are copied unchanged with each example into the "
         "shards of both splits: strings, numbers, true and false. One that looks personal is refused.",
     )
-    allow_personal_columns: Paths = Field(
+    allow_personal_columns: PathList = Field(
         (),
         description="Columns of metadata_columns that may look personal; role: of a conversation, roles that "
         "are not standard names.",
@@ -89,7 +97,7 @@ class InputSettings(Settings):
     max_chars: int = Field(1_000_000, ge=1, description="A text longer than this (code points) is rejected.")
     max_row_bytes: int = Field(1 << 24, ge=1, description="A row longer than this (bytes) is rejected unread.")
     max_expansion: float = Field(
-        EXPANSION,
+        MAX_EXPANSION,
         ge=1,
         description="A compressed, Parquet or Arrow file is rejected from the point where it holds more than "
         "this many times its size plus 16 MiB.",
@@ -103,54 +111,54 @@ class InputSettings(Settings):
 
     @field_validator("path")
     @classmethod
-    def _some_path(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _require_path(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         if not value:
             raise ValueError("at least one path is needed")
         return value
 
     @field_validator("text", mode="before")
     @classmethod
-    def _text_or_a_list(cls, value: Any) -> Any:
+    def _require_text_or_list(cls, value: Any) -> Any:
         if not isinstance(value, str | list | tuple):
             raise PydanticKnownError("string_type")
         return value
 
     @field_validator("text")
     @classmethod
-    def _each_a_path(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    def _check_text_paths(cls, value: str | tuple[str, ...]) -> str | tuple[str, ...]:
         for path in (value,) if isinstance(value, str) else value:
-            steps_of(path)
+            parse_path(path)
         return value
 
     @field_validator("metadata_columns")
     @classmethod
-    def _one_value_each(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_kept_paths(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         for path in value:
-            if EACH in steps_of(path, "input.metadata_columns"):
+            if EVERY_ENTRY in parse_path(path, "input.metadata_columns"):
                 raise ValueError(f"'{shorten(path)}' names the entries of a list, but a row needs one value")
-            problem = "is a column that shards have anyway" if path in shards.OWN_COLUMNS else ""
+            problem = "is a column that shards have anyway" if path in shards.RESERVED_COLUMNS else ""
             if problem := problem or "occurs twice" * (value.count(path) > 1):
                 raise ValueError(f"'{shorten(path)}' {problem}; remove it here, or rename it in the input")
         return value
 
     @field_validator("known_value_columns")
     @classmethod
-    def _each_with_a_label(cls, value: dict[str, str]) -> dict[str, str]:
+    def _check_known_labels(cls, value: dict[str, str]) -> dict[str, str]:
         for name, label in value.items():
             if not re.fullmatch("[A-Z][A-Z0-9_]*", label):
                 raise ValueError(f"'{shorten(name)}' needs a label (capitals, digits and _), like PERSON")
         return value
 
     @model_validator(mode="after")
-    def _what_is_masked_is_not_kept(self) -> Self:
-        if both := sorted({*self.known_value_columns} & {*self.metadata_columns, *self.fields.columns, self.label}):
+    def _check_known_not_kept(self) -> Self:
+        if overlap := sorted({*self.known_value_columns} & {*self.metadata_columns, *self.fields.columns, self.label}):
             raise ValueError(
-                f"known_value_columns: '{shorten(both[0])}' is to be masked, but is also read or kept; choose one"
+                f"known_value_columns: '{shorten(overlap[0])}' is to be masked, but is also read or kept; choose one"
             )
         return self
 
     @model_validator(mode="after")
-    def _what_is_accepted_is_kept(self) -> Self:
+    def _check_accepted_kept(self) -> Self:
         for name in self.allow_personal_columns:
             if name not in (*self.metadata_columns, shards.ROLE):
                 raise ValueError(
@@ -165,9 +173,9 @@ class InputSettings(Settings):
         return Fields((self.text,) if isinstance(self.text, str) else self.text)
 
     @property
-    def has_parts(self) -> bool:
-        """Whether a document may have several texts, as :func:`redactory.pipelines.segment.of_parts` cuts."""
-        return not isinstance(self.text, str) or self.text in CHATS or len(self.fields.steps[0]) > 1
+    def has_multiple_texts(self) -> bool:
+        """Whether a document may have several texts, as :func:`redactory.pipelines.segment.segment_each_text` cuts."""
+        return not isinstance(self.text, str) or self.text in CONVERSATION_COLUMNS or len(self.fields.steps[0]) > 1
 
     def required_columns(self) -> list[str]:
         """Columns that a file must have: the text's, and those that the configuration names itself."""
@@ -211,27 +219,33 @@ def read_documents(source: Source, settings: InputSettings) -> Iterator[Document
 
     A file whose compression or container breaks in the middle raises ``InputError`` naming it.
     """
-    asked = settings
+    file_settings = settings
     if source.reader.is_text:
         # a file is one text: the configured columns do not count
         limits = ("max_chars", "max_row_bytes", "max_expansion")
-        asked = InputSettings(path=settings.path, **{name: getattr(settings, name) for name in limits})
-    mapped = (*asked.fields.columns, *Fields(asked.metadata_columns).columns, asked.id, asked.user, asked.label)
-    names = [name for name in (*mapped, *asked.known_value_columns) if name is not None]
-    columns = Columns(tuple(asked.required_columns()), tuple(names))
+        file_settings = InputSettings(path=settings.path, **{name: getattr(settings, name) for name in limits})
+    wanted = (
+        *file_settings.fields.columns,
+        *Fields(file_settings.metadata_columns).columns,
+        file_settings.id,
+        file_settings.user,
+        file_settings.label,
+    )
+    names = [name for name in (*wanted, *file_settings.known_value_columns) if name is not None]
+    columns = ColumnSelection(tuple(file_settings.required_columns()), tuple(names))
     for part in source.slices or (None,):
-        with source.open(part=part, expansion=asked.max_expansion) as file:
-            for row in source.reader(file, source.name, asked.max_row_bytes, columns=columns).records():
-                number = row.number if part is None else part.row(row.number)
+        with source.open(part=part, max_expansion=file_settings.max_expansion) as file:
+            for row in source.reader(file, source.name, file_settings.max_row_bytes, columns=columns).read_records():
+                number = row.number if part is None else part.to_file_row(row.number)
                 if row.reason is not None:
                     yield Rejection(row.reason, source.name, number, row.raw)
                     continue
                 try:
-                    yield _document(row.cells, asked, source.name, number)
-                except _Unusable as unusable:
-                    held = "\n".join(str(row.cells.get(name) or "") for name in asked.fields.columns)
-                    content = row.raw or held.encode("utf-8", "surrogatepass")
-                    yield Rejection(str(unusable), source.name, number, content[:KEPT_BYTES])
+                    yield _parse_document(row.cells, file_settings, source.name, number)
+                except _UnusableRowError as unusable:
+                    texts = "\n".join(str(row.cells.get(name) or "") for name in file_settings.fields.columns)
+                    content = row.raw or texts.encode("utf-8", "surrogatepass")
+                    yield Rejection(str(unusable), source.name, number, content[:QUARANTINED_BYTES])
 
 
 _HINT = "'redactory curate --dry-run' shows the first bad rows"
@@ -248,7 +262,7 @@ class RowCounts:
     rows: int = 0
     files: list[str] = field(default_factory=list)
     rejected: Counter[str] = field(default_factory=Counter)
-    damage: list[DamagedFile] = field(default_factory=list)
+    damaged_files: list[DamagedFile] = field(default_factory=list)
     """What is wrong with each file that could not be read to its end."""
 
     def read(self, source: Source) -> Iterator[Document | Rejection]:
@@ -260,7 +274,7 @@ class RowCounts:
                 row = entry.row
                 yield self._count(entry)
         except DamagedFile as error:
-            self.damage.append(error)
+            self.damaged_files.append(error)
             yield self._count(Rejection(error.reason, source.name, row + 1, b""))
 
     def _count(self, entry: Document | Rejection) -> Document | Rejection:
@@ -276,104 +290,112 @@ class RowCounts:
         where to look.
         """
         bad, allowed = self.rejected.total(), self.settings.max_rejected_share
-        if not bad + len(self.damage):
+        if not bad + len(self.damaged_files):
             return
-        commonest = rejected_as(*self.rejected.most_common(1)[0]) if bad else ""
+        commonest = describe_rejection(*self.rejected.most_common(1)[0]) if bad else ""
         if bad == self.rows and not may_be_unusable:
-            if bad == len(self.damage):
-                raise self.damage[0]
+            if bad == len(self.damaged_files):
+                raise self.damaged_files[0]
             name = self.files[0] if len(self.files) == 1 else "the input"
-            raise CheckFailed(f"{name}: none of its {some(self.rows, 'row')} can be used. {commonest} {hint}")
-        totals = (("row", bad, self.rows), ("file", len(self.damage), len(self.files)))
-        for what, count, total in totals:
+            raise CheckFailed(f"{name}: none of its {pluralize(self.rows, 'row')} can be used. {commonest} {hint}")
+        totals = (("row", bad, self.rows), ("file", len(self.damaged_files), len(self.files)))
+        for unit, count, total in totals:
             if total and count / total > allowed:
                 raise CheckFailed(
-                    f"{count:,} of {some(total, what)} {'was' if count == 1 else 'were'} rejected, more than "
+                    f"{count:,} of {pluralize(total, unit)} {'was' if count == 1 else 'were'} rejected, more than "
                     f"input.max_rejected_share: {allowed} allows. {commonest} {hint}".replace("  ", " ")
                 )
 
 
-class _Unusable(Exception):
+class _UnusableRowError(Exception):
     """A row holds no usable document; the argument is the reason code."""
 
 
-def _document(record: Mapping[str, Any], asked: InputSettings, name: str, number: int) -> Document:
-    said = _parts(record, asked.fields) if asked.has_parts else record.get(str(asked.text))
-    text = _text(said, asked.max_chars)
-    doc_id = _name(record.get(asked.id), "id")
+def _parse_document(record: Mapping[str, Any], settings: InputSettings, name: str, number: int) -> Document:
+    raw_text = (
+        _join_row_texts(record, settings.fields) if settings.has_multiple_texts else record.get(str(settings.text))
+    )
+    text = _check_text(raw_text, settings.max_chars)
+    doc_id = _check_name(record.get(settings.id), "id")
     if doc_id is None:
-        if "id" in asked.model_fields_set:
-            raise _Unusable(MISSING_ID)
+        if "id" in settings.model_fields_set:
+            raise _UnusableRowError(MISSING_ID)
         doc_id = f"{name}:{number}"
-    user = _name(record.get(asked.user), "user")
-    label = None if asked.label is None else _name(record.get(asked.label), "label")
+    user = _check_name(record.get(settings.user), "user")
+    label = None if settings.label is None else _check_name(record.get(settings.label), "label")
     # two spellings of one name are one person
-    kept = json.dumps([_kept(record, path) for path in asked.metadata_columns]) if asked.metadata_columns else None
-    said_of = ((_name(record.get(column), "known"), of) for column, of in asked.known_value_columns.items())
-    known = json.dumps({value: of for value, of in said_of if value}) if asked.known_value_columns else None
-    return Document(doc_id, user and forms_of(user)[0], text, name, number, label, kept, known)
+    kept = (
+        json.dumps([_read_kept_value(record, path) for path in settings.metadata_columns])
+        if settings.metadata_columns
+        else None
+    )
+    said_of = (
+        (_check_name(record.get(column), "known"), kind) for column, kind in settings.known_value_columns.items()
+    )
+    known = json.dumps({value: kind for value, kind in said_of if value}) if settings.known_value_columns else None
+    return Document(doc_id, user and unicode_variants(user)[0], text, name, number, label, kept, known)
 
 
-def _kept(record: Mapping[str, Any], path: str) -> str | int | float | None:
+def _read_kept_value(record: Mapping[str, Any], path: str) -> str | int | float | None:
     """The value at the end of a path of ``input.metadata_columns``; None where there is none."""
     value: Any = record.get(path)
     if path not in record:
         value = record
-        for step in steps_of(path):
+        for step in parse_path(path):
             if value is not None and not isinstance(value, Mapping):
-                raise _Unusable("kept_not_plain")
+                raise _UnusableRowError("kept_not_plain")
             value = None if value is None else value.get(step)
     if isinstance(value, str):
-        if len(value) > LONGEST_NAME:
-            raise _Unusable("kept_too_long")
+        if len(value) > MAX_NAME_LENGTH:
+            raise _UnusableRowError("kept_too_long")
         if _SURROGATE.search(value) or "\x00" in value:
-            raise _Unusable("kept_not_plain")
-    elif not (value is None or isinstance(value, float) or (isinstance(value, int) and value in _INTEGERS)):
-        raise _Unusable("kept_not_plain")
-    plain: str | int | float | None = value
-    return plain
+            raise _UnusableRowError("kept_not_plain")
+    elif not (value is None or isinstance(value, float) or (isinstance(value, int) and value in _INT64_RANGE)):
+        raise _UnusableRowError("kept_not_plain")
+    result: str | int | float | None = value
+    return result
 
 
-def _parts(record: Mapping[str, Any], fields: Fields) -> str | None:
+def _join_row_texts(record: Mapping[str, Any], fields: Fields) -> str | None:
     """All texts of a row, with their roles, as one; None where it has none."""
     try:
-        said = fields.said(record)
-        return joined(said) if any(text.strip() for _, text in said) else "" if said else None
-    except NoText as error:
-        raise _Unusable(str(error)) from None
+        turns = fields.read_turns(record)
+        return join_texts(turns) if any(text.strip() for _, text in turns) else "" if turns else None
+    except NoTextError as error:
+        raise _UnusableRowError(str(error)) from None
 
 
-def _text(text: Any, max_chars: int) -> str:
+def _check_text(text: Any, max_chars: int) -> str:
     if text is None:
-        raise _Unusable(MISSING_TEXT)
+        raise _UnusableRowError(MISSING_TEXT)
     if not isinstance(text, str):
-        raise _Unusable(code_of_value(text))
+        raise _UnusableRowError(reason_for_value(text))
     if len(text) > max_chars:
-        raise _Unusable("too_long")
+        raise _UnusableRowError("too_long")
     if "\x00" in text:
-        raise _Unusable("nul")
+        raise _UnusableRowError("nul")
     if _SURROGATE.search(text):
-        raise _Unusable("lone_surrogate")
+        raise _UnusableRowError("lone_surrogate")
     if not text.strip():
-        raise _Unusable(EMPTY_TEXT)
+        raise _UnusableRowError(EMPTY_TEXT)
     return text
 
 
-def _name(value: Any, of: str) -> str | None:
+def _check_name(value: Any, kind: str) -> str | None:
     if value is None or value == "":
         return None
     if isinstance(value, bool) or not isinstance(value, str | int):
-        raise _Unusable(f"{of}_not_string")
+        raise _UnusableRowError(f"{kind}_not_string")
     name = str(value)
-    if len(name) > LONGEST_NAME:
-        raise _Unusable(f"{of}_too_long")
+    if len(name) > MAX_NAME_LENGTH:
+        raise _UnusableRowError(f"{kind}_too_long")
     if _SURROGATE.search(name) or "\x00" in name:
-        raise _Unusable(f"{of}_not_string")
+        raise _UnusableRowError(f"{kind}_not_string")
     return name
 
 
 @dataclass(frozen=True)
-class FirstRows:
+class RowPreview:
     """What the first rows of a file hold: the ``columns`` that most rows have, the ``rejections`` among them,
     the keys of the input (``text``, ``user``, ``label``) whose column none of them has, the start of some
     texts, and the first ``documents`` as they are cut into points.
@@ -381,19 +403,19 @@ class FirstRows:
 
     columns: list[str]
     rejections: list[Rejection]
-    absent: list[str]
+    missing_keys: list[str]
     texts: list[str]
     documents: list[str]
 
 
-def first_rows(source: Source, counts: RowCounts, rows: int) -> FirstRows:
+def preview_rows(source: Source, counts: RowCounts, rows: int) -> RowPreview:
     """Look at the first ``rows`` rows of a file, and count them."""
     settings, keys = counts.settings, Counter[str]()
     records, bad, texts, documents = 0, list[Rejection](), list[str](), list[str]()
     # a damaged file is rejected below
-    with suppress(DamagedFile), source.open(expansion=settings.max_expansion) as file:
+    with suppress(DamagedFile), source.open(max_expansion=settings.max_expansion) as file:
         reader = source.reader(file, source.name, settings.max_row_bytes)
-        for row in islice(reader.records(), rows):
+        for row in islice(reader.read_records(), rows):
             records += row.reason is None
             keys.update(row.cells.keys())
     # where the keys are data (a mapping by name), they differ from row to row: those are nobody's business
@@ -401,11 +423,11 @@ def first_rows(source: Source, counts: RowCounts, rows: int) -> FirstRows:
     for number, result in enumerate(islice(counts.read(source), rows)):
         if isinstance(result, Rejection):
             bad.append(result)
-        elif number < _FIRST or number % _EVERY == 0:
-            texts.append((without_roles(result.text) if settings.has_parts else result.text)[:MOST_CHARS])
-            documents += [result.text] if len(documents) < _FIRST else []
+        elif number < _SAMPLED_FIRST_ROWS or number % _SAMPLED_ROW_STEP == 0:
+            texts.append((strip_roles(result.text) if settings.has_multiple_texts else result.text)[:MAX_SAMPLE_CHARS])
+            documents += [result.text] if len(documents) < _SAMPLED_FIRST_ROWS else []
     named = {"user", "label"} & settings.model_fields_set if records and not source.reader.is_text else set()
     absent = sorted(key for key in named if getattr(settings, key) not in (None, *keys))
     if records and not source.reader.is_text and not any(name in keys for name in settings.fields.columns):
         absent.insert(0, "text")
-    return FirstRows(columns, bad, absent, texts, documents)
+    return RowPreview(columns, bad, absent, texts, documents)

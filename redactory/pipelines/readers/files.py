@@ -19,24 +19,31 @@ from typing import Any, BinaryIO
 from redactory.foundation.errors import ConfigurationError, InputError, shorten
 from redactory.foundation.keys import load_digest_key
 from redactory.pipelines.readers.formats import (
-    CHUNK,
-    EXPANSION,
+    CHUNK_BYTES,
     FORMATS,
-    SMALL,
+    MAX_EXPANSION,
+    SMALL_FILE_BYTES,
     DamagedFile,
     Format,
     OpenFile,
-    Rows,
+    RowScan,
     check_expansion,
 )
-from redactory.pipelines.store import cause_of, filesystem_of, is_url, kind_of, names_below, without_secrets
+from redactory.pipelines.store import (
+    classify_error,
+    describe_cause,
+    is_url,
+    list_files_below,
+    open_filesystem,
+    without_secrets,
+)
 
-_LOCAL = "file://"
-ARCHIVES = (".zip", ".tar", ".tgz", ".7z", ".rar")
+_FILE_SCHEME = "file://"
+ARCHIVE_ENDINGS = (".zip", ".tar", ".tgz", ".7z", ".rar")
 _COMPRESSIONS = {".gz": "gzip", ".zst": "zstd", ".bz2": "bz2"}
-_BEFORE_A_FORMAT = (".gz", ".zst")
+_STREAM_COMPRESSIONS = (".gz", ".zst")
 """The endings that a file's format is looked for behind."""
-_PACKED = 8.0
+_COMPRESSION_FACTOR = 8.0
 """Bytes in the open that a compressed one is taken to stand for; English text packs 3 to 8 times."""
 
 
@@ -54,11 +61,11 @@ class Slice:
     header: int = 0
 
     @property
-    def bytes(self) -> int:
+    def size(self) -> int:
         """Its size."""
         return self.to_byte - self.from_byte
 
-    def row(self, number: int) -> int:
+    def to_file_row(self, number: int) -> int:
         """The number in the whole file of the row that a reader of this slice counts as ``number``."""
         return self.from_row + number - (1 if self.header else 0)
 
@@ -81,7 +88,7 @@ class Source:
     format: str
     slices: tuple[Slice, ...] = ()
     may_be_unusable: bool = False
-    refused: str | None = None
+    refusal: str | None = None
 
     @property
     def reader(self) -> type[Format]:
@@ -89,36 +96,36 @@ class Source:
         return FORMATS[self.format]
 
     @property
-    def grows(self) -> bool:
+    def is_appendable(self) -> bool:
         """Whether rows can be added to its end."""
-        return self.reader.grows and _compression(self.url) is None
+        return self.reader.is_appendable and _detect_compression(self.url) is None
 
     @property
-    def _path(self) -> str | None:
+    def _local_path(self) -> str | None:
         """Its path on this machine."""
-        return self.url.removeprefix(_LOCAL) if self.url.startswith(_LOCAL) else None
+        return self.url.removeprefix(_FILE_SCHEME) if self.url.startswith(_FILE_SCHEME) else None
 
     @contextmanager
     def open(
-        self, *, decompress: bool = True, part: Slice | None = None, expansion: float = EXPANSION
+        self, *, decompress: bool = True, part: Slice | None = None, max_expansion: float = MAX_EXPANSION
     ) -> Iterator[BinaryIO]:
         """The file's bytes, decompressed by its ending, or a ``part`` of a file that is not compressed.
 
         ``DamagedFile`` if it is broken, cut off or refused, or holds more than ``expansion`` times its size.
         """
-        if self.refused is not None:
-            error = DamagedFile(f"{self.name} {_REFUSED[self.refused]}")
-            error.reason = self.refused
+        if self.refusal is not None:
+            error = DamagedFile(f"{self.name} {_REFUSAL_MESSAGES[self.refusal]}")
+            error.reason = self.refusal
             raise error
-        packed = _compression(self.url) if decompress and part is None else None
+        packed = _detect_compression(self.url) if decompress and part is None else None
         try:
-            with self._raw() as raw:
-                file = OpenFile(raw, CHUNK)
+            with self._open_raw() as raw:
+                file = OpenFile(raw, CHUNK_BYTES)
                 if decompress and part is None:
-                    file.most = max(SMALL, int(expansion * (self.size() or 0)))
+                    file.most = max(SMALL_FILE_BYTES, int(max_expansion * (self.size() or 0)))
                 if part is not None:
-                    spans = [(0, part.header), (part.from_byte, part.to_byte)]
-                    yield io.BufferedReader(_Spans(file, spans), CHUNK)
+                    ranges = [(0, part.header), (part.from_byte, part.to_byte)]
+                    yield io.BufferedReader(_RangeReader(file, ranges), CHUNK_BYTES)
                 elif packed is None:
                     yield file
                 else:
@@ -129,51 +136,53 @@ class Source:
                         raise EOFError
                     # in pieces: a few bytes that stand for gigabytes never lie in memory whole
                     stream = pa.CompressedInputStream(pa.PythonFile(file), packed)
-                    yield io.BufferedReader(_Decompressed(stream, self.name, file.most or SMALL), CHUNK)
+                    yield io.BufferedReader(
+                        _BoundedStream(stream, self.name, file.most or SMALL_FILE_BYTES), CHUNK_BYTES
+                    )
         except (OSError, EOFError) as error:
             if not self._failed_to_read(error):
                 raise
-            damage = _damage(self.url, error)
-            kind, why = (InputError, _what(self.url, error)) if damage is None else (DamagedFile, damage)
-            raise kind(f"{self.name} cannot be read: {why}") from None
+            damage = _describe_damage(self.url, error)
+            kind, reason = (InputError, _describe_error(self.url, error)) if damage is None else (DamagedFile, damage)
+            raise kind(f"{self.name} cannot be read: {reason}") from None
 
     def _failed_to_read(self, error: OSError | EOFError) -> bool:
         """Whether an error is of reading this file, and not of what is written meanwhile."""
-        named = getattr(error, "filename", None)
-        if named is not None and self._path is not None:
-            return os.fsdecode(named) == self._path
-        return getattr(error, "errno", None) not in _OF_WRITING
+        filename = getattr(error, "filename", None)
+        if filename is not None and self._local_path is not None:
+            return os.fsdecode(filename) == self._local_path
+        return getattr(error, "errno", None) not in _WRITE_ERRNOS
 
-    def _raw(self) -> Any:
-        if self._path is not None:
+    def _open_raw(self) -> Any:
+        if self._local_path is not None:
             # opened here: to fsspec, some characters in a file's name are chains of file systems
-            return open(self._path, "rb", buffering=0)
-        filesystem, inner = filesystem_of(self.url)
+            return open(self._local_path, "rb", buffering=0)
+        filesystem, inner = open_filesystem(self.url)
         return filesystem.open(inner, "rb")
 
-    def header(self, limit: int, size: int) -> int:
+    def measure_header(self, limit: int, size: int) -> int:
         """The length in bytes of its header line; 0 for a format without one, or where it is not whole."""
         with self.open(part=Slice(0, size)) as file:
             return self.reader(file, self.name, limit).measure_header()
 
-    def rows_in(self, part: Slice, limit: int) -> Rows:
+    def count_rows(self, part: Slice, limit: int) -> RowScan:
         """The rows of ``part`` of a file that grows, counted as its reader counts them."""
         with self.open(part=part) as file:
             return self.reader(file, self.name, limit).count_rows(part.from_byte, part.header)
 
-    def is_whole(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the file can be read to its end."""
         try:
             with self.open() as file:
-                deque(self.reader(file, self.name, CHUNK).records(), maxlen=0)
+                deque(self.reader(file, self.name, CHUNK_BYTES).read_records(), maxlen=0)
         except DamagedFile:
             return False
         return True
 
-    def blocks(self, part: Slice | None = None) -> Iterator[bytes]:
+    def read_blocks(self, part: Slice | None = None) -> Iterator[bytes]:
         """The bytes as they lie on the disk, or of a ``part`` of them, in pieces."""
         with self.open(decompress=False, part=part) as file:
-            while block := file.read(CHUNK):
+            while block := file.read(CHUNK_BYTES):
                 yield block
 
     def fingerprint(self) -> dict[str, Any]:
@@ -182,55 +191,55 @@ class Source:
 
         def blocks() -> Iterator[bytes]:
             nonlocal size
-            for part in () if self.refused else self.slices or (None,):
-                for block in self.blocks(part and part.without_header()):
+            for part in () if self.refusal else self.slices or (None,):
+                for block in self.read_blocks(part and part.without_header()):
                     size += len(block)
                     yield block
 
         # before the size, which is known once all of it is read
         digest = load_digest_key().file_digest(blocks())
-        found = {"path": self.name, "bytes": size, "digest": digest}
+        record = {"path": self.name, "bytes": size, "digest": digest}
         if self.slices:
-            found["slices"] = [[part.from_byte, part.to_byte, part.from_row] for part in self.slices]
-        return found
+            record["slices"] = [[part.from_byte, part.to_byte, part.from_row] for part in self.slices]
+        return record
 
     def size(self) -> int | None:
         """The bytes of the file, or of its slices, without reading them; None where that cannot be told."""
-        if self.slices or self.refused:
-            return sum(part.bytes for part in self.slices)
-        if self._path is not None:
-            return os.path.getsize(self._path)
-        filesystem, inner = filesystem_of(self.url)
+        if self.slices or self.refusal:
+            return sum(part.size for part in self.slices)
+        if self._local_path is not None:
+            return os.path.getsize(self._local_path)
+        filesystem, inner = open_filesystem(self.url)
         size: int | None = filesystem.size(inner)
         return size
 
-    def modified(self) -> datetime.datetime | None:
+    def read_modified_time(self) -> datetime.datetime | None:
         """When it was last written (UTC); None where its file system does not say."""
-        if self._path is not None:
-            return datetime.datetime.fromtimestamp(os.path.getmtime(self._path), datetime.UTC)
-        filesystem, inner = filesystem_of(self.url)
+        if self._local_path is not None:
+            return datetime.datetime.fromtimestamp(os.path.getmtime(self._local_path), datetime.UTC)
+        filesystem, inner = open_filesystem(self.url)
         try:
-            found: datetime.datetime = filesystem.modified(inner)
+            modified: datetime.datetime = filesystem.modified(inner)
         except (NotImplementedError, AttributeError, KeyError):
             return None
-        return found if found.tzinfo else found.replace(tzinfo=datetime.UTC)
+        return modified if modified.tzinfo else modified.replace(tzinfo=datetime.UTC)
 
-    def stamp(self, settled: datetime.datetime) -> str | None:
+    def read_change_stamp(self, cutoff: datetime.datetime) -> str | None:
         """What stays the same as long as the file is not written, without reading it; None without any.
 
         Nor has one a file that was written after ``settled``: it may be written again at what its clock
         calls the same time.  On this machine it holds the time at which the system says that anything of the
         file changed, which nobody can put back as they can the time of its last writing.
         """
-        written = self.modified()
-        if written is None or written > settled:
+        modified = self.read_modified_time()
+        if modified is None or modified > cutoff:
             return None
-        if self._path is not None:
-            found = os.stat(self._path)
-            if found.st_ctime > settled.timestamp():
+        if self._local_path is not None:
+            status = os.stat(self._local_path)
+            if status.st_ctime > cutoff.timestamp():
                 return None
-            return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ino}-{found.st_ctime_ns}"
-        filesystem, inner = filesystem_of(self.url)
+            return f"{status.st_size}-{status.st_mtime_ns}-{status.st_ino}-{status.st_ctime_ns}"
+        filesystem, inner = open_filesystem(self.url)
         try:
             key: str = filesystem.ukey(inner)
         except (NotImplementedError, OSError):
@@ -238,14 +247,14 @@ class Source:
         return key
 
 
-_OF_WRITING = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+_WRITE_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 
 
-class _Decompressed(io.RawIOBase):
+class _BoundedStream(io.RawIOBase):
     """A decompressed stream of at most so many bytes."""
 
-    def __init__(self, stream: Any, name: str, most: int) -> None:
-        self._stream, self._name, self._most, self._decoded = stream, name, most, 0
+    def __init__(self, stream: Any, name: str, max_size: int) -> None:
+        self._stream, self._name, self._max_size, self._decoded = stream, name, max_size, 0
 
     def readable(self) -> bool:
         """It is."""
@@ -255,17 +264,17 @@ class _Decompressed(io.RawIOBase):
         """Fill ``buffer`` as far as the next piece goes; ``ExpandingFile`` behind the last allowed byte."""
         block = self._stream.read(len(buffer))
         self._decoded += len(block)
-        check_expansion(self._name, self._decoded, self._most)
+        check_expansion(self._name, self._decoded, self._max_size)
         buffer[: len(block)] = block
         return len(block)
 
 
-class _Spans(io.RawIOBase):
+class _RangeReader(io.RawIOBase):
     """Spans of a file one after the other; it may grow meanwhile.  ``EOFError`` where it ends before."""
 
-    def __init__(self, file: BinaryIO, spans: list[tuple[int, int]]) -> None:
+    def __init__(self, file: BinaryIO, ranges: list[tuple[int, int]]) -> None:
         self._file = file
-        self._spans = [span for span in spans if span[0] < span[1]]
+        self._ranges = [bounds for bounds in ranges if bounds[0] < bounds[1]]
 
     def readable(self) -> bool:
         """It is."""
@@ -273,43 +282,43 @@ class _Spans(io.RawIOBase):
 
     def readinto(self, buffer: Any) -> int:
         """Fill ``buffer`` as far as the span goes; 0 at the end of the last one."""
-        if not self._spans:
+        if not self._ranges:
             return 0
-        start, end = self._spans.pop(0)
+        start, end = self._ranges.pop(0)
         self._file.seek(start)
         block = self._file.read(min(len(buffer), end - start))
         if not block:
             raise EOFError
         if start + len(block) < end:
-            self._spans.insert(0, (start + len(block), end))
+            self._ranges.insert(0, (start + len(block), end))
         buffer[: len(block)] = block
         return len(block)
 
 
-def _damage(url: str, error: Exception) -> str | None:
+def _describe_damage(url: str, error: Exception) -> str | None:
     """Describe what is wrong with the content of a file; None where a disk or a network failed."""
     if isinstance(error, EOFError) or "Truncated compressed stream" in str(error):
         return "it is truncated; copy it again"
     # a decompressor's error has no number, unlike that of a disk or a net
-    if _compression(url) and isinstance(error, OSError) and error.errno is None:
+    if _detect_compression(url) and isinstance(error, OSError) and error.errno is None:
         return "it is damaged, or not compressed as its file name says; copy it again, or rename it"
     return None
 
 
-def _what(url: str, error: Exception) -> str:
-    if is_url(url) and not url.startswith(_LOCAL):
-        return f"{kind_of(error).value} ({cause_of(url, error)})"
+def _describe_error(url: str, error: Exception) -> str:
+    if is_url(url) and not url.startswith(_FILE_SCHEME):
+        return f"{classify_error(error).value} ({describe_cause(url, error)})"
     return (isinstance(error, OSError) and error.strerror) or type(error).__name__
 
 
 # What a file's name says.
 
 
-def _compression(name: str) -> str | None:
+def _detect_compression(name: str) -> str | None:
     return _COMPRESSIONS.get(PurePosixPath(name).suffix.lower())
 
 
-def format_named(name: str, key: str = "--format") -> str:
+def resolve_format(name: str, key: str = "--format") -> str:
     """The format of a name, or of an ending used as a name (txt, json, eml)."""
     if name in FORMATS or name == "auto":
         return name
@@ -319,23 +328,23 @@ def format_named(name: str, key: str = "--format") -> str:
     return format_name
 
 
-def endings() -> str:
+def list_endings() -> str:
     """The endings of every format, for messages."""
     return ", ".join(ending for format_ in FORMATS.values() for ending in format_.endings)
 
 
-def format_of(name: str) -> str | None:
+def detect_format(name: str) -> str | None:
     """The format that a file's ending tells; None where it tells none."""
     path = PurePosixPath(name)
-    if path.suffix.lower() in _BEFORE_A_FORMAT:
+    if path.suffix.lower() in _STREAM_COMPRESSIONS:
         path = path.with_suffix("")
     return next((f.name for f in FORMATS.values() if path.suffix.lower() in f.endings), None)
 
 
-def expansion(url: str) -> float:
+def estimate_expansion(url: str) -> float:
     """Bytes in the open that a byte of a file is taken to stand for, by its ending."""
-    kind = format_of(url)
-    return _PACKED if _compression(url) else 1.0 if kind is None else FORMATS[kind].packed
+    kind = detect_format(url)
+    return _COMPRESSION_FACTOR if _detect_compression(url) else 1.0 if kind is None else FORMATS[kind].expansion_factor
 
 
 def is_hidden(relative: str) -> bool:
@@ -343,11 +352,11 @@ def is_hidden(relative: str) -> bool:
     return any(part.startswith((".", "_")) for part in PurePosixPath(relative).parts)
 
 
-def printable(name: str) -> str:
+def escape_unprintable(name: str) -> str:
     """``name`` with an escape for every character that cannot be seen, or that UTF-8 cannot hold."""
     # a backslash of the name's own is doubled, so that no two names become one
-    shown = (c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode("ascii") for c in name)
-    return "".join(shown)
+    escaped = (c if c.isprintable() and c != "\\" else c.encode("unicode_escape").decode("ascii") for c in name)
+    return "".join(escaped)
 
 
 # Finding them.
@@ -360,7 +369,7 @@ def find_sources(paths: tuple[str, ...], format_: str, key: str = "input.path") 
     stand in, for messages.  ``ConfigurationError`` where a path names nothing, or a file's format can neither
     be told from its ending nor is given.
     """
-    sources = find_by_path(paths, format_, key)
+    sources = sources_by_path(paths, format_, key)
     # a file's name goes into ids and messages: short where that is clear, else the whole path
     last = [PurePosixPath(source.name).name for source in sources]
     times = Counter(last)
@@ -369,33 +378,33 @@ def find_sources(paths: tuple[str, ...], format_: str, key: str = "input.path") 
     ]
 
 
-def find_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path") -> list[Source]:
+def sources_by_path(paths: tuple[str, ...], format_: str, key: str = "input.path") -> list[Source]:
     """As :func:`find_sources`, each named by its whole path, whatever other files there are."""
-    urls, refused = dict[str, str](), dict[str, str | None]()
+    urls, refusals = dict[str, str](), dict[str, str | None]()
     for path in paths:
         try:
-            is_local = not is_url(path) or path.startswith(_LOCAL)
-            matches = _on_disk(path, key) if is_local else _stored(path)
+            is_local = not is_url(path) or path.startswith(_FILE_SCHEME)
+            matches = _find_local_files(path, key) if is_local else _find_stored_files(path)
         except (ValueError, ImportError, OSError) as error:
             if isinstance(error, ConfigurationError):
                 raise
-            shown = without_secrets(path)
-            raise ConfigurationError(f"{key}: '{shown}' cannot be opened: {_what(path, error)}") from None
+            safe_path = without_secrets(path)
+            raise ConfigurationError(f"{key}: '{safe_path}' cannot be opened: {_describe_error(path, error)}") from None
         if not matches:
-            raise ConfigurationError(f"{key}: nothing to read at '{without_secrets(path)}'{_why_nothing(path)}")
-        folder = _folder_of(path) if is_local else None
+            raise ConfigurationError(f"{key}: nothing to read at '{without_secrets(path)}'{_explain_no_match(path)}")
+        folder = _find_base_folder(path) if is_local else None
         for url, name in matches:
-            urls[url] = printable(name)
+            urls[url] = escape_unprintable(name)
             # a file that is named itself may be a link
-            refused[url] = (folder and refused.get(url, "") is not None and _refusal(name, folder)) or None
+            refusals[url] = (folder and refusals.get(url, "") is not None and _find_refusal(name, folder)) or None
     return [
-        Source(url, name, "text", refused=reason) if (reason := refused[url]) else _source(url, name, format_)
+        Source(url, name, "text", refusal=reason) if (reason := refusals[url]) else _make_source(url, name, format_)
         for url, name in urls.items()
     ]
 
 
 LINK_OUTSIDE, LINKED_FOLDER, NOT_A_FILE = "link_outside", "linked_folder", "not_a_file"
-_REFUSED = {
+_REFUSAL_MESSAGES = {
     LINK_OUTSIDE: "is a link that leads outside the input's folder: name the file itself in input.path, or "
     "remove the link",
     LINKED_FOLDER: "is a link to a folder, which is not followed: add that folder to input.path, or remove it",
@@ -403,19 +412,19 @@ _REFUSED = {
 }
 
 
-def _refusal(name: str, folder: str) -> str | None:
+def _find_refusal(name: str, folder: str) -> str | None:
     """The reason why an entry below ``folder`` is not opened."""
     if os.path.isdir(name):
         return LINKED_FOLDER
     if not os.path.isfile(name):
         # a pipe would be waited for, and an input is read twice
         return NOT_A_FILE
-    return LINK_OUTSIDE if leads_outside(name, folder) else None
+    return LINK_OUTSIDE if is_link_outside(name, folder) else None
 
 
-def _folder_of(path: str) -> str | None:
+def _find_base_folder(path: str) -> str | None:
     """The folder that a path or a glob stands for; None where it names one file."""
-    path = os.path.abspath(path.removeprefix(_LOCAL))
+    path = os.path.abspath(path.removeprefix(_FILE_SCHEME))
     if os.path.isfile(path):
         return None
     while not os.path.isdir(path):
@@ -423,67 +432,71 @@ def _folder_of(path: str) -> str | None:
     return path
 
 
-def _on_disk(path: str, key: str) -> list[tuple[str, str]]:
+def _find_local_files(path: str, key: str) -> list[tuple[str, str]]:
     """(URL, path) of each file of this machine that ``path`` names."""
-    path = os.path.abspath(path.removeprefix(_LOCAL))
+    path = os.path.abspath(path.removeprefix(_FILE_SCHEME))
     if os.path.isdir(path):
-        found = [os.path.join(top, one) for top, inner, files in _below(path) for one in [*inner, *files]]
-        found = [name for name in found if not is_hidden(os.path.relpath(name, path))]
-        names = [name for name in found if format_of(name) or os.path.isdir(name)]
+        paths = [
+            os.path.join(parent, entry)
+            for parent, folders, files in _walk_files_and_links(path)
+            for entry in [*folders, *files]
+        ]
+        paths = [name for name in paths if not is_hidden(os.path.relpath(name, path))]
+        names = [name for name in paths if detect_format(name) or os.path.isdir(name)]
     elif os.path.lexists(path):
         # before it is taken for a glob: a file's name may hold the characters of one
         if not os.path.isfile(path):
-            raise ConfigurationError(f"{key}: '{printable(path)}' {_REFUSED[NOT_A_FILE]}")
+            raise ConfigurationError(f"{key}: '{escape_unprintable(path)}' {_REFUSAL_MESSAGES[NOT_A_FILE]}")
         names = [path]
     else:
         names = [name for name in glob.glob(path, recursive=True) if not is_hidden(os.path.basename(name))]
         names = [name for name in names if not os.path.isdir(name)]
-    return [(_LOCAL + name, name) for name in _without_notes(sorted(names), _opened_note)]
+    return [(_FILE_SCHEME + name, name) for name in _drop_dataset_metadata(sorted(names), _open_metadata)]
 
 
-def _opened_note(name: str) -> Any:
+def _open_metadata(name: str) -> Any:
     # a pipe would be waited for
     return open(name if os.path.isfile(name) else os.devnull, "rb")
 
 
-def _below(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
+def _walk_files_and_links(folder: str) -> Iterator[tuple[str, list[str], list[str]]]:
     """As ``os.walk``, but of the folders only those that are links; one that cannot be listed raises."""
 
     def fail(error: OSError) -> None:
         raise error
 
-    for top, inner, files in os.walk(folder, onerror=fail):
-        yield top, [name for name in inner if os.path.islink(os.path.join(top, name))], files
+    for parent, folders, files in os.walk(folder, onerror=fail):
+        yield parent, [name for name in folders if os.path.islink(os.path.join(parent, name))], files
 
 
-def _stored(url: str) -> list[tuple[str, str]]:
+def _find_stored_files(url: str) -> list[tuple[str, str]]:
     """(URL, path) of each file in a store that ``url`` names."""
-    filesystem, inner = filesystem_of(url)
+    filesystem, inner = open_filesystem(url)
     if filesystem.isdir(inner):
-        found = names_below(filesystem, inner)
-        names = [name for name in found if not is_hidden(name[len(inner) :]) and format_of(name)]
+        candidates = list_files_below(filesystem, inner)
+        names = [name for name in candidates if not is_hidden(name[len(inner) :]) and detect_format(name)]
     elif filesystem.exists(inner):
         names = [inner]
     else:
-        found = filesystem.glob(inner) if _is_pattern(url) else []
-        names = [n for n in found if not is_hidden(PurePosixPath(n).name) and not filesystem.isdir(n)]
-    kept = _without_notes(sorted(names), lambda name: filesystem.open(name, "rb"))
-    return [(filesystem.unstrip_protocol(name), name) for name in kept]
+        candidates = filesystem.glob(inner) if _is_pattern(url) else []
+        names = [n for n in candidates if not is_hidden(PurePosixPath(n).name) and not filesystem.isdir(n)]
+    files = _drop_dataset_metadata(sorted(names), lambda name: filesystem.open(name, "rb"))
+    return [(filesystem.unstrip_protocol(name), name) for name in files]
 
 
-def passed_over(folder: str) -> list[str]:
+def list_ignored_files(folder: str) -> list[str]:
     """The paths below ``folder`` of files that it does not stand for: hidden ones, and unknown endings."""
-    if is_url(folder) and not folder.startswith(_LOCAL):
-        filesystem, top = filesystem_of(folder)
-        found = names_below(filesystem, top)
+    if is_url(folder) and not folder.startswith(_FILE_SCHEME):
+        filesystem, top = open_filesystem(folder)
+        paths = list_files_below(filesystem, top)
     else:
-        top = os.path.abspath(folder.removeprefix(_LOCAL))
-        found = [os.path.join(above, name) for above, _, files in os.walk(top) for name in files]
-    below = sorted(name[len(top) :].strip("/") for name in found)
-    return [printable(name) for name in below if is_hidden(name) or format_of(name) is None]
+        top = os.path.abspath(folder.removeprefix(_FILE_SCHEME))
+        paths = [os.path.join(parent, name) for parent, _, files in os.walk(top) for name in files]
+    below = sorted(name[len(top) :].strip("/") for name in paths)
+    return [escape_unprintable(name) for name in below if is_hidden(name) or detect_format(name) is None]
 
 
-def leads_outside(path: str, folder: str) -> bool:
+def is_link_outside(path: str, folder: str) -> bool:
     """Whether the file ``path`` below ``folder`` is a link to somewhere else."""
     return os.path.commonpath((os.path.realpath(path), top := os.path.realpath(folder))) != top
 
@@ -492,25 +505,25 @@ def _is_pattern(path: str) -> bool:
     return any(character in path for character in "*?[")
 
 
-def _why_nothing(path: str) -> str:
+def _explain_no_match(path: str) -> str:
     """What may have been meant, of a path that names no file to read."""
     if _is_pattern(path):
         return ": no file matches this pattern"
     if is_url(path):
         return ""
     if os.path.isdir(path):
-        return f": no file in this folder ends in {endings()}; name files of another kind one by one"
+        return f": no file in this folder ends in {list_endings()}; name files of another kind one by one"
     # a path that stands in a configuration has become absolute by now
     start = "; relative paths start at the folder of the configuration" if os.path.isabs(path) else ""
     return f": there is no such file or folder{start}"
 
 
-def _source(url: str, name: str, format_: str) -> Source:
-    if PurePosixPath(name).suffix.lower() in (*ARCHIVES, ".xz"):
+def _make_source(url: str, name: str, format_: str) -> Source:
+    if PurePosixPath(name).suffix.lower() in (*ARCHIVE_ENDINGS, ".xz"):
         raise ConfigurationError(
             f"input.path: '{name}' is an archive, or compressed in an unsupported way: unpack it first"
         )
-    kind = format_of(url) if format_ == "auto" else format_named(format_)
+    kind = detect_format(url) if format_ == "auto" else resolve_format(format_)
     if kind is None:
         raise ConfigurationError(
             f"input.format: cannot tell the format of '{name}' from its file name; set it to one of "
@@ -521,47 +534,47 @@ def _source(url: str, name: str, format_: str) -> Source:
 
 # Folders that ``save_to_disk`` of Hugging Face's ``datasets`` wrote: Arrow files, and notes beside them.
 
-NOTES = ("state.json", "dataset_info.json", "dataset_dict.json")
-_MADE_OF_IT = re.compile(r"cache-\w+\.arrow")
+METADATA_FILES = ("state.json", "dataset_info.json", "dataset_dict.json")
+_CACHE_FILE = re.compile(r"cache-\w+\.arrow")
 """What ``map``, ``filter`` and ``shuffle`` leave there: the rows once more, changed, or their numbers."""
 
 
-def _without_notes(names: Sequence[str], open_: Callable[[str], Any]) -> list[str]:
+def _drop_dataset_metadata(names: Sequence[str], open_: Callable[[str], Any]) -> list[str]:
     """The files ``names`` without the notes of data sets, and what was made of these.
 
     ``ConfigurationError`` names the file or the split that a note speaks of and that is not there.
     """
-    there, notes, made = set(names), set[str](), set[str]()
+    existing, notes, made = set(names), set[str](), set[str]()
     for name in names:
         folder, _, kind = name.rpartition("/")
-        listed = _listed(kind, name, open_) if kind in NOTES else None
+        listed = _read_listed_files(kind, name, open_) if kind in METADATA_FILES else None
         if listed is None:
             continue
         notes.add(name)
         due = [f"{folder}/{file}" for file in listed]
-        if gone := [file for file in due if file not in there]:
+        if missing := [file for file in due if file not in existing]:
             raise ConfigurationError(
-                f"input.path: '{gone[0].removeprefix(folder + '/')}' is missing from the data set in "
+                f"input.path: '{missing[0].removeprefix(folder + '/')}' is missing from the data set in "
                 f"'{PurePosixPath(folder).name}': copy the whole folder that save_to_disk wrote, or name the "
                 ".arrow files themselves"
             )
-        if kind == NOTES[0]:
-            own = (PurePosixPath(other) for other in there)
-            made |= {str(o) for o in own if str(o.parent) == folder and _MADE_OF_IT.fullmatch(o.name)}
+        if kind == METADATA_FILES[0]:
+            paths = (PurePosixPath(other) for other in existing)
+            made |= {str(path) for path in paths if str(path.parent) == folder and _CACHE_FILE.fullmatch(path.name)}
             made -= set(due)
     return [name for name in names if name not in notes | made]
 
 
-def _listed(kind: str, name: str, open_: Callable[[str], Any]) -> list[str] | None:
+def _read_listed_files(kind: str, name: str, open_: Callable[[str], Any]) -> list[str] | None:
     """The files that a note says there are; None where it is somebody else's file of that name."""
-    state, info, _ = NOTES
+    state, info, _ = METADATA_FILES
     try:
         with open_(name) as file:
-            note = json.loads(file.read(16 * CHUNK))
+            metadata = json.loads(file.read(16 * CHUNK_BYTES))
         if kind == info:
-            return [] if "features" in note else None
+            return [] if "features" in metadata else None
         if kind == state:
-            return [str(file["filename"]) for file in note["_data_files"]]
-        return [f"{split}/{state}" for split in note["splits"]]
+            return [str(file["filename"]) for file in metadata["_data_files"]]
+        return [f"{split}/{state}" for split in metadata["splits"]]
     except (OSError, ValueError, RecursionError, TypeError, KeyError):
         return None

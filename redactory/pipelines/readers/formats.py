@@ -15,19 +15,19 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any, BinaryIO, ClassVar, cast
 
-from redactory.foundation.canonical import RepeatedKey, once_each
+from redactory.foundation.canonical import DuplicateKeyError, reject_duplicate_keys
 from redactory.foundation.errors import InputError, shorten
-from redactory.pipelines.fields import Fields, NoText, changed_object
-from redactory.redaction.replacements import Edit, Found, edited
+from redactory.pipelines.json_paths import Fields, NoTextError, change_object
+from redactory.redaction.replacements import Edit, ReplacedSpan, apply_edits
 
 UNDECODABLE, BROKEN_JSON, NOT_AN_OBJECT = "undecodable", "broken_json", "not_an_object"
 REPEATED_KEY = "repeated_key"
 ROW_TOO_LONG, BROKEN_ROW = "row_too_long", "broken_row"
-KEPT_BYTES = 1 << 16
+QUARANTINED_BYTES = 1 << 16
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-DEEPEST = 100
+MAX_DEPTH = 100
 """Levels of a JSON line.  Python's own limit depends on its version and on who calls; no document may."""
-CHUNK = 1 << 20
+CHUNK_BYTES = 1 << 20
 
 
 class DamagedFile(InputError):
@@ -45,7 +45,7 @@ class ExpandingFile(DamagedFile):
     reason = "expanding_file"
 
 
-EXPANSION, SMALL = 200, 1 << 24
+MAX_EXPANSION, SMALL_FILE_BYTES = 200, 1 << 24
 """Decoded bytes for each byte of a file, and decoded bytes that any file may hold."""
 
 
@@ -55,11 +55,11 @@ class OpenFile(io.BufferedReader):
     most: int | None = None
 
 
-def check_expansion(name: str, decoded: int, most: int) -> None:
+def check_expansion(name: str, decoded: int, limit: int) -> None:
     """``ExpandingFile`` where a file holds more ``decoded`` bytes than ``most``."""
-    if decoded > most:
+    if decoded > limit:
         raise ExpandingFile(
-            f"{name} holds more than {most:,} bytes of data, far more than its size: if you trust the file, "
+            f"{name} holds more than {limit:,} bytes of data, far more than its size: if you trust the file, "
             "raise input.max_expansion"
         )
 
@@ -68,27 +68,27 @@ NO_FIELDS = Fields(())
 
 
 @dataclass(frozen=True)
-class Columns:
+class ColumnSelection:
     """Columns of a table: those that it must have, and those that are read where it has them.
 
     ``mapped`` None reads all of them.
     """
 
-    needed: tuple[str, ...] = ()
-    mapped: tuple[str, ...] | None = None
+    required: tuple[str, ...] = ()
+    selected: tuple[str, ...] | None = None
 
-    def among(self, names: Sequence[str], file: str) -> list[str]:
+    def select(self, names: Sequence[str], file: str) -> list[str]:
         """Those of ``names`` to read; ``DamagedFile`` if a needed one is missing, or one is there twice."""
-        for column in self.needed:
+        for column in self.required:
             if column not in names:
                 raise DamagedFile(
                     f"{file} has no column '{shorten(column)}'; set the columns under input (text, id, "
                     "user, label, keep). In CSV the first line must name the columns, separated by commas"
                 )
-        wanted = [name for name in names if self.mapped is None or name in self.mapped]
+        wanted = [name for name in names if self.selected is None or name in self.selected]
         for number, name in enumerate(names):
             if name in wanted and name in names[:number]:
-                if self.mapped is not None:
+                if self.selected is not None:
                     raise DamagedFile(f"{file} has two columns '{name}': rename one of them")
                 # by their numbers: where a header is missing, names are values of a row
                 raise DamagedFile(
@@ -97,27 +97,27 @@ class Columns:
         return wanted
 
 
-ALL = Columns()
+ALL_COLUMNS = ColumnSelection()
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowScan:
     """What some bytes of a growing file hold: whole rows up to byte ``end``, and all rows to the last byte.
 
     ``blank`` says that there is nothing but white space (of a table: nothing below its header).
     """
 
-    end: int
-    whole: int
-    all: int
-    blank: bool
+    end_byte: int
+    complete_rows: int
+    total_rows: int
+    is_blank: bool
 
 
-Whole = Mapping[str, str | None]
+ColumnReplacements = Mapping[str, str | None]
 """Columns that are replaced whole, by what stands in their place; None takes a column out."""
 Edits = Sequence[Sequence[Edit]]
 """The changes to each text of a row, in order."""
-Render = Callable[[Edits, Whole], Any]
+Renderer = Callable[[Edits, ColumnReplacements], Any]
 
 
 @dataclass(frozen=True)
@@ -133,15 +133,15 @@ class Row:
     number: int
     texts: list[str] = field(default_factory=list)
     cells: Mapping[str, Any] = field(default_factory=dict)
-    render: Render | None = None
+    render: Renderer | None = None
     reason: str | None = None
     raw: bytes = b""
     """Its first bytes for the quarantine, where the format has them."""
-    sure: Sequence[Sequence[Found]] = ()
+    structural_spans: Sequence[Sequence[ReplacedSpan]] = ()
     """Hits that follow from where a text stands, of each text; empty where there are none."""
-    taken_out: int = 0
+    removed_parts: int = 0
     """Images and attachments that nobody can look at, and that are not written."""
-    shown: frozenset[int] = frozenset()
+    visible_texts: frozenset[int] = frozenset()
     """Of a document the places, among its texts, of those that somebody reads who opens it."""
 
 
@@ -155,13 +155,13 @@ class Format:
 
     name: ClassVar[str] = ""
     endings: ClassVar[tuple[str, ...]] = ()
-    packed: ClassVar[float] = 1.0
+    expansion_factor: ClassVar[float] = 1.0
     """Bytes in the open that a byte of such a file is taken to stand for."""
-    grows: ClassVar[bool] = False
+    is_appendable: ClassVar[bool] = False
     """Whether rows can be added to the end of such a file, so that :meth:`count_rows` can count them."""
     is_text: ClassVar[bool] = False
     """Whether a file is one text: the configured columns do not count."""
-    most_blanks: ClassVar[int] = 1 << 20
+    max_blank_lines: ClassVar[int] = 1 << 20
     """Blank lines that a file may have: each is looked at."""
 
     def __init_subclass__(cls) -> None:
@@ -175,7 +175,7 @@ class Format:
         limit: int,
         fields: Fields = NO_FIELDS,
         hidden: Collection[str] = (),
-        columns: Columns = ALL,
+        columns: ColumnSelection = ALL_COLUMNS,
     ) -> None:
         """The open ``file`` that users know as ``path``, whose rows have at most ``limit`` bytes.
 
@@ -184,25 +184,25 @@ class Format:
         """
         self.file, self.path, self.limit = file, path, limit
         self.fields, self.hidden, self.columns = fields, hidden, columns
-        self._blanks = 0
+        self._blank_lines = 0
         self.header: Sequence[str] = ()
         """The names in the header or the schema, once rows are read."""
 
-    def rows(self) -> Iterator[Row | bytes]:
+    def read_rows(self) -> Iterator[Row | bytes]:
         """Read the rows, and the bytes between them, in the order of the file."""
         raise NotImplementedError
 
-    def records(self) -> Iterator[Row]:
+    def read_records(self) -> Iterator[Row]:
         """Read the rows alone; of a document the cells are its text and its id."""
-        for row in self.rows():
+        for row in self.read_rows():
             if isinstance(row, bytes) or row.number == 0:
                 continue
             if self.is_text and row.reason is None:
-                text = "\n\n".join(row.texts[place] for place in sorted(row.shown))
-                row = replace(row, cells={"text": text, "id": self._document_id(row)})
+                text = "\n\n".join(row.texts[index] for index in sorted(row.visible_texts))
+                row = replace(row, cells={"text": text, "id": self._build_document_id(row)})
             yield row
 
-    def _document_id(self, row: Row) -> str:
+    def _build_document_id(self, row: Row) -> str:
         return self.path
 
     def write(self, target: BinaryIO, pieces: Iterator[Any]) -> None:
@@ -214,20 +214,20 @@ class Format:
         """Measure what stands before the first row, in bytes; 0 for nothing, or where it is not whole."""
         return 0
 
-    def count_rows(self, start: int, header: int) -> Rows:
+    def count_rows(self, start: int, header: int) -> RowScan:
         """Count the rows of a part of a file, whose first byte behind the ``header`` is byte ``start``."""
         raise NotImplementedError
 
-    def _pass_blank(self) -> None:
+    def _count_blank_line(self) -> None:
         """Count a blank line: there is no row in it; ``ExpandingFile`` where there are too many."""
-        self._blanks += 1
-        if self._blanks > self.most_blanks:
-            raise ExpandingFile(f"{self.path} has more than {self.most_blanks:,} blank lines: remove them")
+        self._blank_lines += 1
+        if self._blank_lines > self.max_blank_lines:
+            raise ExpandingFile(f"{self.path} has more than {self.max_blank_lines:,} blank lines: remove them")
 
-    def _row(self, number: int, cells: Mapping[str, Any], render: Render, raw: bytes = b"") -> Row:
+    def _build_row(self, number: int, cells: Mapping[str, Any], render: Renderer, raw: bytes = b"") -> Row:
         try:
-            return Row(number, self.fields.texts(cells), cells, render, raw=raw)
-        except NoText as error:
+            return Row(number, self.fields.read_texts(cells), cells, render, raw=raw)
+        except NoTextError as error:
             return Row(number, reason=str(error), raw=raw)
 
 
@@ -235,29 +235,29 @@ FORMATS: dict[str, type[Format]] = {}
 """Every format by its name."""
 
 
-def reader_of(format_: str, file: BinaryIO) -> type[Format]:
+def choose_reader(format_: str, file: BinaryIO) -> type[Format]:
     """Choose what copies a file of a format; JSON is an array where it begins as one."""
-    start = cast(io.BufferedReader, file).peek(CHUNK).removeprefix(BYTE_ORDER_MARK).lstrip()
-    return JsonArray if format_ == "jsonl" and start.startswith(b"[") else FORMATS[format_]
+    start = cast(io.BufferedReader, file).peek(CHUNK_BYTES).removeprefix(BYTE_ORDER_MARK).lstrip()
+    return JsonArrayFormat if format_ == "jsonl" and start.startswith(b"[") else FORMATS[format_]
 
 
-def in_order(changes: Edits) -> Callable[[str], str]:
+def apply_in_order(changes: Edits) -> Callable[[str], str]:
     """Apply the changes of a row's texts, to one text after the other."""
-    coming = iter(changes)
-    return lambda text: edited(text, next(coming))
+    remaining = iter(changes)
+    return lambda text: apply_edits(text, next(remaining))
 
 
-class JsonLines(Format):
+class JsonLinesFormat(Format):
     """One JSON object a line, or one over several lines; only literals that change are written anew."""
 
     name = "jsonl"
     endings = (".jsonl", ".ndjson", ".json")
-    grows = True
+    is_appendable = True
 
-    def rows(self) -> Iterator[Row | bytes]:
+    def read_rows(self) -> Iterator[Row | bytes]:
         """A line that is not blank is a row."""
-        for number, line in json_lines(self.file, self.limit):
-            raw = line[:KEPT_BYTES]
+        for number, line in read_json_lines(self.file, self.limit):
+            raw = line[:QUARANTINED_BYTES]
             if len(line) > self.limit:
                 yield Row(number, reason=ROW_TOO_LONG, raw=raw)
                 continue
@@ -266,156 +266,156 @@ class JsonLines(Format):
                 line = line.removeprefix(BYTE_ORDER_MARK)
             body = line.rstrip(b"\r\n")
             if not body.strip():
-                self._pass_blank()
-            yield self._object(number, body, line[len(body) :], raw) if body.strip() else line
+                self._count_blank_line()
+            yield self._parse_row(number, body, line[len(body) :], raw) if body.strip() else line
 
-    def _object(self, number: int, body: bytes, end: bytes, raw: bytes) -> Row:
-        cells, reason = parsed_object(body)
+    def _parse_row(self, number: int, body: bytes, line_end: bytes, raw: bytes) -> Row:
+        cells, reason = parse_object(body)
         if cells is None:
             return Row(number, reason=reason, raw=raw)
 
-        def render(changes: Edits, whole: Whole) -> bytes:
+        def render(changes: Edits, replacements: ColumnReplacements) -> bytes:
             # a row in which nothing was found needs no second look
-            new = changed_object(body.decode(), self.fields, in_order(changes)).encode() if any(changes) else body
-            return (with_members(new.decode(), whole).encode() if whole else new) + end
+            new = change_object(body.decode(), self.fields, apply_in_order(changes)).encode() if any(changes) else body
+            return (replace_members(new.decode(), replacements).encode() if replacements else new) + line_end
 
-        return self._row(number, cells, render, raw)
+        return self._build_row(number, cells, render, raw)
 
-    def count_rows(self, start: int, header: int) -> Rows:
+    def count_rows(self, start: int, header: int) -> RowScan:
         """A last row is whole once it is an object, line end or not."""
-        whole, at, end, blank, tail = 0, start, start, True, b""
+        complete, at, end, blank, tail = 0, start, start, True, b""
         first = _read_first_lines(self.file, self.limit)
         if len(first) == 1 and b"\n" in first[0].strip():
-            return Rows(start + len(first[0]), 1, 1, False)
-        for block in chain(first, iter(lambda: self.file.read(CHUNK), b"")):
+            return RowScan(start + len(first[0]), 1, 1, False)
+        for block in chain(first, iter(lambda: self.file.read(CHUNK_BYTES), b"")):
             blank = blank and not block.strip()
             cut = block.rfind(b"\n") + 1
-            whole += block.count(b"\n")
+            complete += block.count(b"\n")
             # of a last row that is too long to be read it is enough to know that it is there
             tail = block[cut:] if cut else (tail + block)[: self.limit + 1]
             end = at + cut if cut else end
             at += len(block)
         if not tail.strip():
-            return Rows(end, whole, whole, blank)
+            return RowScan(end, complete, complete, blank)
         # nothing that is added to an object leaves one that goes on
-        if len(tail) <= self.limit and parsed_object(tail.removeprefix(BYTE_ORDER_MARK))[0] is not None:
-            return Rows(at, whole + 1, whole + 1, False)
-        return Rows(end, whole, whole + 1, blank)
+        if len(tail) <= self.limit and parse_object(tail.removeprefix(BYTE_ORDER_MARK))[0] is not None:
+            return RowScan(at, complete + 1, complete + 1, False)
+        return RowScan(end, complete, complete + 1, blank)
 
 
-class JsonArray(JsonLines):
+class JsonArrayFormat(JsonLinesFormat):
     """One array of objects, which are held one at a time; a comma goes with the entry behind it."""
 
     name = ""
 
-    def rows(self) -> Iterator[Row | bytes]:
+    def read_rows(self) -> Iterator[Row | bytes]:
         """An entry is a row."""
         # bytes that are not UTF-8 become lone surrogates, which the entry's own check then finds
         text = io.TextIOWrapper(self.file, "utf-8", errors="surrogateescape", newline="")
         decoder, number = json.JSONDecoder(), 0
-        held = text.read(CHUNK)
-        place = held.index("[") + 1
-        yield held[:place].encode()
+        buffer = text.read(CHUNK_BYTES)
+        position = buffer.index("[") + 1
+        yield buffer[:position].encode()
         while True:
-            between = _BETWEEN.match(held, place)
-            at = between.end() if between is not None else place
-            if held[at : at + 1] == "]":
-                yield held[place : at + 1].encode()
-                yield from self._behind_all(held[at + 1 :], text)
+            separator = _SEPARATOR.match(buffer, position)
+            start = separator.end() if separator is not None else position
+            if buffer[start : start + 1] == "]":
+                yield buffer[position : start + 1].encode()
+                yield from self._check_trailing(buffer[start + 1 :], text)
                 return
             try:
-                end = decoder.raw_decode(held, at)[1]
+                end = decoder.raw_decode(buffer, start)[1]
             except RecursionError:
                 raise DamagedFile(f"{self.path}: entry {number + 1} of the array is nested too deeply") from None
             except ValueError:
                 # what is held may end inside an entry
-                held, place = held[place:], 0
-                more = text.read(max(CHUNK, len(held)))
-                held += more
-                if not more or len(held) > 2 * max(self.limit, CHUNK):
+                buffer, position = buffer[position:], 0
+                block = text.read(max(CHUNK_BYTES, len(buffer)))
+                buffer += block
+                if not block or len(buffer) > 2 * max(self.limit, CHUNK_BYTES):
                     raise DamagedFile(f"{self.path}: the array cannot be read after entry {number}") from None
                 continue
             number += 1
-            entry = held[at:end].encode("utf-8", "surrogateescape")
-            row = self._object(number, entry, b"", entry[:KEPT_BYTES])
-            yield replace(row, render=self._behind(held[place:at], row.render))
-            place = end
+            entry = buffer[start:end].encode("utf-8", "surrogateescape")
+            row = self._parse_row(number, entry, b"", entry[:QUARANTINED_BYTES])
+            yield replace(row, render=self._prepend_separator(buffer[position:start], row.render))
+            position = end
 
-    def _behind_all(self, held: str, text: io.TextIOWrapper) -> Iterator[bytes]:
+    def _check_trailing(self, buffer: str, text: io.TextIOWrapper) -> Iterator[bytes]:
         """What stands behind the array: white space, or else it would pass unread."""
-        while held:
-            if held.strip(" \t\r\n"):
+        while buffer:
+            if buffer.strip(" \t\r\n"):
                 raise DamagedFile(
                     f"{self.path}: unexpected content after the array's closing bracket; remove it, or "
                     "write one object per line"
                 )
-            yield held.encode()
-            held = text.read(CHUNK)
+            yield buffer.encode()
+            buffer = text.read(CHUNK_BYTES)
 
     @staticmethod
-    def _behind(before: str, render: Render | None) -> Render | None:
-        return None if render is None else lambda changes, whole: (before, render(changes, whole))
+    def _prepend_separator(separator: str, render: Renderer | None) -> Renderer | None:
+        return None if render is None else lambda changes, whole: (separator, render(changes, whole))
 
     def write(self, target: BinaryIO, pieces: Iterator[Any]) -> None:
         """The first entry that is written has no comma before it."""
         is_first = True
         for piece in pieces:
             if isinstance(piece, tuple):
-                before, body = piece
-                piece = (before.replace(",", "", 1) if is_first else before).encode() + body
+                separator, body = piece
+                piece = (separator.replace(",", "", 1) if is_first else separator).encode() + body
                 is_first = False
             target.write(piece)
 
 
-_BETWEEN = re.compile(r"\s*,?\s*")
+_SEPARATOR = re.compile(r"\s*,?\s*")
 
 
-def with_members(text: str, whole: Whole) -> str:
+def replace_members(text: str, replacements: ColumnReplacements) -> str:
     """The JSON object ``text`` with members replaced whole or, where ``whole`` says None, taken out."""
     decoder = json.JSONDecoder()
-    place = text.index("{") + 1
+    position = text.index("{") + 1
     pieces: list[str] = []
-    while (match := _MEMBER.match(text, place)) is not None:
+    while (match := _MEMBER.match(text, position)) is not None:
         name = json.loads(match["name"])
         _, end = decoder.raw_decode(text, match.end())
         comma = _COMMA.match(text, end)
         assert comma is not None
-        if name not in whole:
+        if name not in replacements:
             pieces.append(text[match.start() : end])
-        elif (new := whole[name]) is not None:
+        elif (new := replacements[name]) is not None:
             literal = text[match.end() : end]
-            kept = literal if literal == "null" else json.dumps(new, ensure_ascii=False)
-            pieces.append(text[match.start() : match.end()] + kept)
-        place = comma.end()
-    return text[: text.index("{") + 1] + ",".join(pieces) + text[place:]
+            rendered = literal if literal == "null" else json.dumps(new, ensure_ascii=False)
+            pieces.append(text[match.start() : match.end()] + rendered)
+        position = comma.end()
+    return text[: text.index("{") + 1] + ",".join(pieces) + text[position:]
 
 
 _MEMBER = re.compile(r'\s*(?P<name>"(?:[^"\\]|\\.)*")\s*:\s*')
 _COMMA = re.compile(r"(?:\s*,)?")
 
 
-_OBJECT_LINES = 100_000
+_MAX_OBJECT_LINES = 100_000
 """Lines, at most, of an object that is a whole file."""
 
 
-def json_lines(file: BinaryIO, limit: int) -> Iterator[tuple[int, bytes]]:
+def read_json_lines(file: BinaryIO, limit: int) -> Iterator[tuple[int, bytes]]:
     """Read the lines that are rows, with their numbers; a file that is one object over many lines is one.
 
     Of a line over the ``limit`` only ``limit + 1`` bytes are read, and the others passed over.
     """
-    number, ahead = 0, deque(_read_first_lines(file, limit))
-    while line := ahead.popleft() if ahead else file.readline(limit + 1):
+    number, lookahead = 0, deque(_read_first_lines(file, limit))
+    while line := lookahead.popleft() if lookahead else file.readline(limit + 1):
         number += 1
         yield number, line
         is_cut = len(line) > limit
         while is_cut and line and not line.endswith(b"\n"):
-            line = file.readline(CHUNK)
+            line = file.readline(CHUNK_BYTES)
 
 
 def _read_first_lines(file: BinaryIO, limit: int) -> list[bytes]:
     """Read as many lines as tell whether the file is one object over several lines, then joined to one."""
     lines, size, has_row = list[bytes](), 0, False
-    while size <= limit and len(lines) < _OBJECT_LINES and (line := file.readline(limit + 1)):
+    while size <= limit and len(lines) < _MAX_OBJECT_LINES and (line := file.readline(limit + 1)):
         lines.append(line)
         size += len(line)
         if not has_row and (has_row := bool(line.strip())):
@@ -423,8 +423,8 @@ def _read_first_lines(file: BinaryIO, limit: int) -> list[bytes]:
             start = line.removeprefix(BYTE_ORDER_MARK).lstrip()[:1]
             if start != b"{" or _is_object(line):
                 return lines
-    whole = b"".join(lines)
-    return [whole] if size <= limit and _is_object(whole) else lines
+    joined = b"".join(lines)
+    return [joined] if size <= limit and _is_object(joined) else lines
 
 
 def _is_object(data: bytes) -> bool:
@@ -435,40 +435,42 @@ def _is_object(data: bytes) -> bool:
         return False
 
 
-_STRICT = json.JSONDecoder(object_pairs_hook=once_each)
+_STRICT_DECODER = json.JSONDecoder(object_pairs_hook=reject_duplicate_keys)
 
 
-def parsed_object(line: bytes) -> tuple[dict[str, Any] | None, str | None]:
+def parse_object(line: bytes) -> tuple[dict[str, Any] | None, str | None]:
     """The object that stands in a line, or the reason why there is none; no key comes twice at any depth."""
     try:
-        value = _STRICT.decode(line.decode())
+        value = _STRICT_DECODER.decode(line.decode())
     except UnicodeDecodeError:
         return None, UNDECODABLE
-    except RepeatedKey:
+    except DuplicateKeyError:
         return None, REPEATED_KEY
     except (ValueError, RecursionError):
         return None, BROKEN_JSON
-    if line.count(b"[") + line.count(b"{") > DEEPEST and _is_too_deep(value):
+    if line.count(b"[") + line.count(b"{") > MAX_DEPTH and _is_too_deep(value):
         return None, BROKEN_JSON
     return (value, None) if isinstance(value, dict) else (None, NOT_AN_OBJECT)
 
 
 def _is_too_deep(value: Any) -> bool:
     level = [value] if isinstance(value, dict | list) else []
-    for _ in range(DEEPEST):
-        inner = (part for whole in level for part in (whole.values() if isinstance(whole, dict) else whole))
-        level = [part for part in inner if isinstance(part, dict | list)]
+    for _ in range(MAX_DEPTH):
+        inner = (
+            child for container in level for child in (container.values() if isinstance(container, dict) else container)
+        )
+        level = [child for child in inner if isinstance(child, dict | list)]
     return bool(level)
 
 
-class Text(Format):
+class TextFormat(Format):
     """A file is one text, whose id is the file's name."""
 
     name = "text"
     endings = (".txt", ".text", ".md")
     is_text = True
 
-    def rows(self) -> Iterator[Row | bytes]:
+    def read_rows(self) -> Iterator[Row | bytes]:
         """The one row."""
         data = self.file.read(self.limit + 1)
         mark = BYTE_ORDER_MARK if data.startswith(BYTE_ORDER_MARK) else b""
@@ -479,10 +481,10 @@ class Text(Format):
         if len(data) > self.limit or "\0" in text:
             # letters of two bytes have NUL between them: what they say would not be found
             reason = ROW_TOO_LONG if len(data) > self.limit else UNDECODABLE
-            yield Row(1, reason=reason, raw=data[:KEPT_BYTES])
+            yield Row(1, reason=reason, raw=data[:QUARANTINED_BYTES])
             return
 
-        def render(changes: Edits, _: Whole) -> bytes:
-            return mark + edited(text, changes[0]).encode()
+        def render(changes: Edits, _: ColumnReplacements) -> bytes:
+            return mark + apply_edits(text, changes[0]).encode()
 
-        yield Row(1, [text], {}, render, raw=data[:KEPT_BYTES], shown=frozenset({0}))
+        yield Row(1, [text], {}, render, raw=data[:QUARANTINED_BYTES], visible_texts=frozenset({0}))

@@ -15,80 +15,82 @@ from typing import Literal, cast
 from redactory.pipelines.readers.formats import (
     BROKEN_ROW,
     BYTE_ORDER_MARK,
-    CHUNK,
-    KEPT_BYTES,
+    CHUNK_BYTES,
+    QUARANTINED_BYTES,
     ROW_TOO_LONG,
     UNDECODABLE,
+    ColumnReplacements,
     DamagedFile,
     Edits,
     Format,
     Row,
-    Rows,
-    Whole,
-    in_order,
+    RowScan,
+    apply_in_order,
 )
 
-MARK, SEPARATORS = '"', ",;|\t"
-_PIECE = 1 << 16
+QUOTE, SEPARATORS = '"', ",;|\t"
+_SKIPPED_CHARS = 1 << 16
 _SURROGATE = re.compile("[\udc80-\udcff]")
 """A byte that is not UTF-8, as it is read."""
-_DECLARED = re.compile(rb"(?:\xef\xbb\xbf)?sep=([,;|\t])\r?\n", re.IGNORECASE)
+_SEPARATOR_LINE = re.compile(rb"(?:\xef\xbb\xbf)?sep=([,;|\t])\r?\n", re.IGNORECASE)
 """The line with which Excel says what separates the cells below."""
-Read = tuple[list[str] | None, str | None, str]
+ParsedRow = tuple[list[str] | None, str | None, str]
 """(the cells or None, a reason code or None, the row as it stands in the file)"""
 
 
-class Csv(Format):
+class CsvFormat(Format):
     """A header line, then a row a record; quoted fields may hold line ends."""
 
     name = "csv"
     endings = (".csv",)
-    grows = True
+    is_appendable = True
 
-    def rows(self) -> Iterator[Row | bytes]:
+    def read_rows(self) -> Iterator[Row | bytes]:
         """The header line, which counts as row 1, then the rows."""
-        if before := self._open():
-            yield before
-        coming = self._read()
-        header, reason, first = next(coming, ([], None, ""))
+        if preamble := self._detect_dialect():
+            yield preamble
+        rows = self._parse_rows()
+        header, reason, first = next(rows, ([], None, ""))
         if header is None:
             raise DamagedFile(f"{self.path}: its first line is not a header ({reason})")
         if not first:
             return
         if _SURROGATE.search(first):
             raise DamagedFile(f"{self.path}: its first line is not UTF-8; convert the file (iconv -t UTF-8)")
-        self.columns.among(header, self.path)
+        self.columns.select(header, self.path)
         self.header = header
-        yield Row(0, render=lambda _, whole: self._rendered(header, header, first, whole))
-        for number, (cells, reason, line) in enumerate(coming, 2):
-            raw = line[:KEPT_BYTES].encode("utf-8", "surrogateescape")[:KEPT_BYTES]
+        yield Row(0, render=lambda _, whole: self._render_row(header, header, first, whole))
+        for number, (cells, reason, line) in enumerate(rows, 2):
+            raw = line[:QUARANTINED_BYTES].encode("utf-8", "surrogateescape")[:QUARANTINED_BYTES]
             if cells == []:
-                self._pass_blank()
+                self._count_blank_line()
                 yield line.encode("utf-8", "surrogateescape")
             elif cells is None or len(cells) != len(header):
                 yield Row(number, reason=reason or BROKEN_ROW, raw=raw)
             elif _SURROGATE.search(line):
                 yield Row(number, reason=UNDECODABLE, raw=raw)
             else:
-                yield self._cells(number, cells, line, raw)
+                yield self._make_row(number, cells, line, raw)
 
-    def _cells(self, number: int, cells: list[str], line: str, raw: bytes) -> Row:
-        named = dict(zip(self.header, cells, strict=True))
+    def _make_row(self, number: int, cells: list[str], line: str, raw: bytes) -> Row:
+        values = dict(zip(self.header, cells, strict=True))
 
-        def render(changes: Edits, whole: Whole) -> bytes:
-            changed = self.fields.changed(named, in_order(changes))
-            new = [changed[column] if column not in whole else whole[column] or "" for column in self.header]
-            return self._rendered(cells, new, line, whole)
+        def render(changes: Edits, replacements: ColumnReplacements) -> bytes:
+            changed = self.fields.change_texts(values, apply_in_order(changes))
+            new = [
+                changed[column] if column not in replacements else replacements[column] or "" for column in self.header
+            ]
+            return self._render_row(cells, new, line, replacements)
 
-        return self._row(number, named, render, raw)
+        return self._build_row(number, values, render, raw)
 
-    def _rendered(self, old: list[str], new: list[str], line: str, whole: Whole) -> bytes:
-        dropped = {column for column, value in whole.items() if value is None}
+    def _render_row(self, old: list[str], new: list[str], line: str, replacements: ColumnReplacements) -> bytes:
+        dropped = {column for column, value in replacements.items() if value is None}
         if old == new and not dropped:
             return line.encode()
         kept = [cell for column, cell in zip(self.header, new, strict=True) if column not in dropped]
         end = "\r\n" if line.endswith("\r\n") else "\n" if line.endswith("\n") else ""
-        quoted = line.count(MARK) >= 2 * len(old) and line.startswith(MARK)
+        quoted = line.count(QUOTE) >= 2 * len(old) and line.startswith(QUOTE)
         text = io.StringIO()
         quoting: Literal[0, 1] = csv.QUOTE_ALL if quoted else csv.QUOTE_MINIMAL
         csv.writer(text, delimiter=self._separator, lineterminator=end, quoting=quoting).writerow(kept)
@@ -96,42 +98,42 @@ class Csv(Format):
 
     def measure_header(self) -> int:
         """Measure what stands before the second row, once the first is whole."""
-        self._open()
-        return self._position if next(self._read(), None) and self._is_whole() else 0
+        self._detect_dialect()
+        return self._position if next(self._parse_rows(), None) and self._is_complete() else 0
 
-    def count_rows(self, start: int, header: int) -> Rows:
+    def count_rows(self, start: int, header: int) -> RowScan:
         """A row is not whole that ends without a line end, or that what comes below may change."""
         # the header is read in front of a later part, and counts as a row of the first one
-        before, whole, count, end, blank = bool(header), 0, 0, 0, True
-        self._open()
-        for count, (_, _, line) in enumerate(self._read(), 1):
-            whole, end = (count, self._position) if self._is_whole() else (whole, end)
+        before, complete, count, end, blank = bool(header), 0, 0, 0, True
+        self._detect_dialect()
+        for count, (_, _, line) in enumerate(self._parse_rows(), 1):
+            complete, end = (count, self._position) if self._is_complete() else (complete, end)
             blank = blank and (not line.strip() or count == 1)
-        if not whole:
-            return Rows(start, 0, count, blank)
-        return Rows(end + start - header, whole - before, count - before, blank)
+        if not complete:
+            return RowScan(start, 0, count, blank)
+        return RowScan(end + start - header, complete - before, count - before, blank)
 
-    def _is_whole(self) -> bool:
+    def _is_complete(self) -> bool:
         """Whether no line that may come below can change how the rows so far are read."""
-        return self._ends_in_line_end and not self._is_at_end and not self._is_lost
+        return self._ends_in_line_end and not self._is_at_end and not self._is_recovering
 
     # Lines, and what the standard reader makes of them.
 
-    def _open(self) -> bytes:
+    def _detect_dialect(self) -> bytes:
         """Find out what separates the cells; return what stands before the header."""
-        start = cast(io.BufferedReader, self.file).peek(CHUNK)
-        declared = _DECLARED.match(start)
-        before = declared[0] if declared else BYTE_ORDER_MARK * start.startswith(BYTE_ORDER_MARK)
-        first = start[len(before) :].split(b"\n", 1)[0].decode("utf-8", "replace")
-        self._separator = self._separator_of(first) if declared is None else declared[1].decode()
-        self._position = len(self.file.read(len(before)))
+        start = cast(io.BufferedReader, self.file).peek(CHUNK_BYTES)
+        declared = _SEPARATOR_LINE.match(start)
+        preamble = declared[0] if declared else BYTE_ORDER_MARK * start.startswith(BYTE_ORDER_MARK)
+        first = start[len(preamble) :].split(b"\n", 1)[0].decode("utf-8", "replace")
+        self._separator = self._detect_separator(first) if declared is None else declared[1].decode()
+        self._position = len(self.file.read(len(preamble)))
         """The byte at which the row at hand ends."""
-        self._is_at_end = self._is_lost = self._ends_in_line_end = False
+        self._is_at_end = self._is_recovering = self._ends_in_line_end = False
         csv.field_size_limit(self.limit)
         self._lines: Iterator[str] = self._read_lines()
-        return before
+        return preamble
 
-    def _separator_of(self, first: str) -> str:
+    def _detect_separator(self, first: str) -> str:
         """The sign that the header is full of, where it is not a comma."""
         return max(SEPARATORS, key=lambda sign: (first.count(sign), sign == ","))
 
@@ -140,82 +142,82 @@ class Csv(Format):
         # bytes that are no UTF-8 become lone surrogates, which the row's check then finds
         text = io.TextIOWrapper(self.file, "utf-8", errors="surrogateescape", newline="")
         while line := text.readline(self.limit + 1):
-            self._position += _size(line)
+            self._position += _measure_line(line)
             rest = line
             while len(line) > self.limit and not rest.endswith(("\n", "\r")):
-                if not (rest := text.readline(_PIECE)):
+                if not (rest := text.readline(_SKIPPED_CHARS)):
                     break
-                self._position += _size(rest)
+                self._position += _measure_line(rest)
             self._ends_in_line_end = rest.endswith("\n")
             yield line
         self._is_at_end = True
 
-    def _read(self) -> Iterator[Read]:
+    def _parse_rows(self) -> Iterator[ParsedRow]:
         """Read each row; of a broken one its lines by themselves."""
         width = None
         while True:
             lines: list[str] = []
             cells = reason = None
             try:
-                cells = next(csv.reader(self._lines_of_row(lines), delimiter=self._separator, strict=True))
+                cells = next(csv.reader(self._read_row_lines(lines), delimiter=self._separator, strict=True))
             except (StopIteration, csv.Error):
                 reason = BROKEN_ROW
-            except _TooLong:
+            except _RowTooLongError:
                 reason = ROW_TOO_LONG
             if not lines:
                 return
             line = "".join(lines)
             if width is None:
                 width = len(cells or ())
-            elif cells is None or (MARK in line and len(cells) not in (0, width)):
-                yield from self._recover(lines, reason or BROKEN_ROW, width)
+            elif cells is None or (QUOTE in line and len(cells) not in (0, width)):
+                yield from self._recover_rows(lines, reason or BROKEN_ROW, width)
                 continue
             yield cells, reason, line
 
-    def _lines_of_row(self, lines: list[str]) -> Iterator[str]:
+    def _read_row_lines(self, lines: list[str]) -> Iterator[str]:
         """Read the lines of a row, each as it is asked for, and note them in ``lines``."""
         size = 0
         for line in self._lines:
             lines.append(line)
-            size += _size(line)
+            size += _measure_line(line)
             if size > self.limit:
-                raise _TooLong
+                raise _RowTooLongError
             yield line
 
-    def _recover(self, lines: list[str], reason: str, width: int) -> Iterator[Read]:
+    def _recover_rows(self, lines: list[str], reason: str, width: int) -> Iterator[ParsedRow]:
         """Reject the first of a broken row's ``lines``, and those behind it that a quotation may go over.
 
         A line that fits may still stand inside of a quotation, and become a row that nobody wrote.  So lines
         without a mark wait for one with a mark that fits, and that no quotation can end in: they are rows.
         They are as well once a quotation over them would never end, or be longer than a row may be.
         """
-        self._is_lost = True
+        self._is_recovering = True
         yield None, reason, lines[0]
-        waiting, size = list[Read](), 0
+        waiting, size = list[ParsedRow](), 0
         for number, line in enumerate(chain(lines[1:], self._lines), 1):
-            is_long, has_mark = _size(line) > self.limit, MARK in line
-            cells = None if is_long else self._parse(line)
-            fits = cells is not None and len(cells) in (0, width) and line.count(MARK) % 2 == 0
-            is_outside = has_mark and self._parse(MARK + line, MARK) is None
+            is_long, has_mark = _measure_line(line) > self.limit, QUOTE in line
+            cells = None if is_long else self._parse_line(line)
+            fits = cells is not None and len(cells) in (0, width) and line.count(QUOTE) % 2 == 0
+            is_outside = has_mark and self._parse_line(QUOTE + line, QUOTE) is None
             # behind the broken row, one of several lines begins
             begins = number >= len(lines) and is_outside and not is_long and cells is None
-            if begins and self._parse(line, MARK) is not None:
-                yield from _rejected(waiting, self.limit)
+            if begins and self._parse_line(line, QUOTE) is not None:
+                yield from _reject_lines(waiting, self.limit)
                 waiting = []
                 self._lines = chain([line], self._lines)
                 break
             waiting.append((cells, None, line))
-            size += _size(line)
+            size += _measure_line(line)
             if not fits or (has_mark and not is_outside):
-                yield from _rejected(waiting, self.limit)
+                yield from _reject_lines(waiting, self.limit)
                 waiting, size = [], 0
             elif has_mark or size > self.limit:
                 break
         yield from waiting[:-1]
-        self._is_lost = False
+        self._is_recovering = False
         yield from waiting[-1:]
 
-    def _parse(self, *lines: str) -> list[str] | None:
+    def _parse_line(self, *lines: str) -> list[str] | None:
         """The cells of a row; None where it is broken, or does not end in these lines."""
         try:
             return next(csv.reader(lines, delimiter=self._separator, strict=True))
@@ -223,26 +225,26 @@ class Csv(Format):
             return None
 
 
-class Tsv(Csv):
+class TsvFormat(CsvFormat):
     """As CSV, with tabs."""
 
     name = "tsv"
     endings = (".tsv",)
 
-    def _separator_of(self, first: str) -> str:
+    def _detect_separator(self, first: str) -> str:
         return "\t"
 
 
-class _TooLong(Exception):
+class _RowTooLongError(Exception):
     """A row has passed the longest that is allowed."""
 
 
-def _rejected(waiting: list[Read], limit: int) -> Iterator[Read]:
+def _reject_lines(waiting: list[ParsedRow], limit: int) -> Iterator[ParsedRow]:
     """Reject lines, of which blank ones stay what they are."""
     for _, _, line in waiting:
-        is_blank, is_long = not line.strip("\r\n"), _size(line) > limit
+        is_blank, is_long = not line.strip("\r\n"), _measure_line(line) > limit
         yield [] if is_blank else None, ROW_TOO_LONG if is_long else BROKEN_ROW, line
 
 
-def _size(line: str) -> int:
+def _measure_line(line: str) -> int:
     return len(line) if line.isascii() else len(line.encode("utf-8", "surrogateescape"))

@@ -18,42 +18,51 @@ import pyarrow.compute as pc
 
 from redactory.dedup import write_digests
 from redactory.dedup.counting import bound_range, count_range, write_contributions
-from redactory.dedup.plan import ENTRY, are_among
+from redactory.dedup.plan import ENTRY, is_member
 from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.files import PUBLIC_FILE, make_private_folder
 from redactory.foundation.keys import DIGEST_BYTES
 from redactory.foundation.progress import StageReport
 from redactory.foundation.stream import RandomStream
 from redactory.pipelines.config import Config
-from redactory.pipelines.journal import Journal
-from redactory.pipelines.stages.dedup import fate_digests, owners_of, users_of
-from redactory.pipelines.work import REDACTED, Job, column, numbers, scalar, table_of
-from redactory.redaction import PRIVATE, PUBLIC, Fate, part_name, read_part, read_secret, write_part, write_secret
+from redactory.pipelines.journal import RunJournal
+from redactory.pipelines.stage_context import REDACTED, CurationJob, make_column, make_scalar, make_table, read_integers
+from redactory.pipelines.stages.dedup import build_owners, compute_decision_digests, read_users
+from redactory.redaction import (
+    PRIVATE,
+    PUBLIC,
+    RoutingDecision,
+    part_name,
+    read_part,
+    read_secret,
+    write_part,
+    write_secret,
+)
 from redactory.redaction.shards import ROLE, USERS
-from redactory.training.counted import Selection
-from redactory.training.lattice import rounded_normal
+from redactory.training.count_selection import CountSelection
+from redactory.training.lattice import draw_rounded_normal
 
-FEW = "count:FEW"
+TOO_FEW_USERS = "count:FEW"
 """Why a point is private whose text too few users gave."""
 
 
-def begin_selection(job: Job, journal: Journal) -> Job:
+def begin_selection(job: CurationJob, journal: RunJournal) -> CurationJob:
     """``job`` with the selection that it makes: its constants, and the name of its noise's key.
 
     The key is drawn once a run and lies with the work files, gone when the run is finished.  What the
     selection spends stands in the journal before the first count, and in ``train.budget`` where there is one.
     """
-    own = job.config.route
-    if own.strategy == "policies":
+    route = job.config.route
+    if route.strategy == "policies":
         return job
-    if journal.selected is None:
+    if journal.selection is None:
         stream = RandomStream.from_entropy()
         make_private_folder(job.run.work)
-        write_secret(job.count_key, stream.root)
-        found = Selection.calibrated(own.epsilon, own.delta, own.texts_per_user)
-        name = stream.octets("fingerprint", 0, 16).hex()
-        journal.select({**own.model_dump(mode="json"), **replace(found, id=name).to_json()})
-    selection = Selection.of_run({"route": journal.selected})
+        write_secret(job.count_key_path, stream.root)
+        calibrated = CountSelection.calibrate(route.epsilon, route.delta, route.texts_per_user)
+        name = stream.random_bytes("fingerprint", 0, 16).hex()
+        journal.record_selection({**route.model_dump(mode="json"), **replace(calibrated, id=name).to_json()})
+    selection = CountSelection.from_manifest({"route": journal.selection})
     assert selection is not None
     if job.config.train.budget is not None:
         from redactory.pipelines.models import require_training_packages
@@ -61,13 +70,13 @@ def begin_selection(job: Job, journal: Journal) -> Job:
         require_training_packages()
         from redactory.training.guarantee.budget import Budget
 
-        budget = Budget.of(job.config.train)
+        budget = Budget.from_settings(job.config.train)
         assert budget is not None
         budget.reserve_selection(selection, job.run.root.name)
     return replace(job, selection=selection)
 
 
-def check_countable(config: Config) -> None:
+def check_noise_available(config: Config) -> None:
     """``ConfigurationError`` where noise could not be drawn here."""
     if config.route.strategy != "policies" and find_spec("mpmath") is None:
         raise ConfigurationError(
@@ -78,57 +87,68 @@ def check_countable(config: Config) -> None:
 # Who gave what; bounded by user, counted by text.
 
 
-def contribute(job: Job, partition: int, points: pa.Table, fates: Sequence[Fate]) -> None:
+def write_user_contributions(
+    job: CurationJob, partition: int, examples: pa.Table, decisions: Sequence[RoutingDecision]
+) -> None:
     """Write one partition's contributions: the texts that may become public, each with who gave it.
 
     With ``strategy: both`` those alone in which no policy found anything, which is a function of the text
     too.
     """
-    key, digests = job.key, digests_of(job, points, [fate.text for fate in fates])
-    of_user, of_pair = key.purpose("count/user"), key.purpose("count/choice")
+    key, digests = job.key, compute_text_digests(job, examples, [decision.text for decision in decisions])
+    of_user, of_pair = key.derive("count/user"), key.derive("count/choice")
     rows = []
-    for user, text, fate in zip(users_of(points), digests, fates, strict=True):
-        if fate.failure is None and (job.config.route.strategy == "count" or fate.side == PUBLIC):
-            own = key.text_digest(of_user, user.encode())
-            rows.append((own, key.text_digest(of_pair, own + text), text))
-    _write(job, "masked", partition, points, fates)
+    for user, text, decision in zip(read_users(examples), digests, decisions, strict=True):
+        if decision.failure is None and (job.config.route.strategy == "count" or decision.side == PUBLIC):
+            user_digest = key.text_digest(of_user, user.encode())
+            rows.append((user_digest, key.text_digest(of_pair, user_digest + text), text))
+    _write_decision_table(job, "masked", partition, examples, decisions)
     users, ranks, texts = zip(*rows, strict=True) if rows else ((), (), ())
-    write_contributions(job.digests("given", partition), users, ranks, texts)
+    write_contributions(job.digests_path("given", partition), users, ranks, texts)
 
 
-def digests_of(job: Job, points: pa.Table, texts: Sequence[str | None]) -> list[bytes]:
+def compute_text_digests(job: CurationJob, examples: pa.Table, texts: Sequence[str | None]) -> list[bytes]:
     """What is counted of each point: its masked text, with its role where there are roles."""
-    purpose = job.key.purpose("count/text")
-    roles = points[ROLE].to_pylist() if ROLE in job.carried.names else [None] * len(texts)
+    purpose = job.key.derive("count/text")
+    roles = examples[ROLE].to_pylist() if ROLE in job.metadata_schema.names else [None] * len(texts)
     pairs = zip(roles, texts, strict=True)
     return [job.key.text_digest(purpose, f"{role or ''}\x00{text or ''}".encode()) for role, text in pairs]
 
 
-def bound_users(job: Job, partitions: int, number: int) -> StageReport:
+def bound_user_contributions(job: CurationJob, partitions: int, number: int) -> StageReport:
     """Keep k distinct texts of each user, in one hash range of users."""
-    files = [job.digests("given", partition) for partition in range(partitions)]
-    bound_range(files, number, job.hash_ranges, _selection(job).texts, job.range("bounded", number))
+    files = [job.digests_path("given", partition) for partition in range(partitions)]
+    bound_range(
+        files, number, job.hash_ranges, _require_selection(job).texts_per_user, job.range_path("bounded", number)
+    )
     return StageReport("bound")
 
 
-def count_texts(job: Job, partitions: int, number: int) -> StageReport:
+def count_texts(job: CurationJob, partitions: int, number: int) -> StageReport:
     """Count, add noise and compare with the threshold, in one hash range of texts."""
-    own = _selection(job)
+    selection = _require_selection(job)
     try:
-        stream = RandomStream(read_secret(job.count_key))
+        stream = RandomStream(read_secret(job.count_key_path))
     except FileNotFoundError:
         raise RunStateError("the key of the counts' noise is gone: start a new run in another folder") from None
-    if stream.octets("fingerprint", 0, 16).hex() != own.id:
+    if stream.random_bytes("fingerprint", 0, 16).hex() != selection.id:
         raise RunStateError("the key of the counts' noise belongs to another run: start a new run in another folder")
 
-    def noise(piece: int, texts: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
-        return rounded_normal(stream, "counts", piece, texts, own.deviation)
+    def noise(block: int, texts: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+        return draw_rounded_normal(stream, "counts", block, texts, selection.deviation)
 
-    count_range(job.ranges("bounded"), number, job.hash_ranges, own.threshold, noise, job.range("counted", number))
+    count_range(
+        job.range_paths("bounded"),
+        number,
+        job.hash_ranges,
+        selection.threshold,
+        noise,
+        job.range_path("counted", number),
+    )
     return StageReport("count")
 
 
-def _selection(job: Job) -> Selection:
+def _require_selection(job: CurationJob) -> CountSelection:
     assert job.selection is not None
     return job.selection
 
@@ -136,65 +156,70 @@ def _selection(job: Job) -> Selection:
 # What follows: a point's side, and the public shard.
 
 
-def route_part(job: Job, partitions: int, number: int) -> StageReport:
+def route_examples(job: CurationJob, partitions: int, number: int) -> StageReport:
     """Decide the sides of one partition's points by what was selected, and write their fates."""
-    points, masked = read_part(job.part("points", number)), read_part(job.part("masked", number))
-    fates = [
-        Fate(row["side"], row["text"] or "", tuple(row["reasons"]), 0, row["failure"]) for row in masked.to_pylist()
+    examples, masked = read_part(job.part_path("points", number)), read_part(job.part_path("masked", number))
+    decisions = [
+        RoutingDecision(row["side"], row["text"] or "", tuple(row["reasons"]), 0, row["failure"])
+        for row in masked.to_pylist()
     ]
-    entries = np.empty(len(fates), ENTRY)
-    own = b"".join(digests_of(job, points, [fate.text for fate in fates]))
-    words = np.frombuffer(own, ">u8").reshape(-1, 2).T
+    entries = np.empty(len(decisions), ENTRY)
+    digests = b"".join(compute_text_digests(job, examples, [decision.text for decision in decisions]))
+    words = np.frombuffer(digests, ">u8").reshape(-1, 2).T
     entries["high"], entries["low"] = words
-    among = np.zeros(len(fates), bool)
-    for path in job.ranges("counted"):
-        among |= are_among(path, entries)
-    both, decided = job.config.route.strategy == "both", list[Fate]()
-    for fate, selected in zip(fates, among.tolist(), strict=True):
-        if fate.failure is not None or (both and fate.side == PRIVATE):
-            decided.append(fate)
+    among = np.zeros(len(decisions), bool)
+    for path in job.range_paths("counted"):
+        among |= is_member(path, entries)
+    both, routed = job.config.route.strategy == "both", list[RoutingDecision]()
+    for decision, selected in zip(decisions, among.tolist(), strict=True):
+        if decision.failure is not None or (both and decision.side == PRIVATE):
+            routed.append(decision)
         elif selected:
-            decided.append(replace(fate, side=PUBLIC, reasons=()))
+            routed.append(replace(decision, side=PUBLIC, reasons=()))
         else:
-            decided.append(replace(fate, side=PRIVATE, reasons=(*fate.reasons, FEW)))
-    write_fates(job, number, points, decided)
-    counts = Counter({f"reason/{FEW}": sum(FEW in fate.reasons for fate in decided)})
+            routed.append(replace(decision, side=PRIVATE, reasons=(*decision.reasons, TOO_FEW_USERS)))
+    write_decisions(job, number, examples, routed)
+    counts = Counter({f"reason/{TOO_FEW_USERS}": sum(TOO_FEW_USERS in decision.reasons for decision in routed)})
     return StageReport("route", counts)
 
 
-def write_fates(job: Job, partition: int, points: pa.Table, fates: Sequence[Fate]) -> None:
+def write_decisions(job: CurationJob, partition: int, examples: pa.Table, decisions: Sequence[RoutingDecision]) -> None:
     """Write the fates of one partition's points, and the digests that repeats are found by."""
-    ids = numbers(points, "point_id")
-    digests, ranks = fate_digests(job.key, job.config.dedup, ids.tolist(), fates, owners_of(job, points))
-    write_digests(job.digests("redacted-digests", partition), digests, ids, ranks)
-    _write(job, "redacted", partition, points, fates)
+    ids = read_integers(examples, "point_id")
+    digests, ranks = compute_decision_digests(
+        job.key, job.config.dedup, ids.tolist(), decisions, build_owners(job, examples)
+    )
+    write_digests(job.digests_path("redacted-digests", partition), digests, ids, ranks)
+    _write_decision_table(job, "redacted", partition, examples, decisions)
 
 
-def _write(job: Job, table: str, partition: int, points: pa.Table, fates: Sequence[Fate]) -> None:
-    columns = {field.name: [getattr(fate, field.name, None) for fate in fates] for field in REDACTED}
-    write_part(job.part(table, partition), table_of({**columns, "point_id": points["point_id"]}, REDACTED))
+def _write_decision_table(
+    job: CurationJob, table: str, partition: int, examples: pa.Table, decisions: Sequence[RoutingDecision]
+) -> None:
+    columns = {field.name: [getattr(decision, field.name, None) for decision in decisions] for field in REDACTED}
+    write_part(job.part_path(table, partition), make_table({**columns, "point_id": examples["point_id"]}, REDACTED))
 
 
-def named_by_text(job: Job, points: pa.Table, redacted: pa.Table, records: pa.Table) -> pa.Table:
+def assign_text_ids(job: CurationJob, examples: pa.Table, redacted: pa.Table, records: pa.Table) -> pa.Table:
     """``records`` in which a public point's released id follows from its text, and from no place."""
-    digests = digests_of(job, points, redacted["text"].to_pylist())
+    digests = compute_text_digests(job, examples, redacted["text"].to_pylist())
     names = job.key.pseudonyms("counted", [digest.hex() for digest in digests])
-    public = pc.equal(records["fate"], scalar(PUBLIC))
-    ids = pc.if_else(public, column(names, pa.string()), records["released_id"])
+    public = pc.equal(records["fate"], make_scalar(PUBLIC))
+    ids = pc.if_else(public, make_column(names, pa.string()), records["released_id"])
     return records.set_column(records.schema.get_field_index("released_id"), "released_id", ids)
 
 
-def publish(job: Job, partitions: int, number: int) -> StageReport:
+def write_public_shard(job: CurationJob, partitions: int, number: int) -> StageReport:
     """Write ``public/``: the selected texts in the order of their digests, each with its noisy number."""
-    rows = pa.concat_tables(read_part(job.part("held", partition)) for partition in range(partitions))
-    counted = np.concatenate([np.load(path) for path in job.ranges("counted")])
+    rows = pa.concat_tables(read_part(job.part_path("held", partition)) for partition in range(partitions))
+    counted = np.concatenate([np.load(path) for path in job.range_paths("counted")])
     octets = np.stack([counted["high"], counted["low"]], 1).astype(">u8").tobytes()
     keys = [octets[place : place + DIGEST_BYTES].hex() for place in range(0, len(octets), DIGEST_BYTES)]
     users = dict(zip(job.key.pseudonyms("counted", keys), counted["users"].tolist(), strict=True))
     order = {name: place for place, name in enumerate(users)}
     ids = rows["point_id"].to_pylist()
-    rows = rows.take(column(sorted(range(len(ids)), key=lambda row: order[ids[row]]), pa.int64()))
-    found = [users[name] for name in rows["point_id"].to_pylist()]
-    columns = {**{name: rows[name] for name in rows.column_names}, USERS: found}
-    write_part(job.run.public / part_name(0), table_of(columns, job.shard_schema(PUBLIC)), PUBLIC_FILE)
+    rows = rows.take(make_column(sorted(range(len(ids)), key=lambda row: order[ids[row]]), pa.int64()))
+    user_counts = [users[name] for name in rows["point_id"].to_pylist()]
+    columns = {**{name: rows[name] for name in rows.column_names}, USERS: user_counts}
+    write_part(job.run.public / part_name(0), make_table(columns, job.shard_schema(PUBLIC)), PUBLIC_FILE)
     return StageReport("publish")

@@ -7,11 +7,11 @@
 - ``published``: what the papers print, under that label.
 """
 
-from redactory.training.accounting.figures import calibrate_noise as calibrate_noise
-from redactory.training.accounting.figures import epsilon as epsilon
-from redactory.training.accounting.figures import epsilon_of as epsilon_of
-from redactory.training.accounting.figures import group_epsilon_of as group_epsilon_of
-from redactory.training.accounting.figures import removal_epsilon_of as removal_epsilon_of
-from redactory.training.accounting.pairs import Spending as Spending
-from redactory.training.accounting.pairs import Spendings as Spendings
-from redactory.training.accounting.pairs import event_tree as event_tree
+from redactory.training.accounting.dominating_pairs import Spending as Spending
+from redactory.training.accounting.dominating_pairs import Spendings as Spendings
+from redactory.training.accounting.dominating_pairs import make_event_tree as make_event_tree
+from redactory.training.accounting.epsilons import calibrate_noise as calibrate_noise
+from redactory.training.accounting.epsilons import compute_epsilon as compute_epsilon
+from redactory.training.accounting.epsilons import compute_group_epsilon as compute_group_epsilon
+from redactory.training.accounting.epsilons import compute_removal_epsilon as compute_removal_epsilon
+from redactory.training.accounting.epsilons import total_epsilon as total_epsilon

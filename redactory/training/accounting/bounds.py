@@ -15,23 +15,25 @@ import numpy as np
 from scipy import optimize
 from scipy.special import log_ndtr, ndtr
 
-from redactory.training.accounting.pairs import Floats, Mixture
+from redactory.training.accounting.dominating_pairs import FloatArray, Mixture
 
-LARGEST_EPSILON = 4096.0
-LONGEST_LINK, SMALLEST_REST = 600.0, 1e-300
+MAX_EPSILON = 4096.0
+MAX_FIRST_EPSILON, MIN_REMAINING_DELTA = 600.0, 1e-300
 """Of a chain: the largest first epsilon, and the smallest delta that is left for the second."""
 CHAIN_SPLITS = (0.2, 0.5, 0.8)
 FINE_SPLITS = (1 / 16, 1 / 8, 1 / 4, 1 / 2, 3 / 4, 7 / 8, 15 / 16)
 """For two unlike curves, whose best split of delta is rarely near the middle."""
-_LARGEST_LAW = 1 << 21
-_LEAST_DEVIATION = 1e-100
+_MAX_GRID_SIZE = 1 << 21
+_MIN_DEVIATION = 1e-100
 """Noise that costs more than 4096 anyway, and does not overflow."""
-_TAIL, _ROOT, _FEW_VALUES = 1e-4, 1e-6, 4096
-Curve = Callable[[float], float]
+_TAIL_SHARE, _ROOT_TOLERANCE, _MAX_THINNED_VALUES = 1e-4, 1e-6, 4096
+PrivacyCurve = Callable[[float], float]
 """From delta to epsilon; ``inf`` where there is none."""
 
 
-def chain(first: Curve, second: Curve, delta: float, splits: Sequence[float] = CHAIN_SPLITS) -> float:
+def chain_epsilon(
+    first_curve: PrivacyCurve, second_curve: PrivacyCurve, delta: float, splits: Sequence[float] = CHAIN_SPLITS
+) -> float:
     """The smallest a + b with H_{e^(a+b)}(P‖Q) <= H_{e^a}(P‖R) + e^a·H_{e^b}(R‖Q) <= ``delta``.
 
     ``first`` is the curve of (P, R), ``second`` that of (R, Q), each for both orders and each after
@@ -39,25 +41,25 @@ def chain(first: Curve, second: Curve, delta: float, splits: Sequence[float] = C
     gives a + b below 4096 (``docs/guarantees.md``, "Groups of points").
     """
 
-    def one_way(one: Curve, other: Curve) -> float:
+    def one_way(first: PrivacyCurve, then: PrivacyCurve) -> float:
         best = math.inf
         for share in splits:
-            a = one(share * delta)
+            a = first(share * delta)
             rest = (1.0 - share) * delta * math.exp(-min(a, 700.0))
-            if a < min(best, LONGEST_LINK) and rest > SMALLEST_REST:
-                best = min(best, a + other(rest))
-        return best if best < LARGEST_EPSILON else math.inf
+            if a < min(best, MAX_FIRST_EPSILON) and rest > MIN_REMAINING_DELTA:
+                best = min(best, a + then(rest))
+        return best if best < MAX_EPSILON else math.inf
 
-    found = one_way(first, second)
-    return found if first is second else max(found, one_way(second, first))
+    epsilon = one_way(first_curve, second_curve)
+    return epsilon if first_curve is second_curve else max(epsilon, one_way(second_curve, first_curve))
 
 
-def gaussian_delta(epsilon: float, shift: Floats) -> Floats:
+def compute_gaussian_delta(epsilon: float, shift: FloatArray) -> FloatArray:
     """H_{e^ε} of N(0, 1) against N(``shift``, 1), for ε >= 0 and each ``shift`` >= 0."""
-    found = np.zeros_like(shift)
+    deltas = np.zeros_like(shift)
     mu = shift[shift > 0.0]
-    found[shift > 0.0] = ndtr(mu / 2.0 - epsilon / mu) - np.exp(epsilon + log_ndtr(-epsilon / mu - mu / 2.0))
-    return np.maximum(found, 0.0)
+    deltas[shift > 0.0] = ndtr(mu / 2.0 - epsilon / mu) - np.exp(epsilon + log_ndtr(-epsilon / mu - mu / 2.0))
+    return np.maximum(deltas, 0.0)
 
 
 def gaussian_epsilon(mu: float, delta: float) -> float:
@@ -68,16 +70,18 @@ def gaussian_epsilon(mu: float, delta: float) -> float:
     shift = np.array([mu])
 
     def over(epsilon: float) -> float:
-        return float(gaussian_delta(epsilon, shift)[0]) - delta
+        return float(compute_gaussian_delta(epsilon, shift)[0]) - delta
 
     if over(0.0) <= 0.0:
         return 0.0
-    if over(LARGEST_EPSILON) > 0.0:
+    if over(MAX_EPSILON) > 0.0:
         return math.inf
-    return float(optimize.brentq(over, 0.0, LARGEST_EPSILON, xtol=1e-12, rtol=1e-12)) * (1.0 + 1e-9) + 1e-12
+    return float(optimize.brentq(over, 0.0, MAX_EPSILON, xtol=1e-12, rtol=1e-12)) * (1.0 + 1e-9) + 1e-12
 
 
-def revealed(shifts: Mixture, deviation: float, steps: int, delta: float, coarser: float = 1.0) -> float:
+def compute_revealed_epsilon(
+    shifts: Mixture, deviation: float, steps: int, delta: float, coarsening: float = 1.0
+) -> float:
     """Epsilon when the shift c_t of each step is told: c_t has the law ``shifts``.
 
     δ(ε) = E[δ_Gauss(ε; √(Σ c_t²)/``deviation``)]: a coin with the same law in both worlds may be shown.
@@ -85,58 +89,58 @@ def revealed(shifts: Mixture, deviation: float, steps: int, delta: float, coarse
     under δ/10⁴ in all steps, count as failures.  ``inf`` above 4096.  With ``coarser`` over 1 the value is
     a near one and no bound: that of a law of few values.
     """
-    lengths, law, slack = _spread(shifts, steps, delta)
-    deviation = max(deviation, _LEAST_DEVIATION)
+    norms, law, slack = _compute_shift_norms(shifts, steps, delta)
+    deviation = max(deviation, _MIN_DEVIATION)
 
-    def over(mu: Floats, weights: Floats) -> Curve:
-        return cache(lambda epsilon: float((weights * gaussian_delta(epsilon, mu)).sum()) + slack - delta)
+    def over(mu: FloatArray, weights: FloatArray) -> PrivacyCurve:
+        return cache(lambda epsilon: float((weights * compute_gaussian_delta(epsilon, mu)).sum()) + slack - delta)
 
-    exact = over(lengths / deviation, law)
-    guess = _falls_to_zero(over(*_thinned(lengths / deviation, law)), 1.0, 1.0)
-    if coarser > 1.0:
+    exact = over(norms / deviation, law)
+    guess = _find_zero(over(*_thin_distribution(norms / deviation, law)), 1.0, 1.0)
+    if coarsening > 1.0:
         return guess
-    guess = min(guess, LARGEST_EPSILON)
-    found = _falls_to_zero(exact, guess, 1e-4 * guess + _ROOT)
-    return found + _ROOT if 0.0 < found < math.inf else found
+    guess = min(guess, MAX_EPSILON)
+    epsilon = _find_zero(exact, guess, 1e-4 * guess + _ROOT_TOLERANCE)
+    return epsilon + _ROOT_TOLERANCE if 0.0 < epsilon < math.inf else epsilon
 
 
-def _falls_to_zero(curve: Curve, guess: float, stride: float) -> float:
+def _find_zero(curve: PrivacyCurve, guess: float, stride: float) -> float:
     """Where a falling ``curve`` is 0, to 1e-6; ``inf`` above 4096, 0 where it begins below."""
     low = high = guess
     while curve(high) > 0.0:
-        if high >= LARGEST_EPSILON:
+        if high >= MAX_EPSILON:
             return math.inf
-        low, high, stride = high, min(high + stride, LARGEST_EPSILON), 4.0 * stride
+        low, high, stride = high, min(high + stride, MAX_EPSILON), 4.0 * stride
     while low > 0.0 and curve(low) <= 0.0:
         low, high, stride = max(low - stride, 0.0), low, 4.0 * stride
-    return 0.0 if curve(low) <= 0.0 else float(optimize.brentq(curve, low, high, xtol=_ROOT))
+    return 0.0 if curve(low) <= 0.0 else float(optimize.brentq(curve, low, high, xtol=_ROOT_TOLERANCE))
 
 
-def _thinned(mu: Floats, law: Floats) -> tuple[Floats, Floats]:
+def _thin_distribution(mu: FloatArray, probabilities: FloatArray) -> tuple[FloatArray, FloatArray]:
     """A law of few values that is much like it: neighbouring ones are joined at their mean."""
-    if len(law) <= _FEW_VALUES:
-        return mu, law
-    starts = np.arange(0, len(law), -(-len(law) // _FEW_VALUES))
-    weights = np.add.reduceat(law, starts)
-    return np.add.reduceat(law * mu, starts) / weights, weights
+    if len(probabilities) <= _MAX_THINNED_VALUES:
+        return mu, probabilities
+    starts = np.arange(0, len(probabilities), -(-len(probabilities) // _MAX_THINNED_VALUES))
+    weights = np.add.reduceat(probabilities, starts)
+    return np.add.reduceat(probabilities * mu, starts) / weights, weights
 
 
 @lru_cache(maxsize=8)
-def _spread(shifts: Mixture, steps: int, delta: float) -> tuple[Floats, Floats, float]:
+def _compute_shift_norms(shifts: Mixture, steps: int, delta: float) -> tuple[FloatArray, FloatArray, float]:
     """The values of √(Σ c_t²), their probabilities, and the mass that these may lack."""
     sizes, weights = np.array(shifts.means, float), np.array(shifts.weights)
     order = np.argsort(-sizes, kind="stable")
     tail = np.cumsum(weights[order]) * steps
-    usual = order[tail > _TAIL * delta]
+    usual = order[tail > _TAIL_SHARE * delta]
     sizes, weights = sizes[usual], weights[usual]
-    resolution = max(1.0, float(sizes.max()) ** 2 * steps / _LARGEST_LAW)
+    resolution = max(1.0, float(sizes.max()) ** 2 * steps / _MAX_GRID_SIZE)
     squares = np.ceil(sizes**2 / resolution - 1e-12).astype(np.int64)
     step = np.bincount(squares, weights)
-    length = 1 << math.ceil(math.log2(steps * (len(step) - 1) + 2))
-    law = np.maximum(np.fft.irfft(np.fft.rfft(step, length) ** steps, length), 0.0)
+    fft_size = 1 << math.ceil(math.log2(steps * (len(step) - 1) + 2))
+    law = np.maximum(np.fft.irfft(np.fft.rfft(step, fft_size) ** steps, fft_size), 0.0)
     # L1 error of the transform: at most √length times its L2 error, relative to the law's own L2 norm
-    rounding = math.sqrt(length) * steps * math.log2(length) * 2.3e-16 * float(np.linalg.norm(law))
-    kept = law > 1e-18
+    rounding = math.sqrt(fft_size) * steps * math.log2(fft_size) * 2.3e-16 * float(np.linalg.norm(law))
+    non_negligible = law > 1e-18
     # what the law lacks is what was cut off, too
-    slack = rounding + max(0.0, 1.0 - float(law.sum())) + float(law[~kept].sum())
-    return np.sqrt(np.flatnonzero(kept) * resolution), law[kept], slack
+    slack = rounding + max(0.0, 1.0 - float(law.sum())) + float(law[~non_negligible].sum())
+    return np.sqrt(np.flatnonzero(non_negligible) * resolution), law[non_negligible], slack

@@ -16,15 +16,29 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.clipping.gradients import Grams, Inseparable, Tape, formed_squares, listening, squared_norms
+from redactory.training.clipping.distributed import is_distributed, sum_over_ranks, unwrap_network
+from redactory.training.clipping.gradients import (
+    GramCache,
+    InseparableExamples,
+    Tape,
+    compute_formed_squares,
+    compute_squared_norms,
+    use_tape,
+)
+from redactory.training.clipping.layer_rules import RecordingRule, find_rule, record_opaque
 from redactory.training.clipping.layers import Lstm
-from redactory.training.clipping.matmul import single_precision, without_autocast
-from redactory.training.clipping.ranks import several, sum_of_ranks, unwrapped
-from redactory.training.clipping.rules import Rule, opaque, rule_of
-from redactory.training.data import Batch, EncodedPoints, Ids, PieceMap, alone, physical_batches
+from redactory.training.clipping.matmul import disable_autocast, force_single_precision
+from redactory.training.data import (
+    Batch,
+    IntArray,
+    MicroBatchMap,
+    TokenizedExamples,
+    map_micro_batches,
+    split_micro_batches,
+)
 from redactory.training.mechanism import LARGEST_CLIP, require_clip_norm
 
-Parameters = dict[str, nn.Parameter]
+NamedParameters = dict[str, nn.Parameter]
 
 
 def check_supported(network: nn.Module) -> None:
@@ -36,8 +50,8 @@ def check_supported(network: nn.Module) -> None:
     to an LSTM, a layer whose input does not begin with the batch, a parameter used outside of its
     layer, and, on the first batch of two points or more, a loss whose gradient passes through another
     point's row.  What mixes points without a gradient (a batch centred or weighted by detached numbers)
-    shows where a batch is held against its halves: :func:`check_parts`, which a training asks at its first
-    step and every 1,000th.  ``clipped_gradient`` and ``clipped_backward`` know no halves and do not ask it.
+    shows where a batch is held against its halves: :func:`check_batch_independence`, which a training asks at its first
+    step and every 1,000th.  ``compute_clipped_gradient`` and ``clipped_backward`` know no halves and do not ask it.
 
     Not checked, and not to be seen from outside: what mixes points in some batches alone, or less than
     rounding does; what a module carries from one batch to the next in an attribute; and draws that look at
@@ -50,12 +64,12 @@ def check_supported(network: nn.Module) -> None:
             raise ConfigurationError(f"{name}: running statistics carry information from example to example")
         if isinstance(module, nn.Embedding) and (module.max_norm is not None or module.scale_grad_by_freq):
             raise ConfigurationError(f"{name}: max_norm and scale_grad_by_freq mix the examples of a batch")
-    learnt = learning(network)
-    kinds = {p.dtype for p in learnt.values()}
-    if not (kinds <= {torch.float32} or kinds <= {torch.float64}):
+    trainable = trainable_parameters(network)
+    dtypes = {p.dtype for p in trainable.values()}
+    if not (dtypes <= {torch.float32} or dtypes <= {torch.float64}):
         raise ConfigurationError("the trained parameters must all be float32, or all float64")
     places: dict[int, str] = {}
-    for name, parameter in learnt.items():
+    for name, parameter in trainable.items():
         if hasattr(parameter, "device_mesh"):
             raise ConfigurationError(
                 f"{name}: its parts are on several processes (FSDP2, tensor parallel), so none of them can "
@@ -68,47 +82,47 @@ def check_supported(network: nn.Module) -> None:
             raise ConfigurationError(f"{name} and {other} share memory but are two parameters")
 
 
-def learning(network: nn.Module) -> Parameters:
+def trainable_parameters(network: nn.Module) -> NamedParameters:
     """The trainable parameters by name, in their order, a shared one once."""
     return {name: p for name, p in network.named_parameters() if p.requires_grad}
 
 
-class Site(NamedTuple):
+class RecordingSite(NamedTuple):
     """A module that is recorded by ``rule``; ``rule`` is None where it reports by itself."""
 
     name: str
     module: nn.Module
-    rule: Rule | None
+    rule: RecordingRule | None
 
 
-AS_ONE = "clipped_as_one"
+RECORD_AS_ONE = "clipped_as_one"
 """Set on a module that is recorded as a whole, by running it again on each point alone."""
 
 
-def sites(module: nn.Module, name: str = "") -> Iterator[Site]:
+def find_recording_sites(module: nn.Module, name: str = "") -> Iterator[RecordingSite]:
     """The modules below ``module`` with trainable parameters of their own, outermost first."""
     for child_name, child in module.named_children():
         full = f"{name}.{child_name}".lstrip(".")
-        if getattr(child, AS_ONE, False) and any(p.requires_grad for p in child.parameters()):
-            yield Site(full, child, opaque)
+        if getattr(child, RECORD_AS_ONE, False) and any(p.requires_grad for p in child.parameters()):
+            yield RecordingSite(full, child, record_opaque)
         elif any(parameter.requires_grad for parameter in child.parameters(recurse=False)):
-            yield Site(full, child, None if isinstance(child, Lstm) else rule_of(child) or opaque)
+            yield RecordingSite(full, child, None if isinstance(child, Lstm) else find_rule(child) or record_opaque)
         else:
-            yield from sites(child, full)
+            yield from find_recording_sites(child, full)
 
 
 @contextmanager
-def recorded(found: list[Site], tape: Tape) -> Iterator[None]:
+def record_layers(recording_sites: list[RecordingSite], tape: Tape) -> Iterator[None]:
     """The modules report to ``tape`` for the time of a forward pass."""
-    before = {id(site.module): site.module.__dict__.get("forward") for site in found}
+    before = {id(site.module): site.module.__dict__.get("forward") for site in recording_sites}
     try:
-        for site in found:
+        for site in recording_sites:
             if site.rule is not None:
                 site.module.forward = site.rule(site.module, site.name, tape)
-        with listening(tape):
+        with use_tape(tape):
             yield
     finally:
-        for site in found:
+        for site in recording_sites:
             forward = before[id(site.module)]
             if forward is not None:
                 site.module.forward = forward
@@ -119,10 +133,10 @@ def recorded(found: list[Site], tape: Tape) -> Iterator[None]:
 # One physical batch: every point's gradient clipped, their sum, by one forward and one backward pass.
 
 
-CANCELLATION = {torch.float32: 16.0, torch.float64: 1e4}
+MAX_CANCELLATION = {torch.float32: 16.0, torch.float64: 1e4}
 """How far the terms of a squared norm may cancel before they are not trusted: relative errors of the
 norm stay near 10⁻⁶ (float32) and 10⁻¹² (float64)."""
-_PROBED: WeakKeyDictionary[nn.Module, tuple[str, ...]] = WeakKeyDictionary()
+_PROBED_LAYERS: WeakKeyDictionary[nn.Module, tuple[str, ...]] = WeakKeyDictionary()
 """The layers of every network that was probed, as they were then."""
 
 
@@ -138,8 +152,8 @@ class ClippedGradient:
     finite: Tensor
 
 
-def clipped_gradient(
-    network: nn.Module, losses: Callable[[], Tensor], clip_norm: float, points: int | None = None
+def compute_clipped_gradient(
+    network: nn.Module, losses: Callable[[], Tensor], clip_norm: float, batch_size: int | None = None
 ) -> ClippedGradient:
     """The clipped gradients of the points of one batch, summed.
 
@@ -160,133 +174,139 @@ def clipped_gradient(
     norm, is not finite contributes zero, and so does one whose norm underflows to 0, or is so large that its
     weight C/‖g‖ would.
     """
-    with unwrapped(network) as own:
-        found = _of_this_process(own, losses, clip_norm, points)
+    with unwrap_network(network) as inner_network:
+        clipped = _clip_local_batch(inner_network, losses, clip_norm, batch_size)
     if isinstance(network, DistributedDataParallel):
-        summed = sum_of_ranks(found.flat, learning(network).values(), network.process_group)
-        found = replace(found, flat=summed)
-    return found
+        summed = sum_over_ranks(clipped.flat, trainable_parameters(network).values(), network.process_group)
+        clipped = replace(clipped, flat=summed)
+    return clipped
 
 
-def _of_this_process(
-    network: nn.Module, losses: Callable[[], Tensor], clip_norm: float, points: int | None
+def _clip_local_batch(
+    network: nn.Module, losses: Callable[[], Tensor], clip_norm: float, batch_size: int | None
 ) -> ClippedGradient:
     require_clip_norm(clip_norm)
     check_supported(network)
-    learnt, found = learning(network), list(sites(network))
+    trainable, recording_sites = trainable_parameters(network), list(find_recording_sites(network))
     held = Counter(id(p) for m in network.modules() for p in m._parameters.values() if p is not None)
     shared = frozenset(key for key, times in held.items() if times > 1)
-    tape = Tape({id(p): name for name, p in learnt.items()}, shared, points)
-    with recorded(found, tape):  # through the backward pass too: a checkpointed block runs again in it
+    tape = Tape({id(p): name for name, p in trainable.items()}, shared, batch_size)
+    with record_layers(recording_sites, tape):  # through the backward pass too: a checkpointed block runs again in it
         values = losses()
         if values.dim() != 1:
             raise ConfigurationError("the losses of a batch must have one dimension, the examples")
         if not len(values) or not values.requires_grad:
-            nothing = torch.cat([p.new_zeros(p.numel(), requires_grad=False) for p in learnt.values()])
+            nothing = torch.cat([p.new_zeros(p.numel(), requires_grad=False) for p in trainable.values()])
             zeros = values.detach().new_zeros(len(values), dtype=torch.float64)
             return ClippedGradient(nothing, zeros, torch.ones_like(zeros, dtype=torch.bool))
-        names = tuple(site.name for site in found)
-        with without_autocast(values.device.type):
-            if len(values) > 1 and _PROBED.get(network) != names:
-                _probe(tape, values, learnt)
-                _PROBED[network] = names
-            _backward(tape, values, torch.ones_like(values), learnt)
-    with without_autocast(values.device.type), single_precision():
-        return _clip(tape, learnt, len(values), clip_norm)
+        names = tuple(site.name for site in recording_sites)
+        with disable_autocast(values.device.type):
+            if len(values) > 1 and _PROBED_LAYERS.get(network) != names:
+                _check_loss_separation(tape, values, trainable)
+                _PROBED_LAYERS[network] = names
+            _run_backward(tape, values, torch.ones_like(values), trainable)
+    with disable_autocast(values.device.type), force_single_precision():
+        return _clip_and_sum(tape, trainable, len(values), clip_norm)
 
 
-def _backward(tape: Tape, values: Tensor, each: Tensor, learnt: Parameters, again: bool = False) -> None:
+def _run_backward(
+    tape: Tape, loss_values: Tensor, loss_weights: Tensor, trainable: NamedParameters, retain_graph: bool = False
+) -> None:
     """Run the backward pass of Σ_i each_i · values_i; what reaches a parameter by itself is refused."""
     try:
-        found = torch.autograd.grad(values, list(learnt.values()), each, retain_graph=again, allow_unused=True)
+        gradients = torch.autograd.grad(
+            loss_values, list(trainable.values()), loss_weights, retain_graph=retain_graph, allow_unused=True
+        )
     except RuntimeError as error:
         if "use_reentrant=True" not in str(error):
             raise
         raise ConfigurationError(
             "a block is checkpointed with use_reentrant=True, which hides its backward pass: set use_reentrant=False"
         ) from None
-    for name, gradient in zip(learnt, found, strict=True):
+    for name, gradient in zip(trainable, gradients, strict=True):
         if gradient is not None:
-            raise Inseparable(name, "used outside its layer, where examples cannot be separated")
-    tape.check_examples(len(values))
+            raise InseparableExamples(name, "used outside its layer, where examples cannot be separated")
+    tape.check_examples(len(loss_values))
 
 
-def _probe(tape: Tape, values: Tensor, learnt: Parameters) -> None:
+def _check_loss_separation(tape: Tape, loss_values: Tensor, trainable: NamedParameters) -> None:
     """The losses of the first half of the points must move nothing in the rows of the others.
 
     Once for every network, on its first batch of two points or more; rows that are not finite say
     nothing.
     """
-    first = torch.zeros_like(values)
-    first[: len(values) // 2] = 1.0
+    first = torch.zeros_like(loss_values)
+    first[: len(loss_values) // 2] = 1.0
     tape.probing = True
-    _backward(tape, values, first, learnt, again=True)
+    _run_backward(tape, loss_values, first, trainable, retain_graph=True)
     for key, uses in tape.uses.items():
-        squared = squared_norms(uses, {})[0][len(values) // 2 :]
+        squared = compute_squared_norms(uses, {})[0][len(loss_values) // 2 :]
         if bool((squared.isfinite() & (squared != 0.0)).any()):
-            raise Inseparable(tape.names[key], "one example's loss depends on another's row")
+            raise InseparableExamples(tape.names[key], "one example's loss depends on another's row")
     tape.uses.clear()
     tape.probing = False
 
 
 @torch.no_grad()
-def _clip(tape: Tape, learnt: Parameters, examples: int, clip_norm: float) -> ClippedGradient:
-    like = next(iter(learnt.values()))
-    squared = _squared(tape, like, examples)
+def _clip_and_sum(tape: Tape, trainable: NamedParameters, batch_size: int, clip_norm: float) -> ClippedGradient:
+    like = next(iter(trainable.values()))
+    squared = _compute_squared_norms(tape, like, batch_size)
     norms = squared.clamp(min=0.0).sqrt()
     weights = (clip_norm / norms).clamp(max=1.0)
     # a subnormal weight has lost bits, up to all but one: it would not clip
     finite = squared.isfinite() & (weights >= torch.finfo(like.dtype).tiny)
     weights = weights.masked_fill((norms == 0.0) | ~finite, 0.0)
     if not bool(finite.all()):
-        tape.uses = {key: [use.without(~finite) for use in uses] for key, uses in tape.uses.items()}
-    return ClippedGradient(_weighted_sum(tape, learnt, weights.to(like.dtype)), norms, finite)
+        tape.uses = {key: [use.zero_examples(~finite) for use in uses] for key, uses in tape.uses.items()}
+    return ClippedGradient(_sum_weighted_gradients(tape, trainable, weights.to(like.dtype)), norms, finite)
 
 
-def _squared(tape: Tape, like: Tensor, examples: int) -> Tensor:
+def _compute_squared_norms(tape: Tape, reference: Tensor, batch_size: int) -> Tensor:
     """‖g_i‖² of every point, [B] float64.
 
     Gram matrices give it as a sum of terms that may cancel.  Where so little is left that rounding
     would show, the gradients themselves are formed.
     """
-    grams: Grams = {}
-    squared = torch.zeros(examples, dtype=torch.float64, device=like.device)
-    own = torch.zeros_like(squared)
+    grams: GramCache = {}
+    squared = torch.zeros(batch_size, dtype=torch.float64, device=reference.device)
+    diagonal_sum = torch.zeros_like(squared)
     for uses in tape.uses.values():
-        total, places = squared_norms(uses, grams)
+        total, diagonal = compute_squared_norms(uses, grams)
         squared += total
-        own += places
-    doubtful = (squared * CANCELLATION[like.dtype] < own) & own.isfinite()
-    rows = doubtful.nonzero().flatten().tolist()
+        diagonal_sum += diagonal
+    is_imprecise = (squared * MAX_CANCELLATION[reference.dtype] < diagonal_sum) & diagonal_sum.isfinite()
+    rows = is_imprecise.nonzero().flatten().tolist()
     if rows:
-        formed = [formed_squares(uses, rows) for uses in tape.uses.values()]
-        squared[doubtful] = torch.stack(formed).sum(0)
+        formed = [compute_formed_squares(uses, rows) for uses in tape.uses.values()]
+        squared[is_imprecise] = torch.stack(formed).sum(0)
     return squared
 
 
-def _weighted_sum(tape: Tape, learnt: Parameters, weights: Tensor) -> Tensor:
+def _sum_weighted_gradients(tape: Tape, trainable: NamedParameters, weights: Tensor) -> Tensor:
     """Σ_i weights_i g_i, flat in the order of ``learnt``; the tape is emptied."""
-    first = next(iter(learnt.values()))
-    flat = first.new_empty(sum(p.numel() for p in learnt.values()), requires_grad=False)
-    for parameter, share in zip(learnt.values(), torch.split(flat, [p.numel() for p in learnt.values()]), strict=True):
+    reference = next(iter(trainable.values()))
+    flat = reference.new_empty(sum(p.numel() for p in trainable.values()), requires_grad=False)
+    for parameter, share in zip(
+        trainable.values(), torch.split(flat, [p.numel() for p in trainable.values()]), strict=True
+    ):
         total, uses = share.view(parameter.shape), tape.uses.pop(id(parameter), [])
         if not uses:
             total.zero_()
-        for place in range(len(uses)):
+        for index in range(len(uses)):
             # each is let go as soon as it was added
-            uses.pop(0).add_to(total, weights, fresh=place == 0)
+            uses.pop(0).add_weighted_sum(total, weights, is_empty=index == 0)
     return flat
 
 
 # The sum of a step: the clipped gradients of the points that were drawn, in batches that fit.
 
 
-APART = 1e-3
+MAX_GRADIENT_DIFFERENCE = 1e-3
 """How far two gradients of one point may lie apart by rounding, of the largest norm beside them."""
 
 
 @dataclass(frozen=True)
-class ClippedSum:
+class ClippedSumFunction:
     """The clipped gradients of a piece, summed; C is ``clip_norm``.
 
     A point that does not count in a padded row is tried again without padding: what a network makes of
@@ -297,21 +317,26 @@ class ClippedSum:
 
     def __call__(self, network: Any, batch: Batch) -> Tensor:
         """Σ_i g_i · min(1, C/‖g_i‖) over the points of ``batch``, flat."""
-        found = _gradient(network, batch, self.clip_norm)
-        flat = found.flat
-        for place in (~found.finite & ~batch.real.all(1)).nonzero().flatten().tolist():
-            flat += _gradient(network, batch.alone(place), self.clip_norm).flat
+        clipped = _clip_batch(network, batch, self.clip_norm)
+        flat = clipped.flat
+        for index in (~clipped.finite & ~batch.real.all(1)).nonzero().flatten().tolist():
+            flat += _clip_batch(network, batch.select_example(index), self.clip_norm).flat
         return flat
 
 
-def _gradient(network: Any, batch: Batch, clip_norm: float) -> ClippedGradient:
+def _clip_batch(network: Any, batch: Batch, clip_norm: float) -> ClippedGradient:
     # half of the precision would have one point move the rounding of all by more than the noise covers
-    with without_autocast(batch.inputs.device.type):
-        return clipped_gradient(network, lambda: network.point_losses(batch), clip_norm, len(batch.inputs))
+    with disable_autocast(batch.inputs.device.type):
+        return compute_clipped_gradient(network, lambda: network.example_losses(batch), clip_norm, len(batch.inputs))
 
 
-def clipped_sum(
-    network: nn.Module, points: EncodedPoints, rows: Ids, clip_norm: float, tokens: int, every: PieceMap = alone
+def compute_clipped_sum(
+    network: nn.Module,
+    examples: TokenizedExamples,
+    rows: IntArray,
+    clip_norm: float,
+    max_tokens: int,
+    micro_batch_map: MicroBatchMap = map_micro_batches,
 ) -> Tensor:
     """Σ_i g_i · min(1, C/‖g_i‖) over the points ``rows``, flat in the order of the trainable parameters.
 
@@ -325,38 +350,38 @@ def clipped_sum(
     most C, in exact arithmetic (``docs/guarantees.md``, "Substitution").
     """
     require_clip_norm(clip_norm)  # also where nothing was drawn
-    total = torch.cat([torch.zeros_like(p.detach()).flatten() for p in learning(network).values()])
-    pieces = physical_batches(rows, points.lengths, tokens)
-    for part in every(network, ClippedSum(clip_norm), points, pieces):
+    total = torch.cat([torch.zeros_like(p.detach()).flatten() for p in trainable_parameters(network).values()])
+    pieces = split_micro_batches(rows, examples.lengths, max_tokens)
+    for part in micro_batch_map(network, ClippedSumFunction(clip_norm), examples, pieces):
         total += part
     return total
 
 
-def check_parts(network: Any, points: EncodedPoints, rows: Ids, tokens: int) -> bool:
+def check_batch_independence(network: Any, examples: TokenizedExamples, rows: IntArray, max_tokens: int) -> bool:
     """``ConfigurationError`` where a batch of ``rows`` has other gradients than its two halves.
 
     A network that centres its activations over the batch, or weights its losses by something of the batch,
     also where no gradient passes through that, gives a point another gradient among other points: then one
     point moves all.  The norms of all points and their sum are compared, in single precision, of one piece of
     at most ``tokens`` tokens; False where it has less than two points, so that nothing was seen.  What moves
-    a gradient by less than :data:`APART`, only in other batches, or from one batch to the next is not seen.
+    a gradient by less than :data:`MAX_GRADIENT_DIFFERENCE`, only in other batches, or from one batch to the next is not seen.
     """
-    piece = max(physical_batches(rows, points.lengths, tokens), key=len, default=rows)
+    piece = max(split_micro_batches(rows, examples.lengths, max_tokens), key=len, default=rows)
     if len(piece) < 2:
         return False
     half = len(piece) // 2
-    whole, *parts = (
-        _gradient(network, points.batch(part).to(network.device), LARGEST_CLIP)
+    whole, *halves = (
+        _clip_batch(network, examples.make_batch(part).to(network.device), LARGEST_CLIP)
         for part in (piece, piece[:half], piece[half:])
     )
-    norms, finite = (torch.cat([getattr(part, name) for part in parts]) for name in ("norms", "finite"))
-    known = whole.finite & finite
-    largest = float(norms[known].max()) if bool(known.any()) else 0.0
-    apart = [float((whole.norms - norms)[known].abs().max())] if bool(known.any()) else []
-    if bool(known.all()):
-        apart.append(float((whole.flat - sum(part.flat for part in parts)).norm()) / len(piece))
+    norms, finite = (torch.cat([getattr(part, name) for part in halves]) for name in ("norms", "finite"))
+    is_finite = whole.finite & finite
+    largest = float(norms[is_finite].max()) if bool(is_finite.any()) else 0.0
+    apart = [float((whole.norms - norms)[is_finite].abs().max())] if bool(is_finite.any()) else []
+    if bool(is_finite.all()):
+        apart.append(float((whole.flat - sum(part.flat for part in halves)).norm()) / len(piece))
     # a gradient that has all but vanished is rounding alone
-    if any(distance > APART * largest + 1e-5 for distance in apart):
+    if any(distance > MAX_GRADIENT_DIFFERENCE * largest + 1e-5 for distance in apart):
         raise ConfigurationError(
             "the gradient of an example changes with the other examples in its batch, so that one could "
             "affect all: nothing may be centred, normalised or weighted over a batch"
@@ -401,27 +426,27 @@ def clipped_backward(optimizer: Any, network: nn.Module, losses: Callable[[], Te
             "the sum of the last step is still present: call optimizer.zero_grad() before each step"
         )
     wrappers = (DistributedDataParallel, DifferentiallyPrivateDistributedDataParallel)
-    if several() and not (
+    if is_distributed() and not (
         isinstance(network, wrappers) and isinstance(optimizer, DistributedDPOptimizerFastGradientClipping)
     ):
         raise ConfigurationError(
             "with several processes the networks would diverge: wrap the network in DistributedDataParallel "
             "and use Opacus' DistributedDPOptimizerFastGradientClipping"
         )
-    parameters = list(learning(network).values())
+    parameters = list(trainable_parameters(network).values())
     if {id(p) for p in optimizer.params} != {id(p) for p in parameters}:
         raise ConfigurationError(
             "the optimizer's parameters are not those that the network trains: create it from [p for p in "
             "network.parameters() if p.requires_grad]"
         )
-    kept: list[Tensor] = []
+    recorded_losses: list[Tensor] = []
 
     def noted() -> Tensor:
-        kept.append(losses())
-        return kept[0]
+        recorded_losses.append(losses())
+        return recorded_losses[0]
 
-    with unwrapped(network) as own:
-        found = _of_this_process(own, noted, float(optimizer.max_grad_norm), None).flat
-    for parameter, share in zip(parameters, torch.split(found, [p.numel() for p in parameters]), strict=True):
+    with unwrap_network(network) as inner_network:
+        flat_sum = _clip_local_batch(inner_network, noted, float(optimizer.max_grad_norm), None).flat
+    for parameter, share in zip(parameters, torch.split(flat_sum, [p.numel() for p in parameters]), strict=True):
         parameter.grad = share.view_as(parameter)
-    return kept[0].detach()
+    return recorded_losses[0].detach()

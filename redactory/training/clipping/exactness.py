@@ -16,23 +16,28 @@ from torch import Tensor, nn
 
 from redactory.foundation.errors import ConfigurationError
 from redactory.training.clipping.engine import (
-    AS_ONE,
+    RECORD_AS_ONE,
     ClippedGradient,
     check_supported,
-    clipped_gradient,
-    learning,
-    sites,
+    compute_clipped_gradient,
+    find_recording_sites,
+    trainable_parameters,
 )
-from redactory.training.clipping.gradients import Inseparable
+from redactory.training.clipping.gradients import InseparableExamples
 
-Losses = Callable[[], Tensor]
-CLIP_NORM = 0.1
-LOSS_APART, GRADIENT_APART = 1e-5, 1e-4
+LossCallable = Callable[[], Tensor]
+TEST_CLIP_NORM = 0.1
+MAX_LOSS_DIFFERENCE, MAX_GRADIENT_DIFFERENCE = 1e-5, 1e-4
 """How far, relative to the largest, a loss or a gradient may lie from what it should be: float32's rounding
 in a deep network, and no more."""
 
 
-def check_exact(network: nn.Module, losses: Losses, alone: Sequence[Losses], beside_long: Losses | None = None) -> None:
+def check_exact(
+    network: nn.Module,
+    losses: LossCallable,
+    single_losses: Sequence[LossCallable],
+    long_batch_losses: LossCallable | None = None,
+) -> None:
     """``ConfigurationError`` naming what stands in the way unless the clipped sum is that of autograd.
 
     ``losses`` runs the network on a batch of points of different lengths and gives the loss of each, [B];
@@ -47,64 +52,66 @@ def check_exact(network: nn.Module, losses: Losses, alone: Sequence[Losses], bes
     points of a training.
     """
     check_supported(network)
-    with _moved(network):
-        _check_losses(network, losses, alone)
-        if beside_long is not None:
-            _check_losses(network, beside_long, alone[:1])
-        found = _recorded(network, losses, len(alone))
-        expected, norms = _by_autograd(network, alone)
-    distance = float((found.norms - norms).abs().max())
-    learnt = learning(network)
+    with _perturb_zero_parameters(network):
+        _check_loss_independence(network, losses, single_losses)
+        if long_batch_losses is not None:
+            _check_loss_independence(network, long_batch_losses, single_losses[:1])
+        clipped = _clip_and_widen(network, losses, len(single_losses))
+        expected, norms = _clip_by_autograd(network, single_losses)
+    distance = float((clipped.norms - norms).abs().max())
+    learnt = trainable_parameters(network)
     sizes = [parameter.numel() for parameter in learnt.values()]
-    shares = zip(torch.split(found.flat, sizes), torch.split(expected, sizes), strict=True)
-    for (name, parameter), (share, own) in zip(learnt.items(), shares, strict=True):
-        if parameter.numel() and float((share - own).norm()) > GRADIENT_APART * float(expected.norm()):
+    shares = zip(torch.split(clipped.flat, sizes), torch.split(expected, sizes), strict=True)
+    for (name, parameter), (share, expected_share) in zip(learnt.items(), shares, strict=True):
+        if parameter.numel() and float((share - expected_share).norm()) > MAX_GRADIENT_DIFFERENCE * float(
+            expected.norm()
+        ):
             raise ConfigurationError(f"{name}: its clipped gradient differs from that of autograd")
-    if distance > GRADIENT_APART * float(norms.max()):
+    if distance > MAX_GRADIENT_DIFFERENCE * float(norms.max()):
         raise ConfigurationError("the norms of the examples' gradients differ from those of autograd")
 
 
-def _check_losses(network: nn.Module, losses: Losses, alone: Sequence[Losses]) -> None:
+def _check_loss_independence(network: nn.Module, losses: LossCallable, single_losses: Sequence[LossCallable]) -> None:
     """A point's loss is the same each time, whatever longer point stands beside it, and leaves no trace."""
-    kept = {name: buffer.clone() for name, buffer in network.named_buffers()}
+    buffer_copies = {name: buffer.clone() for name, buffer in network.named_buffers()}
     with torch.no_grad():
-        found = []
-        for loss in (losses, losses, *alone):
-            found.append(loss())
+        computed = []
+        for loss in (losses, losses, *single_losses):
+            computed.append(loss())
             for name, buffer in network.named_buffers():
-                if not torch.equal(kept.setdefault(name, buffer.clone()), buffer):
+                if not torch.equal(buffer_copies.setdefault(name, buffer.clone()), buffer):
                     raise ConfigurationError(
                         f"{name}: an example changes this buffer, and with it the results of later ones "
                         "(rotary positions that change with the length?)"
                     )
-        first, again, *rest = (own[: len(alone)] for own in found)
+        first, repeated, *rest = (point_losses[: len(single_losses)] for point_losses in computed)
         single = torch.cat(rest)
     if not bool((first.isfinite() & single.isfinite()).all()):
         raise ConfigurationError("the network gives a non-finite loss for an example")
-    if not torch.equal(first, again):
+    if not torch.equal(first, repeated):
         raise ConfigurationError("the network draws random numbers (dropout?), or remembers the last batch")
-    if float((first - single).abs().max()) > LOSS_APART * max(1.0, float(single.abs().max())):
+    if float((first - single).abs().max()) > MAX_LOSS_DIFFERENCE * max(1.0, float(single.abs().max())):
         raise ConfigurationError(
             "the loss of an example changes beside a longer one: the network sees padding or other "
             "examples, so per-example gradients do not exist"
         )
 
 
-def _recorded(network: nn.Module, losses: Losses, points: int) -> ClippedGradient:
+def _clip_and_widen(network: nn.Module, losses: LossCallable, batch_size: int) -> ClippedGradient:
     """The clipped sum, after marking blocks as one until their points can be told apart."""
-    first: Inseparable | None = None
+    first: InseparableExamples | None = None
     while True:
         try:
-            return clipped_gradient(network, losses, CLIP_NORM, points)
-        except Inseparable as problem:
+            return compute_clipped_gradient(network, losses, TEST_CLIP_NORM, batch_size)
+        except InseparableExamples as problem:
             first = first or problem
-            if not _widen(network, problem.name):
+            if not _record_enclosing_block(network, problem.name):
                 raise ConfigurationError(f"{first}; and no block around it can be run on each example alone") from None
 
 
-def _widen(network: nn.Module, name: str) -> bool:
+def _record_enclosing_block(network: nn.Module, name: str) -> bool:
     """Mark the block around what is recorded at ``name`` as one, and all of its kind; False at the top."""
-    inside = [site.name for site in sites(network) if f"{name}.".startswith(f"{site.name}.")]
+    inside = [site.name for site in find_recording_sites(network) if f"{name}.".startswith(f"{site.name}.")]
     outer = inside[0].rpartition(".")[0] if inside else ""
     while outer and type(network.get_submodule(outer)).forward is nn.Module.forward:
         outer = outer.rpartition(".")[0]  # a list of blocks is never run itself
@@ -113,27 +120,27 @@ def _widen(network: nn.Module, name: str) -> bool:
     kind = type(network.get_submodule(outer))
     for module in network.modules():
         if type(module) is kind:
-            setattr(module, AS_ONE, True)
+            setattr(module, RECORD_AS_ONE, True)
     return True
 
 
-def _by_autograd(network: nn.Module, alone: Sequence[Losses]) -> tuple[Tensor, Tensor]:
+def _clip_by_autograd(network: nn.Module, single_losses: Sequence[LossCallable]) -> tuple[Tensor, Tensor]:
     """Σ_i g_i · min(1, C/‖g_i‖), flat, and the norms [B] float64: one backward pass a point."""
-    learnt, norms = list(learning(network).values()), []
-    total = torch.cat([torch.zeros_like(p.detach()).flatten() for p in learnt])
-    for loss in alone:
-        found = torch.autograd.grad(loss().sum(), learnt, allow_unused=True)
-        pairs = zip(found, learnt, strict=True)
+    trainable, norms = list(trainable_parameters(network).values()), []
+    total = torch.cat([torch.zeros_like(p.detach()).flatten() for p in trainable])
+    for loss in single_losses:
+        gradients = torch.autograd.grad(loss().sum(), trainable, allow_unused=True)
+        pairs = zip(gradients, trainable, strict=True)
         gradient = torch.cat([(torch.zeros_like(p) if g is None else g).flatten() for g, p in pairs]).detach()
         norms.append(torch.linalg.vector_norm(gradient, dtype=torch.float64))
-        total += gradient * min(1.0, CLIP_NORM / max(float(norms[-1]), 1e-300))
+        total += gradient * min(1.0, TEST_CLIP_NORM / max(float(norms[-1]), 1e-300))
     return total, torch.stack(norms)
 
 
 @contextmanager
-def _moved(network: nn.Module) -> Iterator[None]:
+def _perturb_zero_parameters(network: nn.Module) -> Iterator[None]:
     """Trainable parameters that are all zero (an adapter's second matrix hides its first) are not, inside."""
-    zero = [p for p in learning(network).values() if not bool(p.any())]
+    zero = [p for p in trainable_parameters(network).values() if not bool(p.any())]
     generator = torch.Generator().manual_seed(0)
     try:
         with torch.no_grad():

@@ -20,21 +20,21 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from redactory.training.clipping.gradients import recorder
+from redactory.training.clipping.gradients import get_tape
 from redactory.training.clipping.matmul import (
-    affine,
-    multiplied_in,
-    product,
-    products_with,
-    transposed_product,
-    wide,
-    without_autocast,
+    apply_affine,
+    disable_autocast,
+    get_product_dtype,
+    multiply,
+    multiply_transposed,
+    prepare_product,
+    to_float32,
 )
 
-State = tuple[Tensor, Tensor]
+LstmState = tuple[Tensor, Tensor]
 
 
-class LayerWeights(NamedTuple):
+class LstmWeights(NamedTuple):
     """One layer's ``weight_ih`` [4H, I], ``weight_hh`` [4H, H] and biases [4H], named as in nn.LSTM."""
 
     weight_ih: Tensor
@@ -59,7 +59,7 @@ class Lstm(nn.Module):
         for layer in range(num_layers):
             width = input_size if layer == 0 else hidden_size
             shapes = ((4 * hidden_size, width), (4 * hidden_size, hidden_size), *[(4 * hidden_size,)] * 2)
-            for name, shape in zip(LayerWeights._fields, shapes, strict=True):
+            for name, shape in zip(LstmWeights._fields, shapes, strict=True):
                 self.register_parameter(f"{name}_l{layer}", nn.Parameter(torch.empty(shape)))
         bound = 1.0 / math.sqrt(hidden_size)
         for parameter in self.parameters():
@@ -71,44 +71,44 @@ class Lstm(nn.Module):
             if layer:
                 inputs = F.dropout(inputs, self.dropout, self.training)
             mask = None if recurrent_masks is None else recurrent_masks[layer]
-            inputs, _ = lstm_layer(inputs, self.weights(layer), mask)
+            inputs, _ = run_lstm_layer(inputs, self.get_weights(layer), mask)
         return inputs
 
-    def weights(self, layer: int) -> LayerWeights:
+    def get_weights(self, layer: int) -> LstmWeights:
         """The parameters of one layer."""
-        return LayerWeights(*(getattr(self, f"{name}_l{layer}") for name in LayerWeights._fields))
+        return LstmWeights(*(getattr(self, f"{name}_l{layer}") for name in LstmWeights._fields))
 
     @torch.no_grad()
-    def step(self, inputs: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, inputs: Tensor, state: LstmState) -> tuple[Tensor, LstmState]:
         """Read one token a row, ``inputs`` [B, I]: outputs [B, H] and the new state, for generation.
 
         A state is (h, c), each [layers, B, H].
         """
         hidden, cells = [], []
         for layer in range(self.num_layers):
-            inputs, c = torch.lstm_cell(inputs, (state[0][layer], state[1][layer]), *self.weights(layer))
+            inputs, c = torch.lstm_cell(inputs, (state[0][layer], state[1][layer]), *self.get_weights(layer))
             hidden.append(inputs)
             cells.append(c)
         return inputs, (torch.stack(hidden), torch.stack(cells))
 
-    def initial_state(self, batch: int) -> State:
+    def initial_state(self, batch: int) -> LstmState:
         """The zero state (h, c), each [layers, ``batch``, H]."""
         zeros = self.get_parameter("weight_hh_l0").new_zeros(self.num_layers, batch, self.hidden_size)
         return zeros, zeros
 
 
-def lstm_layer(inputs: Tensor, weights: LayerWeights, recurrent_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
+def run_lstm_layer(inputs: Tensor, weights: LstmWeights, recurrent_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """One layer over ``inputs`` [B, T, I] from the zero state: states [B, T, H] and the last cells [B, H].
 
     ``recurrent_mask`` [4H, H] multiplies ``weight_hh`` (weight-drop: its entries are 0 or 1/(1−p)),
     and so the gradient of ``weight_hh``.  Autocast changes nothing here: a state adds up over all places.
     """
-    with without_autocast(inputs.device.type):
-        states, cells = _Layer.apply(wide(inputs), *weights, recurrent_mask)  # type: ignore[no-untyped-call]
+    with disable_autocast(inputs.device.type):
+        states, cells = _LstmFunction.apply(to_float32(inputs), *weights, recurrent_mask)  # type: ignore[no-untyped-call]
     return states, cells
 
 
-class _Layer(torch.autograd.Function):
+class _LstmFunction(torch.autograd.Function):
     """One layer; a recorder learns of the examples' gradients in place of autograd."""
 
     @staticmethod
@@ -124,60 +124,62 @@ class _Layer(torch.autograd.Function):
         bias = None if bias_ih is None or bias_hh is None else bias_ih + bias_hh
         used = weight_hh if mask is None else weight_hh * mask
         timed = inputs.transpose(0, 1).contiguous()
-        ctx.trace, ctx.listener = run(affine(timed, weight_ih, bias), used), recorder()
+        ctx.trace, ctx.listener = run_recurrence(apply_affine(timed, weight_ih, bias), used), get_tape()
         ctx.save_for_backward(timed, weight_ih, used, mask)
-        ctx.parameters = LayerWeights(weight_ih, weight_hh, bias_ih, bias_hh)
+        ctx.parameters = LstmWeights(weight_ih, weight_hh, bias_ih, bias_hh)
         ctx.set_materialize_grads(False)
         return ctx.trace.states[1:].transpose(0, 1), ctx.trace.cells[-1].clone()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, wanted: Tensor | None, wanted_cell: Tensor | None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, state_gradient: Tensor | None, cell_gradient: Tensor | None) -> tuple[Tensor | None, ...]:
         inputs, weight_ih, used, mask = ctx.saved_tensors
         if ctx.trace is None:
             raise RuntimeError("the backward pass of this LSTM runs once per forward pass")
         trace, tape = ctx.trace, ctx.listener
-        wanted = torch.zeros_like(trace.shown) if wanted is None else wanted.transpose(0, 1).contiguous()
+        state_gradient = (
+            torch.zeros_like(trace.shown) if state_gradient is None else state_gradient.transpose(0, 1).contiguous()
+        )
         if tape is not None and tape.probing:
-            trace = Trace(trace.gates.clone(), trace.cells, trace.states, trace.shown.clone())
+            trace = LstmTrace(trace.gates.clone(), trace.cells, trace.states, trace.shown.clone())
         else:
             ctx.trace = None
-        deltas, before = adjoint(trace, used, wanted, wanted_cell), trace.states[:-1]
-        given = None
+        deltas, before = run_adjoint(trace, used, state_gradient, cell_gradient), trace.states[:-1]
+        input_gradient = None
         if ctx.needs_input_grad[0]:
-            given = affine(deltas, weight_ih.t(), None).transpose(0, 1)
+            input_gradient = apply_affine(deltas, weight_ih.t(), None).transpose(0, 1)
         if tape is None:
-            return given, *_gradients(ctx.needs_input_grad, deltas, inputs, before, mask), None
+            return input_gradient, *_compute_weight_gradients(ctx.needs_input_grad, deltas, inputs, before, mask), None
         # a recorder's examples come first
-        own: LayerWeights = ctx.parameters
-        each, read, states = (x.transpose(0, 1) for x in (deltas, inputs, before))
-        if own.weight_ih.requires_grad:
-            tape.outer(own.weight_ih, each, read)
-        if own.weight_hh.requires_grad:
-            tape.outer(own.weight_hh, each, states, mask=mask)
-        summed = each.sum(1)
-        tape.dense(own.bias_ih, summed)
-        tape.dense(own.bias_hh, summed)
-        return given, None, None, None, None, None
+        parameters: LstmWeights = ctx.parameters
+        example_deltas, read, states = (x.transpose(0, 1) for x in (deltas, inputs, before))
+        if parameters.weight_ih.requires_grad:
+            tape.outer(parameters.weight_ih, example_deltas, read)
+        if parameters.weight_hh.requires_grad:
+            tape.outer(parameters.weight_hh, example_deltas, states, mask=mask)
+        summed = example_deltas.sum(1)
+        tape.dense(parameters.bias_ih, summed)
+        tape.dense(parameters.bias_hh, summed)
+        return input_gradient, None, None, None, None, None
 
 
-def _gradients(
-    needed: Sequence[bool], deltas: Tensor, inputs: Tensor, before: Tensor, mask: Tensor | None
+def _compute_weight_gradients(
+    needs_gradient: Sequence[bool], deltas: Tensor, inputs: Tensor, previous_states: Tensor, mask: Tensor | None
 ) -> list[Tensor | None]:
     """∂loss/∂(weight_ih, weight_hh, bias_ih, bias_hh), None where it is not ``needed``."""
     flat = deltas.flatten(0, 1)
-    of_input = transposed_product(flat, inputs.flatten(0, 1)) if needed[1] else None
-    of_state = transposed_product(flat, before.flatten(0, 1)) if needed[2] else None
+    of_input = multiply_transposed(flat, inputs.flatten(0, 1)) if needs_gradient[1] else None
+    of_state = multiply_transposed(flat, previous_states.flatten(0, 1)) if needs_gradient[2] else None
     if of_state is not None and mask is not None:
         of_state *= mask
-    bias = flat.sum(0) if needed[3] or needed[4] else None
-    return [of_input, of_state, bias if needed[3] else None, bias if needed[4] else None]
+    bias = flat.sum(0) if needs_gradient[3] or needs_gradient[4] else None
+    return [of_input, of_state, bias if needs_gradient[3] else None, bias if needs_gradient[4] else None]
 
 
 # The recurrence and its adjoint over whole sequences.
 
 
-class Trace(NamedTuple):
+class LstmTrace(NamedTuple):
     """What the adjoint needs of a forward pass.
 
     ``gates`` [T, B, 4H] after their nonlinearity; ``cells`` and ``states`` [T+1, B, H] with the zero
@@ -190,14 +192,14 @@ class Trace(NamedTuple):
     shown: Tensor
 
 
-def run(gates: Tensor, weight: Tensor) -> Trace:
+def run_recurrence(gates: Tensor, weight: Tensor) -> LstmTrace:
     """The recurrence, from the input's share of the gates [T, B, 4H] (overwritten) and W_hh [4H, H]."""
     length, batch, width = gates.shape
     size = width // 4
     cells, states = gates.new_empty(length + 1, batch, size), gates.new_empty(length + 1, batch, size)
     cells[0], states[0] = 0.0, 0.0
     shown = gates.new_empty(length, batch, size)
-    recurrent = products_with(weight.t(), batch)
+    recurrent = prepare_product(weight.t(), batch)
     steps = zip(
         gates.unbind(0),
         gates[..., : 2 * size].unbind(0),
@@ -208,56 +210,56 @@ def run(gates: Tensor, weight: Tensor) -> Trace:
         strict=True,
     )
     c, h = cells[0], states[0]
-    for place, (all_four, first_two, i, f, g, o, cell, state, seen) in enumerate(steps):
-        if place:
+    for index, (all_four, first_two, i, f, g, o, cell, state, cell_tanh) in enumerate(steps):
+        if index:
             all_four.add_(recurrent(h))
         first_two.sigmoid_()
         g.tanh_()
         o.sigmoid_()
         torch.mul(f, c, out=cell).addcmul_(i, g)
-        torch.tanh(cell, out=seen)
-        torch.mul(o, seen, out=state)
+        torch.tanh(cell, out=cell_tanh)
+        torch.mul(o, cell_tanh, out=state)
         c, h = cell, state
-    return Trace(gates, cells, states, shown)
+    return LstmTrace(gates, cells, states, shown)
 
 
-def adjoint(trace: Trace, weight: Tensor, wanted: Tensor, wanted_cell: Tensor | None) -> Tensor:
+def run_adjoint(trace: LstmTrace, weight: Tensor, state_gradient: Tensor, cell_gradient: Tensor | None) -> Tensor:
     """∂loss/∂a [T, B, 4H] from ∂loss/∂h ``wanted`` [T, B, H] and ∂loss/∂c_T ``wanted_cell`` [B, H].
 
     ``trace.gates`` and ``trace.shown`` are overwritten; the answer lies in the memory of the gates.
     """
     gates, size = trace.gates, trace.shown.shape[2]
-    kept = gates[..., size : 2 * size].clone().unbind(0)
-    through = _factors(trace).unbind(0)
-    backwards = products_with(weight, gates.shape[1])
-    dh = wanted[-1]
-    dc = torch.zeros_like(dh) if wanted_cell is None else wanted_cell.clone()
+    forget_gates = gates[..., size : 2 * size].clone().unbind(0)
+    through = _compute_gate_factors(trace).unbind(0)
+    backwards = prepare_product(weight, gates.shape[1])
+    dh = state_gradient[-1]
+    dc = torch.zeros_like(dh) if cell_gradient is None else cell_gradient.clone()
     of_cell = gates[..., : 3 * size].view(*gates.shape[:2], 3, size).unbind(0)
-    deltas, of_output, earlier = gates.unbind(0), gates[..., 3 * size :].unbind(0), wanted.unbind(0)
-    for place in range(len(gates) - 1, -1, -1):
-        dc.addcmul_(dh, through[place])
-        of_cell[place].mul_(dc[:, None])
-        of_output[place].mul_(dh)
-        if place:
-            dc.mul_(kept[place])
-            dh = backwards(deltas[place]).add_(earlier[place - 1])
+    deltas, of_output, earlier = gates.unbind(0), gates[..., 3 * size :].unbind(0), state_gradient.unbind(0)
+    for index in range(len(gates) - 1, -1, -1):
+        dc.addcmul_(dh, through[index])
+        of_cell[index].mul_(dc[:, None])
+        of_output[index].mul_(dh)
+        if index:
+            dc.mul_(forget_gates[index])
+            dh = backwards(deltas[index]).add_(earlier[index - 1])
     return gates
 
 
-def _factors(trace: Trace) -> Tensor:
+def _compute_gate_factors(trace: LstmTrace) -> Tensor:
     """Each gate becomes what ∂loss/∂c (for o: ∂loss/∂h) is multiplied by to give its own gradient.
 
     Gives the factor [T, B, H] from ∂loss/∂h to ∂loss/∂c, in the memory of ``trace.shown``.
     """
     cells, shown, size = trace.cells, trace.shown, trace.shown.shape[2]
-    for place, gates in enumerate(trace.gates):
+    for index, gates in enumerate(trace.gates):
         i, f, g, o = (gates[:, k * size : (k + 1) * size] for k in range(4))
-        seen = shown[place]
+        cell_tanh = shown[index]
         from_g = torch.addcmul(i, i * g, g, value=-1.0)
         from_i = torch.addcmul(g, g, i, value=-1.0).mul_(i)
-        from_o = torch.addcmul(o, o, o, value=-1.0).mul_(seen)
-        torch.addcmul(o, o * seen, seen, value=-1.0, out=seen)
-        torch.addcmul(f, f, f, value=-1.0, out=f).mul_(cells[place])
+        from_o = torch.addcmul(o, o, o, value=-1.0).mul_(cell_tanh)
+        torch.addcmul(o, o * cell_tanh, cell_tanh, value=-1.0, out=cell_tanh)
+        torch.addcmul(f, f, f, value=-1.0, out=f).mul_(cells[index])
         i.copy_(from_i)
         g.copy_(from_g)
         o.copy_(from_o)
@@ -271,7 +273,7 @@ CHUNK_BYTES = 8 << 20
 """Logits are made this many bytes at a time: they are used while a processor's cache holds them."""
 
 
-def vocabulary_losses(head: nn.Module, hidden: Tensor, targets: Tensor, real: Tensor) -> Tensor:
+def compute_vocabulary_losses(head: nn.Module, hidden: Tensor, targets: Tensor, real: Tensor) -> Tensor:
     """Σ_t −log softmax(head(hidden_it))[targets_it] in nats over the ``real`` places of each point, [B].
 
     ``hidden`` [B, T, H], ``targets`` int64 and ``real`` bool [B, T].  Equal to cross entropy of the
@@ -280,39 +282,41 @@ def vocabulary_losses(head: nn.Module, hidden: Tensor, targets: Tensor, real: Te
     """
     if type(head).forward is nn.Linear.forward:
         assert isinstance(head, nn.Linear)
-        found: Tensor = _Losses.apply(hidden, head.weight, head.bias, targets, real)  # type: ignore[no-untyped-call]
-        return found
-    logits = wide(head(hidden))
+        summed_losses: Tensor = _VocabularyLossFunction.apply(hidden, head.weight, head.bias, targets, real)  # type: ignore[no-untyped-call]
+        return summed_losses
+    logits = to_float32(head(hidden))
     losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none")
     return losses.view_as(targets).masked_fill(real.logical_not(), 0.0).sum(1)
 
 
-class _Losses(torch.autograd.Function):
+class _VocabularyLossFunction(torch.autograd.Function):
     """Softmax regression on the real places, laid out one point after the other."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, real: Tensor) -> Tensor:
-        inputs, learnt = hidden[real].to(multiplied_in(weight)), any(ctx.needs_input_grad[1:3])
-        losses, ctx.deltas, given = _chunks(inputs, weight, bias, targets[real], learnt, ctx.needs_input_grad[0])
-        ctx.counts, ctx.listener, ctx.parameters = real.sum(1).tolist(), recorder(), (weight, bias)
-        ctx.save_for_backward(inputs, real, given)
+        inputs, is_trained = hidden[real].to(get_product_dtype(weight)), any(ctx.needs_input_grad[1:3])
+        losses, ctx.deltas, input_gradient = _compute_losses_in_chunks(
+            inputs, weight, bias, targets[real], is_trained, ctx.needs_input_grad[0]
+        )
+        ctx.counts, ctx.listener, ctx.parameters = real.sum(1).tolist(), get_tape(), (weight, bias)
+        ctx.save_for_backward(inputs, real, input_gradient)
         return torch.stack([piece.sum() for piece in torch.split(losses, ctx.counts)]) if len(real) else losses
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, scale: Tensor) -> tuple[Tensor | None, ...]:
-        inputs, real, given = ctx.saved_tensors
+        inputs, real, input_gradient = ctx.saved_tensors
         weight, bias = ctx.parameters
-        each = scale.repeat_interleave(torch.tensor(ctx.counts, device=scale.device))[:, None]
+        place_scales = scale.repeat_interleave(torch.tensor(ctx.counts, device=scale.device))[:, None]
         upstream = None
-        if given is not None:
-            upstream = given.new_zeros(*real.shape, given.shape[1])
-            upstream[real] = given * each.to(given.dtype)
+        if input_gradient is not None:
+            upstream = input_gradient.new_zeros(*real.shape, input_gradient.shape[1])
+            upstream[real] = input_gradient * place_scales.to(input_gradient.dtype)
         if ctx.deltas is None:
             return upstream, None, None, None, None
-        deltas = ctx.deltas if bool((scale == 1).all()) else ctx.deltas * each
+        deltas = ctx.deltas if bool((scale == 1).all()) else ctx.deltas * place_scales
         if ctx.listener is None:
-            of_weight = transposed_product(deltas, wide(inputs)) if ctx.needs_input_grad[1] else None
+            of_weight = multiply_transposed(deltas, to_float32(inputs)) if ctx.needs_input_grad[1] else None
             of_bias = deltas.sum(0) if ctx.needs_input_grad[2] else None
             return upstream, of_weight, of_bias, None, None
         if weight.requires_grad:
@@ -324,30 +328,35 @@ class _Losses(torch.autograd.Function):
         return upstream, None, None, None, None
 
 
-def _chunks(
-    inputs: Tensor, weight: Tensor, bias: Tensor | None, wanted: Tensor, learnt: bool, upstream: bool
+def _compute_losses_in_chunks(
+    inputs: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    target_ids: Tensor,
+    is_trained: bool,
+    needs_input_gradient: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
     """Losses [N], ∂loss/∂logits [N, V] if ``learnt``, and ∂loss/∂inputs [N, H] if ``upstream``.
 
     Products are made in the type of ``inputs``, everything else in single precision at least.
     """
     places, vocabulary = len(inputs), len(weight)
-    kind, cast = torch.promote_types(weight.dtype, torch.float32), weight.to(inputs.dtype)
-    losses = inputs.new_empty(places, dtype=kind)
-    deltas = inputs.new_empty(places, vocabulary, dtype=kind) if learnt else None
+    dtype, cast = torch.promote_types(weight.dtype, torch.float32), weight.to(inputs.dtype)
+    losses = inputs.new_empty(places, dtype=dtype)
+    deltas = inputs.new_empty(places, vocabulary, dtype=dtype) if is_trained else None
     bias = None if bias is None else bias.to(inputs.dtype)
-    given = torch.empty_like(inputs) if upstream else None
+    input_gradient = torch.empty_like(inputs) if needs_input_gradient else None
     size = max(16, CHUNK_BYTES // (vocabulary * inputs.element_size()))
     for start in range(0, places, size):
-        part = slice(start, start + size)
-        logits = affine(inputs[part], cast, bias).to(kind)
-        target = wanted[part, None]
+        chunk = slice(start, start + size)
+        logits = apply_affine(inputs[chunk], cast, bias).to(dtype)
+        target = target_ids[chunk, None]
         highest, where = logits.max(1, keepdim=True)
         chosen = logits.gather(1, target)
-        delta = torch.softmax(logits, 1, out=None if deltas is None else deltas[part])
+        delta = torch.softmax(logits, 1, out=None if deltas is None else deltas[chunk])
         # log Σ exp = the highest logit − the logarithm of its own share, which is at least 1/V.
-        losses[part] = (highest - delta.gather(1, where).log() - chosen)[:, 0]
+        losses[chunk] = (highest - delta.gather(1, where).log() - chosen)[:, 0]
         delta.scatter_add_(1, target, torch.full_like(chosen, -1.0))
-        if given is not None:
-            given[part] = product(delta.to(inputs.dtype), cast)
-    return losses, deltas, given
+        if input_gradient is not None:
+            input_gradient[chunk] = multiply(delta.to(inputs.dtype), cast)
+    return losses, deltas, input_gradient

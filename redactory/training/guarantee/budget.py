@@ -16,19 +16,19 @@ from redactory.foundation.bounds import format_upper, round_up
 from redactory.foundation.errors import CheckFailed, GuaranteeError, RunStateError
 from redactory.foundation.records import Record, RecordLog, read_records
 from redactory.training.accounting import Spending, Spendings
-from redactory.training.accounting.second import one_exchanged
-from redactory.training.counted import Selection
-from redactory.training.guarantee.figures import one_removed
+from redactory.training.accounting.verification import confirm_single_epsilon
+from redactory.training.count_selection import CountSelection
+from redactory.training.guarantee.metrics import confirm_removal
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.mechanism import PoissonUsersGaussian, Relation, mechanism_from_json
 from redactory.training.settings import BudgetSettings, TrainSettings
-from redactory.training.units import Protect
+from redactory.training.unit_settings import PrivacyUnit
 
 FORMAT = "redactory-budget/1"
 HEAD, RESERVED = "head", "reserved"
-_PATIENCE = 20.0
-_NOT_TRAINED = "Nothing was trained."
-_NOT_SELECTED = (
+_LOCK_TIMEOUT = 20.0
+_NOTHING_TRAINED = "Nothing was trained."
+_NOTHING_SELECTED = (
     "Nothing was counted: select less often (once a month, over the month's rows), raise the budget, or let "
     "policies decide (route.strategy: policies), with another dedup.index if there is one."
 )
@@ -46,17 +46,24 @@ class Budget:
     one unit whose points are null in the other world, K of them in each training.
     """
 
-    def __init__(self, settings: BudgetSettings, unit: str, nulled: bool = False, entities: bool = False) -> None:
-        self._settings, self._unit, self._nulled, self._entities = settings, unit, nulled, entities
+    def __init__(
+        self, settings: BudgetSettings, unit: str, is_removal: bool = False, protects_entities: bool = False
+    ) -> None:
+        self._settings, self._unit, self._is_removal, self._protects_entities = (
+            settings,
+            unit,
+            is_removal,
+            protects_entities,
+        )
 
     @classmethod
-    def of(cls, settings: TrainSettings) -> Budget | None:
+    def from_settings(cls, settings: TrainSettings) -> Budget | None:
         """The budget that a training's settings name, of what that training protects; None without one."""
         if settings.budget is None:
             return None
         spec = TrainingSpec(settings, None, 0)
         hides = spec.trainer.hides_units
-        return cls(settings.budget, spec.unit, hides, hides and spec.protect is not Protect.USERS)
+        return cls(settings.budget, spec.privacy_unit, hides, hides and spec.protect is not PrivacyUnit.USERS)
 
     def require_room(self, training: str, spending: Spending | None, refusal: str | None = None) -> None:
         """``BudgetExceeded`` where ``spending`` goes over the budget; nothing is written.
@@ -65,32 +72,32 @@ class Budget:
         without bound.
         """
         if refusal is not None or spending is None:
-            why = refusal or "it has no privacy mechanism that can be composed"
+            reason = refusal or "it has no privacy mechanism that can be composed"
             raise BudgetExceeded(
-                f"{training} cannot be trained under a budget: {why}. Nothing was trained: fix that, or "
+                f"{training} cannot be trained under a budget: {reason}. Nothing was trained: fix that, or "
                 "remove train.budget"
             )
-        self._require_room(self._known(), training, spending)
+        self._require_remaining(self._read_reservations(), training, spending)
 
-    def require_booked(self, identity: str, training: str, mend: str = _NOT_TRAINED) -> None:
+    def require_reservation(self, identity: str, training: str, advice: str = _NOTHING_TRAINED) -> None:
         """``BudgetExceeded`` where ``training``, which is to be built upon, is not in the record."""
-        if not any(body["id"] == identity for body in self._known()):
+        if not any(body["id"] == identity for body in self._read_reservations()):
             raise BudgetExceeded(
                 f"budget {self._settings.path}: {training} is not recorded in it, so its spending is not "
-                f"counted. {mend}"
+                f"counted. {advice}"
             )
 
-    def reserve(self, identity: str, training: str, spending: Spending, mend: str = _NOT_TRAINED) -> None:
+    def reserve(self, identity: str, training: str, spending: Spending, advice: str = _NOTHING_TRAINED) -> None:
         """Book ``spending`` under ``identity``, once however often it is asked for, if there is room.
 
         ``identity`` names one training for good (the digest of its ledger's head); a resumed training
         finds its own reservation.  ``mend`` is said where there is no room.
         """
-        with self._writer() as log:
-            known = self._read(log.records)
+        with self._open_log() as log:
+            known = self._parse_records(log.records)
             if any(body["id"] == identity for body in known):
                 return
-            spent = self._require_room(known, training, spending, mend)
+            spent = self._require_remaining(known, training, spending, advice)
             if not log.records:
                 log.append(HEAD, {"format": FORMAT, "unit": self._unit})
             body = {
@@ -104,39 +111,39 @@ class Budget:
             }
             log.append(RESERVED, body)
 
-    def reserve_selection(self, selection: Selection, run: str) -> None:
+    def reserve_selection(self, selection: CountSelection, run: str) -> None:
         """Book the selection by counts of ``run``, once, as it costs the budget's unit.
 
         ``GuaranteeError`` where it hides no such unit: entities are not counted by user.
         """
-        if self._entities:
+        if self._protects_entities:
             raise GuaranteeError(
                 "route.strategy: counts of users do not hide entities, so a budget of entities cannot cover "
                 "them: protect users (train.units.privacy_unit), or remove the budget"
             )
-        spending = selection.of_user() if self._nulled else selection.of_point()
-        self.reserve(selection.id, f"{run}/public by count", spending, _NOT_SELECTED)
+        spending = selection.compute_user_spending() if self._is_removal else selection.compute_example_spending()
+        self.reserve(selection.id, f"{run}/public by count", spending, _NOTHING_SELECTED)
 
-    def spent(self) -> Spendings:
+    def read_spendings(self) -> Spendings:
         """All that was reserved so far."""
-        return _spendings(self._known())
+        return _parse_spendings(self._read_reservations())
 
-    def epsilon(self, spent: Spendings) -> float | None:
+    def compute_epsilon(self, spendings: Spendings) -> float | None:
         """What ``spent`` costs at the budget's delta, computed twice; None where it is not finite."""
         delta = self._settings.delta
-        if self._nulled:
-            return one_removed(spent, delta, "the budget").value
-        return one_exchanged(spent, delta, Relation.SUBSTITUTION, "the budget").value
+        if self._is_removal:
+            return confirm_removal(spendings, delta, "the budget").value
+        return confirm_single_epsilon(spendings, delta, Relation.SUBSTITUTION, "the budget").value
 
-    def summary(self) -> dict[str, Any]:
+    def summarize(self) -> dict[str, Any]:
         """{unit, epsilon, delta, spent, trainings}: the limit, and what is spent of it, rounded up.
 
         ``trainings`` are {training, steps, delta, epsilon_after} in the order of booking, the last one what
         was spent at that ``delta`` with this training.  ``spent`` is of all together: 0 where nothing is
         booked, null where it is not finite.
         """
-        known, delta = self._known(), self._settings.delta
-        spent = self.epsilon(_spendings(known))
+        known, delta = self._read_reservations(), self._settings.delta
+        spent = self.compute_epsilon(_parse_spendings(known))
         columns = ("training", "steps", "delta", "epsilon_after")
         return {
             "unit": self._unit,
@@ -146,28 +153,28 @@ class Budget:
             "trainings": [{name: body[name] for name in columns} for body in known],
         }
 
-    def _require_room(
-        self, known: list[dict[str, Any]], training: str, spending: Spending, mend: str = _NOT_TRAINED
+    def _require_remaining(
+        self, reservations: list[dict[str, Any]], training: str, spending: Spending, advice: str = _NOTHING_TRAINED
     ) -> float:
-        before, delta = _spendings(known), self._settings.delta
-        found = self.epsilon((*before, spending))
-        if found is None or found > self._settings.epsilon:
-            already = self.epsilon(before) or 0.0
-            cost = "infinite" if found is None else format_upper(found, places=4)
-            models = ", ".join(body["training"] for body in known) or "nothing"
+        before, delta = _parse_spendings(reservations), self._settings.delta
+        epsilon = self.compute_epsilon((*before, spending))
+        if epsilon is None or epsilon > self._settings.epsilon:
+            already = self.compute_epsilon(before) or 0.0
+            cost = "infinite" if epsilon is None else format_upper(epsilon, places=4)
+            models = ", ".join(body["training"] for body in reservations) or "nothing"
             raise BudgetExceeded(
                 f"budget {self._settings.path.name}: {training} would raise epsilon to {cost} at delta "
                 f"{format_upper(delta)}; the budget is {format_upper(self._settings.epsilon)}, of which "
-                f"{format_upper(already, places=4)} is spent ({models}). {mend}"
+                f"{format_upper(already, places=4)} is spent ({models}). {advice}"
             )
-        return round_up(found, places=4)
+        return round_up(epsilon, places=4)
 
-    def _known(self) -> list[dict[str, Any]]:
+    def _read_reservations(self) -> list[dict[str, Any]]:
         """The reservations by now; none where there is no file yet."""
         path = self._settings.path
-        return self._read(read_records(path)) if path.exists() else []
+        return self._parse_records(read_records(path)) if path.exists() else []
 
-    def _read(self, records: list[Record]) -> list[dict[str, Any]]:
+    def _parse_records(self, records: list[Record]) -> list[dict[str, Any]]:
         """The reservations; ``GuaranteeError`` where the file is of another kind unit or delta."""
         if not records:
             return []
@@ -187,9 +194,9 @@ class Budget:
         return [record.body for record in rest]
 
     @contextmanager
-    def _writer(self) -> Iterator[RecordLog]:
+    def _open_log(self) -> Iterator[RecordLog]:
         """The file, locked; another training that books at this moment is waited for."""
-        end = time.monotonic() + _PATIENCE
+        end = time.monotonic() + _LOCK_TIMEOUT
         while True:
             try:
                 # the folder is the user's own to link to
@@ -204,11 +211,11 @@ class Budget:
             yield log
 
 
-def _spendings(known: list[dict[str, Any]]) -> Spendings:
-    found = []
-    for body in known:
+def _parse_spendings(reservations: list[dict[str, Any]]) -> Spendings:
+    spendings = []
+    for body in reservations:
         mechanism = mechanism_from_json(body["mechanism"])
         if isinstance(mechanism, PoissonUsersGaussian):
             raise GuaranteeError("the budget describes a mechanism that cannot be composed")
-        found.append(Spending(mechanism, body["steps"], body["rows"]))
-    return tuple(found)
+        spendings.append(Spending(mechanism, body["steps"], body["rows"]))
+    return tuple(spendings)

@@ -14,41 +14,41 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from redactory.detectors.settings import kinds_of, public_of, public_words
+from redactory.detectors.settings import get_kinds, get_public_labels, public_label_note
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.redaction.folder import RunFolder
-from redactory.training.accounting import event_tree
-from redactory.training.accounting.second import NOT_FINITE, Stated
-from redactory.training.counted import Selection
+from redactory.training.accounting import make_event_tree
+from redactory.training.accounting.verification import NO_FINITE_EPSILON, ConfirmedEpsilon
+from redactory.training.count_selection import CountSelection
 from redactory.training.guarantee import WORDS
-from redactory.training.guarantee.card import accountants, index_of, units_card
-from redactory.training.guarantee.figures import (
-    EPSILONS,
-    Claim,
-    Figures,
-    figures_of,
-    one_removed,
-    refused,
+from redactory.training.guarantee.card import describe_accountants, get_dedup_index, make_units_card
+from redactory.training.guarantee.metrics import (
+    EPSILON_NAMES,
+    EpsilonInputs,
+    Metrics,
+    add_epsilon_with_public,
+    compute_epsilons,
+    confirm_removal,
+    make_refused_metrics,
     require_reasons,
-    with_public,
 )
 from redactory.training.guarantee.spec import (
-    START,
+    START_KEY,
     LedgerFacts,
     MissRates,
     TrainingSpec,
-    ledger_facts,
-    parent_manifest,
-    spec_in,
+    read_ledger_facts,
+    read_parent_manifest,
+    read_training_spec,
 )
 from redactory.training.histogram import Histogram
 from redactory.training.mechanism import Relation
 
-FORMAT, FORMAT_OF_UNITS = "redactory-composed-guarantee/1", "redactory-composed-unit-guarantee/1"
+FORMAT, UNITS_FORMAT = "redactory-composed-guarantee/1", "redactory-composed-unit-guarantee/1"
 
 
 @dataclass(frozen=True)
-class _Member:
+class _ComposedModel:
     """One model with what its ledger proves; ``card`` is its own under a user or entity relation."""
 
     run: RunFolder
@@ -59,14 +59,14 @@ class _Member:
     card: dict[str, Any]
 
     @classmethod
-    def of(cls, run: RunFolder, name: str) -> _Member:
-        facts = ledger_facts(run, run.model(name))
-        manifest = parent_manifest(run, facts)
-        if facts.trainer.of_units:
-            spec = facts.spec(selection=Selection.of_run(manifest))
-            return cls(run, name, facts, {}, spec, units_card(name, facts, manifest))
+    def load(cls, run: RunFolder, name: str) -> _ComposedModel:
+        facts = read_ledger_facts(run, run.model(name))
+        manifest = read_parent_manifest(run, facts)
+        if facts.trainer.has_units:
+            spec = facts.make_spec(selection=CountSelection.from_manifest(manifest))
+            return cls(run, name, facts, {}, spec, make_units_card(name, facts, manifest))
         # what it started from is a member of its own
-        spec = replace(spec_in(run, facts, facts.settings.detector_recall_file), start=None)
+        spec = replace(read_training_spec(run, facts, facts.settings.detector_recall_file), start=None)
         return cls(run, name, facts, manifest, spec, {})
 
     @property
@@ -79,38 +79,38 @@ class _Member:
         return self.card["reasons"].get("epsilon_sound") if self.card else self.spec.refusal
 
     @property
-    def index(self) -> dict[str, Any] | None:
-        return index_of(self.spec, self.manifest)
+    def dedup_index(self) -> dict[str, Any] | None:
+        return get_dedup_index(self.spec, self.manifest)
 
     @property
-    def public(self) -> tuple[str, ...]:
+    def public_labels(self) -> tuple[str, ...]:
         """The labels whose hits are no secrets to it."""
-        return public_of(self.manifest) if self.manifest and self.spec.trainer.by_policy else ()
+        return get_public_labels(self.manifest) if self.manifest and self.spec.trainer.uses_policy else ()
 
     @property
-    def own(self) -> dict[str, Any]:
+    def card_entries(self) -> dict[str, Any]:
         """What the card of all says of this one alone."""
         if self.card:
             return {"K": self.card.get("K")}
-        rates, event = self.spec.rates, event_tree(Claim.of(self.spec).spent)
+        rates, event = self.spec.rates, make_event_tree(EpsilonInputs.from_spec(self.spec).spendings)
         return {"event": event, "gamma_upper": rates.gamma, "delta_2_upper": rates.delta_2}
 
 
-def composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | None = None) -> dict[str, Any]:
+def make_composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | None = None) -> dict[str, Any]:
     """The guarantee of ``models`` (run, name) together, as JSON, at ``delta`` or the one that all state.
 
     ``GuaranteeError`` where a ledger does not hold, where a model is named twice, or where units or
     relations differ: such figures cannot be added.  A model without a finite epsilon leaves none to all.
     """
-    members = [_Member.of(run, name) for run, name in _with_starts(models)]
-    of_units = _require_one(members)
-    stated = sorted({member.spec.delta for member in members})
+    models_read = [_ComposedModel.load(run, name) for run, name in _include_start_models(models)]
+    of_units = _require_same_relation(models_read)
+    stated = sorted({member.spec.delta for member in models_read})
     if delta is None and len(stated) > 1:
-        listed = ", ".join(f"{value:g}" for value in stated)
-        raise ConfigurationError(f"these models state their epsilons at different deltas ({listed}): give --delta")
+        delta_list = ", ".join(f"{value:g}" for value in stated)
+        raise ConfigurationError(f"these models state their epsilons at different deltas ({delta_list}): give --delta")
     delta = stated[0] if delta is None else delta
-    refusals = "; ".join(f"{member.title}: {member.refusal}" for member in members if member.refusal)
-    seeded = [member.title for member in members if member.facts.seeded]
+    refusals = "; ".join(f"{member.title}: {member.refusal}" for member in models_read if member.refusal)
+    seeded = [member.title for member in models_read if member.facts.seeded]
     reason = refusals or (f"{WORDS['seeded']}: {', '.join(seeded)}" if seeded else None)
     summaries = [
         {
@@ -120,145 +120,151 @@ def composed_card(models: Sequence[tuple[RunFolder, str]], delta: float | None =
             "steps": member.facts.steps,
             "ledger": member.facts.chain_head,
             "parent": member.facts.parent,
-            **member.own,
+            **member.card_entries,
         }
-        for member in members
+        for member in models_read
     ]
-    found = (_of_units if of_units else _of_points)(members, delta, refusals)
-    return {**found, "models": summaries, "holds": reason is None, "holds_reason": reason, "delta": delta}
+    composed = (_compose_units if of_units else _compose_examples)(models_read, delta, refusals)
+    return {**composed, "models": summaries, "holds": reason is None, "holds_reason": reason, "delta": delta}
 
 
-def _with_starts(models: Sequence[tuple[RunFolder, str]]) -> list[tuple[RunFolder, str]]:
+def _include_start_models(models: Sequence[tuple[RunFolder, str]]) -> list[tuple[RunFolder, str]]:
     """``models`` and, once each, those of their runs that they started from: those are in the weights."""
-    found = list(models)
-    for run, name in found:  # which grows
-        start = (ledger_facts(run, run.model(name)).base or {}).get(START)
-        if start and all((run.root.resolve(), start) != (r.root.resolve(), n) for r, n in found):
-            found.append((run, start))
-    return found
+    models_with_starts = list(models)
+    for run, name in models_with_starts:  # which grows
+        start = (read_ledger_facts(run, run.model(name)).base or {}).get(START_KEY)
+        if start and all((run.root.resolve(), start) != (r.root.resolve(), n) for r, n in models_with_starts):
+            models_with_starts.append((run, start))
+    return models_with_starts
 
 
-def _of_points(members: Sequence[_Member], delta: float, refusals: str) -> dict[str, Any]:
-    rates, first = _joined_rates(members), members[0].spec
-    counted = any(member.spec.beside for member in members)
-    across = [_moved_by_others(member, members) for member in members]
-    trained = [(member.spec.spending, moved) for member, moved in zip(members, across, strict=True)]
+def _compose_examples(members: Sequence[_ComposedModel], delta: float, refusals: str) -> dict[str, Any]:
+    rates, first = _combine_miss_rates(members), members[0].spec
+    has_counted = any(member.spec.selection_spendings for member in members)
+    rows_moved = [_count_rows_moved_by_others(member, members) for member in members]
+    trained = [(member.spec.spending, moved) for member, moved in zip(members, rows_moved, strict=True)]
     # what was counted for a model, to write text by, is released beside it
     histograms = [
-        histogram.spending(member.spec.rows + moved)
-        for member, moved in zip(members, across, strict=True)
-        if (histogram := Histogram.of_model(member.run, member.name)) is not None
+        histogram.compute_spending(member.spec.rows + moved)
+        for member, moved in zip(members, rows_moved, strict=True)
+        if (histogram := Histogram.read_for_model(member.run, member.name)) is not None
     ]
     # two models of one run share its selection
-    beside = {m.spec.selection.id: m.spec.beside for m in members if m.spec.selection is not None}
-    claim = Claim(
-        spent=(
-            *(replace(one, rows=one.rows + moved) for one, moved in trained if one is not None),
+    beside = {m.spec.selection.id: m.spec.selection_spendings for m in members if m.spec.selection is not None}
+    inputs = EpsilonInputs(
+        spendings=(
+            *(replace(spending, rows=spending.rows + moved) for spending, moved in trained if spending is not None),
             *chain.from_iterable(beside.values()),
             *histograms,
         ),
         delta=delta,
         group_sizes=tuple(sorted({size for m in members for size in m.facts.settings.group_sizes})),
-        relation=Relation.SUBSTITUTION if counted else first.relation,
+        relation=Relation.SUBSTITUTION if has_counted else first.relation,
         gamma=rates.gamma,
         delta_2=rates.delta_2,
-        by_policy=first.trainer.by_policy,
-        across=any(across),
-        counted=counted,
+        uses_policy=first.trainer.uses_policy,
+        is_cross_run=any(rows_moved),
+        is_counted=has_counted,
     )
-    figures = refused(EPSILONS, refusals, claim.group_sizes) if refusals else figures_of(claim)
-    coverage = rates.delta_2 if claim.by_policy and not refusals else None
-    figures.put("coverage_failure", coverage, None, refusals or WORDS["recall_unknown"])
-    require_reasons(figures.values, figures.reasons)
+    metrics = (
+        make_refused_metrics(EPSILON_NAMES, refusals, inputs.group_sizes) if refusals else compute_epsilons(inputs)
+    )
+    coverage = rates.delta_2 if inputs.uses_policy and not refusals else None
+    metrics.set_value("coverage_failure", coverage, None, refusals or WORDS["recall_unknown"])
+    require_reasons(metrics.values, metrics.reasons)
     return {
         "format": FORMAT,
-        "unit": WORDS["counted"]["unit"] if counted else first.unit,
-        "relation": claim.relation.value,
-        "relation_meaning": WORDS["counted" if counted else "relation"][claim.relation.value],
-        "event": event_tree(claim.spent),
+        "unit": WORDS["counted"]["unit"] if has_counted else first.privacy_unit,
+        "relation": inputs.relation.value,
+        "relation_meaning": WORDS["counted" if has_counted else "relation"][inputs.relation.value],
+        "event": make_event_tree(inputs.spendings),
         "miss_rates": {"gamma_upper": rates.gamma, "delta_2_upper": rates.delta_2},
-        **figures.values,
-        "reasons": figures.reasons,
-        "accountants": accountants(figures),
+        **metrics.values,
+        "reasons": metrics.reasons,
+        "accountants": describe_accountants(metrics),
         "assumptions": [
             *WORDS["assumptions"],
             WORDS["several_models"],
-            *([WORDS["across_an_index"]] if any(across) else []),
-            *filter(None, [public_words(members[0].public)]),
+            *([WORDS["across_an_index"]] if any(rows_moved) else []),
+            *filter(None, [public_label_note(members[0].public_labels)]),
         ],
-        "public_labels": sorted(members[0].public),
+        "public_labels": sorted(members[0].public_labels),
         "notes": WORDS["notes"],
     }
 
 
-def _of_units(members: Sequence[_Member], delta: float, refusals: str) -> dict[str, Any]:
-    found, first = Figures(), members[0].card
-    spent = tuple(one for member in members if (one := member.spec.spending) is not None)
-    stated = Stated(None, None, refusals) if refusals else one_removed(spent, delta, "epsilon_sound")
-    found.put("epsilon", stated.value, None, stated.reason or NOT_FINITE)
-    found.state("epsilon_sound", stated)
+def _compose_units(members: Sequence[_ComposedModel], delta: float, refusals: str) -> dict[str, Any]:
+    metrics, first = Metrics(), members[0].card
+    spendings = tuple(spending for member in members if (spending := member.spec.spending) is not None)
+    confirmed = (
+        ConfirmedEpsilon(None, None, refusals) if refusals else confirm_removal(spendings, delta, "epsilon_sound")
+    )
+    metrics.set_value("epsilon", confirmed.value, None, confirmed.reason or NO_FINITE_EPSILON)
+    metrics.set_confirmed("epsilon_sound", confirmed)
     if any(member.spec.selection for member in members):
-        with_public(found, [member.spec for member in members if member.spec.mechanism], delta)
+        add_epsilon_with_public(metrics, [member.spec for member in members if member.spec.mechanism], delta)
     return {
-        "format": FORMAT_OF_UNITS,
+        "format": UNITS_FORMAT,
         **{key: first[key] for key in ("unit", "relation", "relation_meaning", "privacy_unit")},
-        "event": event_tree(spent),
-        **found.values,
+        "event": make_event_tree(spendings),
+        **metrics.values,
         "curve": {},
-        "reasons": found.reasons,
-        "accountants": accountants(found, WORDS["second_accountant_of_units"]),
+        "reasons": metrics.reasons,
+        "accountants": describe_accountants(metrics, WORDS["second_accountant_of_units"]),
         **{key: WORDS["units"][key] for key in ("assumptions", "not_covered", "notes")},
     }
 
 
-def _require_one(members: Sequence[_Member]) -> bool:
+def _require_same_relation(members: Sequence[_ComposedModel]) -> bool:
     """One unit, one relation, no model twice; whether the unit is users or entities."""
     heads = [member.facts.chain_head for member in members]
     if len(set(heads)) != len(heads):
         raise GuaranteeError("a model is named twice: each can be composed once")
-    kinds = {member.facts.trainer.of_units for member in members}
-    if len(kinds) > 1:
+    has_units = {member.facts.trainer.has_units for member in members}
+    if len(has_units) > 1:
         raise GuaranteeError(
             "some of these models protect users or entities, the others secrets or examples: their epsilons "
             "are under different relations and cannot be composed"
         )
-    (of_units,) = kinds
+    (of_units,) = has_units
     noisy = [member for member in members if member.spec.mechanism is not None]
     if of_units:
-        alone = sorted({m.facts.settings.trainer for m in noisy if m.spec.spending is None})
-        if alone:
-            raise GuaranteeError(f"trainings with {', '.join(alone)} have no dominating pair: they cannot be composed")
-        unknown = [member.title for member in noisy if member.facts.settings.units.lists]
+        uncomposable = sorted({m.facts.settings.trainer for m in noisy if m.spec.spending is None})
+        if uncomposable:
+            raise GuaranteeError(
+                f"trainings with {', '.join(uncomposable)} have no dominating pair: they cannot be composed"
+            )
+        unknown = [member.title for member in noisy if member.facts.settings.units.file_keys]
         if len(noisy) > 1 and unknown:
             raise GuaranteeError(
                 "the contents of lists in files are not recorded, so units cannot be compared: " + ", ".join(unknown)
             )
-    for what, values in (
-        ("public labels", {kinds_of(m.public) for m in noisy}),
-        ("units", {f"{m.spec.unit} {m.card.get('relation')}" for m in noisy}),
+    for property_name, values in (
+        ("public labels", {get_kinds(m.public_labels) for m in noisy}),
+        ("units", {f"{m.spec.privacy_unit} {m.card.get('relation')}" for m in noisy}),
         ("relations", {member.spec.relation for member in noisy}),
-        ("ways to decide what is public", {bool(member.spec.beside) for member in noisy}),
+        ("ways to decide what is public", {bool(member.spec.selection_spendings) for member in noisy}),
     ):
         if len(values) > 1:
-            listed = ", ".join(f"{m.title} ({m.facts.settings.trainer})" for m in noisy)
-            raise GuaranteeError(f"the {what} of these models differ and cannot be composed: {listed}")
+            model_list = ", ".join(f"{m.title} ({m.facts.settings.trainer})" for m in noisy)
+            raise GuaranteeError(f"the {property_name} of these models differ and cannot be composed: {model_list}")
     return of_units
 
 
-def _moved_by_others(member: _Member, members: Sequence[_Member]) -> int:
+def _count_rows_moved_by_others(member: _ComposedModel, members: Sequence[_ComposedModel]) -> int:
     """How many rows of ``member`` the exchanged points of the other runs move, one each at most.
 
     What runs of one index saw before is left out (``docs/guarantees.md``, "Earlier runs"), so that a point
     exchanged in an earlier run exchanges a text of this one.
     """
-    index = member.index
+    index = member.dedup_index
     if index is None:
         return 0
-    others = {other.run.root.resolve() for other in members if (other.index or {}).get("id") == index["id"]}
-    return min(len(others - {member.run.root.resolve()}), len(index["runs"]))
+    other_runs = {other.run.root.resolve() for other in members if (other.dedup_index or {}).get("id") == index["id"]}
+    return min(len(other_runs - {member.run.root.resolve()}), len(index["runs"]))
 
 
-def _joined_rates(members: Sequence[_Member]) -> MissRates:
+def _combine_miss_rates(members: Sequence[_ComposedModel]) -> MissRates:
     """Bounds of what is missed in any of the runs: in one run the largest of its models', of runs the sum.
 
     One pair of policies does not make it one bound: a secret's fate follows from the whole point that it
@@ -267,7 +273,9 @@ def _joined_rates(members: Sequence[_Member]) -> MissRates:
     runs: dict[Path, list[MissRates]] = {}
     for member in members:
         runs.setdefault(member.run.root.resolve(), []).append(member.spec.rates)
-    gamma = min(1.0, sum(max(rates.gamma for rates in own) for own in runs.values()))
-    failures = [[rates.delta_2 for rates in own if rates.delta_2 is not None] for own in runs.values()]
-    known = all(len(found) == len(own) for found, own in zip(failures, runs.values(), strict=True))
-    return MissRates(gamma, min(gamma, sum(map(max, failures))) if known else None)
+    gamma = min(1.0, sum(max(rates.gamma for rates in run_rates) for run_rates in runs.values()))
+    failures = [[rates.delta_2 for rates in run_rates if rates.delta_2 is not None] for run_rates in runs.values()]
+    all_known = all(
+        len(known_failures) == len(run_rates) for known_failures, run_rates in zip(failures, runs.values(), strict=True)
+    )
+    return MissRates(gamma, min(gamma, sum(map(max, failures))) if all_known else None)

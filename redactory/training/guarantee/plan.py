@@ -13,28 +13,38 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.accounting.figures import epsilon_curve, finite, some_steps
-from redactory.training.accounting.published import Estimator
-from redactory.training.counted import Selection
+from redactory.training.accounting.epsilons import compute_epsilon_curve, finite_or_none, spread_step_counts
+from redactory.training.accounting.published_epsilons import Estimator
+from redactory.training.band_selection import compare_band_counts
+from redactory.training.count_selection import CountSelection
 from redactory.training.guarantee import WORDS
-from redactory.training.guarantee.figures import Claim, bounded_of, figures_of, require_reasons, unit_figures
-from redactory.training.guarantee.remarks import Facts, remarks
-from redactory.training.guarantee.spec import MissRates, TrainingSpec, bayesian_epsilon
-from redactory.training.guarantee.sweep import sweep
+from redactory.training.guarantee.metrics import (
+    EpsilonInputs,
+    compute_epsilons,
+    compute_unit_metrics,
+    make_bounded_training,
+    require_reasons,
+)
+from redactory.training.guarantee.remarks import TrainingFacts, make_remarks
+from redactory.training.guarantee.spec import MissRates, TrainingSpec, compute_bayesian_epsilon
+from redactory.training.guarantee.sweep import sweep_sampling_rates
 from redactory.training.mechanism import BandedGaussian, PoissonUsersGaussian
-from redactory.training.model import parameters_at_most
+from redactory.training.model import count_max_parameters
 from redactory.training.settings import TrainSettings
-from redactory.training.trainers import trainer_of
-from redactory.training.uedp.algorithm1 import as_published, figure_of, noise_scale
-from redactory.training.uedp.bounded_accounting import affected, suggested_cap, tried_caps, zero_out
-from redactory.training.units import Protect
-from redactory.training.widths import widths
+from redactory.training.trainers import get_trainer
+from redactory.training.uedp.bounded_accounting import compute_zero_out_epsilon, count_affected, list_caps, suggest_cap
+from redactory.training.uedp.federated_accounting import (
+    compute_federated_epsilon,
+    compute_noise_scale,
+    compute_published_federated,
+)
+from redactory.training.unit_settings import PrivacyUnit
 
 _CURVE_POINTS, _UNIT_CURVE_POINTS = 12, 8
 
 
 @dataclass(frozen=True)
-class Known:
+class PlanInputs:
     """Numbers that a plan may be given beside the settings; each is public, or None.
 
     ``steps`` stands in the place of ``epochs``; ``points`` are those that are noised, or the corpus's, and
@@ -58,24 +68,24 @@ class Known:
             ((self.delta_2 or 0.0) > self.gamma, "delta_2 must be at most gamma"),
             (self.bayesian and self.gamma == 0.0, "with gamma 0 the Bayesian epsilon is 0 with any noise"),
         )
-        if found := [problem for is_wrong, problem in problems if is_wrong]:
-            raise ConfigurationError("; ".join(found))
+        if messages := [problem for is_wrong, problem in problems if is_wrong]:
+            raise ConfigurationError("; ".join(messages))
 
 
-def kept_at_most(settings: TrainSettings, known: Known) -> int | None:
+def bound_kept_examples(settings: TrainSettings, inputs: PlanInputs) -> int | None:
     """min(n, k_u·U): what caps leave of the points; None where it is not known."""
     cap = None if settings.bounding.rule == "none" else settings.bounding.k_user
-    if known.points is None or cap is None or known.users is None:
-        return known.points
-    return min(known.points, cap * known.users)
+    if inputs.points is None or cap is None or inputs.users is None:
+        return inputs.points
+    return min(inputs.points, cap * inputs.users)
 
 
-def plan_training(
+def plan_guarantee(
     settings: TrainSettings,
-    known: Known | None = None,
+    inputs: PlanInputs | None = None,
     dedup: Mapping[str, Any] | None = None,
-    by_steps: bool = False,
-    selection: Selection | None = None,
+    with_steps_curve: bool = False,
+    selection: CountSelection | None = None,
     start: TrainingSpec | None = None,
 ) -> dict[str, Any]:
     """Figures, the noise beside the batch, a sweep of rates and steps, and epsilon against steps, as JSON.
@@ -85,23 +95,25 @@ def plan_training(
     ``ConfigurationError`` where nothing is noised, ``GuaranteeError`` where no noise reaches the target or
     the accountants disagree.
     """
-    known, trainer, target = known or Known(), trainer_of(settings), settings
+    inputs, trainer, target = inputs or PlanInputs(), get_trainer(settings), settings
     dedup = dedup or {"rule": "S1", "group_size": 1}
-    if trainer.noised is None:
+    if trainer.noised_folder is None:
         raise ConfigurationError(f"train.trainer {trainer.name} has no privacy mechanism: nothing to plan")
-    if known.bayesian:
-        if not trainer.by_policy:
+    if inputs.bayesian:
+        if not trainer.uses_policy:
             raise ConfigurationError(f"{settings.trainer} has no Bayesian epsilon")
         # log(1 + γ(e^ε − 1)) = target, and ε is that of δ/γ
-        missed = math.log1p(math.expm1(settings.epsilon) / known.gamma)
-        inner = min(settings.delta / known.gamma, 1.0 - 1e-9)
+        missed = math.log1p(math.expm1(settings.epsilon) / inputs.gamma)
+        inner = min(settings.delta / inputs.gamma, 1.0 - 1e-9)
         target = settings.model_copy(update={"epsilon": missed, "delta": inner})
-    rates = MissRates(known.gamma, 0.0 if selection else known.delta_2)
-    spec = TrainingSpec.of(target, dedup, known.steps, rates=rates, seeded=False, selection=selection, start=start)
+    rates = MissRates(inputs.gamma, 0.0 if selection else inputs.delta_2)
+    spec = TrainingSpec.from_settings(
+        target, dedup, inputs.steps, rates=rates, seeded=False, selection=selection, start=start
+    )
     spec = replace(spec, settings=settings)
     if start is not None and spec.refusal is not None:
         raise ConfigurationError(f"train.model.folder: {spec.refusal}; give weights that are public")
-    if trainer.by_policy and spec.refusal is not None:
+    if trainer.uses_policy and spec.refusal is not None:
         raise ConfigurationError(
             f"dedup: rule {dedup['rule']} has no stability proof, so no epsilon can be planned: dedup.mode "
             "exact has one"
@@ -115,28 +127,28 @@ def plan_training(
         "epochs": round(spec.steps * spec.mechanism.sampling_rate, 6),
         "noise_multiplier": spec.mechanism.noise_multiplier,
         "noise_calibrated": settings.noise_multiplier is None,
-        **_bands(replace(spec, settings=target)),
+        **_plan_bands(replace(spec, settings=target)),
     }
-    found = _units(spec, known) if trainer.hides_units else _points(spec, known)
-    steps = {"steps_curve": _by_steps(spec)} if trainer.hides_units and by_steps else {}
-    return {**common, **found, **steps}
+    plan = _plan_units(spec, inputs) if trainer.hides_units else _plan_examples(spec, inputs)
+    steps = {"steps_curve": _plan_steps_curve(spec)} if trainer.hides_units and with_steps_curve else {}
+    return {**common, **plan, **steps}
 
 
 # Secrets and points.
 
 
-def _points(spec: TrainingSpec, known: Known) -> dict[str, Any]:
+def _plan_examples(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
     assert spec.mechanism is not None
-    batch, points, rate = spec.settings.expected_batch_size, known.points, spec.mechanism.sampling_rate
-    parameters = parameters_at_most(spec.settings)
-    curve = _curve(spec)  # on the grid of the calibration: while that is at hand
-    claim = Claim.of(spec)
-    figures = figures_of(claim)
-    figures.put(
+    batch, points, rate = spec.settings.expected_batch_size, inputs.points, spec.mechanism.sampling_rate
+    parameters = count_max_parameters(spec.settings)
+    curve = _plan_curve(spec)  # on the grid of the calibration: while that is at hand
+    claim = EpsilonInputs.from_spec(spec)
+    metrics = compute_epsilons(claim)
+    metrics.set_value(
         "coverage_failure",
-        spec.rates.delta_2 if claim.by_policy else None,
+        spec.rates.delta_2 if claim.uses_policy else None,
         None,
-        WORDS["recall_unknown" if claim.by_policy else "no_policies"],
+        WORDS["recall_unknown" if claim.uses_policy else "no_policies"],
     )
     return {
         "relation": spec.relation.value,
@@ -145,44 +157,44 @@ def _points(spec: TrainingSpec, known: Known) -> dict[str, Any]:
         "noise_to_batch": spec.mechanism.noise_multiplier / batch,
         "points_drawn": None if points is None else rate * points,
         "parameters": parameters,
-        "remarks": remarks(spec, Facts(points, parameters=parameters)),
-        "gamma": known.gamma,
+        "remarks": make_remarks(spec, TrainingFacts(points, parameters=parameters)),
+        "gamma": inputs.gamma,
         "delta_2": spec.rates.delta_2,
-        **figures.values,
-        "reasons": figures.reasons,
-        "second": figures.second,
-        "as_published": claim.as_published,
-        "sweep": sweep(spec, figures.values["epsilon"], parameters),
+        **metrics.values,
+        "reasons": metrics.reasons,
+        "second": metrics.bounds,
+        "as_published": claim.published_crt,
+        "sweep": sweep_sampling_rates(spec, metrics.values["epsilon"], parameters),
         "curve": curve,
     }
 
 
-def _bands(spec: TrainingSpec) -> dict[str, Any]:
+def _plan_bands(spec: TrainingSpec) -> dict[str, Any]:
     """Each number of bands, that of the plan marked; nothing where noise is not to be correlated."""
-    own = spec.settings
-    if own.noise_bands == 1 or own.noise_multiplier is not None or spec.rows > 1:
+    settings = spec.settings
+    if settings.noise_bands == 1 or settings.noise_multiplier is not None or spec.rows > 1:
         return {}
     chosen = spec.mechanism.matrix.bands if isinstance(spec.mechanism, BandedGaussian) else 1
-    rows = [asdict(one) for one in widths(own, spec.steps, spec.relation)]
+    rows = [asdict(width) for width in compare_band_counts(settings, spec.steps, spec.relation)]
     return {"bands": [{**row, "chosen": row["bands"] == chosen} for row in rows]}
 
 
-def _curve(spec: TrainingSpec) -> list[dict[str, Any]]:
-    spent, claim = spec.spending, Claim.of(spec)
-    assert spent is not None
-    if spec.beside or spec.start is not None:
+def _plan_curve(spec: TrainingSpec) -> list[dict[str, Any]]:
+    spending, inputs = spec.spending, EpsilonInputs.from_spec(spec)
+    assert spending is not None
+    if spec.selection_spendings or spec.start is not None:
         return []  # of these steps alone it would be too low
-    delta, gamma = spec.delta, claim.gamma
-    named = epsilon_curve(spent, delta, claim.missed, _CURVE_POINTS)
+    delta, gamma = spec.delta, inputs.gamma
+    named = compute_epsilon_curve(spending, delta, inputs.missed_relation, _CURVE_POINTS)
     inner = min(delta / gamma, 1.0) if gamma > 0.0 else 1.0
     caught = [0.0] * len(named.steps)
-    if claim.by_policy and inner < 1.0:
-        caught = list(epsilon_curve(spent, inner, claim.missed, _CURVE_POINTS).values)
+    if inputs.uses_policy and inner < 1.0:
+        caught = list(compute_epsilon_curve(spending, inner, inputs.missed_relation, _CURVE_POINTS).values)
     rows = []
     for steps, value, missed in zip(named.steps, named.values, caught, strict=True):
-        row: dict[str, Any] = {"steps": steps, "epsilon": finite(value)}
-        if claim.by_policy:
-            row["epsilon_bayesian"] = bayesian_epsilon(lambda _, v=missed: finite(v), delta, gamma, 0.0)  # type: ignore[misc]
+        row: dict[str, Any] = {"steps": steps, "epsilon": finite_or_none(value)}
+        if inputs.uses_policy:
+            row["epsilon_bayesian"] = compute_bayesian_epsilon(lambda _, v=missed: finite_or_none(v), delta, gamma, 0.0)  # type: ignore[misc]
         rows.append(row)
     return rows
 
@@ -190,100 +202,117 @@ def _curve(spec: TrainingSpec) -> list[dict[str, Any]]:
 # Users and entities.
 
 
-def _units(spec: TrainingSpec, known: Known) -> dict[str, Any]:
-    found = unit_figures(spec)
-    values, reasons = dict(found.values), dict(found.reasons)
+def _plan_units(spec: TrainingSpec, inputs: PlanInputs) -> dict[str, Any]:
+    metrics = compute_unit_metrics(spec)
+    values, reasons = dict(metrics.values), dict(metrics.reasons)
     published: dict[str, Any] = {}
     if isinstance(spec.mechanism, PoissonUsersGaussian):
-        users, words = spec.mechanism, WORDS["units"]
-        expected = users.users * users.sampling_rate
-        own = {
-            "users": users.users,
-            "user_rate": users.sampling_rate,
+        mechanism, texts = spec.mechanism, WORDS["units"]
+        expected = mechanism.users * mechanism.sampling_rate
+        entries = {
+            "users": mechanism.users,
+            "user_rate": mechanism.sampling_rate,
             "expected_users": expected,
-            "noise": noise_scale(users),
-            "noise_to_batch": users.noise_multiplier / expected,
-            **({"K": 1} if spec.protect is Protect.USERS else {}),
-            "assumes": [*words["assumed_of_users"], *([] if users.entities is None else words["assumed_of_entities"])],
+            "noise": compute_noise_scale(mechanism),
+            "noise_to_batch": mechanism.noise_multiplier / expected,
+            **({"K": 1} if spec.protect is PrivacyUnit.USERS else {}),
+            "assumes": [
+                *texts["assumed_of_users"],
+                *([] if mechanism.entities is None else texts["assumed_of_entities"]),
+            ],
         }
         main = values["epsilon_as_published"]
-        published["as_published"] = main and _published(spec, spec.mechanism, main)
+        published["as_published"] = main and _describe_published(spec, spec.mechanism, main)
         values["epsilon_as_published"] = main and main["epsilon"]
         for state in (values, reasons):
             state.pop("epsilon_user_removal")  # no user's points vanish here but by name
-        if not found.second:
-            reasons["second"] = found.no_second or ""
+        if not metrics.bounds:
+            reasons["second"] = metrics.no_bounds_reason or ""
     else:
         assert spec.mechanism is not None
         batch = spec.settings.expected_batch_size
-        own = {
-            "users": known.users,
-            "points": known.points,
-            "kept_at_most": kept_at_most(spec.settings, known),
+        entries = {
+            "users": inputs.users,
+            "points": inputs.points,
+            "kept_at_most": bound_kept_examples(spec.settings, inputs),
             "expected_batch": batch,
             "noise_to_batch": spec.mechanism.noise_multiplier / batch,
             "assumes": WORDS["units"]["assumed_of_points"],
-            "choices": _choices(spec, known, batch),
+            "choices": _plan_caps(spec, inputs, batch),
         }
     require_reasons(values, reasons)
-    parameters = parameters_at_most(spec.settings)
+    parameters = count_max_parameters(spec.settings)
     return {
         "privacy_unit": spec.protect.value,
-        **found.facts,
+        **metrics.facts,
         **values,
         **published,
         "reasons": reasons,
-        "second": found.second,
+        "second": metrics.bounds,
         "parameters": parameters,
-        "remarks": remarks(spec, Facts(kept_at_most(spec.settings, known), users=known.users, parameters=parameters)),
-        "sweep": sweep(spec, values["epsilon"], parameters),
-        **own,
+        "remarks": make_remarks(
+            spec, TrainingFacts(bound_kept_examples(spec.settings, inputs), users=inputs.users, parameters=parameters)
+        ),
+        "sweep": sweep_sampling_rates(spec, values["epsilon"], parameters),
+        **entries,
     }
 
 
-def _choices(spec: TrainingSpec, known: Known, batch: float) -> list[dict[str, Any]]:
+def _plan_caps(spec: TrainingSpec, inputs: PlanInputs, batch: float) -> list[dict[str, Any]]:
     """Other caps at the same noise and the same expected batch: what each keeps at most, and its epsilon.
 
     While every place is taken, epsilon does not depend on k: more points for nothing, up to k = n/U.
     """
-    users, points = known.users, known.points
+    users, points = inputs.users, inputs.points
     if users is None or points is None or spec.settings.bounding.rule == "none":
         return []
-    suggested, rows = suggested_cap(points, users), []
-    for cap in tried_caps(suggested):
-        kept = min(points, cap * users)
-        own = replace(
-            bounded_of(spec),
-            sampling_rate=min(1.0, batch / kept),
-            k_user=None if spec.protect is Protect.ENTITIES else cap,
-            k_entity=None if spec.protect is Protect.USERS else cap,
+    suggested, rows = suggest_cap(points, users), []
+    for cap in list_caps(suggested):
+        kept_examples = min(points, cap * users)
+        training = replace(
+            make_bounded_training(spec),
+            sampling_rate=min(1.0, batch / kept_examples),
+            k_user=None if spec.protect is PrivacyUnit.ENTITIES else cap,
+            k_entity=None if spec.protect is PrivacyUnit.USERS else cap,
         )
-        row = {"k": cap, "suggested": cap == suggested, "kept_at_most": kept, "K": affected(own).gone}
-        epsilon = zero_out(own, spec.delta).epsilon
-        rows.append({**row, "sampling_rate": own.sampling_rate, "epsilon": epsilon})
+        row = {
+            "k": cap,
+            "suggested": cap == suggested,
+            "kept_at_most": kept_examples,
+            "K": count_affected(training).removed,
+        }
+        epsilon = compute_zero_out_epsilon(training, spec.delta).epsilon
+        rows.append({**row, "sampling_rate": training.sampling_rate, "epsilon": epsilon})
     return rows
 
 
-def _published(spec: TrainingSpec, own: PoissonUsersGaussian, main: dict[str, Any]) -> dict[str, Any]:
+def _describe_published(
+    spec: TrainingSpec, mechanism: PoissonUsersGaussian, published_main: dict[str, Any]
+) -> dict[str, Any]:
     """What the papers would print, under their label; in ``all``, of every estimator that can be computed."""
-    estimators = [Estimator.USER_LEVEL, *([] if own.entities is None else [Estimator.F_E])]
-    every = {one.value: as_published(own, spec.steps, spec.delta, one) for one in estimators}
+    estimators = [Estimator.USER_LEVEL, *([] if mechanism.entities is None else [Estimator.F_E])]
+    every = {
+        estimator.value: compute_published_federated(mechanism, spec.steps, spec.delta, estimator)
+        for estimator in estimators
+    }
     return {
-        **{key: value for key, value in main.items() if key != "delta"},
-        "why_not": WORDS["published"]["why_not"][main["estimator"]],
-        "all": {name: found["epsilon"] for name, found in every.items() if found is not None},
+        **{key: value for key, value in published_main.items() if key != "delta"},
+        "why_not": WORDS["published"]["why_not"][published_main["estimator"]],
+        "all": {
+            name: estimator_entry["epsilon"] for name, estimator_entry in every.items() if estimator_entry is not None
+        },
     }
 
 
-def _by_steps(spec: TrainingSpec) -> list[dict[str, Any]]:
+def _plan_steps_curve(spec: TrainingSpec) -> list[dict[str, Any]]:
     """Epsilon, and what would be published, at up to eight numbers of steps."""
-    own, rows = spec.mechanism, []
-    for count in some_steps(spec.steps, _UNIT_CURVE_POINTS):
+    mechanism, rows = spec.mechanism, []
+    for count in spread_step_counts(spec.steps, _UNIT_CURVE_POINTS):
         published = None
-        if isinstance(own, PoissonUsersGaussian):
-            epsilon = figure_of(own, count, spec.delta, spec.protect).epsilon
-            published = (as_published(own, count, spec.delta) or {}).get("epsilon")
+        if isinstance(mechanism, PoissonUsersGaussian):
+            epsilon = compute_federated_epsilon(mechanism, count, spec.delta, spec.protect).epsilon
+            published = (compute_published_federated(mechanism, count, spec.delta) or {}).get("epsilon")
         else:
-            epsilon = zero_out(replace(bounded_of(spec), steps=count), spec.delta).epsilon
+            epsilon = compute_zero_out_epsilon(replace(make_bounded_training(spec), steps=count), spec.delta).epsilon
         rows.append({"steps": count, "epsilon": epsilon, "epsilon_as_published": published})
     return rows

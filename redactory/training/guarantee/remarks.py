@@ -14,17 +14,17 @@ from typing import Any
 
 from redactory.foundation.bounds import format_upper
 from redactory.training.guarantee.spec import TrainingSpec
-from redactory.training.guarantee.sweep import noise_to_signal
+from redactory.training.guarantee.sweep import compute_noise_to_signal
 
-_FAR = 2.0
-_HOPELESS = 10.0
+_MAX_BATCH_RATIO = 2.0
+_MAX_NOISE_TO_SIGNAL = 10.0
 """Noise to signal of a whole training from which on hardly anything was learnt (docs/how-to/guarantee.md)."""
-_RISEN = 0.1
+_MAX_LOSS_RISE = 0.1
 """How far above its least, in nats, a loss may end: a tenth of its perplexity."""
 
 
 @dataclass(frozen=True)
-class Facts:
+class TrainingFacts:
     """What may be told of a training besides its spec; None where it is not known, or must not be.
 
     ``points`` are those that noisy steps draw from, ``plain`` those learnt without noise, ``users`` those of
@@ -33,21 +33,28 @@ class Facts:
     but may be more, than there are.
     """
 
-    points: int | None = None
-    plain: int | None = None
+    examples: int | None = None
+    noise_free_examples: int | None = None
     users: int | None = None
     parameters: int | None = None
-    curve: Sequence[Mapping[str, Any]] = ()
-    at_most: bool = False
+    held_out_curve: Sequence[Mapping[str, Any]] = ()
+    is_upper_bound: bool = False
 
 
-def remarks(spec: TrainingSpec, facts: Facts) -> list[str]:
+def make_remarks(spec: TrainingSpec, facts: TrainingFacts) -> list[str]:
     """Every sentence, without a full stop."""
-    every = (_delta, _batch, _plain_batch, _noise, _loss, _one_class)
-    return [sentence for each in every for sentence in each(spec, facts)]
+    checks = (
+        _check_delta,
+        _check_batch_size,
+        _check_noise_free_batch_size,
+        _check_noise,
+        _check_loss,
+        _check_single_class,
+    )
+    return [sentence for check in checks for sentence in check(spec, facts)]
 
 
-def points_in_both_worlds(spec: TrainingSpec, counts: Mapping[str, int]) -> int | None:
+def count_noised_examples(spec: TrainingSpec, counts: Mapping[str, int]) -> int | None:
     """The points of the side that is noised, duplicates and quarantined ones too; None where it is secret.
 
     That many there are in two corpora in which one point is exchanged for another; how many are left of them
@@ -55,23 +62,23 @@ def points_in_both_worlds(spec: TrainingSpec, counts: Mapping[str, int]) -> int 
     public, none is told.
     """
     trainer = spec.trainer
-    if trainer.noised is None or trainer.of_units or spec.selection or not counts:
+    if trainer.noised_folder is None or trainer.has_units or spec.selection or not counts:
         return None
-    if spec.settings.whole_conversations:
+    if spec.settings.has_whole_conversations:
         return None
-    if trainer.noised == "vault":
+    if trainer.noised_folder == "vault":
         return counts["points"]
     return counts["private"] + counts["private_duplicate"] + counts["quarantined"]
 
 
-def _delta(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
+def _check_delta(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
     if spec.mechanism is None:
         return
-    users, own = spec.trainer.samples_users, spec.settings
+    users, settings = spec.trainer.samples_users, spec.settings
     if users:
-        count = facts.users or own.federated.users or 1
+        count = facts.users or settings.federated.users or 1
     else:
-        count = facts.points or round(own.expected_batch_size / own.sampling_rate)
+        count = facts.examples or round(settings.expected_batch_size / settings.sampling_rate)
     if spec.delta * count > 1.0:
         yield (
             f"train.delta is {format_upper(spec.delta)}, above one over the {count:,} "
@@ -80,72 +87,72 @@ def _delta(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
         )
 
 
-def _batch(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
+def _check_batch_size(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
     """Where so few points are drawn that many steps are noise alone, or the batch is far from them."""
-    if facts.points is None or spec.mechanism is None or spec.trainer.samples_users:
+    if facts.examples is None or spec.mechanism is None or spec.trainer.samples_users:
         return
     rate, batch = spec.settings.sampling_rate, spec.settings.expected_batch_size
-    draws, most = rate * facts.points, "at most " if facts.at_most else ""
+    draws, most = rate * facts.examples, "at most " if facts.is_upper_bound else ""
     count = f"{draws:,.2g}" if draws < 10.0 else f"{draws:,.0f}"
-    drawn = f"draws {most}{count} examples on average (train.sampling_rate {rate:g} of {most}{facts.points:,})"
+    drawn = f"draws {most}{count} examples on average (train.sampling_rate {rate:g} of {most}{facts.examples:,})"
     # where there may be fewer, no batch is known to be too small
-    small = batch < draws / _FAR and not facts.at_most
+    is_small = batch < draws / _MAX_BATCH_RATIO and not facts.is_upper_bound
     if draws < 1.0:
         yield f"a noisy step {drawn}: many steps are pure noise; raise train.sampling_rate"
-    elif small or batch > draws * _FAR:
-        times = max(batch / draws, draws / batch)
-        ratio, steps, least = ("large", "long", "") if small else ("small", "short", most and "at least ")
+    elif is_small or batch > draws * _MAX_BATCH_RATIO:
+        factor = max(batch / draws, draws / batch)
+        ratio, steps, least = ("large", "long", "") if is_small else ("small", "short", most and "at least ")
         yield (
             f"train.expected_batch_size is {batch:g}, but a noisy step {drawn}: noise_to_batch is stated "
-            f"{least}{times:,.3g} times too {ratio}, and with optimizer sgd steps are as much too {steps} "
+            f"{least}{factor:,.3g} times too {ratio}, and with optimizer sgd steps are as much too {steps} "
             "(adam is not affected); set it to the rate times the number of examples that you expect of "
             "such text, not this count"
         )
 
 
-def _plain_batch(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
+def _check_noise_free_batch_size(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
     size = spec.settings.public_batch_size
-    if facts.plain is not None and size > facts.plain:
+    if facts.noise_free_examples is not None and size > facts.noise_free_examples:
         yield (
-            f"train.public_batch_size is {size:,}, but only {facts.plain:,} examples are trained on without "
+            f"train.public_batch_size is {size:,}, but only {facts.noise_free_examples:,} examples are trained on without "
             "noise: every such step takes them all; set it lower"
         )
 
 
-def _noise(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
-    own, count = spec.mechanism, facts.parameters
-    if own is None or count is None:
+def _check_noise(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
+    mechanism, count = spec.mechanism, facts.parameters
+    if mechanism is None or count is None:
         return
-    ratio = noise_to_signal(own.noise_multiplier, own.normaliser, spec.steps, count)
-    if ratio > _HOPELESS:
+    ratio = compute_noise_to_signal(mechanism.noise_multiplier, mechanism.normaliser, spec.steps, count)
+    if ratio > _MAX_NOISE_TO_SIGNAL:
         yield (
             f"the noise of all noisy steps together is {ratio:,.2g} times the maximum sum of their "
-            f"gradients ({count:,} parameters, noise multiplier {own.noise_multiplier:.3g}, batches of "
-            f"{own.normaliser:g}, {spec.steps:,} steps): they teach the model next to nothing; use more "
+            f"gradients ({count:,} parameters, noise multiplier {mechanism.noise_multiplier:.3g}, batches of "
+            f"{mechanism.normaliser:g}, {spec.steps:,} steps): they teach the model next to nothing; use more "
             "private examples, a smaller network or vocabulary, or a larger epsilon"
         )
 
 
-def _loss(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
+def _check_loss(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
     """Where the loss on held-out text ended above where it began, or above its least."""
-    losses = [math.inf if row["loss"] is None else float(row["loss"]) for row in facts.curve]
+    losses = [math.inf if row["loss"] is None else float(row["loss"]) for row in facts.held_out_curve]
     if len(losses) < 2:
         return
     first, last, least = losses[0], losses[-1], min(losses)
-    lower = "lower train.learning_rate or train.dp_learning_rate, whichever raised it"
+    advice = "lower train.learning_rate or train.dp_learning_rate, whichever raised it"
     if last >= first:
         yield (
             f"the loss on held-out public text was {first:.3g} before the first step and is {last:.3g} "
-            f"after the last one: the training diverged, or learned nothing; {lower}"
+            f"after the last one: the training diverged, or learned nothing; {advice}"
         )
-    elif last > least + _RISEN:
+    elif last > least + _MAX_LOSS_RISE:
         yield (
             f"the loss on held-out public text ended at {last:.3g}, after {least:.3g} in step "
-            f"{facts.curve[losses.index(least)]['step']:,}; {lower}, or decay it "
+            f"{facts.held_out_curve[losses.index(least)]['step']:,}; {advice}, or decay it "
             "(train.learning_rate_schedule linear)"
         )
 
 
-def _one_class(spec: TrainingSpec, facts: Facts) -> Iterator[str]:
-    if facts.curve and facts.curve[-1].get("most_said") == 1.0:
+def _check_single_class(spec: TrainingSpec, facts: TrainingFacts) -> Iterator[str]:
+    if facts.held_out_curve and facts.held_out_curve[-1].get("most_said") == 1.0:
         yield "the classifier predicts one class for every held-out public text: it has learned nothing"

@@ -10,17 +10,17 @@ from typing import Any
 from pydantic import ValidationError
 
 from redactory.dedup import RULES
-from redactory.detectors import blind_said
-from redactory.detectors.settings import public_of
+from redactory.detectors import publishable_gaps
+from redactory.detectors.settings import get_public_labels
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.foundation.files import read_json
 from redactory.foundation.intervals import upper_bound
 from redactory.foundation.records import chain_head, read_records
 from redactory.redaction.folder import ModelFolder, RunFolder
-from redactory.redaction.sealing import is_finished, release_with
+from redactory.redaction.sealing import find_release, is_finished
 from redactory.training.accounting import Spending, Spendings, calibrate_noise
-from redactory.training.counted import Selection
+from redactory.training.count_selection import CountSelection
 from redactory.training.guarantee import WORDS
 from redactory.training.ledger import END, FORMAT, HEAD, NOISY_STEP
 from redactory.training.mechanism import (
@@ -30,14 +30,14 @@ from redactory.training.mechanism import (
     Relation,
     mechanism_from_json,
 )
-from redactory.training.settings import SOURCES, RecallMeasurement, TrainSettings
-from redactory.training.tokenizer import digest_of
-from redactory.training.trainers import Trainer, trainer_of
-from redactory.training.trainers.base import A_POINT
-from redactory.training.units import Protect
-from redactory.training.vocabulary import is_public
+from redactory.training.settings import VOCABULARY_SOURCES, RecallMeasurement, TrainSettings
+from redactory.training.tokenizer import compute_tokenizer_digest
+from redactory.training.trainers import Trainer, get_trainer
+from redactory.training.trainers.base import EXAMPLE_NOUN
+from redactory.training.unit_settings import PrivacyUnit
+from redactory.training.vocabulary import is_public_source
 
-DOCUMENT, EXAMPLE = "document", "example"
+KNOWN_IN_DOCUMENT, KNOWN_IN_EXAMPLE = "document", "example"
 """Within what a run masks known values (``known_in`` in its manifest)."""
 STABLE_RULES = {(rule.name, rule.group_size) for rule in RULES.values() if rule.group_size is not None}
 """The rules that have a stability proof, and how many texts one exchanged point exchanges under each."""
@@ -54,29 +54,29 @@ class MissRates:
     delta_2: float | None = None
 
     @classmethod
-    def measured(cls, recall: RecallMeasurement | None, everything_private: bool = False) -> MissRates:
+    def from_measurement(cls, recall: RecallMeasurement | None, is_all_private: bool = False) -> MissRates:
         """The bounds of a measurement, each at its confidence c (both at once at 2c − 1).
 
         Counts bound nothing where labels were sampled by stratum: then the sample's own bounds are taken.
         With ``everything_private`` no secret can stand in a public point: δ₂ is 0.
         """
         if recall is None:
-            found = NOT_MEASURED
+            rates = NOT_MEASURED
         elif recall.sample is not None:
-            found = cls(recall.sample.gamma_upper, recall.sample.delta_2_upper)
+            rates = cls(recall.sample.gamma_upper, recall.sample.delta_2_upper)
         else:
             gamma = upper_bound(recall.missed_by_strict, recall.labels, recall.confidence)
             both = upper_bound(recall.missed_by_both, recall.labels, recall.confidence)
-            found = cls(gamma, min(both, gamma))
-        return cls(found.gamma, 0.0) if everything_private else found
+            rates = cls(gamma, min(both, gamma))
+        return cls(rates.gamma, 0.0) if is_all_private else rates
 
-    def larger(self, other: MissRates) -> MissRates:
+    def take_larger(self, other: MissRates) -> MissRates:
         """Of two models of one run, where a secret stands in one point for both: the larger of each bound."""
         known = [rates.delta_2 for rates in (self, other) if rates.delta_2 is not None]
         return MissRates(max(self.gamma, other.gamma), max(known) if len(known) == 2 else None)
 
     @classmethod
-    def of_run(cls, recall: RecallMeasurement | None, manifest: Mapping[str, Any]) -> MissRates:
+    def for_run(cls, recall: RecallMeasurement | None, manifest: Mapping[str, Any]) -> MissRates:
         """The same of a finished run; nothing is known of one that is blind to some kind of names.
 
         Nor of one whose fates follow from more than a text: misses are measured on texts by themselves.
@@ -84,23 +84,23 @@ class MissRates:
         Where counts decide what is public no secret is without a guarantee, whatever is missed.
         """
         if recall is not None:
-            recall.require_public(public_of(manifest))
-        if Selection.of_run(manifest) is not None:
-            measured = recall if by_texts_alone(manifest) and not blind_said(manifest)["kinds"] else None
-            return cls.measured(measured, everything_private=True)
+            recall.require_public(get_public_labels(manifest))
+        if CountSelection.from_manifest(manifest) is not None:
+            measured = recall if is_routed_by_text(manifest) and not publishable_gaps(manifest)["kinds"] else None
+            return cls.from_measurement(measured, is_all_private=True)
         if manifest["blind"]["kinds"]:
             return NOT_MEASURED
         everything = manifest["policies"]["conservative"].get("flags_everything") is True
-        return cls.measured(recall if by_texts_alone(manifest) else None, everything)
+        return cls.from_measurement(recall if is_routed_by_text(manifest) else None, everything)
 
 
 NOT_MEASURED = MissRates()
 
 
-def by_texts_alone(manifest: Mapping[str, Any]) -> bool:
+def is_routed_by_text(manifest: Mapping[str, Any]) -> bool:
     """Whether the text of a point decides its fate, and no other point or column of its document."""
     declared = manifest.get("configuration", {}).get("input", {}).get("known_value_columns")
-    return manifest.get("known_in") != DOCUMENT and not declared
+    return manifest.get("known_in") != KNOWN_IN_DOCUMENT and not declared
 
 
 @dataclass(frozen=True)
@@ -124,60 +124,64 @@ class TrainingSpec:
     seeded: bool = False
     known_in: str | None = None
     start: TrainingSpec | None = None
-    selection: Selection | None = None
+    selection: CountSelection | None = None
 
     @classmethod
-    def of(
+    def from_settings(
         cls, settings: TrainSettings, dedup: Mapping[str, Any] | None, steps: int | None = None, **known: Any
     ) -> TrainingSpec:
         """The spec of a training that is planned or begins; its noise is calibrated where none is given."""
-        trainer = trainer_of(settings)
-        steps = trainer.steps(settings) if steps is None else steps
+        trainer = get_trainer(settings)
+        steps = trainer.count_noisy_steps(settings) if steps is None else steps
         known.setdefault("seeded", settings.seed is not None)
-        found = cls(settings, None, 0, dedup, **known)
-        found.require_counted()
+        spec = cls(settings, None, 0, dedup, **known)
+        spec.require_count_support()
         noisy = settings
-        if found.beside and trainer.noised and settings.noise_multiplier is None:
+        if spec.selection_spendings and trainer.noised_folder and settings.noise_multiplier is None:
             # with which the steps and the selection together reach the target
             noise = calibrate_noise(
-                settings.epsilon, settings.delta, settings.sampling_rate, steps, beside=found.beside
+                settings.epsilon,
+                settings.delta,
+                settings.sampling_rate,
+                steps,
+                other_spendings=spec.selection_spendings,
             )
             noisy = settings.model_copy(update={"noise_multiplier": noise})
-        mechanism = trainer.mechanism(noisy, (dedup or {}).get("group_size"), steps)
-        return replace(found, mechanism=mechanism, steps=steps if mechanism else 0)
+        mechanism = trainer.make_mechanism(noisy, (dedup or {}).get("group_size"), steps)
+        return replace(spec, mechanism=mechanism, steps=steps if mechanism else 0)
 
-    def require_counted(self) -> None:
+    def require_count_support(self) -> None:
         """``ConfigurationError`` where counts decided what is public, and more than they counted is asked.
 
         Texts and their noisy numbers were: not the class or the role that stood beside a text.
         """
-        own = self.settings
-        if not self.beside:
+        settings = self.settings
+        if not self.selection_spendings:
             return
-        for asked, key in (
-            (own.task == "classify" and self.trainer.plain, "task: classes"),
-            (own.prefix, "prefix: classes and roles"),
-            (own.chat, "chat: roles"),
+        for is_set, key in (
+            (settings.task == "classify" and self.trainer.public_folders, "task: classes"),
+            (settings.prefix, "prefix: classes and roles"),
+            (settings.chat, "chat: roles"),
         ):
-            if asked:
+            if is_set:
                 raise ConfigurationError(
                     f"train.{key} were not counted, and with route.strategy count or both only counted parts "
                     "of a public row may be used: curate with route.strategy policies, or remove it"
                 )
-        if own.noise_bands != 1:
+        if settings.noise_bands != 1:
             raise ConfigurationError("train.noise_bands: not with route.strategy count or both; remove one of the two")
 
     @property
-    def beside(self) -> Spendings:
+    def selection_spendings(self) -> Spendings:
         """What the selection costs one point; nothing where the training has no part of ``public/``."""
-        if self.selection is None or self.trainer.of_units:
+        if self.selection is None or self.trainer.has_units:
             return ()
-        return (self.selection.of_point(),)
+        return (self.selection.compute_example_spending(),)
 
     @property
     def trainer(self) -> Trainer:
         """The class that says the rest."""
-        return trainer_of(self.settings)
+        return get_trainer(self.settings)
 
     @property
     def delta(self) -> float:
@@ -190,24 +194,24 @@ class TrainingSpec:
         return self.trainer.relation
 
     @property
-    def protect(self) -> Protect:
+    def protect(self) -> PrivacyUnit:
         """Whom the figures of a trainer that hides units are for."""
-        return self.trainer.protects(self.settings)
+        return self.trainer.get_privacy_unit(self.settings)
 
     @property
     def rows(self) -> int:
         """How many rows of what is noised one exchanged point exchanges; points of a unit, K."""
-        return self.trainer.rows(self.settings, (self.dedup or {}).get("group_size"))
+        return self.trainer.exchanged_rows(self.settings, (self.dedup or {}).get("group_size"))
 
     @property
     def spending(self) -> Spending | None:
         """What these steps spend, as it is composed; None without noise, or where no pair is proved."""
-        return self.trainer.spending(self.mechanism, self.steps, self.rows)
+        return self.trainer.compute_spending(self.mechanism, self.steps, self.rows)
 
     @property
-    def spent(self) -> Spendings:
+    def total_spendings(self) -> Spendings:
         """What its weights cost, from the first stage on."""
-        return (*(self.start.spent if self.start else ()), *((self.spending,) if self.spending else ()))
+        return (*(self.start.total_spendings if self.start else ()), *((self.spending,) if self.spending else ()))
 
     def with_noise(self, noise_multiplier: float) -> TrainingSpec:
         """The same at another noise."""
@@ -215,50 +219,50 @@ class TrainingSpec:
         return replace(self, mechanism=replace(self.mechanism, noise_multiplier=noise_multiplier))
 
     @property
-    def unit(self) -> str:
+    def privacy_unit(self) -> str:
         """What is protected, in words; two cards with different units say different things."""
-        if not self.trainer.of_units:
-            point = DOCUMENT if self.known_in == EXAMPLE else A_POINT
-            if self.settings.whole_conversations:
-                point = "turn of one conversation" if self.trainer.by_policy else "conversation"
-            return self.trainer.unit.replace(A_POINT, point)
-        return f"{self.units_in_words} ({self.settings.trainer})"
+        if not self.trainer.has_units:
+            point = KNOWN_IN_DOCUMENT if self.known_in == KNOWN_IN_EXAMPLE else EXAMPLE_NOUN
+            if self.settings.has_whole_conversations:
+                point = "turn of one conversation" if self.trainer.uses_policy else "conversation"
+            return self.trainer.privacy_unit.replace(EXAMPLE_NOUN, point)
+        return f"{self.units_description} ({self.settings.trainer})"
 
     @property
-    def units_in_words(self) -> str:
+    def units_description(self) -> str:
         """The protected users or entities, and by what lists they go."""
         if not self.trainer.hides_units:
             return "nothing"
-        own = self.settings.units
-        found = WORDS["units"]["unit"][self.protect.value]
-        if own.duplicates == "merge":
-            found += "; copies of a text are one point, of all who hold one"
-        if self.protect is Protect.USERS:
-            return str(found)
-        labels = "" if own.labels is None else f"; entities are those labelled {', '.join(sorted(own.labels))}"
-        files = ["a list of hubs"] if own.hub_files else []
-        hubs = [*sorted(one for one in own.high_degree_entities if isinstance(one, str)), *files]
-        said = (
-            ("entities on a list count", own.entities is not None),
-            ("aliases on a list are one entity", own.aliases is not None),
+        units = self.settings.units
+        description = WORDS["units"]["unit"][self.protect.value]
+        if units.duplicates == "merge":
+            description += "; copies of a text are one point, of all who hold one"
+        if self.protect is PrivacyUnit.USERS:
+            return str(description)
+        labels = "" if units.labels is None else f"; entities are those labelled {', '.join(sorted(units.labels))}"
+        files = ["a list of hubs"] if units.hub_files else []
+        hubs = [*sorted(one for one in units.high_degree_entities if isinstance(one, str)), *files]
+        list_texts = (
+            ("entities on a list count", units.entities is not None),
+            ("aliases on a list are one entity", units.aliases is not None),
             (f"the values in {', '.join(hubs)} are not entities", bool(hubs)),
         )
-        return "; ".join([f"{found}{labels}", *(words for words, is_so in said if is_so)])
+        return "; ".join([f"{description}{labels}", *(words for words, is_so in list_texts if is_so)])
 
     @property
     def refusal(self) -> str | None:
         """Why no epsilon at all can be stated, or None."""
         if self.mechanism is None:
-            return self.trainer.nothing
-        if self.start is not None and (why := self._not_added_up(self.start)):
-            return f"no finite epsilon: it starts from the model {self.start.settings.model_name}, {why}"
-        if self.trainer.of_units:
+            return self.trainer.no_guarantee_reason
+        if self.start is not None and (problem := self._find_start_problem(self.start)):
+            return f"no finite epsilon: it starts from the model {self.start.settings.model_name}, {problem}"
+        if self.trainer.has_units:
             return None if self.public else WORDS["from_corpus"]
-        if self.known_in == DOCUMENT and not self.settings.whole_conversations:
+        if self.known_in == KNOWN_IN_DOCUMENT and not self.settings.has_whole_conversations:
             return str(WORDS["known_in_document"])
-        if not self.trainer.by_policy:
+        if not self.trainer.uses_policy:
             return None
-        if self.settings.whole_conversations and (self.dedup or {}).get("rule") != "none":
+        if self.settings.has_whole_conversations and (self.dedup or {}).get("rule") != "none":
             return str(WORDS["merged_turns"])
         assert self.dedup is not None
         rule = self.dedup["rule"]
@@ -268,21 +272,21 @@ class TrainingSpec:
             return f"no finite epsilon: deduplication rule {rule} is not a known stable rule"
         return None
 
-    def _not_added_up(self, start: TrainingSpec) -> str | None:
+    def _find_start_problem(self, start: TrainingSpec) -> str | None:
         """Why what ``start`` spent cannot be composed with this, or None."""
-        if start.broken:
-            return f"which has no guarantee ({start.broken})"
-        if self.trainer.hides_units or (self.unit, self.relation) != (start.unit, start.relation):
+        if start.failure_reason:
+            return f"which has no guarantee ({start.failure_reason})"
+        if self.trainer.hides_units or (self.privacy_unit, self.relation) != (start.privacy_unit, start.relation):
             return "whose epsilons are about another privacy unit or relation"
         return None
 
     @property
-    def broken(self) -> str | None:
+    def failure_reason(self) -> str | None:
         """Why nothing holds, or None: :attr:`refusal`, or draws that anybody can repeat."""
         return self.refusal or (WORDS["seeded"] if self.seeded else None)
 
 
-def bayesian_epsilon(
+def compute_bayesian_epsilon(
     epsilon_at: Callable[[float], float | None], delta: float, gamma: float, delta_2: float
 ) -> float | None:
     """CRT's Theorem 8.3 as corrected in ``docs/guarantees.md``, "Amplification by redaction".
@@ -329,29 +333,29 @@ class LedgerFacts:
     vocabulary: dict[str, Any]
     public_text: str | None = None
     base: dict[str, Any] | None = None
-    own_loop: dict[str, Any] | None = None
+    private_loop: dict[str, Any] | None = None
 
     @property
     def trainer(self) -> Trainer:
         """The trainer that the ledger names."""
-        return trainer_of(self.settings)
+        return get_trainer(self.settings)
 
-    def spec(
+    def make_spec(
         self,
         dedup: Mapping[str, Any] | None = None,
         rates: MissRates = NOT_MEASURED,
         known_in: str | None = None,
         start: TrainingSpec | None = None,
-        selection: Selection | None = None,
+        selection: CountSelection | None = None,
     ) -> TrainingSpec:
         """What decides the figures, with what the run's manifest says of deduplication, misses and fates."""
-        public = is_public(self.vocabulary["made_of"]) and START not in (self.base or ())
-        rates = rates if start is None else rates.larger(start.rates)
+        public = is_public_source(self.vocabulary["made_of"]) and START_KEY not in (self.base or ())
+        rates = rates if start is None else rates.take_larger(start.rates)
         run = (dedup, rates, public, self.seeded, known_in, start, selection)
         return TrainingSpec(self.settings, self.mechanism, self.steps, *run)
 
 
-def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
+def read_ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
     """The facts of the ledger in ``folder``, checked against the weights and the curated ``run``.
 
     ``GuaranteeError`` where the ledger is missing, broken, of another run or other weights, lacks a
@@ -363,39 +367,39 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
         records = read_records(folder.ledger)
     except CheckFailed as error:
         raise GuaranteeError(str(error)) from None
-    begun = len(records) >= 2 and records[0].type == HEAD and records[0].body.get("format") == FORMAT
-    _require(begun and records[-1].type == END, "has no head or no end: the training is unfinished")
+    has_head = len(records) >= 2 and records[0].type == HEAD and records[0].body.get("format") == FORMAT
+    _require_ledger(has_head and records[-1].type == END, "has no head or no end: the training is unfinished")
     head, steps, end = records[0].body, records[1:-1], records[-1].body
     mechanism = None if head["mechanism"] is None else mechanism_from_json(head["mechanism"])
     try:
         settings = TrainSettings.model_validate(head["settings"])
     except ValidationError:
         raise GuaranteeError("no guarantee: this version refuses the ledger's settings") from None
-    trainer = trainer_of(settings)
+    trainer = get_trainer(settings)
     users = isinstance(mechanism, PoissonUsersGaussian)
-    fits = users is trainer.samples_users if mechanism else trainer.noised is None
-    _require(fits, "has a mechanism that is not its trainer's")
-    _require(head["relation"] == trainer.relation.value, "was accounted for another relation")
+    fits = users is trainer.samples_users if mechanism else trainer.noised_folder is None
+    _require_ledger(fits, "has a mechanism that is not its trainer's")
+    _require_ledger(head["relation"] == trainer.relation.value, "was accounted for another relation")
     sampler = None if mechanism is None else mechanism.sampler
-    _require(head["sampler"] == sampler, "has an unknown sampler")
+    _require_ledger(head["sampler"] == sampler, "has an unknown sampler")
     # the run's manifest, or one that was superseded after the training
-    own = file_sha256(run.manifest) == head["parent"]
-    own = own or (is_finished(run) and release_with(run, head["parent"]) is not None)
-    _require(own, "belongs to another curated run")
-    _require(end["steps"] == head["steps"] == len(steps), "has more or fewer steps than stated")
-    _require(mechanism is not None or not steps, "has noisy steps in a training without noise")
+    is_own_run = file_sha256(run.manifest) == head["parent"]
+    is_own_run = is_own_run or (is_finished(run) and find_release(run, head["parent"]) is not None)
+    _require_ledger(is_own_run, "belongs to another curated run")
+    _require_ledger(end["steps"] == head["steps"] == len(steps), "has more or fewer steps than stated")
+    _require_ledger(mechanism is not None or not steps, "has noisy steps in a training without noise")
     planned = mechanism.matrix.steps if isinstance(mechanism, BandedGaussian) else len(steps)
-    _require(planned == len(steps), "has a matrix for another number of steps")
-    event: dict[str, Any] = mechanism.event() if mechanism else {}
+    _require_ledger(planned == len(steps), "has a matrix for another number of steps")
+    event: dict[str, Any] = mechanism.to_event() if mechanism else {}
     for number, record in enumerate(steps):
         step = (record.type, record.body.get("event"), record.body.get("step"))
-        _require(step == (NOISY_STEP, event, number), f"has no such event at step {number}")
-    _require(end["weights"] == file_sha256(folder.weights), "belongs to other weights")
+        _require_ledger(step == (NOISY_STEP, event, number), f"has no such event at step {number}")
+    _require_ledger(end["weights"] == file_sha256(folder.weights), "belongs to other weights")
     vocabulary = head["vocabulary"]
-    made_of = set(vocabulary["made_of"])
-    _require(bool(made_of) and made_of <= set(SOURCES), "has an unknown source of the vocabulary")
-    own_pieces = folder.tokenizer.exists() and digest_of(read_json(folder.tokenizer))
-    _require(vocabulary["sha256"] == own_pieces, "belongs to another tokenizer")
+    sources = set(vocabulary["made_of"])
+    _require_ledger(bool(sources) and sources <= set(VOCABULARY_SOURCES), "has an unknown source of the vocabulary")
+    own_pieces = folder.tokenizer.exists() and compute_tokenizer_digest(read_json(folder.tokenizer))
+    _require_ledger(vocabulary["sha256"] == own_pieces, "belongs to another tokenizer")
     return LedgerFacts(
         settings=settings,
         mechanism=mechanism,
@@ -407,39 +411,41 @@ def ledger_facts(run: RunFolder, folder: ModelFolder) -> LedgerFacts:
         public_text=head.get("public_text"),
         base=head.get("base"),
         vocabulary=vocabulary,
-        own_loop=head.get("own_loop"),
+        private_loop=head.get("own_loop"),
     )
 
 
-START = "start"
+START_KEY = "start"
 """The key of a ledger's ``base`` that names the model of the run whose weights were the first ones."""
 
 
-def spec_in(run: RunFolder, facts: LedgerFacts, recall: RecallMeasurement | None) -> TrainingSpec:
+def read_training_spec(run: RunFolder, facts: LedgerFacts, recall: RecallMeasurement | None) -> TrainingSpec:
     """The spec of a training of ``run`` on secrets or points, with all stages before it.
 
     ``recall`` replaces the measurement of every stage; ``GuaranteeError`` where a model that one started from
     is gone, changed, or does not hold what its ledger says.
     """
-    manifest, start = parent_manifest(run, facts), None
-    if facts.base is not None and START in facts.base:
-        name = facts.base[START]
-        before = ledger_facts(run, run.model(name))
-        _require(before.chain_head == facts.base["ledger"], f"starts from another models/{name}")
-        _require(before.parent == facts.parent, f"and that of models/{name} are of different releases")
-        start = spec_in(run, before, recall or before.settings.detector_recall_file)
-    rates = MissRates.of_run(recall, manifest)
-    return facts.spec(manifest["dedup"], rates, manifest.get("known_in"), start, Selection.of_run(manifest))
+    manifest, start = read_parent_manifest(run, facts), None
+    if facts.base is not None and START_KEY in facts.base:
+        name = facts.base[START_KEY]
+        before = read_ledger_facts(run, run.model(name))
+        _require_ledger(before.chain_head == facts.base["ledger"], f"starts from another models/{name}")
+        _require_ledger(before.parent == facts.parent, f"and that of models/{name} are of different releases")
+        start = read_training_spec(run, before, recall or before.settings.detector_recall_file)
+    rates = MissRates.for_run(recall, manifest)
+    return facts.make_spec(
+        manifest["dedup"], rates, manifest.get("known_in"), start, CountSelection.from_manifest(manifest)
+    )
 
 
-def parent_manifest(run: RunFolder, facts: LedgerFacts) -> dict[str, Any]:
+def read_parent_manifest(run: RunFolder, facts: LedgerFacts) -> dict[str, Any]:
     """The manifest that a model was trained under: the run's, or one that was superseded since."""
-    found = release_with(run, facts.parent)
-    if found is None:
+    release = find_release(run, facts.parent)
+    if release is None:
         raise GuaranteeError("no guarantee: the ledger belongs to another curated run")
-    return found.manifest
+    return release.manifest
 
 
-def _require(holds: bool, problem: str) -> None:
+def _require_ledger(holds: bool, problem: str) -> None:
     if not holds:
         raise GuaranteeError(f"no guarantee: the ledger {problem}")

@@ -21,25 +21,25 @@ from typing import Any
 
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting import calibrate_noise
-from redactory.training.guarantee.figures import Claim, bounded_of
+from redactory.training.guarantee.metrics import EpsilonInputs, make_bounded_training
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.mechanism import PoissonGaussian
-from redactory.training.uedp.bounded_accounting import calibrate
+from redactory.training.uedp.bounded_accounting import calibrate_bounded_noise
 
-_GRID, _TOLERANCE = 1e-2, 1e-2
+_NOISE_GRID, _NOISE_TOLERANCE = 1e-2, 1e-2
 """Of the noise in the table, a share above what is needed; the plan's own is found on a fine grid."""
-_FACTORS, _COSTS = (0.25, 0.5, 1.0, 2.0, 4.0), (0.5, 1.0, 2.0)
-_FELT = 1.0 / 3.0
-_NEARLY = 1.05
+_RATE_FACTORS, _COST_FACTORS = (0.25, 0.5, 1.0, 2.0, 4.0), (0.5, 1.0, 2.0)
+_EFFECTIVE_NOISE_SHARE = 1.0 / 3.0
+_ERROR_FACTOR = 1.05
 """Errors within this factor of the least count as equal: then more steps are better."""
 
 
 @dataclass(frozen=True)
-class Row:
+class SweepRow:
     """One pair at the target epsilon; ``bands`` is 1 where the noise of each step is independent.
 
     ``noise_per_coordinate`` is the deviation of the noise on each coordinate of the mean gradient, σC over
-    the normaliser, ``noise`` the norm of all of it, √d times that.  ``noise_to_signal`` is that of the whole
+    the normaliser, ``noise`` the norm of all of it, √d times that.  ``compute_noise_to_signal`` is that of the whole
     training, and ``error`` the bound above over D·C, with the third that is felt.  What needs d is None where
     it is not known.  ``cost`` is in gradients of one point.
     """
@@ -57,77 +57,85 @@ class Row:
     best: bool = False
 
 
-def row_of(own: PoissonGaussian, steps: int, parameters: int | None, bands: int = 1) -> Row:
+def make_sweep_row(mechanism: PoissonGaussian, steps: int, parameters: int | None, bands: int = 1) -> SweepRow:
     """What ``steps`` steps of ``own`` are like for a model of so many trainable ``parameters``."""
-    sigma, batch = own.noise_multiplier, own.normaliser
-    each, whole, ratio, error = sigma * own.clip_norm / batch, None, None, None
+    sigma, batch = mechanism.noise_multiplier, mechanism.normaliser
+    coordinate_noise, whole, ratio, error = sigma * mechanism.clip_norm / batch, None, None, None
     if parameters is not None:
-        whole = each * math.sqrt(parameters)
-        ratio = noise_to_signal(sigma, batch, steps, parameters)
-        error = math.hypot(steps**-0.5, _FELT * ratio)
-    return Row(own.sampling_rate, steps, bands, sigma, each, whole, ratio, error, batch * steps)
+        whole = coordinate_noise * math.sqrt(parameters)
+        ratio = compute_noise_to_signal(sigma, batch, steps, parameters)
+        error = math.hypot(steps**-0.5, _EFFECTIVE_NOISE_SHARE * ratio)
+    return SweepRow(mechanism.sampling_rate, steps, bands, sigma, coordinate_noise, whole, ratio, error, batch * steps)
 
 
-def noise_to_signal(noise_multiplier: float, batch: float, steps: int, parameters: int) -> float:
+def compute_noise_to_signal(noise_multiplier: float, batch: float, steps: int, parameters: int) -> float:
     """σ√d/(B√T), the least that a whole training can have."""
     return noise_multiplier * math.sqrt(parameters / max(steps, 1)) / batch
 
 
-def sweep(spec: TrainingSpec, epsilon: float | None, parameters: int | None) -> list[dict[str, Any]]:
+def sweep_sampling_rates(spec: TrainingSpec, epsilon: float | None, parameters: int | None) -> list[dict[str, Any]]:
     """Pairs of sampling rate and steps that reach ``epsilon`` for half, the same and twice the computation.
 
     By cost, then by rate; the best of those that are no dearer than the plan is marked, where d is known.
     Empty where nothing is swept: correlated noise, samples of users, no epsilon, a model to start
     from.
     """
-    own = spec.mechanism
+    mechanism = spec.mechanism
     if (
         not epsilon
         or spec.start is not None
         or not spec.steps
-        or not isinstance(own, PoissonGaussian)
+        or not isinstance(mechanism, PoissonGaussian)
         or spec.spending is None
     ):
         return []
     rows = []
-    for rate, steps in _pairs(own.sampling_rate, spec.steps):
-        planned = (rate, steps) == (own.sampling_rate, spec.steps)
-        noise = own.noise_multiplier if planned else _noise(spec, epsilon, rate, steps)
+    for rate, steps in _iterate_rates_and_steps(mechanism.sampling_rate, spec.steps):
+        is_planned = (rate, steps) == (mechanism.sampling_rate, spec.steps)
+        noise = mechanism.noise_multiplier if is_planned else _find_noise(spec, epsilon, rate, steps)
         if noise is not None:
-            batch = own.normaliser * rate / own.sampling_rate
-            tried = replace(own, sampling_rate=rate, noise_multiplier=noise, normaliser=batch)
-            rows.append(replace(row_of(tried, steps, parameters), planned=planned))
-    best = _best(rows)
+            batch = mechanism.normaliser * rate / mechanism.sampling_rate
+            changed = replace(mechanism, sampling_rate=rate, noise_multiplier=noise, normaliser=batch)
+            rows.append(replace(make_sweep_row(changed, steps, parameters), planned=is_planned))
+    best = _find_best_row(rows)
     return [asdict(replace(row, best=row is best)) for row in rows]
 
 
-def _best(rows: list[Row]) -> Row | None:
+def _find_best_row(rows: list[SweepRow]) -> SweepRow | None:
     """The most steps of those with nearly the least error, at no more than the cost of the plan."""
     plan = next(row for row in rows if row.planned)
     known = [(row.error, row) for row in rows if row.error is not None and row.cost <= 1.05 * plan.cost]
     least = min((error for error, _ in known), default=0.0)
-    near = [row for error, row in known if error <= _NEARLY * least]
+    near = [row for error, row in known if error <= _ERROR_FACTOR * least]
     return max(near, key=lambda row: row.steps, default=None)
 
 
-def _pairs(rate: float, steps: int) -> Iterator[tuple[float, int]]:
+def _iterate_rates_and_steps(rate: float, steps: int) -> Iterator[tuple[float, int]]:
     """Powers of two around the plan's own, by what they cost; no rate above 1, no less than a step."""
-    for cost in _COSTS:
-        for factor in _FACTORS:
+    for cost in _COST_FACTORS:
+        for factor in _RATE_FACTORS:
             count = steps * cost / factor
             if rate * factor <= 1.0 and count >= 1.0:
                 yield rate * factor, round(count)
 
 
-def _noise(spec: TrainingSpec, epsilon: float, rate: float, steps: int) -> float | None:
+def _find_noise(spec: TrainingSpec, epsilon: float, rate: float, steps: int) -> float | None:
     """About the least noise multiplier for ``epsilon``, not below it; None where none is found."""
     try:
         if spec.trainer.hides_units:
-            own = replace(bounded_of(spec), sampling_rate=rate, steps=steps)
-            return calibrate(epsilon, own, spec.delta, _TOLERANCE)
-        missed = Claim.of(spec).missed
+            training = replace(make_bounded_training(spec), sampling_rate=rate, steps=steps)
+            return calibrate_bounded_noise(epsilon, training, spec.delta, _NOISE_TOLERANCE)
+        missed = EpsilonInputs.from_spec(spec).missed_relation
         return calibrate_noise(
-            epsilon, spec.delta, rate, steps, _GRID, spec.rows, missed, tolerance=_TOLERANCE, beside=spec.beside
+            epsilon,
+            spec.delta,
+            rate,
+            steps,
+            _NOISE_GRID,
+            spec.rows,
+            missed,
+            tolerance=_NOISE_TOLERANCE,
+            other_spendings=spec.selection_spendings,
         )
     except GuaranteeError:
         return None

@@ -1,6 +1,6 @@
 """What the messages of a local service guarantee: its plan before the first one, and its card.
 
-Formal guarantees: both state ``epsilon_sound`` by the same code and both accountants; the plan's is the one
+Formal guarantees: both state ``sound_epsilon`` by the same code and both accountants; the plan's is the one
 that the card of such a service states, provided that its ``conditions`` hold (``docs/guarantees.md``, "Local
 differential privacy").
 """
@@ -13,31 +13,31 @@ from typing import Any
 
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
-from redactory.training.accounting import Spendings, event_tree, published
-from redactory.training.accounting.second import NOT_FINITE
+from redactory.training.accounting import Spendings, make_event_tree, published_epsilons
+from redactory.training.accounting.verification import NO_FINITE_EPSILON
 from redactory.training.guarantee import WORDS
-from redactory.training.guarantee.figures import Figures, require_reasons
+from redactory.training.guarantee.metrics import Metrics, require_reasons
 from redactory.training.ldp.accounting import (
     FixedSends,
-    HiddenCoins,
+    HiddenSampling,
     Participation,
-    VisibleCoins,
-    confirmed_epsilon,
-    epsilon_sound,
-    message_spendings,
-    sensitivity,
-    steps_of,
+    VisibleSampling,
+    compute_sensitivity,
+    confirm_message_epsilon,
+    count_steps,
+    make_message_spendings,
+    sound_epsilon,
 )
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanism import Relation
 
 FORMAT = "redactory-ldp-guarantee/1"
-LARGE_DELTA = 1e-4
+MAX_USUAL_DELTA = 1e-4
 _WORDS = WORDS["ldp"]
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedInputs:
     """What the paper's figure takes beside the settings.
 
     ``epsilon`` is the one that its Algorithm 2, or 3, chooses the noise for, in the place of a noise;
@@ -55,45 +55,58 @@ class Published:
         if not all(0.0 < rate <= 1.0 for rate in rates) or (self.epsilon is not None and self.epsilon <= 0.0):
             raise ConfigurationError("a published rate or share is in (0, 1], a published epsilon above 0")
 
-    def sampled(self, way: Participation) -> tuple[float, int] | None:
+    def resolve_sampling(self, sampling: Participation) -> tuple[float, int] | None:
         """The p of equation 8, or q·p_query of equation 9, and T; None where nothing is sampled."""
-        rate = self.rate if self.rate is not None else getattr(way, "rate", None)
-        steps = self.steps or getattr(way, "steps", None)
+        rate = self.rate if self.rate is not None else getattr(sampling, "rate", None)
+        steps = self.steps or getattr(sampling, "steps", None)
         if rate is None:
             return None
         if steps is None:
             raise ConfigurationError("give a rate and the number of steps together")
         return rate * (self.true_share or 1.0), int(steps)
 
-    def noise(self, settings: LdpSettings) -> float:
+    def compute_noise(self, settings: LdpSettings) -> float:
         """z as the paper would choose it for its epsilon."""
         assert self.epsilon is not None
-        way, sampled = settings.sampling, self.sampled(settings.sampling)
-        if sampled is None:
+        way, sampling = settings.sampling, self.resolve_sampling(settings.sampling)
+        if sampling is None:
             assert isinstance(way, FixedSends)
-            mu = published.mu_of_epsilon(self.epsilon, settings.delta)
+            mu = published_epsilons.solve_total_mu(self.epsilon, settings.delta)
             return float(way.sends**0.5 * settings.vectors / mu)
-        return published.noise_published(self.epsilon, *sampled, settings.delta, settings.vectors)
+        return published_epsilons.compute_published_ldp_noise(self.epsilon, *sampling, settings.delta, settings.vectors)
 
-    def figure(self, settings: LdpSettings, noise: float) -> float | None:
+    def compute_epsilon(self, settings: LdpSettings, noise: float) -> float | None:
         """Epsilon as the paper would print it at z = ``noise``."""
-        way, sampled = settings.sampling, self.sampled(settings.sampling)
-        if sampled is None:
+        way, sampling = settings.sampling, self.resolve_sampling(settings.sampling)
+        if sampling is None:
             assert isinstance(way, FixedSends)
-            return published.epsilon_of_sends(noise, way.sends, settings.delta, settings.vectors)
-        return published.epsilon_published(noise, *sampled, settings.delta, settings.vectors)
+            return published_epsilons.compute_published_sends_epsilon(
+                noise, way.sends, settings.delta, settings.vectors
+            )
+        return published_epsilons.compute_published_ldp_epsilon(noise, *sampling, settings.delta, settings.vectors)
 
 
-def _figures(settings: LdpSettings, noise: float, spent: Spendings, paper: Published, why: tuple[str, str]) -> Figures:
-    """``epsilon_sound`` and ``epsilon_as_published``, null for the two reasons of ``why``."""
-    found, terms = Figures(), (noise, settings.vectors, settings.sampling, settings.delta)
-    one = confirmed_epsilon(*terms, spent)
-    found.put("epsilon_sound", one.value, one.second, why[0] if one.reason in (None, NOT_FINITE) else one.reason)
-    found.put("epsilon_as_published", paper.figure(settings, noise), None, why[1])
-    return found
+def _compute_metrics(
+    settings: LdpSettings,
+    noise: float,
+    encoder_costs: Spendings,
+    published_inputs: PublishedInputs,
+    reasons: tuple[str, str],
+) -> Metrics:
+    """``sound_epsilon`` and ``epsilon_as_published``, null for the two reasons of ``why``."""
+    metrics, arguments = Metrics(), (noise, settings.vectors, settings.sampling, settings.delta)
+    confirmed = confirm_message_epsilon(*arguments, encoder_costs)
+    metrics.set_value(
+        "epsilon_sound",
+        confirmed.value,
+        confirmed.bounds,
+        reasons[0] if confirmed.reason in (None, NO_FINITE_EPSILON) else confirmed.reason,
+    )
+    metrics.set_value("epsilon_as_published", published_inputs.compute_epsilon(settings, noise), None, reasons[1])
+    return metrics
 
 
-def service_card(
+def make_service_card(
     name: str,
     settings: LdpSettings,
     *,
@@ -109,17 +122,17 @@ def service_card(
     Raises ``GuaranteeError`` where an encoder of another kind is given, or one trained by DP-SGD without what
     it spent, or where two accountants disagree (``docs/guarantees.md``, "Local differential privacy").
     """
-    kind, way, noise = str(provenance.get("kind")), settings.sampling, settings.noise(spendings)
+    kind, way, noise = str(provenance.get("kind")), settings.sampling, settings.resolve_noise(spendings)
     if kind not in _WORDS["encoders"] or (kind == "dpsgd") != bool(spendings):
         raise GuaranteeError("encoder: only a public one, or one with a recorded DP-SGD epsilon, has a guarantee")
-    why = (_WORDS["too_little_noise"], _WORDS["not_published_finite"])
-    found = _figures(settings, noise, spendings, Published(), why)
-    found.put("epsilon", found.values["epsilon_sound"], None, found.reasons.get("epsilon_sound", ""))
-    require_reasons(found.values, found.reasons)
+    reasons = (_WORDS["too_little_noise"], _WORDS["not_published_finite"])
+    metrics = _compute_metrics(settings, noise, spendings, PublishedInputs(), reasons)
+    metrics.set_value("epsilon", metrics.values["epsilon_sound"], None, metrics.reasons.get("epsilon_sound", ""))
+    require_reasons(metrics.values, metrics.reasons)
     classes, reason = "hidden" if hides_classes(way) else "clear", _WORDS["seeded"] if seeded else None
     unit = _WORDS["units"][classes][str(settings.vectors)]
-    spent, moved = message_spendings(noise, settings.vectors, way), sensitivity(settings.vectors)
-    mean = way.rate if isinstance(way, VisibleCoins) else 1.0
+    spent, moved = make_message_spendings(noise, settings.vectors, way), compute_sensitivity(settings.vectors)
+    mean = way.rate if isinstance(way, VisibleSampling) else 1.0
     return {
         "format": FORMAT,
         "service": name,
@@ -130,108 +143,116 @@ def service_card(
         "unit": unit,
         "relation": Relation.SUBSTITUTION.value,
         "relation_meaning": _WORDS["meaning"][classes].format(unit=unit),
-        "server_sees": server_sees(way, settings.pairs),
-        "sampling": {**way.model_dump(), "meaning": participation_in_words(way.model_dump())},
+        "server_sees": list_server_view(way, settings.pairs),
+        "sampling": {**way.model_dump(), "meaning": describe_participation(way.model_dump())},
         "clip_norm": settings.clip_norm,
         "noise_multiplier": noise,
         "noise": "lattice",
         "sensitivity": moved * settings.clip_norm,
         "sensitivity_in_words": "2C" if settings.vectors == 1 else "2·√2·C",
         "mu": moved / noise,
-        "messages": {"most": steps_of(way), "mean": mean * steps_of(way)},
-        "query": _query(settings, spendings),
-        "event": None if spent is None else event_tree((*spendings, *spent)),
+        "messages": {"most": count_steps(way), "mean": mean * count_steps(way)},
+        "query": _describe_query(settings, spendings),
+        "event": None if spent is None else make_event_tree((*spendings, *spent)),
         "delta": settings.delta,
-        **found.values,
-        "reasons": found.reasons,
-        "as_published": {"note": published.NOTE, "why_not": published.LDP_WHY_NOT},
-        "accountants": _accountants(found, "secret_bernoulli" if spendings and way.kind == "fixed" else way.kind),
+        **metrics.values,
+        "reasons": metrics.reasons,
+        "as_published": {"note": published_epsilons.PUBLISHED_NOTE, "why_not": published_epsilons.LDP_CAVEATS},
+        "accountants": _describe_accountants(
+            metrics, "secret_bernoulli" if spendings and way.kind == "fixed" else way.kind
+        ),
         "encoder": {**provenance, "digest": encoder},
         "assumptions": [_WORDS["encoders"][kind], *_WORDS["assumptions"]],
-        "not_covered": _not_covered(settings),
+        "not_covered": _list_not_covered(settings),
         "notes": _WORDS["notes"],
     }
 
 
-def hides_classes(way: Participation) -> bool:
+def hides_classes(sampling: Participation) -> bool:
     """Whether epsilon covers the class of a training sentence, too."""
-    return isinstance(way, HiddenCoins) and way.classes is not None
+    return isinstance(sampling, HiddenSampling) and sampling.classes is not None
 
 
-def _not_covered(settings: LdpSettings) -> list[str]:
+def _list_not_covered(settings: LdpSettings) -> list[str]:
     """The class of a sentence first, unless it is hidden; what becomes of an answer last."""
-    found = _WORDS["not_covered"][hides_classes(settings.sampling) :]
-    hidden = isinstance(settings.questions, HiddenCoins)
-    return [*found[:-1], _WORDS["hidden_answer"]] if hidden else list(found)
+    texts = _WORDS["not_covered"][hides_classes(settings.sampling) :]
+    is_hidden = isinstance(settings.query_participation, HiddenSampling)
+    return [*texts[:-1], _WORDS["hidden_answer"]] if is_hidden else list(texts)
 
 
-def _query(settings: LdpSettings, spendings: Spendings) -> dict[str, Any] | None:
+def _describe_query(settings: LdpSettings, spendings: Spendings) -> dict[str, Any] | None:
     """A question's own participation, noise and epsilon; None where it is sent as a training sentence is."""
     if settings.query is None:
         return None
-    own = settings.asked(spendings)
-    found = figures_of_questions(own, spendings)
-    words = participation_in_words(own.sampling.model_dump())
-    return {"sampling": {**own.sampling.model_dump(), "meaning": words}, **found}
+    query_settings = settings.make_query_settings(spendings)
+    metrics = compute_query_metrics(query_settings, spendings)
+    meaning = describe_participation(query_settings.sampling.model_dump())
+    return {"sampling": {**query_settings.sampling.model_dump(), "meaning": meaning}, **metrics}
 
 
-def figures_of_questions(own: LdpSettings, spendings: Spendings = ()) -> dict[str, Any]:
+def compute_query_metrics(query_settings: LdpSettings, spendings: Spendings = ()) -> dict[str, Any]:
     """Noise and epsilons of one question, all its messages together; ``own`` are the settings that ask it."""
-    noise, why = own.noise(), _WORDS["too_little_noise"]
-    found = _figures(own, noise, spendings, Published(), (why, _WORDS["not_published_finite"]))
-    return {"noise_multiplier": noise, **found.values, "reasons": found.reasons}
+    noise, reason = query_settings.resolve_noise(), _WORDS["too_little_noise"]
+    metrics = _compute_metrics(
+        query_settings, noise, spendings, PublishedInputs(), (reason, _WORDS["not_published_finite"])
+    )
+    return {"noise_multiplier": noise, **metrics.values, "reasons": metrics.reasons}
 
 
-def _accountants(found: Figures, main: str) -> dict[str, Any]:
-    """Who computed ``epsilon_sound``, and between which bounds the second accountant holds it."""
-    bounds, stated = found.second.get("epsilon_sound"), found.values["epsilon_sound"] is not None
+def _describe_accountants(metrics: Metrics, main: str) -> dict[str, Any]:
+    """Who computed ``sound_epsilon``, and between which bounds the second accountant holds it."""
+    bounds, is_stated = metrics.bounds.get("epsilon_sound"), metrics.values["epsilon_sound"] is not None
     return {
         "main": _WORDS["main"][main],
         "second": None if bounds is None else WORDS["second_accountant"],
         "bounds": None if bounds is None else [bounds["lower"], bounds["upper"]],
-        "alone": ["epsilon_sound"] if bounds is None and stated else [],
+        "alone": ["epsilon_sound"] if bounds is None and is_stated else [],
     }
 
 
-def server_sees(way: Participation, pairs: bool) -> list[str]:
+def list_server_view(sampling: Participation, pairs: bool) -> list[str]:
     """Everything that reaches the server, noisy vectors first."""
     vectors = "two noisy vectors" if pairs else "a noisy vector, or one of each token place,"
     return [
         f"{vectors} in each message, of a length that is the same for all",
-        _WORDS["seen"]["drawn_class" if hides_classes(way) else "class"],
+        _WORDS["seen"]["drawn_class" if hides_classes(sampling) else "class"],
         "a random number for each sentence (its slot), the same in all its messages",
-        _WORDS["seen"][way.kind],
+        _WORDS["seen"][sampling.kind],
     ]
 
 
-def participation_in_words(participation: dict[str, Any]) -> str:
+def describe_participation(participation: dict[str, Any]) -> str:
     """How often a sentence is sent, and what of that can be seen."""
     return str(_WORDS["sampling"][participation["kind"]].format(**participation))
 
 
-def plan_messages(settings: LdpSettings, paper: Published | None = None) -> dict[str, Any]:
+def plan_message_guarantee(settings: LdpSettings, published_inputs: PublishedInputs | None = None) -> dict[str, Any]:
     """Figures of the messages of ``settings``, each null with a reason, as JSON.
 
     ``GuaranteeError`` where no noise reaches the target or the two accountants disagree.
     """
-    paper, way, words = paper or Published(), settings.sampling, _WORDS["plan"]
-    if paper.true_share is not None and isinstance(way, FixedSends):
+    published_inputs, way, texts = published_inputs or PublishedInputs(), settings.sampling, _WORDS["plan"]
+    if published_inputs.true_share is not None and isinstance(way, FixedSends):
         raise ConfigurationError("a true share needs the rate of its queries")
-    noise = settings.noise() if paper.epsilon is None else paper.noise(settings)
-    found = _figures(settings, noise, (), paper, (words["not_finite"], words["not_finite"]))
-    mu = sensitivity(settings.vectors) / noise
-    total = mu * way.sends**0.5 if isinstance(way, FixedSends) else None
-    found.put("mu_total", total, None, words["no_mu"])
+    noise = settings.resolve_noise() if published_inputs.epsilon is None else published_inputs.compute_noise(settings)
+    metrics = _compute_metrics(settings, noise, (), published_inputs, (texts["not_finite"], texts["not_finite"]))
+    mu = compute_sensitivity(settings.vectors) / noise
+    total_mu = mu * way.sends**0.5 if isinstance(way, FixedSends) else None
+    metrics.set_value("mu_total", total_mu, None, texts["no_mu"])
     source = "found for the target" if settings.noise_multiplier is None else "as given"
-    if paper.epsilon is not None:
-        source = f"as published for epsilon {format_upper(paper.epsilon)}"
+    if published_inputs.epsilon is not None:
+        source = f"as published for epsilon {format_upper(published_inputs.epsilon)}"
     hidden, notes = hides_classes(way), []
     other = "any" if hidden else "the same"
-    if settings.delta > LARGE_DELTA:
-        notes.append(words["large_delta"].format(delta=settings.delta))
+    if settings.delta > MAX_USUAL_DELTA:
+        notes.append(texts["large_delta"].format(delta=settings.delta))
     if isinstance(way, FixedSends) and way.sends > 1:
-        notes.append(words["several_sends"].format(sends=way.sends))
-    inference = {} if paper.true_share is None else {"inference": _inference(settings, paper, noise)}
+        notes.append(texts["several_sends"].format(sends=way.sends))
+    inference = (
+        {}
+        if published_inputs.true_share is None
+        else {"inference": _describe_inference(settings, published_inputs, noise)}
+    )
     return {
         "trainer": "ldp",
         "unit": f"one {'pair of sentences' if settings.pairs else 'sentence'}{', with its class' * hidden}",
@@ -242,22 +263,22 @@ def plan_messages(settings: LdpSettings, paper: Published | None = None) -> dict
         "noise_source": source,
         "noise_calibrated": settings.noise_multiplier is None,
         "sampling": way.model_dump(),
-        "query": _query(settings, ()),
+        "query": _describe_query(settings, ()),
         "vectors": settings.vectors,
-        "sensitivity": sensitivity(settings.vectors),
+        "sensitivity": compute_sensitivity(settings.vectors),
         "mu": mu,
-        **found.values,
-        "second": found.second,
-        "as_published": _formula(way, paper),
-        "compared": _compared(settings, noise),
-        "conditions": [*words["conditions"][hidden:], words["conditions_of"][way.kind]],
+        **metrics.values,
+        "second": metrics.bounds,
+        "as_published": _describe_formula(way, published_inputs),
+        "compared": _compare_participations(settings, noise),
+        "conditions": [*texts["conditions"][hidden:], texts["conditions_of"][way.kind]],
         "notes": notes,
-        "reasons": found.reasons,
+        "reasons": metrics.reasons,
         **inference,
     }
 
 
-def _compared(settings: LdpSettings, noise: float) -> list[dict[str, Any]]:
+def _compare_participations(settings: LdpSettings, noise: float) -> list[dict[str, Any]]:
     """Epsilon of the same noise with other ways to take part; null over 4096."""
     ways: list[tuple[str, Participation]] = [("one send", FixedSends())]
     way = settings.sampling
@@ -265,50 +286,57 @@ def _compared(settings: LdpSettings, noise: float) -> list[dict[str, Any]]:
         often = max(1, round(way.rate * way.steps))
         ways += [
             (f"as many sends as expected: {often}", FixedSends(sends=often)),
-            ("visible coins", VisibleCoins(kind="public_bernoulli", rate=way.rate, steps=way.steps)),
-            ("coins hidden by noise alone", HiddenCoins(kind="secret_bernoulli", rate=way.rate, steps=way.steps)),
+            ("visible coins", VisibleSampling(kind="public_bernoulli", rate=way.rate, steps=way.steps)),
+            ("coins hidden by noise alone", HiddenSampling(kind="secret_bernoulli", rate=way.rate, steps=way.steps)),
         ]
         if hides_classes(way):
             ways.append(("the same, with the class", way))
     elif way.sends > 1:
         ways.append((f"{way.sends} sends", way))
     return [
-        {"sampling": words, "epsilon": epsilon_sound(noise, settings.vectors, way, settings.delta)}
+        {"sampling": words, "epsilon": sound_epsilon(noise, settings.vectors, way, settings.delta)}
         for words, way in ways
     ]
 
 
-def _inference(settings: LdpSettings, paper: Published, noise: float) -> dict[str, Any]:
+def _describe_inference(settings: LdpSettings, published_inputs: PublishedInputs, noise: float) -> dict[str, Any]:
     """Up-sampling with fictitious sentences: what equation 9 claims, and what a query's messages cost."""
     way = settings.sampling
     assert not isinstance(way, FixedSends)
-    one, _, seen, hidden = (row["epsilon"] for row in _compared(settings, noise)[:4])
-    sampled = paper.sampled(way)
+    single_epsilon, _, visible_epsilon, hidden = (
+        row["epsilon"] for row in _compare_participations(settings, noise)[:4]
+    )
+    sampling = published_inputs.resolve_sampling(way)
     return {
-        "note": published.NOTE,
-        "true_share": paper.true_share,
+        "note": published_epsilons.PUBLISHED_NOTE,
+        "true_share": published_inputs.true_share,
         "rate": way.rate,
-        "rate_as_published": sampled and sampled[0],
+        "rate_as_published": sampling and sampling[0],
         "steps": way.steps,
         "expected_sends": way.rate * way.steps,
-        "epsilon_claimed": paper.figure(settings, noise),
-        "epsilon_visible": seen,
+        "epsilon_claimed": published_inputs.compute_epsilon(settings, noise),
+        "epsilon_visible": visible_epsilon,
         "epsilon_hidden": hidden,
-        "epsilon_one_send": one,
+        "epsilon_one_send": single_epsilon,
         "worth": "fictitious sentences do not change the sound epsilons: they are equal for every share",
     }
 
 
-def _formula(way: Participation, paper: Published) -> dict[str, Any]:
-    sampled = paper.sampled(way)
+def _describe_formula(sampling: Participation, published_inputs: PublishedInputs) -> dict[str, Any]:
+    sampled = published_inputs.resolve_sampling(sampling)
     formula = "section 4.1: √J·C/σ"
     if sampled is not None:
-        formula = "equation 8" if paper.true_share is None else "equation 9"
-    wrong = {
+        formula = "equation 8" if published_inputs.true_share is None else "equation 9"
+    is_wrong = {
         "sensitivity": True,
         "composition": sampled is not None,
-        "sampling": sampled is not None and way.kind != "secret_bernoulli",
-        "fictitious": paper.true_share is not None,
+        "sampling": sampled is not None and sampling.kind != "secret_bernoulli",
+        "fictitious": published_inputs.true_share is not None,
     }
-    why = {key: words for key, words in published.LDP_WHY_NOT.items() if wrong[key]}
-    return {"note": published.NOTE, "formula": formula, "rate": sampled and sampled[0], "why_not": why}
+    caveats = {key: words for key, words in published_epsilons.LDP_CAVEATS.items() if is_wrong[key]}
+    return {
+        "note": published_epsilons.PUBLISHED_NOTE,
+        "formula": formula,
+        "rate": sampled and sampled[0],
+        "why_not": caveats,
+    }

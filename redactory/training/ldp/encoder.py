@@ -21,38 +21,38 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from redactory.foundation.canonical import folder_sha256, hash_of
+from redactory.foundation.canonical import folder_sha256, json_sha256
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError, InputError
 from redactory.foundation.files import commit, make_folder, read_json, write_json
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.folder import ModelFolder, RunFolder, SealedFolder
 from redactory.redaction.sealing import broken_files, seal
 from redactory.training.accounting import Spendings
-from redactory.training.data import Batch, EncodedPoints
-from redactory.training.guarantee.spec import START, ledger_facts
-from redactory.training.model import is_classifier, load_classifier, load_model, rebuilt
-from redactory.training.models.hugging_face import ClassifierNetwork, context_of, fit_vocabulary, read_model
-from redactory.training.models.network import Classifier, Encoder, LanguageNetwork
-from redactory.training.models.recurrent import PooledClassifier, pooled
+from redactory.training.data import Batch, TokenizedExamples
+from redactory.training.guarantee.spec import START_KEY, read_ledger_facts
+from redactory.training.model import build_from_config, is_classifier, load_classifier, load_model
+from redactory.training.models.hugging_face import SequenceClassifier, extend_vocabulary, get_context_length, read_model
+from redactory.training.models.network import ClassifierNetwork, Encoder, LanguageNetwork
+from redactory.training.models.recurrent import PooledClassifier, pool_states
 from redactory.training.tokenizer import FolderTokenizer, TextCodec, Tokenizer, require_transformers
 
-PUBLIC, DECLARED, DPSGD = "public", "declared public", "dpsgd"
-UPDATED = (
+PUBLIC, DECLARED_PUBLIC, DPSGD = "public", "declared public", "dpsgd"
+UPDATED_REASON = (
     "an encoder that was updated on private text without noise depends on that text, so exchanging one "
     "sentence may move every later message by 2C: no epsilon of a message holds (docs/guarantees.md, 'Local "
     "differential privacy'). Use a public encoder, or one trained with trainer dpsgd"
 )
-OTHER_UNIT = (
+OTHER_UNIT_REASON = (
     "its epsilons are about another privacy unit or relation than one sentence exchanged for another, and "
     "do not compose with those of messages. Use a public encoder, or one trained with trainer dpsgd"
 )
 
-Kind = Literal["latent", "token"]
-BATCH = 32
+RepresentationKind = Literal["latent", "token"]
+BATCH_SIZE = 32
 """Texts in every batch; a batch that is not full is filled up."""
-DEFAULT_TOKENS = 64
+DEFAULT_MAX_TOKENS = 64
 """Tokens of a text that are read where the folder names no number."""
-_PROJECTION = 0x4C4450
+_PROJECTION_SEED = 0x4C4450
 """The seed of the public projection: known to everybody."""
 
 
@@ -92,56 +92,58 @@ class SentenceEncoder:
         """
         if not folder.is_dir():
             raise ConfigurationError(f"encoder: there is no folder {folder.name}")
-        config, model = _json_of(folder / CONFIG), ModelFolder(folder)
-        length, pooling = DEFAULT_TOKENS, "mean"
-        spent: Spendings = ()
+        config, model = _read_json_or_empty(folder / CONFIG), ModelFolder(folder)
+        length, pooling = DEFAULT_MAX_TOKENS, "mean"
+        spendings: Spendings = ()
         tokenizer: TextCodec
         network: nn.Module
         if config.get("format") == FORMAT:
-            tokenizer, network, length, origin = read_encoder(folder)
+            tokenizer, network, length, provenance = read_encoder(folder)
         elif model.ledger.exists():
-            origin, spent = _trained(model)
-            opened: Any = load_classifier(model) if is_classifier(config) else load_model(model)
-            tokenizer, network = opened.tokenizer, opened.network
-            length = getattr(opened, "max_tokens", None) or DEFAULT_TOKENS
+            provenance, spendings = _check_trained_model(model)
+            loaded: Any = load_classifier(model) if is_classifier(config) else load_model(model)
+            tokenizer, network = loaded.tokenizer, loaded.network
+            length = getattr(loaded, "max_tokens", None) or DEFAULT_MAX_TOKENS
         else:
-            require_silent(folder)
-            if config.get("model_type") not in KINDS:
+            require_no_training_record(folder)
+            if config.get("model_type") not in FOLDER_KINDS:
                 raise ConfigurationError(f"encoder: {folder.name} has no encoder that this version can read")
             if not declared_public:
                 raise ConfigurationError(
                     f"{folder.name}: its training text is unproven. Declare it public if it is, or create "
                     "an encoder from public text (redactory ldp train --public)"
                 )
-            origin = {"kind": DECLARED, "folder_sha256": folder_sha256(folder)}
-            tokenizer, network = read_folder(folder)
-            pooling = pooling_of(folder)
+            provenance = {"kind": DECLARED_PUBLIC, "folder_sha256": folder_sha256(folder)}
+            tokenizer, network = read_encoder_folder(folder)
+            pooling = read_pooling(folder)
         network.eval().requires_grad_(False)
-        own = None if isinstance(network, PooledClassifier) else pooling
-        layers = _layers(network)
-        beside_begin = None if layers.context is None else layers.context - 1
-        bounds = [bound for bound in (max_tokens, length, beside_begin) if bound is not None]
-        return cls(tokenizer, network, layers, own, min(bounds), origin, spent, dimension)
+        used_pooling = None if isinstance(network, PooledClassifier) else pooling
+        layers = _find_text_layers(network)
+        context_bound = None if layers.context is None else layers.context - 1
+        bounds = [bound for bound in (max_tokens, length, context_bound) if bound is not None]
+        return cls(tokenizer, network, layers, used_pooling, min(bounds), provenance, spendings, dimension)
 
     @property
     def classes(self) -> tuple[str, ...]:
         """The names of the classes that it was taught to tell; ``()`` where it was taught none."""
-        return self.network.classes if isinstance(self.network, Classifier) else ()
+        return self.network.classes if isinstance(self.network, ClassifierNetwork) else ()
 
     @property
-    def table(self) -> Any:
+    def token_embedding(self) -> Any:
         """The table of the tokens' embeddings."""
-        own: Any = self.layers
-        return own.embedding if hasattr(own, "embedding") else own.model.get_input_embeddings()
+        layers: Any = self.layers
+        return layers.embedding if hasattr(layers, "embedding") else layers.model.get_input_embeddings()
 
-    def shape(self, kind: Kind) -> tuple[int, ...]:
+    def get_shape(self, kind: RepresentationKind) -> tuple[int, ...]:
         """The shape of one text's representation: (d,) of "latent", (L, e) of "token"."""
         if kind == "token":
-            return self.max_tokens, self._narrowed(int(next(self.table.parameters()).shape[1]))
-        return (self._narrowed(self._width),)
+            return self.max_tokens, self._limit_width(int(next(self.token_embedding.parameters()).shape[1]))
+        return (self._limit_width(self._latent_width),)
 
     @torch.no_grad()
-    def represent(self, texts: Sequence[str] | Sequence[tuple[str, str]], kind: Kind = "latent") -> Tensor:
+    def represent(
+        self, texts: Sequence[str] | Sequence[tuple[str, str]], kind: RepresentationKind = "latent"
+    ) -> Tensor:
         """The texts' representations, float32 [n, d] or [n, L, e]; of pairs of texts [n, 2, d].
 
         A token beyond L is not read; a place without one is zero.  ``InputError`` names the row of a text
@@ -153,12 +155,16 @@ class SentenceEncoder:
                 text.encode()
             except UnicodeEncodeError:
                 raise InputError(f"text {row} contains half of a surrogate pair, which is not text") from None
-        points = EncodedPoints.from_texts(flat, self.tokenizer, self.max_tokens)
-        found = torch.zeros(len(flat), *self.shape(kind))
-        for start in range(0, len(flat), BATCH):
-            rows = range(start, min(start + BATCH, len(flat)))
-            found[start : start + BATCH] = self._of(self._batch(points, rows), kind)[: len(rows)]
-        return found if len(flat) == len(texts) else found.view(len(texts), -1, *self.shape(kind))
+        examples = TokenizedExamples.from_texts(flat, self.tokenizer, self.max_tokens)
+        representations = torch.zeros(len(flat), *self.get_shape(kind))
+        for start in range(0, len(flat), BATCH_SIZE):
+            rows = range(start, min(start + BATCH_SIZE, len(flat)))
+            representations[start : start + BATCH_SIZE] = self._represent_batch(self._make_batch(examples, rows), kind)[
+                : len(rows)
+            ]
+        return (
+            representations if len(flat) == len(texts) else representations.view(len(texts), -1, *self.get_shape(kind))
+        )
 
     @property
     def digest(self) -> str:
@@ -173,69 +179,71 @@ class SentenceEncoder:
             content.update(str(self.tokenizer.inner.backend_tokenizer.to_str()).encode())
         else:
             assert isinstance(self.tokenizer, Tokenizer)
-            content.update(hash_of(self.tokenizer.to_json()).encode())
+            content.update(json_sha256(self.tokenizer.to_json()).encode())
         if isinstance(self.network, PooledClassifier):
-            described = self.network.describe()
+            description = self.network.describe()
         else:
-            own = self.layers
-            of_layers = own.identity() if isinstance(own, FolderEncoder) else own.describe()
-            described = {"network": of_layers, "pooling": self.pooling}
-        return hash_of([content.hexdigest(), described, self.max_tokens, self.dimension])
+            layers = self.layers
+            of_layers = layers.identity() if isinstance(layers, FolderEncoder) else layers.describe()
+            description = {"network": of_layers, "pooling": self.pooling}
+        return json_sha256([content.hexdigest(), description, self.max_tokens, self.dimension])
 
-    def _of(self, batch: Batch, kind: Kind) -> Tensor:
+    def _represent_batch(self, batch: Batch, kind: RepresentationKind) -> Tensor:
         batch = batch.to(next(self.network.parameters()).device)
         if kind == "latent":
-            found = self._latent(batch)
+            representation = self._compute_latent(batch)
         else:
             # before any layer that mixes places
-            found = (self.table(batch.inputs) * batch.real[..., None])[:, 1:]
-        width = found.shape[-1]
-        narrow = self._narrowed(width)
+            representation = (self.token_embedding(batch.inputs) * batch.real[..., None])[:, 1:]
+        width = representation.shape[-1]
+        narrow = self._limit_width(width)
         if narrow < width:
             # the public matrix N(0, 1/dimension): it keeps lengths in expectation
-            drawn = RandomStream.from_seed(_PROJECTION).normal("projection", width, width * narrow, narrow)
-            found = found @ torch.from_numpy(drawn.reshape(width, narrow) / np.sqrt(narrow)).float().to(found)
-        return found.float().cpu()
+            drawn = RandomStream.from_seed(_PROJECTION_SEED).normal("projection", width, width * narrow, narrow)
+            representation = representation @ torch.from_numpy(
+                drawn.reshape(width, narrow) / np.sqrt(narrow)
+            ).float().to(representation)
+        return representation.float().cpu()
 
     @cached_property
-    def _width(self) -> int:
-        one = torch.ones(1, 1, dtype=torch.int64)
+    def _latent_width(self) -> int:
+        single_token = torch.ones(1, 1, dtype=torch.int64)
         with torch.no_grad():
-            return int(self._latent(Batch(one, one, one.bool())).shape[1])
+            return int(self._compute_latent(Batch(single_token, single_token, single_token.bool())).shape[1])
 
-    def _latent(self, batch: Batch) -> Tensor:
+    def _compute_latent(self, batch: Batch) -> Tensor:
         if isinstance(self.network, PooledClassifier):
-            return self.network.latent(batch)
+            return self.network.compute_representation(batch)
         assert self.pooling is not None
-        return pooled(self.layers.hidden(batch), batch.real, self.pooling)
+        return pool_states(self.layers.hidden_states(batch), batch.real, self.pooling)
 
-    def _batch(self, points: EncodedPoints, rows: Sequence[int]) -> Batch:
+    def _make_batch(self, examples: TokenizedExamples, rows: Sequence[int]) -> Batch:
         """``rows`` with the begin token before each, always [BATCH, L + 1]: the rest are empty texts."""
-        inputs = np.full((BATCH, self.max_tokens + 1), self.tokenizer.pad_id, np.int64)
-        inputs[:, 0], lengths = self.tokenizer.begin_id, np.ones(BATCH, np.int64)
-        for place, row in enumerate(rows):
-            own = points.targets_of(row)
-            inputs[place, 1 : len(own) + 1] = own
-            lengths[place] = len(own) + 1
+        inputs = np.full((BATCH_SIZE, self.max_tokens + 1), self.tokenizer.pad_id, np.int64)
+        inputs[:, 0], lengths = self.tokenizer.begin_id, np.ones(BATCH_SIZE, np.int64)
+        for index, row in enumerate(rows):
+            token_ids = examples.get_targets(row)
+            inputs[index, 1 : len(token_ids) + 1] = token_ids
+            lengths[index] = len(token_ids) + 1
         real = torch.from_numpy(np.arange(self.max_tokens + 1)[None] < lengths[:, None])
-        return Batch(torch.from_numpy(inputs), torch.zeros(BATCH, 1, dtype=torch.int64), real)
+        return Batch(torch.from_numpy(inputs), torch.zeros(BATCH_SIZE, 1, dtype=torch.int64), real)
 
-    def _narrowed(self, width: int) -> int:
+    def _limit_width(self, width: int) -> int:
         return width if self.dimension is None else min(width, self.dimension)
 
 
-def _layers(network: nn.Module) -> Encoder | LanguageNetwork:
+def _find_text_layers(network: nn.Module) -> Encoder | LanguageNetwork:
     """The layers of ``network`` that read a text."""
     if isinstance(network, PooledClassifier):
         return network.encoder
-    if isinstance(network, ClassifierNetwork):
+    if isinstance(network, SequenceClassifier):
         return FolderEncoder(network.model.base_model)
     if isinstance(network, FolderEncoder | LanguageNetwork):
         return network
     raise InputError("this kind of model cannot represent text")
 
 
-def _trained(model: ModelFolder) -> tuple[dict[str, Any], Spendings]:
+def _check_trained_model(model: ModelFolder) -> tuple[dict[str, Any], Spendings]:
     """Provenance of ``RUN/models/NAME``, from its ledger and its card, both checked, and what it spent.
 
     ``GuaranteeError`` with the reason where it was not trained with DP-SGD, was seeded, states no epsilon, is
@@ -247,14 +255,14 @@ def _trained(model: ModelFolder) -> tuple[dict[str, Any], Spendings]:
         raise GuaranteeError(f"{folder.name}: a trained model must be checked against its run: give RUN/models/NAME")
     if problems := broken_files(model):
         raise GuaranteeError(f"{folder.name} changed after sealing: {problems[0]}")
-    facts, card = ledger_facts(run, model), read_json(model.guarantee)
+    facts, card = read_ledger_facts(run, model), read_json(model.guarantee)
     by, refusal = f"trained with {facts.settings.trainer}", None
     if facts.mechanism is None:
-        refusal = f"{by}: {UPDATED}"
-    elif START in (facts.base or {}):
+        refusal = f"{by}: {UPDATED_REASON}"
+    elif START_KEY in (facts.base or {}):
         refusal = "it started from another model of its run; only the card of both gives their sum"
-    elif facts.trainer.by_policy or facts.trainer.of_units:
-        refusal = f"{by}: {OTHER_UNIT}"
+    elif facts.trainer.uses_policy or facts.trainer.has_units:
+        refusal = f"{by}: {OTHER_UNIT_REASON}"
     elif facts.seeded:
         refusal = "trained with a seed: whoever knows it can subtract the noise. Train it without train.seed"
     elif "selection" in card:
@@ -272,24 +280,24 @@ def _trained(model: ModelFolder) -> tuple[dict[str, Any], Spendings]:
         "delta": card["delta"],
         "base": facts.base,
     }
-    spending = facts.spec().spending
+    spending = facts.make_spec().spending
     return record, (spending,) if spending else ()
 
 
-def require_silent(folder: Path) -> None:
+def require_no_training_record(folder: Path) -> None:
     """``GuaranteeError`` where the folder itself says that it was trained on a corpus.
 
     No declaration outweighs that.
     """
     for name in ("ledger.jsonl", "guarantee.json", "fit.json", SealedFolder(folder).success.name):
         if (folder / name).exists():
-            raise GuaranteeError(f"{folder.name} ({name}) states that it was trained on a corpus: {UPDATED}")
+            raise GuaranteeError(f"{folder.name} ({name}) states that it was trained on a corpus: {UPDATED_REASON}")
 
 
 # A local Hugging Face folder as the frozen layers that read a sentence.
 
 
-KINDS = ("bert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta")
+FOLDER_KINDS = ("bert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta")
 """Kinds of ``transformers`` that give a state for every token and are read here."""
 
 
@@ -302,7 +310,7 @@ class FolderEncoder(Encoder):
     def __init__(self, model: Any) -> None:
         super().__init__()
         self.model = model.eval().requires_grad_(False)
-        self.context = context_of(model)
+        self.context = get_context_length(model)
 
     @property
     def width(self) -> int:
@@ -310,7 +318,7 @@ class FolderEncoder(Encoder):
         return int(self.model.config.hidden_size)
 
     @torch.no_grad()
-    def hidden(self, batch: Batch) -> Tensor:
+    def hidden_states(self, batch: Batch) -> Tensor:
         """The last layer's states [B, T, H]."""
         states: Tensor = self.model(batch.inputs, attention_mask=batch.real.long()).last_hidden_state
         return states
@@ -325,19 +333,19 @@ class FolderEncoder(Encoder):
     def identity(self) -> dict[str, Any]:
         """The model's configuration without what the library notes of its own versions and places."""
         config: dict[str, Any] = self.model.config.to_dict()
-        left_out = ("transformers_version", "dtype", "torch_dtype", "architectures", "vocab_size")
-        return {k: v for k, v in config.items() if not k.startswith("_") and k not in left_out}
+        ignored_keys = ("transformers_version", "dtype", "torch_dtype", "architectures", "vocab_size")
+        return {k: v for k, v in config.items() if not k.startswith("_") and k not in ignored_keys}
 
 
-def read_folder(folder: Path) -> tuple[FolderTokenizer, FolderEncoder]:
+def read_encoder_folder(folder: Path) -> tuple[FolderTokenizer, FolderEncoder]:
     """Tokenizer and frozen layers of ``folder``.
 
     ``ConfigurationError`` where it is of another kind, lacks weights or a fast tokenizer, or says of itself
     that it was trained on a run or on labelled rows.
     """
-    kind = _json_of(folder / CONFIG).get("model_type")
-    if kind not in KINDS:
-        raise ConfigurationError(f"{folder.name}: an encoder must be one of {', '.join(KINDS)}")
+    kind = _read_json_or_empty(folder / CONFIG).get("model_type")
+    if kind not in FOLDER_KINDS:
+        raise ConfigurationError(f"{folder.name}: an encoder must be one of {', '.join(FOLDER_KINDS)}")
     require_transformers()
     from transformers import AutoModel
 
@@ -345,13 +353,13 @@ def read_folder(folder: Path) -> tuple[FolderTokenizer, FolderEncoder]:
     model, missing = read_model(folder, AutoModel)
     if lacking := sorted(name for name in missing if "pooler" not in name):
         raise ConfigurationError(f"{folder.name}: weights are missing ({lacking[0]})")
-    fit_vocabulary(model, tokenizer.size)
+    extend_vocabulary(model, tokenizer.size)
     return tokenizer, FolderEncoder(model)
 
 
-def pooling_of(folder: Path) -> str:
+def read_pooling(folder: Path) -> str:
     """ "mean" or "first", as a sentence encoder's folder names it; the mean where it names none."""
-    named = _json_of(folder / "1_Pooling" / "config.json")
+    named = _read_json_or_empty(folder / "1_Pooling" / "config.json")
     pools = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
     modes = [key for key, value in named.items() if key.startswith("pooling_mode") and value is True]
     if len(modes) > 1 or not set(modes) <= set(pools):
@@ -359,12 +367,12 @@ def pooling_of(folder: Path) -> str:
     return pools[modes[0]] if modes else "mean"
 
 
-def _json_of(path: Path) -> dict[str, Any]:
+def _read_json_or_empty(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return content if isinstance(content, dict) else {}
 
 
 # The folder of an encoder that stage 1 made: written, sealed, and read again as it was sealed.
@@ -372,8 +380,8 @@ def _json_of(path: Path) -> dict[str, Any]:
 
 FORMAT = "redactory-sentence-encoder/1"
 CONFIG, WEIGHTS, TOKENIZER = "config.json", "model.safetensors", "tokenizer.json"
-PROVENANCE, BODY = "provenance.json", "body"
-_BELOW = "encoder."
+PROVENANCE, BODY_FOLDER = "provenance.json", "body"
+_ENCODER_PREFIX = "encoder."
 
 
 def write_encoder(
@@ -384,9 +392,9 @@ def write_encoder(
     weights = network.state_dict()
     if isinstance(network.encoder, FolderEncoder):
         assert isinstance(tokenizer, FolderTokenizer)
-        weights = {name: value for name, value in weights.items() if not name.startswith(_BELOW)}
-        network.encoder.model.save_pretrained(out / BODY)
-        tokenizer.save(out / BODY)
+        weights = {name: value for name, value in weights.items() if not name.startswith(_ENCODER_PREFIX)}
+        network.encoder.model.save_pretrained(out / BODY_FOLDER)
+        tokenizer.save(out / BODY_FOLDER)
     else:
         assert isinstance(tokenizer, Tokenizer)
         write_json(out / TOKENIZER, tokenizer.to_json())
@@ -411,14 +419,17 @@ def read_encoder(folder: Path) -> tuple[TextCodec, PooledClassifier, int, dict[s
     if record.get("kind") != PUBLIC:
         raise InputError(f"{folder.name}/{CONFIG} is not that of an encoder that this version can read")
     tokenizer: TextCodec
-    found: Any
+    encoder_network: Any
     elsewhere = network["encoder"]["format"] == "folder"
     if elsewhere:
-        tokenizer, below = read_folder(folder / BODY)
-        found = PooledClassifier(below, tuple(network["classes"]), network["pooling"], network["bottleneck"])
+        tokenizer, below = read_encoder_folder(folder / BODY_FOLDER)
+        encoder_network = PooledClassifier(below, tuple(network["classes"]), network["pooling"], network["bottleneck"])
     else:
-        tokenizer, found = Tokenizer.from_json(read_json(folder / TOKENIZER)), rebuilt(folder.name, network)
-    missing, unknown = found.load_state_dict(load_file(folder / WEIGHTS), strict=False)
-    if unknown or [name for name in missing if not (elsewhere and name.startswith(_BELOW))]:
+        tokenizer, encoder_network = (
+            Tokenizer.from_json(read_json(folder / TOKENIZER)),
+            build_from_config(folder.name, network),
+        )
+    missing, unknown = encoder_network.load_state_dict(load_file(folder / WEIGHTS), strict=False)
+    if unknown or [name for name in missing if not (elsewhere and name.startswith(_ENCODER_PREFIX))]:
         raise InputError(f"{folder.name}: the weights do not fit {CONFIG}")
-    return tokenizer, found, int(config["max_tokens"]), record
+    return tokenizer, encoder_network, int(config["max_tokens"]), record

@@ -16,22 +16,29 @@ from torch import Tensor
 
 from redactory.foundation.canonical import folder_sha256
 from redactory.foundation.errors import InputError, RunStateError
-from redactory.foundation.progress import Progress, silent
+from redactory.foundation.progress import Progress, no_progress
 from redactory.foundation.stream import RandomStream
-from redactory.training.data import NO_CLASS, Batch, EncodedPoints, PublicText, class_numbers
-from redactory.training.ldp.encoder import PUBLIC, FolderEncoder, pooling_of, read_folder, require_silent, write_encoder
+from redactory.training.data import NO_CLASS, Batch, PublicText, TokenizedExamples, encode_classes
+from redactory.training.ldp.encoder import (
+    PUBLIC,
+    FolderEncoder,
+    read_encoder_folder,
+    read_pooling,
+    require_no_training_record,
+    write_encoder,
+)
 from redactory.training.ldp.settings import EncoderSettings, FrozenFolderSettings
 from redactory.training.models.network import Network
 from redactory.training.models.recurrent import BiLstmEncoder, PooledClassifier
-from redactory.training.numerics import fixed_numerics
-from redactory.training.steps import Descent, PlainPhase, make_optimizer
+from redactory.training.numerics import deterministic_numerics
+from redactory.training.steps import NoiseFreeSteps, ScheduledOptimizer, make_optimizer
 from redactory.training.tokenizer import TextCodec, Tokenizer
 
-_TOGETHER = 256
+_BATCH_SIZE = 256
 
 
 def pretrain_encoder(
-    public: PublicText, settings: EncoderSettings, out: Path, progress: Progress = silent
+    public: PublicText, settings: EncoderSettings, out: Path, progress: Progress = no_progress
 ) -> dict[str, Any]:
     """Learn an encoder from ``public`` without noise and seal it in ``out``; the JSON summary.
 
@@ -42,27 +49,27 @@ def pretrain_encoder(
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunStateError(f"{out.name} already exists: give another name, or remove it")
     started, sha256 = time.monotonic(), public.sha256
-    labels = [label for _, label in public.rows()]
+    labels = [label for _, label in public.read_rows()]
     classes = settings.classes or tuple(sorted({label for label in labels if label}))
-    numbers = class_numbers(labels, classes)
-    rows = np.flatnonzero(numbers != NO_CLASS).astype(np.int64)
-    if len(np.unique(numbers[rows])) < 2:
+    class_ids = encode_classes(labels, classes)
+    rows = np.flatnonzero(class_ids != NO_CLASS).astype(np.int64)
+    if len(np.unique(class_ids[rows])) < 2:
         raise InputError(
-            f"{public.path.name}: an encoder needs rows of at least two classes, in column {public.label!r}"
+            f"{public.path.name}: an encoder needs rows of at least two classes, in column {public.label_column!r}"
         )
-    with fixed_numerics(settings.threads):
-        tokenizer, network, base = _fresh(public, settings, classes)
+    with deterministic_numerics(settings.threads):
+        tokenizer, network, base = _make_encoder_network(public, settings, classes)
         bound = min(settings.max_tokens, (network.context or settings.max_tokens + 1) - 1)
-        points = replace(EncodedPoints.from_texts(public.texts(), tokenizer, bound), labels=numbers)
-        taught = _Taught(network, settings, len(points))
+        examples = replace(TokenizedExamples.from_texts(public.read_texts(), tokenizer, bound), labels=class_ids)
+        taught = _NoisyEncoderNetwork(network, settings, len(examples))
         steps = settings.epochs * math.ceil(len(rows) / settings.batch_size)
-        descent = Descent(make_optimizer(taught, "adam"), settings.learning_rate, steps)
+        descent = ScheduledOptimizer(make_optimizer(taught, "adam"), settings.learning_rate, steps)
         stream = RandomStream.from_seed(settings.seed)
-        phase = PlainPhase(taught, descent, points, rows, settings.batch_size, stream, purpose="stage 1")
+        phase = NoiseFreeSteps(taught, descent, examples, rows, settings.batch_size, stream, purpose="stage 1")
         for number in range(steps):
             phase.step(number)
             progress("learning the encoder", number + 1, steps, "steps")
-        accuracy = _accuracy(taught, points, rows)
+        accuracy = _measure_accuracy(taught, examples, rows)
     if public.sha256 != sha256:
         raise RunStateError(f"{public.path.name} changed while it was read: start again")
     record = {
@@ -86,40 +93,42 @@ def pretrain_encoder(
     }
 
 
-def _accuracy(taught: _Taught, points: EncodedPoints, rows: NDArray[np.int64]) -> float:
+def _measure_accuracy(
+    training_network: _NoisyEncoderNetwork, examples: TokenizedExamples, rows: NDArray[np.int64]
+) -> float:
     """The share of ``rows`` whose class is guessed, without noise: of text that was learnt from."""
-    taught.eval()
-    right = 0
+    training_network.eval()
+    correct = 0
     with torch.no_grad():
-        for start in range(0, len(rows), _TOGETHER):
-            batch = points.batch(rows[start : start + _TOGETHER])
-            guessed = taught.network.head(taught.clipped(batch)).argmax(1)
-            right += int((guessed == batch.targets[:, 0]).sum())
-    return right / len(rows)
+        for start in range(0, len(rows), _BATCH_SIZE):
+            batch = examples.make_batch(rows[start : start + _BATCH_SIZE])
+            predicted = training_network.network.head(training_network.compute_clipped_latents(batch)).argmax(1)
+            correct += int((predicted == batch.targets[:, 0]).sum())
+    return correct / len(rows)
 
 
-def _fresh(
+def _make_encoder_network(
     public: PublicText, settings: EncoderSettings, classes: tuple[str, ...]
 ) -> tuple[TextCodec, PooledClassifier, dict[str, Any] | None]:
     """Tokenizer and network before the first step, and what is on record of a folder it stands on."""
-    own = settings.model
+    model_settings = settings.model
     tokenizer: TextCodec
     base: dict[str, Any] | None = None
-    if isinstance(own, FrozenFolderSettings):
-        require_silent(own.folder)
-        tokenizer, frozen = read_folder(own.folder)
-        base = {"declared": "public", "folder_sha256": folder_sha256(own.folder)}
-        pooling = pooling_of(own.folder) if own.pooling == "folder" else own.pooling
+    if isinstance(model_settings, FrozenFolderSettings):
+        require_no_training_record(model_settings.folder)
+        tokenizer, frozen = read_encoder_folder(model_settings.folder)
+        base = {"declared": "public", "folder_sha256": folder_sha256(model_settings.folder)}
+        pooling = read_pooling(model_settings.folder) if model_settings.pooling == "folder" else model_settings.pooling
         network = PooledClassifier(frozen, classes, pooling, settings.dimension)
     else:
-        tokenizer = Tokenizer.from_texts(public.texts(), settings.vocabulary_size, settings.minimum_count)
-        both = BiLstmEncoder(tokenizer.size, own)
-        network = PooledClassifier(both, classes, own.pooling, settings.dimension)
+        tokenizer = Tokenizer.from_texts(public.read_texts(), settings.vocabulary_size, settings.minimum_count)
+        both = BiLstmEncoder(tokenizer.size, model_settings)
+        network = PooledClassifier(both, classes, model_settings.pooling, settings.dimension)
     network.initialise(RandomStream.from_seed(settings.seed))
     return tokenizer, network, base
 
 
-class _Taught(Network):
+class _NoisyEncoderNetwork(Network):
     """The network as the server will see it: classes of the latent vector, clipped and maybe noised.
 
     Formal guarantees: none; it reads public text alone.  No parameter of a frozen folder is moved, so the
@@ -130,7 +139,7 @@ class _Taught(Network):
         super().__init__()
         self.network, self._settings = network, settings
         self._noise: tuple[RandomStream, str, int] | None = None
-        self._known: list[Tensor | None] = [None] * rows
+        self._cached_pools: list[Tensor | None] = [None] * rows
 
     def initialise(self, stream: RandomStream) -> None:
         """Draw what is not frozen from ``stream``."""
@@ -141,27 +150,30 @@ class _Taught(Network):
         self._noise = stream, purpose, step
         self.network.begin_step(stream, purpose, step)
 
-    def point_losses(self, batch: Batch) -> Tensor:
+    def example_losses(self, batch: Batch) -> Tensor:
         """The loss (nats) of each point, [B]."""
-        clipped, deviation = self.clipped(batch), self._settings.noise_multiplier * self._settings.clip_norm
+        clipped, deviation = (
+            self.compute_clipped_latents(batch),
+            self._settings.noise_multiplier * self._settings.clip_norm,
+        )
         if self.training and deviation and self._noise is not None:
             stream, purpose, step = self._noise
-            drawn = stream.normal(f"{purpose}, noise", step, clipped.numel())
-            clipped = clipped + deviation * torch.from_numpy(drawn).view_as(clipped).to(clipped)
+            noise = stream.normal(f"{purpose}, noise", step, clipped.numel())
+            clipped = clipped + deviation * torch.from_numpy(noise).view_as(clipped).to(clipped)
         return F.cross_entropy(self.network.head(clipped), batch.targets[:, 0], reduction="none")
 
-    def clipped(self, batch: Batch) -> Tensor:
+    def compute_clipped_latents(self, batch: Batch) -> Tensor:
         """The latent vectors, each scaled to a norm of at most C: [B, d]."""
-        latent = self.network.bottleneck(self._pools(batch))
-        length = latent.norm(dim=1, keepdim=True).clamp(min=1e-12)
-        found: Tensor = latent * (self._settings.clip_norm / length).clamp(max=1.0)
-        return found
+        latent = self.network.bottleneck(self._pool_states(batch))
+        norms = latent.norm(dim=1, keepdim=True).clamp(min=1e-12)
+        clipped: Tensor = latent * (self._settings.clip_norm / norms).clamp(max=1.0)
+        return clipped
 
-    def _pools(self, batch: Batch) -> Tensor:
+    def _pool_states(self, batch: Batch) -> Tensor:
         if not isinstance(self.network.encoder, FolderEncoder) or batch.rows is None:
-            return self.network.pools(batch)
+            return self.network.pool_encoder_states(batch)
         rows = batch.rows.tolist()
-        if any(self._known[row] is None for row in rows):
-            for row, own in zip(rows, self.network.pools(batch), strict=True):
-                self._known[row] = own
-        return torch.stack([own for row in rows if (own := self._known[row]) is not None])
+        if any(self._cached_pools[row] is None for row in rows):
+            for row, pooled_row in zip(rows, self.network.pool_encoder_states(batch), strict=True):
+                self._cached_pools[row] = pooled_row
+        return torch.stack([pooled_row for row in rows if (pooled_row := self._cached_pools[row]) is not None])

@@ -21,8 +21,8 @@ from torch import Tensor, nn
 
 from redactory.foundation.errors import ConfigurationError, InputError, RunStateError
 from redactory.foundation.files import commit, read_json, write_json
-from redactory.foundation.progress import Progress, silent
-from redactory.training.ldp.accounting import HiddenCoins, Participation, steps_of, strength
+from redactory.foundation.progress import Progress, no_progress
+from redactory.training.ldp.accounting import HiddenSampling, Participation, compute_signal_share, count_steps
 from redactory.training.ldp.message import Message
 from redactory.training.ldp.settings import HeadSettings, LdpSettings
 
@@ -34,11 +34,11 @@ _SERVICE, _HEAD = "service.json", "head.safetensors"
 class _Slot:
     """The steps that came, as bits; by label, −1 for a question's, the sum of messages and their number."""
 
-    seen: int
+    received_steps: int
     sums: dict[int, tuple[NDArray[np.float32], int]]
 
 
-class Received:
+class ReceivedMessages:
     """The slots of one service or of one question, of messages of ``shape`` with steps below ``steps``.
 
     Of a slot's messages the mean says all there is to say of its vector where each is real (Gaussian noise:
@@ -47,33 +47,33 @@ class Received:
     """
 
     def __init__(self, shape: tuple[int, ...], steps: int, labels: int = 1) -> None:
-        self.shape, self.steps, self.labels = shape, steps, labels
+        self.shape, self.steps, self.max_labels = shape, steps, labels
         self.slots: dict[str, _Slot] = {}
 
     @property
-    def messages(self) -> int:
+    def message_count(self) -> int:
         """Distinct messages that came."""
-        return sum(slot.seen.bit_count() for slot in self.slots.values())
+        return sum(slot.received_steps.bit_count() for slot in self.slots.values())
 
-    def fresh(self, messages: Iterable[Message]) -> list[Message]:
+    def select_new(self, messages: Iterable[Message]) -> list[Message]:
         """Those of ``messages`` that did not come before, each once."""
-        found: dict[tuple[str, int], Message] = {}
+        new_messages: dict[tuple[str, int], Message] = {}
         for message in messages:
-            known = self.slots.get(message.slot)
-            if known is None or not known.seen >> message.step & 1:
-                found.setdefault((message.slot, message.step), message)
-        return list(found.values())
+            slot = self.slots.get(message.slot)
+            if slot is None or not slot.received_steps >> message.step & 1:
+                new_messages.setdefault((message.slot, message.step), message)
+        return list(new_messages.values())
 
     def add(self, messages: Iterable[Message]) -> None:
         """Count ``messages``, each once."""
-        for message in self.fresh(messages):
+        for message in self.select_new(messages):
             slot = self.slots.setdefault(message.slot, _Slot(0, {}))
             label = -1 if message.label is None else message.label
             total, count = slot.sums.get(label, (np.zeros(self.shape, np.float32), 0))
             slot.sums[label] = total + message.values, count + 1
-            slot.seen |= 1 << message.step
+            slot.received_steps |= 1 << message.step
 
-    def means(self) -> tuple[NDArray[np.float32], list[int]]:
+    def compute_means(self) -> tuple[NDArray[np.float32], list[int]]:
         """[n, \\*shape] and n labels: of every slot, as they first occurred, the mean message of its label.
 
         That is the one that most of its messages carry; of several that are as frequent each has its mean.
@@ -88,7 +88,7 @@ class Received:
         return np.stack(rows) if rows else np.empty((0, *self.shape), np.float32), labels
 
 
-class ServerSide:
+class LdpServer:
     """A service with public ``settings`` for messages of the encoder with digest ``encoder``.
 
     ``shape`` is that of one sentence's representation, [d] or [L, e]; a pair's message is [2, d].  What
@@ -101,8 +101,8 @@ class ServerSide:
         # a user's budget is their own: where it lies is nothing that a service keeps
         self.settings = settings.model_copy(update={"budget": None})
         self.encoder, self.shape = encoder, tuple(shape)
-        self._received = self._empty(settings.sampling)
-        self._head: Head | None = None
+        self._received = self._make_received(settings.sampling)
+        self._head: ServerNetwork | None = None
 
     def receive(self, *messages: Message) -> None:
         """Take training ``messages``; one that comes again is counted once."""
@@ -117,10 +117,10 @@ class ServerSide:
             "settings": self.settings.model_dump(mode="json"),
         }
 
-    def train(self, progress: Progress = silent) -> dict[str, Any]:
+    def train(self, progress: Progress = no_progress) -> dict[str, Any]:
         """Train the network anew on all that came.
 
-        Gives ``messages``, ``slots``, ``epochs``, ``best_epoch`` and ``loss``, as :func:`fit` does.  Draws of
+        Gives ``messages``, ``slots``, ``epochs``, ``best_epoch`` and ``loss``, as :func:`train_server_network` does.  Draws of
         a given set of messages are the same every time.  ``RunStateError`` where nothing came.
         """
         slots, seed = self._received.slots, self.settings.seed or 0
@@ -128,16 +128,16 @@ class ServerSide:
             raise RunStateError("no training message has arrived yet: send some first")
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            head = head_of(self.settings, self._received.shape)
-        means, labels = self._received.means()
+            network = make_server_network(self.settings, self._received.shape)
+        means, labels = self._received.compute_means()
         rows, classes = torch.from_numpy(means), torch.tensor(labels)
         generator = torch.Generator().manual_seed(seed)
-        summary = fit(head, rows, classes, self.settings.head, generator, progress)
-        self._head = head
-        return {"messages": self._received.messages, "slots": len(slots), **summary}
+        summary = train_server_network(network, rows, classes, self.settings.head, generator, progress)
+        self._head = network
+        return {"messages": self._received.message_count, "slots": len(slots), **summary}
 
     @torch.no_grad()
-    def answers(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
+    def answer(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
         """One answer per slot, to the mean of its messages: ``slot``, ``class``, ``probabilities`` by class.
 
         Where questions hide among fictitious ones there is one per message, with its ``step``: which of them
@@ -146,25 +146,25 @@ class ServerSide:
         """
         if self._head is None:
             raise RunStateError("the service is not trained yet")
-        asked, way = self._empty(self.settings.questions), self.settings.questions
-        hidden, fresh = isinstance(way, HiddenCoins), asked.fresh(messages)
+        received, way = self._make_received(self.settings.query_participation), self.settings.query_participation
+        is_hidden, fresh = isinstance(way, HiddenSampling), received.select_new(messages)
         if not fresh:
             return []
-        asked.add(fresh)
-        means = np.stack([one.values for one in fresh]) if hidden else asked.means()[0]
-        logits = self._head(torch.from_numpy(means) * strength(self.settings.sampling))
-        if isinstance(way, HiddenCoins):
+        received.add(fresh)
+        means = np.stack([message.values for message in fresh]) if is_hidden else received.compute_means()[0]
+        logits = self._head(torch.from_numpy(means) * compute_signal_share(self.settings.sampling))
+        if isinstance(way, HiddenSampling):
             # so that the product over as many as are expected to be true has the classes' shares in it once
-            logits = logits - (1.0 - 1.0 / max(way.rate * way.steps, 1.0)) * self._head.shares
-        keys = [{"slot": one.slot, "step": one.step} for one in fresh] if hidden else None
-        keys = keys or [{"slot": slot} for slot in asked.slots]
-        found = []
+            logits = logits - (1.0 - 1.0 / max(way.rate * way.steps, 1.0)) * self._head.log_class_shares
+        keys = [{"slot": message.slot, "step": message.step} for message in fresh] if is_hidden else None
+        keys = keys or [{"slot": slot} for slot in received.slots]
+        answer_rows = []
         for key, row in zip(keys, logits.softmax(-1).double().tolist(), strict=True):
             by_class = dict(zip(self.settings.classes, row, strict=True))
             likeliest = max(by_class, key=by_class.__getitem__)
             rounded = {name: round(share, 6) for name, share in by_class.items()}
-            found.append({**key, "class": likeliest, "probabilities": rounded})
-        return found
+            answer_rows.append({**key, "class": likeliest, "probabilities": rounded})
+        return answer_rows
 
     def save(self, folder: Path) -> None:
         """Commit public facts and weights; the weights first, since the facts say that they are there."""
@@ -181,30 +181,30 @@ class ServerSide:
             if facts["format"] != FORMAT:
                 raise InputError(f"{folder.name}: {_SERVICE} is of another version; train the service again")
             settings = LdpSettings.model_validate(facts["settings"])
-            found = cls(settings, encoder=facts["encoder"], shape=tuple(facts["shape"]))
+            server = cls(settings, encoder=facts["encoder"], shape=tuple(facts["shape"]))
             if facts["trained"]:
-                head = head_of(settings, found._received.shape)
-                head.load_state_dict(load_file(folder / _HEAD))
-                found._head = head.eval()
+                network = make_server_network(settings, server._received.shape)
+                network.load_state_dict(load_file(folder / _HEAD))
+                server._head = network.eval()
         except InputError:
             raise
         except (OSError, KeyError, TypeError, ValueError, RuntimeError, SafetensorError) as error:
             raise InputError(f"{folder.name} is not a service ({type(error).__name__})") from None
-        return found
+        return server
 
-    def _empty(self, way: Participation) -> Received:
+    def _make_received(self, sampling: Participation) -> ReceivedMessages:
         shape = (2, *self.shape) if self.settings.pairs else self.shape
-        return Received(shape, steps_of(way), getattr(way, "classes", None) or 1)
+        return ReceivedMessages(shape, count_steps(sampling), getattr(sampling, "classes", None) or 1)
 
 
 # The server's networks, from noisy representations to classes, and how they are trained.
 
 
 _WEIGHT_DECAY = 1e-2
-_HELD_OUT, _LEAST_HELD_OUT = 10, 5
+_HELD_OUT_FRACTION, _MIN_HELD_OUT = 10, 5
 
 
-class Head(nn.Module):
+class ServerNetwork(nn.Module):
     """Logits of the classes from the mean messages of slots, standardised as what was received was.
 
     Of vectors [n, d] one hidden layer; of ``pairs`` [n, 2, d] the same over [u, v, |u−v|, u·v]; of noisy
@@ -213,7 +213,7 @@ class Head(nn.Module):
 
     centre: Tensor
     scale: Tensor
-    shares: Tensor
+    log_class_shares: Tensor
 
     def __init__(self, width: int, hidden: int, classes: int, kind: str) -> None:
         super().__init__()
@@ -222,16 +222,16 @@ class Head(nn.Module):
         self.register_buffer("shares", torch.zeros(classes))
         self._kind = kind
         if kind == "tokens":
-            self.reader = nn.LSTM(width, hidden, batch_first=True, bidirectional=True)
-            self.last = nn.Linear(2 * hidden, classes)
+            self.lstm = nn.LSTM(width, hidden, batch_first=True, bidirectional=True)
+            self.output_layer = nn.Linear(2 * hidden, classes)
         else:
             first = nn.Linear(4 * width if kind == "pairs" else width, hidden)
             self.layers = nn.Sequential(first, nn.ReLU(), nn.Linear(hidden, classes))
 
-    def measure(self, rows: Tensor, labels: Tensor) -> None:
+    def fit_normalisation(self, rows: Tensor, labels: Tensor) -> None:
         """Take mean and deviation of each coordinate of ``rows`` [n, ..., width], shares of ``labels``."""
-        counts = torch.bincount(labels, minlength=len(self.shares)) + 1.0
-        self.shares.copy_((counts / counts.sum()).log())
+        counts = torch.bincount(labels, minlength=len(self.log_class_shares)) + 1.0
+        self.log_class_shares.copy_((counts / counts.sum()).log())
         flat = rows.flatten(0, -2)
         self.centre.copy_(flat.mean(0))
         self.scale.copy_(flat.std(0, correction=0).clamp(min=1e-6))
@@ -242,19 +242,24 @@ class Head(nn.Module):
         if self._kind == "pairs":
             u, v = rows.unbind(1)
             rows = torch.cat([u, v, (u - v).abs(), u * v], 1)
-        tokens = self._kind == "tokens"
-        found: Tensor = self.last(self.reader(rows)[0].mean(1)) if tokens else self.layers(rows)
-        return found
+        has_tokens = self._kind == "tokens"
+        logits: Tensor = self.output_layer(self.lstm(rows)[0].mean(1)) if has_tokens else self.layers(rows)
+        return logits
 
 
-def head_of(settings: LdpSettings, shape: tuple[int, ...]) -> Head:
+def make_server_network(settings: LdpSettings, shape: tuple[int, ...]) -> ServerNetwork:
     """The network for messages of ``shape``, with weights drawn by torch."""
     kind = "pairs" if settings.pairs else "tokens" if len(shape) == 2 else "vectors"
-    return Head(shape[-1], settings.head.hidden_size, len(settings.classes), kind)
+    return ServerNetwork(shape[-1], settings.head.hidden_size, len(settings.classes), kind)
 
 
-def fit(
-    head: Head, rows: Tensor, labels: Tensor, settings: HeadSettings, generator: torch.Generator, progress: Progress
+def train_server_network(
+    network: ServerNetwork,
+    rows: Tensor,
+    labels: Tensor,
+    settings: HeadSettings,
+    generator: torch.Generator,
+    progress: Progress,
 ) -> dict[str, Any]:
     """Train ``head`` on ``rows`` [n, \\*shape] and ``labels`` [n]; ``epochs``, ``best_epoch`` and ``loss``.
 
@@ -262,31 +267,31 @@ def fit(
     stands (``loss`` in nats, of those slots; of the slots trained on where none are held out).
     """
     order = torch.randperm(len(rows), generator=generator)
-    held = len(rows) // _HELD_OUT if len(rows) >= _HELD_OUT * _LEAST_HELD_OUT else 0
-    judged, learnt = (order[:held] if held else order), order[held:]
-    head.measure(rows[learnt], labels[learnt])
-    optimizer = torch.optim.AdamW(head.parameters(), settings.learning_rate, weight_decay=_WEIGHT_DECAY)
+    held = len(rows) // _HELD_OUT_FRACTION if len(rows) >= _HELD_OUT_FRACTION * _MIN_HELD_OUT else 0
+    judged, training_rows = (order[:held] if held else order), order[held:]
+    network.fit_normalisation(rows[training_rows], labels[training_rows])
+    optimizer = torch.optim.AdamW(network.parameters(), settings.learning_rate, weight_decay=_WEIGHT_DECAY)
     best: dict[str, Any] = {"loss": math.inf, "best_epoch": 0}
-    kept = {name: value.clone() for name, value in head.state_dict().items()}
+    best_state = {name: value.clone() for name, value in network.state_dict().items()}
     for epoch in range(1, settings.epochs + 1):
-        head.train()
-        order = learnt[torch.randperm(len(learnt), generator=generator)]
+        network.train()
+        order = training_rows[torch.randperm(len(training_rows), generator=generator)]
         for batch in torch.split(order, settings.batch_size):
             optimizer.zero_grad()
-            F.cross_entropy(head(rows[batch]), labels[batch]).backward()  # type: ignore[no-untyped-call]
+            F.cross_entropy(network(rows[batch]), labels[batch]).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-        head.eval()
+        network.eval()
         with torch.no_grad():
             parts = [
-                F.cross_entropy(head(rows[batch]), labels[batch], reduction="sum")
+                F.cross_entropy(network(rows[batch]), labels[batch], reduction="sum")
                 for batch in torch.split(judged, settings.batch_size)
             ]
         loss = float(torch.stack(parts).sum()) / len(judged)
         # where none are held out the last epoch stands, as long as it is finite
         if loss < best["loss"] or (not held and math.isfinite(loss)):
             best = {"loss": loss, "best_epoch": epoch}
-            kept = {name: value.clone() for name, value in head.state_dict().items()}
+            best_state = {name: value.clone() for name, value in network.state_dict().items()}
         progress("training the server's network", epoch, settings.epochs, "epochs")
-    head.load_state_dict(kept)
-    head.eval()
+    network.load_state_dict(best_state)
+    network.eval()
     return {"epochs": settings.epochs, **best}

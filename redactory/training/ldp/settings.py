@@ -9,7 +9,13 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 
 from redactory.foundation.errors import GuaranteeError
 from redactory.foundation.settings import Settings
-from redactory.training.ldp.accounting import FixedSends, HiddenCoins, Participation, calibrated_noise, epsilon_sound
+from redactory.training.ldp.accounting import (
+    FixedSends,
+    HiddenSampling,
+    Participation,
+    calibrate_message_noise,
+    sound_epsilon,
+)
 from redactory.training.models.settings import BiLstmSettings
 from redactory.training.settings import BudgetSettings, ClipNorm, Probability
 
@@ -43,8 +49,8 @@ class QuerySettings(Settings):
     )
 
     @model_validator(mode="after")
-    def _a_question_has_no_class(self) -> Self:
-        if isinstance(self.sampling, HiddenCoins) and self.sampling.classes is not None:
+    def _require_no_hidden_classes(self) -> Self:
+        if isinstance(self.sampling, HiddenSampling) and self.sampling.classes is not None:
             raise ValueError("sampling.classes: a query carries no class; remove it")
         return self
 
@@ -88,7 +94,7 @@ class LdpSettings(Settings):
     )
 
     @model_validator(mode="after")
-    def _classes_are_told_apart(self) -> Self:
+    def _require_distinct_classes(self) -> Self:
         if len(set(self.classes)) != len(self.classes) or not all(name.strip() for name in self.classes):
             raise ValueError("classes: names must be unique and not empty")
         # they are printed where users ask, and a service's are a stranger's
@@ -97,61 +103,63 @@ class LdpSettings(Settings):
         return self
 
     @model_validator(mode="after")
-    def _pairs_are_latent(self) -> Self:
+    def _require_latent_pairs(self) -> Self:
         if self.pairs and self.represent == "token":
             raise ValueError("pairs are matched on their latent vectors: set represent to latent")
         return self
 
     @model_validator(mode="after")
-    def _hidden_classes_are_those(self) -> Self:
+    def _require_matching_class_count(self) -> Self:
         hidden = getattr(self.sampling, "classes", None)
         if hidden is not None and self.classes and hidden != len(self.classes):
             raise ValueError(f"sampling.classes: expected {len(self.classes)}, as in classes, got {hidden}")
         return self
 
     @property
-    def questions(self) -> Participation:
+    def query_participation(self) -> Participation:
         """How questions are sent: as training sentences, without a class, where ``query`` says nothing."""
         if self.query is not None:
             return self.query.sampling
         way = self.sampling
-        return way.model_copy(update={"classes": None}) if isinstance(way, HiddenCoins) else way
+        return way.model_copy(update={"classes": None}) if isinstance(way, HiddenSampling) else way
 
     @property
     def vectors(self) -> int:
         """How many vectors, each clipped to C, one message holds: 2 for a pair, else 1."""
         return 2 if self.pairs else 1
 
-    def noise(self, encoder: Spendings = ()) -> float:
+    def resolve_noise(self, encoder_costs: Spendings = ()) -> float:
         """z: ``noise_multiplier``, or the noise whose epsilon, with ``encoder``'s, is the target at most.
 
         ``GuaranteeError`` where no noise below 10,000 reaches the target.
         """
         if self.noise_multiplier is not None:
             return self.noise_multiplier
-        return calibrated_noise(self.epsilon, self.vectors, self.sampling, self.delta, encoder)
+        return calibrate_message_noise(self.epsilon, self.vectors, self.sampling, self.delta, encoder_costs)
 
-    def settled(self, encoder: Spendings = ()) -> LdpSettings:
+    def resolve_all_noise(self, encoder_costs: Spendings = ()) -> LdpSettings:
         """The same with every noise as a number.
 
         ``GuaranteeError`` where no noise below 10,000 reaches the target, or where the noise of questions is
         to be found for a training sentence's epsilon that is not finite.
         """
-        noise, query = self.noise(encoder), self.query
+        noise, query = self.resolve_noise(encoder_costs), self.query
         if query is not None and query.noise_multiplier is None:
-            terms = self.vectors, self.sampling, self.delta, encoder
-            target = epsilon_sound(noise, *terms)
+            arguments = self.vectors, self.sampling, self.delta, encoder_costs
+            target = sound_epsilon(noise, *arguments)
             if target is None:
                 raise GuaranteeError("query.noise_multiplier: set it, since a sentence has no finite epsilon")
-            found = calibrated_noise(target, self.vectors, query.sampling, self.delta, encoder)
-            query = query.model_copy(update={"noise_multiplier": found})
+            query_noise = calibrate_message_noise(target, self.vectors, query.sampling, self.delta, encoder_costs)
+            query = query.model_copy(update={"noise_multiplier": query_noise})
         return self.model_copy(update={"noise_multiplier": noise, "query": query})
 
-    def asked(self, encoder: Spendings = ()) -> LdpSettings:
+    def make_query_settings(self, encoder_costs: Spendings = ()) -> LdpSettings:
         """What the messages of a question are made by, as if it were a training sentence."""
-        own = self.settled(encoder)
-        noise = own.query.noise_multiplier if own.query is not None else own.noise_multiplier
-        return own.model_copy(update={"sampling": own.questions, "noise_multiplier": noise, "query": None})
+        resolved = self.resolve_all_noise(encoder_costs)
+        noise = resolved.query.noise_multiplier if resolved.query is not None else resolved.noise_multiplier
+        return resolved.model_copy(
+            update={"sampling": resolved.query_participation, "noise_multiplier": noise, "query": None}
+        )
 
 
 # Stage 1 of LDP-NLP: the encoder that users are given, learnt from public text alone.
@@ -203,14 +211,14 @@ class EncoderSettings(Settings):
     threads: PositiveInt = Field(2, description="Number of CPU threads.")
 
     @model_validator(mode="after")
-    def _a_bottleneck_is_the_dimension(self) -> Self:
+    def _require_no_bottleneck(self) -> Self:
         if isinstance(self.model, BiLstmSettings) and self.model.bottleneck is not None:
             raise ValueError("model.bottleneck: use dimension instead")
         return self
 
     @model_validator(mode="after")
-    def _classes_are_told_apart(self) -> Self:
-        named = self.classes
-        if named and (len(named) < 2 or len(set(named)) < len(named) or "" in named):
+    def _require_distinct_classes(self) -> Self:
+        classes = self.classes
+        if classes and (len(classes) < 2 or len(set(classes)) < len(classes) or "" in classes):
             raise ValueError("classes: at least two; names must be unique and not empty")
         return self

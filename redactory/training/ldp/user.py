@@ -19,15 +19,15 @@ from torch import Tensor, nn
 
 from redactory.foundation.bounds import format_upper
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError, RunStateError
-from redactory.foundation.files import make_private_folder, sync, write_bytes
-from redactory.foundation.keys import forms_of
+from redactory.foundation.files import make_private_folder, sync_to_disk, write_bytes
+from redactory.foundation.keys import unicode_variants
 from redactory.foundation.stream import ROOT_BYTES, RandomStream
 from redactory.training.accounting import Spending, Spendings
 from redactory.training.accounting.bounds import gaussian_epsilon
-from redactory.training.accounting.second import one_exchanged
+from redactory.training.accounting.verification import confirm_single_epsilon
 from redactory.training.guarantee.budget import Budget, BudgetExceeded
-from redactory.training.lattice import noisy_on_lattice
-from redactory.training.ldp.accounting import HiddenCoins, booked, drawn_sends, steps_of
+from redactory.training.lattice import add_lattice_noise
+from redactory.training.ldp.accounting import HiddenSampling, count_steps, draw_sends, make_booked_spendings
 from redactory.training.ldp.message import Message, Purpose
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation, require_clip_norm
@@ -36,18 +36,18 @@ from redactory.training.settings import BudgetSettings
 if TYPE_CHECKING:
     from redactory.training.ldp.encoder import SentenceEncoder
 
-_BLOCK = 256
+_BLOCK_SIZE = 256
 _SLOT_DIGITS = 32
-_SMALLEST_SHARE = 1e-6
+_MIN_SHARE = 1e-6
 """Half a last place of an answer's shares, about: what is rounded to 0 is no veto."""
 
-Texts = Sequence[str] | Sequence[tuple[str, str]]
+TextsOrPairs = Sequence[str] | Sequence[tuple[str, str]]
 """Sentences, or with ``pairs`` pairs of them."""
 
 
 @dataclass(frozen=True)
-class _Noise:
-    """What :func:`noisy_on_lattice` asks of a mechanism."""
+class _LatticeNoise:
+    """What :func:`add_lattice_noise` asks of a mechanism."""
 
     clip_norm: float
     noise_deviation: float
@@ -74,7 +74,7 @@ class DPLayer(nn.Module):
         if not (math.isfinite(noise_multiplier) and noise_multiplier > 0.0):
             raise ConfigurationError("ldp.noise_multiplier: must be finite and above 0")
         self.clip_norm, self.noise_multiplier = float(clip_norm), float(noise_multiplier)
-        self.not_finite = 0
+        self.non_finite_count = 0
         """Examples so far that were not finite and became zero: a private fact, for the user alone."""
         self._stream = stream if stream is not None and stream.seeded else None
         self._step = 0
@@ -82,54 +82,54 @@ class DPLayer(nn.Module):
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
         """Every example of ``x`` [B, ...] clipped and noised: float32, of the same shape."""
-        return self.noised(self.clip(x))
+        return self.add_noise(self.clip(x))
 
     @torch.no_grad()
     def clip(self, x: Tensor) -> Tensor:
         """x · min(1, C/‖x‖₂) of each example of ``x`` [B, ...]: float64; zero where one is not finite."""
-        flat = _examples(x)
+        flat = _flatten_examples(x)
         finite = flat.isfinite().all(1, keepdim=True)
-        self.not_finite += int((~finite).sum())
+        self.non_finite_count += int((~finite).sum())
         flat = torch.where(finite, flat, 0.0)
         # through the largest entry, so that no square overflows or vanishes
         peak = flat.abs().amax(1, keepdim=True)
         unit = flat / torch.where(peak > 0.0, peak, 1.0)
-        length = unit.norm(dim=1, keepdim=True)
-        short = length * peak <= self.clip_norm
-        return torch.where(short, flat, unit * (self.clip_norm / length.clamp(min=1.0))).view(x.shape)
+        norms = unit.norm(dim=1, keepdim=True)
+        is_short = norms * peak <= self.clip_norm
+        return torch.where(is_short, flat, unit * (self.clip_norm / norms.clamp(min=1.0))).view(x.shape)
 
     @torch.no_grad()
-    def noised(self, x: Tensor) -> Tensor:
+    def add_noise(self, x: Tensor) -> Tensor:
         """``x`` [B, ...], of which every example has norm at most C, with noise: float32, the same shape.
 
         ``ConfigurationError`` where an example is longer: its noise would not hide it.
         """
-        flat = _examples(x)
+        flat = _flatten_examples(x)
         if not bool((flat.norm(dim=1) <= self.clip_norm * (1.0 + 2.0**-30)).all()):
             raise ConfigurationError("ldp.clip_norm: an example exceeds it; clip before noise")
-        noise = _Noise(self.clip_norm, self.noise_multiplier * self.clip_norm)
+        noise = _LatticeNoise(self.clip_norm, self.noise_multiplier * self.clip_norm)
         stream, first = self._stream or RandomStream.from_entropy(), self._step
         self._step += len(flat) if self._stream is not None else 0
-        found = np.empty(tuple(flat.shape), np.float32)
-        for number, row in enumerate(flat.cpu().numpy()):
-            found[number] = noisy_on_lattice(row, noise, stream, first + number)
-        return torch.from_numpy(found).view(x.shape).to(x.device)
+        noisy = np.empty(tuple(flat.shape), np.float32)
+        for index, row in enumerate(flat.cpu().numpy()):
+            noisy[index] = add_lattice_noise(row, noise, stream, first + index)
+        return torch.from_numpy(noisy).view(x.shape).to(x.device)
 
 
-def _examples(x: Tensor) -> Tensor:
+def _flatten_examples(x: Tensor) -> Tensor:
     """``x`` [B, ...] as float64 [B, d]."""
     if x.dim() < 2:
         raise ConfigurationError("the DP layer expects examples along the first axis: [B, ...]")
     return x.detach().to(torch.float64).reshape(len(x), math.prod(x.shape[1:]))
 
 
-class UserSide:
+class LdpClient:
     """One user, with their ``encoder``, the service's ``settings`` and, if given, their ``budget``.
 
     Noise, coins, order and slots are drawn afresh from the operating system in each call, unless ``stream``
     is a seeded one or ``settings.seed`` is given: test mode, which promises nothing.
 
-    Formal guarantees: what :meth:`training_messages` and :meth:`query_messages` give is, for each sentence or
+    Formal guarantees: what :meth:`make_training_messages` and :meth:`make_query_messages` give is, for each sentence or
     pair, the composition of ``participation`` over Gaussian messages of sensitivity 2C, for pairs
     2√2·C, at noise zC; messages of one sentence depend on no other sentence, since the encoder is the
     same before every send (its digest is compared, ``GuaranteeError``).  The budget is booked before the
@@ -147,37 +147,42 @@ class UserSide:
     ) -> None:
         if stream is None and settings.seed is not None:
             stream = RandomStream.from_seed(settings.seed)
-        self._seeded = stream if stream is not None and stream.seeded else None
+        self._seeded_stream = stream if stream is not None and stream.seeded else None
         if budget is not None and encoder.spendings:
             raise GuaranteeError(
                 "budget: this encoder was trained on private text, and each user's share of it is not "
                 "recorded: use a public encoder"
             )
-        if budget is not None and self._seeded is not None:
+        if budget is not None and self._seeded_stream is not None:
             raise GuaranteeError(
                 "budget: in test mode (seed) the noise can be recomputed, so no epsilon can be recorded: "
                 "remove the seed, or the budget"
             )
-        own = settings.settled(encoder.spendings)
-        self._settings: dict[Purpose, LdpSettings] = {"train": own, "query": own.asked(encoder.spendings)}
+        resolved_settings = settings.resolve_all_noise(encoder.spendings)
+        self._settings: dict[Purpose, LdpSettings] = {
+            "train": resolved_settings,
+            "query": resolved_settings.make_query_settings(encoder.spendings),
+        }
         self._encoder, self._budget, self._digest = encoder, budget, encoder.digest
-        train = DPLayer(own.clip_norm, own.noise(), self._seeded)
+        train = DPLayer(resolved_settings.clip_norm, resolved_settings.resolve_noise(), self._seeded_stream)
         self._layers: dict[Purpose, DPLayer] = {"train": train, "query": train}
-        if own.query is not None:
+        if resolved_settings.query is not None:
             # in test mode, too, no noise is drawn twice
-            apart = self._seeded and RandomStream(self._seeded.octets("questions", 0, ROOT_BYTES), True)
-            noise = self._settings["query"].noise()
-            self._layers["query"] = DPLayer(own.clip_norm, noise, apart)
+            apart = self._seeded_stream and RandomStream(
+                self._seeded_stream.random_bytes("questions", 0, ROOT_BYTES), True
+            )
+            noise = self._settings["query"].resolve_noise()
+            self._layers["query"] = DPLayer(resolved_settings.clip_norm, noise, apart)
         self._calls = 0
-        self._asked: list[str] = []
-        self._coins = np.zeros((0, 0), bool)
+        self._query_slots: list[str] = []
+        self._query_coins = np.zeros((0, 0), bool)
 
     @property
     def seeded(self) -> bool:
         """Whether every draw can be computed again from a seed: nothing is promised then."""
-        return self._seeded is not None
+        return self._seeded_stream is not None
 
-    def training_messages(self, texts: Texts, labels: Sequence[int]) -> Iterator[Message]:
+    def make_training_messages(self, texts: TextsOrPairs, labels: Sequence[int]) -> Iterator[Message]:
         """All messages of ``texts`` with their classes' numbers, by step, in an order that is drawn.
 
         ``InputError`` names the first row whose label is not a class's number; nothing was booked then.
@@ -187,13 +192,13 @@ class UserSide:
         for row, label in enumerate(labels):
             if not 0 <= label < len(self._settings["train"].classes):
                 raise InputError(f"row {row + 1}: label is not the number of a class in settings.classes")
-        yield from self._messages("train", texts, [int(label) for label in labels])
+        yield from self._generate_messages("train", texts, [int(label) for label in labels])
 
-    def query_messages(self, texts: Texts) -> Iterator[Message]:
+    def make_query_messages(self, texts: TextsOrPairs) -> Iterator[Message]:
         """The same for questions: without labels, each text in a fresh slot."""
-        yield from self._messages("query", texts, [None] * len(texts))
+        yield from self._generate_messages("query", texts, [None] * len(texts))
 
-    def read(self, answers: Iterable[dict[str, Any]]) -> list[dict[str, Any] | None]:
+    def combine_answers(self, answers: Iterable[dict[str, Any]]) -> list[dict[str, Any] | None]:
         """``answers`` in the order of the texts last asked; None for a text that no coin sent and that shows.
 
         Where questions hide, a text's is the product of those to its true messages; if none was true, of all,
@@ -203,15 +208,19 @@ class UserSide:
         for answer in answers:
             by_slot.setdefault(answer["slot"], {})[answer.get("step", 0)] = answer
         way = self._settings["query"].sampling
-        if not isinstance(way, HiddenCoins):
-            return [by_slot[slot][0] if slot in by_slot else None for slot in self._asked]
-        every = set(range(way.steps))
-        if any(by_slot.get(slot, {}).keys() != every for slot in self._asked):
+        if not isinstance(way, HiddenSampling):
+            return [by_slot[slot][0] if slot in by_slot else None for slot in self._query_slots]
+        all_steps = set(range(way.steps))
+        if any(by_slot.get(slot, {}).keys() != all_steps for slot in self._query_slots):
             raise RunStateError("the service did not answer a message")
-        trues = (np.flatnonzero(coins).tolist() for coins in self._coins.T)
-        return [_product(slot, by_slot[slot], true) for slot, true in zip(self._asked, trues, strict=True)]
+        trues = (np.flatnonzero(coins).tolist() for coins in self._query_coins.T)
+        return [
+            _combine_answers(slot, by_slot[slot], true) for slot, true in zip(self._query_slots, trues, strict=True)
+        ]
 
-    def _messages(self, purpose: Purpose, texts: Texts, labels: Sequence[int | None]) -> Iterator[Message]:
+    def _generate_messages(
+        self, purpose: Purpose, texts: TextsOrPairs, labels: Sequence[int | None]
+    ) -> Iterator[Message]:
         # where messages end must tell of no text
         for number, row in enumerate(texts, 1):
             try:
@@ -219,63 +228,63 @@ class UserSide:
             except UnicodeEncodeError:
                 raise InputError(f"row {number}: half of a surrogate pair is not text; nothing was sent") from None
         call, self._calls = self._calls, self._calls + 1
-        stream = self._seeded or RandomStream.from_entropy()
-        octets = stream.octets("slots", 0, _SLOT_DIGITS // 2 * len(texts), call).hex()
+        stream = self._seeded_stream or RandomStream.from_entropy()
+        octets = stream.random_bytes("slots", 0, _SLOT_DIGITS // 2 * len(texts), call).hex()
         slots = [octets[start : start + _SLOT_DIGITS] for start in range(0, len(octets), _SLOT_DIGITS)]
         if purpose == "query":
-            self._asked = slots
-            self._coins = np.zeros((steps_of(self._settings["query"].sampling), len(slots)), bool)
+            self._query_slots = slots
+            self._query_coins = np.zeros((count_steps(self._settings["query"].sampling), len(slots)), bool)
         if not slots:
             return
         # the first is made before the booking: a text that cannot be encoded costs nothing
-        made = self._made(purpose, texts, labels, slots, stream, call)
-        first = next(made, None)
+        messages = self._make_messages(purpose, texts, labels, slots, stream, call)
+        first = next(messages, None)
         # and where no coin sent any, that shows, too
         if self._budget is not None:
-            self._budget.book(purpose, self._settings[purpose], len(slots))
+            self._budget.book_messages(purpose, self._settings[purpose], len(slots))
         if first is not None:
             yield first
-            yield from made
+            yield from messages
 
-    def _made(
+    def _make_messages(
         self,
         purpose: Purpose,
-        texts: Texts,
+        texts: TextsOrPairs,
         labels: Sequence[int | None],
         slots: Sequence[str],
         stream: RandomStream,
-        call: int,
+        call_number: int,
     ) -> Iterator[Message]:
-        own, layer, held = self._settings[purpose], self._layers[purpose], None
-        participation, classes = own.sampling, np.array(labels)
-        steps = steps_of(participation)
+        purpose_settings, layer, held = self._settings[purpose], self._layers[purpose], None
+        participation, classes = purpose_settings.sampling, np.array(labels)
+        steps = count_steps(participation)
         if steps > 1:
             # each representation is needed several times
-            blocks = [texts[start : start + _BLOCK] for start in range(0, len(texts), _BLOCK)]
-            held = torch.cat([self._represented(block) for block in blocks])
+            blocks = [texts[start : start + _BLOCK_SIZE] for start in range(0, len(texts), _BLOCK_SIZE)]
+            held = torch.cat([self._represent(block) for block in blocks])
         for step in range(steps):
-            sends = drawn_sends(participation, stream, step, len(slots), call)
+            sends = draw_sends(participation, stream, step, len(slots), call_number)
             if purpose == "query":
-                self._coins[step, sends.places] = sends.real
-            for start in range(0, len(sends.places), _BLOCK):
-                places, real = sends.places[start : start + _BLOCK], sends.real[start : start + _BLOCK]
+                self._query_coins[step, sends.slots] = sends.is_real
+            for start in range(0, len(sends.slots), _BLOCK_SIZE):
+                places, is_real = sends.slots[start : start + _BLOCK_SIZE], sends.is_real[start : start + _BLOCK_SIZE]
                 rows = (
-                    self._represented([texts[place] for place in places])
+                    self._represent([texts[place] for place in places])
                     if held is None
                     else held[torch.from_numpy(places)]
                 )
                 # one path for a real row and for the zero vector of a coin that hides
-                kept = torch.from_numpy(real).view(-1, *(1,) * (rows.dim() - 1)).to(rows.device)
-                rows = torch.where(kept, rows, 0.0)
-                examples = rows.flatten(0, 1) if own.pairs else rows
+                is_sent = torch.from_numpy(is_real).view(-1, *(1,) * (rows.dim() - 1)).to(rows.device)
+                rows = torch.where(is_sent, rows, 0.0)
+                examples = rows.flatten(0, 1) if purpose_settings.pairs else rows
                 noisy = layer(examples).view(rows.shape).cpu().numpy()
-                told = classes[places]
-                if sends.drawn is not None:
-                    told = np.where(real, told, sends.drawn[start : start + _BLOCK])
-                for place, label, values in zip(places, told.tolist(), noisy, strict=True):
+                sent_labels = classes[places]
+                if sends.drawn_classes is not None:
+                    sent_labels = np.where(is_real, sent_labels, sends.drawn_classes[start : start + _BLOCK_SIZE])
+                for place, label, values in zip(places, sent_labels.tolist(), noisy, strict=True):
                     yield Message(purpose, slots[place], step, label, values, self._digest)
 
-    def _represented(self, texts: Any) -> Tensor:
+    def _represent(self, texts: Any) -> Tensor:
         if self._encoder.digest != self._digest:
             raise GuaranteeError(
                 "the encoder changed: if it learns from what it encodes, every later message reveals "
@@ -284,11 +293,13 @@ class UserSide:
         return self._encoder.represent(texts, self._settings["train"].represent).detach().float()
 
 
-def _product(slot: str, answers: dict[int, dict[str, Any]], true: list[int]) -> dict[str, Any]:
+def _combine_answers(slot: str, answers: dict[int, dict[str, Any]], true_steps: list[int]) -> dict[str, Any]:
     """The answer of ``slot`` from those of its ``true`` steps, or of all where it has none."""
-    kept = [answers[step]["probabilities"] for step in true or sorted(answers)]
-    names = list(kept[0])
-    logs = np.array([[max(one[name], _SMALLEST_SHARE) for name in names] for one in kept])
+    probabilities = [answers[step]["probabilities"] for step in true_steps or sorted(answers)]
+    names = list(probabilities[0])
+    logs = np.array(
+        [[max(probability_by_class[name], _MIN_SHARE) for name in names] for probability_by_class in probabilities]
+    )
     total = np.log(logs).sum(axis=0)
     shares = np.exp(total - total.max())
     by_class = dict(zip(names, (shares / shares.sum()).tolist(), strict=True))
@@ -298,43 +309,43 @@ def _product(slot: str, answers: dict[int, dict[str, Any]], true: list[int]) -> 
 # What one user's messages may spend together, in training and queries: booked before the first one leaves.
 
 
-UNIT = "one user: all their messages, in training and queries, every sentence of theirs exchanged for another"
-_WHAT = {"train": "training", "query": "queries"}
-_KEY, _KEY_BYTES = "names.key", 32
+USER_UNIT = "one user: all their messages, in training and queries, every sentence of theirs exchanged for another"
+_PURPOSE_NAMES = {"train": "training", "query": "queries"}
+_KEY_FILE, _KEY_BYTES = "names.key", 32
 
 
-def spending_of(settings: LdpSettings, sentences: int) -> Spendings:
+def make_user_spendings(settings: LdpSettings, sentences: int) -> Spendings:
     """What the messages of ``sentences`` of one user spend; a query is sent as a training sentence is.
 
     Coins that show are booked as the most that they can send.
     """
-    spent = booked(settings.noise(), settings.vectors, settings.sampling)
-    return tuple(replace(one, steps=one.steps * sentences) for one in spent)
+    spendings = make_booked_spendings(settings.resolve_noise(), settings.vectors, settings.sampling)
+    return tuple(replace(spending, steps=spending.steps * sentences) for spending in spendings)
 
 
-def together(spent: Spendings, delta: float) -> float | None:
+def compute_user_epsilon(spendings: Spendings, delta: float) -> float | None:
     """Epsilon of everything that one user ``spent``; None where it is not finite.
 
     Sends that are certain are one Gaussian, whose curve is exact: GDP √(Σ steps·(2/z)²).  With others among
     them it is that of the composed privacy loss distributions.
     """
     counts: Counter[Mechanism] = Counter()
-    for one in spent:
-        counts[one.mechanism] += one.steps
+    for spending in spendings:
+        counts[spending.mechanism] += spending.steps
     if all(isinstance(mechanism, PoissonGaussian) and mechanism.sampling_rate == 1.0 for mechanism in counts):
         mu = math.sqrt(sum(n * (2.0 / mechanism.noise_multiplier) ** 2 for mechanism, n in counts.items()))
-        found = gaussian_epsilon(mu, delta)
-        return found if math.isfinite(found) else None
-    spent = tuple(Spending(mechanism, n) for mechanism, n in counts.items())
-    return one_exchanged(spent, delta, Relation.SUBSTITUTION, "the budget").value
+        epsilon = gaussian_epsilon(mu, delta)
+        return epsilon if math.isfinite(epsilon) else None
+    spendings = tuple(Spending(mechanism, n) for mechanism, n in counts.items())
+    return confirm_single_epsilon(spendings, delta, Relation.SUBSTITUTION, "the budget").value
 
 
-class _Chain(Budget):
+class _UserBudgetChain(Budget):
     """Bookings whose epsilon is that of everything one user sent."""
 
-    def epsilon(self, spent: Spendings) -> float | None:
+    def compute_epsilon(self, spendings: Spendings) -> float | None:
         """What ``spent`` costs together."""
-        return together(spent, self._settings.delta)
+        return compute_user_epsilon(spendings, self._settings.delta)
 
 
 class UserBudget:
@@ -342,41 +353,43 @@ class UserBudget:
 
     Formal guarantees: as long as the file is kept and every message of the user is booked here, all of them
     together are (``limits.epsilon``, ``limits.delta``)-DP for the user.  A booking is on the disk before
-    :meth:`book` returns, and is never taken back: after a crash, messages count as sent.
+    :meth:`book_messages` returns, and is never taken back: after a crash, messages count as sent.
     """
 
     def __init__(self, limits: BudgetSettings) -> None:
-        self._limits, self._chain = limits, _Chain(limits, UNIT)
+        self._limits, self._chain = limits, _UserBudgetChain(limits, USER_UNIT)
 
     def require_room(self, purpose: Purpose, settings: LdpSettings, sentences: int) -> None:
         """``BudgetExceeded`` where messages of ``sentences`` would go over the limit; nothing is written."""
-        limits, before = self._limits, self.epsilon()
-        found = together((*self._chain.spent(), *spending_of(settings, sentences)), limits.delta)
-        if found is None or found > limits.epsilon:
-            reached = "infinite" if found is None else format_upper(found)
+        limits, before = self._limits, self.compute_epsilon()
+        epsilon_after = compute_user_epsilon(
+            (*self._chain.read_spendings(), *make_user_spendings(settings, sentences)), limits.delta
+        )
+        if epsilon_after is None or epsilon_after > limits.epsilon:
+            reached = "infinite" if epsilon_after is None else format_upper(epsilon_after)
             raise BudgetExceeded(
-                f"budget {limits.path.name}: with the {_WHAT[purpose]} of {sentences} more sentences epsilon "
+                f"budget {limits.path.name}: with the {_PURPOSE_NAMES[purpose]} of {sentences} more sentences epsilon "
                 f"of this user would be {reached} at delta {format_upper(limits.delta)}; the limit is "
                 f"{format_upper(limits.epsilon)}, of which {format_upper(before or 0.0)} is spent. "
                 "Nothing was sent for this user."
             )
 
-    def book(self, purpose: Purpose, settings: LdpSettings, sentences: int) -> None:
+    def book_messages(self, purpose: Purpose, settings: LdpSettings, sentences: int) -> None:
         """Book the messages of ``sentences`` that are about to leave, or ``BudgetExceeded``.
 
         Each call is a booking of its own: messages that are made again carry new noise.
         """
         try:
-            for spent in spending_of(settings, sentences):
-                if spent.steps:
-                    self._chain.reserve(secrets.token_hex(16), f"{sentences} {_WHAT[purpose]}", spent)
+            for spending in make_user_spendings(settings, sentences):
+                if spending.steps:
+                    self._chain.reserve(secrets.token_hex(16), f"{sentences} {_PURPOSE_NAMES[purpose]}", spending)
         except BudgetExceeded:
             self.require_room(purpose, settings, sentences)
             raise
 
-    def epsilon(self) -> float | None:
+    def compute_epsilon(self) -> float | None:
         """Epsilon of the user for all that was booked so far, at the limit's delta."""
-        return together(self._chain.spent(), self._limits.delta)
+        return compute_user_epsilon(self._chain.read_spendings(), self._limits.delta)
 
 
 class BudgetFolder:
@@ -388,40 +401,40 @@ class BudgetFolder:
 
     def __init__(self, folder: Path, epsilon: float, delta: float) -> None:
         self._folder, self._epsilon, self._delta = make_private_folder(folder), epsilon, delta
-        self._key = _key(folder / _KEY)
+        self._key = _load_or_create_key(folder / _KEY_FILE)
 
-    def of(self, user: str) -> UserBudget:
+    def open_budget(self, user: str) -> UserBudget:
         """The budget of ``user``; text without an id is that of the user ``""``."""
-        limits = BudgetSettings(path=self._path(user), epsilon=self._epsilon, delta=self._delta)
+        limits = BudgetSettings(path=self._budget_path(user), epsilon=self._epsilon, delta=self._delta)
         return UserBudget(limits)
 
-    def others_than(self, user: str) -> bool:
+    def has_other_users(self, user: str) -> bool:
         """Whether somebody besides ``user`` has booked here."""
-        return any(path != self._path(user) for path in self._folder.glob("*.jsonl"))
+        return any(path != self._budget_path(user) for path in self._folder.glob("*.jsonl"))
 
     def require_room(self, settings: LdpSettings, sentences: Mapping[str, int]) -> None:
         """``BudgetExceeded`` where the training messages of any user's ``sentences`` go over their limit."""
         for user, count in sentences.items():
-            self.of(user).require_room("train", settings, count)
+            self.open_budget(user).require_room("train", settings, count)
 
-    def _path(self, user: str) -> Path:
-        form = forms_of(user)[0].encode("utf-8", "backslashreplace")
+    def _budget_path(self, user: str) -> Path:
+        form = unicode_variants(user)[0].encode("utf-8", "backslashreplace")
         return self._folder / f"{hmac.digest(self._key, form, 'sha256').hex()[:32]}.jsonl"
 
 
-def _key(path: Path) -> bytes:
+def _load_or_create_key(path: Path) -> bytes:
     """The key of the file names, made once; whoever comes second takes the first one's."""
     if not path.exists() and not any(path.parent.glob("*.jsonl")):
-        fresh = path.with_name(f"{secrets.token_hex(8)}.new")
-        write_bytes(fresh, secrets.token_bytes(_KEY_BYTES))
+        new_file = path.with_name(f"{secrets.token_hex(8)}.new")
+        write_bytes(new_file, secrets.token_bytes(_KEY_BYTES))
         with suppress(FileExistsError):
-            os.link(fresh, path)
-        fresh.unlink()
-        sync(path.parent)
-    found = path.read_bytes() if path.exists() else b""
-    if len(found) != _KEY_BYTES:
+            os.link(new_file, path)
+        new_file.unlink()
+        sync_to_disk(path.parent)
+    key = path.read_bytes() if path.exists() else b""
+    if len(key) != _KEY_BYTES:
         raise GuaranteeError(
-            f"budget {path.parent.name}: {_KEY} is missing or broken, so the spent budget cannot be read: "
+            f"budget {path.parent.name}: {_KEY_FILE} is missing or broken, so the spent budget cannot be read: "
             "restore it from a copy"
         )
-    return found
+    return key

@@ -25,33 +25,45 @@ from redactory.foundation.files import commit, make_folder
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping import check_exact
 from redactory.training.data import Batch
-from redactory.training.models.network import Classifier, LanguageNetwork, Network, State, normal_, uniform_
+from redactory.training.models.network import (
+    ClassifierNetwork,
+    LanguageNetwork,
+    Network,
+    State,
+    fill_normal,
+    fill_uniform,
+)
 from redactory.training.models.settings import LoraSettings, TransformerSettings
-from redactory.training.tokenizer import quiet, require_transformers
+from redactory.training.tokenizer import require_transformers, silence_transformers
 
 
-def _sizes(own: TransformerSettings) -> dict[str, Any]:
+def _get_transformer_sizes(settings: TransformerSettings) -> dict[str, Any]:
     return {
-        "hidden_size": own.width,
-        "intermediate_size": 4 * own.width,
-        "num_hidden_layers": own.layers,
-        "num_attention_heads": own.heads,
-        "max_position_embeddings": own.context,
+        "hidden_size": settings.width,
+        "intermediate_size": 4 * settings.width,
+        "num_hidden_layers": settings.layers,
+        "num_attention_heads": settings.heads,
+        "max_position_embeddings": settings.context,
     }
 
 
-def _gpt2_sizes(own: TransformerSettings) -> dict[str, Any]:
-    return {"n_embd": own.width, "n_layer": own.layers, "n_head": own.heads, "n_positions": own.context}
+def _get_gpt2_sizes(settings: TransformerSettings) -> dict[str, Any]:
+    return {
+        "n_embd": settings.width,
+        "n_layer": settings.layers,
+        "n_head": settings.heads,
+        "n_positions": settings.context,
+    }
 
 
-Sizes = Callable[[TransformerSettings], dict[str, Any]]
-FRESH: dict[str, tuple[str, Sizes]] = {
-    "gpt2": ("next-word", _gpt2_sizes),
-    "llama": ("next-word", _sizes),
-    "bert": ("classify", _sizes),
+SizeNames = Callable[[TransformerSettings], dict[str, Any]]
+FRESH_MODELS: dict[str, tuple[str, SizeNames]] = {
+    "gpt2": ("next-word", _get_gpt2_sizes),
+    "llama": ("next-word", _get_transformer_sizes),
+    "bert": ("classify", _get_transformer_sizes),
 }
 """By kind of a fresh network: its task, and the sizes as the library names them."""
-CLASSES = {"next-word": "AutoModelForCausalLM", "classify": "AutoModelForSequenceClassification"}
+LIBRARY_CLASSES = {"next-word": "AutoModelForCausalLM", "classify": "AutoModelForSequenceClassification"}
 """By task: the class of ``transformers`` that reads a network for it."""
 
 
@@ -61,10 +73,10 @@ class HuggingFaceNetwork(Network):
     ``drawn`` are the parameters that a pretrained folder does not hold, by the names of the model.
     """
 
-    def __init__(self, model: Any, pretrained: bool = False, drawn: frozenset[str] = frozenset()) -> None:
+    def __init__(self, model: Any, pretrained: bool = False, fresh_parameters: frozenset[str] = frozenset()) -> None:
         super().__init__()
-        self.model, self.pretrained, self._drawn = model, pretrained, drawn
-        self.context = context_of(model)
+        self.model, self.pretrained, self._fresh_parameters = model, pretrained, fresh_parameters
+        self.context = get_context_length(model)
 
     def initialise(self, stream: RandomStream) -> None:
         """Fresh: weights from N(0, 0.02²), norms one, biases zero (GPT-2's rule).
@@ -75,29 +87,29 @@ class HuggingFaceNetwork(Network):
         if has_adapters(self.model):
             for index, (name, parameter) in enumerate(self.named_parameters()):
                 if ".lora_A." in name:
-                    uniform_(parameter, 1.0 / math.sqrt(parameter.shape[1]), stream, index)
+                    fill_uniform(parameter, 1.0 / math.sqrt(parameter.shape[1]), stream, index)
                 elif ".lora_B." in name:
                     nn.init.zeros_(parameter)
             if not self.pretrained:
                 return
         # the index, which names the draws, counts every parameter
-        own = self._plain if self.pretrained else self
-        for index, (name, parameter) in enumerate(own.named_parameters()):
-            if is_drawn(name, self._drawn) if self.pretrained else parameter.requires_grad:
+        network = self._base_model if self.pretrained else self
+        for index, (name, parameter) in enumerate(network.named_parameters()):
+            if is_fresh_parameter(name, self._fresh_parameters) if self.pretrained else parameter.requires_grad:
                 if parameter.ndim > 1:
-                    normal_(parameter, 0.02, stream, index)
+                    fill_normal(parameter, 0.02, stream, index)
                 else:
                     nn.init.constant_(parameter, 0.0 if name.endswith("bias") else 1.0)
 
     @property
-    def _plain(self) -> Any:
+    def _base_model(self) -> Any:
         return self.model.get_base_model() if has_adapters(self.model) else self.model
 
     def describe(self) -> dict[str, Any]:
         """The library's own configuration, which plain ``transformers`` reads."""
         config: dict[str, Any] = self.model.config.to_dict()
-        found = {key: value for key, value in config.items() if not key.startswith("_")}
-        return {**found, "architectures": [type(self._plain).__name__]}
+        description = {key: value for key, value in config.items() if not key.startswith("_")}
+        return {**description, "architectures": [type(self._base_model).__name__]}
 
 
 class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
@@ -109,91 +121,91 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
     Formal guarantees: those of :class:`redactory.training.models.network.Network`.
     """
 
-    def __init__(self, model: Any, pretrained: bool = False, drawn: frozenset[str] = frozenset()) -> None:
-        super().__init__(model, pretrained, drawn)
-        self._ends_in_its_head = _trial(self._plain)
-        self._memory: list[Any] | None = None
+    def __init__(self, model: Any, pretrained: bool = False, fresh_parameters: frozenset[str] = frozenset()) -> None:
+        super().__init__(model, pretrained, fresh_parameters)
+        self._has_plain_head = _ends_in_head(self._base_model)
+        self._empty_cache: list[Any] | None = None
 
     @property
     def head(self) -> nn.Module:
         """The output layer; its weight may be the embedding's.  Where more follows it, nothing is left."""
-        found: nn.Module = self._plain.get_output_embeddings() if self._ends_in_its_head else nn.Identity()
-        return found
+        layer: nn.Module = self._base_model.get_output_embeddings() if self._has_plain_head else nn.Identity()
+        return layer
 
-    def hidden(self, batch: Batch) -> Tensor:
+    def hidden_states(self, batch: Batch) -> Tensor:
         """The last block's output [B, T, H], after its norm; or the logits [B, T, V]."""
-        return self._states(batch.inputs)
+        return self._compute_states(batch.inputs)
 
-    def _states(self, ids: Tensor) -> Tensor:
-        reads = self._plain.base_model if self._ends_in_its_head else self.model
-        output = reads(input_ids=ids, use_cache=False)
-        states: Tensor = output.last_hidden_state if self._ends_in_its_head else output.logits
+    def _compute_states(self, ids: Tensor) -> Tensor:
+        reader = self._base_model.base_model if self._has_plain_head else self.model
+        output = reader(input_ids=ids, use_cache=False)
+        states: Tensor = output.last_hidden_state if self._has_plain_head else output.logits
         return states
 
     def initial_state(self, batch: int) -> State:
         """Empty keys and values [batch, heads, 0, width] of every layer; or no ids, int64 [batch, 0]."""
-        if self._memory is None:
-            self._memory = self._cache_of_a_trial()
-        if not self._memory:
+        if self._empty_cache is None:
+            self._empty_cache = self._try_cache()
+        if not self._empty_cache:
             return (torch.zeros(batch, 0, dtype=torch.int64, device=self.device),)
-        return tuple(part.new_zeros(batch, part.shape[1], 0, part.shape[3]) for part in self._memory)
+        return tuple(part.new_zeros(batch, part.shape[1], 0, part.shape[3]) for part in self._empty_cache)
 
     @torch.no_grad()
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         """Read one token a row, ids [B]; ``ValueError`` beyond the context."""
         without = not state[0].is_floating_point()
-        seen = state[0].shape[1 if without else 2]
-        if self.context is not None and seen >= self.context:
+        tokens_read = state[0].shape[1 if without else 2]
+        if self.context is not None and tokens_read >= self.context:
             raise ValueError("the model's context is full")
         if without:
-            read = torch.cat([state[0], ids[:, None]], 1)
-            after: State = (read,)
-            last = self._last_logits(read)
+            all_ids = torch.cat([state[0], ids[:, None]], 1)
+            new_state: State = (all_ids,)
+            last = self._compute_last_logits(all_ids)
         else:
-            logits, after = self._read(ids, state, seen)
+            logits, new_state = self._read_token(ids, state, tokens_read)
             last = logits[:, -1]
-        return F.log_softmax(last, -1), after
+        return F.log_softmax(last, -1), new_state
 
-    def _last_logits(self, ids: Tensor) -> Tensor:
+    def _compute_last_logits(self, ids: Tensor) -> Tensor:
         """The logits [B, V] behind ``ids`` [B, T]; those of other places are not computed where it can be."""
-        if self._ends_in_its_head:
-            found: Tensor = self.head(self._states(ids)[:, -1])
-            return found
-        known = inspect.signature(self._plain.forward).parameters
+        if self._has_plain_head:
+            last_logits: Tensor = self.head(self._compute_states(ids)[:, -1])
+            return last_logits
+        known = inspect.signature(self._base_model.forward).parameters
         last = {"logits_to_keep": 1} if "logits_to_keep" in known else {}
         logits: Tensor = self.model(input_ids=ids, use_cache=False, **last).logits
         return logits[:, -1]
 
-    def _read(self, ids: Tensor, state: State, seen: int) -> tuple[Tensor, State]:
+    def _read_token(self, ids: Tensor, state: State, tokens_read: int) -> tuple[Tensor, State]:
         """Logits after one more token a row, and the keys and values of all."""
         from transformers import DynamicCache
 
         cache: Any = DynamicCache()
-        if seen:
+        if tokens_read:
             for layer in range(len(state) // 2):
                 cache.update(state[2 * layer], state[2 * layer + 1], layer)
         logits = self.model(
             input_ids=ids[:, None],
-            position_ids=torch.full_like(ids[:, None], seen),
+            position_ids=torch.full_like(ids[:, None], tokens_read),
             past_key_values=cache,
             use_cache=True,
         ).logits
-        after = tuple(part for layer in cache.layers for part in (layer.keys, layer.values))
-        return logits, after
+        new_state = tuple(part for layer in cache.layers for part in (layer.keys, layer.values))
+        return logits, new_state
 
     @torch.no_grad()
-    def _cache_of_a_trial(self) -> list[Any]:
+    def _try_cache(self) -> list[Any]:
         """What a few tokens leave in a plain cache; nothing where the logits are not those without one.
 
         Nothing either where a layer looks back a bounded way: the trial is too short to show that.
         """
-        config, ids = self.model.config, _few_tokens(self.model)
+        config, ids = self.model.config, _make_trial_tokens(self.model)
         if getattr(config, "sliding_window", None) or getattr(config, "attention_window_size", None):
             return []
         state: State = ()
         try:
             for place in range(ids.shape[1]):
-                logits, state = self._read(ids[:, place], state, place)
+                logits, state = self._read_token(ids[:, place], state, place)
             expected = self.model(input_ids=ids, use_cache=False).logits[:, -1]
         except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError):
             return []
@@ -201,12 +213,12 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
         return list(state) if fits and torch.allclose(logits[:, -1], expected, rtol=1e-4, atol=1e-4) else []
 
 
-class ClassifierNetwork(HuggingFaceNetwork, Classifier):
+class SequenceClassifier(HuggingFaceNetwork, ClassifierNetwork):
     """A model for sequence classification.
 
     ``drawn`` is the head, and what else the folder was pretrained without.
 
-    Formal guarantees: those of :class:`redactory.training.models.network.Classifier`.
+    Formal guarantees: those of :class:`redactory.training.models.network.ClassifierNetwork`.
     """
 
     @property
@@ -220,42 +232,42 @@ class ClassifierNetwork(HuggingFaceNetwork, Classifier):
         pad = self.model.config.pad_token_id
         # some models look for the last token that is no padding
         inputs = batch.inputs if pad is None else batch.inputs.masked_fill(~batch.real, pad)
-        found: Tensor = self.model(input_ids=inputs, attention_mask=batch.real.long()).logits
-        return found
+        logits: Tensor = self.model(input_ids=inputs, attention_mask=batch.real.long()).logits
+        return logits
 
 
 @torch.no_grad()
-def _trial(model: Any) -> bool:
+def _ends_in_head(model: Any) -> bool:
     """Whether the logits are what the output layer makes of the last states, and nothing comes after it.
 
     ``ConfigurationError`` where a place knows of the next one.
     """
-    head, ids, seen = model.get_output_embeddings(), _few_tokens(model), list[tuple[Tensor, Tensor]]()
-    hook = head and head.register_forward_hook(lambda _, given, found: seen.append((given[0], found)))
+    head, ids, head_calls = model.get_output_embeddings(), _make_trial_tokens(model), list[tuple[Tensor, Tensor]]()
+    hook = head and head.register_forward_hook(lambda _, args, output: head_calls.append((args[0], output)))
     try:
         logits = model(input_ids=ids, use_cache=False).logits
     finally:
         if hook:
             hook.remove()
-    other = model(input_ids=torch.cat([ids[:, :-1], ids[:, :1]], 1), use_cache=False).logits
-    if not torch.allclose(logits[:, :-1], other[:, :-1], rtol=1e-3, atol=1e-4):
+    other_logits = model(input_ids=torch.cat([ids[:, :-1], ids[:, :1]], 1), use_cache=False).logits
+    if not torch.allclose(logits[:, :-1], other_logits[:, :-1], rtol=1e-3, atol=1e-4):
         raise ConfigurationError(
             "train.model.folder: this model reads a text in both directions and cannot predict the next "
             "word; use it with train.task: classify"
         )
-    if len(seen) != 1 or seen[0][1].data_ptr() != logits.data_ptr() or model.base_model is model:
+    if len(head_calls) != 1 or head_calls[0][1].data_ptr() != logits.data_ptr() or model.base_model is model:
         return False
     states = getattr(model.base_model(input_ids=ids, use_cache=False), "last_hidden_state", None)
-    return states is not None and torch.equal(states, seen[0][0])
+    return states is not None and torch.equal(states, head_calls[0][0])
 
 
-def _few_tokens(model: Any) -> Tensor:
+def _make_trial_tokens(model: Any) -> Tensor:
     """Token ids [1, 4] that mean nothing."""
     weight: Tensor = model.get_input_embeddings().weight
     return torch.arange(4, device=weight.device)[None] % len(weight)
 
 
-def context_of(model: Any) -> int | None:
+def get_context_length(model: Any) -> int | None:
     """How many tokens the model can read; None where its positions have no end."""
     config = model.config
     length = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
@@ -266,20 +278,20 @@ def context_of(model: Any) -> int | None:
     return None if length is None or length < 0 else int(length)
 
 
-_UNREAD = "it cannot read examples of several lengths, with and without an end token ({})"
-LENGTHS = (5, 3, 2)
+_UNREADABLE_MESSAGE = "it cannot read examples of several lengths, with and without an end token ({})"
+TRIAL_LENGTHS = (5, 3, 2)
 """Of the points that mean nothing: their number and the longest are prime."""
 
 
-def require_exact(network: HuggingFaceNetwork, pad_id: int, end_id: int, longest: int) -> None:
-    """:func:`require_exact_of` what the network says of itself."""
+def require_exact_clipping(network: HuggingFaceNetwork, pad_id: int, end_id: int, longest: int) -> None:
+    """:func:`require_exact_on_trial` what the network says of itself."""
     known, kind = len(network.model.get_input_embeddings().weight), network.model.config.model_type
-    classes = len(network.classes) if isinstance(network, ClassifierNetwork) else 0
-    require_exact_of(network, pad_id, end_id, longest, known, classes, kind)
+    classes = len(network.classes) if isinstance(network, SequenceClassifier) else 0
+    require_exact_on_trial(network, pad_id, end_id, longest, known, classes, kind)
 
 
-def require_exact_of(
-    network: Network, pad_id: int, end_id: int, longest: int, known: int, classes: int, named: str
+def require_exact_on_trial(
+    network: Network, pad_id: int, end_id: int, longest: int, token_count: int, classes: int, display_name: str
 ) -> None:
     """``ConfigurationError`` naming what of ``network`` is not clipped exactly, on made-up points.
 
@@ -287,25 +299,36 @@ def require_exact_of(
     ``known`` that of the ids, and ``classes`` of the classes, 0 where words are predicted.  ``named`` is what
     messages call the network.
     """
-    plain = [number for number in range(min(known, 64)) if number not in (pad_id, end_id)]
-    drawn = torch.randint(len(plain), (len(LENGTHS), max(LENGTHS)), generator=torch.Generator().manual_seed(0))
-    real = torch.arange(max(LENGTHS)) < torch.tensor(LENGTHS)[:, None]
-    inputs = torch.tensor(plain)[drawn].masked_fill(~real, pad_id)
-    for place, length in enumerate(LENGTHS[1:], 1):  # the first is cut off, before its end token
-        inputs[place, length - 1] = end_id
-    targets = torch.arange(len(LENGTHS))[:, None] % classes if classes else inputs.roll(-1, 1)
+    token_ids = [number for number in range(min(token_count, 64)) if number not in (pad_id, end_id)]
+    draws = torch.randint(
+        len(token_ids), (len(TRIAL_LENGTHS), max(TRIAL_LENGTHS)), generator=torch.Generator().manual_seed(0)
+    )
+    real = torch.arange(max(TRIAL_LENGTHS)) < torch.tensor(TRIAL_LENGTHS)[:, None]
+    inputs = torch.tensor(token_ids)[draws].masked_fill(~real, pad_id)
+    for index, length in enumerate(TRIAL_LENGTHS[1:], 1):  # the first is cut off, before its end token
+        inputs[index, length - 1] = end_id
+    targets = torch.arange(len(TRIAL_LENGTHS))[:, None] % classes if classes else inputs.roll(-1, 1)
     batch = Batch(inputs, targets, real).to(network.device)
-    alone = [partial(network.point_losses, batch.alone(place)) for place in range(len(LENGTHS))]
-    last = known - 1 if known - 1 not in (pad_id, end_id) else plain[-1]
-    long = _beside_long(batch, max(longest, inputs.shape[1]), pad_id, last)
+    single_losses = [
+        partial(network.example_losses, batch.select_example(index)) for index in range(len(TRIAL_LENGTHS))
+    ]
+    last = token_count - 1 if token_count - 1 not in (pad_id, end_id) else token_ids[-1]
+    long = _make_long_batch(batch, max(longest, inputs.shape[1]), pad_id, last)
     try:
-        check_exact(network.train(), partial(network.point_losses, batch), alone, partial(network.point_losses, long))
+        check_exact(
+            network.train(),
+            partial(network.example_losses, batch),
+            single_losses,
+            partial(network.example_losses, long),
+        )
     except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
-        words = error if isinstance(error, ConfigurationError) else _UNREAD.format(type(error).__name__)
-        raise ConfigurationError(f"train.model: no support for private training of this {named}: {words}") from None
+        reason = error if isinstance(error, ConfigurationError) else _UNREADABLE_MESSAGE.format(type(error).__name__)
+        raise ConfigurationError(
+            f"train.model: no support for private training of this {display_name}: {reason}"
+        ) from None
 
 
-def _beside_long(batch: Batch, length: int, pad_id: int, token: int) -> Batch:
+def _make_long_batch(batch: Batch, length: int, pad_id: int, token: int) -> Batch:
     """The first point of ``batch``, and itself filled up to ``length`` inputs with ``token``."""
     width, targets = batch.inputs.shape[1], batch.targets[:1].repeat(2, 1)
     inputs = F.pad(batch.inputs[:1], (0, length - width), value=token).repeat(2, 1)
@@ -317,16 +340,16 @@ def _beside_long(batch: Batch, length: int, pad_id: int, token: int) -> Batch:
     return Batch(inputs, targets, real)
 
 
-def is_drawn(name: str, drawn: frozenset[str]) -> bool:
+def is_fresh_parameter(name: str, fresh_parameters: frozenset[str]) -> bool:
     """Whether the parameter ``name`` is one of ``drawn``: itself, or in a module that is named there."""
-    own = name.replace(".base_layer", "")
-    return any(own == one or own.startswith(f"{one}.") for one in drawn)
+    base_name = name.replace(".base_layer", "")
+    return any(base_name == fresh_name or base_name.startswith(f"{fresh_name}.") for fresh_name in fresh_parameters)
 
 
 # Low-rank adapters through ``peft``.
 
 
-def with_adapters(model: Any, settings: LoraSettings, base: str) -> Any:
+def add_adapters(model: Any, settings: LoraSettings, folder_name: str) -> Any:
     """``model`` with adapters, everything else frozen; ``base`` is the name of its folder.
 
     They are at the layers that ``settings`` name, or those that peft names for its kind, or at every linear
@@ -349,20 +372,20 @@ def with_adapters(model: Any, settings: LoraSettings, base: str) -> Any:
         bias="none",
     )
     try:
-        with quiet():
-            found = get_peft_model(model, config)
+        with silence_transformers():
+            adapted = get_peft_model(model, config)
     except ValueError:
         raise ConfigurationError("train.model.lora.modules: no layer of the model has one of these names") from None
-    found.peft_config["default"].base_model_name_or_path = base  # and not where it lies
-    return found
+    adapted.peft_config["default"].base_model_name_or_path = folder_name  # and not where it lies
+    return adapted
 
 
 def has_adapters(model: Any) -> bool:
-    """Whether ``model`` was made by :func:`with_adapters`."""
+    """Whether ``model`` was made by :func:`add_adapters`."""
     return hasattr(model, "merge_and_unload")
 
 
-def merged(model: Any) -> Any:
+def merge_adapters(model: Any) -> Any:
     """A copy of the model with its adapters added to its weights: an ordinary one of ``transformers``."""
     return copy.deepcopy(model).merge_and_unload()
 
@@ -383,24 +406,24 @@ def save_adapters(model: Any, folder: Path) -> list[Path]:
 # Fresh models, and those of a folder.
 
 
-def fresh(kind: str, settings: TransformerSettings, **config: Any) -> Any:
+def make_fresh_transformer(kind: str, settings: TransformerSettings, **config: Any) -> Any:
     """A model of the sizes in ``settings``, without dropout; its weights mean nothing."""
-    task, sizes = FRESH[kind]
-    library = library_class(task)
+    task, sizes = FRESH_MODELS[kind]
+    library = get_library_class(task)
     from transformers import AutoConfig
 
-    return without_dropout(library.from_config(AutoConfig.for_model(kind, **sizes(settings), **config)))
+    return disable_dropout(library.from_config(AutoConfig.for_model(kind, **sizes(settings), **config)))
 
 
-def library_class(task: str) -> Any:
+def get_library_class(task: str) -> Any:
     """The class of ``transformers`` that reads a model for ``task``."""
     require_transformers()
     import transformers
 
-    return getattr(transformers, CLASSES[task])
+    return getattr(transformers, LIBRARY_CLASSES[task])
 
 
-def kind_of(folder: Path) -> str:
+def read_model_type(folder: Path) -> str:
     """The kind of the model in ``folder``, as its ``config.json`` names it."""
     config = _read_config(folder)
     if "model_type" not in config:
@@ -426,22 +449,22 @@ def _read_config(folder: Path) -> dict[str, Any]:
     return config
 
 
-def require_task(folder: Path, task: str) -> None:
+def require_task_support(folder: Path, task: str) -> None:
     """``ConfigurationError`` where ``transformers`` has no network for ``task`` of the kind in ``folder``."""
     require_transformers()
     from transformers.models.auto import modeling_auto as known
 
-    kind = kind_of(folder)
+    kind = read_model_type(folder)
     able = {
         "next-word": known.MODEL_FOR_CAUSAL_LM_MAPPING_NAMES,
         "classify": known.MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES,
     }
     if kind not in able[task]:
         others = [name for name, kinds in able.items() if kind in kinds]
-        mend = f"; it can be trained with train.task: {others[0]}" if others else ""
+        fix = f"; it can be trained with train.task: {others[0]}" if others else ""
         raise ConfigurationError(
-            f"model.folder: {folder.name} holds a model of kind '{kind}', which {CLASSES[task]} of the "
-            f"installed transformers cannot read{mend}"
+            f"model.folder: {folder.name} holds a model of kind '{kind}', which {LIBRARY_CLASSES[task]} of the "
+            f"installed transformers cannot read{fix}"
         )
 
 
@@ -460,7 +483,7 @@ def read_model(folder: Path, task: Any, **config: Any) -> tuple[Any, frozenset[s
         )
     _read_config(folder)
     try:
-        with quiet():
+        with silence_transformers():
             model, loading = task.from_pretrained(
                 folder,
                 local_files_only=True,
@@ -478,36 +501,36 @@ def read_model(folder: Path, task: Any, **config: Any) -> tuple[Any, frozenset[s
         raise ConfigurationError(
             f"model.folder: the model in {folder.name} reads more than text; save only its language model"
         )
-    other = (entry[0] for entry in loading["mismatched_keys"])
-    return without_dropout(model), frozenset({*loading["missing_keys"], *other})
+    mismatched = (entry[0] for entry in loading["mismatched_keys"])
+    return disable_dropout(model), frozenset({*loading["missing_keys"], *mismatched})
 
 
-def without_dropout(model: Any) -> Any:
+def disable_dropout(model: Any) -> Any:
     """The model with every dropout and jitter set to nothing, in its modules and in its configuration."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
         for name, value in list(vars(module).items()):
-            if isinstance(value, float) and _draws(name):
+            if isinstance(value, float) and _is_dropout_key(name):
                 setattr(module, name, 0.0)
     for key, value in model.config.to_dict().items():
-        if isinstance(value, float) and _draws(key):
+        if isinstance(value, float) and _is_dropout_key(key):
             setattr(model.config, key, 0.0)
     return model
 
 
-def _draws(name: str) -> bool:
+def _is_dropout_key(name: str) -> bool:
     return "drop" in name or "jitter" in name
 
 
-def fit_vocabulary(model: Any, size: int) -> None:
+def extend_vocabulary(model: Any, size: int) -> None:
     """Make room for added tokens; a new row is the mean of those before it, which is public."""
-    before = model.get_input_embeddings().weight.shape[0]
-    if size <= before:
+    old_size = model.get_input_embeddings().weight.shape[0]
+    if size <= old_size:
         return
     model.resize_token_embeddings(size, mean_resizing=False)
     with torch.no_grad():
         for layer in (model.get_input_embeddings(), model.get_output_embeddings()):
-            for own in () if layer is None else (layer.weight, getattr(layer, "bias", None)):
-                if own is not None:
-                    own[before:] = own[:before].mean(0)
+            for tensor in () if layer is None else (layer.weight, getattr(layer, "bias", None)):
+                if tensor is not None:
+                    tensor[old_size:] = tensor[:old_size].mean(0)

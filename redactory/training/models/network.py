@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from redactory.foundation.errors import CheckFailed
 from redactory.foundation.stream import RandomStream
-from redactory.training.clipping.layers import vocabulary_losses
-from redactory.training.clipping.matmul import wide
+from redactory.training.clipping.layers import compute_vocabulary_losses
+from redactory.training.clipping.matmul import to_float32
 from redactory.training.data import NO_CLASS, Batch
 
 Seeds = Mapping[tuple[str, int], bytes]
@@ -31,59 +31,61 @@ class KeyedDropout:
     """
 
     def __init__(self) -> None:
-        self._seed: Callable[[tuple[str, int]], bytes] | None = None
+        self._find_seed: Callable[[tuple[str, int]], bytes] | None = None
 
-    def begin(self, stream: RandomStream, purpose: str, step: int) -> None:
+    def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
         """Masks are those of the step (``purpose``, ``step``) from here on."""
-        self._seed = lambda name: stream.octets(f"dropout of {purpose} {name[0]}", step, 8, name[1])
+        self._find_seed = lambda name: stream.random_bytes(f"dropout of {purpose} {name[0]}", step, 8, name[1])
 
-    def seeds(self, rows: Iterable[int], shared: int) -> Seeds:
+    def collect_seeds(self, rows: Iterable[int], shared_count: int) -> Seeds:
         """All that the masks of this step are drawn from for the points ``rows``: none before the first.
 
         ``shared`` is the number of masks that all points share.
         """
-        if self._seed is None:
+        if self._find_seed is None:
             return {}
-        names = [*(("rows", int(row)) for row in rows), *(("shared", index) for index in range(shared))]
-        return {name: self._seed(name) for name in names}
+        names = [*(("rows", int(row)) for row in rows), *(("shared", index) for index in range(shared_count))]
+        return {name: self._find_seed(name) for name in names}
 
-    def begin_with(self, seeds: Seeds) -> None:
+    def use_seeds(self, seeds: Seeds) -> None:
         """Masks are those of the step and the points that ``seeds`` were handed over for; none without."""
-        self._seed = seeds.__getitem__ if seeds else None
+        self._find_seed = seeds.__getitem__ if seeds else None
 
-    def of_rows(self, rows: Tensor | None, widths: Sequence[int], rates: Sequence[float]) -> list[Tensor | float]:
+    def draw_row_masks(
+        self, rows: Tensor | None, widths: Sequence[int], rates: Sequence[float]
+    ) -> list[Tensor | float]:
         """One mask [B, 1, width] for each width, constant over a row's places (variational dropout).
 
         A mask holds 0 with probability ``rate`` and 1/(1 − rate) otherwise.  ``rows`` int64 [B] are the
         points' numbers.  Where nothing is dropped the mask is the number 1.
         """
-        if self._seed is None or rows is None or not any(rates):
+        if self._find_seed is None or rows is None or not any(rates):
             return [1.0] * len(widths)
-        drawn = torch.stack([self._uniform(sum(widths), "rows", int(row)) for row in rows])[:, None]
-        pieces = torch.split(drawn, list(widths), dim=-1)
-        return [_mask(piece, rate) for piece, rate in zip(pieces, rates, strict=True)]
+        draws = torch.stack([self._draw_uniform(sum(widths), "rows", int(row)) for row in rows])[:, None]
+        row_draws = torch.split(draws, list(widths), dim=-1)
+        return [_make_mask(row_draw, rate) for row_draw, rate in zip(row_draws, rates, strict=True)]
 
-    def shared(self, shape: tuple[int, ...], rate: float, index: int) -> Tensor | float:
+    def draw_shared_mask(self, shape: tuple[int, ...], rate: float, index: int) -> Tensor | float:
         """A mask of ``shape`` that all points of the step share; the number 1 where nothing is dropped."""
-        if self._seed is None or not rate:
+        if self._find_seed is None or not rate:
             return 1.0
-        return _mask(self._uniform(torch.Size(shape).numel(), "shared", index).view(shape), rate)
+        return _make_mask(self._draw_uniform(torch.Size(shape).numel(), "shared", index).view(shape), rate)
 
-    def _uniform(self, count: int, kind: str, index: int) -> Tensor:
-        assert self._seed is not None
+    def _draw_uniform(self, count: int, kind: str, index: int) -> Tensor:
+        assert self._find_seed is not None
         try:
-            seed = self._seed((kind, index))
+            seed = self._find_seed((kind, index))
         except KeyError:
             raise CheckFailed("a required mask was not supplied") from None
         generator = torch.Generator().manual_seed(int.from_bytes(seed, "little") >> 1)
         return torch.rand(count, generator=generator)
 
 
-def _mask(uniform: Tensor, rate: float) -> Tensor:
+def _make_mask(uniform: Tensor, rate: float) -> Tensor:
     return (uniform >= rate).to(torch.get_default_dtype()) / (1.0 - rate)
 
 
-class Part(nn.Module, ABC):
+class NetworkPart(nn.Module, ABC):
     """A network, or a part of one.  A step begins for all of its parts; those that draw dropout override it.
 
     ``context`` is the number of inputs it can read, begin and end token included; ``None`` where there is no
@@ -109,17 +111,17 @@ class Part(nn.Module, ABC):
         """What another process draws dropout of this step from, for the points ``rows``."""
         return {name: seed for part in self._parts for name, seed in part.step_seeds(rows).items()}
 
-    def begin_with(self, seeds: Seeds) -> None:
+    def use_seeds(self, seeds: Seeds) -> None:
         """Dropout is drawn from ``seeds``, which :meth:`step_seeds` gave elsewhere, from here on."""
         for part in self._parts:
-            part.begin_with(seeds)
+            part.use_seeds(seeds)
 
     @property
-    def _parts(self) -> Iterator[Part]:
-        return (child for child in self.children() if isinstance(child, Part))
+    def _parts(self) -> Iterator[NetworkPart]:
+        return (child for child in self.children() if isinstance(child, NetworkPart))
 
 
-class Network(Part):
+class Network(NetworkPart):
     """A network that gives every point of a batch its own loss.
 
     Formal guarantees: no operation mixes two rows of a batch, so that the gradient of a point is a function
@@ -128,7 +130,7 @@ class Network(Part):
     """
 
     @abstractmethod
-    def point_losses(self, batch: Batch) -> Tensor:
+    def example_losses(self, batch: Batch) -> Tensor:
         """The loss of each point (nats), [B]: differentiable in every trainable parameter."""
 
     @property
@@ -137,7 +139,7 @@ class Network(Part):
         return next(self.parameters()).device
 
 
-class Encoder(Part):
+class Encoder(NetworkPart):
     """The layers that read a text, below whatever is said of it: next words, or a class.
 
     Formal guarantees: a row's states are a function of that row, the parameters and draws that do not
@@ -150,11 +152,11 @@ class Encoder(Part):
         """H, the width of a state."""
 
     @abstractmethod
-    def hidden(self, batch: Batch) -> Tensor:
+    def hidden_states(self, batch: Batch) -> Tensor:
         """The state after each place of ``batch.inputs``: [B, T, H]."""
 
 
-class Classifier(Network):
+class ClassifierNetwork(Network):
     """A network that gives every point one of ``classes``.
 
     In a batch ``targets`` [B, 1] are class numbers and ``real`` says which of ``inputs`` are read.
@@ -172,9 +174,11 @@ class Classifier(Network):
     def logits(self, batch: Batch) -> Tensor:
         """Unnormalised log probabilities of the classes, [B, classes]."""
 
-    def point_losses(self, batch: Batch) -> Tensor:
+    def example_losses(self, batch: Batch) -> Tensor:
         """−log probability (nats) of each point's class, [B]; 0 for a point without a class."""
-        return F.cross_entropy(wide(self.logits(batch)), batch.targets[:, 0], ignore_index=NO_CLASS, reduction="none")
+        return F.cross_entropy(
+            to_float32(self.logits(batch)), batch.targets[:, 0], ignore_index=NO_CLASS, reduction="none"
+        )
 
 
 class LanguageNetwork(Network):
@@ -186,7 +190,7 @@ class LanguageNetwork(Network):
         """The layer from what a place knows, [..., H], to unnormalised log probabilities [..., V]."""
 
     @abstractmethod
-    def hidden(self, batch: Batch) -> Tensor:
+    def hidden_states(self, batch: Batch) -> Tensor:
         """What each place of ``batch.inputs`` knows of the next token: [B, T, H]."""
 
     @abstractmethod
@@ -197,21 +201,21 @@ class LanguageNetwork(Network):
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         """Read one token a row, ids [B]: log probabilities (nats) of the next [B, V], and the new state."""
 
-    def point_losses(self, batch: Batch) -> Tensor:
+    def example_losses(self, batch: Batch) -> Tensor:
         """−log probability (nats) of each point, [B]: the sum over its targets that are learnt."""
-        learnt = batch.real if batch.learnt is None else batch.learnt
-        return vocabulary_losses(self.head, self.hidden(batch), batch.targets, learnt)
+        loss_mask = batch.real if batch.loss_mask is None else batch.loss_mask
+        return compute_vocabulary_losses(self.head, self.hidden_states(batch), batch.targets, loss_mask)
 
 
 @torch.no_grad()
-def uniform_(parameter: Tensor, scale: float, stream: RandomStream, index: int) -> None:
+def fill_uniform(parameter: Tensor, scale: float, stream: RandomStream, index: int) -> None:
     """Fill ``parameter`` with draws of "initialise", uniform within ±``scale``."""
     draws = (2.0 * stream.uniform("initialise", 0, parameter.numel(), index) - 1.0) * scale
     parameter.copy_(torch.from_numpy(draws).view_as(parameter))
 
 
 @torch.no_grad()
-def normal_(parameter: Tensor, deviation: float, stream: RandomStream, index: int) -> None:
+def fill_normal(parameter: Tensor, deviation: float, stream: RandomStream, index: int) -> None:
     """Fill ``parameter`` with draws of "initialise" from N(0, ``deviation``²)."""
     draws = deviation * stream.normal("initialise", 0, parameter.numel(), index)
     parameter.copy_(torch.from_numpy(draws).view_as(parameter))

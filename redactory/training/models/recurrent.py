@@ -19,7 +19,15 @@ from torch import Tensor, nn
 from redactory.foundation.stream import RandomStream
 from redactory.training.clipping.layers import Lstm
 from redactory.training.data import Batch
-from redactory.training.models.network import Classifier, Encoder, KeyedDropout, LanguageNetwork, Seeds, State, uniform_
+from redactory.training.models.network import (
+    ClassifierNetwork,
+    Encoder,
+    KeyedDropout,
+    LanguageNetwork,
+    Seeds,
+    State,
+    fill_uniform,
+)
 from redactory.training.models.settings import AwdLstmSettings, BagSettings, BiLstmSettings, LstmSettings
 
 
@@ -44,7 +52,7 @@ class RecurrentEncoder(Encoder):
         """Make the LSTM layers."""
 
     @classmethod
-    def rebuilt(cls, config: dict[str, Any]) -> Self:
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """The one that :meth:`describe` gave ``config`` of."""
         return cls(config["vocabulary"], cls.SETTINGS.model_validate(config["settings"]))
 
@@ -52,14 +60,14 @@ class RecurrentEncoder(Encoder):
         """Draw every parameter from ``stream``: uniform within ±1/√H, embeddings within ±0.1."""
         for index, (name, parameter) in enumerate(self.named_parameters()):
             scale = 0.1 if name == "embedding.weight" else 1.0 / math.sqrt(self.hidden_size)
-            uniform_(parameter, scale, stream, index)
+            fill_uniform(parameter, scale, stream, index)
 
     def describe(self) -> dict[str, Any]:
         """The sizes."""
-        return _described(self)
+        return _describe_encoder(self)
 
 
-def _described(encoder: RecurrentEncoder | BagEncoder) -> dict[str, Any]:
+def _describe_encoder(encoder: RecurrentEncoder | BagEncoder) -> dict[str, Any]:
     return {
         "format": encoder.FORMAT,
         "vocabulary": encoder.embedding.num_embeddings,
@@ -82,7 +90,7 @@ class LstmEncoder(RecurrentEncoder):
         """H."""
         return self.hidden_size
 
-    def hidden(self, batch: Batch) -> Tensor:
+    def hidden_states(self, batch: Batch) -> Tensor:
         """The last LSTM layer's states [B, T, H], zero before each row."""
         states: Tensor = self.lstm(self.embedding(batch.inputs))
         return states
@@ -108,8 +116,8 @@ class LstmLanguageModel(LstmEncoder, LanguageNetwork):
     @torch.no_grad()
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         """Read one token a row, ids [B]."""
-        before = state[0].transpose(0, 1), state[1].transpose(0, 1)
-        output, (h, c) = self.lstm.step(self.embedding(ids), before)
+        old_state = state[0].transpose(0, 1), state[1].transpose(0, 1)
+        output, (h, c) = self.lstm.step(self.embedding(ids), old_state)
         return F.log_softmax(self.output(output), -1), (h.transpose(0, 1), c.transpose(0, 1))
 
 
@@ -141,33 +149,33 @@ class AwdLstmEncoder(RecurrentEncoder):
 
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
         """Masks are those of this step from here on."""
-        self._dropout.begin(stream, purpose, step)
+        self._dropout.begin_step(stream, purpose, step)
 
     def step_seeds(self, rows: Iterable[int]) -> Seeds:
         """Of one mask of words, one of each layer's weights, and those of the points."""
-        return self._dropout.seeds(rows, shared=1 + len(self.layers))
+        return self._dropout.collect_seeds(rows, shared_count=1 + len(self.layers))
 
-    def begin_with(self, seeds: Seeds) -> None:
+    def use_seeds(self, seeds: Seeds) -> None:
         """Masks are drawn from ``seeds`` from here on."""
-        self._dropout.begin_with(seeds)
+        self._dropout.use_seeds(seeds)
 
-    def hidden(self, batch: Batch) -> Tensor:
+    def hidden_states(self, batch: Batch) -> Tensor:
         """The last layer's states [B, T, E], zero before each row; with dropout while training."""
-        own, states = self.settings, self.embedding(batch.inputs)
+        settings, states = self.settings, self.embedding(batch.inputs)
         masks: list[Tensor | float] = [1.0] * len(self._widths)
         if self.training:
-            words = self._dropout.shared((self.embedding.num_embeddings, 1), own.word_dropout, 0)
-            if isinstance(words, Tensor):
-                states = states * words.to(states)[batch.inputs]
-            rates = [own.input_dropout, *[own.layer_dropout] * (own.layers - 1), own.output_dropout]
-            masks = self._dropout.of_rows(batch.rows, self._widths, rates)
+            word_mask = self._dropout.draw_shared_mask((self.embedding.num_embeddings, 1), settings.word_dropout, 0)
+            if isinstance(word_mask, Tensor):
+                states = states * word_mask.to(states)[batch.inputs]
+            rates = [settings.input_dropout, *[settings.layer_dropout] * (settings.layers - 1), settings.output_dropout]
+            masks = self._dropout.draw_row_masks(batch.rows, self._widths, rates)
         for index, layer in enumerate(self.layers):
             weight, mask = layer.get_parameter("weight_hh_l0"), None
             if self.training:
-                drawn = self._dropout.shared(tuple(weight.shape), own.weight_dropout, 1 + index)
+                drawn = self._dropout.draw_shared_mask(tuple(weight.shape), settings.weight_dropout, 1 + index)
                 mask = drawn.to(weight) if isinstance(drawn, Tensor) else None
-            states = layer(states * _like(masks[index], states), [mask])
-        last: Tensor = states * _like(masks[-1], states)
+            states = layer(states * _match_tensor(masks[index], states), [mask])
+        last: Tensor = states * _match_tensor(masks[-1], states)
         return last
 
 
@@ -192,16 +200,16 @@ class AwdLstm(AwdLstmEncoder, LanguageNetwork):
     @torch.no_grad()
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
         """Read one token a row, ids [B], without dropout."""
-        states, after = self.embedding(ids), []
+        states, new_state = self.embedding(ids), []
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, Lstm)
             states, (h, c) = layer.step(states, (state[2 * index][None], state[2 * index + 1][None]))
-            after += [h[0], c[0]]
-        return F.log_softmax(self.output(states), -1), tuple(after)
+            new_state += [h[0], c[0]]
+        return F.log_softmax(self.output(states), -1), tuple(new_state)
 
 
-def _like(mask: Tensor | float, other: Tensor) -> Tensor | float:
-    return mask.to(other) if isinstance(mask, Tensor) else mask
+def _match_tensor(mask: Tensor | float, tensor: Tensor) -> Tensor | float:
+    return mask.to(tensor) if isinstance(mask, Tensor) else mask
 
 
 class BiLstmEncoder(RecurrentEncoder):
@@ -223,19 +231,19 @@ class BiLstmEncoder(RecurrentEncoder):
         """2H."""
         return 2 * self.hidden_size
 
-    def hidden(self, batch: Batch) -> Tensor:
+    def hidden_states(self, batch: Batch) -> Tensor:
         """At each place the states of the text up to it and from it on, side by side: [B, T, 2H]."""
-        read, real = self.embedding(batch.inputs), batch.real
+        embedded, real = self.embedding(batch.inputs), batch.real
         # of each row its real places from the last to the first, then the others
-        places = torch.arange(real.shape[1], device=real.device).expand(real.shape)
-        places = torch.where(real, real.sum(1, keepdim=True) - 1 - places, places)
-        back = self.back(_at(read, places))
-        return torch.cat([self.ahead(read), _at(back, places)], dim=2)
+        positions = torch.arange(real.shape[1], device=real.device).expand(real.shape)
+        positions = torch.where(real, real.sum(1, keepdim=True) - 1 - positions, positions)
+        back = self.back(_gather_positions(embedded, positions))
+        return torch.cat([self.ahead(embedded), _gather_positions(back, positions)], dim=2)
 
 
-def _at(states: Tensor, places: Tensor) -> Tensor:
+def _gather_positions(states: Tensor, positions: Tensor) -> Tensor:
     """Of each row of ``states`` [B, T, H] what stands at its ``places``, int64 [B, T]."""
-    return states.gather(1, places[..., None].expand(states.shape))
+    return states.gather(1, positions[..., None].expand(states.shape))
 
 
 class BagEncoder(Encoder):
@@ -251,7 +259,7 @@ class BagEncoder(Encoder):
         self.embedding, self.settings = nn.Embedding(vocabulary, settings.embedding_size), settings
 
     @classmethod
-    def rebuilt(cls, config: dict[str, Any]) -> Self:
+    def from_config(cls, config: dict[str, Any]) -> Self:
         """The one that :meth:`describe` gave ``config`` of."""
         return cls(config["vocabulary"], BagSettings.model_validate(config["settings"]))
 
@@ -262,13 +270,13 @@ class BagEncoder(Encoder):
 
     def initialise(self, stream: RandomStream) -> None:
         """Draw the embeddings from ``stream``, uniform within ±0.1."""
-        uniform_(self.embedding.weight, 0.1, stream, 0)
+        fill_uniform(self.embedding.weight, 0.1, stream, 0)
 
     def describe(self) -> dict[str, Any]:
         """The sizes."""
-        return _described(self)
+        return _describe_encoder(self)
 
-    def hidden(self, batch: Batch) -> Tensor:
+    def hidden_states(self, batch: Batch) -> Tensor:
         """The embedding of each place: [B, T, E]."""
         states: Tensor = self.embedding(batch.inputs)
         return states
@@ -277,7 +285,7 @@ class BagEncoder(Encoder):
 # A class for every text from the states of an encoder: pooled over its places, then one linear layer.
 
 
-_POOLS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+_POOLING_FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "first": lambda states, real: states[:, 0],
     "last": lambda states, real: states[torch.arange(len(states), device=states.device), real.sum(1) - 1],
     "max": lambda states, real: states.masked_fill(~real[..., None], -math.inf).amax(1),
@@ -286,12 +294,12 @@ _POOLS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 """States [B, T, H] and which places are read, bool [B, T], at least the first of each row: to [B, H]."""
 
 
-def pooled(states: Tensor, real: Tensor, pooling: str) -> Tensor:
+def pool_states(states: Tensor, real: Tensor, pooling: str) -> Tensor:
     """``states`` [B, T, H] over the places that are ``real``, bool [B, T]: [B, H times the pools named]."""
-    return torch.cat([_POOLS[part](states, real) for part in pooling.split("-")], dim=1)
+    return torch.cat([_POOLING_FUNCTIONS[part](states, real) for part in pooling.split("-")], dim=1)
 
 
-class PooledClassifier(Classifier):
+class PooledClassifier(ClassifierNetwork):
     """The states of ``encoder``, pooled over the places that are read, and a linear layer to the classes.
 
     ``last-max-mean`` joins the state after the last token, the largest and the mean value of each unit
@@ -299,7 +307,7 @@ class PooledClassifier(Classifier):
     no output layer for words, so that no noise is spent on one.  With ``bottleneck`` a linear layer of that
     width stands before the last one.
 
-    Formal guarantees: those of :class:`redactory.training.models.network.Classifier`; a padded place
+    Formal guarantees: those of :class:`redactory.training.models.network.ClassifierNetwork`; a padded place
     enters no pool.
     """
 
@@ -326,21 +334,21 @@ class PooledClassifier(Classifier):
         layers = [layer for layer in (self.bottleneck, self.head) if isinstance(layer, nn.Linear)]
         rest = [(p, layer.in_features) for layer in layers for p in layer.parameters()]
         for index, (parameter, inputs) in enumerate(rest, before):
-            uniform_(parameter, 1.0 / math.sqrt(inputs), stream, index)
+            fill_uniform(parameter, 1.0 / math.sqrt(inputs), stream, index)
 
     def logits(self, batch: Batch) -> Tensor:
         """Unnormalised log probabilities of the classes, [B, classes]."""
-        found: Tensor = self.head(self.latent(batch))
-        return found
+        logits: Tensor = self.head(self.compute_representation(batch))
+        return logits
 
-    def latent(self, batch: Batch) -> Tensor:
+    def compute_representation(self, batch: Batch) -> Tensor:
         """What each text is represented by, [B, ``width``]: what its class is predicted from."""
-        found: Tensor = self.bottleneck(self.pools(batch))
-        return found
+        representation: Tensor = self.bottleneck(self.pool_encoder_states(batch))
+        return representation
 
-    def pools(self, batch: Batch) -> Tensor:
+    def pool_encoder_states(self, batch: Batch) -> Tensor:
         """The pooled states of the encoder, below the bottleneck: [B, H times the pools]."""
-        return pooled(self.encoder.hidden(batch), batch.real, self._pooling)
+        return pool_states(self.encoder.hidden_states(batch), batch.real, self._pooling)
 
     def describe(self) -> dict[str, Any]:
         """The encoder, the pooling and the names of the classes."""

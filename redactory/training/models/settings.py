@@ -98,7 +98,7 @@ class TransformerSettings(Settings):
     context: PositiveInt = Field(128, description="Maximum tokens in the context; at least max_tokens.")
 
     @model_validator(mode="after")
-    def _fits_together(self) -> Self:
+    def _require_heads_divide_width(self) -> Self:
         if self.width % self.heads:
             raise ValueError("heads must divide width")
         return self
@@ -123,11 +123,11 @@ class BertSettings(TransformerSettings):
 
 
 KINDS = ("lstm", "awd-lstm", "gpt2", "llama", "bert", "bilstm", "bag", "folder")
-OF_CLASSES = ("bert", "bilstm", "bag")
+CLASSIFIER_KINDS = ("bert", "bilstm", "bag")
 """The kinds that predict a class and no word."""
 
 
-def _kind(value: Any) -> str | None:
+def _read_kind(value: Any) -> str | None:
     if not isinstance(value, dict):
         return getattr(value, "kind", None)
     # an LSTM unless something else is said, so that `model: {hidden_size: 64}` is enough
@@ -145,7 +145,7 @@ ModelSettings = Annotated[
     | Annotated[BagSettings, Tag("bag")]
     | Annotated[FolderSettings, Tag("folder")],
     Discriminator(
-        _kind, custom_error_type="model_kind", custom_error_message=f"kind must be one of {', '.join(KINDS)}"
+        _read_kind, custom_error_type="model_kind", custom_error_message=f"kind must be one of {', '.join(KINDS)}"
     ),
 ]
 """The section ``train.model``; ``kind`` says which it is."""

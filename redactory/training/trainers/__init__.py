@@ -11,12 +11,12 @@ from redactory.training.trainers.base import TRAINERS, Trainer
 if TYPE_CHECKING:
     from redactory.training.settings import TrainSettings
 
-for _found in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_found.name}")
+for _module in pkgutil.iter_modules(__path__):
+    importlib.import_module(f"{__name__}.{_module.name}")
 
-__all__ = ["TRAINERS", "Trainer", "trainer_of"]
+__all__ = ["TRAINERS", "Trainer", "get_trainer"]
 
 
-def trainer_of(settings: TrainSettings) -> Trainer:
+def get_trainer(settings: TrainSettings) -> Trainer:
     """The trainer that ``settings`` name."""
     return TRAINERS[settings.trainer]

@@ -11,9 +11,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.bands import BandedMatrix, best_matrix
+from redactory.training.banded_matrix import BandedMatrix, optimize_matrix
 from redactory.training.mechanism import BandedGaussian, PoissonGaussian, Relation
-from redactory.training.units import Protect
+from redactory.training.unit_settings import PrivacyUnit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,13 +21,13 @@ if TYPE_CHECKING:
     from redactory.redaction.folder import RunFolder
     from redactory.training.accounting import Spending
     from redactory.training.ledger import Admission
-    from redactory.training.loop import Ingredients
+    from redactory.training.loop import TrainingContext
     from redactory.training.mechanism import AnyMechanism
     from redactory.training.settings import TrainSettings
-    from redactory.training.steps import Descent, Phase, PlainPhase
-    from redactory.training.uedp.units import Originals
+    from redactory.training.steps import NoiseFreeSteps, ScheduledOptimizer, StepKind
+    from redactory.training.uedp.units import OriginalExamples
 
-A_POINT = "data point (a sentence or a turn)"
+EXAMPLE_NOUN = "data point (a sentence or a turn)"
 """What examples are called in units, where they are not whole documents or conversations."""
 TRAINERS: dict[str, Trainer] = {}
 """Every trainer by its name."""
@@ -48,76 +48,76 @@ class Trainer:
     """
 
     name: ClassVar[str]
-    about: ClassVar[str]
-    plain: ClassVar[tuple[str, ...]] = ()
-    noised: ClassVar[str | None] = None
-    by_policy: ClassVar[bool] = False
+    description: ClassVar[str]
+    public_folders: ClassVar[tuple[str, ...]] = ()
+    noised_folder: ClassVar[str | None] = None
+    uses_policy: ClassVar[bool] = False
     relation: ClassVar[Relation] = Relation.SUBSTITUTION
     drops_masked: ClassVar[bool] = False
-    classifies: ClassVar[bool] = False
-    chats: ClassVar[bool] = False
-    of_units: ClassVar[bool] = False
+    can_classify: ClassVar[bool] = False
+    can_chat: ClassVar[bool] = False
+    has_units: ClassVar[bool] = False
     hides_units: ClassVar[bool] = False
     masks_entities: ClassVar[bool] = False
     samples_users: ClassVar[bool] = False
-    unit: ClassVar[str] = f"one secret in one {A_POINT}, replaced by <MASK>"
-    nothing: ClassVar[str] = ""
-    compared: ClassVar[tuple[str, ...]] = ()
+    privacy_unit: ClassVar[str] = f"one secret in one {EXAMPLE_NOUN}, replaced by <MASK>"
+    no_guarantee_reason: ClassVar[str] = ""
+    comparison_notes: ClassVar[tuple[str, ...]] = ()
     assumptions: ClassVar[tuple[str, ...]] = ()
 
     def __init_subclass__(cls) -> None:
         if "name" in vars(cls):
             TRAINERS[cls.name] = cls()
 
-    def problem(self, settings: TrainSettings) -> str | None:
+    def find_problem(self, settings: TrainSettings) -> str | None:
         """What of ``settings`` does not fit this trainer, with the mend; None where all does."""
         return None
 
     @property
-    def folders(self) -> tuple[str, ...]:
+    def folder_names(self) -> tuple[str, ...]:
         """Every folder whose text it learns from."""
-        return self.plain if self.noised is None else (*self.plain, self.noised)
+        return self.public_folders if self.noised_folder is None else (*self.public_folders, self.noised_folder)
 
-    def learns(self, run: RunFolder) -> tuple[Path, ...]:
+    def list_data_folders(self, run: RunFolder) -> tuple[Path, ...]:
         """The same, of ``run``."""
-        return tuple(getattr(run, name) for name in self.folders)
+        return tuple(getattr(run, name) for name in self.folder_names)
 
     # the spec: what every step is, how many there are, and what one exchanged point exchanges
 
-    def rate(self, settings: TrainSettings) -> float:
+    def get_sampling_rate(self, settings: TrainSettings) -> float:
         """The probability of a point, or a user, in a noisy step."""
         return settings.sampling_rate
 
-    def steps(self, settings: TrainSettings) -> int:
+    def count_noisy_steps(self, settings: TrainSettings) -> int:
         """Noisy steps of a whole training: ⌈1/q⌉ an epoch, whatever the number of points or users."""
-        return 0 if self.noised is None else settings.epochs * math.ceil(1.0 / self.rate(settings))
+        return 0 if self.noised_folder is None else settings.epochs * math.ceil(1.0 / self.get_sampling_rate(settings))
 
-    def rows(self, settings: TrainSettings, group_size: int | None) -> int:
+    def exchanged_rows(self, settings: TrainSettings, group_size: int | None) -> int:
         """How many rows of what is noised one exchanged point exchanges, under a rule of ``group_size``."""
         return 1
 
-    def protects(self, settings: TrainSettings) -> Protect:
+    def get_privacy_unit(self, settings: TrainSettings) -> PrivacyUnit:
         """Whom and what the unit figures are for."""
         return settings.units.privacy_unit
 
-    def mechanism(
+    def make_mechanism(
         self, settings: TrainSettings, group_size: int | None = None, steps: int | None = None
     ) -> AnyMechanism | None:
         """The mechanism of every one of ``steps``, its noise calibrated where the settings give none."""
-        if self.noised is None:
+        if self.noised_folder is None:
             return None
-        steps = self.steps(settings) if steps is None else steps
-        rows = self.rows(settings, group_size)
-        matrix, rate, draws = self.matrix(settings, rows, steps), settings.sampling_rate, steps
-        shared = (rate, 1.0, settings.clip_norm, settings.expected_batch_size, settings.noise)
-        quiet: PoissonGaussian | BandedGaussian = PoissonGaussian(*shared)
+        steps = self.count_noisy_steps(settings) if steps is None else steps
+        rows = self.exchanged_rows(settings, group_size)
+        matrix, rate, draws = self.make_matrix(settings, rows, steps), settings.sampling_rate, steps
+        arguments = (rate, 1.0, settings.clip_norm, settings.expected_batch_size, settings.noise)
+        quiet: PoissonGaussian | BandedGaussian = PoissonGaussian(*arguments)
         if matrix is not None:
-            quiet = BandedGaussian(*shared, matrix=matrix)
+            quiet = BandedGaussian(*arguments, matrix=matrix)
             rate, draws = quiet.group_rate, math.ceil(steps / matrix.bands)
-        noise = settings.noise_multiplier or self.calibrated(settings, rate, draws, rows)
+        noise = settings.noise_multiplier or self.calibrate_bounded_noise(settings, rate, draws, rows)
         return replace(quiet, noise_multiplier=noise)
 
-    def matrix(self, settings: TrainSettings, rows: int, steps: int) -> BandedMatrix | None:
+    def make_matrix(self, settings: TrainSettings, rows: int, steps: int) -> BandedMatrix | None:
         """By which the noise of ``steps`` is correlated; None where it is not.
 
         ``ConfigurationError`` for bands where one exchanged point exchanges several ``rows``.
@@ -130,21 +130,21 @@ class Trainer:
                 "with this deduplication rule it exchanges two: set bands to 1, or dedup.private_mode to "
                 "exact"
             )
-        from redactory.training.widths import bands_of, schedule_of
+        from redactory.training.band_selection import choose_band_count, get_schedule
 
-        bands = bands_of(settings, steps, self.relation)
-        return None if bands == 1 else best_matrix(bands, steps, schedule_of(settings))
+        bands = choose_band_count(settings, steps, self.relation)
+        return None if bands == 1 else optimize_matrix(bands, steps, get_schedule(settings))
 
-    def calibrated(self, settings: TrainSettings, rate: float, draws: int, rows: int) -> float:
+    def calibrate_bounded_noise(self, settings: TrainSettings, rate: float, draws: int, rows: int) -> float:
         """The noise multiplier that reaches the target epsilon under the trainer's relation.
 
         A point is drawn at ``rate`` in ``draws`` steps; one exchanged point exchanges ``rows`` rows.
         """
         from redactory.training.accounting import calibrate_noise
 
-        return calibrate_noise(settings.epsilon, settings.delta, rate, draws, points=rows, relation=self.relation)
+        return calibrate_noise(settings.epsilon, settings.delta, rate, draws, group_size=rows, relation=self.relation)
 
-    def spending(self, mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:
+    def compute_spending(self, mechanism: AnyMechanism | None, steps: int, rows: int) -> Spending | None:
         """What a training spends, as it is composed; None without noise, or where no pair is proved."""
         from redactory.training.accounting import Spending
 
@@ -154,38 +154,52 @@ class Trainer:
 
     # what its steps are made of
 
-    def originals(self, run: RunFolder, settings: TrainSettings) -> Originals | None:
+    def read_originals(self, run: RunFolder, settings: TrainSettings) -> OriginalExamples | None:
         """What of the vault a trainer with units learns from; contribution bounding is done here."""
-        if not self.of_units:
+        if not self.has_units:
             return None
-        from redactory.training.uedp.units import Originals, entity_names, read_units
+        from redactory.training.uedp.units import OriginalExamples, load_entity_names, read_unit_incidence
 
-        masked = entity_names(settings.units) if self.masks_entities else None
+        masked = load_entity_names(settings.units) if self.masks_entities else None
         if not self.hides_units and settings.units.duplicates != "merge":
-            return Originals(run, masked=masked)
-        whole = settings.whole_conversations
-        incidence = self.kept(read_units(run, settings.units, whole), settings)
-        return Originals(run, incidence.points, masked, incidence, whole)
+            return OriginalExamples(run, masked_names=masked)
+        whole = settings.has_whole_conversations
+        incidence = self.bound_contributions(read_unit_incidence(run, settings.units, whole), settings)
+        return OriginalExamples(run, incidence.points, masked, incidence, whole)
 
-    def kept(self, incidence: Any, settings: TrainSettings) -> Any:
+    def bound_contributions(self, incidence: Any, settings: TrainSettings) -> Any:
         """The part of the hypergraph that is trained on: all of it, unless contributions are bounded."""
         return incidence
 
-    def in_pieces(self, settings: TrainSettings) -> bool:
+    def uses_micro_batches(self, settings: TrainSettings) -> bool:
         """Whether its steps are cut into pieces, which several processes can share out."""
-        return self.noised is not None and not self.samples_users
+        return self.noised_folder is not None and not self.samples_users
 
-    def plain_steps(self, made: Ingredients, descent: Descent) -> PlainPhase | None:
+    def make_noise_free_steps(
+        self, context: TrainingContext, scheduled_optimizer: ScheduledOptimizer
+    ) -> NoiseFreeSteps | None:
         """The steps without noise; None where there are none."""
-        if not self.plain:
+        if not self.public_folders:
             return None
-        if self.of_units:
-            found = made.learnt()
-            return made.plain_phase(descent, found.points, found.rows)
-        return made.plain_phase(descent, made.encode(*self.learns(made.run)))
+        if self.has_units:
+            examples = context.encode_originals()
+            return context.make_noise_free_steps(scheduled_optimizer, examples.examples, examples.included_rows)
+        return context.make_noise_free_steps(
+            scheduled_optimizer, context.encode_folders(*self.list_data_folders(context.run))
+        )
 
-    def noisy_steps(self, made: Ingredients, descent: Descent, mechanism: AnyMechanism, ledger: Admission) -> Phase:
+    def make_noisy_steps(
+        self,
+        context: TrainingContext,
+        scheduled_optimizer: ScheduledOptimizer,
+        mechanism: AnyMechanism,
+        ledger: Admission,
+    ) -> StepKind:
         """The steps with noise."""
-        assert self.noised is not None
-        found = made.learnt() if self.of_units else made.read(getattr(made.run, self.noised))
-        return made.noisy_phase(descent, found, mechanism, ledger)
+        assert self.noised_folder is not None
+        examples = (
+            context.encode_originals()
+            if self.has_units
+            else context.read_examples(getattr(context.run, self.noised_folder))
+        )
+        return context.make_noisy_steps(scheduled_optimizer, examples, mechanism, ledger)

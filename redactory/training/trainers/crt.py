@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 
 from redactory.training.mechanism import Relation
-from redactory.training.trainers.base import A_POINT, Trainer
+from redactory.training.trainers.base import EXAMPLE_NOUN, Trainer
 
 if TYPE_CHECKING:
-    from redactory.training.loop import Ingredients
+    from redactory.training.loop import TrainingContext
     from redactory.training.settings import TrainSettings
-    from redactory.training.steps import Descent, PlainPhase
+    from redactory.training.steps import NoiseFreeSteps, ScheduledOptimizer
 
 
 class Crt(Trainer):
     """Algorithm 1 of the CRT paper.  Formal guarantees: ``docs/guarantees.md``."""
 
     name = "crt"
-    about = "SGD on public and DP-SGD on masked private examples"
-    plain = ("public",)
-    noised = "private"
-    by_policy = classifies = chats = True
+    description = "SGD on public and DP-SGD on masked private examples"
+    public_folders = ("public",)
+    noised_folder = "private"
+    uses_policy = can_classify = can_chat = True
     assumptions: ClassVar[tuple[str, ...]] = (
         "The vocabulary, the network's size and every constant come from public text and the configuration alone.",
         "If classes are learned, a secret and its mask have the same class; that of a public example is "
@@ -32,29 +32,31 @@ class Crt(Trainer):
         "epsilon_substitution.",
     )
 
-    def rows(self, settings: TrainSettings, group_size: int | None) -> int:
+    def exchanged_rows(self, settings: TrainSettings, group_size: int | None) -> int:
         """By the rule of deduplication; where no rule says, there will be no figure either."""
         return group_size or 1
 
-    def plain_steps(self, made: Ingredients, descent: Descent) -> PlainPhase | None:
+    def make_noise_free_steps(
+        self, context: TrainingContext, scheduled_optimizer: ScheduledOptimizer
+    ) -> NoiseFreeSteps | None:
         """A pass over ``public/``: each distinct text once, or as often as it occurred."""
-        from redactory.training.data import public_occurrences
+        from redactory.training.data import count_public_occurrences
 
-        found = made.read(made.run.public)
-        rows = found.rows
-        if made.settings.public_weighting == "count":
-            rows = np.repeat(rows, public_occurrences(made.run)[rows])
-        return made.plain_phase(descent, found.points, rows)
+        examples = context.read_examples(context.run.public)
+        rows = examples.included_rows
+        if context.settings.public_weighting == "count":
+            rows = np.repeat(rows, count_public_occurrences(context.run)[rows])
+        return context.make_noise_free_steps(scheduled_optimizer, examples.examples, rows)
 
 
 class CrtDrop(Crt):
     """A masked point contributes a zero gradient: a secret is compared with its point gone."""
 
     name = "crt-drop"
-    about = "the same, but a private example with a mask contributes nothing"
+    description = "the same, but a private example with a mask contributes nothing"
     relation = Relation.ADD_OR_REMOVE
     drops_masked = True
-    compared = (
+    comparison_notes = (
         "A private example with a mask contributes a zero gradient, but counts wherever examples are "
         "counted. A secret that the strict policy missed is compared with its example removed: one example "
         "present or absent, and groups likewise.",
@@ -65,11 +67,11 @@ class DpSgd(Trainer):
     """Noise on every original point: the baseline with a guarantee (``docs/guarantees.md``)."""
 
     name = "dpsgd"
-    about = "DP-SGD on all original examples"
-    noised = "vault"
-    classifies = chats = True
-    unit = f"one original {A_POINT}"
-    compared = (
+    description = "DP-SGD on all original examples"
+    noised_folder = "vault"
+    can_classify = can_chat = True
+    privacy_unit = f"one original {EXAMPLE_NOUN}"
+    comparison_notes = (
         "Both exchanged examples are in the private split: if the vocabulary is made of public/, a word of "
         "a public example can be a token of this model.",
     )

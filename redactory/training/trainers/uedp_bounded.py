@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.mechanism import Relation
 from redactory.training.trainers.base import Trainer
-from redactory.training.units import Adjacency
+from redactory.training.unit_settings import Adjacency
 
 if TYPE_CHECKING:
     from redactory.training.settings import TrainSettings
@@ -20,53 +20,57 @@ class UedpBounded(Trainer):
     """DP-SGD on the points that a stable rule keeps under its caps."""
 
     name = "uedp-bounded"
-    about = "users and entities hidden at once, by bounded contributions"
-    noised = "vault"
-    classifies = chats = of_units = hides_units = True
+    description = "users and entities hidden at once, by bounded contributions"
+    noised_folder = "vault"
+    can_classify = can_chat = has_units = hides_units = True
     relation = Relation.ADD_OR_REMOVE
 
-    def problem(self, settings: TrainSettings) -> str | None:
+    def find_problem(self, settings: TrainSettings) -> str | None:
         """Caps, and what the rule is proved for."""
-        own, units = settings.bounding, settings.units
-        missing = own.missing_cap(units.privacy_unit)
+        bounding, units = settings.bounding, settings.units
+        missing = bounding.find_missing_cap(units.privacy_unit)
         if missing is not None:
             return (
                 f"train.bounding.{missing}: units.privacy_unit is {units.privacy_unit.value}, so a cap is "
                 "needed; redactory plan suggests one from the numbers of users and examples"
             )
-        if own.rule == "none" and settings.noise_multiplier is None:
+        if bounding.rule == "none" and settings.noise_multiplier is None:
             return "train.noise_multiplier: rule none has no epsilon to calibrate to; set the noise"
-        if own.rule == "none" and settings.budget is not None:
+        if bounding.rule == "none" and settings.budget is not None:
             return "train.budget: rule none has no epsilon to record; use a rule with caps"
-        if own.rule == "r-loc" and units.duplicates == "merge":
+        if bounding.rule == "r-loc" and units.duplicates == "merge":
             return "train.units.duplicates: r-loc is proved for examples of one user each: set it to keep"
-        if own.rule == "none" and own.constants == "public" and units.duplicates == "merge":
+        if bounding.rule == "none" and bounding.constants == "public" and units.duplicates == "merge":
             return (
                 "train.units.duplicates: if examples are removed, other users' copies would replace them: "
                 "set it to keep, or bounding.constants to graph"
             )
         return None
 
-    def rows(self, settings: TrainSettings, group_size: int | None) -> int:
+    def exchanged_rows(self, settings: TrainSettings, group_size: int | None) -> int:
         """K; without a cap there is no figure for a unit either."""
-        from redactory.training.uedp.bounded_accounting import BoundedTraining, affected
+        from redactory.training.uedp.bounded_accounting import BoundedTraining, count_affected
 
         try:
-            return affected(BoundedTraining.of(settings, 1.0, 0)).gone
+            return count_affected(BoundedTraining.from_settings(settings, 1.0, 0)).removed
         except GuaranteeError:
             return 1
 
-    def calibrated(self, settings: TrainSettings, rate: float, draws: int, rows: int) -> float:
+    def calibrate_bounded_noise(self, settings: TrainSettings, rate: float, draws: int, rows: int) -> float:
         """The noise multiplier that reaches the target epsilon under C1."""
-        from redactory.training.uedp.bounded_accounting import BoundedTraining, calibrate
+        from redactory.training.uedp.bounded_accounting import BoundedTraining, calibrate_bounded_noise
 
-        return calibrate(settings.epsilon, BoundedTraining.of(settings, 1.0, draws), settings.delta)
+        return calibrate_bounded_noise(
+            settings.epsilon, BoundedTraining.from_settings(settings, 1.0, draws), settings.delta
+        )
 
-    def kept(self, incidence: Any, settings: TrainSettings) -> Any:
+    def bound_contributions(self, incidence: Any, settings: TrainSettings) -> Any:
         """The selection, its caps counted again: a function of the hypergraph and of ids (condition (b))."""
-        from redactory.training.uedp.bounding import R_LOC, bound
+        from redactory.training.uedp.bounding import R_LOC, bound_contributions
 
-        own = settings.bounding
-        adjacency = Adjacency.USER_REMOVAL if own.rule == R_LOC else Adjacency.FIXED_GRAPH
-        chosen = bound(incidence, own.k_user, own.k_entity, own.rule, adjacency, own.entities_per_point)
-        return incidence.take(chosen)
+        bounding = settings.bounding
+        adjacency = Adjacency.USER_REMOVAL if bounding.rule == R_LOC else Adjacency.FIXED_GRAPH
+        kept_rows = bound_contributions(
+            incidence, bounding.k_user, bounding.k_entity, bounding.rule, adjacency, bounding.entities_per_point
+        )
+        return incidence.take(kept_rows)

@@ -16,16 +16,16 @@ from functools import lru_cache, partial
 from typing import Any
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
-from redactory.training.accounting.bounds import FINE_SPLITS, LARGEST_EPSILON, chain
-from redactory.training.accounting.figures import Search, coarseness, noise_for
-from redactory.training.accounting.losses import FINEST_GRID, group_curve
+from redactory.training.accounting.bounds import FINE_SPLITS, MAX_EPSILON, chain_epsilon
+from redactory.training.accounting.epsilons import NoiseSearch, choose_coarsening, find_noise
+from redactory.training.accounting.privacy_losses import FINEST_GRID, make_group_curve
 from redactory.training.settings import TrainSettings
-from redactory.training.uedp.bounding import GREEDY, NONE, Affected, bound, check_stable
+from redactory.training.uedp.bounding import GREEDY, NONE, AffectedExamples, bound_contributions, check_stable
 from redactory.training.uedp.incidence import Incidence
-from redactory.training.units import Adjacency, Constants, Figure, Protect, relation
+from redactory.training.unit_settings import Adjacency, ConstantsSource, PrivacyUnit, UnitEpsilon, name_relation
 
 CURVE_SIZES = (1, 2, 4, 8, 16, 32)
-_MOST_NOISE = 1e6
+_MAX_NOISE = 1e6
 
 
 @dataclass(frozen=True)
@@ -43,10 +43,10 @@ class BoundedTraining:
     steps: int
     k_user: int | None
     k_entity: int | None
-    protect: Protect = Protect.BOTH
+    protect: PrivacyUnit = PrivacyUnit.BOTH
     rule: str = GREEDY
     unmatched_mentions: int = 0
-    constants: Constants = Constants.GRAPH
+    constants: ConstantsSource = ConstantsSource.GRAPH
     entities_per_point: int | None = None
 
     def __post_init__(self) -> None:
@@ -56,129 +56,141 @@ class BoundedTraining:
             raise ConfigurationError("k_user and k_entity: must be at least 1; missed mentions: at least 0")
 
     @classmethod
-    def of(cls, settings: TrainSettings, noise_multiplier: float, steps: int) -> BoundedTraining:
+    def from_settings(cls, settings: TrainSettings, noise_multiplier: float, steps: int) -> BoundedTraining:
         """The constants that the figures of ``settings`` are computed from."""
-        own = settings.bounding
+        bounding = settings.bounding
         return cls(
             settings.sampling_rate,
             noise_multiplier,
             steps,
-            own.k_user,
-            own.k_entity,
+            bounding.k_user,
+            bounding.k_entity,
             settings.units.privacy_unit,
-            own.rule,
+            bounding.rule,
             settings.units.unmatched_mentions,
-            Constants.PUBLIC if own.constants == "public" else Constants.GRAPH,
-            own.entities_per_point,
+            ConstantsSource.PUBLIC if bounding.constants == "public" else ConstantsSource.GRAPH,
+            bounding.entities_per_point,
         )
 
 
-def affected(training: BoundedTraining) -> Affected:
+def count_affected(training: BoundedTraining) -> AffectedExamples:
     """K on a fixed graph: k_u + k_e for both, their maximum for either, plus missed mentions.
 
     ``GuaranteeError`` where a protected unit has no cap.
     """
     if training.rule == NONE:
         raise GuaranteeError("no selection caps the contribution of one privacy unit")
-    needs = {
-        "k_user": training.k_user if training.protect is not Protect.ENTITIES else 0,
-        "k_entity": training.k_entity if training.protect is not Protect.USERS else 0,
+    caps = {
+        "k_user": training.k_user if training.protect is not PrivacyUnit.ENTITIES else 0,
+        "k_entity": training.k_entity if training.protect is not PrivacyUnit.USERS else 0,
     }
-    for name, cap in needs.items():
+    for name, cap in caps.items():
         if cap is None:
             raise GuaranteeError(f"{name}: a privacy unit to be protected has no cap")
-    user, entity = (cap or 0 for cap in needs.values())
-    listed = max(user, entity) if training.protect is Protect.EITHER else user + entity
-    return Affected(listed + training.unmatched_mentions)
+    user, entity = (cap or 0 for cap in caps.values())
+    capped = max(user, entity) if training.protect is PrivacyUnit.EITHER else user + entity
+    return AffectedExamples(capped + training.unmatched_mentions)
 
 
-def zero_out(training: BoundedTraining, delta: float) -> Figure:
+def compute_zero_out_epsilon(training: BoundedTraining, delta: float) -> UnitEpsilon:
     """C1, the default: the unit's points are null in the other world, the hypergraph is the same."""
-    name = relation(training.protect, Adjacency.FIXED_GRAPH)
-    return _stated(training, delta, name, Adjacency.FIXED_GRAPH, partial(affected, training))
+    name = name_relation(training.protect, Adjacency.FIXED_GRAPH)
+    return _make_unit_epsilon(training, delta, name, Adjacency.FIXED_GRAPH, partial(count_affected, training))
 
 
-def local(training: BoundedTraining, delta: float) -> Figure:
+def compute_user_removal_epsilon(training: BoundedTraining, delta: float) -> UnitEpsilon:
     """C2, R-LOC: the user's points vanish, the entity's become null; no point has more than r entities.
 
     k_u + k_e points go and up to k_u·r others come: a chain of two mixtures, about three times as dear.
     """
 
-    def changed() -> Affected:
-        user = training.k_user if training.protect is not Protect.ENTITIES else 0
-        return Affected(affected(training).gone, (user or 0) * (training.entities_per_point or 0))
+    def changed() -> AffectedExamples:
+        user_cap = training.k_user if training.protect is not PrivacyUnit.ENTITIES else 0
+        return AffectedExamples(count_affected(training).removed, (user_cap or 0) * (training.entities_per_point or 0))
 
-    name = relation(training.protect, Adjacency.USER_REMOVAL)
-    return _stated(training, delta, name, Adjacency.USER_REMOVAL, changed)
+    name = name_relation(training.protect, Adjacency.USER_REMOVAL)
+    return _make_unit_epsilon(training, delta, name, Adjacency.USER_REMOVAL, changed)
 
 
-def curve(training: BoundedTraining, delta: float, sizes: Iterable[int] = CURVE_SIZES) -> dict[int, Figure]:
+def compute_cap_curve(
+    training: BoundedTraining, delta: float, sizes: Iterable[int] = CURVE_SIZES
+) -> dict[int, UnitEpsilon]:
     """C0: for each K of ``sizes`` the epsilon of any units with at most K points.
 
     Without a selection and with public constants those points may vanish; in every other training they
     are kept points of a fixed graph that become null.
     """
-    vanish = training.rule == NONE and training.constants is Constants.PUBLIC
-    adjacency = Adjacency.REMOVAL if vanish else Adjacency.FIXED_GRAPH
-    found = {}
+    can_vanish = training.rule == NONE and training.constants is ConstantsSource.PUBLIC
+    adjacency = Adjacency.REMOVAL if can_vanish else Adjacency.FIXED_GRAPH
+    epsilons = {}
     for size in sizes:
         name = f"any units with at most {size} points, {adjacency.value}"
-        found[size] = _stated(training, delta, name, adjacency, partial(Affected, size))
-    return found
+        epsilons[size] = _make_unit_epsilon(training, delta, name, adjacency, partial(AffectedExamples, size))
+    return epsilons
 
 
-def _stated(
-    training: BoundedTraining, delta: float, name: str, adjacency: Adjacency, changed: Callable[[], Affected]
-) -> Figure:
+def _make_unit_epsilon(
+    training: BoundedTraining,
+    delta: float,
+    relation_name: str,
+    adjacency: Adjacency,
+    count_changed: Callable[[], AffectedExamples],
+) -> UnitEpsilon:
     if not 0.0 < delta < 1.0:
         raise ConfigurationError("delta: must be between 0 and 1")
     try:
         check_stable(training.rule, adjacency)
-        if adjacency is not Adjacency.FIXED_GRAPH and training.constants is not Constants.PUBLIC:
+        if adjacency is not Adjacency.FIXED_GRAPH and training.constants is not ConstantsSource.PUBLIC:
             raise GuaranteeError(
                 "the sampling rate, the steps, the normaliser or the caps may depend on the data: they "
                 "change once examples are removed"
             )
-        points = changed()
+        points = count_changed()
     except GuaranteeError as error:
-        return Figure(None, delta, name, f"no finite epsilon: {error}")
-    found = epsilon(training, points, delta)
-    if found >= LARGEST_EPSILON:
-        return Figure(None, delta, name, "no finite epsilon was found for so little noise")
-    return Figure(found, delta, name)
+        return UnitEpsilon(None, delta, relation_name, f"no finite epsilon: {error}")
+    epsilon_found = compute_bounded_epsilon(training, points, delta)
+    if epsilon_found >= MAX_EPSILON:
+        return UnitEpsilon(None, delta, relation_name, "no finite epsilon was found for so little noise")
+    return UnitEpsilon(epsilon_found, delta, relation_name)
 
 
-def epsilon(training: BoundedTraining, changed: Affected, delta: float, coarser: float = 1.0) -> float:
+def compute_bounded_epsilon(
+    training: BoundedTraining, affected_examples: AffectedExamples, delta: float, coarsening: float = 1.0
+) -> float:
     """Epsilon of the mixture pair, or of the chain of two; ``inf`` where none is found.
 
-    The arithmetic under :func:`zero_out`, :func:`local` and :func:`curve`.  A grid that is ``coarser`` by a
+    The arithmetic under :func:`compute_zero_out_epsilon`, :func:`compute_user_removal_epsilon` and :func:`compute_cap_curve`.  A grid that is ``coarser`` by a
     factor is faster and only nearly as good.
     """
     rate, sigma, steps = training.sampling_rate, training.noise_multiplier, training.steps
-    gone = group_curve(changed.gone, rate, sigma, steps, coarser)
-    if changed.come == 0:
+    gone = make_group_curve(affected_examples.removed, rate, sigma, steps, coarsening)
+    if affected_examples.added == 0:
         return gone(delta)
-    return chain(gone, group_curve(changed.come, rate, sigma, steps, coarser), delta, FINE_SPLITS)
+    return chain_epsilon(
+        gone, make_group_curve(affected_examples.added, rate, sigma, steps, coarsening), delta, FINE_SPLITS
+    )
 
 
 @lru_cache(maxsize=64)
-def calibrate(target: float, training: BoundedTraining, delta: float, tolerance: float = 2e-3) -> float:
+def calibrate_bounded_noise(target: float, training: BoundedTraining, delta: float, tolerance: float = 2e-3) -> float:
     """The least noise multiplier σ whose C1 epsilon is <= ``target``, or up to a ``tolerance`` share more.
 
     ``GuaranteeError`` where no unit has a cap, or no σ below 10⁶ reaches the target.
     """
-    changed = affected(training)
+    changed = count_affected(training)
     if not (target > 0.0 and training.steps):
         raise ConfigurationError("noise cannot be calibrated for 0 steps, or for an epsilon of 0")
 
-    def spent(coarser: float, sigma: float) -> float:
-        found = epsilon(replace(training, noise_multiplier=sigma), changed, delta, coarser)
-        return max(min(found, LARGEST_EPSILON), 1e-9)
+    def spent(coarsening_factor: float, sigma: float) -> float:
+        epsilon_found = compute_bounded_epsilon(
+            replace(training, noise_multiplier=sigma), changed, delta, coarsening_factor
+        )
+        return max(min(epsilon_found, MAX_EPSILON), 1e-9)
 
-    shift = changed.gone * training.sampling_rate * math.sqrt(training.steps)
+    shift = changed.removed * training.sampling_rate * math.sqrt(training.steps)
     start = 4.3 * shift / target + 0.6
-    rough = coarseness(FINEST_GRID * max(1.0, 2.5 * changed.gone / start), target, training.steps)
-    return noise_for(target, spent, rough, Search(start, 1e-2, _MOST_NOISE, tolerance / 20.0))
+    rough = choose_coarsening(FINEST_GRID * max(1.0, 2.5 * changed.removed / start), target, training.steps)
+    return find_noise(target, spent, rough, NoiseSearch(start, 1e-2, _MAX_NOISE, tolerance / 20.0))
 
 
 # How many points each cap keeps, of which labels, and which cap to take: k is about n / U.
@@ -188,7 +200,7 @@ NO_ENTITY = "(no entity)"
 
 
 @dataclass(frozen=True)
-class Target:
+class CalibrationTarget:
     """ε at δ in ``steps`` steps of ``batch_size`` expected points (q = batch size / kept)."""
 
     epsilon: float
@@ -197,25 +209,25 @@ class Target:
     steps: int
 
 
-def suggested_cap(points: int, units: int) -> int:
+def suggest_cap(example_count: int, unit_count: int) -> int:
     """k = n / U, rounded, at least 1.
 
     While kU points are kept, K·q = 2·batch/U does not depend on k: more data at the same noise, up to
     k = n/U; beyond it K grows and the data do not.
     """
-    return max(1, round(points / units)) if units else 1
+    return max(1, round(example_count / unit_count)) if unit_count else 1
 
 
-def tried_caps(suggested: int) -> list[int]:
+def list_caps(suggested_cap: int) -> list[int]:
     """The suggestion, and the powers of two up to past it."""
-    return sorted({suggested, *(1 << power for power in range(suggested.bit_length() + 1))})
+    return sorted({suggested_cap, *(1 << power for power in range(suggested_cap.bit_length() + 1))})
 
 
-def cap_choices(
+def compare_caps(
     incidence: Incidence,
-    protect: Protect = Protect.BOTH,
+    protect: PrivacyUnit = PrivacyUnit.BOTH,
     caps: Iterable[int] | None = None,
-    target: Target | None = None,
+    target: CalibrationTarget | None = None,
 ) -> dict[str, Any]:
     """What each cap k_u = k_e of ``caps`` keeps of the corpus under ``greedy``, as JSON.
 
@@ -226,42 +238,42 @@ def cap_choices(
     """
     if not len(incidence):
         raise ConfigurationError("there is no example to plan for")
-    degrees = (incidence.entities if protect is Protect.ENTITIES else incidence.users).degrees()
-    shared = degrees[degrees > 1] if protect is Protect.ENTITIES else degrees[degrees > 0]
-    suggested = suggested_cap(int(shared.sum()), len(shared))
+    degrees = (incidence.entities if protect is PrivacyUnit.ENTITIES else incidence.users).count_degrees()
+    shared = degrees[degrees > 1] if protect is PrivacyUnit.ENTITIES else degrees[degrees > 0]
+    suggested_cap = suggest_cap(int(shared.sum()), len(shared))
     choices = []
-    for cap in tried_caps(suggested) if caps is None else sorted(set(caps)):
-        k_user = cap if protect is not Protect.ENTITIES else None
-        k_entity = cap if protect is not Protect.USERS else None
-        kept = incidence.take(bound(incidence, k_user, k_entity))
+    for cap in list_caps(suggested_cap) if caps is None else sorted(set(caps)):
+        k_user = cap if protect is not PrivacyUnit.ENTITIES else None
+        k_entity = cap if protect is not PrivacyUnit.USERS else None
+        kept = incidence.take(bound_contributions(incidence, k_user, k_entity))
         training, rate, sigma = BoundedTraining(1.0, 1.0, 0, k_user, k_entity, protect), None, None
         if target is not None:
             rate = min(1.0, target.batch_size / len(kept))
-            asked = replace(training, sampling_rate=rate, steps=target.steps)
-            sigma = calibrate(target.epsilon, asked, target.delta, tolerance=1e-2)
+            calibrated_training = replace(training, sampling_rate=rate, steps=target.steps)
+            sigma = calibrate_bounded_noise(target.epsilon, calibrated_training, target.delta, tolerance=1e-2)
         choices.append(
             {
                 "cap": cap,
                 "kept": len(kept),
-                **_counts(kept),
-                "affected": affected(training).gone,
+                **_count_units(kept),
+                "affected": count_affected(training).removed,
                 "sampling_rate": rate,
                 "noise_multiplier": sigma,
                 "relative_noise": None if target is None or sigma is None else sigma / target.batch_size,
             }
         )
-    return {"points": len(incidence), **_counts(incidence), "suggested": suggested, "choices": choices}
+    return {"points": len(incidence), **_count_units(incidence), "suggested": suggested_cap, "choices": choices}
 
 
-def points_by_label(incidence: Incidence) -> dict[str, int]:
+def count_examples_by_label(incidence: Incidence) -> dict[str, int]:
     """Points that mention an entity of each label; a point of several labels counts in each."""
-    counts = dict(zip(incidence.label_names, incidence.labels.degrees().tolist(), strict=True))
-    return {**dict(sorted(counts.items())), NO_ENTITY: int(incidence.extended.sum())}
+    counts = dict(zip(incidence.label_names, incidence.labels.count_degrees().tolist(), strict=True))
+    return {**dict(sorted(counts.items())), NO_ENTITY: int(incidence.extended_mask.sum())}
 
 
-def _counts(incidence: Incidence) -> dict[str, Any]:
+def _count_units(incidence: Incidence) -> dict[str, Any]:
     return {
-        "by_label": points_by_label(incidence),
-        "users": int((incidence.users.degrees() > 0).sum()),
-        "entities": int((incidence.entities.degrees() > 0).sum()),
+        "by_label": count_examples_by_label(incidence),
+        "users": int((incidence.users.count_degrees() > 0).sum()),
+        "entities": int((incidence.entities.count_degrees() > 0).sum()),
     }

@@ -13,50 +13,50 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
-from redactory.training.uedp.incidence import Incidence, Rows
-from redactory.training.units import Adjacency
+from redactory.training.uedp.incidence import Incidence, IncidenceRows
+from redactory.training.unit_settings import Adjacency
 
 NONE, GREEDY, ALL_KEEP, R_LOC = RULES = ("none", "greedy", "all-keep", "r-loc")
-_PATH = "removing a user's one example can flip the choice along a whole path"
-_HUB = "removing one hub entity admits an example of each of its users"
-_LISTS = "a removed user frees places in the lists of each of their entities, whose number is unbounded"
-_WHY_NOT: dict[str, dict[Adjacency, str | None]] = {
+_PATH_REASON = "removing a user's one example can flip the choice along a whole path"
+_HUB_REASON = "removing one hub entity admits an example of each of its users"
+_LISTS_REASON = "a removed user frees places in the lists of each of their entities, whose number is unbounded"
+_INSTABILITY_REASONS: dict[str, dict[Adjacency, str | None]] = {
     NONE: {Adjacency.FIXED_GRAPH: None, Adjacency.REMOVAL: None},
-    GREEDY: {Adjacency.FIXED_GRAPH: None, Adjacency.REMOVAL: _PATH, Adjacency.USER_REMOVAL: _PATH},
-    ALL_KEEP: {Adjacency.FIXED_GRAPH: None, Adjacency.REMOVAL: _HUB, Adjacency.USER_REMOVAL: _LISTS},
-    R_LOC: {Adjacency.FIXED_GRAPH: None, Adjacency.USER_REMOVAL: None, Adjacency.REMOVAL: _HUB},
+    GREEDY: {Adjacency.FIXED_GRAPH: None, Adjacency.REMOVAL: _PATH_REASON, Adjacency.USER_REMOVAL: _PATH_REASON},
+    ALL_KEEP: {Adjacency.FIXED_GRAPH: None, Adjacency.REMOVAL: _HUB_REASON, Adjacency.USER_REMOVAL: _LISTS_REASON},
+    R_LOC: {Adjacency.FIXED_GRAPH: None, Adjacency.USER_REMOVAL: None, Adjacency.REMOVAL: _HUB_REASON},
 }
 """By rule and adjacency: None where it is proved stable, else why it is not."""
 
 
 @dataclass(frozen=True)
-class Affected:
+class AffectedExamples:
     """How many kept points differ: ``gone`` become null or vanish, ``come`` others take their place."""
 
-    gone: int
-    come: int = 0
+    removed: int
+    added: int = 0
 
 
 def check_stable(rule: str, adjacency: Adjacency) -> None:
     """``GuaranteeError``, by name and reason, unless ``rule`` is proved stable under ``adjacency``."""
-    if rule not in _WHY_NOT:
+    if rule not in _INSTABILITY_REASONS:
         raise GuaranteeError(f"unknown selection rule {rule!r}; valid rules: {', '.join(RULES)}")
-    why = _WHY_NOT[rule].get(adjacency, "no bound is proved")
-    if why is not None:
-        raise GuaranteeError(f"selection rule {rule!r} is not stable under {adjacency.value}: {why}")
+    reason = _INSTABILITY_REASONS[rule].get(adjacency, "no bound is proved")
+    if reason is not None:
+        raise GuaranteeError(f"selection rule {rule!r} is not stable under {adjacency.value}: {reason}")
 
 
-Kept = NDArray[np.bool_]
+KeptMask = NDArray[np.bool_]
 
 
-def bound(
+def bound_contributions(
     incidence: Incidence,
     k_user: int | None,
     k_entity: int | None,
     rule: str = GREEDY,
     adjacency: Adjacency = Adjacency.FIXED_GRAPH,
     entities_per_point: int | None = None,
-) -> Kept:
+) -> KeptMask:
     """The points that ``rule`` keeps, bool [n]; its caps (None: no cap on that unit) are counted again.
 
     ``entities_per_point`` r is for ``r-loc`` alone: points with more entities are left out.  Raises
@@ -70,100 +70,104 @@ def bound(
         raise ConfigurationError("bounding.rule none enforces no cap; use another rule")
     kept = _RULES[rule](incidence, k_user, k_entity, entities_per_point)
     for cap, rows in ((k_user, incidence.users), (k_entity, incidence.entities)):
-        if cap is not None and rows.columns and int(rows.degrees(kept).max()) > cap:
+        if cap is not None and rows.columns and int(rows.count_degrees(kept).max()) > cap:
             raise CheckFailed("a privacy unit has more kept examples than its cap")
     return kept
 
 
-def order_of(incidence: Incidence) -> NDArray[np.int64]:
+def sort_examples(incidence: Incidence) -> NDArray[np.int64]:
     """The points, those first whose units have the fewest points together; then by keyed id.
 
     A point that shares its units with many others stands in the way of many: taken last, more are kept.
     """
-    shared = sum(rows.matrix @ rows.degrees() for rows in (incidence.users, incidence.entities))
-    return np.lexsort((incidence.points, incidence.priorities, shared))
+    shared = sum(rows.matrix @ rows.count_degrees() for rows in (incidence.users, incidence.entities))
+    return np.lexsort((incidence.example_ids, incidence.priorities, shared))
 
 
-def cap_spread(incidence: Incidence, users: int) -> Kept:
+def cap_entity_users(incidence: Incidence, max_users: int) -> KeptMask:
     """The points that leave each entity with at most ``users`` M users: Algorithm 1's cap, on a fixed graph.
 
-    Greedy in the order of :func:`order_of`: a point stays where each of its entities is already held by its
+    Greedy in the order of :func:`sort_examples`: a point stays where each of its entities is already held by its
     user, or has fewer than M users so far.  ``GuaranteeError`` for points with several users.
     """
-    if users < 1:
+    if max_users < 1:
         raise ConfigurationError("max_users_per_entity: must be at least 1")
-    owners = _single_user(incidence, "the cap on an entity's users").tolist()
+    owners = _require_single_user(incidence, "the cap on an entity's users").tolist()
     holders: list[set[int]] = [set() for _ in range(incidence.entities.columns)]
     kept = np.zeros(len(incidence), np.bool_)
-    for point in order_of(incidence).tolist():
-        owner, entities = owners[point], incidence.entities.of(point).tolist()
-        if all(owner in holders[e] or len(holders[e]) < users for e in entities):
-            kept[point] = True
+    for row in sort_examples(incidence).tolist():
+        owner, entities = owners[row], incidence.entities.get_columns(row).tolist()
+        if all(owner in holders[e] or len(holders[e]) < max_users for e in entities):
+            kept[row] = True
             for e in entities:
                 holders[e].add(owner)
     left = incidence.take(kept)
-    if left.entities.columns and len(left) and int(left.entity_spread().max()) > users:
+    if left.entities.columns and len(left) and int(left.count_entity_users().max()) > max_users:
         raise CheckFailed("an entity has more users than its cap")
     return kept
 
 
-def _greedy(incidence: Incidence, k_user: int | None, k_entity: int | None, r: int | None) -> Kept:
+def _select_greedily(
+    incidence: Incidence, k_user: int | None, k_entity: int | None, max_entities: int | None
+) -> KeptMask:
     """Each point in turn, where every one of its units has a place left."""
     shift = incidence.users.columns
     users, entities = incidence.users, incidence.entities
     unlimited = len(incidence) + 1
     places = [k_user or unlimited] * shift + [k_entity or unlimited] * entities.columns
     kept = np.zeros(len(incidence), np.bool_)
-    for point in order_of(incidence).tolist():
-        units = users.of(point).tolist() + [shift + e for e in entities.of(point).tolist()]
+    for row in sort_examples(incidence).tolist():
+        units = users.get_columns(row).tolist() + [shift + e for e in entities.get_columns(row).tolist()]
         if all(places[unit] for unit in units):
-            kept[point] = True
+            kept[row] = True
             for unit in units:
                 places[unit] -= 1
     return kept
 
 
-def _all_keep(incidence: Incidence, k_user: int | None, k_entity: int | None, r: int | None) -> Kept:
+def _select_all_keep(
+    incidence: Incidence, k_user: int | None, k_entity: int | None, max_entities: int | None
+) -> KeptMask:
     """Each unit keeps its own first k; a point stays where all its units keep it."""
-    kept = _first(incidence, incidence.users, k_user, None)
-    return kept & _first(incidence, incidence.entities, k_entity, None)
+    kept = _select_first(incidence, incidence.users, k_user, None)
+    return kept & _select_first(incidence, incidence.entities, k_entity, None)
 
 
-def _r_loc(incidence: Incidence, k_user: int | None, k_entity: int | None, r: int | None) -> Kept:
+def _select_r_loc(incidence: Incidence, k_user: int | None, k_entity: int | None, max_entities: int | None) -> KeptMask:
     """At most r entities; then each user's first k_u; then each entity's first k_e of those."""
-    if r is None or r < 0 or k_user is None:
+    if max_entities is None or max_entities < 0 or k_user is None:
         raise ConfigurationError("r-loc needs entities_per_point and k_user: its bound is k_user times the former")
-    _single_user(incidence, "r-loc")
-    small: Kept = incidence.entities.lengths <= r
-    chosen = small & _first(incidence, incidence.users, k_user, small)
-    return chosen & _first(incidence, incidence.entities, k_entity, chosen)
+    _require_single_user(incidence, "r-loc")
+    is_small: KeptMask = incidence.entities.lengths <= max_entities
+    chosen = is_small & _select_first(incidence, incidence.users, k_user, is_small)
+    return chosen & _select_first(incidence, incidence.entities, k_entity, chosen)
 
 
-def _first(incidence: Incidence, rows: Rows, cap: int | None, among: Kept | None) -> Kept:
+def _select_first(incidence: Incidence, rows: IncidenceRows, cap: int | None, candidates: KeptMask | None) -> KeptMask:
     """The points that each of their columns holds among its ``cap`` first, by keyed id, of ``among``."""
     kept = np.ones(len(incidence), np.bool_)
     if cap is None:
         return kept
-    row, column = rows.row_of, rows.indices
-    if among is not None:
-        row, column = row[among[row]], column[among[row]]
-    order = np.lexsort((incidence.points[row], incidence.priorities[row], column))
+    row, column = rows.row_indices, rows.indices
+    if candidates is not None:
+        row, column = row[candidates[row]], column[candidates[row]]
+    order = np.lexsort((incidence.example_ids[row], incidence.priorities[row], column))
     row, column = row[order], column[order]
     # the place of each in its column's list
-    place = np.arange(len(column)) - np.searchsorted(column, column)
-    kept[row[place >= cap]] = False
+    rank = np.arange(len(column)) - np.searchsorted(column, column)
+    kept[row[rank >= cap]] = False
     return kept
 
 
-def _single_user(incidence: Incidence, what: str) -> NDArray[np.int32]:
+def _require_single_user(incidence: Incidence, subject: str) -> NDArray[np.int32]:
     if np.any(incidence.users.lengths != 1):
-        raise GuaranteeError(f"{what} is proved for examples of one user each: set copies to keep")
+        raise GuaranteeError(f"{subject} is proved for examples of one user each: set copies to keep")
     return incidence.users.indices
 
 
-_RULES: dict[str, Callable[[Incidence, int | None, int | None, int | None], Kept]] = {
+_RULES: dict[str, Callable[[Incidence, int | None, int | None, int | None], KeptMask]] = {
     NONE: lambda incidence, *_: np.ones(len(incidence), np.bool_),
-    GREEDY: _greedy,
-    ALL_KEEP: _all_keep,
-    R_LOC: _r_loc,
+    GREEDY: _select_greedily,
+    ALL_KEEP: _select_all_keep,
+    R_LOC: _select_r_loc,
 }

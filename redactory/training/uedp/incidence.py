@@ -19,12 +19,12 @@ from redactory.foundation.errors import InputError
 from redactory.foundation.keys import DIGEST_BYTES
 from redactory.training.uedp.entities import Mention
 
-Ids = NDArray[np.uint8]
+KeyedIds = NDArray[np.uint8]
 """Keyed ids, uint8 [n, 16]."""
 
 
 @dataclass(frozen=True)
-class Rows:
+class IncidenceRows:
     """For each of n rows a set of column numbers: row i holds ``indices[offsets[i]:offsets[i + 1]]``.
 
     ``offsets`` int64 [n + 1], ``indices`` int32 [nnz], ``columns`` the number of columns.
@@ -37,7 +37,7 @@ class Rows:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def of(self, row: int) -> NDArray[np.int32]:
+    def get_columns(self, row: int) -> NDArray[np.int32]:
         """The columns of one row."""
         return self.indices[self.offsets[row] : self.offsets[row + 1]]
 
@@ -53,19 +53,19 @@ class Rows:
         return np.diff(self.offsets)
 
     @property
-    def row_of(self) -> NDArray[np.int64]:
+    def row_indices(self) -> NDArray[np.int64]:
         """The row of each incidence, int64 [nnz]."""
         return np.repeat(np.arange(len(self)), self.lengths)
 
-    def degrees(self, kept: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
+    def count_degrees(self, kept: NDArray[np.bool_] | None = None) -> NDArray[np.int64]:
         """Rows of each column, int64 [columns]; with ``kept`` bool [n], of the kept rows alone."""
         rows = np.ones(len(self), np.int64) if kept is None else kept.astype(np.int64)
         return np.asarray(self.matrix.T @ rows, np.int64)
 
-    def take(self, rows: NDArray[np.bool_]) -> Rows:
+    def take(self, rows: NDArray[np.bool_]) -> IncidenceRows:
         """The rows that are True in ``rows`` [n]; columns keep their numbers."""
         offsets = np.concatenate([[0], np.cumsum(self.lengths[rows])])
-        return Rows(offsets.astype(np.int64), self.indices[rows[self.row_of]], self.columns)
+        return IncidenceRows(offsets.astype(np.int64), self.indices[rows[self.row_indices]], self.columns)
 
 
 @dataclass(frozen=True)
@@ -79,24 +79,24 @@ class Incidence:
     ``labels``: the labels they go by.  ``user_ids``, ``entity_ids``: uint8 [·, 16].
     """
 
-    points: NDArray[np.int64]
+    example_ids: NDArray[np.int64]
     priorities: NDArray[np.uint64]
-    users: Rows
-    entities: Rows
-    labels: Rows
-    user_ids: Ids
-    entity_ids: Ids
+    users: IncidenceRows
+    entities: IncidenceRows
+    labels: IncidenceRows
+    user_ids: KeyedIds
+    entity_ids: KeyedIds
     label_names: tuple[str, ...]
 
     def __len__(self) -> int:
-        return len(self.points)
+        return len(self.example_ids)
 
     @property
-    def extended(self) -> NDArray[np.bool_]:
+    def extended_mask(self) -> NDArray[np.bool_]:
         """The points of S: no entity is listed for them, bool [n]."""
         return np.asarray(self.entities.lengths == 0)
 
-    def entity_spread(self) -> NDArray[np.int64]:
+    def count_entity_users(self) -> NDArray[np.int64]:
         """The number of users who hold each entity, int64 [entities].
 
         A count of this corpus: what bounds another one is a cap that is enforced.
@@ -107,41 +107,43 @@ class Incidence:
     def take(self, kept: NDArray[np.bool_]) -> Incidence:
         """The kept points; users and entities keep their numbers, also those that hold nothing any more."""
         parts = {name: getattr(self, name).take(kept) for name in ("users", "entities", "labels")}
-        return replace(self, points=self.points[kept], priorities=self.priorities[kept], **parts)
+        return replace(self, example_ids=self.example_ids[kept], priorities=self.priorities[kept], **parts)
 
 
-class Collector:
+class IncidenceBuilder:
     """Points one by one, in the order of their ids, into an :class:`Incidence`; no text passes through."""
 
     def __init__(self) -> None:
         self._points, self._priorities = array("q"), array("Q")
         self._numbers: dict[str, dict[Any, int]] = {"users": {}, "entities": {}, "labels": {}}
-        self._flat = {name: array("i") for name in self._numbers}
-        self._ends = {name: array("q", [0]) for name in self._numbers}
+        self._indices = {name: array("i") for name in self._numbers}
+        self._offsets = {name: array("q", [0]) for name in self._numbers}
 
-    def add(self, point: int, priority: int, holders: Iterable[bytes], mentions: Iterable[Mention]) -> None:
+    def add(self, example_id: int, priority: int, holders: Iterable[bytes], mentions: Iterable[Mention]) -> None:
         """One point, its holders' keyed ids and what is mentioned in it; repeats count once.
 
         ``InputError`` where ids do not rise, or a point has no holder.
         """
-        if self._points and point <= self._points[-1]:
-            raise InputError(f"examples must be in order of their ids: {point} after {self._points[-1]}")
+        if self._points and example_id <= self._points[-1]:
+            raise InputError(f"examples must be in order of their ids: {example_id} after {self._points[-1]}")
         mentions, holders = list(mentions), list(holders)
         entities, labels = [m.entity for m in mentions], [m.label for m in mentions]
         if not holders or any(len(unit) != DIGEST_BYTES for unit in (*holders, *entities)):
-            raise InputError(f"point {point}: needs a keyed id of 16 bytes for its user and each entity")
-        self._points.append(point)
+            raise InputError(f"point {example_id}: needs a keyed id of 16 bytes for its user and each entity")
+        self._points.append(example_id)
         self._priorities.append(priority)
-        for name, own in (("users", holders), ("entities", entities), ("labels", labels)):
-            numbers, flat = self._numbers[name], self._flat[name]
+        for name, columns in (("users", holders), ("entities", entities), ("labels", labels)):
+            numbers, indices = self._numbers[name], self._indices[name]
             # in the order of first appearance
-            flat.extend(numbers.setdefault(one, len(numbers)) for one in dict.fromkeys(own))
-            self._ends[name].append(len(flat))
+            indices.extend(numbers.setdefault(column, len(numbers)) for column in dict.fromkeys(columns))
+            self._offsets[name].append(len(indices))
 
-    def finish(self) -> Incidence:
+    def build(self) -> Incidence:
         """The hypergraph of everything that was added."""
         users, entities, labels = (
-            Rows(np.array(self._ends[name], np.int64), np.array(self._flat[name], np.int32), len(numbers))
+            IncidenceRows(
+                np.array(self._offsets[name], np.int64), np.array(self._indices[name], np.int32), len(numbers)
+            )
             for name, numbers in self._numbers.items()
         )
         user_ids, entity_ids = (

@@ -19,18 +19,18 @@ from torch import Tensor
 
 from redactory.foundation.processes import process_pool
 from redactory.foundation.stream import RandomStream
-from redactory.training.data import EncodedPoints, physical_batches
-from redactory.training.lattice import spacing
+from redactory.training.data import TokenizedExamples, split_micro_batches
+from redactory.training.lattice import choose_lattice_spacing
 from redactory.training.models.network import Network
-from redactory.training.numerics import fixed_numerics
-from redactory.training.steps import flat, load, trainable
+from redactory.training.numerics import deterministic_numerics
+from redactory.training.steps import flatten_parameters, load_parameters, trainable
 
-COHORT = 8
+COHORT_SIZE = 8
 """Users of a task: enough that sending the parameters costs little."""
 
 
 @dataclass(frozen=True)
-class LocalRule:
+class LocalUpdateRule:
     """Constants of every local update: passes, B, η, the clip β, and tokens that are held at once."""
 
     epochs: int
@@ -41,42 +41,42 @@ class LocalRule:
 
 
 @dataclass(frozen=True)
-class LocalData:
+class LocalUserData:
     """One user in one step: their points, the weights of these (0: not used), and a stream of their own.
 
     The stream is derived from the root, not the root: who computes a local update cannot tell the noise.
     """
 
-    points: EncodedPoints
+    examples: TokenizedExamples
     weights: NDArray[np.float64]
     stream: RandomStream
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """A task: ``network`` as octets with the parameters of this step, and up to :data:`COHORT` users."""
+    """A task: ``network`` as octets with the parameters of this step, and up to :data:`COHORT_SIZE` users."""
 
     network: bytes
-    users: tuple[LocalData, ...]
-    rule: LocalRule
+    users: tuple[LocalUserData, ...]
+    rule: LocalUpdateRule
 
 
-def packed(network: Network) -> bytes:
+def serialize_network(network: Network) -> bytes:
     """``network`` as octets, without the stream that its dropout was last drawn from."""
-    network.begin_with({})
+    network.use_seeds({})
     return pickle.dumps(network, pickle.HIGHEST_PROTOCOL)
 
 
-def cohorts(network: Network, users: Sequence[LocalData], rule: LocalRule) -> Iterator[Cohort]:
+def make_cohorts(network: Network, users: Sequence[LocalUserData], rule: LocalUpdateRule) -> Iterator[Cohort]:
     """The tasks of a step; none where nobody was drawn."""
     if not users:
         return
-    octets = packed(network)
-    for start in range(0, len(users), COHORT):
-        yield Cohort(octets, tuple(users[start : start + COHORT]), rule)
+    octets = serialize_network(network)
+    for start in range(0, len(users), COHORT_SIZE):
+        yield Cohort(octets, tuple(users[start : start + COHORT_SIZE]), rule)
 
 
-def summed_updates(cohort: Cohort) -> NDArray[np.float64]:
+def sum_cohort_updates(cohort: Cohort) -> NDArray[np.float64]:
     """Σ_u ClipFn(Local-Update(u), β) over a cohort, flat in the order of the trainable parameters.
 
     Formal guarantees: each term has norm at most β, over all tensors and all local steps together, and is a
@@ -85,17 +85,17 @@ def summed_updates(cohort: Cohort) -> NDArray[np.float64]:
     not finite is zero.
     """
     network: Network = pickle.loads(cohort.network)
-    with fixed_numerics(1):
-        first = flat(network).double()
+    with deterministic_numerics(1):
+        first = flatten_parameters(network).double()
         total = torch.zeros_like(first)
         for user in cohort.users:
-            load(network, first)
+            load_parameters(network, first)
             train_locally(network, user, cohort.rule)
-            total += rounded(flat(network).double() - first, cohort.rule.clip_norm)
+            total += clip_and_round_update(flatten_parameters(network).double() - first, cohort.rule.clip_norm)
     return np.asarray(total.cpu().numpy())
 
 
-def train_locally(network: Network, user: LocalData, rule: LocalRule) -> None:
+def train_locally(network: Network, user: LocalUserData, rule: LocalUpdateRule) -> None:
     """Algorithm 1, lines 21 to 27: θ ← θ − η·Σ (weight · ∇ loss) over the used points of each batch.
 
     The paper's line 27 starts every batch from θ⁰, which would keep the last one alone; this is the step
@@ -104,19 +104,19 @@ def train_locally(network: Network, user: LocalData, rule: LocalRule) -> None:
     network.train()
     batch = 0
     for epoch in range(rule.epochs):
-        order = user.stream.permutation("local order", epoch, len(user.points))
+        order = user.stream.permutation("local order", epoch, len(user.examples))
         for start in range(0, len(order), rule.batch_size):
             rows = order[start : start + rule.batch_size]
             network.begin_step(user.stream, "local step", batch)
             batch += 1
-            _step(network, user, rows[user.weights[rows] > 0.0], rule)
+            _take_local_step(network, user, rows[user.weights[rows] > 0.0], rule)
 
 
-def _step(network: Network, user: LocalData, rows: NDArray[np.int64], rule: LocalRule) -> None:
+def _take_local_step(network: Network, user: LocalUserData, rows: NDArray[np.int64], rule: LocalUpdateRule) -> None:
     """One step along the gradient of the weighted loss; its parts, of pieces that fit, are all at one θ."""
     parameters, parts = trainable(network), []
-    for piece in physical_batches(rows, user.points.lengths, rule.max_physical_batch_tokens):
-        losses = network.point_losses(user.points.batch(piece).to(network.device))
+    for piece in split_micro_batches(rows, user.examples.lengths, rule.max_physical_batch_tokens):
+        losses = network.example_losses(user.examples.make_batch(piece).to(network.device))
         weights = torch.as_tensor(user.weights[piece]).to(losses)
         parts.append(torch.autograd.grad((weights * losses).sum(), parameters, allow_unused=True))
     with torch.no_grad():
@@ -126,7 +126,7 @@ def _step(network: Network, user: LocalData, rows: NDArray[np.int64], rule: Loca
                     parameter.sub_(gradient, alpha=rule.learning_rate)
 
 
-def clipped(update: Tensor, clip_norm: float) -> Tensor:
+def clip_update(update: Tensor, clip_norm: float) -> Tensor:
     """ClipFn (line 30) of a whole update, flat: ``update`` · min(1, β/‖update‖).
 
     Zero where its norm is not finite, or underflows to 0.
@@ -135,24 +135,24 @@ def clipped(update: Tensor, clip_norm: float) -> Tensor:
     return update * min(1.0, clip_norm / norm) if 0.0 < norm < float("inf") else torch.zeros_like(update)
 
 
-def rounded(update: Tensor, clip_norm: float) -> Tensor:
+def clip_and_round_update(update: Tensor, clip_norm: float) -> Tensor:
     """``update`` clipped to a little less than β, then rounded to the lattice: its norm is at most β."""
-    unit = spacing(clip_norm, update.numel())  # rounding to it moves a vector by at most 2⁻²¹·β
-    return torch.round(clipped(update, clip_norm * (1.0 - 2.0**-20)) / unit) * unit
+    unit = choose_lattice_spacing(clip_norm, update.numel())  # rounding to it moves a vector by at most 2⁻²¹·β
+    return torch.round(clip_update(update, clip_norm * (1.0 - 2.0**-20)) / unit) * unit
 
 
 # Where local updates are computed: in this process, or in others.
 
 
-Update = Callable[[Cohort], NDArray[np.float64]]
+UpdateFunction = Callable[[Cohort], NDArray[np.float64]]
 
 
-UpdateMap = Callable[[Update, Iterable[Cohort]], Iterable[NDArray[np.float64]]]
+UpdateMap = Callable[[UpdateFunction, Iterable[Cohort]], Iterable[NDArray[np.float64]]]
 """Calls a function on each task; the results in the order of the tasks."""
 
 
 @contextmanager
-def update_map(workers: int) -> Iterator[UpdateMap]:
+def open_update_map(workers: int) -> Iterator[UpdateMap]:
     """A map over ``workers`` processes that live until the context ends; this process where it is one."""
     if workers == 1:
         yield map

@@ -26,43 +26,43 @@ from redactory.redaction.sealing import read_manifest
 from redactory.redaction.shards import CLASS
 from redactory.training.data import (
     NO_CLASS,
-    EncodedPoints,
     PublicText,
-    class_numbers,
-    classes_in,
-    original_conversations,
-    parent_digest,
+    TokenizedExamples,
+    add_role_prefix,
+    encode_classes,
+    read_columns,
+    read_folder_classes,
+    read_manifest_digest,
+    read_original_conversations,
     require_unchanged,
-    rows_of,
-    with_role,
 )
 from redactory.training.tokenizer import TextCodec
-from redactory.training.uedp.entities import EntityNames, Mention, hub_labels, hub_list
-from redactory.training.uedp.incidence import Collector, Incidence
-from redactory.training.units import UnitSettings
+from redactory.training.uedp.entities import EntityNames, Mention, get_hub_labels, get_hub_values
+from redactory.training.uedp.incidence import Incidence, IncidenceBuilder
+from redactory.training.unit_settings import UnitSettings
 
 if TYPE_CHECKING:
     from redactory.training.settings import TrainSettings
 
 
-_VAULT = ["point_id", "text"]
-_POINTS = ["point_id", "user", "fate", "dup_of", "document"]
-_SPANS = ["point_id", "start", "end", "label", "policy"]
+_VAULT_COLUMNS = ["point_id", "text"]
+_POINT_COLUMNS = ["point_id", "user", "fate", "dup_of", "document"]
+_SPAN_COLUMNS = ["point_id", "start", "end", "label", "policy"]
 _PRIORITY_BYTES = 8
-Row = tuple[Any, ...]
+TableRow = tuple[Any, ...]
 
 
-def read_units(run: RunFolder, units: UnitSettings, whole: bool = False) -> Incidence:
+def read_unit_incidence(run: RunFolder, units: UnitSettings, whole_documents: bool = False) -> Incidence:
     """The hypergraph of the finished ``run``'s vault, as ``units`` say (:func:`read_incidence`).
 
     Entities go by digests under the run's own digest, the same in every process: Algorithm 1 names an
     entity's coins by them, and a resumed training must throw the same ones.  They are never written.
     """
-    key = DigestKey(bytes.fromhex(parent_digest(run)))
-    return read_incidence(run, entity_names(units, key), units.duplicates == "merge", whole)
+    key = DigestKey(bytes.fromhex(read_manifest_digest(run)))
+    return read_incidence(run, load_entity_names(units, key), units.duplicates == "merge", whole_documents)
 
 
-def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False, whole: bool = False) -> Incidence:
+def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False, whole_documents: bool = False) -> Incidence:
     """The hypergraph of every point in a finished run's vault, in one pass over row groups.
 
     The points that the run calls duplicates stay points of their own users; with ``merge`` they are left out,
@@ -76,51 +76,51 @@ def read_incidence(run: RunFolder, names: EntityNames, merge: bool = False, whol
     """
     for folder in (run.vault, run.points, run.spans):
         require_unchanged(run, folder)
-    holders = _holders(run) if merge else {}
-    owners, hits = _InOrder(rows_of(run.points, _POINTS)), _hits(run)
-    collector = Collector()
-    within, held, place = "", list[Any](), 0
-    for point, text in rows_of(run.vault, _VAULT):
-        owner, found = owners.at(point), hits.at(point)
-        if owner is None:
+    holders = _read_copy_holders(run) if merge else {}
+    owners, hits = _RowsById(read_columns(run.points, _POINT_COLUMNS)), _read_strict_spans(run)
+    collector = IncidenceBuilder()
+    within, pending, position = "", list[Any](), 0
+    for point, text in read_columns(run.vault, _VAULT_COLUMNS):
+        owner_row, point_spans = owners.find_row(point), hits.find_row(point)
+        if owner_row is None:
             raise CheckFailed(f"audit/points lacks point {point}, which is in the vault")
-        _, user, fate, _, document = owner
-        place = place + 1 if document == within else 0
+        _, user, fate, _, document = owner_row
+        position = position + 1 if document == within else 0
         again, within = document == within, document
         if fate == "duplicate" and merge:
             continue
         mentions: list[Mention] = []
-        for _, start, end, label, _ in found[1] if found is not None else ():
+        for _, start, end, label, _ in point_spans[1] if point_spans is not None else ():
             if not 0 <= start < end <= len(text):
                 raise CheckFailed(f"audit/spans: a span in point {point} is outside its text")
-            mention = names.mention(text[start:end], label)
+            mention = names.make_mention(text[start:end], label)
             mentions += [] if mention is None else [mention]
-        mentions += names.lookup(text)
+        mentions += names.find_listed(text)
         units = [bytes.fromhex(user), *holders.get(point, ())]
-        if held and whole and again:
-            held[-1] += mentions
+        if pending and whole_documents and again:
+            pending[-1] += mentions
             continue
-        if held:
-            collector.add(*held)
-        held = [point, _priority(document, place), units, mentions]
-    if held:
-        collector.add(*held)
-    return collector.finish()
+        if pending:
+            collector.add(*pending)
+        pending = [point, _compute_priority(document, position), units, mentions]
+    if pending:
+        collector.add(*pending)
+    return collector.build()
 
 
-def _priority(document: str, place: int) -> int:
+def _compute_priority(document: str, position: int) -> int:
     """Where a point stands in an order that its document's keyed id and its place there decide.
 
     Not its released id: of a text that is public by count that follows from the text (condition (b)).
     """
-    found = hashlib.blake2b(f"{document} {place}".encode(), digest_size=_PRIORITY_BYTES)
-    return int.from_bytes(found.digest(), "big")
+    digest = hashlib.blake2b(f"{document} {position}".encode(), digest_size=_PRIORITY_BYTES)
+    return int.from_bytes(digest.digest(), "big")
 
 
-def _holders(run: RunFolder) -> Mapping[int, list[bytes]]:
+def _read_copy_holders(run: RunFolder) -> Mapping[int, list[bytes]]:
     """The keyed users of the copies of each kept point."""
     dedup = read_manifest(run)["dedup"]
-    rules = {side["rule"] for side in dedup.get("sides", {}).values()} or {dedup["rule"]}
+    rules = {split["rule"] for split in dedup.get("sides", {}).values()} or {dedup["rule"]}
     if unknown := rules - {"S1", "S2", "none"}:
         raise GuaranteeError(
             f"deduplication by rule {', '.join(sorted(unknown))} does not record who else has a kept text: "
@@ -131,43 +131,43 @@ def _holders(run: RunFolder) -> Mapping[int, list[bytes]]:
             "texts public by count were merged but others not (dedup.private_mode none), so which copies "
             "are one example depends on the selection: set copies to keep, or curate with private_mode exact"
         )
-    found: dict[int, list[bytes]] = {}
-    for point, user, fate, original, _ in rows_of(run.points, _POINTS):
+    holders_by_example: dict[int, list[bytes]] = {}
+    for point, user, fate, original, _ in read_columns(run.points, _POINT_COLUMNS):
         if fate == "duplicate":
             if original is None:
                 raise CheckFailed(f"audit/points does not record which point {point} repeats")
-            found.setdefault(original, []).append(bytes.fromhex(user))
-    return found
+            holders_by_example.setdefault(original, []).append(bytes.fromhex(user))
+    return holders_by_example
 
 
-class _InOrder:
+class _RowsById:
     """Rows in the order of their point ids, asked for by rising ids."""
 
-    def __init__(self, rows: Iterator[Row]) -> None:
+    def __init__(self, rows: Iterator[TableRow]) -> None:
         self._rows, self._next = rows, next(rows, None)
 
-    def at(self, point: int) -> Row | None:
+    def find_row(self, point: int) -> TableRow | None:
         """The row of ``point``; None where there is none.  Rows before it are passed over."""
         while self._next is not None and self._next[0] <= point:
-            last, self._next = self._next, next(self._rows, None)
-            if self._next is not None and self._next[0] <= last[0]:
+            current, self._next = self._next, next(self._rows, None)
+            if self._next is not None and self._next[0] <= current[0]:
                 raise CheckFailed("a table of the run is not in the order of its example ids")
-            if last[0] == point:
-                return last
+            if current[0] == point:
+                return current
         return None
 
 
-def _hits(run: RunFolder) -> _InOrder:
+def _read_strict_spans(run: RunFolder) -> _RowsById:
     """(point id, its hits) for every point with hits of π; a hit is a row of ``audit/spans``."""
-    chosen = (row for row in rows_of(run.spans, _SPANS) if row[4] == "strict")
-    return _InOrder((point, list(rows)) for point, rows in groupby(chosen, itemgetter(0)))
+    chosen = (row for row in read_columns(run.spans, _SPAN_COLUMNS) if row[4] == "strict")
+    return _RowsById((point, list(rows)) for point, rows in groupby(chosen, itemgetter(0)))
 
 
 # The points that trainers under UeDP and their baselines learn from: originals, one vault row each.
 
 
 @dataclass(frozen=True)
-class Originals:
+class OriginalExamples:
     """The points ``ids`` (rising; None: all) of the run's vault; with ``masked``, what it names is masked.
 
     ``incidence``, where given, is the hypergraph of these points: row i is point i.  With ``whole`` they are
@@ -178,82 +178,90 @@ class Originals:
     """
 
     run: RunFolder
-    ids: NDArray[np.int64] | None = None
-    masked: EntityNames | None = None
+    example_ids: NDArray[np.int64] | None = None
+    masked_names: EntityNames | None = None
     incidence: Incidence | None = None
-    whole: bool = False
+    whole_documents: bool = False
 
-    def texts(self) -> Iterator[str]:
+    def read_texts(self) -> Iterator[str]:
         """The text of each point, in order.  ``CheckFailed`` where one of ``ids`` is not in the vault."""
-        wanted, names, count = None if self.ids is None else set(self.ids.tolist()), self.masked, 0
-        hits = None if names is None else _hits(self.run)
-        rows = original_conversations(self.run) if self.whole else rows_of(self.run.vault, _VAULT)
+        wanted_ids, names, count = (
+            None if self.example_ids is None else set(self.example_ids.tolist()),
+            self.masked_names,
+            0,
+        )
+        hits = None if names is None else _read_strict_spans(self.run)
+        rows = (
+            read_original_conversations(self.run)
+            if self.whole_documents
+            else read_columns(self.run.vault, _VAULT_COLUMNS)
+        )
         for point, text in rows:
-            if wanted is not None and point not in wanted:
+            if wanted_ids is not None and point not in wanted_ids:
                 continue
             count += 1
             if names is None or hits is None:
                 yield text
                 continue
-            found = hits.at(point)
-            places = names.places(text)
-            for _, start, end, label, _ in found[1] if found is not None else ():
-                if names.mention(text[start:end], label) is not None:
+            point_spans = hits.find_row(point)
+            places = names.find_listed_spans(text)
+            for _, start, end, label, _ in point_spans[1] if point_spans is not None else ():
+                if names.make_mention(text[start:end], label) is not None:
                     places.append((start, end))
             yield mask(text, places)
-        if wanted is not None and count < len(wanted):
+        if wanted_ids is not None and count < len(wanted_ids):
             raise CheckFailed("the vault lacks a selected example")
 
-    def classes(self, names: tuple[str, ...]) -> NDArray[np.int64]:
+    def read_classes(self, names: tuple[str, ...]) -> NDArray[np.int64]:
         """The number in ``names`` of each point's class, int64 [n]; ``NO_CLASS`` where it has none of them.
 
         ``ConfigurationError`` where the run has no classes.
         """
-        numbers = class_numbers(classes_in(self.run.vault), names)
-        if self.ids is None:
+        numbers = encode_classes(read_folder_classes(self.run.vault), names)
+        if self.example_ids is None:
             return numbers
-        every = np.fromiter((point for (point,) in rows_of(self.run.vault, ["point_id"])), np.int64)
-        return numbers[np.isin(every, self.ids)]
+        all_ids = np.fromiter((point for (point,) in read_columns(self.run.vault, ["point_id"])), np.int64)
+        return numbers[np.isin(all_ids, self.example_ids)]
 
-    def fingerprint(self, stream: RandomStream) -> str:
+    def compute_fingerprint(self, stream: RandomStream) -> str:
         """A digest of points and hypergraph under a key of ``stream``.
 
         A resumed training must have chosen the same points for the same units: lists may have changed.
         """
-        found = hashlib.blake2b(digest_size=DIGEST_BYTES, key=stream.octets("selection", 0, 32))
-        found.update(b"all" if self.ids is None else self.ids.tobytes())
+        digest = hashlib.blake2b(digest_size=DIGEST_BYTES, key=stream.random_bytes("selection", 0, 32))
+        digest.update(b"all" if self.example_ids is None else self.example_ids.tobytes())
         if self.incidence is not None:
             for rows in (self.incidence.users, self.incidence.entities):
-                found.update(rows.offsets.tobytes() + rows.indices.tobytes())
-        return found.hexdigest()
+                digest.update(rows.offsets.tobytes() + rows.indices.tobytes())
+        return digest.hexdigest()
 
 
 # A client's lists, read from files: entities, aliases, hubs.  Errors name file and line, never a value.
 
 
-def entity_names(units: UnitSettings, key: DigestKey | None = None) -> EntityNames:
+def load_entity_names(units: UnitSettings, key: DigestKey | None = None) -> EntityNames:
     """What counts as an entity under ``units``; ``ConfigurationError`` where a list cannot be read.
 
     Which points are one entity's does not depend on ``key``, nor does what a cap keeps of them.
     """
     hubs = {
-        value: hub_labels(name)
+        value: get_hub_labels(name)
         for name in units.high_degree_entities
         if isinstance(name, str)
-        for value in hub_list(name)
+        for value in get_hub_values(name)
     }
-    own = tuple(value for path in units.hub_files for value in _lines("high_degree_entities", path))
+    file_hubs = tuple(value for path in units.hub_files for value in _read_lines("high_degree_entities", path))
     return EntityNames(
         key or load_digest_key(),
         categories=None if units.labels is None else frozenset(units.labels),
-        listed=_lines("entities", units.entities),
-        hubs=(*hubs, *own),
-        hub_labels={value: labels for value, labels in hubs.items() if value not in own},
-        aliases=_aliases(units.aliases),
+        listed=_read_lines("entities", units.entities),
+        hubs=(*hubs, *file_hubs),
+        hub_labels={value: labels for value, labels in hubs.items() if value not in file_hubs},
+        aliases=_read_aliases(units.aliases),
     )
 
 
-def _lines(key: str, path: Path | None) -> tuple[str, ...]:
+def _read_lines(key: str, path: Path | None) -> tuple[str, ...]:
     if path is None:
         return ()
     try:
@@ -265,78 +273,78 @@ def _lines(key: str, path: Path | None) -> tuple[str, ...]:
     return tuple(line.strip() for line in lines if line.strip())
 
 
-def _aliases(path: Path | None) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for number, line in enumerate(_lines("aliases", path), 1):
+def _read_aliases(path: Path | None) -> dict[str, str]:
+    aliases: dict[str, str] = {}
+    for number, line in enumerate(_read_lines("aliases", path), 1):
         alias, tab, value = line.partition("\t")
         if not (tab and alias.strip() and value.strip()):
             raise ConfigurationError(f"train.units.aliases: entry {number} is not 'alias, tab, value'")
-        found[alias.strip()] = value.strip()
-    return found
+        aliases[alias.strip()] = value.strip()
+    return aliases
 
 
 # Points as a training with units reads them: a language model's rows, or rows with a class each.
 
 
 @dataclass(frozen=True)
-class Learnt:
+class EncodedExamples:
     """``points``, and which of them contribute nothing: without a class, a turn that is learnt, or dropped.
 
     Formal guarantees: a point's silence follows from its own text, whole, and its own class: a null point
     stays null, and silence moves no other point.
     """
 
-    points: EncodedPoints
-    silent: NDArray[np.bool_] | None = None
+    examples: TokenizedExamples
+    excluded_mask: NDArray[np.bool_] | None = None
 
     @property
-    def rows(self) -> NDArray[np.int64]:
+    def included_rows(self) -> NDArray[np.int64]:
         """The rows that contribute."""
-        rows = np.arange(len(self.points), dtype=np.int64)
-        return rows if self.silent is None else rows[~self.silent]
+        rows = np.arange(len(self.examples), dtype=np.int64)
+        return rows if self.excluded_mask is None else rows[~self.excluded_mask]
 
 
-def pretraining_of(text: PublicText, settings: TrainSettings, tokenizer: TextCodec) -> Learnt:
+def encode_public_text(text: PublicText, settings: TrainSettings, tokenizer: TextCodec) -> EncodedExamples:
     """The public text as the task reads it; ``InputError`` where no row of it can be learnt from."""
-    found = learnt(
-        (with_role(*row) for row in text.rows()) if settings.prefix == CLASS else text.texts(),
+    encoded = encode_examples(
+        (add_role_prefix(*row) for row in text.read_rows()) if settings.prefix == CLASS else text.read_texts(),
         settings,
         tokenizer,
-        lambda: class_numbers((label for _, label in text.rows()), settings.classes),
+        lambda: encode_classes((label for _, label in text.read_rows()), settings.classes),
     )
-    if not len(found.rows):
+    if not len(encoded.included_rows):
         raise InputError(f"train.public_text: {text.path.name} has no row for task {settings.task}")
-    return found
+    return encoded
 
 
-def learnt(
+def encode_examples(
     texts: Iterable[str],
     settings: TrainSettings,
     tokenizer: TextCodec,
     classes: Callable[[], NDArray[np.int64]],
     drop_masked: bool = False,
-) -> Learnt:
+) -> EncodedExamples:
     """``texts`` as the task reads them, each cut to ``max_tokens``; ``classes`` is asked for by a classifier.
 
     With ``drop_masked`` a text with a mask is silenced.  The whole text is asked, before it is encoded and
     cut: where the mask falls behind the cut, the tokens before it can differ between the two worlds all the
     same (``docs/guarantees.md``, "Dropping masked points").
     """
-    masked: list[bool] = []
+    is_masked: list[bool] = []
 
     def noted() -> Iterator[str]:
         for text in texts:
-            masked.append(MASK in text)
+            is_masked.append(MASK in text)
             yield text
 
-    points = EncodedPoints.from_texts(noted(), tokenizer, settings.max_tokens)
+    examples = TokenizedExamples.from_texts(noted(), tokenizer, settings.max_tokens)
     if settings.task == "classify":
         numbers = classes()
-        silent = numbers == NO_CLASS
+        excluded = numbers == NO_CLASS
         if drop_masked:
-            silent |= np.array(masked, bool)
-        return Learnt(replace(points, labels=numbers), silent)
-    silent = points.silent
+            excluded |= np.array(is_masked, bool)
+        return EncodedExamples(replace(examples, labels=numbers), excluded)
+    excluded = examples.no_loss_mask
     if drop_masked:
-        silent = np.array(masked, bool) | (False if silent is None else silent)
-    return Learnt(points, silent)
+        excluded = np.array(is_masked, bool) | (False if excluded is None else excluded)
+    return EncodedExamples(examples, excluded)

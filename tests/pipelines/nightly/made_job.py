@@ -17,11 +17,11 @@ import redactory
 from redactory.foundation.canonical import file_sha256
 from redactory.foundation.files import make_private_folder
 from redactory.pipelines.curate import curate
-from redactory.pipelines.release_log import Event, enter, read_log, standings
+from redactory.pipelines.release_log import Event, append_event, read_log, run_statuses
 from redactory.redaction import RunFolder, read_column
 from redactory.redaction.folder import JobFolder
 from tests.evaluation.report_run import manifest, write_run
-from tests.pipelines.support import BARE, BLIND_ACCEPTED, DigitDetector
+from tests.pipelines.support import ALLOW_UNCOVERED, NO_ENGINES, DigitDetector
 
 POINTS = 10_000
 
@@ -37,8 +37,8 @@ class Job:
             "input": str(self.input),
             "output": str(self.job.root),
             "segment": {"mode": "line"},
-            "detect": BARE,
-            "release": BLIND_ACCEPTED,
+            "detect": NO_ENGINES,
+            "release": ALLOW_UNCOVERED,
             **settings,
         }
 
@@ -53,7 +53,7 @@ class Job:
     def night(self, curating: Callable[..., Any] | None = None, **more: Any) -> dict[str, Any]:
         """One call of ``redactory.nightly``."""
         own = curating or functools.partial(curate, detector=DigitDetector())
-        return redactory.nightly(self.config, curating=own, **more)
+        return redactory.nightly(self.config, curate_run=own, **more)
 
     def run(self, **more: Any) -> RunFolder:
         """The run of one call."""
@@ -62,7 +62,7 @@ class Job:
 
     def released(self) -> Counter[str]:
         """The text of every row of every released run."""
-        now = standings(read_log(self.job))
+        now = run_statuses(read_log(self.job))
         runs = [self.job.run(name) for name, own in now.items() if own.state == "released"]
         return Counter(text for run in runs for text in read_column(run.vault, "text"))
 
@@ -99,9 +99,9 @@ class MadeJob:
     def add(self, name: str, event: Event | None = Event.RELEASED, **figures: Any) -> RunFolder:
         """A finished run, and how it ended."""
         run = write_run(self.job.root / name, {**body(**figures), "run": name})
-        enter(run, Event.BEGUN, plan={"slices": []})
+        append_event(run, Event.STARTED, plan={"slices": []})
         if event is not None:
-            enter(run, event, manifest=file_sha256(run.manifest), counts={"points": POINTS})
+            append_event(run, event, manifest=file_sha256(run.manifest), counts={"points": POINTS})
         return run
 
     def nights(self, count: int, seed: int = 1) -> None:

@@ -48,7 +48,7 @@ class Scene(Job):
         if text is not None:
             self.write(f"{text}.jsonl", text)
         own = curating or functools.partial(curate, detector=DigitDetector())
-        redactory.nightly(str(self.folder / "job.yaml"), curating=own)
+        redactory.nightly(str(self.folder / "job.yaml"), curate_run=own)
 
     def put_back(self) -> None:
         shutil.rmtree(self.folder)

@@ -13,19 +13,19 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from redactory.evaluation.drift import DriftSettings
 from redactory.evaluation.report import render_report
-from redactory.flows.show import _templates
+from redactory.flows.show import _load_templates
 from redactory.foundation.files import read_json
 from redactory.pipelines.config import NightlySettings
 from redactory.pipelines.gate import (
     approve_release,
-    earlier_runs,
-    end_scheduled,
-    judge,
+    evaluate_drift,
+    find_earlier_runs,
     reject_release,
+    release_or_hold,
     render_metrics,
     write_metrics,
 )
-from redactory.pipelines.release_log import Event, enter, in_words, read_log
+from redactory.pipelines.release_log import Event, append_event, describe_record, read_log
 from redactory.redaction import broken_files
 from redactory.redaction.folder import JobFolder, RunFolder
 from tests.pipelines.nightly.made_job import MadeJob
@@ -50,7 +50,7 @@ def test_a_run_like_the_others_is_within_the_limits(steady: MadeJob) -> None:
     body = json.loads(run.manifest.read_text())
     body["policies"]["strict"]["hash"] = "f" * 64
     run.manifest.write_text(json.dumps(body))
-    assert judge(steady.job, run, SETTINGS) == []
+    assert evaluate_drift(steady.job, run, SETTINGS) == []
     kept = read_json(run.gate.root / "result.json")
     assert (kept["verdict"], len(kept["runs"])) == ("within", 10)
     assert broken_files(run.gate) == []
@@ -61,7 +61,7 @@ def test_a_run_like_the_others_is_within_the_limits(steady: MadeJob) -> None:
 
 def test_a_poisoned_run_is_found_and_its_report_shows_why(steady: MadeJob) -> None:
     run = steady.add("poisoned", None, public=8_000, numbers=0, rejected=3_000)
-    outside = judge(steady.job, run, SETTINGS)
+    outside = evaluate_drift(steady.job, run, SETTINGS)
     found = {(f.metric, f.label) for f in outside}
     assert found == {
         ("public", ""),
@@ -77,8 +77,8 @@ def test_a_poisoned_run_is_found_and_its_report_shows_why(steady: MadeJob) -> No
     assert (rejected["value"], rejected["expected"], rejected["runs"]) == (0.3, 0.0, 10)
     assert "history" not in rejected
     # asked again, after it was held, it says the same
-    enter(run, Event.HELD, manifest="0" * 64, counts={}, findings=[])
-    assert {(f.metric, f.label) for f in judge(steady.job, run, SETTINGS)} == found
+    append_event(run, Event.HELD, manifest="0" * 64, counts={}, findings=[])
+    assert {(f.metric, f.label) for f in evaluate_drift(steady.job, run, SETTINGS)} == found
     assert _page(run) == page
 
 
@@ -87,7 +87,7 @@ def test_the_first_runs_are_not_judged(tmp_path: Path) -> None:
     made.nights(4)
     run = made.add("fifth", None, public=8_000)
     assert 'id="drift"' not in render_report(run)
-    assert judge(made.job, run, SETTINGS) == []
+    assert evaluate_drift(made.job, run, SETTINGS) == []
     assert read_json(run.gate.root / "result.json")["verdict"] == "too few"
     assert "4 earlier runs so far, and limits are drawn from 5 on" in _page(run)
     assert "Not compared with earlier runs" in _page(run)
@@ -96,9 +96,9 @@ def test_the_first_runs_are_not_judged(tmp_path: Path) -> None:
         few = MadeJob(tmp_path / str(count))
         few.nights(count)
         run = few.add("next", None, public=500)
-        ended = end_scheduled(few.job, run, NightlySettings(), {"public": 500})
+        ended = release_or_hold(few.job, run, NightlySettings(), {"public": 500})
         page = print_night(ended, run)
-        last = in_words(read_log(few.job)[-1])
+        last = describe_record(read_log(few.job)[-1])
         for text in (ended["unjudged"] or "", last, page):
             assert ("not compared with earlier runs" in text) == told, (count, text)
 
@@ -107,13 +107,13 @@ def print_night(ended: dict[str, Any], run: RunFolder) -> str:
     counts = dict.fromkeys(("rows", "points", "public", "private", "duplicate", "quarantined"), 1)
     night = {"run": str(run.root), "date": "", **ended, "resumed": False, "counts": counts}
     told = {"nights": [night], "latest": None, "held": [], "job": "job"}
-    return str(_templates().get_template("nights").render(r=told))
+    return str(_load_templates().get_template("nights").render(r=told))
 
 
 @pytest.mark.parametrize("decision", [approve_release, reject_release])
 def test_the_report_of_a_held_run_says_what_was_decided(steady: MadeJob, decision: Any) -> None:
     run = steady.add("odd", None, public=1)
-    assert end_scheduled(steady.job, run, NightlySettings(), {"public": 1})["state"] == "held"
+    assert release_or_hold(steady.job, run, NightlySettings(), {"public": 1})["state"] == "held"
     assert "is held back until" in _page(run)
     decision(run.root, "Ann <b>", "looked & fine")
     page = _page(run)
@@ -130,13 +130,13 @@ def test_held_rejected_and_later_runs_are_not_compared_with(tmp_path: Path) -> N
     made = MadeJob(tmp_path)
     made.add("a")
     made.add("b", Event.HELD)
-    enter(made.add("c", Event.HELD), Event.APPROVED, by="me", reason="new source")
-    enter(made.add("d", Event.HELD), Event.REJECTED, by="me", reason="broken")
+    append_event(made.add("c", Event.HELD), Event.APPROVED, by="me", reason="new source")
+    append_event(made.add("d", Event.HELD), Event.REJECTED, by="me", reason="broken")
     made.add("e")
     run = made.add("f", Event.HELD)
     made.add("g")
     (made.job.root / "a" / "_SUCCESS").unlink()
-    assert [one.root.name for one in earlier_runs(made.job, run)] == ["c", "e"]
+    assert [one.root.name for one in find_earlier_runs(made.job, run)] == ["c", "e"]
 
 
 def _metrics(job: JobFolder, text: str | None = None) -> dict[tuple[str, tuple[str, ...]], float]:
@@ -158,8 +158,8 @@ def test_the_metrics_of_a_job(tmp_path: Path) -> None:
     assert _metrics(made.job)["nights_since_release", ()] == 0
     made.add("a", earlier=100)
     held = made.add("b", Event.HELD, rejected=7, earlier=250)
-    enter(made.job.run("c"), Event.BEGUN, plan={})
-    enter(made.job.run("c"), Event.FAILED, error="a word nobody should see")
+    append_event(made.job.run("c"), Event.STARTED, plan={})
+    append_event(made.job.run("c"), Event.FAILED, error="a word nobody should see")
     assert "nobody" not in render_metrics(made.job, NOW)
     found = _metrics(made.job)
     due = {
@@ -181,7 +181,7 @@ def test_the_metrics_of_a_job(tmp_path: Path) -> None:
     assert found["last_check_timestamp_seconds", ()] == NOW.timestamp()
     assert found["last_night_duration_seconds", ()] >= 0
     # an approval begins the count anew; of a run that is gone nothing is said
-    enter(held, Event.APPROVED, by="me", reason="fine")
+    append_event(held, Event.APPROVED, by="me", reason="fine")
     held.success.unlink()
     found = _metrics(made.job)
     assert (found["nights_since_release", ()], found["held_runs", ()]) == (0, 0)
@@ -201,7 +201,7 @@ def test_the_metrics_file_is_whole_or_the_old_one(tmp_path: Path, monkeypatch: p
     def full(*_: object) -> None:
         raise OSError("the disk is full")
 
-    monkeypatch.setattr("redactory.foundation.files.sync", full)
+    monkeypatch.setattr("redactory.foundation.files.sync_to_disk", full)
     with pytest.raises(OSError, match="full"):
         write_metrics(made.job)
     assert made.job.metrics.read_text() == first

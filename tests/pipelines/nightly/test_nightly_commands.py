@@ -9,16 +9,16 @@ import pytest
 import yaml
 
 from redactory.foundation.records import Record
-from redactory.pipelines.release_log import in_words
+from redactory.pipelines.release_log import describe_record
 from redactory.redaction import RunFolder, read_column
-from tests.pipelines.support import BLIND_ACCEPTED, call, write_rows
+from tests.pipelines.support import ALLOW_UNCOVERED, invoke_command, write_rows
 
 SETTINGS = {
     "input": "rows.jsonl",
     "output": "job",
     "segment": {"mode": "line"},
     "detect": {"tagger": None, "patterns": None, "spacy": {"model": "blank:en"}},
-    "release": BLIND_ACCEPTED,
+    "release": ALLOW_UNCOVERED,
 }
 
 
@@ -34,7 +34,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def said(folder: Path, *words: str, code: int = 0) -> str:
     """What a command prints on standard output."""
-    done = call(*(folder / word if (folder / word).exists() else word for word in words))
+    done = invoke_command(*(folder / word if (folder / word).exists() else word for word in words))
     assert done.exit_code == code, done.output
     printed: str = done.stdout
     return printed
@@ -57,7 +57,7 @@ def test_runs_and_log_are_listed_without_text_and_one_is_given_up(folder: Path, 
     again = RunFolder((folder / "job" / "latest").resolve())
     assert again.root != latest
     assert len(read_column(again.vault, "text")) == 2
-    assert "is not a job" in str(call("release", "list", tmp_path).exception)
+    assert "is not a job" in str(invoke_command("release", "list", tmp_path).exception)
 
 
 def test_a_hook_that_fails_takes_no_release_back_and_is_the_exit_code(tmp_path: Path) -> None:
@@ -78,4 +78,4 @@ def test_a_hook_that_fails_takes_no_release_back_and_is_the_exit_code(tmp_path: 
     ],
 )
 def test_the_log_says_what_was_taken_out_and_what_left(type_: str, body: dict[str, object], words: str) -> None:
-    assert in_words(Record(0, type_, {"run": "night", "time": "", **body})) == f"{type_}: {words}"
+    assert describe_record(Record(0, type_, {"run": "night", "time": "", **body})) == f"{type_}: {words}"

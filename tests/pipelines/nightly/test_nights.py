@@ -14,16 +14,16 @@ import pytest
 import redactory
 from redactory.dedup.index import IndexFolder
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError, SealedError
-from redactory.foundation.files import only_one
+from redactory.foundation.files import file_lock
 from redactory.pipelines import gate
 from redactory.pipelines import nightly as scheduling
-from redactory.pipelines.checks import Seen, checked
+from redactory.pipelines.checks import CheckContext, run_check_registry
 from redactory.pipelines.curate import curate
-from redactory.pipelines.release_log import ANCHOR, Event, enter, read_log
-from redactory.pipelines.verify import OF_A_RUN
+from redactory.pipelines.release_log import ANCHOR_KEY, Event, append_event, read_log
+from redactory.pipelines.verify import RUN_CHECKS
 from redactory.redaction import RunFolder, read_column, read_manifest
 from tests.pipelines.nightly.made_job import Job
-from tests.pipelines.support import DigitDetector, release_state, write_rows
+from tests.pipelines.support import DigitDetector, read_release_state, write_rows
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -146,7 +146,7 @@ def test_days_that_cannot_be_meant_are_refused(job: Job, dated: bool, asked: dic
 def test_what_no_scheduled_run_can_go_by_is_refused(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     job.write("a.jsonl", "one")
     run = job.run()
-    with only_one(job.job.lock, "the job"), pytest.raises(RunStateError, match="is being written by"):
+    with file_lock(job.job.lock, "the job"), pytest.raises(RunStateError, match="is being written by"):
         job.night()
     with pytest.raises(RunStateError, match="is a run"):
         job.night(output=run.root)
@@ -314,7 +314,7 @@ def test_what_fails_besides_a_run_takes_no_release_back(tmp_path: Path, monkeypa
             job.night()
     assert job.events() == ["begun", "released", "done", "failed", "done"]
     [run] = (RunFolder(path) for path in job.job.root.glob("20*"))
-    assert (release_state(run), job.job.latest.is_symlink()) == ("released", True)
+    assert (read_release_state(run), job.job.latest.is_symlink()) == ("released", True)
     (tmp_path / "called").unlink()
     del job.config["nightly"]["publish"]
     # an erasure that cannot be finished
@@ -324,7 +324,7 @@ def test_what_fails_besides_a_run_takes_no_release_back(tmp_path: Path, monkeypa
     with pytest.raises(RunStateError, match="another version started to rewrite it"):
         job.night()
     assert (job.events()[-2:], (tmp_path / "called").is_file()) == (["failed", "done"], True)
-    assert release_state(run) == "released"
+    assert read_release_state(run) == "released"
 
 
 # Held, approved, rejected.
@@ -342,13 +342,13 @@ def test_a_held_run_is_not_latest_and_an_approved_one_is(tmp_path: Path) -> None
     held = RunFolder(Path(night["run"]))
     assert (done["held"], night["state"]) == ([held.root.name], "held")
     assert "public" in {finding["metric"] for finding in night["findings"]}
-    assert (release_state(RunFolder(first)), release_state(held)) == ("released", "held")
+    assert (read_release_state(RunFolder(first)), read_release_state(held)) == ("released", "held")
     assert job.job.latest.resolve() == first
     with pytest.raises(RunStateError, match="redactory release approve"):
         redactory.train({**job.config, "train": {}, "output": str(held.root)})
     decided = redactory.approve_release(held.root, "Ann", "a new form was introduced")
     assert decided["latest"] == held.root.name
-    assert release_state(held) == "released"
+    assert read_release_state(held) == "released"
     assert job.job.latest.resolve() == held.root.resolve()
     assert read_log(job.job)[-1].body["reason"] == "a new form was introduced"
     with pytest.raises(RunStateError, match="only a held run can be approved"):
@@ -365,7 +365,7 @@ def test_a_rejected_run_gives_its_material_back_and_leaves_the_index(tmp_path: P
             redactory.reject_release(first.root, *words)
     decided = redactory.reject_release(job.job.latest, "Ann", "the wrong feed")
     assert decided["index"] == ["000001-" + first.root.name]
-    assert (index.entries(), index.pending(), decided["latest"]) == ([], [], None)
+    assert (index.entries(), index.pending_entries(), decided["latest"]) == ([], [], None)
     with pytest.raises(RunStateError, match="was rejected before"):
         redactory.reject_release(first.root, "Ann", "again")
     job.write("a.jsonl", "three")
@@ -385,7 +385,7 @@ def test_an_empty_run_is_approved_only_where_that_is_said(tmp_path: Path) -> Non
     first = job.run()
     job.write("a.jsonl", "zanzibar", "call 12")
     empty = job.run()
-    assert release_state(empty) == "held"
+    assert read_release_state(empty) == "held"
     with pytest.raises(RunStateError, match=r"would find nothing.*--empty"):
         redactory.approve_release(empty.root, "Ann", "a quiet Sunday")
     assert redactory.approve_release(empty.root, "Ann", "a quiet Sunday", empty=True)["empty"]
@@ -428,14 +428,14 @@ def test_a_run_of_no_job_cannot_be_decided_about(job: Job) -> None:
     curate({**job.config, "output": str(run)}, detector=DigitDetector())
     with pytest.raises(RunStateError, match="does not belong to a job"):
         redactory.approve_release(run, "Ann", "why")
-    assert release_state(RunFolder(run)) is None
+    assert read_release_state(RunFolder(run)) is None
 
 
 # The log.
 
 
 def _log_check(run: RunFolder) -> dict[str, Any]:
-    [found] = checked(Seen(run.root), OF_A_RUN, ["release log"])
+    [found] = run_check_registry(CheckContext(run.root), RUN_CHECKS, ["release log"])
     return found._asdict()
 
 
@@ -445,7 +445,7 @@ def test_a_log_without_its_end_or_written_anew_is_noticed(job: Job) -> None:
     job.write("a.jsonl", "three")
     second = job.run()
     assert _log_check(second)["ok"]
-    assert [read_manifest(run)[ANCHOR]["records"] for run in (first, second)] == [1, 3]
+    assert [read_manifest(run)[ANCHOR_KEY]["records"] for run in (first, second)] == [1, 3]
     whole, begun = job.job.log.read_bytes().splitlines(keepends=True), read_log(job.job)[0].body
     # what was entered after the newest run was sealed is not held by any
     job.job.log.write_bytes(b"".join(whole[:3]))
@@ -459,8 +459,8 @@ def test_a_log_without_its_end_or_written_anew_is_noticed(job: Job) -> None:
             ask(job.job.root)
     job.job.log.unlink()
     assert not _log_check(first)["ok"]
-    enter(first, Event.BEGUN, date="2026-11-02", plan=begun["plan"])
-    enter(first, Event.RELEASED, manifest="0" * 64, counts={})
+    append_event(first, Event.STARTED, date="2026-11-02", plan=begun["plan"])
+    append_event(first, Event.RELEASED, manifest="0" * 64, counts={})
     assert _log_check(first)["detail"].endswith("it was rewritten")
     job.job.own.rename(job.folder / "elsewhere")
     assert not _log_check(first)["made"]

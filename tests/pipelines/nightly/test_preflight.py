@@ -14,8 +14,8 @@ import redactory
 from redactory.foundation.errors import RunStateError
 from redactory.pipelines import output_folder
 from redactory.pipelines.loading import load_config
-from redactory.pipelines.output_folder import DISK_FACTOR, check_room
-from tests.pipelines.support import BARE, DigitDetector, write_rows
+from redactory.pipelines.output_folder import DISK_FACTOR, check_disk_space
+from tests.pipelines.support import NO_ENGINES, DigitDetector, write_rows
 
 GB = 10**9
 Usage = namedtuple("Usage", "total used free")
@@ -40,17 +40,17 @@ def _config(folder: Path) -> Any:
 
 def test_what_is_needed_is_asked_of_the_disk_that_will_hold_it(tmp_path: Path, small_disk: list[Path]) -> None:
     config = _config(tmp_path)
-    check_room(config, [("file:///rows.jsonl", GB // 10)])
+    check_disk_space(config, [("file:///rows.jsonl", GB // 10)])
     assert small_disk == [tmp_path]
     with pytest.raises(RunStateError, match=r"about 2\.4 GB at .*run plus a reserve of 0\.5 GB.*has 2\.0 GB"):
-        check_room(config, [("file:///rows.jsonl", GB // 10), ("file:///more.csv", GB // 10)])
+        check_disk_space(config, [("file:///rows.jsonl", GB // 10), ("file:///more.csv", GB // 10)])
     assert not (tmp_path / "not").exists()
 
 
 @pytest.mark.parametrize(("end", "times"), [(".csv", 1), (".parquet", 4), (".CSV.GZ", 8)])
 def test_packed_files_stand_for_more(tmp_path: Path, small_disk: list[Path], end: str, times: int) -> None:
     with pytest.raises(RunStateError, match=f"about {24 * times}.0 GB"):
-        check_room(_config(tmp_path), [(f"s3://b/rows{end}", 2 * GB)])
+        check_disk_space(_config(tmp_path), [(f"s3://b/rows{end}", 2 * GB)])
 
 
 def test_what_an_interrupted_run_has_written_is_not_asked_for_twice(tmp_path: Path, small_disk: list[Path]) -> None:
@@ -59,9 +59,9 @@ def test_what_an_interrupted_run_has_written_is_not_asked_for_twice(tmp_path: Pa
     output.mkdir(parents=True)
     wanted = [("file:///rows.jsonl", (1_500_000_000 + 1_200) // DISK_FACTOR)]
     with pytest.raises(RunStateError):
-        check_room(config, wanted)
+        check_disk_space(config, wanted)
     (output / "part").write_bytes(b"x" * 1_200)
-    check_room(config, wanted)
+    check_disk_space(config, wanted)
 
 
 def test_a_place_that_may_not_be_written_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,7 +72,7 @@ def test_a_place_that_may_not_be_written_is_refused(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "access", lambda path, mode: path != closed and real(path, mode))
     config = load_config({"input": str(tmp_path), "output": str(closed / "run")})
     with pytest.raises(RunStateError, match="closed is not writable"):
-        check_room(config, [])
+        check_disk_space(config, [])
     assert list(closed.iterdir()) == []
 
 
@@ -80,7 +80,7 @@ def test_curate_refuses_before_it_writes(
     tmp_path: Path, small_disk: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = write_rows(tmp_path / "rows.jsonl", [{"text": "call 555-0100 now"}])
-    config = {"input": str(rows), "detect": BARE}
+    config = {"input": str(rows), "detect": NO_ENGINES}
     monkeypatch.setattr(output_folder, "RESERVED_BYTES", 3 * GB)
     with pytest.raises(RunStateError, match="make room"):
         redactory.curate(config, output=tmp_path / "run", detector=DigitDetector())
@@ -92,7 +92,7 @@ def test_a_run_needs_less_than_the_default_says(tmp_path: Path) -> None:
     texts = "".join(f"Hi there number {n}. It is me. Call 555{n:04d} now. " for n in range(8))
     rows = [{"id": f"d{n}", "user_id": f"u{n}", "text": f"{n} {texts}"} for n in range(250)]
     path = write_rows(tmp_path / "rows.jsonl", rows)
-    config = load_config({"input": str(path), "detect": BARE}, output=tmp_path / "run")
+    config = load_config({"input": str(path), "detect": NO_ENGINES}, output=tmp_path / "run")
     peak = 0
 
     def weigh(*_: object) -> None:

@@ -17,12 +17,18 @@ from hypothesis import strategies as st
 
 from redactory.foundation.errors import InputError
 from redactory.foundation.records import Record
-from redactory.pipelines import watermark as folding
+from redactory.pipelines import incremental as folding
 from redactory.pipelines.config import Config
-from redactory.pipelines.readers import Document, Rejection, find_by_path, read_documents
+from redactory.pipelines.incremental import (
+    ReadingPlan,
+    find_changed_files,
+    make_sources,
+    plan_reading,
+    read_planned_slices,
+)
+from redactory.pipelines.readers import Document, Rejection, read_documents, sources_by_path
 from redactory.pipelines.readers.documents import RowCounts
 from redactory.pipelines.release_log import Event
-from redactory.pipelines.watermark import Plan, changed_since, plan_reading, planned, sources_of
 
 SOON = datetime.datetime(2100, 1, 1, tzinfo=datetime.UTC)
 """When every file has been quiet for long."""
@@ -49,8 +55,8 @@ class World:
         body = json.loads(json.dumps({"run": run, **body}))
         self.records.append(Record(len(self.records), event.value, body))
 
-    def plan(self, now: datetime.datetime | None = None, again: tuple[str, ...] = ()) -> Plan:
-        return plan_reading(config(self.folder), folding.watermark(self.records), again, now)
+    def plan(self, now: datetime.datetime | None = None, again: tuple[str, ...] = ()) -> ReadingPlan:
+        return plan_reading(config(self.folder), folding.read_watermark(self.records), again, now)
 
     def night(self, now: datetime.datetime | None = None, crash: bool = False) -> None:
         self.finish()
@@ -58,16 +64,16 @@ class World:
         if plan.slices:
             run = f"run{len(self.read)}"
             self.read[run] = Counter()
-            self.enter(Event.BEGUN, run, plan=plan.to_json(), date=None)
+            self.enter(Event.STARTED, run, plan=plan.to_json(), date=None)
             if not crash:
                 self.finish()
 
     def finish(self) -> None:
-        ended = {r.body["run"] for r in self.records if r.type != Event.BEGUN}
-        for record in [r for r in self.records if r.type == Event.BEGUN and r.body["run"] not in ended]:
-            pieces, run = planned(record), record.body["run"]
-            assert changed_since(pieces) == []
-            self.read[run] = rows_of(self.folder, sources_of(pieces))
+        ended = {r.body["run"] for r in self.records if r.type != Event.STARTED}
+        for record in [r for r in self.records if r.type == Event.STARTED and r.body["run"] not in ended]:
+            pieces, run = read_planned_slices(record), record.body["run"]
+            assert find_changed_files(pieces) == []
+            self.read[run] = rows_of(self.folder, make_sources(pieces))
             self.enter(Event.RELEASED, run)
 
     def reject(self, number: int) -> None:
@@ -104,7 +110,7 @@ def rows_of(folder: Path, sources: Any) -> Counter[tuple[str, int]]:
 
 def all_rows(folder: Path) -> Counter[tuple[str, int]]:
     """What one reader finds that reads every file from its first byte to its last."""
-    return rows_of(folder, find_by_path((str(folder),), "auto"))
+    return rows_of(folder, sources_by_path((str(folder),), "auto"))
 
 
 APPEND = st.tuples(
@@ -142,8 +148,8 @@ def test_every_row_is_read_exactly_once(what: list[tuple[Any, ...]]) -> None:
 
 
 def test_the_oracle_notices_a_fold_that_forgets_rejections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = folding.watermark
-    monkeypatch.setattr(folding, "watermark", lambda records: real(r for r in records if r.type != Event.REJECTED))
+    real = folding.read_watermark
+    monkeypatch.setattr(folding, "read_watermark", lambda records: real(r for r in records if r.type != Event.REJECTED))
     world = World(tmp_path)
     live(world, [("append", "a.jsonl", [0, 0], 0), ("night",), ("reject", 0)])
     assert sum(world.read.values(), Counter()) != all_rows(tmp_path)
@@ -158,7 +164,7 @@ def test_a_gap_between_nights_is_read_with_what_is_new(tmp_path: Path) -> None:
     world.append("b.csv", [0], 0)
     pieces = world.plan().slices
     assert [(piece.from_row, piece.rows) for piece in pieces] == [(3, 2), (7, 1)]
-    [source] = sources_of(pieces)
+    [source] = make_sources(pieces)
     assert [entry.row for entry in read_documents(source, config(tmp_path).input)] == [4, 5, 8]
 
 
@@ -199,7 +205,7 @@ def test_a_changed_file_is_refused_by_name_and_read_where_asked(
         world.plan()
     plan = world.plan(again=(str(file),))
     assert [(piece.again, piece.from_row) for piece in plan.slices] == [(True, 0)]
-    world.enter(Event.BEGUN, "again", plan=plan.to_json(), date=None)
+    world.enter(Event.STARTED, "again", plan=plan.to_json(), date=None)
     assert not world.plan().slices
 
 
@@ -211,7 +217,7 @@ def test_a_file_is_not_read_again_while_its_stamp_stays(tmp_path: Path, monkeypa
     def unread(*_: Any) -> Any:
         raise AssertionError
 
-    monkeypatch.setattr(folding.Piece, "is_in", unread)
+    monkeypatch.setattr(folding.FileSlice, "is_unchanged_in", unread)
     assert not world.plan(SOON).slices
     os.utime(tmp_path / "a.jsonl", (2e9, 2e9))
     with pytest.raises(AssertionError):

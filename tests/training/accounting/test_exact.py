@@ -13,10 +13,22 @@ import numpy as np
 import pytest
 from scipy import optimize, special
 
-from redactory.training.accounting import Spending, calibrate_noise, epsilon, epsilon_of, losses, removal_epsilon_of
-from redactory.training.accounting.pairs import exchange
-from redactory.training.accounting.second import Bracket, bracket, one_exchanged, stated
-from redactory.training.guarantee.figures import Claim, figures_of
+from redactory.training.accounting import (
+    Spending,
+    calibrate_noise,
+    compute_epsilon,
+    compute_removal_epsilon,
+    privacy_losses,
+    total_epsilon,
+)
+from redactory.training.accounting.dominating_pairs import make_exchange_pair
+from redactory.training.accounting.verification import (
+    EpsilonBounds,
+    bound_epsilon,
+    confirm_epsilon,
+    confirm_single_epsilon,
+)
+from redactory.training.guarantee.metrics import EpsilonInputs, compute_epsilons
 from redactory.training.mechanism import PoissonGaussian, Relation
 
 SETTINGS: list[dict[str, Any]] = json.loads(Path(__file__).with_name("exact_epsilons.json").read_text("utf-8"))
@@ -48,7 +60,7 @@ def test_no_figure_of_200_is_low_and_none_is_a_thousandth_high() -> None:
     assert min(row["delta"] for row in SETTINGS) < 1e-14 < 1e-4 < max(row["delta"] for row in SETTINGS)
     for row in SETTINGS:
         own, steps, delta, relation = of(row)
-        found, exact = epsilon(own, steps, delta, relation), float(row["epsilon"])
+        found, exact = compute_epsilon(own, steps, delta, relation), float(row["epsilon"])
         assert found is not None
         assert exact <= found <= 1.001 * exact, row
 
@@ -57,26 +69,28 @@ def test_no_figure_of_200_is_low_and_none_is_a_thousandth_high() -> None:
 def test_the_quickest_of_every_regime_lies_in_a_narrow_bracket() -> None:
     for row in (SETTINGS[number] for number in QUICKEST):
         own, steps, delta, relation = of(row)
-        found = bracket((Spending(own, steps),), delta, relation)
+        found = bound_epsilon((Spending(own, steps),), delta, relation)
         assert found.lower <= float(row["epsilon"]) <= found.upper, row
-        assert found.narrow(float(row["epsilon"])), row
+        assert found.is_tight_for(float(row["epsilon"])), row
 
 
 def test_rounding_that_is_not_paid_for_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sabotage: half of the mass between two losses goes to the lower one."""
-    real = losses.connected
+    real = privacy_losses.connect_dots
 
     def careless(first: int, grid: float, upper: Any, lower: Any, off: float) -> Any:
         law = real(first, grid, upper, lower, off)
-        return losses.Law(law.first - 1, law.mass, law.infinite, law.grid, law.off)
+        return privacy_losses.LossDistribution(
+            law.first_index - 1, law.mass, law.infinite_mass, law.grid, law.loss_error
+        )
 
-    monkeypatch.setattr(losses, "connected", careless)
-    losses.step_laws.cache_clear()
-    losses.composed_epsilon.cache_clear()
+    monkeypatch.setattr(privacy_losses, "connect_dots", careless)
+    privacy_losses.make_step_distributions.cache_clear()
+    privacy_losses.compose_epsilon.cache_clear()
     row = SETTINGS[0]
-    assert (epsilon(*of(row)) or math.inf) < float(row["epsilon"])
-    losses.step_laws.cache_clear()
-    losses.composed_epsilon.cache_clear()
+    assert (compute_epsilon(*of(row)) or math.inf) < float(row["epsilon"])
+    privacy_losses.make_step_distributions.cache_clear()
+    privacy_losses.compose_epsilon.cache_clear()
 
 
 @pytest.mark.slow
@@ -87,9 +101,9 @@ def test_rounding_that_is_not_paid_for_is_seen(monkeypatch: pytest.MonkeyPatch) 
 def test_small_deltas_with_many_steps(rate: float, noise: float, steps: int, delta: float, exact: float) -> None:
     """Printed were 62.66 for 63.82 and 8.739 for 9.220."""
     spent = (Spending(PoissonGaussian(rate, noise, 1.0, 1.0), steps),)
-    found = figures_of(Claim(spent, delta, by_policy=False))
+    found = compute_epsilons(EpsilonInputs(spent, delta, uses_policy=False))
     assert exact <= found.values["epsilon_substitution"] <= 1.001 * exact
-    bounds = found.second["epsilon_substitution"]
+    bounds = found.bounds["epsilon_substitution"]
     assert bounds["lower"] <= exact <= bounds["upper"] <= 1.01 * exact
 
 
@@ -125,11 +139,11 @@ def test_small_rates_and_deltas_have_a_figure(rate: float, noise: float, delta: 
     """Rounding was paid for many times over: the figures were 2 to 900% high, and none was stated."""
     exact = one_step(rate, noise, delta, relation)
     spent = (Spending(PoissonGaussian(rate, noise, 1.0, 1.0), 1),)
-    found = one_exchanged(spent, delta, relation, "epsilon")
+    found = confirm_single_epsilon(spent, delta, relation, "epsilon")
     assert found.value is not None
-    assert found.second is not None
-    assert found.second.lower <= exact <= found.value <= 1.003 * exact
-    assert exact <= found.second.upper <= 1.02 * exact
+    assert found.bounds is not None
+    assert found.bounds.lower <= exact <= found.value <= 1.003 * exact
+    assert exact <= found.bounds.upper <= 1.02 * exact
 
 
 def test_a_noise_that_is_found_reaches_its_target_exactly() -> None:
@@ -148,10 +162,10 @@ def test_full_batches_are_one_gaussian_whatever_they_are_made_of(steps: tuple[in
             for noise, count in zip(noises, steps, strict=False)
         ]
         shift = rows * math.sqrt(sum(count / noise**2 for noise, count in zip(noises, steps, strict=False)))
-        found = [(points, removal_epsilon_of(own, delta, points)) for points in (1, 2)]
+        found = [(points, compute_removal_epsilon(own, delta, points)) for points in (1, 2)]
         if rows == 1:
             sides = (2, Relation.SUBSTITUTION), (1, Relation.ADD_OR_REMOVE)
-            found += [(clips, epsilon_of(own, delta, relation)) for clips, relation in sides]
+            found += [(clips, total_epsilon(own, delta, relation)) for clips, relation in sides]
         for clips, value in found:
             exact = gaussian(clips * shift, delta)
             assert value is not None
@@ -161,25 +175,25 @@ def test_full_batches_are_one_gaussian_whatever_they_are_made_of(steps: tuple[in
 @pytest.mark.parametrize(
     ("bounds", "expected"),
     [
-        (Bracket(0.999, 1.001), 1.0),
-        (Bracket(0.9, 1.3), 1.3),  # not confirmed to 1%: the larger of two upper bounds
-        (Bracket(0.9, 0.95), 1.0),
-        (Bracket(0.9, math.inf), None),
+        (EpsilonBounds(0.999, 1.001), 1.0),
+        (EpsilonBounds(0.9, 1.3), 1.3),  # not confirmed to 1%: the larger of two upper bounds
+        (EpsilonBounds(0.9, 0.95), 1.0),
+        (EpsilonBounds(0.9, math.inf), None),
     ],
 )
-def test_what_is_stated_is_an_upper_bound_by_both_accountants(bounds: Bracket, expected: float | None) -> None:
-    found = stated(lambda delta: 1.0, lambda delta: bounds, 1e-9, "epsilon")
+def test_what_is_stated_is_an_upper_bound_by_both_accountants(bounds: EpsilonBounds, expected: float | None) -> None:
+    found = confirm_epsilon(lambda delta: 1.0, lambda delta: bounds, 1e-9, "epsilon")
     assert found.value == expected
     assert (found.reason is None) is (expected is not None)
     # the chance of a threshold that fails is part of either
-    more = stated(lambda delta: 1.0, lambda delta: bounds, 1e-9, "epsilon", 1e-10).value
+    more = confirm_epsilon(lambda delta: 1.0, lambda delta: bounds, 1e-9, "epsilon", 1e-10).value
     assert more == (None if expected is None else pytest.approx(expected + 1e-10, rel=1e-12))
 
 
 def test_a_curve_is_never_below_the_closed_form() -> None:
     epsilons = np.linspace(0.0, 12.0, 25)
-    worlds = exchange(1.0, 5.0)
-    found = losses.composed_deltas(((((1.0, worlds),), 30),), 1e-3, epsilons)
+    worlds = make_exchange_pair(1.0, 5.0)
+    found = privacy_losses.compose_deltas(((((1.0, worlds),), 30),), 1e-3, epsilons)
     mu = 2 * math.sqrt(30) / 5
     exact = special.ndtr(mu / 2 - epsilons / mu) - np.exp(epsilons) * special.ndtr(-mu / 2 - epsilons / mu)
     assert np.all(found >= exact * (1 - 1e-9))

@@ -14,11 +14,22 @@ from scipy import optimize, stats
 
 from redactory.foundation.errors import GuaranteeError
 from redactory.foundation.intervals import upper_bound
-from redactory.training.accounting import Spending, calibrate_noise, epsilon, group_epsilon_of
-from redactory.training.accounting.bounds import Curve, chain, gaussian_delta, gaussian_epsilon, revealed
-from redactory.training.accounting.pairs import Mixture
-from redactory.training.accounting.published import amplified, crt_bayesian, crt_group, renyi_epsilon
-from redactory.training.guarantee.spec import MissRates, bayesian_epsilon
+from redactory.training.accounting import Spending, calibrate_noise, compute_epsilon, compute_group_epsilon
+from redactory.training.accounting.bounds import (
+    PrivacyCurve,
+    chain_epsilon,
+    compute_gaussian_delta,
+    compute_revealed_epsilon,
+    gaussian_epsilon,
+)
+from redactory.training.accounting.dominating_pairs import Mixture
+from redactory.training.accounting.published_epsilons import (
+    amplify_epsilon,
+    compute_crt_bayesian,
+    compute_crt_group,
+    compute_renyi_epsilon,
+)
+from redactory.training.guarantee.spec import MissRates, compute_bayesian_epsilon
 from redactory.training.mechanism import PoissonGaussian, Relation, mechanism_from_json
 from redactory.training.settings import RecallMeasurement
 
@@ -62,53 +73,53 @@ def spent(rate: float, noise: float, steps: int) -> tuple[Spending, ...]:
 def test_d1_exchange_costs_more_than_removal(
     rate: float, noise: float, steps: int, alone: float, exchanged: float | None
 ) -> None:
-    assert epsilon(own(rate, noise), steps, 1e-5, ADD_OR_REMOVE, GRID) == pytest.approx(alone, rel=4e-3)
+    assert compute_epsilon(own(rate, noise), steps, 1e-5, ADD_OR_REMOVE, GRID) == pytest.approx(alone, rel=4e-3)
     if exchanged is not None:
-        found = epsilon(own(rate, noise), steps, 1e-5, SUBSTITUTION, GRID)
+        found = compute_epsilon(own(rate, noise), steps, 1e-5, SUBSTITUTION, GRID)
         assert found == pytest.approx(exchanged, rel=4e-3)
 
 
 def test_d2_the_authors_notebook_as_published_and_soundly() -> None:
     def off_target(noise: float) -> float:
-        return (renyi_epsilon(spent(0.1, noise, 100), 1e-5, ADD_OR_REMOVE) or math.inf) - 2.0
+        return (compute_renyi_epsilon(spent(0.1, noise, 100), 1e-5, ADD_OR_REMOVE) or math.inf) - 2.0
 
     noise = float(optimize.brentq(off_target, 2.3, 2.6, xtol=1e-4))
     assert noise == pytest.approx(2.4224, abs=1e-3)
-    assert renyi_epsilon(spent(0.1, noise, 100), 1e-4, ADD_OR_REMOVE) == pytest.approx(1.7118, abs=1e-3)
-    assert crt_bayesian(spent(0.1, noise, 100), 1e-5, 0.1) == pytest.approx(0.3742, abs=5e-4)
-    assert amplified(2.0, 0.1) == pytest.approx(0.4940, abs=1e-4)
+    assert compute_renyi_epsilon(spent(0.1, noise, 100), 1e-4, ADD_OR_REMOVE) == pytest.approx(1.7118, abs=1e-3)
+    assert compute_crt_bayesian(spent(0.1, noise, 100), 1e-5, 0.1) == pytest.approx(0.3742, abs=5e-4)
+    assert amplify_epsilon(2.0, 0.1) == pytest.approx(0.4940, abs=1e-4)
     for relation, at_5, at_4, ten_percent, upper in (
         (ADD_OR_REMOVE, 1.815, 1.522, 0.3060, 0.4329),
         (SUBSTITUTION, 3.502, 3.023, 1.0833, 1.3919),
     ):
 
         def curve(delta: float, own_relation: Relation = relation) -> float | None:
-            return epsilon(own(0.1, noise), 100, delta, own_relation, GRID)
+            return compute_epsilon(own(0.1, noise), 100, delta, own_relation, GRID)
 
         assert curve(1e-5) == pytest.approx(at_5, abs=3e-3)
         assert curve(1e-4) == pytest.approx(at_4, abs=3e-3)
-        assert bayesian_epsilon(curve, 1e-5, 0.1, 0.0) == pytest.approx(ten_percent, abs=2e-3)
-        assert bayesian_epsilon(curve, 1e-5, 0.1425, 0.0) == pytest.approx(upper, abs=3e-3)
+        assert compute_bayesian_epsilon(curve, 1e-5, 0.1, 0.0) == pytest.approx(ten_percent, abs=2e-3)
+        assert compute_bayesian_epsilon(curve, 1e-5, 0.1425, 0.0) == pytest.approx(upper, abs=3e-3)
 
 
 @pytest.mark.parametrize(("rate", "steps", "noise", "published", "at_delta", "at_ten", "sound"), FIGURE_SIX)
 def test_d2_figure_six_of_the_paper_as_published_and_soundly(
     rate: float, steps: int, noise: float, published: float, at_delta: float, at_ten: float, sound: float
 ) -> None:
-    assert renyi_epsilon(spent(rate, noise, steps), 8e-5, ADD_OR_REMOVE) == pytest.approx(1.0, abs=2e-3)
-    assert crt_bayesian(spent(rate, noise, steps), 8e-5, 0.1) == pytest.approx(published, abs=3e-4)
+    assert compute_renyi_epsilon(spent(rate, noise, steps), 8e-5, ADD_OR_REMOVE) == pytest.approx(1.0, abs=2e-3)
+    assert compute_crt_bayesian(spent(rate, noise, steps), 8e-5, 0.1) == pytest.approx(published, abs=3e-4)
     exchanged = own(rate, noise)
-    assert epsilon(exchanged, steps, 8e-5, SUBSTITUTION, GRID) == pytest.approx(at_delta, abs=3e-3)
-    assert epsilon(exchanged, steps, 8e-4, SUBSTITUTION, GRID) == pytest.approx(at_ten, abs=3e-3)
-    found = bayesian_epsilon(lambda d: epsilon(exchanged, steps, d, SUBSTITUTION, GRID), 8e-5, 0.1, 0.0)
+    assert compute_epsilon(exchanged, steps, 8e-5, SUBSTITUTION, GRID) == pytest.approx(at_delta, abs=3e-3)
+    assert compute_epsilon(exchanged, steps, 8e-4, SUBSTITUTION, GRID) == pytest.approx(at_ten, abs=3e-3)
+    found = compute_bayesian_epsilon(lambda d: compute_epsilon(exchanged, steps, d, SUBSTITUTION, GRID), 8e-5, 0.1, 0.0)
     assert found == pytest.approx(sound, abs=2e-3)
-    assert amplified(1.0, 0.1) == pytest.approx(0.1586, abs=1e-4)
+    assert amplify_epsilon(1.0, 0.1) == pytest.approx(0.1586, abs=1e-4)
 
 
 def test_d2_the_published_group_theorem_shrinks_with_what_is_missed() -> None:
-    assert crt_group(2.0, 1e-5, 0.5, 4) == (4.0, pytest.approx(2 * math.exp(4.0) * 1e-5))
-    assert crt_group(2.0, 1e-5, 0.0, 4)[0] == 0.0  # nothing is detected, and it promises everything
-    assert crt_group(2.0, 1e-5, 1.0, 1000) == (2000.0, math.inf)
+    assert compute_crt_group(2.0, 1e-5, 0.5, 4) == (4.0, pytest.approx(2 * math.exp(4.0) * 1e-5))
+    assert compute_crt_group(2.0, 1e-5, 0.0, 4)[0] == 0.0  # nothing is detected, and it promises everything
+    assert compute_crt_group(2.0, 1e-5, 1.0, 1000) == (2000.0, math.inf)
 
 
 def test_renyi_accounting_is_refused_where_it_is_not_valid() -> None:
@@ -117,7 +128,7 @@ def test_renyi_accounting_is_refused_where_it_is_not_valid() -> None:
         ((Spending(own(0.01, 1.0), 10, rows=2),), ADD_OR_REMOVE),
     ):
         with pytest.raises(GuaranteeError):
-            renyi_epsilon(wrong, 1e-5, relation)
+            compute_renyi_epsilon(wrong, 1e-5, relation)
 
 
 @pytest.mark.parametrize(
@@ -136,7 +147,7 @@ def test_the_upper_bound_leaves_out_the_rest_of_the_binomial(labels: int, share:
 
 
 def test_both_missed_is_never_bounded_above_missed() -> None:
-    rates = MissRates.measured(RecallMeasurement(labels=200, missed_by_strict=20, missed_by_both=0))
+    rates = MissRates.from_measurement(RecallMeasurement(labels=200, missed_by_strict=20, missed_by_both=0))
     assert rates.gamma == pytest.approx(0.142, abs=1e-3)
     assert rates.delta_2 == pytest.approx(0.0149, abs=1e-4)
 
@@ -147,7 +158,7 @@ def plain_curve(delta: float) -> float:
 
 @given(st.floats(1e-6, 1.0), st.floats(0.0, 0.2), st.floats(1e-8, 0.1))
 def test_bayesian_figure_is_null_zero_or_between(gamma: float, delta_2: float, delta: float) -> None:
-    found = bayesian_epsilon(plain_curve, delta, gamma, delta_2)
+    found = compute_bayesian_epsilon(plain_curve, delta, gamma, delta_2)
     if delta <= delta_2:
         assert found is None
     elif (delta - delta_2) / gamma >= 1.0:
@@ -158,22 +169,22 @@ def test_bayesian_figure_is_null_zero_or_between(gamma: float, delta_2: float, d
         assert found == pytest.approx(exact)
         assert found is not None
         assert 0.0 <= found <= inner + 1e-12
-    assert bayesian_epsilon(lambda _: 900.0, 1e-5, 0.5, 0.0) == pytest.approx(900.0 + math.log(0.5))
-    assert bayesian_epsilon(lambda _: None, 1e-5, 0.5, 0.0) is None
+    assert compute_bayesian_epsilon(lambda _: 900.0, 1e-5, 0.5, 0.0) == pytest.approx(900.0 + math.log(0.5))
+    assert compute_bayesian_epsilon(lambda _: None, 1e-5, 0.5, 0.0) is None
 
 
 def test_calibration_meets_the_target_and_wastes_little() -> None:
     sigma = calibrate_noise(1.0, 1e-5, 0.01, 1000)
     assert sigma == pytest.approx(2.3654, abs=0.01)
-    found = epsilon(own(0.01, sigma), 1000, 1e-5, SUBSTITUTION)
+    found = compute_epsilon(own(0.01, sigma), 1000, 1e-5, SUBSTITUTION)
     assert found is not None
     assert 0.99 < found <= 1.0
 
 
 def test_no_steps_cost_nothing_and_too_little_noise_has_no_group_figure() -> None:
-    assert epsilon(own(0.01, 1.0), 0, 1e-5, SUBSTITUTION) == 0.0
-    assert group_epsilon_of(spent(0.01, 1.0, 0), 1e-5, 4) == 0.0
-    assert group_epsilon_of(spent(0.5, 0.1, 200), 1e-5, 8) is None
+    assert compute_epsilon(own(0.01, 1.0), 0, 1e-5, SUBSTITUTION) == 0.0
+    assert compute_group_epsilon(spent(0.01, 1.0, 0), 1e-5, 4) == 0.0
+    assert compute_group_epsilon(spent(0.5, 0.1, 200), 1e-5, 8) is None
 
 
 @pytest.mark.parametrize(
@@ -211,14 +222,14 @@ def test_delta_at_a_revealed_epsilon_is_no_more_than_asked_for(
     """Counted out, the rarest shift too, which is cut from the law and must be paid for."""
     rare = share * delta / steps
     weights = [(1.0 - rare) / (len(sizes) - 1)] * (len(sizes) - 1) + [rare]
-    found = revealed(Mixture(tuple(map(float, sizes)), tuple(weights)), deviation, steps, delta)
+    found = compute_revealed_epsilon(Mixture(tuple(map(float, sizes)), tuple(weights)), deviation, steps, delta)
 
     def delta_at(epsilon: float) -> float:
         total = 0.0
         for drawn in itertools.product(range(len(sizes)), repeat=steps):
             mu = math.sqrt(sum(sizes[one] ** 2 for one in drawn)) / deviation
             chance = math.prod(weights[one] for one in drawn)
-            total += chance * float(gaussian_delta(epsilon, np.array([mu]))[0])
+            total += chance * float(compute_gaussian_delta(epsilon, np.array([mu]))[0])
         return total
 
     assert delta_at(found) <= delta * (1 + 1e-9)
@@ -230,10 +241,10 @@ def test_delta_at_a_revealed_epsilon_is_no_more_than_asked_for(
 def test_a_chain_covers_both_orders(first: float, second: float, delta: float) -> None:
     one, other = (partial(gaussian_epsilon, mu) for mu in (first, second))
 
-    def one_way(a: Curve, b: Curve) -> float:
+    def one_way(a: PrivacyCurve, b: PrivacyCurve) -> float:
         shares = ((a(share * delta), share) for share in (0.2, 0.5, 0.8))
         return min(first + b((1 - share) * delta * math.exp(-first)) for first, share in shares)
 
     due = max(one_way(one, other), one_way(other, one))
-    assert chain(one, other, delta) == chain(other, one, delta) == pytest.approx(due)
+    assert chain_epsilon(one, other, delta) == chain_epsilon(other, one, delta) == pytest.approx(due)
     assert due >= gaussian_epsilon(first + second, delta)

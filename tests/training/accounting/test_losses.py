@@ -14,21 +14,34 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import special, stats
 
-from redactory.training.accounting import Spending, epsilon_of, group_epsilon_of, losses, pairs, removal_epsilon_of
-from redactory.training.accounting.bounds import FINE_SPLITS, chain, gaussian_delta, gaussian_epsilon, revealed
-from redactory.training.accounting.losses import branches_curve, composed_deltas, group_curve
-from redactory.training.accounting.pairs import (
-    NOTHING,
-    Mixture,
-    Pair,
-    Parts,
-    branches_of,
-    exchange,
-    group_law,
-    mixture_of,
-    removal,
+from redactory.training.accounting import (
+    Spending,
+    compute_group_epsilon,
+    compute_removal_epsilon,
+    dominating_pairs,
+    privacy_losses,
+    total_epsilon,
 )
-from redactory.training.accounting.second import one_exchanged
+from redactory.training.accounting.bounds import (
+    FINE_SPLITS,
+    chain_epsilon,
+    compute_gaussian_delta,
+    compute_revealed_epsilon,
+    gaussian_epsilon,
+)
+from redactory.training.accounting.dominating_pairs import (
+    NO_SHIFT,
+    Composition,
+    DominatingPair,
+    Mixture,
+    make_branches,
+    make_exchange_pair,
+    make_group_mixture,
+    make_mixture,
+    make_removal_pair,
+)
+from redactory.training.accounting.privacy_losses import compose_deltas, make_branches_curve, make_group_curve
+from redactory.training.accounting.verification import confirm_single_epsilon
 from redactory.training.mechanism import PoissonGaussian, Relation
 from tests.training.uedp.worlds import hockey_stick, repeated
 
@@ -44,15 +57,15 @@ LAWS = st.lists(st.tuples(st.floats(0.0, 5.0), st.floats(0.01, 1.0)), min_size=1
 
 
 def law_of(law: dict[float, float]) -> Mixture:
-    return mixture_of({size: weight / sum(law.values()) for size, weight in law.items()})
+    return make_mixture({size: weight / sum(law.values()) for size, weight in law.items()})
 
 
 def as_dict(law: Mixture) -> dict[float, float]:
     return dict(zip(law.means, law.weights, strict=True))
 
 
-def one_step(law: Mixture, sigma: float) -> Parts:
-    return ((((1.0, Pair(law, NOTHING, sigma)),), 1),)
+def one_step(law: Mixture, sigma: float) -> Composition:
+    return ((((1.0, DominatingPair(law, NO_SHIFT, sigma)),), 1),)
 
 
 def theirs_of(law: Mixture, sigma: float) -> privacy_loss_distribution.PrivacyLossDistribution:
@@ -67,9 +80,9 @@ def _off(relation: Relation, deviation: float, rate: float, grid: float) -> floa
         deviation, sampling_prob=rate, value_discretization_interval=grid, neighboring_relation=THEIRS[relation]
     )
     epsilons = np.arange(-2.0, 12.0, 0.37)
-    losses.step_laws.cache_clear()
-    step = branches_of(PoissonGaussian(rate, deviation, 1.0, 1.0), relation)
-    ours = composed_deltas(((step, 1),), grid, epsilons + 1e-9)
+    privacy_losses.make_step_distributions.cache_clear()
+    step = make_branches(PoissonGaussian(rate, deviation, 1.0, 1.0), relation)
+    ours = compose_deltas(((step, 1),), grid, epsilons + 1e-9)
     return float(np.abs(ours - np.asarray(theirs.get_delta_for_epsilon(epsilons))).max())
 
 
@@ -80,11 +93,13 @@ def test_the_distribution_is_dp_accountings(relation: Relation, deviation: float
 
 
 def test_another_place_of_a_loss_or_weight_of_a_point_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = losses._places
+    real = privacy_losses._invert_losses
     with monkeypatch.context() as patch:
-        patch.setattr(losses, "_places", lambda pair, at: real(pair, at) + 0.1)
+        patch.setattr(privacy_losses, "_invert_losses", lambda pair, at: real(pair, at) + 0.1)
         assert _off(Relation.SUBSTITUTION, 1.0, 0.25, 1e-3) > 1e-6
-    monkeypatch.setattr(pairs, "group_law", lambda rate, points: mixture_of({0: 1 - 0.9 * rate, 1: 0.9 * rate}))
+    monkeypatch.setattr(
+        dominating_pairs, "make_group_mixture", lambda rate, points: make_mixture({0: 1 - 0.9 * rate, 1: 0.9 * rate})
+    )
     assert _off(Relation.ADD_OR_REMOVE, 1.0, 0.25, 1e-3) > 1e-6
 
 
@@ -93,15 +108,17 @@ def test_another_place_of_a_loss_or_weight_of_a_point_is_seen(monkeypatch: pytes
 )
 def test_a_group_costs_what_dp_accounting_says(points: int, rate: float, sigma: float, steps: int) -> None:
     weights = stats.binom.pmf(range(points + 1), points, rate).tolist()
-    theirs = theirs_of(mixture_of(dict(enumerate(weights))), sigma).self_compose(steps)
-    ours = group_curve(points, rate, sigma, steps)
+    theirs = theirs_of(make_mixture(dict(enumerate(weights))), sigma).self_compose(steps)
+    ours = make_group_curve(points, rate, sigma, steps)
     for delta in (1e-3, 1e-5, 1e-8):
         assert ours(delta) == pytest.approx(theirs.get_epsilon_for_delta(delta), rel=4e-3, abs=1e-3)
 
 
 def test_branches_are_averaged_as_dp_accounting_mixes_them() -> None:
-    one, other = mixture_of({0: 0.9, 1: 0.1}), mixture_of({0: 0.5, 4: 0.5})
-    ours = branches_curve(((0.7, Pair(one, NOTHING, 3.0)), (0.3, Pair(other, NOTHING, 3.0))), 10)(1e-5)
+    one, other = make_mixture({0: 0.9, 1: 0.1}), make_mixture({0: 0.5, 4: 0.5})
+    ours = make_branches_curve(
+        ((0.7, DominatingPair(one, NO_SHIFT, 3.0)), (0.3, DominatingPair(other, NO_SHIFT, 3.0))), 10
+    )(1e-5)
     theirs = theirs_of(one, 3.0).compute_mixture(theirs_of(other, 3.0), 0.7).self_compose(10)
     assert ours == pytest.approx(theirs.get_epsilon_for_delta(1e-5), rel=5e-3)
 
@@ -114,7 +131,7 @@ def test_branches_are_averaged_as_dp_accounting_mixes_them() -> None:
 def test_both_curves_are_the_integrals_that_define_them(law: dict[float, float], sigma: float, eps: float) -> None:
     there = as_dict(law_of(law))
     both = (hockey_stick(there, {0.0: 1.0}, sigma, eps), hockey_stick({0.0: 1.0}, there, sigma, eps))
-    found = composed_deltas(one_step(law_of(law), sigma), 1e-3, np.array([round(eps, 3)]))[0]
+    found = compose_deltas(one_step(law_of(law), sigma), 1e-3, np.array([round(eps, 3)]))[0]
     assert found == pytest.approx(max(both), abs=2e-3)
     assert found >= max(both) - 1e-3 - 1e-6
 
@@ -124,7 +141,7 @@ def test_both_curves_are_the_integrals_that_define_them(law: dict[float, float],
 @given(LAWS, st.integers(1, 3), st.floats(0.8, 3.0))
 def test_a_composed_epsilon_is_never_below_an_attack(law: dict[float, float], steps: int, sigma: float) -> None:
     """Looking at the sum of all steps is one attack; its own curve must lie below the figure."""
-    epsilon = branches_curve(((1.0, Pair(law_of(law), NOTHING, sigma)),), steps)(1e-3)
+    epsilon = make_branches_curve(((1.0, DominatingPair(law_of(law), NO_SHIFT, sigma)),), steps)(1e-3)
     there, wide = repeated(as_dict(law_of(law)), steps), sigma * math.sqrt(steps)
     assert hockey_stick(there, {0.0: 1.0}, wide, epsilon) <= 1e-3 + 1e-6
     assert hockey_stick({0.0: 1.0}, there, wide, epsilon) <= 1e-3 + 1e-6
@@ -133,7 +150,7 @@ def test_a_composed_epsilon_is_never_below_an_attack(law: dict[float, float], st
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 400), st.floats(1e-6, 0.999))
 def test_no_mass_of_a_binomial_is_lost_or_moved_down(points: int, rate: float) -> None:
-    law = as_dict(group_law(rate, points))
+    law = as_dict(make_group_mixture(rate, points))
     assert math.fsum(law.values()) == pytest.approx(1.0, abs=1e-12)
     sizes = np.arange(points + 1)
     ours = np.array([math.fsum(w for j, w in law.items() if j >= size) for size in sizes])
@@ -145,8 +162,8 @@ def test_dropping_the_rare_counts_would_be_cheaper_than_the_truth() -> None:
     """Sabotage: a law cut at j <= 1 and renormalised, as a careless accountant would, reports less."""
     points, rate, sigma, steps = 16, 256 / 14_000, 2.0, 100
     cut = law_of(dict(enumerate(stats.binom.pmf([0, 1], points, rate).tolist())))
-    careless = branches_curve(((1.0, Pair(cut, NOTHING, sigma)),), steps)
-    assert careless(1e-5) < 0.75 * group_curve(points, rate, sigma, steps)(1e-5)
+    careless = make_branches_curve(((1.0, DominatingPair(cut, NO_SHIFT, sigma)),), steps)
+    assert careless(1e-5) < 0.75 * make_group_curve(points, rate, sigma, steps)(1e-5)
 
 
 @pytest.mark.slow
@@ -154,64 +171,66 @@ def test_dropping_the_rare_counts_would_be_cheaper_than_the_truth() -> None:
 @given(st.integers(1, 12), st.floats(0.01, 0.5), st.floats(1.0, 8.0))
 def test_a_larger_group_diverges_more(points: int, rate: float, sigma: float) -> None:
     at = np.linspace(-2.0, 4.0, 61) + 1e-9
-    few, many = (composed_deltas(one_step(group_law(rate, size), sigma), 1e-2, at) for size in (points, points + 1))
+    few, many = (
+        compose_deltas(one_step(make_group_mixture(rate, size), sigma), 1e-2, at) for size in (points, points + 1)
+    )
     assert np.all(few <= many + 1e-6)
 
 
 @pytest.mark.parametrize("tail", [1e-2, 1e-4, 1e-9])
 def test_what_is_cut_off_a_step_is_lost_and_nothing_else_is(tail: float) -> None:
     steps, delta, epsilons = 3, 0.05, np.linspace(0.0, 4.0, 9)
-    for pair in (exchange(1.0, 4.0), exchange(0.2, 1.0), removal(0.1, 1.0, 3)):
-        for law in losses.step_laws(((1.0, pair),), 1e-3, tail):
-            assert 1.0 - 1e-13 <= float(law.mass.sum()) + law.infinite <= 1.0 + 1e-9
-            assert law.infinite <= 5.0 * tail
+    for pair in (make_exchange_pair(1.0, 4.0), make_exchange_pair(0.2, 1.0), make_removal_pair(0.1, 1.0, 3)):
+        for law in privacy_losses.make_step_distributions(((1.0, pair),), 1e-3, tail):
+            assert 1.0 - 1e-13 <= float(law.mass.sum()) + law.infinite_mass <= 1.0 + 1e-9
+            assert law.infinite_mass <= 5.0 * tail
     # of full batches the truth is known: cutting more off never states less
-    laws = [(losses.step_laws(((1.0, exchange(1.0, 4.0)),), 1e-3, tail)[0], steps)]
+    laws = [(privacy_losses.make_step_distributions(((1.0, make_exchange_pair(1.0, 4.0)),), 1e-3, tail)[0], steps)]
     mu = 2.0 * math.sqrt(steps) / 4.0
     exact = special.ndtr(mu / 2 - epsilons / mu) - np.exp(epsilons) * special.ndtr(-mu / 2 - epsilons / mu)
-    found = losses.deltas_of_laws(laws, epsilons)
+    found = privacy_losses.compute_distribution_deltas(laws, epsilons)
     assert np.all(found >= exact * (1.0 - 1e-9))
-    assert losses.epsilon_of_laws(laws, delta) >= gaussian_epsilon(mu, delta) - 1e-9
-    lost = steps * laws[0][0].infinite
-    assert losses.epsilon_of_laws(laws, lost * (1.0 - 1e-6)) == math.inf
+    assert privacy_losses.compute_distribution_epsilon(laws, delta) >= gaussian_epsilon(mu, delta) - 1e-9
+    lost = steps * laws[0][0].infinite_mass
+    assert privacy_losses.compute_distribution_epsilon(laws, lost * (1.0 - 1e-6)) == math.inf
 
 
 @pytest.mark.parametrize("where", ["everywhere", "in one cell"])
 def test_what_a_transform_may_get_wrong_is_part_of_every_figure(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
     """An error as large as its bound, to the worse side: a tenth of the law, or all of its fullest cell."""
-    real = losses._composed
+    real = privacy_losses._convolve_distributions
 
     def wrong(laws: Any) -> Any:
         law, most, every = real(laws)
         off = 0.1 * law if where == "everywhere" else np.where(law == law.max(), law, 0.0)
         return law - off, most + float(np.abs(off).max()), every + float(np.linalg.norm(off))
 
-    monkeypatch.setattr(losses, "_composed", wrong)
+    monkeypatch.setattr(privacy_losses, "_convolve_distributions", wrong)
     steps, epsilons = 30, np.linspace(0.5, 8.0, 16)
-    laws = [(losses.step_laws(((1.0, exchange(1.0, 5.0)),), 1e-2, 1e-30)[0], steps)]
+    laws = [(privacy_losses.make_step_distributions(((1.0, make_exchange_pair(1.0, 5.0)),), 1e-2, 1e-30)[0], steps)]
     mu = 2.0 * math.sqrt(steps) / 5.0
     exact = special.ndtr(mu / 2 - epsilons / mu) - np.exp(epsilons) * special.ndtr(-mu / 2 - epsilons / mu)
-    assert np.all(losses.deltas_of_laws(laws, epsilons) >= exact)
+    assert np.all(privacy_losses.compute_distribution_deltas(laws, epsilons) >= exact)
     for delta in (1e-2, 1e-5, 1e-9):
-        assert losses.epsilon_of_laws(laws, delta) >= gaussian_epsilon(mu, delta)
+        assert privacy_losses.compute_distribution_epsilon(laws, delta) >= gaussian_epsilon(mu, delta)
 
 
 def test_no_points_and_no_steps_cost_nothing_and_hopeless_noise_has_a_sound_figure() -> None:
     """K/σ over 24 is answered by revealing, which is never below the exact pair."""
-    assert group_curve(0, 0.1, 1.0, 5)(1e-5) == group_curve(3, 0.1, 1.0, 0)(1e-5) == 0.0
-    assert group_curve(48, 0.01, 2.0, 3)(1e-5) < group_curve(50, 0.01, 2.0, 3)(1e-5) < math.inf
+    assert make_group_curve(0, 0.1, 1.0, 5)(1e-5) == make_group_curve(3, 0.1, 1.0, 0)(1e-5) == 0.0
+    assert make_group_curve(48, 0.01, 2.0, 3)(1e-5) < make_group_curve(50, 0.01, 2.0, 3)(1e-5) < math.inf
 
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_revealing_is_the_average_over_every_path(steps: int) -> None:
     law = {0: 0.5, 1: 0.3, 4: 0.2}
-    epsilon = revealed(mixture_of(law), 6.0, steps, 1e-4)
+    epsilon = compute_revealed_epsilon(make_mixture(law), 6.0, steps, 1e-4)
 
     def delta(eps: float) -> float:
         total = 0.0
         for path in product(law, repeat=steps):
             mu = math.sqrt(sum(c * c for c in path)) / 6.0
-            total += math.prod(law[c] for c in path) * float(gaussian_delta(eps, np.array([mu]))[0])
+            total += math.prod(law[c] for c in path) * float(compute_gaussian_delta(eps, np.array([mu]))[0])
         return total
 
     assert delta(epsilon) <= 1e-4 < delta(epsilon - 1e-4)
@@ -219,37 +238,41 @@ def test_revealing_is_the_average_over_every_path(steps: int) -> None:
 
 def test_revealing_refuses_what_is_too_far_and_pays_for_what_a_transform_rounds_off() -> None:
     """With delta near the rounding of the transform there is no figure, rather than a lucky one."""
-    assert revealed(mixture_of({1000: 1.0}), 1.0, 1, 1e-5) == math.inf
-    assert revealed(mixture_of({0: 1.0}), 4.0, 16, 1e-5) == 0.0
-    law = mixture_of({0: 0.9, 3: 0.1})
-    assert revealed(law, 4.0, 2_000, 1e-5) < revealed(law, 4.0, 2_000, 1e-18) == math.inf
+    assert compute_revealed_epsilon(make_mixture({1000: 1.0}), 1.0, 1, 1e-5) == math.inf
+    assert compute_revealed_epsilon(make_mixture({0: 1.0}), 4.0, 16, 1e-5) == 0.0
+    law = make_mixture({0: 0.9, 3: 0.1})
+    assert (
+        compute_revealed_epsilon(law, 4.0, 2_000, 1e-5) < compute_revealed_epsilon(law, 4.0, 2_000, 1e-18) == math.inf
+    )
 
 
 def test_the_chain_bounds_the_gaussian_that_it_passes_through() -> None:
     """N(0) to N(1) to N(2): the chain of two single shifts is sound for the double one."""
-    one, both = (branches_curve(((1.0, Pair(mixture_of({m: 1}), NOTHING, 2.0)),), 1) for m in (1.0, 2.0))
-    assert chain(one, one, 1e-4) >= both(1e-4)
-    assert chain(lambda _: 1.0, lambda _: 2.0, 1e-5) == 3.0
-    assert chain(lambda _: math.inf, lambda _: 2.0, 1e-4) == math.inf
-    few = group_curve(2, 0.02, 8.0, 50), group_curve(24, 0.02, 8.0, 50)
-    assert chain(*few, 1e-5, FINE_SPLITS) <= chain(*few, 1e-5, (0.25, 0.5, 0.75)) + 1e-12
+    one, both = (
+        make_branches_curve(((1.0, DominatingPair(make_mixture({m: 1}), NO_SHIFT, 2.0)),), 1) for m in (1.0, 2.0)
+    )
+    assert chain_epsilon(one, one, 1e-4) >= both(1e-4)
+    assert chain_epsilon(lambda _: 1.0, lambda _: 2.0, 1e-5) == 3.0
+    assert chain_epsilon(lambda _: math.inf, lambda _: 2.0, 1e-4) == math.inf
+    few = make_group_curve(2, 0.02, 8.0, 50), make_group_curve(24, 0.02, 8.0, 50)
+    assert chain_epsilon(*few, 1e-5, FINE_SPLITS) <= chain_epsilon(*few, 1e-5, (0.25, 0.5, 0.75)) + 1e-12
 
 
 @pytest.mark.parametrize(("points", "rate", "sigma", "steps"), [(8, 0.02, 4.0, 100), (2, 0.1, 2.0, 50)])
 def test_a_card_s_group_and_a_unit_cost_the_same(points: int, rate: float, sigma: float, steps: int) -> None:
     """One pair under two names; the card's grid is the coarser one."""
     spent = (Spending(PoissonGaussian(rate, sigma, 1.0, 1.0), steps),)
-    one_side, exact = removal_epsilon_of(spent, 1e-5, points), group_curve(points, rate, sigma, steps)
+    one_side, exact = compute_removal_epsilon(spent, 1e-5, points), make_group_curve(points, rate, sigma, steps)
     assert one_side is not None
     assert exact(1e-5) * (1 - 1e-9) <= one_side <= exact(1e-5) * 1.005
-    assert group_epsilon_of(spent, 1e-5, points) == pytest.approx(chain(exact, exact, 1e-5), rel=5e-3)
+    assert compute_group_epsilon(spent, 1e-5, points) == pytest.approx(chain_epsilon(exact, exact, 1e-5), rel=5e-3)
 
 
 @pytest.mark.parametrize("deviation", [1e-9, 1e-3, 0.03])
 def test_noise_too_small_for_a_double_has_no_figure_and_ends_no_training(deviation: float) -> None:
     """A model that was trained with next to no noise gets its card, with none on it."""
     spent = (Spending(PoissonGaussian(0.02, deviation, 1.0, 256.0), 400),)
-    assert epsilon_of(spent, 1e-5, Relation.ADD_OR_REMOVE) is None
-    assert one_exchanged(spent, 1e-5, Relation.ADD_OR_REMOVE, "test").value is None
-    exchanged = epsilon_of(spent, 1e-5, Relation.SUBSTITUTION)
+    assert total_epsilon(spent, 1e-5, Relation.ADD_OR_REMOVE) is None
+    assert confirm_single_epsilon(spent, 1e-5, Relation.ADD_OR_REMOVE, "test").value is None
+    exchanged = total_epsilon(spent, 1e-5, Relation.SUBSTITUTION)
     assert exchanged is None or exchanged > 1_000.0

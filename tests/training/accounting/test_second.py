@@ -15,15 +15,27 @@ from hypothesis import strategies as st
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting import (
     Spending,
-    epsilon_of,
-    event_tree,
-    group_epsilon_of,
-    pairs,
-    removal_epsilon_of,
-    second,
+    compute_group_epsilon,
+    compute_removal_epsilon,
+    dominating_pairs,
+    make_event_tree,
+    total_epsilon,
+    verification,
 )
-from redactory.training.accounting.pairs import NOTHING, Pair, exchange, group_law, removal
-from redactory.training.accounting.second import Bracket, bracket, group_bracket, removal_bracket, stated
+from redactory.training.accounting.dominating_pairs import (
+    NO_SHIFT,
+    DominatingPair,
+    make_exchange_pair,
+    make_group_mixture,
+    make_removal_pair,
+)
+from redactory.training.accounting.verification import (
+    EpsilonBounds,
+    bound_epsilon,
+    bound_group_epsilon,
+    bound_removal_epsilon,
+    confirm_epsilon,
+)
 from redactory.training.mechanism import PoissonGaussian, Relation
 from tests.training.accounting.test_exact import gaussian
 from tests.training.accounting.test_losses import THEIRS
@@ -36,9 +48,9 @@ def spent(rate: float, noise: float, steps: int, rows: int = 1) -> tuple[Spendin
     return (Spending(PoissonGaussian(rate, noise, 1.0, 1.0), steps, rows),)
 
 
-def confirmed(figure: float | None, bounds: Bracket, what: str = "epsilon") -> float | None:
+def confirmed(figure: float | None, bounds: EpsilonBounds, what: str = "epsilon") -> float | None:
     """What is stated of ``figure`` beside ``bounds``, whatever the delta."""
-    return stated(lambda _: figure, lambda _: bounds, 1e-5, what).value
+    return confirm_epsilon(lambda _: figure, lambda _: bounds, 1e-5, what).value
 
 
 @pytest.mark.parametrize(("noise", "steps"), [(4.0, 10), (10.0, 100), (1.0, 1)])
@@ -46,7 +58,7 @@ def confirmed(figure: float | None, bounds: Bracket, what: str = "epsilon") -> f
 def test_full_batches_have_a_closed_form_between_the_bounds(noise: float, steps: int, delta: float) -> None:
     for relation, sensitivity in ((SUBSTITUTION, 2.0), (ADD_OR_REMOVE, 1.0)):
         exact = gaussian(sensitivity * math.sqrt(steps) / noise, delta)
-        found = bracket(spent(1.0, noise, steps), delta, relation)
+        found = bound_epsilon(spent(1.0, noise, steps), delta, relation)
         assert found.lower <= exact <= found.upper
         assert found.upper - found.lower < min(0.02, 0.01 * exact)
 
@@ -55,33 +67,33 @@ def test_full_batches_have_a_closed_form_between_the_bounds(noise: float, steps:
 @settings(max_examples=5, deadline=None)
 def test_the_main_figure_lies_between_the_bounds(rate: float, noise: float, steps: int, delta: float) -> None:
     for relation in Relation:
-        figure = epsilon_of(spent(rate, noise, steps), delta, relation, GRID)
-        assert confirmed(figure, bracket(spent(rate, noise, steps), delta, relation)) == figure
+        figure = total_epsilon(spent(rate, noise, steps), delta, relation, GRID)
+        assert confirmed(figure, bound_epsilon(spent(rate, noise, steps), delta, relation)) == figure
 
 
 @pytest.mark.parametrize(("rate", "noise"), [(0.01, 0.6), (0.5, 1.0), (1.0, 8.0), (0.001, 3.0)])
 @pytest.mark.parametrize("cell", [2e-5, 1e-3])
 def test_buckets_are_no_wider_than_is_allowed_for(rate: float, noise: float, cell: float) -> None:
-    group = second.absent(rate, noise, 4)
-    for pair in (second.exchanged(rate, noise), group, second._other_order(group)):
-        edges = second._edges(pair, cell, *second._line(pair, 1e-24))
+    group = verification.restate_removal_pair(rate, noise, 4)
+    for pair in (verification.restate_exchange_pair(rate, noise), group, verification._reverse_pair(group)):
+        edges = verification._find_bucket_edges(pair, cell, *verification._sample_losses(pair, 1e-24))
         if len(edges) > 1:
-            assert np.diff(second._loss(pair, edges)).max() <= second._WIDER * cell
+            assert np.diff(verification._compute_loss(pair, edges)).max() <= verification._BUCKET_SLACK * cell
 
 
 def test_bounds_lie_as_far_apart_as_the_theorem_says(monkeypatch: pytest.MonkeyPatch) -> None:
     """However well they agree: Azuma and Hoeffding allow T steps of an interval h to wander so far."""
-    seen: list[tuple[float, int, Bracket]] = []
-    real = second._Sum.bracket
+    seen: list[tuple[float, int, EpsilonBounds]] = []
+    real = verification._ComposedLoss.bound_epsilon
 
-    def noted(own: Any, *given: Any) -> Bracket:
+    def noted(own: Any, *given: Any) -> EpsilonBounds:
         seen.append((own.cell, sum(own.counts), real(own, *given)))
         return seen[-1][2]
 
-    monkeypatch.setattr(second._Sum, "bracket", noted)
+    monkeypatch.setattr(verification._ComposedLoss, "bracket", noted)
     for rate, noise, steps, delta in ((0.01, 1.0, 1_000, 1e-5), (0.3, 2.0, 20, 1e-9), (1.0, 9.0, 1, 1e-3)):
-        second.bracket_of.cache_clear()
-        found = bracket(spent(rate, noise, steps), delta, SUBSTITUTION)
+        verification.bound_ordered_epsilon.cache_clear()
+        found = bound_epsilon(spent(rate, noise, steps), delta, SUBSTITUTION)
         assert found == seen[-1][2]
         h, count, _ = seen[-1]
         assert count == steps
@@ -93,38 +105,38 @@ def test_bounds_lie_as_far_apart_as_the_theorem_says(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("factor", [0.9, 0.98, 1.02, 1.1])
 def test_a_figure_that_is_off_is_refused(factor: float) -> None:
     own = spent(0.02, 1.5, 200)
-    figure, bounds = epsilon_of(own, 1e-5, SUBSTITUTION), bracket(own, 1e-5, SUBSTITUTION)
+    figure, bounds = total_epsilon(own, 1e-5, SUBSTITUTION), bound_epsilon(own, 1e-5, SUBSTITUTION)
     assert figure is not None
     assert confirmed(figure, bounds) == figure
     # also the figure of a point there or not in the place of an exchange
-    for wrong in (factor * figure, epsilon_of(own, 1e-5, ADD_OR_REMOVE)):
+    for wrong in (factor * figure, total_epsilon(own, 1e-5, ADD_OR_REMOVE)):
         with pytest.raises(GuaranteeError, match="disagree about epsilon"):
             confirmed(wrong, bounds)
     assert confirmed(None, bounds) is None
-    assert confirmed(figure, Bracket(0.9 * figure, math.inf)) is None
+    assert confirmed(figure, EpsilonBounds(0.9 * figure, math.inf)) is None
 
 
 @pytest.mark.parametrize(
     ("points", "name", "slip"),
     [
-        (None, "exchange", lambda rate, noise: exchange(0.9 * rate, noise)),
-        (None, "exchange", lambda rate, noise: Pair(exchange(rate, noise).p, NOTHING, noise)),
-        (1, "removal", lambda rate, noise, points: removal(0.9 * rate, noise, points)),
-        (3, "group_law", lambda rate, points: group_law(rate, points - 1)),
+        (None, "exchange", lambda rate, noise: make_exchange_pair(0.9 * rate, noise)),
+        (None, "exchange", lambda rate, noise: DominatingPair(make_exchange_pair(rate, noise).p, NO_SHIFT, noise)),
+        (1, "removal", lambda rate, noise, points: make_removal_pair(0.9 * rate, noise, points)),
+        (3, "group_law", lambda rate, points: make_group_mixture(rate, points - 1)),
     ],
 )
 def test_a_slip_in_a_pair_is_refused(monkeypatch: pytest.MonkeyPatch, points: int | None, name: str, slip: Any) -> None:
     """Each accountant states its pairs: a wrong weight or mean of the main one's is no silent figure."""
     own = spent(0.02, 1.5, 200)
 
-    def both() -> tuple[float | None, Bracket]:
+    def both() -> tuple[float | None, EpsilonBounds]:
         if points is None:
-            return epsilon_of(own, 1e-5, SUBSTITUTION), bracket(own, 1e-5, SUBSTITUTION)
-        return removal_epsilon_of(own, 1e-5, points), removal_bracket(own, 1e-5, points)
+            return total_epsilon(own, 1e-5, SUBSTITUTION), bound_epsilon(own, 1e-5, SUBSTITUTION)
+        return compute_removal_epsilon(own, 1e-5, points), bound_removal_epsilon(own, 1e-5, points)
 
     right, bounds = both()
     assert confirmed(right, bounds) == right
-    monkeypatch.setattr(pairs, name, slip)
+    monkeypatch.setattr(dominating_pairs, name, slip)
     with pytest.raises(GuaranteeError, match="disagree"):
         confirmed(*both())
 
@@ -133,10 +145,10 @@ def test_a_slip_in_a_pair_is_refused(monkeypatch: pytest.MonkeyPatch, points: in
 @settings(max_examples=40, deadline=None)
 def test_both_statements_of_a_pair_are_one(points: int, rate: float) -> None:
     for ours, theirs in (
-        (second.absent(rate, 2.0, points), removal(rate, 2.0, points)),
-        (second.exchanged(rate, 2.0), exchange(rate, 2.0)),
+        (verification.restate_removal_pair(rate, 2.0, points), make_removal_pair(rate, 2.0, points)),
+        (verification.restate_exchange_pair(rate, 2.0), make_exchange_pair(rate, 2.0)),
     ):
-        for one, other in ((ours, theirs), (second._other_order(ours), theirs.reversed)):
+        for one, other in ((ours, theirs), (verification._reverse_pair(ours), theirs.reversed)):
             for law, same in ((one.p, other.p), (one.q, other.q)):
                 weights = dict(zip(law.means, law.weights, strict=True))
                 assert [weights.get(mean, 0.0) for mean in same.means] == pytest.approx(same.weights)
@@ -161,41 +173,41 @@ def test_a_pair_dominates_every_two_vectors_of_its_kind(rate: float, noise: floa
     a, b = (u / np.linalg.norm(u) * rng.uniform() for u in rng.normal(size=(2, 2)))
     p, q = ((1 - rate) * bump((0, 0)) + rate * bump(v) for v in (a, b))
     plane = np.maximum(p - math.exp(log_a) * q, 0.0).sum() * area
-    fine, pair = np.linspace(-16.0, 16.0, 20_001), exchange(rate, noise)
+    fine, pair = np.linspace(-16.0, 16.0, 20_001), make_exchange_pair(rate, noise)
     over = np.maximum(density(pair.p) - math.exp(log_a) * density(pair.q), 0.0)
     assert plane <= over.sum() * (fine[1] - fine[0]) / (noise * math.sqrt(2 * math.pi)) + 1e-6
 
 
 @pytest.mark.parametrize(("points", "expected"), [(2, 2.855), (8, 14.14)])
 def test_groups_there_or_gone(points: int, expected: float) -> None:
-    figure = removal_epsilon_of(spent(0.01, 1.0, 500), 1e-5, points)
+    figure = compute_removal_epsilon(spent(0.01, 1.0, 500), 1e-5, points)
     assert figure == pytest.approx(expected, rel=2e-3)
-    assert confirmed(figure, removal_bracket(spent(0.01, 1.0, 500), 1e-5, points)) == figure
+    assert confirmed(figure, bound_removal_epsilon(spent(0.01, 1.0, 500), 1e-5, points)) == figure
 
 
 @pytest.mark.parametrize(("points", "expected"), [(2, 2.681), (4, 5.996)])
 def test_groups_exchanged(points: int, expected: float) -> None:
-    figure = group_epsilon_of(spent(0.02, 2.0, 200), 1e-5, points)
-    assert confirmed(figure, group_bracket(spent(0.02, 2.0, 200), 1e-5, points)) == figure
+    figure = compute_group_epsilon(spent(0.02, 2.0, 200), 1e-5, points)
+    assert confirmed(figure, bound_group_epsilon(spent(0.02, 2.0, 200), 1e-5, points)) == figure
     assert figure == pytest.approx(expected, rel=5e-3)
 
 
 def test_rows_of_one_point_are_a_group() -> None:
-    assert epsilon_of(spent(0.02, 2.0, 200, rows=2), 1e-5, SUBSTITUTION) == pytest.approx(2.681, rel=5e-3)
+    assert total_epsilon(spent(0.02, 2.0, 200, rows=2), 1e-5, SUBSTITUTION) == pytest.approx(2.681, rel=5e-3)
     with pytest.raises(GuaranteeError):
-        epsilon_of(spent(0.02, 2.0, 200, rows=2), 1e-5, ADD_OR_REMOVE)
+        total_epsilon(spent(0.02, 2.0, 200, rows=2), 1e-5, ADD_OR_REMOVE)
 
 
 def test_models_compose_to_less_than_the_sum_and_more_than_each() -> None:
     first, other = spent(0.01, 1.0, 500)[0], spent(0.02, 2.0, 300)[0]
-    alone = [epsilon_of((one,), 1e-5, SUBSTITUTION, GRID) or 0.0 for one in (first, other)]
-    both = epsilon_of((first, other), 1e-5, SUBSTITUTION, GRID)
+    alone = [total_epsilon((one,), 1e-5, SUBSTITUTION, GRID) or 0.0 for one in (first, other)]
+    both = total_epsilon((first, other), 1e-5, SUBSTITUTION, GRID)
     assert both is not None
     assert max(alone) < both < sum(alone)
-    assert confirmed(both, bracket((first, other), 1e-5, SUBSTITUTION)) == both
-    halves = epsilon_of(spent(0.01, 1.0, 250) * 2, 1e-5, SUBSTITUTION)
-    assert halves == pytest.approx(epsilon_of((first,), 1e-5, SUBSTITUTION), abs=1e-3)
-    assert epsilon_of((), 1e-5, SUBSTITUTION) == 0.0
+    assert confirmed(both, bound_epsilon((first, other), 1e-5, SUBSTITUTION)) == both
+    halves = total_epsilon(spent(0.01, 1.0, 250) * 2, 1e-5, SUBSTITUTION)
+    assert halves == pytest.approx(total_epsilon((first,), 1e-5, SUBSTITUTION), abs=1e-3)
+    assert total_epsilon((), 1e-5, SUBSTITUTION) == 0.0
 
 
 def as_event(tree: dict[str, Any]) -> Any:
@@ -213,7 +225,7 @@ def as_event(tree: dict[str, Any]) -> Any:
 def test_the_event_in_the_ledger_gives_dp_accountings_own_figure(relation: Relation) -> None:
     own = (*spent(0.05, 1.5, 30), *spent(0.1, 2.0, 10))
     accountant = PLDAccountant(THEIRS[relation], GRID)
-    accountant.compose(as_event(event_tree(own)))
-    assert epsilon_of(own, 1e-5, relation, GRID) == pytest.approx(accountant.get_epsilon(1e-5), abs=1e-6)
-    assert event_tree(()) == {"class": "NoOpDpEvent"}
-    assert event_tree(own[:1])["class"] == "SelfComposedDpEvent"
+    accountant.compose(as_event(make_event_tree(own)))
+    assert total_epsilon(own, 1e-5, relation, GRID) == pytest.approx(accountant.get_epsilon(1e-5), abs=1e-6)
+    assert make_event_tree(()) == {"class": "NoOpDpEvent"}
+    assert make_event_tree(own[:1])["class"] == "SelfComposedDpEvent"

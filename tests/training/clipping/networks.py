@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from redactory.training.clipping.layers import Lstm, vocabulary_losses
+from redactory.training.clipping.layers import Lstm, compute_vocabulary_losses
 
 VOCABULARY = 11
 TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -61,7 +61,7 @@ class Net(nn.Module):
         states = self.body(self.embedding(data.inputs))
         states = states[0] if isinstance(states, tuple) else states
         total = (
-            vocabulary_losses(self.output, states, data.targets, data.real)
+            compute_vocabulary_losses(self.output, states, data.targets, data.real)
             if self.fused
             else losses_of(self.output(states), data)
         )

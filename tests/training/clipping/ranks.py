@@ -15,7 +15,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.clipping import clipped_backward, clipped_gradient
+from redactory.training.clipping import clipped_backward, compute_clipped_gradient
 from tests.training.clipping.networks import Data, Net, data_of, network_of
 
 CLIP_NORM = 0.3
@@ -59,9 +59,9 @@ def main(rank: int, store: str, out: str) -> None:
     own, found = PARTS[rank], dict[str, Any]()
     network = DistributedDataParallel(called())
     for time in range(2):
-        found[f"sum {time}"] = clipped_gradient(network, lambda: network(own), CLIP_NORM).flat
+        found[f"sum {time}"] = compute_clipped_gradient(network, lambda: network(own), CLIP_NORM).flat
     losses = (lambda: network(own)) if rank else (lambda: torch.zeros(0))
-    found["nothing here"] = clipped_gradient(network, losses, CLIP_NORM).flat
+    found["nothing here"] = compute_clipped_gradient(network, losses, CLIP_NORM).flat
     found["alone"] = refused(
         lambda: clipped_backward(optimizer_of(DPOptimizerFastGradientClipping, network), network, lambda: network(own))
     )
@@ -71,9 +71,9 @@ def main(rank: int, store: str, out: str) -> None:
     found["stepped"] = torch.cat([p.detach().flatten() for p in network.parameters()])
     with torch.no_grad():
         next(network.parameters()).add_(rank)
-    found["apart"] = refused(lambda: clipped_gradient(network, lambda: network(own), CLIP_NORM))
+    found["apart"] = refused(lambda: compute_clipped_gradient(network, lambda: network(own), CLIP_NORM))
     sharded: Any = fully_shard(called(), mesh=torch.distributed.init_device_mesh("cpu", (2,)))
-    found["sharded"] = refused(lambda: clipped_gradient(sharded, lambda: sharded(own), CLIP_NORM))
+    found["sharded"] = refused(lambda: compute_clipped_gradient(sharded, lambda: sharded(own), CLIP_NORM))
     torch.save(found, Path(out) / f"{rank}.pt")
     processes.destroy_process_group()
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from redactory.training.clipping import clipped_gradient
+from redactory.training.clipping import compute_clipped_gradient
 from tests.training.clipping.networks import BODIES, TOLERANCE, assert_equal, data_of, network_of, reference
 
 SHAPES = st.fixed_dictionaries(
@@ -35,7 +35,7 @@ def test_equals_autograd_one_point_at_a_time(
     net, exact = network_of(**shape), network_of(**shape).double()
     data, tolerance = data_of(lengths, shape["seed"], padding), TOLERANCE[shape["dtype"]]
     exact.fused = False
-    found = clipped_gradient(net, lambda: net.losses(data), clip_norm)
+    found = compute_clipped_gradient(net, lambda: net.losses(data), clip_norm)
     expected, norms = reference(exact, lambda row: exact.losses(data.row(row)), len(lengths), clip_norm)
     assert found.finite.all()
     # Autograd's own rounding, where a loss is nearly flat, is not held against the engine.
@@ -51,7 +51,7 @@ def test_layers_that_cannot_be_vectorised_go_one_point_at_a_time(body: str) -> N
     net, data = network_of(body), data_of([3, 3, 2], 1)
     if body == "both directions":  # reads what is padded, so nothing is
         data = data_of([3, 3, 3], 1)
-    found = clipped_gradient(net, lambda: net.losses(data), 0.5)
+    found = compute_clipped_gradient(net, lambda: net.losses(data), 0.5)
     expected, _ = reference(net, lambda row: net.losses(data.row(row)), 3, 0.5)
     assert_equal(found.flat, expected, 1e-10, 0.0)
 
@@ -61,7 +61,7 @@ def test_frozen_parameters_have_no_part(body: str) -> None:
     net, data = network_of(body, layers=1), data_of([4, 4], 2)
     for name, parameter in net.named_parameters():
         parameter.requires_grad_(not name.startswith(("embedding", "output.weight")) and "weight_hh" not in name)
-    found = clipped_gradient(net, lambda: net.losses(data), 0.5)
+    found = compute_clipped_gradient(net, lambda: net.losses(data), 0.5)
     expected, _ = reference(net, lambda row: net.losses(data.row(row)), 2, 0.5)
     assert len(found.flat) == sum(p.numel() for p in net.parameters() if p.requires_grad)
     assert_equal(found.flat, expected, 1e-10, 0.0)
@@ -74,11 +74,11 @@ def test_a_point_without_a_finite_gradient_counts_as_zero(body: str) -> None:
     data.inputs[1, 0] = 10
     with torch.no_grad():
         net.embedding.weight[10] = torch.inf
-    found = clipped_gradient(net, lambda: net.losses(data), 0.5)
+    found = compute_clipped_gradient(net, lambda: net.losses(data), 0.5)
     assert found.finite.tolist() == [True, False, True]
     good = torch.tensor([0, 2])
     kept = type(data)(data.inputs[good], data.targets[good], data.real[good])
-    expected = clipped_gradient(net, lambda: net.losses(kept), 0.5)
+    expected = compute_clipped_gradient(net, lambda: net.losses(kept), 0.5)
     assert_equal(found.flat, expected.flat, 1e-12, 0.0)
 
 
@@ -105,18 +105,18 @@ class Wide(nn.Module):
 )
 def test_what_single_precision_cannot_clip_counts_as_zero(net: Wide, inputs: float) -> None:
     clip_norm, size = 1e-6, net.layers[0].in_features
-    found = clipped_gradient(net, lambda: net.losses(torch.full((1, size), inputs)), clip_norm)
+    found = compute_clipped_gradient(net, lambda: net.losses(torch.full((1, size), inputs)), clip_norm)
     assert not found.flat.any()
     both = torch.full((2, size), inputs)
     both[1] = 1e-3 / max(net.scales)
-    kept = clipped_gradient(net, lambda: net.losses(both[1:]), clip_norm)
-    assert torch.equal(clipped_gradient(net, lambda: net.losses(both), clip_norm).flat, kept.flat)
+    kept = compute_clipped_gradient(net, lambda: net.losses(both[1:]), clip_norm)
+    assert torch.equal(compute_clipped_gradient(net, lambda: net.losses(both), clip_norm).flat, kept.flat)
 
 
 def test_a_pass_leaves_the_network_as_it_was() -> None:
     net, data = network_of("torch's LSTM"), data_of([4, 2], 3)
     before = {name: dict(module.__dict__) for name, module in net.named_modules()}
-    clipped_gradient(net, lambda: net.losses(data), 0.5)
+    compute_clipped_gradient(net, lambda: net.losses(data), 0.5)
     assert {name: dict(module.__dict__) for name, module in net.named_modules()} == before
     assert all(parameter.grad is None and parameter.requires_grad for parameter in net.parameters())
 
@@ -128,7 +128,7 @@ def test_long_points_with_gradients_that_cancel() -> None:
     data.inputs[:] = 3
     data.targets[:, ::2], data.targets[:, 1::2] = 2, 5
     exact = network_of("transformer", width=6, layers=2, dtype=torch.float32, seed=4).double()
-    found = clipped_gradient(net, lambda: net.losses(data), 0.5)
+    found = compute_clipped_gradient(net, lambda: net.losses(data), 0.5)
     expected, norms = reference(exact, lambda row: exact.losses(data.row(row)), 2, 0.5)
     torch.testing.assert_close(found.norms, norms, rtol=1e-5, atol=0.0)
     assert_equal(found.flat, expected, 1e-5, 0.0)

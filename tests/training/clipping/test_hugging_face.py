@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from redactory.training.clipping import clipped_gradient
-from redactory.training.clipping.layers import vocabulary_losses
+from redactory.training.clipping import compute_clipped_gradient
+from redactory.training.clipping.layers import compute_vocabulary_losses
 from tests.training.clipping.networks import VOCABULARY, Data, assert_equal, data_of, losses_of, reference
 
 
@@ -59,7 +59,7 @@ class Causal(nn.Module):
         if self.fused:
             base = getattr(self.model, "base_model", self.model)
             states = base(**given).last_hidden_state
-            return vocabulary_losses(self.model.lm_head, states, data.targets, data.real)
+            return compute_vocabulary_losses(self.model.lm_head, states, data.targets, data.real)
         return losses_of(self.model(**given).logits, data)
 
 
@@ -92,7 +92,7 @@ def test_equals_autograd_one_point_at_a_time(case: str) -> None:
                 parameter.add_(0.2 * torch.randn_like(parameter))
     data = data_of([6, 3, 5, 6], 2)
     expected, norms = reference(net, lambda row: net.losses(data.row(row)), 4, 0.1)
-    found = clipped_gradient(net, lambda: net.losses(data), 0.1)
+    found = compute_clipped_gradient(net, lambda: net.losses(data), 0.1)
     assert float(norms.min()) > 0.1
     tolerance = 1e-5 if dtype == torch.float32 else 1e-10
     assert_equal(found.flat, expected, tolerance, 0.0)
@@ -100,7 +100,7 @@ def test_equals_autograd_one_point_at_a_time(case: str) -> None:
 
 
 def test_frozen_weights_of_an_adapted_model_are_not_recorded() -> None:
-    from redactory.training.clipping.engine import sites
+    from redactory.training.clipping.engine import find_recording_sites
 
     net = Causal(with_adapters(gpt2(), target_modules=["c_attn"], fan_in_fan_out=True))
-    assert {site.name.rsplit(".", 2)[-2] for site in sites(net)} == {"lora_A", "lora_B"}
+    assert {site.name.rsplit(".", 2)[-2] for site in find_recording_sites(net)} == {"lora_A", "lora_B"}

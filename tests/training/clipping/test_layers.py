@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from redactory.training.clipping import matmul
-from redactory.training.clipping.layers import Lstm, vocabulary_losses
+from redactory.training.clipping.layers import Lstm, compute_vocabulary_losses
 
 
 @settings(max_examples=25, deadline=None)
@@ -72,7 +72,7 @@ def test_vocabulary_losses_are_cross_entropy(bias: bool, scale: float) -> None:
     targets, real = torch.randint(40, (3, 4)), torch.rand(3, 4) < 0.7
     weights = torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64)
     learnt = [hidden, *head.parameters()]
-    found = vocabulary_losses(head, hidden, targets, real)
+    found = compute_vocabulary_losses(head, hidden, targets, real)
     each = F.cross_entropy(head(hidden).flatten(0, 1), targets.flatten(), reduction="none").view(3, 4)
     expected = (each * real).sum(1)
     torch.testing.assert_close(found, expected, rtol=1e-12, atol=1e-12)
@@ -86,9 +86,10 @@ def test_vocabulary_losses_of_any_other_head_and_of_no_points() -> None:
     head, hidden = nn.Sequential(nn.Linear(5, 7)), torch.randn(2, 3, 5)
     targets, real = torch.randint(7, (2, 3)), torch.tensor([[True, True, False], [True, False, False]])
     torch.testing.assert_close(
-        vocabulary_losses(head, hidden, targets, real), vocabulary_losses(head[0], hidden, targets, real)
+        compute_vocabulary_losses(head, hidden, targets, real),
+        compute_vocabulary_losses(head[0], hidden, targets, real),
     )
-    assert vocabulary_losses(head[0], hidden[:0], targets[:0], real[:0]).shape == (0,)
+    assert compute_vocabulary_losses(head[0], hidden[:0], targets[:0], real[:0]).shape == (0,)
 
 
 @settings(max_examples=60, deadline=None)
@@ -114,15 +115,15 @@ def test_products_are_matrix_products(
     try:
         expected = left.double() @ right.double()
         near = {"rtol": 1e-4, "atol": 1e-5} if dtype == torch.float32 else {"rtol": 1e-10, "atol": 1e-12}
-        torch.testing.assert_close(matmul.product(left, right).double(), expected, **near)
-        torch.testing.assert_close(matmul.products_with(right, n)(left).double(), expected, **near)
-        torch.testing.assert_close(matmul.affine(left, right.t(), right[0]).double(), expected + right[0], **near)
+        torch.testing.assert_close(matmul.multiply(left, right).double(), expected, **near)
+        torch.testing.assert_close(matmul.prepare_product(right, n)(left).double(), expected, **near)
+        torch.testing.assert_close(matmul.apply_affine(left, right.t(), right[0]).double(), expected + right[0], **near)
         total = torch.randn(k, m, dtype=dtype)
         other = torch.randn(n, m, dtype=dtype)
         expected = total.double() + left.double().t() @ other.double()
-        matmul.add_product(total, left, other, fresh=False)
+        matmul.add_product(total, left, other, is_empty=False)
         torch.testing.assert_close(total.double(), expected, **near)
-        found = matmul.transposed_product(left, other).double()
+        found = matmul.multiply_transposed(left, other).double()
         torch.testing.assert_close(found, left.double().t() @ other.double(), **near)
     finally:
         matmul.CHUNK_ROWS = whole

@@ -10,7 +10,7 @@ import pytest
 import torch
 from opacus.optimizers import DPOptimizerFastGradientClipping
 
-from redactory.training.clipping import clipped_backward, clipped_gradient
+from redactory.training.clipping import clipped_backward, compute_clipped_gradient
 from tests.training.clipping.ranks import CLIP_NORM, PARTS, called, optimizer_of
 
 Found = tuple[dict[str, Any], dict[str, Any]]
@@ -33,7 +33,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 def alone() -> list[torch.Tensor]:
     network = called()
-    return [clipped_gradient(network, lambda part=part: network(part), CLIP_NORM).flat for part in PARTS]
+    return [compute_clipped_gradient(network, lambda part=part: network(part), CLIP_NORM).flat for part in PARTS]
 
 
 @pytest.mark.slow

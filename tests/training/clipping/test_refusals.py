@@ -15,16 +15,21 @@ from torch import Tensor, nn
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
 from redactory.foundation.stream import RandomStream
-from redactory.training.clipping import check_parts, check_supported, clipped_gradient, clipped_sum
-from redactory.training.clipping.layers import Lstm, vocabulary_losses
-from redactory.training.data import Batch, EncodedPoints
+from redactory.training.clipping import (
+    check_batch_independence,
+    check_supported,
+    compute_clipped_gradient,
+    compute_clipped_sum,
+)
+from redactory.training.clipping.layers import Lstm, compute_vocabulary_losses
+from redactory.training.data import Batch, TokenizedExamples
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.ldp.user import DPLayer
 from redactory.training.mechanism import PoissonGaussian, PoissonUsersGaussian, mechanism_from_json
 from redactory.training.models.recurrent import LstmLanguageModel
 from redactory.training.models.settings import LstmSettings
 from redactory.training.settings import TrainSettings
-from redactory.training.steps import Descent, NoisyPhase, make_optimizer
+from redactory.training.steps import NoisySteps, ScheduledOptimizer, make_optimizer
 from tests.training.clipping.networks import assert_equal, reference
 
 IDS = torch.tensor([[1, 2, 3], [3, 1, 0], [2, 2, 1]])  # as many places as points, so that shapes say nothing
@@ -155,9 +160,9 @@ def test_refused_when_it_runs_or_computed_rightly(case: str) -> None:
     net = Small(middle)
     if words is not None:
         with pytest.raises(ConfigurationError, match=words):
-            clipped_gradient(net, lambda: net(IDS), 0.5)
+            compute_clipped_gradient(net, lambda: net(IDS), 0.5)
         return
-    found = clipped_gradient(net, lambda: net(IDS), 0.5)
+    found = compute_clipped_gradient(net, lambda: net(IDS), 0.5)
     expected, _ = reference(net, lambda row: net(IDS[row : row + 1]), 3, 0.5)
     assert_equal(found.flat, expected, 1e-5, 0.0)
 
@@ -170,29 +175,29 @@ class Languages(LstmLanguageModel):
         self.mixed = mixed
         self.initialise(RandomStream.from_seed(2))
 
-    def hidden(self, batch: Batch) -> Tensor:
-        states = super().hidden(batch)
+    def hidden_states(self, batch: Batch) -> Tensor:
+        states = super().hidden_states(batch)
         return states - states.mean(0, keepdim=True).detach() if self.mixed == "centred" else states
 
-    def point_losses(self, batch: Batch) -> Tensor:
-        losses = super().point_losses(batch)
+    def example_losses(self, batch: Batch) -> Tensor:
+        losses = super().example_losses(batch)
         if self.mixed == "softmax":
             return losses * losses.detach().softmax(0)
         return losses / len(losses) if self.mixed == "mean" else losses
 
 
-TOKENS = EncodedPoints(np.arange(2, 11, dtype=np.int32), np.array([0, 1, 3, 4, 9], np.int64), 1, 0)
+TOKENS = TokenizedExamples(np.arange(2, 11, dtype=np.int32), np.array([0, 1, 3, 4, 9], np.int64), 1, 0)
 
 
 @pytest.mark.parametrize("mixed", ["centred", "softmax", "mean"])
 def test_a_batch_that_is_centred_or_weighted_without_a_gradient_is_seen_in_its_halves(mixed: str) -> None:
     rows = np.arange(4)
-    assert check_parts(Languages(""), TOKENS, rows, 4096)
-    clipped_sum(Languages(mixed), TOKENS, rows, 0.5, 4096)  # one pass alone shows nothing
+    assert check_batch_independence(Languages(""), TOKENS, rows, 4096)
+    compute_clipped_sum(Languages(mixed), TOKENS, rows, 0.5, 4096)  # one pass alone shows nothing
     with pytest.raises(ConfigurationError, match="changes with the other examples in its batch"):
-        check_parts(Languages(mixed), TOKENS, rows, 4096)
-    assert not check_parts(Languages(mixed), TOKENS, rows[:1], 4096)
-    assert not check_parts(Languages(mixed), TOKENS, rows[:0], 4096)
+        check_batch_independence(Languages(mixed), TOKENS, rows, 4096)
+    assert not check_batch_independence(Languages(mixed), TOKENS, rows[:1], 4096)
+    assert not check_batch_independence(Languages(mixed), TOKENS, rows[:0], 4096)
 
 
 def test_a_training_holds_its_batches_against_their_halves_at_the_start_and_every_thousand_steps() -> None:
@@ -201,9 +206,9 @@ def test_a_training_holds_its_batches_against_their_halves_at_the_start_and_ever
             """Whatever comes."""
 
     network = Languages("")  # honest until it is not
-    descent = Descent(make_optimizer(network, "sgd"), 1e-3)
+    descent = ScheduledOptimizer(make_optimizer(network, "sgd"), 1e-3)
     mechanism = PoissonGaussian(1.0, 1.0, 0.5, 4.0)
-    phase = NoisyPhase(network, descent, TOKENS, mechanism, 4096, RandomStream.from_seed(1), Ledger())
+    phase = NoisySteps(network, descent, TOKENS, mechanism, 4096, RandomStream.from_seed(1), Ledger())
     phase.step(0)
     network.mixed = "mean"
     phase.step(1)
@@ -222,8 +227,8 @@ def test_a_training_holds_its_batches_against_their_halves_at_the_start_and_ever
 def test_a_clip_that_single_precision_cannot_hold_is_refused_wherever_it_is_given(clip_norm: float) -> None:
     net = Small(nn.Identity())
     for given in (
-        lambda: clipped_gradient(net, lambda: net(IDS), clip_norm),
-        lambda: clipped_sum(Languages(""), TOKENS, np.arange(0), clip_norm, 4096),
+        lambda: compute_clipped_gradient(net, lambda: net(IDS), clip_norm),
+        lambda: compute_clipped_sum(Languages(""), TOKENS, np.arange(0), clip_norm, 4096),
         lambda: PoissonGaussian(0.1, 1.0, clip_norm, 1.0),
         lambda: PoissonUsersGaussian(0.1, 1.0, clip_norm, 1.0, users=3),
         lambda: DPLayer(clip_norm, 1.0),
@@ -254,7 +259,7 @@ def test_memory_shared_by_two_parameters_is_refused() -> None:
 
 def test_one_row_of_positions_for_all_points_is_given_to_each() -> None:
     net = Small(Lambda(lambda x, y: x + y(torch.arange(x.shape[1])[None]), nn.Embedding(9, 3)))
-    found = clipped_gradient(net, lambda: net(IDS), 0.05)
+    found = compute_clipped_gradient(net, lambda: net(IDS), 0.05)
     expected, norms = reference(net, lambda row: net(IDS[row : row + 1]), 3, 0.05)
     assert float(norms.min()) > 0.05
     assert_equal(found.flat, expected, 1e-5, 0.0)
@@ -263,8 +268,8 @@ def test_one_row_of_positions_for_all_points_is_given_to_each() -> None:
 def test_the_loss_must_have_a_value_a_point_and_no_points_give_zero() -> None:
     net = Small(nn.Identity())
     with pytest.raises(ConfigurationError, match="one dimension"):
-        clipped_gradient(net, lambda: net(IDS).sum(), 0.5)
-    found = clipped_gradient(net, lambda: net(IDS[:0]), 0.5)
+        compute_clipped_gradient(net, lambda: net(IDS).sum(), 0.5)
+    found = compute_clipped_gradient(net, lambda: net(IDS[:0]), 0.5)
     assert found.flat.shape == (sum(p.numel() for p in net.parameters()),)
     assert not found.flat.any()
     assert found.norms.shape == found.finite.shape == (0,)
@@ -281,8 +286,8 @@ def test_a_second_backward_pass_through_our_lstm_is_an_error() -> None:
 def test_a_refused_pass_leaves_the_network_as_it_was() -> None:
     net = Small(Carrying())
     with pytest.raises(ConfigurationError):
-        clipped_gradient(net, lambda: net(IDS), 0.5)
+        compute_clipped_gradient(net, lambda: net(IDS), 0.5)
     assert all("forward" not in module.__dict__ for module in net.modules())
-    losses = vocabulary_losses(nn.Linear(3, 4), torch.ones(1, 2, 3), IDS[:1, :2], torch.ones(1, 2).bool())
+    losses = compute_vocabulary_losses(nn.Linear(3, 4), torch.ones(1, 2, 3), IDS[:1, :2], torch.ones(1, 2).bool())
     assert losses.requires_grad  # nobody listens any more: an ordinary gradient
     losses.sum().backward()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from redactory.training.clipping import clipped_gradient, engine, gradients, layers
+from redactory.training.clipping import compute_clipped_gradient, engine, gradients, layers
 from tests.training.clipping.networks import data_of, network_of, reference
 
 
@@ -20,18 +20,20 @@ def error(body: str, *, tied: bool = False, fused: bool = True) -> float:
     data.inputs.remainder_(3)  # tokens come more than once
     expected, norms = reference(net, lambda row: net.losses(data.row(row)), 3, 0.3)
     assert float(norms.min()) > 0.3
-    found = clipped_gradient(net, lambda: net.losses(data), 0.3).flat
+    found = compute_clipped_gradient(net, lambda: net.losses(data), 0.3).flat
     return float((found - expected).norm() / expected.norm())
 
 
 def no_cross_term(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = gradients._inner
+    whole = gradients._compute_inner_products
 
-    def inner(one: gradients.Use, other: gradients.Use, grams: gradients.Grams) -> tuple[torch.Tensor, torch.Tensor]:
+    def inner(
+        one: gradients.ParameterUse, other: gradients.ParameterUse, grams: gradients.GramCache
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         total, own = whole(one, other, grams)
         return (total, own) if one is other else (0.0 * total, own)
 
-    monkeypatch.setattr(gradients, "_inner", inner)
+    monkeypatch.setattr(gradients, "_compute_inner_products", inner)
 
 
 def no_bias(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,8 +41,8 @@ def no_bias(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def no_padding(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = layers._Losses.apply
-    monkeypatch.setattr(layers._Losses, "apply", lambda *a: whole(*a[:-1], torch.ones_like(a[-1])))
+    whole = layers._VocabularyLossFunction.apply
+    monkeypatch.setattr(layers._VocabularyLossFunction, "apply", lambda *a: whole(*a[:-1], torch.ones_like(a[-1])))
 
 
 def no_recurrent_mask(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,17 +55,17 @@ def no_recurrent_mask(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def rows_read_twice_as_if_apart(monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = gradients._kernel
+    whole = gradients._compute_gram
 
     def kernel(left: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         found = whole(left, other)
         return found if found.is_floating_point() else torch.eye(found.shape[-1]).expand(found.shape)
 
-    monkeypatch.setattr(gradients, "_kernel", kernel)
+    monkeypatch.setattr(gradients, "_compute_gram", kernel)
 
 
 def rows_not_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradients, "_added_up", lambda use: use.right.double().square().sum((1, 2)))
+    monkeypatch.setattr(gradients, "_sum_row_squares", lambda use: use.right.double().square().sum((1, 2)))
 
 
 def no_norm_layers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,5 +97,5 @@ def test_a_missing_part_shows(part: str, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_layer_that_reports_no_weight_shows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engine, "rule_of", lambda module: None)
+    monkeypatch.setattr(engine, "find_rule", lambda module: None)
     assert error("transformer", fused=False) < 1e-12  # by torch.func instead

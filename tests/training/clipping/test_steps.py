@@ -11,23 +11,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.foundation.stream import RandomStream
-from redactory.training.clipping import clipped_sum
-from redactory.training.data import EncodedPoints, physical_batches
+from redactory.training.clipping import compute_clipped_sum
+from redactory.training.data import TokenizedExamples, split_micro_batches
 from redactory.training.models.recurrent import LstmLanguageModel
 from tests.training.clipping.networks import assert_equal, gradient_of, reference
-from tests.training.conftest import lstm
+from tests.training.conftest import build_lstm
 
 VOCABULARY = 11
 SEQUENCES = st.lists(st.lists(st.integers(2, VOCABULARY - 1), min_size=1, max_size=9), max_size=7)
 
 
-def points_of(sequences: list[list[int]]) -> EncodedPoints:
+def points_of(sequences: list[list[int]]) -> TokenizedExamples:
     offsets = np.cumsum([0, *map(len, sequences)])
-    return EncodedPoints(np.asarray([*chain.from_iterable(sequences)], np.int32), offsets.astype(np.int64), 1, 0)
+    return TokenizedExamples(np.asarray([*chain.from_iterable(sequences)], np.int32), offsets.astype(np.int64), 1, 0)
 
 
 def network_of(seed: int) -> LstmLanguageModel:
-    network = lstm(VOCABULARY, 3, 4).double()
+    network = build_lstm(VOCABULARY, 3, 4).double()
     network.initialise(RandomStream.from_seed(seed))
     with torch.no_grad():
         for parameter in network.parameters():
@@ -44,8 +44,8 @@ def network_of(seed: int) -> LstmLanguageModel:
 )
 def test_physical_batches_change_nothing(sequences: list[list[int]], clip_norm: float, tokens: int, seed: int) -> None:
     points, network = points_of(sequences), network_of(seed)
-    found = clipped_sum(network, points, np.arange(len(points)), clip_norm, tokens)
-    losses = lambda row: network.point_losses(points.batch([row]))  # noqa: E731
+    found = compute_clipped_sum(network, points, np.arange(len(points)), clip_norm, tokens)
+    losses = lambda row: network.example_losses(points.make_batch([row]))  # noqa: E731
     expected, norms = reference(network, losses, len(points), clip_norm)
     assert_equal(found, expected, 1e-10, 0.1 * float(norms.clamp(max=clip_norm).sum()))
 
@@ -55,15 +55,15 @@ def test_physical_batches_change_nothing(sequences: list[list[int]], clip_norm: 
 def test_one_point_alone_has_at_most_the_clipping_norm(sequences: list[list[int]], seed: int) -> None:
     points, network = points_of(sequences), network_of(seed)
     for row in range(len(points)):
-        own = float(clipped_sum(network, points, np.array([row]), 0.3, 4096).norm())
+        own = float(compute_clipped_sum(network, points, np.array([row]), 0.3, 4096).norm())
         assert own <= 0.3 * (1 + 1e-12)
-        whole = gradient_of(network, network.point_losses(points.batch([row])).sum())
+        whole = gradient_of(network, network.example_losses(points.make_batch([row])).sum())
         assert own == pytest.approx(min(0.3, float(whole.norm())), rel=1e-9)
 
 
 def test_no_rows_give_exactly_zero() -> None:
     network = network_of(0)
-    found = clipped_sum(network, points_of([[2, 3]]), np.empty(0, np.int64), 1.0, 4096)
+    found = compute_clipped_sum(network, points_of([[2, 3]]), np.empty(0, np.int64), 1.0, 4096)
     assert found.shape == (sum(p.numel() for p in network.parameters()),)
     assert not found.any()
 
@@ -78,6 +78,6 @@ def test_physical_batches_hold_every_row_once_within_the_bound(
 ) -> None:
     own = np.asarray(lengths, np.int64)
     rows = np.asarray(sorted(row for row in chosen if row < len(lengths)), np.int64)
-    pieces = physical_batches(rows, own, tokens)
+    pieces = split_micro_batches(rows, own, tokens)
     assert sorted(int(row) for piece in pieces for row in piece) == rows.tolist()
     assert all(len(piece) == 1 or len(piece) * own[piece].max() <= tokens for piece in pieces)

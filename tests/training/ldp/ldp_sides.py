@@ -15,9 +15,9 @@ from torch import Tensor
 
 from redactory.training.accounting import Spendings
 from redactory.training.ldp.message import Message
-from redactory.training.ldp.server import ServerSide
+from redactory.training.ldp.server import LdpServer
 from redactory.training.ldp.settings import EncoderSettings, LdpSettings
-from redactory.training.ldp.user import UserSide
+from redactory.training.ldp.user import LdpClient
 
 TOKENS, DIMENSION = 3, 4
 ROWS = [
@@ -63,14 +63,14 @@ def settings_with(**changes: Any) -> LdpSettings:
     return LdpSettings.model_validate({"classes": ("no", "yes"), **own, **changes})
 
 
-def sides(**changes: Any) -> tuple[UserSide, ServerSide]:
+def sides(**changes: Any) -> tuple[LdpClient, LdpServer]:
     """A user and a service of the same settings."""
     encoder, settings = WordEncoder(), settings_with(**changes)
-    server = ServerSide(settings, encoder=encoder.digest, shape=encoder.shape(settings.represent))
-    return UserSide(encoder, settings), server
+    server = LdpServer(settings, encoder=encoder.digest, shape=encoder.shape(settings.represent))
+    return LdpClient(encoder, settings), server
 
 
-def service_sides(**changes: Any) -> tuple[UserSide, Service]:
+def service_sides(**changes: Any) -> tuple[LdpClient, Service]:
     """A user and the example's service of the same settings."""
     user, server = sides(**changes)
     return user, Service(settings_with(**changes), encoder=server.encoder, shape=server.shape)

@@ -15,13 +15,13 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from redactory.foundation.errors import CheckFailed, ConfigurationError, InputError, RunStateError
 from redactory.foundation.stream import RandomStream
 from redactory.training.data import Batch, PublicText
-from redactory.training.ldp.encoder import BATCH, SentenceEncoder
+from redactory.training.ldp.encoder import BATCH_SIZE, SentenceEncoder
 from redactory.training.ldp.pretraining import pretrain_encoder
 from redactory.training.ldp.settings import EncoderSettings
 from redactory.training.models.recurrent import BiLstmEncoder
 from redactory.training.models.settings import BiLstmSettings
 from tests.training.ldp.ldp_sides import ROWS, small, write_rows
-from tests.training.tiny_folders import bert_folder
+from tests.training.tiny_folders import write_bert_folder
 
 TEXTS = [text for text, _ in ROWS]
 
@@ -42,7 +42,7 @@ def made(public: PublicText, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return bert_folder(tmp_path_factory.mktemp("folders") / "bert", positions=40)
+    return write_bert_folder(tmp_path_factory.mktemp("folders") / "bert", positions=40)
 
 
 def test_a_public_encoder_says_so_and_its_classes_lie_apart_in_the_latent_vectors(
@@ -50,7 +50,7 @@ def test_a_public_encoder_says_so_and_its_classes_lie_apart_in_the_latent_vector
 ) -> None:
     encoder = SentenceEncoder.load(made)
     found = encoder.represent(TEXTS).numpy()
-    assert found.shape == (len(TEXTS), *encoder.shape("latent")) == (40, 4)
+    assert found.shape == (len(TEXTS), *encoder.get_shape("latent")) == (40, 4)
     found /= np.linalg.norm(found, axis=1, keepdims=True)
     sign = np.array([1.0 if label == "+" else -1.0 for _, label in ROWS])
     assert (found @ (sign @ found) * sign > 0).mean() > 0.95
@@ -66,19 +66,19 @@ def test_no_other_text_moves_a_bit_of_a_representation(kind: str, made: Path) ->
     encoder = SentenceEncoder.load(made)
     texts = [*TEXTS, "", "a word that nobody knows", "x" * 100]
     together = encoder.represent(texts, kind)  # type: ignore[arg-type]
-    assert len(texts) > BATCH
-    assert together.shape == (len(texts), *encoder.shape(kind))  # type: ignore[arg-type]
+    assert len(texts) > BATCH_SIZE
+    assert together.shape == (len(texts), *encoder.get_shape(kind))  # type: ignore[arg-type]
     for row in (0, 7, 31, 40, 41, 42):
         assert torch.equal(encoder.represent([texts[row]], kind)[0], together[row])  # type: ignore[arg-type]
     other = encoder.represent(["b" * 50, *texts[1:]], kind)  # type: ignore[arg-type]
     assert torch.equal(other[1:], together[1:])
-    assert encoder.represent([], kind).shape == (0, *encoder.shape(kind))  # type: ignore[arg-type]
+    assert encoder.represent([], kind).shape == (0, *encoder.get_shape(kind))  # type: ignore[arg-type]
 
 
 def test_tokens_are_embeddings_of_one_length_and_zero_behind_the_end(made: Path) -> None:
     encoder = SentenceEncoder.load(made, max_tokens=5)
-    assert encoder.shape("token") == (5, 8)
-    found, table = encoder.represent(["good film"], "token")[0], encoder.table.get_parameter("weight")
+    assert encoder.get_shape("token") == (5, 8)
+    found, table = encoder.represent(["good film"], "token")[0], encoder.token_embedding.get_parameter("weight")
     ids = [*encoder.tokenizer.encode("good film"), encoder.tokenizer.end_id]
     count = min(len(ids), 5)
     assert torch.equal(found[:count], table[ids[:5]])
@@ -89,11 +89,11 @@ def test_tokens_are_embeddings_of_one_length_and_zero_behind_the_end(made: Path)
 
 def test_a_wider_representation_is_projected_by_a_matrix_that_everybody_knows(made: Path) -> None:
     encoder, narrow = SentenceEncoder.load(made), SentenceEncoder.load(made, dimension=3)
-    assert (narrow.shape("latent"), narrow.shape("token")) == ((3,), (12, 3))
+    assert (narrow.get_shape("latent"), narrow.get_shape("token")) == ((3,), (12, 3))
     wide = encoder.represent(TEXTS)
     solved = np.linalg.lstsq(wide.numpy(), narrow.represent(TEXTS).numpy(), rcond=None)[0]
     np.testing.assert_allclose(wide.numpy() @ solved, narrow.represent(TEXTS).numpy(), atol=1e-4)
-    assert SentenceEncoder.load(made, dimension=99).shape("latent") == (4,)
+    assert SentenceEncoder.load(made, dimension=99).get_shape("latent") == (4,)
     pairs = encoder.represent([(TEXTS[0], TEXTS[30]), (TEXTS[5], TEXTS[5])])
     assert pairs.shape == (2, 2, 4)
     assert torch.equal(pairs[0], wide[[0, 30]])
@@ -127,7 +127,7 @@ def test_a_frozen_folder_is_taught_on_top_and_read_again(public: PublicText, ber
     summary = pretrain_encoder(public, own, tmp_path / "top")
     assert summary["accuracy_on_public_text"] > 0.7
     read = SentenceEncoder.load(tmp_path / "top")
-    assert (read.max_tokens, read.shape("latent"), read.shape("token")) == (39, (4,), (39, 16))
+    assert (read.max_tokens, read.get_shape("latent"), read.get_shape("token")) == (39, (4,), (39, 16))
     assert read.provenance["base"]["declared"] == "public"
     bare = SentenceEncoder.load(bert, declared_public=True)
     assert torch.equal(read.represent(TEXTS[:2], "token"), bare.represent(TEXTS[:2], "token")[:, :39])
@@ -193,6 +193,6 @@ def test_a_bilstm_has_the_states_of_torch_s_own_over_packed_texts() -> None:
     theirs.load_state_dict(weights | {f"{name}_reverse": value for name, value in own.back.state_dict().items()})
     packed = pack_padded_sequence(own.embedding(ids), lengths, batch_first=True, enforce_sorted=False)
     expected, _ = pad_packed_sequence(theirs(packed)[0], batch_first=True)
-    found, real = own.hidden(batch), batch.real[..., None]
+    found, real = own.hidden_states(batch), batch.real[..., None]
     assert found.shape == (4, 6, own.width) == (4, 6, 14)
     torch.testing.assert_close(found * real, expected * real, rtol=1e-12, atol=1e-12)

@@ -14,23 +14,23 @@ from numpy.typing import NDArray
 from scipy import integrate, stats
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError
-from redactory.training.accounting import Spending, epsilon_of
+from redactory.training.accounting import Spending, total_epsilon
 from redactory.training.accounting.bounds import gaussian_epsilon
-from redactory.training.accounting.published import noise_published
-from redactory.training.accounting.second import Bracket
+from redactory.training.accounting.published_epsilons import compute_published_ldp_noise
+from redactory.training.accounting.verification import EpsilonBounds
 from redactory.training.guarantee.budget import Budget, BudgetExceeded
 from redactory.training.ldp import accounting as second
 from redactory.training.ldp.accounting import (
     FixedSends,
-    HiddenCoins,
+    HiddenSampling,
     Participation,
-    VisibleCoins,
-    booked,
-    calibrated_noise,
-    epsilon_sound,
-    message,
-    message_spendings,
-    sensitivity,
+    VisibleSampling,
+    calibrate_message_noise,
+    compute_sensitivity,
+    make_booked_spendings,
+    make_message_spendings,
+    message_mechanism,
+    sound_epsilon,
 )
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanism import PoissonGaussian, Relation, mechanism_from_json
@@ -58,18 +58,18 @@ TRAINING: list[tuple[float, int, float, float, float, float | None]] = [
 ]
 
 
-def visible(rate: float, steps: int) -> VisibleCoins:
-    return VisibleCoins(kind="public_bernoulli", rate=rate, steps=steps)
+def visible(rate: float, steps: int) -> VisibleSampling:
+    return VisibleSampling(kind="public_bernoulli", rate=rate, steps=steps)
 
 
-def hidden(rate: float, steps: int, classes: int | None = None) -> HiddenCoins:
-    return HiddenCoins(kind="secret_bernoulli", rate=rate, steps=steps, classes=classes)
+def hidden(rate: float, steps: int, classes: int | None = None) -> HiddenSampling:
+    return HiddenSampling(kind="secret_bernoulli", rate=rate, steps=steps, classes=classes)
 
 
 @pytest.mark.parametrize(("case", "epsilon"), SENDS.items())
 def test_the_table_of_sends(case: tuple[int, int], epsilon: float) -> None:
     noise, sends = case
-    assert epsilon_sound(noise, 1, FixedSends(sends=sends), 1e-5) == pytest.approx(epsilon, abs=6e-3)
+    assert sound_epsilon(noise, 1, FixedSends(sends=sends), 1e-5) == pytest.approx(epsilon, abs=6e-3)
 
 
 @pytest.mark.slow
@@ -78,13 +78,13 @@ def test_the_paper_s_training_settings(
     rate: float, steps: int, claimed: float, seen: float, sent: float, unseen: float | None
 ) -> None:
     delta = 1 / SST
-    noise = noise_published(claimed, rate, steps, delta)
-    assert epsilon_sound(noise, 1, visible(rate, steps), delta) == pytest.approx(seen, abs=0.01)
+    noise = compute_published_ldp_noise(claimed, rate, steps, delta)
+    assert sound_epsilon(noise, 1, visible(rate, steps), delta) == pytest.approx(seen, abs=0.01)
     # J = pT need be no whole number in the table
     often = 2.0 * math.sqrt(rate * steps) / noise
     assert gaussian_epsilon(often, delta) == pytest.approx(sent, abs=0.01)
     if unseen is not None:
-        assert epsilon_sound(noise, 1, hidden(rate, steps), delta) == pytest.approx(unseen, abs=0.01)
+        assert sound_epsilon(noise, 1, hidden(rate, steps), delta) == pytest.approx(unseen, abs=0.01)
 
 
 @pytest.mark.parametrize(
@@ -100,18 +100,18 @@ def test_the_paper_s_queries(
     rate: float, steps: int, claimed: float, seen: float, unseen: float | None, one: float
 ) -> None:
     delta = 1 / QUERIES
-    noise = noise_published(claimed, 0.1 * rate, steps, delta)
-    assert epsilon_sound(noise, 1, visible(rate, steps), delta) == pytest.approx(seen, abs=0.06)
-    assert epsilon_sound(noise, 1, FixedSends(), delta) == pytest.approx(one, abs=0.06)
+    noise = compute_published_ldp_noise(claimed, 0.1 * rate, steps, delta)
+    assert sound_epsilon(noise, 1, visible(rate, steps), delta) == pytest.approx(seen, abs=0.06)
+    assert sound_epsilon(noise, 1, FixedSends(), delta) == pytest.approx(one, abs=0.06)
     if unseen is not None:
-        assert epsilon_sound(noise, 1, hidden(rate, steps), delta) == pytest.approx(unseen, abs=0.06)
+        assert sound_epsilon(noise, 1, hidden(rate, steps), delta) == pytest.approx(unseen, abs=0.06)
 
 
 @pytest.mark.parametrize("vectors", [1, 2])
 def test_hidden_coins_are_the_exact_pair(vectors: int) -> None:
     """One step by numerical integration: (1-p)N(0) + pN(±√v·C), at noise zC."""
     rate, noise, reach = 0.3, 1.3, math.sqrt(vectors)
-    epsilon = epsilon_sound(noise, vectors, hidden(rate, 1), 1e-3)
+    epsilon = sound_epsilon(noise, vectors, hidden(rate, 1), 1e-3)
     assert epsilon is not None
 
     def over(x: float) -> float:
@@ -144,7 +144,7 @@ def test_hidden_classes_by_another_accountant(
     rate: float, noise: float, classes: int, steps: int, delta: float
 ) -> None:
     """dp_accounting, on the cells of a message's law themselves."""
-    ours = epsilon_sound(noise, 1, hidden(rate, steps, classes), delta)
+    ours = sound_epsilon(noise, 1, hidden(rate, steps, classes), delta)
     here, there = (_cells(rate, noise, classes, 1.0, own).ravel() for own in (0, 1))
     kept = np.flatnonzero(here + there > 1e-17)
     one, other = (
@@ -154,8 +154,8 @@ def test_hidden_classes_by_another_accountant(
         one, other, value_discretization_interval=2e-3
     ).self_compose(steps)
     assert ours == pytest.approx(theirs.get_epsilon_for_delta(delta), rel=0.01)
-    assert ours > 1.05 * (epsilon_sound(noise, 1, hidden(rate, steps), delta) or 0.0)
-    bounds = second.bracket(noise, 1, hidden(rate, steps, classes), delta)
+    assert ours > 1.05 * (sound_epsilon(noise, 1, hidden(rate, steps), delta) or 0.0)
+    bounds = second.bound_message_epsilon(noise, 1, hidden(rate, steps, classes), delta)
     assert bounds.lower <= ours <= bounds.upper
 
 
@@ -188,44 +188,44 @@ def test_no_two_sentences_of_any_classes_are_further_apart_than_the_pair(
 
 
 def test_a_hidden_class_is_randomised_response_where_vectors_say_nothing() -> None:
-    found = epsilon_sound(5000.0, 1, hidden(0.5, 1, 12), 1e-9)
+    found = sound_epsilon(5000.0, 1, hidden(0.5, 1, 12), 1e-9)
     assert found == pytest.approx(math.log(1 + 0.5 * 12 / 0.5), rel=2e-3)
-    whole = message_spendings(4.0, 2, hidden(0.5, 3, 12))
+    whole = make_message_spendings(4.0, 2, hidden(0.5, 3, 12))
     assert whole is not None
     (spent,) = whole
     assert mechanism_from_json(spent.mechanism.to_json()) == spent.mechanism
-    assert booked(4.0, 2, hidden(0.5, 3, 12)) == whole
+    assert make_booked_spendings(4.0, 2, hidden(0.5, 3, 12)) == whole
     with pytest.raises(GuaranteeError, match="no dominating pair"):
-        epsilon_of(whole, 1e-5, Relation.ADD_OR_REMOVE)
+        total_epsilon(whole, 1e-5, Relation.ADD_OR_REMOVE)
     with pytest.raises(ValueError, match="every message reveals its class"):
         hidden(1.0, 3, 12)
 
 
 def test_pairs_are_one_vector_of_twice_the_square() -> None:
-    assert sensitivity(1) == 2.0
-    assert sensitivity(2) == pytest.approx(2 * math.sqrt(2))
+    assert compute_sensitivity(1) == 2.0
+    assert compute_sensitivity(2) == pytest.approx(2 * math.sqrt(2))
     for told in (FixedSends(sends=2), visible(0.2, 30), hidden(0.2, 30)):
-        pair = epsilon_sound(3.0, 2, told, 1e-5)
-        assert pair == pytest.approx(epsilon_sound(3.0 / math.sqrt(2), 1, told, 1e-5), rel=1e-6)
+        pair = sound_epsilon(3.0, 2, told, 1e-5)
+        assert pair == pytest.approx(sound_epsilon(3.0 / math.sqrt(2), 1, told, 1e-5), rel=1e-6)
     with pytest.raises(ConfigurationError, match="pairs"):
-        sensitivity(3)
+        compute_sensitivity(3)
     with pytest.raises(ConfigurationError, match="noise_multiplier"):
-        message(0.0, 1)
+        message_mechanism(0.0, 1)
 
 
 @settings(max_examples=20, deadline=None)
 @given(st.floats(1.0, 20.0), st.integers(1, 40), st.sampled_from([1, 2]))
 def test_several_sends_are_worth_one_of_less_noise(noise: float, sends: int, vectors: int) -> None:
-    several = epsilon_sound(noise, vectors, FixedSends(sends=sends), 1e-6)
-    one = epsilon_sound(noise / math.sqrt(sends), vectors, FixedSends(), 1e-6)
+    several = sound_epsilon(noise, vectors, FixedSends(sends=sends), 1e-6)
+    one = sound_epsilon(noise / math.sqrt(sends), vectors, FixedSends(), 1e-6)
     assert several == pytest.approx(one, rel=1e-6, abs=1e-6)
 
 
 @settings(max_examples=8, deadline=None)
 @given(st.floats(0.05, 0.95), st.integers(1, 30), st.floats(3.0, 8.0))
 def test_hidden_is_less_than_seen_is_less_than_always(rate: float, steps: int, noise: float) -> None:
-    unseen = epsilon_sound(noise, 1, hidden(rate, steps), 1e-5)
-    seen = epsilon_sound(noise, 1, visible(rate, steps), 1e-5)
+    unseen = sound_epsilon(noise, 1, hidden(rate, steps), 1e-5)
+    seen = sound_epsilon(noise, 1, visible(rate, steps), 1e-5)
     always = gaussian_epsilon(2.0 * math.sqrt(steps) / noise, 1e-5)
     assert unseen is not None
     assert seen is not None
@@ -247,7 +247,7 @@ def test_an_attack_reaches_the_sound_epsilon_and_breaks_half_the_sensitivity() -
         error = 4.0 * math.sqrt((p * (1 - p) + math.exp(2 * epsilon) * q * (1 - q)) / draws)
         return float(p - math.exp(epsilon) * q - error)
 
-    sound = epsilon_sound(noise, 1, FixedSends(sends=sends), delta)
+    sound = sound_epsilon(noise, 1, FixedSends(sends=sends), delta)
     assert sound is not None
     assert lower_bound(sound) <= delta
     assert lower_bound(0.9 * sound) > delta
@@ -260,9 +260,9 @@ def test_an_attack_reaches_the_sound_epsilon_and_breaks_half_the_sensitivity() -
 def test_calibrated_noise_meets_the_target_and_wastes_little(
     told: Participation, encoder: tuple[Spending, ...]
 ) -> None:
-    noise = calibrated_noise(4.0, 1, told, 1e-5, encoder)
-    found = epsilon_sound(noise, 1, told, 1e-5, encoder)
-    less = epsilon_sound(0.99 * noise, 1, told, 1e-5, encoder)
+    noise = calibrate_message_noise(4.0, 1, told, 1e-5, encoder)
+    found = sound_epsilon(noise, 1, told, 1e-5, encoder)
+    less = sound_epsilon(0.99 * noise, 1, told, 1e-5, encoder)
     assert found is not None
     assert less is not None
     assert 3.97 < found <= 4.0 < less
@@ -270,20 +270,20 @@ def test_calibrated_noise_meets_the_target_and_wastes_little(
 
 def test_a_target_that_cannot_be_met_is_refused() -> None:
     with pytest.raises(GuaranteeError, match="encoder"):
-        calibrated_noise(0.01, 1, FixedSends(), 1e-5, ENCODER)
+        calibrate_message_noise(0.01, 1, FixedSends(), 1e-5, ENCODER)
     with pytest.raises(GuaranteeError, match="hidden classes alone"):
-        calibrated_noise(8.0, 1, hidden(0.5, 4, 12), 1e-5)
+        calibrate_message_noise(8.0, 1, hidden(0.5, 4, 12), 1e-5)
     with pytest.raises(GuaranteeError, match="10000"):
-        calibrated_noise(1e-3, 1, FixedSends(sends=10_000), 1e-9)
-    assert epsilon_sound(0.01, 1, FixedSends(), 1e-5) is None
-    assert epsilon_sound(0.01, 1, visible(0.9, 100), 1e-5) is None
+        calibrate_message_noise(1e-3, 1, FixedSends(sends=10_000), 1e-9)
+    assert sound_epsilon(0.01, 1, FixedSends(), 1e-5) is None
+    assert sound_epsilon(0.01, 1, visible(0.9, 100), 1e-5) is None
 
 
 @pytest.mark.parametrize("told", [FixedSends(sends=3), visible(0.1, 20), hidden(0.1, 20)])
 def test_an_encoder_s_steps_compose_and_both_accountants_agree(told: Participation) -> None:
-    found = second.confirmed_epsilon(3.0, 1, told, 1e-5, ENCODER)
-    both, bounds = found.value, found.second
-    encoder, messages = epsilon_of(ENCODER, 1e-5, Relation.SUBSTITUTION), epsilon_sound(3.0, 1, told, 1e-5)
+    found = second.confirm_message_epsilon(3.0, 1, told, 1e-5, ENCODER)
+    both, bounds = found.value, found.bounds
+    encoder, messages = total_epsilon(ENCODER, 1e-5, Relation.SUBSTITUTION), sound_epsilon(3.0, 1, told, 1e-5)
     assert both is not None
     assert bounds is not None
     assert bounds.upper - bounds.lower < 0.05
@@ -292,52 +292,52 @@ def test_an_encoder_s_steps_compose_and_both_accountants_agree(told: Participati
 
 
 def test_a_figure_that_the_second_accountant_does_not_hold_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    def half(*told: object, **more: object) -> Bracket:
-        return Bracket(2.09, 2.1)
+    def half(*told: object, **more: object) -> EpsilonBounds:
+        return EpsilonBounds(2.09, 2.1)
 
-    monkeypatch.setattr(second, "bracket", half)
+    monkeypatch.setattr(second, "bound_message_epsilon", half)
     with pytest.raises(GuaranteeError, match="disagree"):
-        second.confirmed_epsilon(2.0, 1, FixedSends(), 1e-5)
+        second.confirm_message_epsilon(2.0, 1, FixedSends(), 1e-5)
 
 
 def test_what_is_composed_goes_through_the_budget_file(tmp_path: Path) -> None:
-    once = booked(4.0, 2, FixedSends())
+    once = make_booked_spendings(4.0, 2, FixedSends())
     assert mechanism_from_json(once[0].mechanism.to_json()) == once[0].mechanism
     assert once[0].mechanism.sensitivity(Relation.SUBSTITUTION) == pytest.approx(2 * math.sqrt(2))
-    assert message_spendings(4.0, 1, visible(0.1, 9)) is None
-    assert booked(4.0, 1, visible(0.1, 9)) == (Spending(message(4.0, 1), 9),)
-    assert message_spendings(4.0, 1, hidden(0.1, 9)) == (Spending(message(4.0, 1, 0.1), 9),)
+    assert make_message_spendings(4.0, 1, visible(0.1, 9)) is None
+    assert make_booked_spendings(4.0, 1, visible(0.1, 9)) == (Spending(message_mechanism(4.0, 1), 9),)
+    assert make_message_spendings(4.0, 1, hidden(0.1, 9)) == (Spending(message_mechanism(4.0, 1, 0.1), 9),)
     budget = Budget(BudgetSettings(path=tmp_path / "user.jsonl", epsilon=5.0), "a user's sentence")
     budget.reserve("first", "training", once[0])
-    assert epsilon_of(budget.spent(), 1e-5, Relation.SUBSTITUTION) == pytest.approx(
-        epsilon_sound(4.0, 2, FixedSends(), 1e-5), rel=1e-3
+    assert total_epsilon(budget.read_spendings(), 1e-5, Relation.SUBSTITUTION) == pytest.approx(
+        sound_epsilon(4.0, 2, FixedSends(), 1e-5), rel=1e-3
     )
     with pytest.raises(BudgetExceeded):
-        budget.reserve("second", "queries", booked(4.0, 2, FixedSends(sends=9))[0])
+        budget.reserve("second", "queries", make_booked_spendings(4.0, 2, FixedSends(sends=9))[0])
 
 
 def test_a_question_costs_what_a_sentence_does_however_it_is_sent() -> None:
     way = {"kind": "secret_bernoulli", "rate": 0.5, "steps": 4}
     told = LdpSettings.model_validate({"epsilon": 4.0, "query": {"sampling": way}})
-    own, asked = told.settled(), told.asked()
+    own, asked = told.resolve_all_noise(), told.make_query_settings()
     assert own.query is not None
-    assert own.asked() == own.settled().asked() == asked
-    assert (asked.noise(), asked.sampling) == (own.query.noise_multiplier, hidden(0.5, 4))
-    found = epsilon_sound(asked.noise(), 1, asked.sampling, 1e-5)
+    assert own.make_query_settings() == own.resolve_all_noise().make_query_settings() == asked
+    assert (asked.resolve_noise(), asked.sampling) == (own.query.noise_multiplier, hidden(0.5, 4))
+    found = sound_epsilon(asked.resolve_noise(), 1, asked.sampling, 1e-5)
     assert found is not None
     assert 3.97 < found <= 4.0
     # a question of a service that hides classes has none to hide
-    classes = LdpSettings(noise_multiplier=2.0, sampling=hidden(0.5, 4, 12)).asked()
+    classes = LdpSettings(noise_multiplier=2.0, sampling=hidden(0.5, 4, 12)).make_query_settings()
     assert classes.sampling == hidden(0.5, 4)
     with pytest.raises(GuaranteeError, match=r"query\.noise_multiplier"):
-        LdpSettings.model_validate({"noise_multiplier": 0.01, "query": {"sampling": way}}).settled()
+        LdpSettings.model_validate({"noise_multiplier": 0.01, "query": {"sampling": way}}).resolve_all_noise()
 
 
 def test_settings_know_their_noise_and_refuse_what_is_not_meant() -> None:
     given_noise = LdpSettings(noise_multiplier=2.0, pairs=True)
-    assert (given_noise.noise(), given_noise.vectors) == (2.0, 2)
+    assert (given_noise.resolve_noise(), given_noise.vectors) == (2.0, 2)
     told = LdpSettings.model_validate({"epsilon": 4.0, "sampling": {"kind": "fixed", "sends": 3}})
-    assert told.noise() == calibrated_noise(4.0, 1, FixedSends(sends=3), 1e-5)
+    assert told.resolve_noise() == calibrate_message_noise(4.0, 1, FixedSends(sends=3), 1e-5)
     classes = {"kind": "secret_bernoulli", "rate": 0.5, "steps": 3, "classes": 3}
     for wrong in (
         {"sampling": {"kind": "secret_bernoulli", "rate": 0.0, "steps": 3}},

@@ -9,19 +9,19 @@ import pytest
 
 from redactory.foundation.errors import GuaranteeError
 from redactory.training.accounting import Spending
-from redactory.training.ldp.accounting import FixedSends, HiddenCoins, VisibleCoins
-from redactory.training.ldp.card import service_card
+from redactory.training.ldp.accounting import FixedSends, HiddenSampling, VisibleSampling
+from redactory.training.ldp.card import make_service_card
 from redactory.training.ldp.settings import LdpSettings
 from redactory.training.mechanism import PoissonGaussian
 
 PUBLIC = {"kind": "public", "text_sha256": "1" * 64}
-HIDDEN = HiddenCoins(kind="secret_bernoulli", rate=0.05, steps=20)
-VISIBLE = VisibleCoins(kind="public_bernoulli", rate=0.05, steps=20)
+HIDDEN = HiddenSampling(kind="secret_bernoulli", rate=0.05, steps=20)
+VISIBLE = VisibleSampling(kind="public_bernoulli", rate=0.05, steps=20)
 
 
 def card(seeded: bool = False, **settings: Any) -> dict[str, Any]:
     given = LdpSettings(**{"noise_multiplier": 2.0, **settings})
-    return service_card("s", given, provenance=PUBLIC, encoder="0" * 64, seeded=seeded)
+    return make_service_card("s", given, provenance=PUBLIC, encoder="0" * 64, seeded=seeded)
 
 
 @pytest.mark.parametrize(("sends", "epsilon"), [(1, 4.38), (3, 8.39), (10, 17.9)])
@@ -91,12 +91,12 @@ def test_the_encoder_s_own_training_is_composed() -> None:
     dpsgd: dict[str, Any] = {"kind": "dpsgd"}
     settings = LdpSettings(noise_multiplier=4.0)
     own = (Spending(mechanism, 20),)
-    found = service_card("s", settings, provenance=dpsgd, encoder="0" * 64, spendings=own)
+    found = make_service_card("s", settings, provenance=dpsgd, encoder="0" * 64, spendings=own)
     assert found["epsilon_sound"] > card(noise_multiplier=4.0)["epsilon_sound"]
     assert found["event"]["class"] == "ComposedDpEvent"
     for made, spent in ((dpsgd, ()), ({"kind": "sgd"}, ()), (PUBLIC, own)):
         with pytest.raises(GuaranteeError, match="encoder"):
-            service_card("s", settings, provenance=made, encoder="0" * 64, spendings=spent)
+            make_service_card("s", settings, provenance=made, encoder="0" * 64, spendings=spent)
 
 
 def test_noise_is_found_for_a_target() -> None:

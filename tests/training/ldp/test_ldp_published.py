@@ -9,17 +9,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.accounting import Spending, epsilon_of
+from redactory.training.accounting import Spending, total_epsilon
 from redactory.training.accounting.bounds import gaussian_epsilon
-from redactory.training.accounting.published import (
-    epsilon_of_sends,
-    epsilon_published,
-    mu_of_epsilon,
-    mu_of_total,
-    mu_total,
-    noise_published,
+from redactory.training.accounting.published_epsilons import (
+    compute_published_ldp_epsilon,
+    compute_published_ldp_noise,
+    compute_published_sends_epsilon,
+    compute_total_mu,
+    solve_step_mu,
+    solve_total_mu,
 )
-from redactory.training.ldp.accounting import FixedSends, epsilon_sound, message
+from redactory.training.ldp.accounting import FixedSends, message_mechanism, sound_epsilon
 from redactory.training.mechanism import Relation
 
 SST = 67_349
@@ -34,29 +34,29 @@ MUS = [  # p, T, epsilon of the CLT, mu of a step
 
 @pytest.mark.parametrize(("rate", "steps", "epsilon", "mu"), MUS)
 def test_algorithm_2_reaches_its_own_epsilon(rate: float, steps: int, epsilon: float, mu: float) -> None:
-    noise = noise_published(epsilon, rate, steps, 1 / SST)
+    noise = compute_published_ldp_noise(epsilon, rate, steps, 1 / SST)
     assert 1 / noise == pytest.approx(mu, abs=6e-4)
-    assert epsilon_published(noise, rate, steps, 1 / SST) == pytest.approx(epsilon, rel=1e-6)
-    pair = noise_published(epsilon, rate, steps, 1 / SST, sentences=2)
+    assert compute_published_ldp_epsilon(noise, rate, steps, 1 / SST) == pytest.approx(epsilon, rel=1e-6)
+    pair = compute_published_ldp_noise(epsilon, rate, steps, 1 / SST, sentences=2)
     assert pair == pytest.approx(2 * noise)
-    assert epsilon_published(pair, rate, steps, 1 / SST, sentences=2) == pytest.approx(epsilon, rel=1e-6)
+    assert compute_published_ldp_epsilon(pair, rate, steps, 1 / SST, sentences=2) == pytest.approx(epsilon, rel=1e-6)
 
 
 def test_algorithm_3_is_algorithm_2_at_a_smaller_rate() -> None:
-    assert 1 / noise_published(0.8, 0.1 / 872, 8720, 1 / 872) == pytest.approx(2.62, abs=6e-3)
-    assert 1 / noise_published(2.25, 0.1 * 0.05, 200, 1 / 872) == pytest.approx(2.19, abs=6e-3)
+    assert 1 / compute_published_ldp_noise(0.8, 0.1 / 872, 8720, 1 / 872) == pytest.approx(2.62, abs=6e-3)
+    assert 1 / compute_published_ldp_noise(2.25, 0.1 * 0.05, 200, 1 / 872) == pytest.approx(2.19, abs=6e-3)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.floats(0.01, 4.0), st.floats(1e-4, 1.0), st.integers(1, 10_000))
 def test_equation_8_is_solved(mu: float, rate: float, steps: int) -> None:
-    assert mu_of_total(mu_total(mu, rate, steps), rate, steps) == pytest.approx(mu, rel=1e-9)
+    assert solve_step_mu(compute_total_mu(mu, rate, steps), rate, steps) == pytest.approx(mu, rel=1e-9)
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.floats(0.01, 300.0), st.floats(1e-9, 0.1))
 def test_equation_5_is_solved(epsilon: float, delta: float) -> None:
-    assert gaussian_epsilon(mu_of_epsilon(epsilon, delta), delta) == pytest.approx(epsilon, rel=1e-6)
+    assert gaussian_epsilon(solve_total_mu(epsilon, delta), delta) == pytest.approx(epsilon, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -73,22 +73,22 @@ def test_the_limit_theorem_is_below_even_its_own_mechanism(
     rate: float, steps: int, claimed: float, exact: float
 ) -> None:
     """Equation 8 against the exact figure of the same mechanism in its own relation."""
-    noise = noise_published(claimed, rate, steps, 1 / SST)
-    spent = (Spending(message(noise, 1, rate), steps),)
-    assert epsilon_of(spent, 1 / SST, Relation.ADD_OR_REMOVE, 1e-3) == pytest.approx(exact, abs=0.012)
+    noise = compute_published_ldp_noise(claimed, rate, steps, 1 / SST)
+    spent = (Spending(message_mechanism(noise, 1, rate), steps),)
+    assert total_epsilon(spent, 1 / SST, Relation.ADD_OR_REMOVE, 1e-3) == pytest.approx(exact, abs=0.012)
 
 
 def test_half_the_sensitivity_halves_mu() -> None:
-    assert epsilon_of_sends(2.0, 3, 1e-5) == epsilon_sound(4.0, 1, FixedSends(sends=3), 1e-5)
+    assert compute_published_sends_epsilon(2.0, 3, 1e-5) == sound_epsilon(4.0, 1, FixedSends(sends=3), 1e-5)
     # a pair by equation 7 moves by 2C, in truth by 2√2·C
-    assert epsilon_of_sends(2.0, 1, 1e-5, sentences=2) == pytest.approx(
-        epsilon_sound(2.0 * math.sqrt(2), 2, FixedSends(), 1e-5), rel=1e-6
+    assert compute_published_sends_epsilon(2.0, 1, 1e-5, sentences=2) == pytest.approx(
+        sound_epsilon(2.0 * math.sqrt(2), 2, FixedSends(), 1e-5), rel=1e-6
     )
 
 
 def test_what_is_no_number_is_refused_or_none() -> None:
-    assert mu_total(50.0, 0.1, 10) == math.inf
-    assert epsilon_published(0.01, 0.1, 10, 1e-5) is None
-    assert epsilon_of_sends(1e-3, 10, 1e-5) is None
+    assert compute_total_mu(50.0, 0.1, 10) == math.inf
+    assert compute_published_ldp_epsilon(0.01, 0.1, 10, 1e-5) is None
+    assert compute_published_sends_epsilon(1e-3, 10, 1e-5) is None
     with pytest.raises(ConfigurationError, match="epsilon"):
-        mu_of_epsilon(0.0, 1e-5)
+        solve_total_mu(0.0, 1e-5)

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from redactory.foundation.errors import ConfigurationError, InputError, RunStateError
-from redactory.training.ldp.server import Received, ServerSide
+from redactory.training.ldp.server import LdpServer, ReceivedMessages
 from tests.training.ldp.ldp_sides import a_message, settings_with, sides
 
 FORBIDDEN = (
@@ -34,8 +34,8 @@ def _rows(count: int) -> tuple[list[str], list[int]]:
     return [YES if row % 2 else NO for row in range(count)], [row % 2 for row in range(count)]
 
 
-def _accuracy(user: Any, server: ServerSide, texts: Any, labels: list[int]) -> float:
-    answers = user.read(server.answers(list(user.query_messages(texts))))
+def _accuracy(user: Any, server: LdpServer, texts: Any, labels: list[int]) -> float:
+    answers = user.read(server.answer(list(user.query_messages(texts))))
     return float(np.mean([a["class"] == ("no", "yes")[y] for a, y in zip(answers, labels, strict=True)]))
 
 
@@ -58,7 +58,7 @@ def test_classes_are_learnt_from_noisy_messages_and_asked_about_with_noise(chang
     if server.settings.pairs:
         texts = [((YES, NO)[n % 2], (YES, NO)[(n + (n // 2) % 2) % 2]) for n in range(400)]  # type: ignore[misc]
         labels = [int(a == b) for a, b in texts]  # type: ignore[misc]
-    for message in user.training_messages(texts, labels):
+    for message in user.make_training_messages(texts, labels):
         server.receive(message)
     summary = server.train()
     assert summary["slots"] == 400
@@ -70,60 +70,60 @@ def test_with_labels_at_random_nothing_is_learnt_and_shares_sum_to_one() -> None
     user, server = sides(head={"epochs": 8})
     texts, labels = _rows(400)
     shuffled = list(np.random.default_rng(0).permutation(labels))
-    server.receive(*user.training_messages(texts, shuffled))
+    server.receive(*user.make_training_messages(texts, shuffled))
     assert server.train()["loss"] > 0.6
     assert 0.2 < _accuracy(user, server, texts[:200], labels[:200]) < 0.8
-    question = next(user.query_messages([YES]))
-    answer = server.answers([question])[0]
+    question = next(user.make_query_messages([YES]))
+    answer = server.answer([question])[0]
     assert answer["slot"] == question.slot
     assert answer["class"] == max(answer["probabilities"], key=answer["probabilities"].get)
     assert list(answer["probabilities"]) == ["no", "yes"]
     assert sum(answer["probabilities"].values()) == pytest.approx(1, abs=1e-5)
-    assert user.read([answer]) == [answer]
-    assert server.answers([]) == []
+    assert user.combine_answers([answer]) == [answer]
+    assert server.answer([]) == []
 
 
 def test_of_a_slot_the_mean_counts_and_a_message_that_comes_twice_once() -> None:
-    received = Received((4,), 3)
+    received = ReceivedMessages((4,), 3)
     sent = [a_message(step=step, values=np.full(4, step + 1, np.float32)) for step in (2, 0)]
     for messages in ([*sent, *sent], [a_message(step=2)]):
         received.add(messages)
-    means, labels = received.means()
+    means, labels = received.compute_means()
     np.testing.assert_array_equal(means, np.full((1, 4), 2.0))
-    assert (received.messages, labels) == (2, [1])
+    assert (received.message_count, labels) == (2, [1])
 
 
 def test_of_hidden_classes_the_one_that_most_messages_carry_counts() -> None:
-    received = Received((4,), 5, labels=3)
+    received = ReceivedMessages((4,), 5, labels=3)
     for step, label, value in ((0, 2, 4.0), (1, 1, 9.0), (2, 2, 6.0), (3, 0, 9.0)):
         one = a_message(step=step, label=label, values=np.full(4, value, np.float32))
         received.add([one, one])
-    means, labels = received.means()
+    means, labels = received.compute_means()
     assert (means.tolist(), labels) == ([[5.0] * 4], [2])
     received.add([a_message(step=4, label=1, values=np.full(4, 1.0, np.float32))])
-    assert (received.means()[1], received.messages) == ([2, 1], 5)
+    assert (received.compute_means()[1], received.message_count) == ([2, 1], 5)
 
 
 def test_a_hidden_question_is_answered_by_message_and_its_user_knows_which_count() -> None:
     way = {"sampling": {"kind": "secret_bernoulli", "rate": 0.5, "steps": 4}, "noise_multiplier": 0.2}
     user, server = sides(head={"epochs": 8}, query=way)
-    server.receive(*user.training_messages(*_rows(400)))
+    server.receive(*user.make_training_messages(*_rows(400)))
     server.train()
-    sent = list(user.query_messages([YES, NO] * 20))
-    answers = server.answers(sent)
+    sent = list(user.make_query_messages([YES, NO] * 20))
+    answers = server.answer(sent)
     assert [(a["slot"], a["step"]) for a in answers] == [(m.slot, m.step) for m in sent]
     # what the server says is of the messages alone: it does not know which are true
-    assert server.answers(sent[:1])[0] == answers[0]
-    told = user.read(answers)
+    assert server.answer(sent[:1])[0] == answers[0]
+    told = user.combine_answers(answers)
     right = [one["class"] == name for one, name in zip(told, ["yes", "no"] * 20, strict=True) if one]
-    unknown = int((~user._coins.any(axis=0)).sum())
+    unknown = int((~user._query_coins.any(axis=0)).sum())
     assert sum(right) >= 38 - unknown
     assert len(right) == 40
     # what is missing, or is no answer to any message, is refused whether that message was true or not
     for number in range(8):
         for left in (answers[:number], [*answers[:number], {**answers[number], "step": 9}]):
             with pytest.raises(RunStateError, match="did not answer"):
-                user.read([*left, *answers[number + 1 :]])
+                user.combine_answers([*left, *answers[number + 1 :]])
 
 
 @pytest.mark.parametrize("content", [None, "{}", "[]", "text", '{"format": "redactory-ldp-service/3"}'])
@@ -131,12 +131,12 @@ def test_what_is_no_service_is_refused(tmp_path: Path, content: str | None) -> N
     if content is not None:
         (tmp_path / "service.json").write_text(content)
     with pytest.raises(InputError, match="service"):
-        ServerSide.load(tmp_path)
+        LdpServer.load(tmp_path)
 
 
 def test_a_service_needs_classes_and_their_names_cannot_write_to_a_terminal() -> None:
     with pytest.raises(ConfigurationError, match="classes"):
-        ServerSide(settings_with(classes=()), encoder="00" * 32, shape=(4,))
+        LdpServer(settings_with(classes=()), encoder="00" * 32, shape=(4,))
     for name in ("\x1b]0;owned\x07", "a\nb", "\x9b2J", "\u202eevil", "\x00"):
         with pytest.raises(ValueError, match="control characters are not allowed"):
             settings_with(classes=("no", name))

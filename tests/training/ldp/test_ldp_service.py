@@ -22,7 +22,7 @@ from ldp_wire import format_bodies, format_message
 
 from redactory.foundation.errors import InputError, RunStateError
 from redactory.training.ldp.message import Message
-from tests.tied import tied
+from tests.child_processes import end_with_parent
 from tests.training.ldp.ldp_sides import a_message, service_sides
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "ldp_service"
@@ -79,7 +79,7 @@ class Running:
 @contextmanager
 def running(folder: Path, descriptors: int = 1024) -> Iterator[Running]:
     service = Running(folder, descriptors)
-    with tied(group=service.process.pid):
+    with end_with_parent(group=service.process.pid):
         try:
             yield service
         finally:
@@ -261,12 +261,12 @@ def test_no_word_of_a_text_crosses_the_wire_and_an_answer_that_was_lost_costs_no
     with running(tmp_path / "service") as service, closing(Wire(service.port)) as wire:
         client = client_of(wire.url)
         wire.lost_answers = 2
-        for body in format_bodies([one] for one in user.training_messages(TEXTS, [0, 1, 0, 1])):
+        for body in format_bodies([one] for one in user.make_training_messages(TEXTS, [0, 1, 0, 1])):
             client("messages", body)
         assert client("train", b"")["messages"] == len(TEXTS) * HIDDEN["steps"]
-        questions = list(user.query_messages(TEXTS))
+        questions = list(user.make_query_messages(TEXTS))
         answers = [one for body in format_bodies([questions]) for one in client("queries", body)["answers"]]
-        assert all(user.read(answers))
+        assert all(user.combine_answers(answers))
     said = b"".join(wire.said)
     assert _words_on(said + b"".join(wire.heard), TEXTS) == []
     assert "Zanzibarian" in _words_on(base64.b64encode(b"x" + TEXTS[1].encode()), TEXTS)

@@ -13,7 +13,7 @@ from ldp_store import Service
 from ldp_wire import format_message
 
 from redactory.foundation.errors import InputError, RunStateError
-from redactory.training.ldp.server import ServerSide
+from redactory.training.ldp.server import LdpServer
 from tests.training.ldp.ldp_sides import a_message, service_sides
 
 YES, NO = "granted", "refused entirely"
@@ -60,8 +60,8 @@ def test_a_slot_keeps_its_label_and_the_room_for_slots_is_bounded(monkeypatch: p
 def test_a_service_in_a_folder_needs_no_saving(tmp_path: Path) -> None:
     nine = {"kind": "fixed", "sends": 9}
     user, server = service_sides(sampling=nine, budget={"path": tmp_path / "mine.budget", "epsilon": 1.0})
-    sent = list(user.training_messages(*_rows(12)))
-    questions = list(user.query_messages([YES, NO]))
+    sent = list(user.make_training_messages(*_rows(12)))
+    questions = list(user.make_query_messages([YES, NO]))
     server.create(tmp_path / "service")
     with Service.opened(tmp_path / "service") as service:
         with pytest.raises(RunStateError, match="not trained"):
@@ -74,7 +74,7 @@ def test_a_service_in_a_folder_needs_no_saving(tmp_path: Path) -> None:
         first, answers = service.train(), service.answers(questions)
     with pytest.raises(RunStateError, match="closed"):
         service.receive(a_message())
-    assert ServerSide.load(tmp_path / "service").answers(questions) == answers
+    assert LdpServer.load(tmp_path / "service").answer(questions) == answers
     with Service.opened(tmp_path / "service") as again:
         assert again.answers(questions) == answers
         assert again.settings.budget is None

@@ -22,11 +22,11 @@ from scipy import stats
 
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, InputError
 from redactory.foundation.stream import RandomStream
-from redactory.training.lattice import spacing
-from redactory.training.ldp.accounting import HiddenCoins, Sends, drawn_sends
+from redactory.training.lattice import choose_lattice_spacing
+from redactory.training.ldp.accounting import HiddenSampling, StepSends, draw_sends
 from redactory.training.ldp.message import Message
 from redactory.training.ldp.settings import LdpSettings
-from redactory.training.ldp.user import DPLayer, UserSide
+from redactory.training.ldp.user import DPLayer, LdpClient
 from tests.training.ldp.ldp_sides import DIMENSION, WordEncoder, settings_with, sides
 
 FIXED = {"kind": "fixed", "sends": 1}
@@ -50,12 +50,12 @@ class Books:
 
 def _sent(texts: Any, labels: list[int] | None = None, **changes: Any) -> list[Message]:
     user, _ = sides(**changes)
-    return list(user.training_messages(texts, [0] * len(texts) if labels is None else labels))
+    return list(user.make_training_messages(texts, [0] * len(texts) if labels is None else labels))
 
 
-def _booking(**changes: Any) -> tuple[UserSide, Books]:
+def _booking(**changes: Any) -> tuple[LdpClient, Books]:
     books = Books()
-    return UserSide(WordEncoder(), settings_with(seed=None, **changes), budget=books), books
+    return LdpClient(WordEncoder(), settings_with(seed=None, **changes), budget=books), books
 
 
 # The DP layer: what it clips, that its noise is the accounted one, and that noise is never used twice.
@@ -66,7 +66,7 @@ def _booking(**changes: Any) -> tuple[UserSide, Books]:
 def test_clipping_is_that_of_the_paper_whatever_comes(rows: list[list[float]], clip: float) -> None:
     layer = DPLayer(clip, 1.0)
     found = layer.clip(torch.tensor(rows, dtype=torch.float64)).numpy()
-    assert layer.not_finite == sum(not np.isfinite(row).all() for row in rows)
+    assert layer.non_finite_count == sum(not np.isfinite(row).all() for row in rows)
     for row, own in zip(rows, found, strict=True):
         length = math.hypot(*row)
         assert math.hypot(*own) <= clip * (1 + 1e-12)
@@ -98,7 +98,7 @@ def test_an_example_is_its_whole_tensor_and_its_noise_is_of_the_lattice_and_of_n
     x = torch.randn(20, 6) * 3
     own, bare = DPLayer(1.0, 0.5, SEED), DPLayer(1.0, 0.5, SEED)
     np.testing.assert_allclose(own(x) - bare(torch.zeros(20, 6)), own.clip(x), atol=3e-6)
-    found = DPLayer(1.0, 0.01)(torch.zeros(50, 16)).double().numpy() / spacing(1.0, 16)
+    found = DPLayer(1.0, 0.01)(torch.zeros(50, 16)).double().numpy() / choose_lattice_spacing(1.0, 16)
     np.testing.assert_array_equal(found, np.rint(found))
     assert (found % 2).any()
 
@@ -123,7 +123,7 @@ def test_what_cannot_be_promised_is_refused() -> None:
         with pytest.raises(ConfigurationError, match=r"ldp\."):
             DPLayer(clip, noise)
     with pytest.raises(ConfigurationError, match="clip"):
-        DPLayer(1.0, 1.0).noised(torch.tensor([[1.0, 0.1]]))
+        DPLayer(1.0, 1.0).add_noise(torch.tensor([[1.0, 0.1]]))
     with pytest.raises(ConfigurationError, match="examples"):
         DPLayer(1.0, 1.0)(torch.zeros(3))
 
@@ -174,7 +174,7 @@ def test_antipodal_sentences_reach_the_bounds() -> None:
 
     def apart(one: Any, other: Any, **changes: Any) -> float:
         own = settings_with(clip_norm=2.0, **changes)
-        found = [next(UserSide(Poles(), own).query_messages([text])).values for text in (one, other)]
+        found = [next(LdpClient(Poles(), own).make_query_messages([text])).values for text in (one, other)]
         return float(np.linalg.norm(found[0] - found[1]))
 
     assert apart("north", "south") == pytest.approx(4.0, rel=1e-4)
@@ -281,10 +281,10 @@ def _given_away(send: Callable[[], list[Message]]) -> set[str]:
 
 
 def _sending(**changes: Any) -> list[Message]:
-    user = UserSide(
+    user = LdpClient(
         WordEncoder(), settings_with(seed=None, noise_multiplier=0.01, classes=("a", "b", "c", "d"), **changes)
     )
-    return list(user.training_messages(TEXTS, [row % 4 for row in range(200)]))
+    return list(user.make_training_messages(TEXTS, [row % 4 for row in range(200)]))
 
 
 def test_nothing_tells_a_fictitious_message_from_a_true_one_and_what_would_is_found(
@@ -300,28 +300,28 @@ def test_nothing_tells_a_fictitious_message_from_a_true_one_and_what_would_is_fo
 
     assert _given_away(shorter) == {"length"}
 
-    def of_the_text(*told: Any) -> Sends:
-        step, honest = told[2], drawn_sends(*told)
-        own = [hashlib.sha256(f"{TEXTS[place]}{step}".encode()).digest()[0] < 77 for place in honest.places]
-        return honest._replace(real=np.array(own))
+    def of_the_text(*told: Any) -> StepSends:
+        step, honest = told[2], draw_sends(*told)
+        own = [hashlib.sha256(f"{TEXTS[place]}{step}".encode()).digest()[0] < 77 for place in honest.slots]
+        return honest._replace(is_real=np.array(own))
 
     monkeypatch.setattr("redactory.training.ldp.user.drawn_sends", of_the_text)
     assert _given_away(lambda: _sending(sampling=CLASSES)) == {"coin"}
 
 
-Sampled = Callable[..., Sends]
+Sampled = Callable[..., StepSends]
 
 
 def _looks_fresh(sampled: Sampled, classes: int) -> bool:
     """Of 200 slots in 60 steps, coins and drawn classes are uniform and independent of all others."""
-    way = HiddenCoins(kind="secret_bernoulli", rate=0.3, steps=60, classes=classes)
+    way = HiddenSampling(kind="secret_bernoulli", rate=0.3, steps=60, classes=classes)
     shape = 60, 200
     coins, drawn, places = np.zeros(shape, bool), np.zeros(shape, np.int64), np.zeros(shape, np.int64)
     for step in range(60):
         found = sampled(way, SEED, step, 200, 1)
-        assert found.drawn is not None
-        coins[step, found.places], drawn[step, found.places] = found.real, found.drawn
-        places[step] = found.places
+        assert found.drawn_classes is not None
+        coins[step, found.slots], drawn[step, found.slots] = found.is_real, found.drawn_classes
+        places[step] = found.slots
     # which class a message carries where it is of noise alone: with its neighbours in time and in place
     fake = ~coins
     values = []
@@ -352,25 +352,27 @@ def _looks_fresh(sampled: Sampled, classes: int) -> bool:
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_a_fictitious_class_is_fresh_in_every_step_and_slot(classes: int) -> None:
     """Two of one slot agree as often as two of different slots: once in K."""
-    assert _looks_fresh(drawn_sends, classes)
+    assert _looks_fresh(draw_sends, classes)
 
-    def of_the_slot(*told: Any) -> Sends:
-        honest = drawn_sends(*told)
-        return honest._replace(drawn=np.floor(SEED.uniform("classes", 0, 200, 1)[honest.places] * classes).astype(int))
+    def of_the_slot(*told: Any) -> StepSends:
+        honest = draw_sends(*told)
+        return honest._replace(
+            drawn_classes=np.floor(SEED.uniform("classes", 0, 200, 1)[honest.slots] * classes).astype(int)
+        )
 
-    def of_the_step(*told: Any) -> Sends:
-        honest = drawn_sends(*told)
-        return honest._replace(drawn=np.full(200, honest.drawn[0]))  # type: ignore[index]
+    def of_the_step(*told: Any) -> StepSends:
+        honest = draw_sends(*told)
+        return honest._replace(drawn_classes=np.full(200, honest.drawn_classes[0]))  # type: ignore[index]
 
-    def of_the_coin(*told: Any) -> Sends:
-        honest = drawn_sends(*told)
-        coins = SEED.uniform("coins", told[2], 200, 1)[honest.places]
-        return honest._replace(drawn=np.floor(coins * classes).astype(int))
+    def of_the_coin(*told: Any) -> StepSends:
+        honest = draw_sends(*told)
+        coins = SEED.uniform("coins", told[2], 200, 1)[honest.slots]
+        return honest._replace(drawn_classes=np.floor(coins * classes).astype(int))
 
-    def in_order(*told: Any) -> Sends:
-        honest = drawn_sends(*told)
-        rank = np.argsort(honest.drawn, kind="stable")
-        return Sends(honest.places[rank], honest.real[rank], honest.drawn[rank])  # type: ignore[index]
+    def in_order(*told: Any) -> StepSends:
+        honest = draw_sends(*told)
+        rank = np.argsort(honest.drawn_classes, kind="stable")
+        return StepSends(honest.slots[rank], honest.is_real[rank], honest.drawn_classes[rank])  # type: ignore[index]
 
     for broken in (of_the_slot, of_the_step, of_the_coin, in_order):
         assert not _looks_fresh(broken, classes)
@@ -386,7 +388,7 @@ def test_visible_coins_send_the_sentence_or_nothing() -> None:
 def test_the_order_of_every_step_is_drawn_and_slots_are_fresh() -> None:
     user, _ = sides(sampling={"kind": "fixed", "sends": 2}, noise_multiplier=1e-4)
     texts = [f"word{n}" for n in range(40)]
-    sent = list(user.training_messages(texts, [0] * 40))
+    sent = list(user.make_training_messages(texts, [0] * 40))
     orders = [[m.slot for m in sent if m.step == step] for step in (0, 1)]
     assert orders[0] != orders[1]
     assert sorted(orders[0]) == sorted(orders[1])
@@ -394,14 +396,14 @@ def test_the_order_of_every_step_is_drawn_and_slots_are_fresh() -> None:
     clean /= np.maximum(1, np.linalg.norm(clean, axis=1, keepdims=True))
     places = [int(np.linalg.norm(clean - m.values, axis=1).argmin()) for m in sent[:40]]
     assert sorted(places) == list(range(40)) != places
-    assert not {m.slot for m in user.training_messages(texts, [0] * 40)} & set(orders[0])
+    assert not {m.slot for m in user.make_training_messages(texts, [0] * 40)} & set(orders[0])
 
 
 def test_without_a_seed_nothing_is_drawn_twice() -> None:
     stream = RandomStream.from_entropy()
-    first, second = (UserSide(WordEncoder(), settings_with(seed=None), stream) for _ in range(2))
+    first, second = (LdpClient(WordEncoder(), settings_with(seed=None), stream) for _ in range(2))
     assert not first.seeded
-    seen = [next(side.query_messages(["one sentence"])) for side in (first, second, first)]
+    seen = [next(side.make_query_messages(["one sentence"])) for side in (first, second, first)]
     assert len({message.slot for message in seen}) == 3
     assert len({message.values.tobytes() for message in seen}) == 3
 
@@ -412,46 +414,46 @@ def test_without_a_seed_nothing_is_drawn_twice() -> None:
 @pytest.mark.parametrize("sampling", PARTICIPATIONS, ids=lambda p: f"{p['kind']}-{p.get('sends')}")
 def test_the_budget_is_booked_once_before_the_first_message(sampling: dict[str, Any]) -> None:
     user, books = _booking(sampling=sampling)
-    messages = user.training_messages(["one", "two"] * 20, [0, 1] * 20)
+    messages = user.make_training_messages(["one", "two"] * 20, [0, 1] * 20)
     assert not books.booked
     next(messages)
     assert books.booked == [("train", 0.5, 40)]
     assert len(list(messages)) >= 1
-    list(user.query_messages(["three"]))
-    assert not list(user.query_messages([]))
+    list(user.make_query_messages(["three"]))
+    assert not list(user.make_query_messages([]))
     assert books.booked[1:] == [("query", 0.5, 1)]
 
 
 def test_a_question_is_sent_and_booked_in_a_way_of_its_own_with_noise_of_its_own() -> None:
     query = {"sampling": HIDDEN, "noise_multiplier": 0.75}
     user, books = _booking(query=query)
-    assert len(list(user.training_messages(["one"], [0]))) == 1
-    assert len(list(user.query_messages(["one"] * 2))) == 12
+    assert len(list(user.make_training_messages(["one"], [0]))) == 1
+    assert len(list(user.make_query_messages(["one"] * 2))) == 12
     assert books.booked == [("train", 0.5, 1), ("query", 0.75, 2)]
     coins = {"kind": "secret_bernoulli", "rate": 1e-12, "steps": 400}
     user, _ = sides(query={"sampling": coins, "noise_multiplier": 2.0})
-    values = np.stack([m.values for m in user.query_messages(["one sentence"])]).astype(np.float64)
+    values = np.stack([m.values for m in user.make_query_messages(["one sentence"])]).astype(np.float64)
     assert _has_deviation(values, 2.0)
     assert not _has_deviation(values, 0.5)
     # in test mode, too, a question's noise is not that of a training message
-    trained = _residuals(list(user.training_messages(["one sentence"] * 400, [0] * 400)), 1.0)
+    trained = _residuals(list(user.make_training_messages(["one sentence"] * 400, [0] * 400)), 1.0)
     assert abs(np.corrcoef(trained.ravel(), values.ravel())[0, 1]) < 5 / math.sqrt(values.size)
 
 
 def test_a_question_that_no_coin_sends_is_booked_too_and_at_calibrated_noise() -> None:
     user, books = _booking(sampling={"kind": "public_bernoulli", "rate": 1e-12, "steps": 2})
-    assert not list(user.query_messages(["one"]))
+    assert not list(user.make_query_messages(["one"]))
     assert books.booked == [("query", 0.5, 1)]
-    assert user.read([]) == [None]
+    assert user.combine_answers([]) == [None]
     user, books = _booking(noise_multiplier=None, epsilon=4.38)
-    list(user.query_messages(["one"]))
+    list(user.make_query_messages(["one"]))
     assert books.booked[0][1] == pytest.approx(2.0, abs=0.01)
 
 
 def test_a_budget_books_no_epsilon_in_test_mode() -> None:
     for seed, stream in ((3, None), (None, RandomStream.from_seed(1))):
         with pytest.raises(GuaranteeError, match=r"test mode \(seed\)"):
-            UserSide(WordEncoder(), settings_with(seed=seed), stream, Books())  # type: ignore[arg-type]
+            LdpClient(WordEncoder(), settings_with(seed=seed), stream, Books())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("pairs", [False, True])
@@ -467,7 +469,7 @@ def test_what_is_no_text_or_label_is_refused_by_its_row_before_anything_leaves(p
         (rows, [0, 2, *[0] * 598], "row 2: label"),
     ):
         with pytest.raises(InputError, match=match):
-            next(user.training_messages(texts, labels))
+            next(user.make_training_messages(texts, labels))
     assert books.booked == []
 
 
@@ -475,8 +477,8 @@ def test_what_is_no_text_or_label_is_refused_by_its_row_before_anything_leaves(p
 def test_an_encoder_that_learns_is_refused_before_its_messages_leave(sends: int) -> None:
     encoder, books = WordEncoder(), Books()
     own = settings_with(seed=None, sampling={"kind": "fixed", "sends": sends})
-    user = UserSide(encoder, own, budget=books)
-    messages = user.training_messages([f"word{n}" for n in range(600)], [0] * 600)
+    user = LdpClient(encoder, own, budget=books)
+    messages = user.make_training_messages([f"word{n}" for n in range(600)], [0] * 600)
     next(messages)
     encoder.weight *= 1.5
     if sends == 1:
@@ -486,5 +488,5 @@ def test_an_encoder_that_learns_is_refused_before_its_messages_leave(sends: int)
         # all was encoded at once, before the change
         assert len(list(messages)) == 1199
     with pytest.raises(GuaranteeError, match="encoder changed"):
-        next(user.query_messages(["one"]))
+        next(user.make_query_messages(["one"]))
     assert [purpose for purpose, *_ in books.booked] == ["train"]

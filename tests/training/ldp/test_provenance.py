@@ -12,14 +12,14 @@ import pytest
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.redaction.folder import RunFolder
 from redactory.training import train_model
-from redactory.training.accounting import epsilon_of
+from redactory.training.accounting import total_epsilon
 from redactory.training.data import PublicText
-from redactory.training.guarantee.spec import ledger_facts
+from redactory.training.guarantee.spec import read_ledger_facts
 from redactory.training.ldp.encoder import SentenceEncoder
 from redactory.training.ldp.pretraining import pretrain_encoder
 from redactory.training.mechanism import Relation
 from tests.training.ldp.ldp_sides import small
-from tests.training.tiny_folders import bert_folder
+from tests.training.tiny_folders import write_bert_folder
 from tests.training.uedp.unit_runs import PUBLIC_ROWS, training, write_public, write_unit_run
 
 CLASSES: dict[str, Any] = {
@@ -50,13 +50,13 @@ def _folder(run: RunFolder, name: str) -> Path:
 
 def test_a_classifier_by_dp_sgd_serves_and_its_mechanism_is_composed(run: RunFolder) -> None:
     encoder = SentenceEncoder.load(_folder(run, "dpsgd"))
-    facts = ledger_facts(run, run.model("dpsgd"))
+    facts = read_ledger_facts(run, run.model("dpsgd"))
     (spent,) = encoder.spendings
     assert (spent.mechanism, spent.steps, spent.rows) == (facts.mechanism, 4, 1)
     told = encoder.provenance
     assert (told["kind"], told["relation"], told["ledger"]) == ("dpsgd", "substitution", facts.chain_head)
-    assert told["epsilon"] == pytest.approx(epsilon_of(encoder.spendings, told["delta"], Relation.SUBSTITUTION))
-    assert (encoder.shape("latent"), encoder.classes) == ((3,), CLASSES["classes"])
+    assert told["epsilon"] == pytest.approx(total_epsilon(encoder.spendings, told["delta"], Relation.SUBSTITUTION))
+    assert (encoder.get_shape("latent"), encoder.classes) == ((3,), CLASSES["classes"])
     assert encoder.represent(PUBLIC_ROWS[:2]).shape == (2, 3)
 
 
@@ -90,7 +90,7 @@ def test_a_model_is_checked_against_its_run_and_its_seal(run: RunFolder, tmp_pat
 
 @pytest.mark.parametrize("named", ["ledger.jsonl", "guarantee.json", "fit.json", "_SUCCESS"])
 def test_no_declaration_outweighs_what_a_folder_says_of_itself(named: str, tmp_path: Path) -> None:
-    folder = bert_folder(tmp_path / "bert", positions=40)
+    folder = write_bert_folder(tmp_path / "bert", positions=40)
     (folder / named).write_text("{}\n")
     with pytest.raises(CheckFailed):
         SentenceEncoder.load(folder, declared_public=True)
@@ -101,12 +101,12 @@ def test_no_declaration_outweighs_what_a_folder_says_of_itself(named: str, tmp_p
 
 
 def test_a_folder_of_unknown_training_must_be_declared_and_be_an_encoder(run: RunFolder, tmp_path: Path) -> None:
-    folder = bert_folder(tmp_path / "bert", positions=40)
+    folder = write_bert_folder(tmp_path / "bert", positions=40)
     with pytest.raises(ConfigurationError, match="Declare it public"):
         SentenceEncoder.load(folder)
     encoder = SentenceEncoder.load(folder, declared_public=True, dimension=5)
     assert (encoder.provenance["kind"], encoder.spendings) == ("declared public", ())
-    assert encoder.shape("latent") == (5,)
+    assert encoder.get_shape("latent") == (5,)
     bare = tmp_path / "bare"
     bare.mkdir()
     for name in ("config.json", "model.safetensors", "tokenizer.json"):

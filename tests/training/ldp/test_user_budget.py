@@ -10,12 +10,12 @@ from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from redactory.foundation.errors import CheckFailed, GuaranteeError
-from redactory.training.accounting import Spending, epsilon_of
+from redactory.training.accounting import Spending, total_epsilon
 from redactory.training.accounting.bounds import gaussian_epsilon
 from redactory.training.guarantee.budget import Budget, BudgetExceeded
-from redactory.training.ldp.accounting import FixedSends, HiddenCoins, VisibleCoins, booked
+from redactory.training.ldp.accounting import FixedSends, HiddenSampling, VisibleSampling, make_booked_spendings
 from redactory.training.ldp.settings import LdpSettings
-from redactory.training.ldp.user import BudgetFolder, UserBudget, UserSide, spending_of, together
+from redactory.training.ldp.user import BudgetFolder, LdpClient, UserBudget, compute_user_epsilon, make_user_spendings
 from redactory.training.mechanism import Relation
 from redactory.training.settings import BudgetSettings
 from tests.training.ldp.ldp_sides import WordEncoder
@@ -30,64 +30,64 @@ def budget(path: Path, epsilon: float) -> UserBudget:
 def test_training_and_queries_compose_and_what_goes_over_the_limit_is_not_booked(tmp_path: Path) -> None:
     path = tmp_path / "spent.jsonl"
     one = budget(path, 20.0)
-    assert one.epsilon() == 0.0
+    assert one.compute_epsilon() == 0.0
     for purpose, sentences, spent in (("train", 1, 4.38), ("query", 2, 8.39), ("query", 7, 17.9)):
-        one.book(purpose, AT_TWO, sentences)  # type: ignore[arg-type]
-        assert one.epsilon() == pytest.approx(spent, abs=0.05)
+        one.book_messages(purpose, AT_TWO, sentences)  # type: ignore[arg-type]
+        assert one.compute_epsilon() == pytest.approx(spent, abs=0.05)
     tight = budget(tmp_path / "tight.jsonl", 8.38)
-    tight.book("train", AT_TWO, 2)
+    tight.book_messages("train", AT_TWO, 2)
     before = (tmp_path / "tight.jsonl").read_bytes()
     with pytest.raises(BudgetExceeded, match=r"would be 8\.386.*limit is 8\.38.*Nothing was sent"):
-        tight.book("query", AT_TWO, 1)
+        tight.book_messages("query", AT_TWO, 1)
     with pytest.raises(BudgetExceeded, match="Nothing was sent"):
         tight.require_room("query", AT_TWO, 1)
     assert (tmp_path / "tight.jsonl").read_bytes() == before
-    budget(tmp_path / "tight.jsonl", 8.40).book("query", AT_TWO, 1)
+    budget(tmp_path / "tight.jsonl", 8.40).book_messages("query", AT_TWO, 1)
     with pytest.raises(BudgetExceeded, match="infinite"):
-        tight.book("train", LdpSettings(noise_multiplier=0.01), 5)
+        tight.book_messages("train", LdpSettings(noise_multiplier=0.01), 5)
 
 
 def test_it_is_booked_before_the_first_message_and_stays_booked(tmp_path: Path) -> None:
     path = tmp_path / "spent.jsonl"
-    side = UserSide(WordEncoder(), AT_TWO, budget=budget(path, 10.0))
-    messages = side.training_messages(["alpha", "beta", "gamma"], [0, 1, 0])
+    side = LdpClient(WordEncoder(), AT_TWO, budget=budget(path, 10.0))
+    messages = side.make_training_messages(["alpha", "beta", "gamma"], [0, 1, 0])
     assert not path.exists()
     next(messages)
     del messages  # the process ends here: two messages never left
-    assert budget(path, 10.0).epsilon() == pytest.approx(8.39, abs=0.005)
+    assert budget(path, 10.0).compute_epsilon() == pytest.approx(8.39, abs=0.005)
     with pytest.raises(BudgetExceeded):
-        next(UserSide(WordEncoder(), AT_TWO, budget=budget(path, 10.0)).query_messages(["delta", "epsilon"]))
+        next(LdpClient(WordEncoder(), AT_TWO, budget=budget(path, 10.0)).make_query_messages(["delta", "epsilon"]))
 
 
 def test_a_torn_line_is_not_counted_and_a_changed_one_or_another_unit_s_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "spent.jsonl"
-    budget(path, 20.0).book("train", AT_TWO, 1)
+    budget(path, 20.0).book_messages("train", AT_TWO, 1)
     with path.open("ab") as file:
         file.write(b'{"seq":2,"prev"')  # a crash in the middle of an append
-    assert budget(path, 20.0).epsilon() == pytest.approx(4.38, abs=0.005)
-    budget(path, 20.0).book("train", AT_TWO, 2)
-    assert budget(path, 20.0).epsilon() == pytest.approx(8.39, abs=0.005)
+    assert budget(path, 20.0).compute_epsilon() == pytest.approx(4.38, abs=0.005)
+    budget(path, 20.0).book_messages("train", AT_TWO, 2)
+    assert budget(path, 20.0).compute_epsilon() == pytest.approx(8.39, abs=0.005)
     lines = path.read_text().splitlines()
     path.write_text("\n".join([lines[0], lines[1].replace('"steps":1', '"steps":0'), *lines[2:]]) + "\n")
     with pytest.raises(CheckFailed, match="breaks at line"):
-        budget(path, 20.0).book("train", AT_TWO, 1)
+        budget(path, 20.0).book_messages("train", AT_TWO, 1)
     limits = BudgetSettings(path=tmp_path / "other.jsonl", epsilon=50.0)
-    Budget(limits, "one secret in one data point").reserve("a", "crt", spending_of(AT_TWO, 1)[0])
+    Budget(limits, "one secret in one data point").reserve("a", "crt", make_user_spendings(AT_TWO, 1)[0])
     with pytest.raises(GuaranteeError, match="another privacy unit"):
-        UserBudget(limits).book("train", AT_TWO, 1)
+        UserBudget(limits).book_messages("train", AT_TWO, 1)
 
 
 def test_a_folder_holds_a_user_each_and_names_nobody(tmp_path: Path) -> None:
     folder, (composed, apart) = tmp_path / "budgets", ("Jos\u00e9", "Jose\u0301")
     budgets = BudgetFolder(folder, 5.0, 1e-5)
-    budgets.of(composed).book("train", AT_TWO, 1)
+    budgets.open_budget(composed).book_messages("train", AT_TWO, 1)
     # two spellings of a name are one user
-    assert not budgets.others_than(apart)
+    assert not budgets.has_other_users(apart)
     again = BudgetFolder(folder, 5.0, 1e-5)
     with pytest.raises(BudgetExceeded):
-        again.of(apart).book("query", AT_TWO, 1)
-    again.of("bob").book("query", AT_TWO, 1)
-    assert again.others_than("bob")
+        again.open_budget(apart).book_messages("query", AT_TWO, 1)
+    again.open_budget("bob").book_messages("query", AT_TWO, 1)
+    assert again.has_other_users("bob")
     with pytest.raises(BudgetExceeded):
         again.require_room(AT_TWO, {"new": 1, "bob": 1})
     names = {path.name for path in folder.glob("*.jsonl")}
@@ -96,7 +96,7 @@ def test_a_folder_holds_a_user_each_and_names_nobody(tmp_path: Path) -> None:
     written = b"".join(path.name.encode() + path.read_bytes() for path in folder.iterdir())
     assert not any(name in written for name in (b"Jos", b"bob"))
     other = BudgetFolder(tmp_path / "other", 5.0, 1e-5)
-    other.of("bob").book("query", AT_TWO, 1)
+    other.open_budget("bob").book_messages("query", AT_TWO, 1)
     assert names.isdisjoint(path.name for path in (tmp_path / "other").glob("*.jsonl"))
 
 
@@ -104,7 +104,7 @@ def test_a_folder_holds_a_user_each_and_names_nobody(tmp_path: Path) -> None:
 def test_without_its_key_a_folder_with_bookings_forgets_nobody(tmp_path: Path, left: bytes | None) -> None:
     """A new key would name new files: every user's count would begin again."""
     folder = tmp_path / "budgets"
-    BudgetFolder(folder, 5.0, 1e-5).of("ann").book("train", AT_TWO, 1)
+    BudgetFolder(folder, 5.0, 1e-5).open_budget("ann").book_messages("train", AT_TWO, 1)
     key = folder / "names.key"
     key.unlink()
     if left is not None:
@@ -115,28 +115,30 @@ def test_without_its_key_a_folder_with_bookings_forgets_nobody(tmp_path: Path, l
 
 def test_an_encoder_that_spent_on_private_text_has_no_budget(tmp_path: Path) -> None:
     made = WordEncoder()
-    made.spendings = spending_of(AT_TWO, 1)
+    made.spendings = make_user_spendings(AT_TWO, 1)
     with pytest.raises(GuaranteeError, match="public encoder"):
-        UserSide(made, AT_TWO, budget=budget(tmp_path / "spent.jsonl", 100.0))
-    assert UserSide(made, AT_TWO).seeded is False
+        LdpClient(made, AT_TWO, budget=budget(tmp_path / "spent.jsonl", 100.0))
+    assert LdpClient(made, AT_TWO).seeded is False
 
 
 def test_visible_coins_are_booked_as_the_most_they_can_send_and_hidden_ones_compose() -> None:
-    coins = VisibleCoins(kind="public_bernoulli", rate=0.1, steps=10)
+    coins = VisibleSampling(kind="public_bernoulli", rate=0.1, steps=10)
     visible = LdpSettings(noise_multiplier=8.0, sampling=coins)
     fixed = LdpSettings(noise_multiplier=8.0, sampling=FixedSends(sends=10))
-    assert together(spending_of(visible, 1), 1e-5) == together(spending_of(fixed, 1), 1e-5)
-    assert together(spending_of(fixed, 1), 1e-5) == pytest.approx(3.34, abs=0.005)
-    hidden = LdpSettings(noise_multiplier=2.0, sampling=HiddenCoins(kind="secret_bernoulli", rate=0.1, steps=4))
-    two = spending_of(hidden, 2)
-    assert [one.steps for one in two] == [8]
-    straight = epsilon_of(tuple(two), 1e-5, Relation.SUBSTITUTION)
-    assert together((*spending_of(hidden, 1), *spending_of(hidden, 1)), 1e-5) == straight
-    assert together((*two, *spending_of(AT_TWO, 1)), 1e-5) > straight  # type: ignore[operator]
-    classes = LdpSettings(
-        noise_multiplier=2.0, sampling=HiddenCoins(kind="secret_bernoulli", rate=0.1, steps=4, classes=5)
+    assert compute_user_epsilon(make_user_spendings(visible, 1), 1e-5) == compute_user_epsilon(
+        make_user_spendings(fixed, 1), 1e-5
     )
-    assert together(spending_of(classes, 2), 1e-5) > straight  # type: ignore[operator]
+    assert compute_user_epsilon(make_user_spendings(fixed, 1), 1e-5) == pytest.approx(3.34, abs=0.005)
+    hidden = LdpSettings(noise_multiplier=2.0, sampling=HiddenSampling(kind="secret_bernoulli", rate=0.1, steps=4))
+    two = make_user_spendings(hidden, 2)
+    assert [one.steps for one in two] == [8]
+    straight = total_epsilon(tuple(two), 1e-5, Relation.SUBSTITUTION)
+    assert compute_user_epsilon((*make_user_spendings(hidden, 1), *make_user_spendings(hidden, 1)), 1e-5) == straight
+    assert compute_user_epsilon((*two, *make_user_spendings(AT_TWO, 1)), 1e-5) > straight  # type: ignore[operator]
+    classes = LdpSettings(
+        noise_multiplier=2.0, sampling=HiddenSampling(kind="secret_bernoulli", rate=0.1, steps=4, classes=5)
+    )
+    assert compute_user_epsilon(make_user_spendings(classes, 2), 1e-5) > straight  # type: ignore[operator]
 
 
 @given(
@@ -147,7 +149,9 @@ def test_visible_coins_are_booked_as_the_most_they_can_send_and_hidden_ones_comp
 def test_certain_sends_add_up_as_squares(parts: list[tuple[float, int]], pairs: bool) -> None:
     vectors = 2 if pairs else 1
     spent = tuple(
-        Spending(one.mechanism, one.steps * n) for noise, n in parts for one in booked(noise, vectors, FixedSends())
+        Spending(one.mechanism, one.steps * n)
+        for noise, n in parts
+        for one in make_booked_spendings(noise, vectors, FixedSends())
     )
     mu = sum(n * vectors * (2.0 / noise) ** 2 for noise, n in parts) ** 0.5
-    assert together(spent, 1e-6) == pytest.approx(gaussian_epsilon(mu, 1e-6), rel=1e-9)
+    assert compute_user_epsilon(spent, 1e-6) == pytest.approx(gaussian_epsilon(mu, 1e-6), rel=1e-9)

@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from redactory.foundation.stream import RandomStream
-from redactory.training.data import EncodedPoints
+from redactory.training.data import TokenizedExamples
 from redactory.training.mechanism import EntitySampling, PoissonUsersGaussian
-from redactory.training.steps import Descent, make_optimizer
-from redactory.training.uedp.federated import FederatedPhase, coin, users_of, weights_of
-from redactory.training.uedp.local_update import Cohort, LocalRule, UpdateMap, summed_updates
-from tests.training.greybox import TOKENIZER, Recorder, Trial
+from redactory.training.steps import ScheduledOptimizer, make_optimizer
+from redactory.training.uedp.federated import FederatedSteps, collect_users, draw_coin, make_example_weights
+from redactory.training.uedp.local_update import Cohort, LocalUpdateRule, UpdateMap, sum_cohort_updates
+from tests.training.greybox import TOKENIZER, GreyBoxTrial, Recorder
 from tests.training.uedp.worlds import World, hypergraph, unit
 
 BETA, STEPS = 0.2, 5
 ANY = EntitySampling(0.5, 0.6, "f_E+", "any", None, entity_weight=0.9, extended_weight=0.8)
 ALL = replace(ANY, rule="all")
-LOCAL = LocalRule(epochs=2, batch_size=3, learning_rate=0.5, clip_norm=BETA, max_physical_batch_tokens=64)
+LOCAL = LocalUpdateRule(epochs=2, batch_size=3, learning_rate=0.5, clip_norm=BETA, max_physical_batch_tokens=64)
 GONE_USER, GONE_ENTITY = 2, 1
 WORDS = ("9" * 18, "Hello", "a" * 18, "Thank you", "9" * 9, "my name is 4711", "b" * 12)
 WORLD: World = {
@@ -56,31 +56,31 @@ class Federation:
 
     mechanism: PoissonUsersGaussian = field(default_factory=mechanism)
     kind: str = "lstm"
-    rule: LocalRule = LOCAL
-    update: Callable[[Cohort], NDArray[np.float64]] = summed_updates
+    rule: LocalUpdateRule = LOCAL
+    update: Callable[[Cohort], NDArray[np.float64]] = sum_cohort_updates
     every: UpdateMap = map
     words: tuple[str, ...] = WORDS
     max_tokens: int = 20
 
-    def phase(self, world: World, ledger: Any, null: World | None = None) -> FederatedPhase:
+    def phase(self, world: World, ledger: Any, null: World | None = None) -> FederatedSteps:
         """Its phase on ``world``; the points that ``null`` lacks are null and keep their place."""
-        network, graph = Trial(self.kind).network(), hypergraph(world)
+        network, graph = GreyBoxTrial(self.kind).build_network(), hypergraph(world)
         texts = [text_of(point, self.words) for point in sorted(world)]
-        points = EncodedPoints.from_texts(texts, TOKENIZER, self.max_tokens)
-        inner = weights_of(graph, self.mechanism)
+        points = TokenizedExamples.from_texts(texts, TOKENIZER, self.max_tokens)
+        inner = make_example_weights(graph, self.mechanism)
         # a point that is null has weight 0: its gradient is exactly 0
         gone = np.array([null is not None and point not in null for point in sorted(world)], bool)
-        return FederatedPhase(
+        return FederatedSteps(
             network=network,
-            descent=Descent(make_optimizer(network, "sgd"), 1.0),
-            points=points,
-            users=users_of(graph, self.mechanism),
+            scheduled_optimizer=ScheduledOptimizer(make_optimizer(network, "sgd"), 1.0),
+            examples=points,
+            users=collect_users(graph, self.mechanism),
             mechanism=self.mechanism,
             weights=lambda *draw: np.where(gone[draw[-1]], 0.0, inner(*draw)),
             rule=self.rule,
             stream=RandomStream.from_seed(5),
             ledger=ledger,
-            every=self.every,
+            update_map=self.every,
             update=self.update,
         )
 
@@ -99,7 +99,7 @@ class Federation:
             yield float((ours.sums[-1] - theirs.sums[-1]).norm())
 
 
-def moved(phase: FederatedPhase) -> Tensor:
+def moved(phase: FederatedSteps) -> Tensor:
     """The parameters, flat."""
     return torch.cat([p.detach().flatten().clone() for p in phase.network.parameters() if p.requires_grad])
 
@@ -107,7 +107,7 @@ def moved(phase: FederatedPhase) -> Tensor:
 def drawn(step: int, users: set[int], rate: float = 0.6) -> int:
     """How many of ``users`` the coins of ``step`` draw: computed from their keyed ids alone."""
     stream = RandomStream.from_seed(5)
-    return sum(coin(stream, "user coins", step, int.from_bytes(unit(u), "big")) < rate for u in users)
+    return sum(draw_coin(stream, "user coins", step, int.from_bytes(unit(u), "big")) < rate for u in users)
 
 
 def holders(entity: int) -> set[int]:
@@ -118,4 +118,4 @@ def holders(entity: int) -> set[int]:
 def entity_drawn(step: int, entity: int, rate: float = 0.5) -> bool:
     """Whether the coin of ``step`` draws an entity."""
     key = int.from_bytes(unit(1000 + entity), "big")
-    return coin(RandomStream.from_seed(5), "entity coins", step, key) < rate
+    return draw_coin(RandomStream.from_seed(5), "entity coins", step, key) < rate

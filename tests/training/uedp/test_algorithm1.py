@@ -15,12 +15,12 @@ from scipy import stats
 from scipy.special import log_ndtr, logsumexp, ndtr
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.accounting.bounds import revealed
-from redactory.training.accounting.pairs import mixture_of
-from redactory.training.accounting.published import published_epsilon
+from redactory.training.accounting.bounds import compute_revealed_epsilon
+from redactory.training.accounting.dominating_pairs import make_mixture
+from redactory.training.accounting.published_epsilons import compute_moments_epsilon
 from redactory.training.mechanism import EntitySampling, PoissonUsersGaussian
-from redactory.training.uedp.algorithm1 import figures_of, paper_noise_ratio, shift_law
-from redactory.training.units import Figure, Protect
+from redactory.training.uedp.federated_accounting import compute_paper_noise, federated_epsilons, make_shift_mixture
+from redactory.training.unit_settings import PrivacyUnit, UnitEpsilon
 from tests.training.uedp.worlds import Law, added, hockey_stick, sampled_sum
 
 DELTA = 1e-5
@@ -31,13 +31,13 @@ def run_of(data: tuple[int, int], spread: int | None, rule: str = "any", patent:
     """z = 2 of the paper's noise, or of the patent's."""
     users, a_step = data
     rate = a_step / users
-    noise = 2.0 * (users + 1.0) if patent else paper_noise_ratio(2.0, rate, users)
+    noise = 2.0 * (users + 1.0) if patent else compute_paper_noise(2.0, rate, users)
     entities = EntitySampling(0.5, 0.5, "f_E", rule, None if spread == users else spread)  # type: ignore[arg-type]
     return PoissonUsersGaussian(rate, noise, 1.0, 1.0, users=users, entities=entities)
 
 
-def sound(run: Any, steps: int = 50, protect: Protect = Protect.BOTH, delta: float = DELTA) -> Figure:
-    return figures_of(run, steps, delta, protect).sound
+def sound(run: Any, steps: int = 50, protect: PrivacyUnit = PrivacyUnit.BOTH, delta: float = DELTA) -> UnitEpsilon:
+    return federated_epsilons(run, steps, delta, protect).sound
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def test_the_any_rule_has_these_figures(
 @pytest.mark.parametrize(("spread", "expected"), [(1, 0.0304), (5, 0.127), (20, 0.381), (100, 1.707)])
 def test_the_all_rule_has_these_figures(spread: int, expected: float) -> None:
     """Below the any rule's; at M = 5 and 1 that bound is the smaller one."""
-    found = figures_of(run_of(CONLL, spread, "all"), 50, DELTA, Protect.BOTH)
+    found = federated_epsilons(run_of(CONLL, spread, "all"), 50, DELTA, PrivacyUnit.BOTH)
     assert found.sound.epsilon == pytest.approx(expected, rel=4e-3)
     if spread <= 5:
         assert found.all_rule == pytest.approx({1: 0.061, 5: 0.145}[spread], abs=6e-4)
@@ -77,10 +77,10 @@ def test_the_all_rule_has_these_figures(spread: int, expected: float) -> None:
 
 def test_users_alone_and_entities_alone_cost_less() -> None:
     run = run_of(CONLL, 20)
-    by = {protect: sound(run, protect=protect).epsilon or math.nan for protect in Protect}
-    assert by[Protect.USERS] == pytest.approx(0.0089, abs=1e-4)
-    assert by[Protect.USERS] < by[Protect.ENTITIES] < by[Protect.BOTH]
-    assert by[Protect.EITHER] == by[Protect.ENTITIES]
+    by = {protect: sound(run, protect=protect).epsilon or math.nan for protect in PrivacyUnit}
+    assert by[PrivacyUnit.USERS] == pytest.approx(0.0089, abs=1e-4)
+    assert by[PrivacyUnit.USERS] < by[PrivacyUnit.ENTITIES] < by[PrivacyUnit.BOTH]
+    assert by[PrivacyUnit.EITHER] == by[PrivacyUnit.ENTITIES]
 
 
 def lower_bound(run: Any, spread: int, co_entities: int = 10, steps: int = 50) -> float:
@@ -119,20 +119,20 @@ def test_an_attack_lies_just_below_the_figure_and_far_above_the_published_one(sp
     figure, attack = sound(run).epsilon, lower_bound(run, spread)
     assert figure is not None
     assert least < attack <= figure <= 1.08 * attack
-    published = published_epsilon(50 / 946 * 0.5 * 11_176 / 14_040, 2.0, 50, DELTA)
+    published = compute_moments_epsilon(50 / 946 * 0.5 * 11_176 / 14_040, 2.0, 50, DELTA)
     assert spread == 20 or attack > 5 * published
 
 
 def test_one_clip_for_a_changed_user_would_fall_below_the_attack() -> None:
     """Sabotage: β instead of 2β, as Lemma 1 has it."""
     run, halved = run_of(CONLL, 946), Counter[float]()
-    law = shift_law(946, run.sampling_rate, Protect.BOTH)
+    law = make_shift_mixture(946, run.sampling_rate, PrivacyUnit.BOTH)
     for shift, weight in zip(law.means, law.weights, strict=True):
         halved[shift // 2 + shift % 2] += weight
-    assert revealed(mixture_of(halved), run.noise_multiplier, 50, DELTA) < 0.6 * lower_bound(run, 946)
+    assert compute_revealed_epsilon(make_mixture(halved), run.noise_multiplier, 50, DELTA) < 0.6 * lower_bound(run, 946)
 
 
-def worlds_of(rule: str, holders: int, q_u: float, q_e: float, co: float, protect: Protect) -> tuple[Law, Law]:
+def worlds_of(rule: str, holders: int, q_u: float, q_e: float, co: float, protect: PrivacyUnit) -> tuple[Law, Law]:
     """One step's sum in D and D': holders send +1, or −1 where e' is used; u' sends +1 or nothing."""
     there: Law = {}
     for e_sampled, coin in ((True, q_e), (False, 1 - q_e)):
@@ -142,7 +142,7 @@ def worlds_of(rule: str, holders: int, q_u: float, q_e: float, co: float, protec
         for _ in range(holders):
             law = added((a + b, v * w) for a, v in law.items() for b, w in holder.items())
         there = added([*there.items(), *law.items()])
-    if protect is Protect.BOTH:
+    if protect is PrivacyUnit.BOTH:
         there = added((a + b, v * w) for a, v in there.items() for b, w in ((0.0, 1 - q_u), (1.0, q_u)))
     return sampled_sum([1.0] * holders, q_u), there
 
@@ -156,10 +156,10 @@ def worlds_of(rule: str, holders: int, q_u: float, q_e: float, co: float, protec
     st.floats(0.05, 0.95),
     st.floats(0.0, 1.0),
     st.floats(1.0, 5.0),
-    st.sampled_from([Protect.BOTH, Protect.ENTITIES]),
+    st.sampled_from([PrivacyUnit.BOTH, PrivacyUnit.ENTITIES]),
 )
 def test_one_step_of_a_small_world_is_never_above_its_figure(
-    rule: str, holders: int, q_u: float, q_e: float, co: float, zeta: float, protect: Protect
+    rule: str, holders: int, q_u: float, q_e: float, co: float, zeta: float, protect: PrivacyUnit
 ) -> None:
     own = EntitySampling(q_e, q_e, "f_E", rule, holders)  # type: ignore[arg-type]
     run = PoissonUsersGaussian(q_u, zeta, 1.0, 1.0, users=10, entities=own)
@@ -172,7 +172,9 @@ def test_one_step_of_a_small_world_is_never_above_its_figure(
 
 def test_points_may_vanish_only_where_no_cap_follows_the_data() -> None:
     names = {
-        spread: [sound(run_of(CONLL, spread, patent=True), protect=p).relation for p in (Protect.USERS, Protect.BOTH)]
+        spread: [
+            sound(run_of(CONLL, spread, patent=True), protect=p).relation for p in (PrivacyUnit.USERS, PrivacyUnit.BOTH)
+        ]
         for spread in (946, 5)
     }
     assert names[946] == ["user removal", "user-entity removal"]
@@ -181,7 +183,7 @@ def test_points_may_vanish_only_where_no_cap_follows_the_data() -> None:
     figure = sound(without)
     assert figure.epsilon is None
     assert "does not sample or protect entities" in (figure.reason or "")
-    assert sound(without, protect=Protect.USERS).epsilon is not None
+    assert sound(without, protect=PrivacyUnit.USERS).epsilon is not None
 
 
 def test_no_steps_cost_nothing_and_nonsense_is_refused() -> None:

@@ -11,28 +11,28 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.guarantee.figures import live_epsilon
+from redactory.training.guarantee.metrics import make_epsilon_remark
 from redactory.training.guarantee.spec import TrainingSpec
 from redactory.training.mechanism import PoissonGaussian
 from redactory.training.settings import TrainSettings
 from redactory.training.uedp.bounded_accounting import (
     BoundedTraining,
-    affected,
-    calibrate,
-    curve,
-    epsilon,
-    local,
-    zero_out,
+    calibrate_bounded_noise,
+    compute_bounded_epsilon,
+    compute_cap_curve,
+    compute_user_removal_epsilon,
+    compute_zero_out_epsilon,
+    count_affected,
 )
-from redactory.training.uedp.bounding import ALL_KEEP, GREEDY, NONE, R_LOC, Affected
-from redactory.training.units import Constants, Figure, Protect
+from redactory.training.uedp.bounding import ALL_KEEP, GREEDY, NONE, R_LOC, AffectedExamples
+from redactory.training.unit_settings import ConstantsSource, PrivacyUnit, UnitEpsilon
 from tests.training.uedp.worlds import convolved, hockey_stick, sampled_sum
 
 DELTA = 1e-5
 
 
 def training(kept: int, batch: int, k: int, sigma: float, steps: int = 500, rule: str = GREEDY) -> BoundedTraining:
-    return BoundedTraining(batch / kept, sigma, steps, k, k, rule=rule, constants=Constants.PUBLIC)
+    return BoundedTraining(batch / kept, sigma, steps, k, k, rule=rule, constants=ConstantsSource.PUBLIC)
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def training(kept: int, batch: int, k: int, sigma: float, steps: int = 500, rule
     ],
 )
 def test_the_figures_at_a_noise_of_eight(points: int, batch: int, users: int, k: int, at_8: float) -> None:
-    figure = zero_out(training(min(points, k * users), batch, k, 8.0), DELTA)
+    figure = compute_zero_out_epsilon(training(min(points, k * users), batch, k, 8.0), DELTA)
     assert figure.epsilon == pytest.approx(at_8, abs=0.011)
     assert figure.relation == "user-entity zero-out on a fixed graph"
 
@@ -67,35 +67,35 @@ def test_the_figures_at_a_noise_of_eight(points: int, batch: int, users: int, k:
 )
 def test_the_noise_for_a_target(points: int, batch: int, users: int, k: int, target: float, sigma: float) -> None:
     asked = training(min(points, k * users), batch, k, 1.0)
-    found = calibrate(target, asked, DELTA)
+    found = calibrate_bounded_noise(target, asked, DELTA)
     assert found == pytest.approx(sigma, rel=6e-3)
-    reached = zero_out(replace(asked, noise_multiplier=found), DELTA).epsilon
+    reached = compute_zero_out_epsilon(replace(asked, noise_multiplier=found), DELTA).epsilon
     assert reached is not None
     assert 0.98 * target < reached <= target
 
 
 def test_the_curve_over_group_sizes() -> None:
     run = replace(training(14_000, 256, 4, 2.0, rule=NONE), k_user=None, k_entity=None)
-    figures = curve(run, DELTA, (1, 2, 4, 8, 16))
+    figures = compute_cap_curve(run, DELTA, (1, 2, 4, 8, 16))
     assert [figures[k].epsilon for k in (1, 2, 4, 8, 16)] == pytest.approx([0.84, 1.80, 3.94, 8.93, 21.53], abs=0.011)
     assert figures[4].relation == "any units with at most 4 points, removal"
-    fixed = curve(training(14_000, 256, 4, 2.0), DELTA, (4,))[4]
+    fixed = compute_cap_curve(training(14_000, 256, 4, 2.0), DELTA, (4,))[4]
     assert fixed.relation == "any units with at most 4 points, zero-out on a fixed graph"
     assert fixed.epsilon == figures[4].epsilon
 
 
 @pytest.mark.parametrize(("k", "one_sided", "both"), [(1, 0.39, 1.07), (4, 1.79, 5.07), (16, 8.88, 29.09)])
 def test_r_loc_costs_about_three_times_as_much(k: int, one_sided: float, both: float) -> None:
-    run = BoundedTraining(0.02, 8.0, 500, k, k, rule=R_LOC, constants=Constants.PUBLIC, entities_per_point=3)
-    assert zero_out(run, DELTA).epsilon == pytest.approx(one_sided, abs=0.006)
-    figure = local(run, DELTA)
+    run = BoundedTraining(0.02, 8.0, 500, k, k, rule=R_LOC, constants=ConstantsSource.PUBLIC, entities_per_point=3)
+    assert compute_zero_out_epsilon(run, DELTA).epsilon == pytest.approx(one_sided, abs=0.006)
+    figure = compute_user_removal_epsilon(run, DELTA)
     assert figure.epsilon == pytest.approx(both, rel=8e-3)
     assert figure.relation == "user removal and entity zero-out"
 
 
 def test_while_all_places_are_taken_the_cap_costs_nothing() -> None:
     """K·q = 2·batch/U: the figures at k = 1, 4 and 10 are within 2%."""
-    found = [zero_out(training(1_000 * k, 256, k, 8.0), DELTA).epsilon for k in (1, 4, 10)]
+    found = [compute_zero_out_epsilon(training(1_000 * k, 256, k, 8.0), DELTA).epsilon for k in (1, 4, 10)]
     assert max(found) < 1.02 * min(found)  # type: ignore[type-var, operator]
 
 
@@ -108,8 +108,8 @@ def test_one_step_of_a_small_world_is_never_above_its_figure(
     others: list[float], units: list[float], rate: float, sigma: float
 ) -> None:
     """D' has the unit's gradients, D has null points in their places: every subset is summed."""
-    run = BoundedTraining(rate, sigma, 1, len(units), None, Protect.USERS)
-    figure = zero_out(run, 1e-2).epsilon
+    run = BoundedTraining(rate, sigma, 1, len(units), None, PrivacyUnit.USERS)
+    figure = compute_zero_out_epsilon(run, 1e-2).epsilon
     assert figure is not None
     gone = sampled_sum(others, rate)
     there = convolved(gone, sampled_sum(units, rate))
@@ -120,7 +120,9 @@ def test_one_step_of_a_small_world_is_never_above_its_figure(
 def test_one_point_too_few_is_caught_by_the_same_world() -> None:
     """Sabotage: K − 1 instead of K falls below what three aligned gradients do."""
     sigma, rate = 1.0, 0.5
-    too_low = epsilon(BoundedTraining(rate, sigma, 1, 3, None, Protect.USERS), Affected(2), 1e-2)
+    too_low = compute_bounded_epsilon(
+        BoundedTraining(rate, sigma, 1, 3, None, PrivacyUnit.USERS), AffectedExamples(2), 1e-2
+    )
     there = sampled_sum([1.0, 1.0, 1.0], rate)
     assert hockey_stick(there, {0.0: 1.0}, sigma, too_low) > 1.5e-2
 
@@ -128,8 +130,8 @@ def test_one_point_too_few_is_caught_by_the_same_world() -> None:
 @settings(max_examples=8, deadline=None)
 @given(st.floats(0.05, 0.6), st.floats(1.0, 3.0), st.lists(st.floats(-1, 1), min_size=1, max_size=2))
 def test_what_comes_and_goes_is_never_above_the_chain(rate: float, sigma: float, come: list[float]) -> None:
-    run = BoundedTraining(rate, sigma, 1, 2, 1, Protect.BOTH, R_LOC)
-    figure = epsilon(run, Affected(3, len(come)), 1e-2)
+    run = BoundedTraining(rate, sigma, 1, 2, 1, PrivacyUnit.BOTH, R_LOC)
+    figure = compute_bounded_epsilon(run, AffectedExamples(3, len(come)), 1e-2)
     there, gone = sampled_sum([1.0, 1.0, 1.0], rate), sampled_sum(come, rate)
     assert hockey_stick(there, gone, sigma, figure) <= 1e-2 + 1e-5
     assert hockey_stick(gone, there, sigma, figure) <= 1e-2 + 1e-5
@@ -142,10 +144,10 @@ def test_a_rate_computed_from_the_data_voids_removal() -> None:
     """
     n, batch, sigma, steps = 1_000, 256, 22.88, 500
     run = replace(training(n, batch, 1, sigma, rule=NONE), k_user=None, k_entity=None)
-    figure = curve(run, DELTA, (2,))[2]
+    figure = compute_cap_curve(run, DELTA, (2,))[2]
     assert figure.epsilon == pytest.approx(2.0, abs=0.01)
     assert figure.relation.endswith("removal")
-    of_counts = curve(replace(run, constants=Constants.GRAPH), DELTA, (2,))[2]
+    of_counts = compute_cap_curve(replace(run, constants=ConstantsSource.GRAPH), DELTA, (2,))[2]
     assert of_counts.relation.endswith("zero-out on a fixed graph")
 
     noise = sigma * math.sqrt(steps)
@@ -163,48 +165,51 @@ def test_a_rate_computed_from_the_data_voids_removal() -> None:
 
 def test_k_for_each_protection() -> None:
     run = BoundedTraining(0.1, 1.0, 1, 3, 5)
-    sizes = {p: affected(replace(run, protect=p)).gone for p in Protect}
-    assert sizes == {Protect.USERS: 3, Protect.ENTITIES: 5, Protect.BOTH: 8, Protect.EITHER: 5}
-    assert affected(replace(run, unmatched_mentions=2)).gone == 10
+    sizes = {p: count_affected(replace(run, protect=p)).removed for p in PrivacyUnit}
+    assert sizes == {PrivacyUnit.USERS: 3, PrivacyUnit.ENTITIES: 5, PrivacyUnit.BOTH: 8, PrivacyUnit.EITHER: 5}
+    assert count_affected(replace(run, unmatched_mentions=2)).removed == 10
 
 
 def test_a_unit_without_a_cap_has_no_figure() -> None:
     run = training(1_000, 256, 1, 8.0)
-    assert "k_user" in (zero_out(replace(run, k_user=None), DELTA).reason or "")
-    assert zero_out(replace(run, k_user=None, protect=Protect.ENTITIES), DELTA).epsilon is not None
-    assert "caps the contribution" in (zero_out(replace(run, rule=NONE), DELTA).reason or "")
+    assert "k_user" in (compute_zero_out_epsilon(replace(run, k_user=None), DELTA).reason or "")
+    assert compute_zero_out_epsilon(replace(run, k_user=None, protect=PrivacyUnit.ENTITIES), DELTA).epsilon is not None
+    assert "caps the contribution" in (compute_zero_out_epsilon(replace(run, rule=NONE), DELTA).reason or "")
 
 
 @pytest.mark.parametrize("rule", [GREEDY, ALL_KEEP, NONE])
 def test_only_r_loc_is_accounted_for_a_removed_user(rule: str) -> None:
-    figure = local(training(1_000, 256, 1, 8.0, rule=rule), DELTA)
+    figure = compute_user_removal_epsilon(training(1_000, 256, 1, 8.0, rule=rule), DELTA)
     assert figure.epsilon is None
     assert repr(rule) in (figure.reason or "")
 
 
 def test_r_loc_needs_public_constants() -> None:
     run = training(1_000, 256, 1, 8.0, rule=R_LOC)
-    counted = replace(run, constants=Constants.GRAPH, entities_per_point=3)
-    assert local(counted, DELTA).epsilon is None
-    assert zero_out(counted, DELTA).epsilon is not None
+    counted = replace(run, constants=ConstantsSource.GRAPH, entities_per_point=3)
+    assert compute_user_removal_epsilon(counted, DELTA).epsilon is None
+    assert compute_zero_out_epsilon(counted, DELTA).epsilon is not None
 
 
 def test_a_figure_has_a_number_or_a_reason() -> None:
     with pytest.raises(ValueError, match="either an epsilon or a reason"):
-        Figure(None, DELTA, "user removal")
+        UnitEpsilon(None, DELTA, "user removal")
     with pytest.raises(ConfigurationError):
-        zero_out(training(1_000, 256, 1, 8.0), 1.0)
+        compute_zero_out_epsilon(training(1_000, 256, 1, 8.0), 1.0)
     with pytest.raises(ConfigurationError):
         training(1_000, 256, 0, 8.0)
-    assert zero_out(training(1_000, 256, 1, 1e-3), DELTA).epsilon is None
+    assert compute_zero_out_epsilon(training(1_000, 256, 1, 1e-3), DELTA).epsilon is None
 
 
 def test_no_progress_line_is_below_what_was_spent_and_the_last_one_is_the_cards() -> None:
     caps = {"k_user": 2, "k_entity": 2}
     own = TrainSettings(trainer="uedp-bounded", public_text="public.jsonl", bounding=caps)
-    remark = live_epsilon(TrainingSpec(own, PoissonGaussian(0.05, 4.0, 1.0, 1.0), 50))
+    remark = make_epsilon_remark(TrainingSpec(own, PoissonGaussian(0.05, 4.0, 1.0, 1.0), 50))
     for done in (1, 7, 30, 50):
         run = BoundedTraining(0.05, 4.0, done, k_user=2, k_entity=2)
-        exact, shown = epsilon(run, affected(run), own.delta), float(remark(done).removeprefix(", ε ≤ "))
+        exact, shown = (
+            compute_bounded_epsilon(run, count_affected(run), own.delta),
+            float(remark(done).removeprefix(", ε ≤ ")),
+        )
         assert shown >= exact
     assert shown <= exact * 1.01  # three digits

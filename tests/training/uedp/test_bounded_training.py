@@ -20,17 +20,17 @@ from redactory.redaction.folder import RunFolder
 from redactory.redaction.mask import MASK
 from redactory.training import load_model, train_model
 from redactory.training.data import PublicText
-from redactory.training.loop import Ingredients
+from redactory.training.loop import TrainingContext
 from redactory.training.model import load_classifier
 from redactory.training.settings import TRAINERS, TrainSettings
-from redactory.training.steps import NoisyPhase
+from redactory.training.steps import NoisySteps
 from redactory.training.tokenizer import Tokenizer
-from redactory.training.train import fresh_model
-from redactory.training.trainers import trainer_of
+from redactory.training.train import make_initial_model
+from redactory.training.trainers import get_trainer
 from redactory.training.uedp.incidence import Incidence
-from redactory.training.uedp.units import Originals
-from redactory.training.units import Protect
-from redactory.training.vocabulary import vocabulary_of
+from redactory.training.uedp.units import OriginalExamples
+from redactory.training.unit_settings import PrivacyUnit
+from redactory.training.vocabulary import build_vocabulary
 from tests.training.greybox import Recorder
 from tests.training.test_train import Interrupted, interrupt_after
 from tests.training.uedp.unit_runs import ROWS, Row, training, write_public, write_unit_run
@@ -52,8 +52,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 # Neighbouring worlds.
 
 
-def originals_of(run: RunFolder, settings: TrainSettings) -> Originals:
-    found = trainer_of(settings).originals(run, settings)
+def originals_of(run: RunFolder, settings: TrainSettings) -> OriginalExamples:
+    found = get_trainer(settings).read_originals(run, settings)
     assert found is not None
     return found
 
@@ -71,17 +71,17 @@ class Sums:
         assert found is not None
         return found
 
-    def phase(self, null: NDArray[np.bool_], recorder: Recorder) -> NoisyPhase:
+    def phase(self, null: NDArray[np.bool_], recorder: Recorder) -> NoisySteps:
         assert self.settings.public_text is not None
         text = PublicText(self.settings.public_text, "words")
-        model = fresh_model(self.settings, STREAM, vocabulary_of(self.run, self.settings, text))
+        model = make_initial_model(self.settings, STREAM, build_vocabulary(self.run, self.settings, text))
         network = model.network.double()
-        mechanism = trainer_of(self.settings).mechanism(self.settings)
+        mechanism = get_trainer(self.settings).make_mechanism(self.settings)
         originals = originals_of(self.run, self.settings)
-        made = Ingredients(self.run, self.settings, network, model.tokenizer, STREAM, originals)
-        noisy = made.phases(mechanism, recorder).noisy
-        assert isinstance(noisy, NoisyPhase)
-        noisy.dropped = null
+        made = TrainingContext(self.run, self.settings, network, model.tokenizer, STREAM, originals)
+        noisy = made.make_step_kinds(mechanism, recorder).noisy
+        assert isinstance(noisy, NoisySteps)
+        noisy.dropped_mask = null
         return noisy
 
     def distances(self, null: NDArray[np.bool_]) -> Iterator[tuple[float, int]]:
@@ -91,7 +91,7 @@ class Sums:
         other = self.phase(null, theirs)
         for step in range(4):
             other.network.load_state_dict(one.network.state_dict())
-            drawn = one.drawn(step)
+            drawn = one.sample_step_rows(step)
             one.step(step)
             other.step(step)
             apart = (ours.sums[-1] - theirs.sums[-1]).norm() / one.mechanism.clip_norm
@@ -123,8 +123,8 @@ def test_a_unit_that_turns_null_moves_a_sum_by_at_most_its_points_clips(
     for protect, null in units_of(sums.incidence):
         if not null.any():
             continue
-        units = sums.settings.units.model_copy(update={"privacy_unit": Protect(protect)})
-        size = TRAINERS["uedp-bounded"].rows(sums.settings.model_copy(update={"units": units}), None)
+        units = sums.settings.units.model_copy(update={"privacy_unit": PrivacyUnit(protect)})
+        size = TRAINERS["uedp-bounded"].count_exchanged_rows(sums.settings.model_copy(update={"units": units}), None)
         assert null.sum() <= size
         if protect != "both" or null.sum() == size:
             for apart, sampled in sums.distances(null):
@@ -140,13 +140,13 @@ def test_the_selection_is_a_function_of_the_graph_and_of_nothing_else(
     other = write_unit_run(tmp_path / "OTHER", longer)
     for bounding in ({"k_user": 2, "k_entity": 2}, {"rule": "all-keep", "k_user": 2, "k_entity": 3}):
         settings = training(public, bounding=bounding)
-        kept = originals_of(run, settings).ids
+        kept = originals_of(run, settings).example_ids
         assert kept is not None
         assert 0 < len(kept) < len(ROWS)
-        assert kept.tolist() == np.asarray(originals_of(other, settings).ids).tolist()
+        assert kept.tolist() == np.asarray(originals_of(other, settings).example_ids).tolist()
         for secret in ("k" * 32, "another key, as long as that.."):
             monkeypatch.setenv("REDACTORY_KEY", secret)
-            assert kept.tolist() == np.asarray(originals_of(run, settings).ids).tolist()
+            assert kept.tolist() == np.asarray(originals_of(run, settings).example_ids).tolist()
 
 
 # Whole trainings.
@@ -215,7 +215,7 @@ def test_de_identification_masks_what_is_protected_and_nothing_else(tmp_path: Pa
     listed.write_text("letter 2\n")
     hubs.write_text("acme\n")
     units = {"entities": str(listed), "high_degree_entities": (str(hubs),)}
-    texts = list(originals_of(run, training(None, trainer="de-identification", units=units)).texts())
+    texts = list(originals_of(run, training(None, trainer="de-identification", units=units)).read_texts())
     assert texts[0] == f"{MASK} met Acme on day 0."
     assert f"{MASK} wrote {MASK}." in texts
     assert not any(name in text for text in texts for name in ("Ada", "Bob", "Zed", "letter 2"))
@@ -227,13 +227,13 @@ def test_merged_copies_are_trained_on_once(tmp_path: Path, public: Path) -> None
     run = write_unit_run(tmp_path / "RUN", rows)
     merged = originals_of(run, training(public, units={"duplicates": "merge"}, bounding={"k_user": 9, "k_entity": 9}))
     assert merged.incidence is not None
-    assert merged.ids is not None
-    assert merged.ids.tolist() == list(range(len(ROWS)))
-    assert len(merged.incidence.users.of(0)) == 3
+    assert merged.example_ids is not None
+    assert merged.example_ids.tolist() == list(range(len(ROWS)))
+    assert len(merged.incidence.users.get_columns(0)) == 3
     baseline = originals_of(run, training(public, trainer="noiseless", units={"duplicates": "merge"}))
-    assert len(list(baseline.texts())) == len(ROWS)
+    assert len(list(baseline.read_texts())) == len(ROWS)
     kept = originals_of(run, training(public, trainer="noiseless"))
-    assert len(list(kept.texts())) == len(rows)
+    assert len(list(kept.read_texts())) == len(rows)
 
 
 def test_classes_are_learnt_and_a_point_without_one_is_null(tmp_path: Path) -> None:
@@ -249,7 +249,7 @@ def test_classes_are_learnt_and_a_point_without_one_is_null(tmp_path: Path) -> N
     settings = training(public, **task)
     sums = Sums(run, settings)
     chosen = originals_of(run, settings)
-    silent = chosen.classes(settings.classes) < 0
+    silent = chosen.read_classes(settings.classes) < 0
     assert silent.any()
     for apart, _ in sums.distances(silent):
         assert apart < 1e-12  # zeros are added in another order
@@ -337,14 +337,14 @@ def test_files_that_are_missing_or_broken_are_named_and_not_quoted(tmp_path: Pat
     broken = tmp_path / "broken.jsonl"
     broken.write_text('{"words": "fine"}\n\n{"other": "Secretname"}\n')
     with pytest.raises(InputError, match=r"row 3 of broken\.jsonl has no text in column 'words'") as caught:
-        list(PublicText(broken, "words").texts())
+        list(PublicText(broken, "words").read_texts())
     assert "Secretname" not in str(caught.value)
     plain = tmp_path / "plain.txt"
     plain.write_text("one\n \ntwo  \n")
-    assert list(PublicText(plain).texts()) == ["one", "two  "]
+    assert list(PublicText(plain).read_texts()) == ["one", "two  "]
     plain.write_bytes(b"one\n\xff\xfe\n")
     with pytest.raises(InputError, match=r"plain\.txt is not UTF-8"):
-        list(PublicText(plain).texts())
+        list(PublicText(plain).read_texts())
     for key, content in (("entities", None), ("aliases", "Secretname\n"), ("high_degree_entities", b"\xff")):
         path = tmp_path / f"{key}.txt"
         if isinstance(content, bytes):

@@ -12,11 +12,20 @@ from hypothesis import strategies as st
 
 from redactory.foundation.errors import CheckFailed, ConfigurationError, GuaranteeError
 from redactory.training.uedp import bounding
-from redactory.training.uedp.bounded_accounting import NO_ENTITY, Target, cap_choices, suggested_cap
-from redactory.training.uedp.bounding import ALL_KEEP, GREEDY, NONE, R_LOC, RULES, bound, cap_spread, check_stable
+from redactory.training.uedp.bounded_accounting import NO_ENTITY, CalibrationTarget, compare_caps, suggest_cap
+from redactory.training.uedp.bounding import (
+    ALL_KEEP,
+    GREEDY,
+    NONE,
+    R_LOC,
+    RULES,
+    bound_contributions,
+    cap_entity_users,
+    check_stable,
+)
 from redactory.training.uedp.entities import Mention
-from redactory.training.uedp.incidence import Collector
-from redactory.training.units import Adjacency, Protect
+from redactory.training.uedp.incidence import IncidenceBuilder
+from redactory.training.unit_settings import Adjacency, PrivacyUnit
 from tests.training.uedp.worlds import World, hypergraph, kept_ids, mixed, unit, without_entity, without_user
 
 ROWS = st.tuples(st.integers(0, 4), st.frozensets(st.integers(0, 4), max_size=3))
@@ -30,13 +39,13 @@ def keep(world: World, rule: str, k_u: int, k_e: int) -> set[int]:
     if not world:
         return set()
     incidence = hypergraph(world)
-    return kept_ids(incidence, bound(incidence, k_u, k_e, rule, entities_per_point=R))
+    return kept_ids(incidence, bound_contributions(incidence, k_u, k_e, rule, entities_per_point=R))
 
 
 def ordered(world: World, k_u: int, k_e: int, rule: str = GREEDY, r: int | None = None) -> set[int]:
     """What a rule keeps where the points' priorities rise with their ids."""
     incidence = hypergraph(world, {point: point for point in world})
-    return kept_ids(incidence, bound(incidence, k_u, k_e, rule, entities_per_point=r))
+    return kept_ids(incidence, bound_contributions(incidence, k_u, k_e, rule, entities_per_point=r))
 
 
 def used(world: World, kept: set[int]) -> tuple[int, int]:
@@ -123,7 +132,7 @@ def test_a_user_who_vanishes_flips_greedy_along_a_path() -> None:
     assert max(len(whole ^ ordered(without_user(world, user), 1, 1)) for user in (0, 1, length)) > length
     for adjacency in (Adjacency.REMOVAL, Adjacency.USER_REMOVAL):
         with pytest.raises(GuaranteeError, match="flip the choice along a whole path"):
-            bound(hypergraph(world), 1, 1, GREEDY, adjacency)
+            bound_contributions(hypergraph(world), 1, 1, GREEDY, adjacency)
 
 
 def test_what_is_stable_under_what() -> None:
@@ -150,75 +159,75 @@ def test_caps_and_rules_that_make_no_sense_are_refused_and_a_broken_cap_is_caugh
         ((1, None, NONE), ConfigurationError, "enforces no cap"),
     ):
         with pytest.raises(error, match=words):
-            bound(incidence, *arguments)  # type: ignore[arg-type]
-    assert bound(incidence, None, None, NONE).all()
+            bound_contributions(incidence, *arguments)  # type: ignore[arg-type]
+    assert bound_contributions(incidence, None, None, NONE).all()
     # sabotage: a greedy that keeps everything
     monkeypatch.setitem(bounding._RULES, GREEDY, bounding._RULES[NONE])
     with pytest.raises(CheckFailed, match="more kept examples than its cap"):
-        bound(incidence, 1, None)
+        bound_contributions(incidence, 1, None)
 
 
 def test_a_point_with_several_holders_counts_against_each() -> None:
-    collector = Collector()
+    collector = IncidenceBuilder()
     for point, holders in enumerate(([1, 2, 3], [1], [3])):
         collector.add(point, 9 - point, [unit(h) for h in holders], [])
-    incidence = collector.finish()
-    assert kept_ids(incidence, bound(incidence, 1, None)) == {1, 2}
-    assert kept_ids(incidence, bound(incidence, 2, None)) == {0, 1, 2}
+    incidence = collector.build()
+    assert kept_ids(incidence, bound_contributions(incidence, 1, None)) == {1, 2}
+    assert kept_ids(incidence, bound_contributions(incidence, 2, None)) == {0, 1, 2}
     with pytest.raises(GuaranteeError, match="examples of one user each"):
-        bound(incidence, 1, 1, R_LOC, entities_per_point=1)
+        bound_contributions(incidence, 1, 1, R_LOC, entities_per_point=1)
     with pytest.raises(GuaranteeError, match="examples of one user each"):
-        cap_spread(incidence, 1)
+        cap_entity_users(incidence, 1)
     part = incidence.take(np.array([True, False, True]))
-    assert (part.points.tolist(), part.users.degrees().tolist()) == ([0, 2], [1, 1, 2])
+    assert (part.example_ids.tolist(), part.users.count_degrees().tolist()) == ([0, 2], [1, 1, 2])
 
 
 @settings(max_examples=60, deadline=None)
 @given(WORLDS, st.integers(1, 3))
 def test_no_entity_keeps_more_users_than_its_cap(world: World, users: int) -> None:
     incidence = hypergraph(world)
-    kept = kept_ids(incidence, cap_spread(incidence, users))
+    kept = kept_ids(incidence, cap_entity_users(incidence, users))
     holders: dict[int, set[int]] = {}
     for point in kept:
         for entity in world[point][1]:
             holders.setdefault(entity, set()).add(world[point][0])
     assert all(len(found) <= users for found in holders.values())
     assert {point for point, (_, entities) in world.items() if not entities} <= kept
-    assert cap_spread(incidence, 5).all()
+    assert cap_entity_users(incidence, 5).all()
 
 
 def test_a_plan_says_what_each_cap_keeps_of_946_users_and_entities_as_popular_as_one_over_rank() -> None:
-    rng, collector = random.Random(1), Collector()
+    rng, collector = random.Random(1), IncidenceBuilder()
     weights = [1 / (rank + 1) for rank in range(5000)]
     for point in range(14_040):
         user, entities = rng.randrange(946), rng.choices(range(5000), weights, k=rng.choice((0, 1, 1, 2, 3)))
         mentions = [Mention(unit(10_000 + e), f"L{e % 3}") for e in entities]
         collector.add(point, mixed(point), [unit(user)], mentions)
-    incidence = collector.finish()
-    found = cap_choices(incidence, caps=(1, 4, 16))
+    incidence = collector.build()
+    found = compare_caps(incidence, caps=(1, 4, 16))
     assert (found["points"], found["users"]) == (14_040, 946)
-    assert found["suggested"] == 15 == suggested_cap(14_040, 946)
+    assert found["suggested"] == 15 == suggest_cap(14_040, 946)
     # at least what a greedy without degrees keeps
     for choice, least in zip(found["choices"], (944, 3_597, 7_344), strict=True):
         assert least <= choice["kept"] <= choice["cap"] * 946
         assert choice["affected"] == 2 * choice["cap"]
         assert set(choice["by_label"]) == {"L0", "L1", "L2", NO_ENTITY}
         assert max(choice["by_label"].values()) <= choice["kept"] <= sum(choice["by_label"].values())
-    alone = cap_choices(incidence, Protect.USERS, caps=(16,))["choices"][0]
+    alone = compare_caps(incidence, PrivacyUnit.USERS, caps=(16,))["choices"][0]
     assert alone["kept"] > found["choices"][2]["kept"]
     assert alone["affected"] == 16
 
 
 def test_a_plan_for_a_target_has_the_noise_of_each_cap() -> None:
     world: World = {point: (point % 40, frozenset({point % 37})) for point in range(400)}
-    target = Target(epsilon=8.0, delta=1e-5, batch_size=10, steps=20)
-    found = cap_choices(hypergraph(world), caps=(1, 4, 10, 16), target=target)
+    target = CalibrationTarget(epsilon=8.0, delta=1e-5, batch_size=10, steps=20)
+    found = compare_caps(hypergraph(world), caps=(1, 4, 10, 16), target=target)
     assert found["suggested"] == 10
-    assert [choice["cap"] for choice in cap_choices(hypergraph(world))["choices"]] == [1, 2, 4, 8, 10, 16]
+    assert [choice["cap"] for choice in compare_caps(hypergraph(world))["choices"]] == [1, 2, 4, 8, 10, 16]
     noises = [choice["relative_noise"] or 0.0 for choice in found["choices"]]
     assert min(noises) > 0.0
     assert noises[2] == pytest.approx(noises[0], rel=0.15)  # the cap is free while every place is taken
     assert noises[3] > noises[2]  # past n/U it is not
     assert found["choices"][0]["sampling_rate"] == pytest.approx(10 / found["choices"][0]["kept"])
     with pytest.raises(ConfigurationError):
-        cap_choices(hypergraph(world).take(np.zeros(400, bool)))
+        compare_caps(hypergraph(world).take(np.zeros(400, bool)))

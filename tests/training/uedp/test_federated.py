@@ -20,13 +20,13 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, Guarant
 from redactory.foundation.records import RecordLog
 from redactory.foundation.stream import RandomStream
 from redactory.redaction.mask import MASK
-from redactory.training.data import EncodedPoints
+from redactory.training.data import TokenizedExamples
 from redactory.training.ledger import StepLedger
 from redactory.training.mechanism import EntitySampling, mechanism_from_json
 from redactory.training.uedp.entities import Mention
-from redactory.training.uedp.federated import drawn_users, users_of, weights_of
-from redactory.training.uedp.incidence import Collector
-from redactory.training.uedp.local_update import Cohort, clipped, summed_updates
+from redactory.training.uedp.federated import collect_users, draw_users, make_example_weights
+from redactory.training.uedp.incidence import IncidenceBuilder
+from redactory.training.uedp.local_update import Cohort, clip_update, sum_cohort_updates
 from tests.training.greybox import TOKENIZER, Recorder
 from tests.training.uedp.federation import (
     ALL,
@@ -105,11 +105,11 @@ def test_any_user_and_any_entity_are_hidden(user: int, entity: int) -> None:
 def test_under_an_enforced_cap_an_entity_moves_m_users_at_most() -> None:
     capped = mechanism(replace(ANY, max_users_per_entity=2))
     incidence = hypergraph(WORLD)
-    users = users_of(incidence, capped)
+    users = collect_users(incidence, capped)
     kept = np.zeros(len(incidence), bool)
     kept[np.concatenate([user.rows for user in users])] = True
-    assert int(incidence.take(kept).entity_spread().max()) == 2
-    assert int(incidence.entity_spread().max()) > 2
+    assert int(incidence.take(kept).count_entity_users().max()) == 2
+    assert int(incidence.count_entity_users().max()) > 2
     for step, distance in enumerate(Federation(capped).distances(WORLD, NEITHER, fixed=True)):
         assert distance <= BETA * (drawn(step, {GONE_USER}) + 2 * 2)
 
@@ -118,10 +118,10 @@ def test_under_an_enforced_cap_an_entity_moves_m_users_at_most() -> None:
 
 
 def test_an_update_that_is_not_finite_is_none() -> None:
-    assert not clipped(torch.tensor([1.0, float("nan")]), 1.0).any()
-    assert not clipped(torch.tensor([1.0, float("inf")]), 1.0).any()
-    assert clipped(torch.tensor([0.3, 0.4]), 1.0).tolist() == pytest.approx([0.3, 0.4])
-    assert not clipped(torch.zeros(2), 1.0).any()
+    assert not clip_update(torch.tensor([1.0, float("nan")]), 1.0).any()
+    assert not clip_update(torch.tensor([1.0, float("inf")]), 1.0).any()
+    assert clip_update(torch.tensor([0.3, 0.4]), 1.0).tolist() == pytest.approx([0.3, 0.4])
+    assert not clip_update(torch.zeros(2), 1.0).any()
 
 
 def test_a_worker_is_given_neither_the_root_nor_other_users() -> None:
@@ -129,14 +129,14 @@ def test_a_worker_is_given_neither_the_root_nor_other_users() -> None:
 
     def watched(cohort: Cohort) -> NDArray[np.float64]:
         seen.append(cohort)
-        return summed_updates(cohort)
+        return sum_cohort_updates(cohort)
 
     phase = Federation(update=watched, kind="awd-lstm").phase(WORLD, Recorder())
     phase.network.begin_step(phase.stream, "plain step", 3)
     phase.step(0)
     assert seen
     assert all(phase.stream.root not in pickle.dumps(cohort) for cohort in seen)
-    assert sum(len(user.points) for cohort in seen for user in cohort.users) < len(WORLD)
+    assert sum(len(user.examples) for cohort in seen for user in cohort.users) < len(WORLD)
 
 
 def test_a_replayed_step_has_its_bits_and_another_sum_is_refused(tmp_path: Any) -> None:
@@ -158,7 +158,7 @@ def test_no_noise_is_drawn_for_a_sum_that_was_not_admitted() -> None:
     class Listening(RandomStream):
         def octets(self, purpose: str, step: int, count: int, index: int = 0) -> bytes:
             drawn_for.append(purpose)
-            return super().octets(purpose, step, count, index)
+            return super().random_bytes(purpose, step, count, index)
 
     class Refusing:
         def admit(self, step: int, clipped_sum: torch.Tensor) -> None:
@@ -184,13 +184,13 @@ def test_an_empty_sample_is_a_step_of_noise() -> None:
 
 
 def test_labelled_points_leave_with_their_classes() -> None:
-    points = EncodedPoints.from_texts(["a", "Hello", "", "9"], TOKENIZER, 20)
+    points = TokenizedExamples.from_texts(["a", "Hello", "", "9"], TOKENIZER, 20)
     rows = np.array([3, 1], np.int64)
     found = replace(points, labels=np.array([0, 1, 0, 2])).take(rows)
     assert found.labels is not None
     assert found.labels.tolist() == [2, 1]
     for place, row in enumerate(rows):
-        assert found.targets_of(place).tolist() == points.targets_of(row).tolist()
+        assert found.get_targets(place).tolist() == points.get_targets(row).tolist()
 
 
 # The sampling.
@@ -199,7 +199,7 @@ def test_labelled_points_leave_with_their_classes() -> None:
 def weights(sampling: Any, step: int = 0) -> NDArray[np.float64]:
     incidence = hypergraph(WORLD)
     rows = np.arange(len(incidence))
-    return weights_of(incidence, mechanism(sampling))(RandomStream.from_seed(5), step, rows)
+    return make_example_weights(incidence, mechanism(sampling))(RandomStream.from_seed(5), step, rows)
 
 
 @pytest.mark.parametrize("step", range(4))
@@ -228,16 +228,16 @@ def test_users_entities_and_points_of_their_own_are_drawn_at_their_own_rates(
     sampling = EntitySampling(entity_rate, related_entity_rate, "f_E+", "any", None)
     graph, stream, steps = hypergraph(WORLD), RandomStream.from_seed(2), 300
     own = mechanism(sampling, sampling_rate=user_rate)
-    weights, users = weights_of(graph, own), users_of(graph, own)
+    weights, users = make_example_weights(graph, own), collect_users(graph, own)
     rows = np.arange(len(graph))
     used = np.array([weights(stream, step, rows) > 0.0 for step in range(steps)])
     keys = [user.key for user in users]
-    taken = [{user.key for user in drawn_users(stream, step, users, user_rate)} for step in range(steps)]
+    taken = [{user.key for user in draw_users(stream, step, users, user_rate)} for step in range(steps)]
     drawn = np.array([[key in own for key in keys] for own in taken])
     single = np.flatnonzero(graph.entities.lengths == 1)
     # the first point of each entity that stands alone in it: its coin and no other's
-    first = single[np.unique([graph.entities.of(row)[0] for row in single], return_index=True)[1]]
-    tables = ((user_rate, drawn), (entity_rate, used[:, first]), (related_entity_rate, used[:, graph.extended]))
+    first = single[np.unique([graph.entities.get_columns(row)[0] for row in single], return_index=True)[1]]
+    tables = ((user_rate, drawn), (entity_rate, used[:, first]), (related_entity_rate, used[:, graph.extended_mask]))
     for rate, table in tables:
         assert stats.binomtest(int(table.sum()), table.size, rate).pvalue > 1e-6
         for both in (table[1:] & table[:-1], table[:, 1:] & table[:, :-1]):
@@ -245,14 +245,14 @@ def test_users_entities_and_points_of_their_own_are_drawn_at_their_own_rates(
 
 
 def test_points_of_several_users_and_more_users_than_declared_are_refused() -> None:
-    collector = Collector()
+    collector = IncidenceBuilder()
     collector.add(0, 7, [unit(1), unit(2)], [Mention(unit(1000), "L")])
     with pytest.raises(GuaranteeError, match=r"units\.duplicates"):
-        users_of(collector.finish(), mechanism())
+        collect_users(collector.build(), mechanism())
     world = hypergraph(WORLD)
     with pytest.raises(ConfigurationError, match=r"train\.federated\.users"):
-        users_of(world, mechanism(ANY, users=11))
-    assert len(users_of(world, mechanism(None, users=11))) == 12
+        collect_users(world, mechanism(ANY, users=11))
+    assert len(collect_users(world, mechanism(None, users=11))) == 12
 
 
 # The mechanism.
@@ -263,9 +263,9 @@ def test_a_ledger_gives_the_mechanism_back_and_nothing_else(entities: Any) -> No
     own = mechanism(entities, noise="lattice")
     assert mechanism_from_json(own.to_json()) == own
     for change in (
-        {"event": {**own.event(), "class": "PoissonSampledDpEvent"}},
-        {"event": {**own.event(), "users": 0}},
-        {"event": {**own.event(), "entities": {"entity_rate": 0.5}}},
+        {"event": {**own.to_event(), "class": "PoissonSampledDpEvent"}},
+        {"event": {**own.to_event(), "users": 0}},
+        {"event": {**own.to_event(), "entities": {"entity_rate": 0.5}}},
         {"noise": "none"},
         {"normaliser": {"kind": "sampled users", "value": 7.2}},
         {"sensitivity": {"substitution": BETA, "add_or_remove": BETA}},

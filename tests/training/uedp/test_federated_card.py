@@ -9,14 +9,20 @@ import pytest
 from pydantic import ValidationError
 
 from redactory.foundation.errors import GuaranteeError
-from redactory.training.accounting import second
-from redactory.training.guarantee.card import units_card
+from redactory.training.accounting import verification
+from redactory.training.guarantee.card import make_units_card
 from redactory.training.guarantee.spec import LedgerFacts
 from redactory.training.mechanism import EntitySampling, PoissonUsersGaussian
 from redactory.training.settings import TRAINERS, TrainSettings
-from redactory.training.uedp import algorithm1 as federated_figures
-from redactory.training.uedp.algorithm1 import confirmed_figure, figure_of, figures_of, noise_scale, spread_curve
-from redactory.training.units import FederatedSettings, Protect
+from redactory.training.uedp import federated_accounting as federated_figures
+from redactory.training.uedp.federated_accounting import (
+    compute_federated_epsilon,
+    compute_noise_scale,
+    compute_spread_curve,
+    confirm_federated_epsilon,
+    federated_epsilons,
+)
+from redactory.training.unit_settings import FederatedSettings, PrivacyUnit
 
 DELTA, STEPS = 1e-5, 50
 SAMPLING = EntitySampling(0.5, 1.0, "f_E+", "any", 20)
@@ -36,14 +42,14 @@ def training(trainer: str = "uedp-alg1", protect: str = "both", **changes: Any) 
 
 
 def mechanism_of(trainer: str = "uedp-alg1", **changes: Any) -> PoissonUsersGaussian:
-    found = TRAINERS[trainer].mechanism(training(trainer, **changes))
+    found = TRAINERS[trainer].make_mechanism(training(trainer, **changes))
     assert isinstance(found, PoissonUsersGaussian)
     return found
 
 
 def card_of(settings: TrainSettings, mechanism: PoissonUsersGaussian) -> dict[str, Any]:
     vocabulary = {"made_of": {"public_text": "a digest"}, "sha256": "another"}
-    return units_card("x", LedgerFacts(settings, mechanism, STEPS, False, "", {}, "", vocabulary))
+    return make_units_card("x", LedgerFacts(settings, mechanism, STEPS, False, "", {}, "", vocabulary))
 
 
 # --------------------------------------------------------------------------------------------- the figures
@@ -52,12 +58,14 @@ def card_of(settings: TrainSettings, mechanism: PoissonUsersGaussian) -> dict[st
 def test_by_rule_all_the_extended_set_is_an_entity_too() -> None:
     """q_e hides an entity with 20 holders; a point of S has one holder, and q_s = 1 hides nothing of it."""
     own = replace(CONLL, entities=replace(SAMPLING, rule="all"))
-    assert figure_of(own, STEPS, DELTA, Protect.BOTH).epsilon == pytest.approx(0.381, abs=2e-3)
+    assert compute_federated_epsilon(own, STEPS, DELTA, PrivacyUnit.BOTH).epsilon == pytest.approx(0.381, abs=2e-3)
     rare = replace(SAMPLING, rule="all", entity_rate=0.01, max_users_per_entity=1)
-    found = figure_of(replace(CONLL, entities=rare), STEPS, DELTA, Protect.BOTH).epsilon
-    alone = figure_of(replace(CONLL, entities=replace(rare, estimator="f_E")), STEPS, DELTA, Protect.BOTH).epsilon
-    one = figure_of(
-        replace(CONLL, entities=replace(SAMPLING, max_users_per_entity=1)), STEPS, DELTA, Protect.BOTH
+    found = compute_federated_epsilon(replace(CONLL, entities=rare), STEPS, DELTA, PrivacyUnit.BOTH).epsilon
+    alone = compute_federated_epsilon(
+        replace(CONLL, entities=replace(rare, estimator="f_E")), STEPS, DELTA, PrivacyUnit.BOTH
+    ).epsilon
+    one = compute_federated_epsilon(
+        replace(CONLL, entities=replace(SAMPLING, max_users_per_entity=1)), STEPS, DELTA, PrivacyUnit.BOTH
     ).epsilon
     assert found is not None
     assert alone is not None
@@ -70,31 +78,33 @@ def test_by_rule_all_the_extended_set_is_an_entity_too() -> None:
 def test_a_user_alone_is_a_sampled_gaussian_that_two_accountants_agree_on(
     own: PoissonUsersGaussian, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    figure = figure_of(own, STEPS, DELTA, Protect.USERS)
+    figure = compute_federated_epsilon(own, STEPS, DELTA, PrivacyUnit.USERS)
     assert figure.epsilon == pytest.approx(0.009, abs=6e-4)
-    stated, bounds = confirmed_figure(own, STEPS, DELTA, Protect.USERS)
+    stated, bounds = confirm_federated_epsilon(own, STEPS, DELTA, PrivacyUnit.USERS)
     assert bounds is not None
     assert stated == figure
     assert bounds.lower <= (figure.epsilon or 0.0) <= bounds.upper
-    monkeypatch.setattr(federated_figures, "epsilon_of", lambda *told: 0.5)
-    monkeypatch.setattr(second, "epsilon_of", lambda *told: 0.5)
+    monkeypatch.setattr(federated_figures, "total_epsilon", lambda *told: 0.5)
+    monkeypatch.setattr(verification, "total_epsilon", lambda *told: 0.5)
     with pytest.raises(GuaranteeError, match="disagree"):
-        confirmed_figure(own, STEPS, DELTA, Protect.USERS)
+        confirm_federated_epsilon(own, STEPS, DELTA, PrivacyUnit.USERS)
 
 
 def test_dp_fedavg_hides_no_entity() -> None:
-    assert figures_of(FEDAVG, STEPS, DELTA, Protect.BOTH).sound.epsilon is None
-    assert figure_of(FEDAVG, STEPS, DELTA, Protect.USERS).relation == "user removal"
+    assert federated_epsilons(FEDAVG, STEPS, DELTA, PrivacyUnit.BOTH).sound.epsilon is None
+    assert compute_federated_epsilon(FEDAVG, STEPS, DELTA, PrivacyUnit.USERS).relation == "user removal"
 
 
 def test_the_curve_rises_to_the_figure() -> None:
-    curve = spread_curve(CONLL, STEPS, DELTA, Protect.BOTH)
+    curve = compute_spread_curve(CONLL, STEPS, DELTA, PrivacyUnit.BOTH)
     assert list(curve) == [1, 4, 16, 20]
     values = [value or 0.0 for value in curve.values()]
     assert values == sorted(values)
-    assert values[-1] == figure_of(CONLL, STEPS, DELTA, Protect.BOTH).epsilon
-    users = spread_curve(FEDAVG, STEPS, DELTA, Protect.USERS)
-    assert users[1] == pytest.approx(figure_of(FEDAVG, STEPS, DELTA, Protect.USERS).epsilon, abs=2e-3)
+    assert values[-1] == compute_federated_epsilon(CONLL, STEPS, DELTA, PrivacyUnit.BOTH).epsilon
+    users = compute_spread_curve(FEDAVG, STEPS, DELTA, PrivacyUnit.USERS)
+    assert users[1] == pytest.approx(
+        compute_federated_epsilon(FEDAVG, STEPS, DELTA, PrivacyUnit.USERS).epsilon, abs=2e-3
+    )
 
 
 # ------------------------------------------------------------------------------------------------ the noise
@@ -102,9 +112,9 @@ def test_the_curve_rises_to_the_figure() -> None:
 
 def test_noise_is_z_times_users_or_clips() -> None:
     given = mechanism_of(noise_multiplier=102.0)
-    assert (given.noise_multiplier, noise_scale(given)) == (102.0, pytest.approx(2.0))
+    assert (given.noise_multiplier, compute_noise_scale(given)) == (102.0, pytest.approx(2.0))
     fedavg = mechanism_of("user-level", noise_multiplier=2.0)
-    assert (fedavg.noise_multiplier, noise_scale(fedavg), fedavg.entities) == (2.0, 2.0, None)
+    assert (fedavg.noise_multiplier, compute_noise_scale(fedavg), fedavg.entities) == (2.0, 2.0, None)
 
 
 @pytest.mark.parametrize(
@@ -125,14 +135,14 @@ def test_what_does_not_fit_is_named(trainer: str, changes: dict[str, Any], says:
 def test_calibrated_noise_reaches_the_target(target: float, protect: str) -> None:
     own = {"max_users_per_entity": 20}
     found = mechanism_of(epsilon=target, protect=protect, federated=own)
-    steps = TRAINERS["uedp-alg1"].steps(training(federated=own))
-    reached = figure_of(found, steps, DELTA, Protect(protect)).epsilon
+    steps = TRAINERS["uedp-alg1"].count_noisy_steps(training(federated=own))
+    reached = compute_federated_epsilon(found, steps, DELTA, PrivacyUnit(protect)).epsilon
     assert reached is not None
     assert 0.975 * target < reached <= target
 
 
 def test_the_normaliser_is_a_public_constant() -> None:
-    assert TRAINERS["uedp-alg1"].steps(training()) == 2 * 19
+    assert TRAINERS["uedp-alg1"].count_noisy_steps(training()) == 2 * 19
 
     def normaliser(trainer: str = "uedp-alg1", **own: Any) -> float:
         return mechanism_of(trainer, noise_multiplier=1.0, federated=own).normaliser
@@ -146,7 +156,11 @@ def test_the_normaliser_is_a_public_constant() -> None:
 
 def test_the_card_of_algorithm_1_names_relation_m_and_gaps() -> None:
     card = card_of(training(), CONLL)
-    assert card["epsilon"] == card["epsilon_sound"] == figure_of(CONLL, STEPS, DELTA, Protect.BOTH).epsilon
+    assert (
+        card["epsilon"]
+        == card["epsilon_sound"]
+        == compute_federated_epsilon(CONLL, STEPS, DELTA, PrivacyUnit.BOTH).epsilon
+    )
     assert card["relation"] == "user-entity zero-out on a fixed graph"
     assert (card["M"], card["M_source"]) == (20, "a cap enforced on the fixed graph")
     assert card["curve"]["20"] == card["epsilon"]

@@ -14,11 +14,11 @@ from redactory.foundation.canonical import file_sha256
 from redactory.foundation.errors import ConfigurationError, GuaranteeError, RedactoryError
 from redactory.foundation.records import read_records
 from redactory.redaction.folder import RunFolder
-from redactory.training import TrainSettings, guarantee_card, load_model, train_model
+from redactory.training import TrainSettings, load_model, make_guarantee_card, train_model
 from redactory.training.ledger import NOISY_STEP
 from redactory.training.mechanism import mechanism_from_json
-from redactory.training.uedp.algorithm1 import figure_of
-from redactory.training.units import Protect
+from redactory.training.uedp.federated_accounting import compute_federated_epsilon
+from redactory.training.unit_settings import PrivacyUnit
 from tests.training.conftest import GREETINGS, PUBLIC_TEXTS
 from tests.training.test_resume import Killed, killing
 from tests.training.test_train import Interrupted, interrupt_after
@@ -84,27 +84,27 @@ def fresh(run: RunFolder, tmp_path: Path) -> Any:
 @pytest.mark.parametrize(
     ("trainer", "federated", "protect", "relation"),
     [
-        ("uedp-alg1", {}, Protect.BOTH, "user-entity removal"),
+        ("uedp-alg1", {}, PrivacyUnit.BOTH, "user-entity removal"),
         (
             "uedp-alg1",
             {"max_users_per_entity": 2, "rule": "all"},
-            Protect.BOTH,
+            PrivacyUnit.BOTH,
             "user-entity zero-out on a fixed graph",
         ),
-        ("user-level", {}, Protect.USERS, "user removal"),
+        ("user-level", {}, PrivacyUnit.USERS, "user removal"),
     ],
 )
 def test_a_training_is_sealed_with_the_card_of_its_ledger(
-    trainer: str, federated: dict[str, Any], protect: Protect, relation: str, fresh: Any
+    trainer: str, federated: dict[str, Any], protect: PrivacyUnit, relation: str, fresh: Any
 ) -> None:
     own = fresh()
     summary = train_model(own, small(own.root, trainer, federated))
     folder = own.model("m")
     records = read_records(folder.ledger)
     assert sum(record.type == NOISY_STEP for record in records) == summary["steps"] == 6
-    card = guarantee_card(own, "m")
+    card = make_guarantee_card(own, "m")
     mechanism = mechanism_from_json(records[0].body["mechanism"])
-    assert card["epsilon"] == figure_of(mechanism, 6, 1e-5, protect).epsilon
+    assert card["epsilon"] == compute_federated_epsilon(mechanism, 6, 1e-5, protect).epsilon
     assert relation in card["relation"]
     assert load_model(folder).token_log_probs(["Hello"])
     told = folder.card.read_text() + folder.guarantee.read_text() + folder.ledger.read_text()
@@ -161,4 +161,4 @@ def test_another_users_number_in_the_ledger_is_seen(fresh: Any) -> None:
     ledger = own.model("m").ledger
     ledger.write_text(ledger.read_text().replace('"users":20', '"users":2000'))
     with pytest.raises((GuaranteeError, RedactoryError)):
-        guarantee_card(own, "m")
+        make_guarantee_card(own, "m")

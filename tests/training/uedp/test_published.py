@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from scipy import integrate
 
 from redactory.foundation.errors import ConfigurationError
-from redactory.training.accounting.published import MOMENTS, Estimator, log_moment, published_epsilon, published_rate
+from redactory.training.accounting.published_epsilons import (
+    MAX_MOMENT,
+    Estimator,
+    compute_moments_epsilon,
+    compute_published_rate,
+    log_moment,
+)
 
 DELTA = 1e-5
 # users, users a step, sentences, sentences with any entity; the paper's Table II
@@ -65,8 +71,8 @@ def test_each_figure_of_the_paper_is_reproduced(
     data: tuple[int, ...], sensitive: int, estimator: Estimator, steps: int, printed: float
 ) -> None:
     users, a_step, sentences, _ = data
-    rate = published_rate(estimator, a_step / users, 0.5, sensitive / sentences)
-    assert published_epsilon(rate, 2.0, steps, DELTA) == pytest.approx(printed, abs=0.008)
+    rate = compute_published_rate(estimator, a_step / users, 0.5, sensitive / sentences)
+    assert compute_moments_epsilon(rate, 2.0, steps, DELTA) == pytest.approx(printed, abs=0.008)
 
 
 @pytest.mark.parametrize(("data", "sensitive", "a_step", "noise", "steps", "levels"), SCHEDULES)
@@ -75,8 +81,8 @@ def test_each_schedule_of_the_code_hits_its_levels(
 ) -> None:
     users, _, sentences, _ = data
     estimator = USER if sensitive is None else PLUS
-    rate = published_rate(estimator, a_step / users, 0.5, 1.0 if sensitive is None else sensitive / sentences)
-    found = [published_epsilon(rate, noise, count, DELTA) for count in steps]
+    rate = compute_published_rate(estimator, a_step / users, 0.5, 1.0 if sensitive is None else sensitive / sentences)
+    found = [compute_moments_epsilon(rate, noise, count, DELTA) for count in steps]
     assert found == pytest.approx(levels, abs=0.0035)  # 108 of the 109 within 0.003, one 0.0033 off
 
 
@@ -85,16 +91,16 @@ def test_there_are_fifteen_figures_and_eighteen_schedules() -> None:
 
 
 def test_the_tight_budgets_are_the_floor_of_the_largest_moment() -> None:
-    floor = -math.log(DELTA) / MOMENTS
-    assert published_epsilon(0.004, 2.5, 0, DELTA) == pytest.approx(floor) == pytest.approx(0.1799, abs=1e-4)
-    assert published_epsilon(0.004, 2.5, 1, DELTA) == pytest.approx(0.18, abs=1e-3)
-    assert published_epsilon(0.004, 2.5, 1, DELTA, orders=32) > 0.35  # 32 moments cannot have been used
+    floor = -math.log(DELTA) / MAX_MOMENT
+    assert compute_moments_epsilon(0.004, 2.5, 0, DELTA) == pytest.approx(floor) == pytest.approx(0.1799, abs=1e-4)
+    assert compute_moments_epsilon(0.004, 2.5, 1, DELTA) == pytest.approx(0.18, abs=1e-3)
+    assert compute_moments_epsilon(0.004, 2.5, 1, DELTA, orders=32) > 0.35  # 32 moments cannot have been used
 
 
 def test_the_natural_reading_is_not_what_was_printed() -> None:
     users, a_step, sentences, sensitive = CONLL
     natural = a_step / users * (0.5 * sensitive + (sentences - sensitive)) / sentences
-    assert published_epsilon(natural, 2.0, 50, DELTA) == pytest.approx(0.718, abs=1e-3)
+    assert compute_moments_epsilon(natural, 2.0, 50, DELTA) == pytest.approx(0.718, abs=1e-3)
 
 
 @pytest.mark.parametrize(("rate", "noise", "order"), [(0.05, 2.0, 1), (0.3, 1.0, 4), (1.0, 2.0, 6), (0.9, 0.7, 3)])
@@ -114,8 +120,8 @@ def test_a_log_moment_is_the_integral_that_defines_it(rate: float, noise: float,
 @settings(max_examples=40, deadline=None)
 @given(st.floats(0.0, 0.5), st.floats(0.0, 0.5), st.integers(0, 500), st.integers(0, 500))
 def test_more_steps_and_more_sampling_never_cost_less(q1: float, q2: float, t1: int, t2: int) -> None:
-    low = published_epsilon(min(q1, q2), 2.0, min(t1, t2), DELTA)
-    high = published_epsilon(max(q1, q2), 2.0, max(t1, t2), DELTA)
+    low = compute_moments_epsilon(min(q1, q2), 2.0, min(t1, t2), DELTA)
+    high = compute_moments_epsilon(max(q1, q2), 2.0, max(t1, t2), DELTA)
     assert low <= high + 1e-12
     assert np.isfinite(low)
 
@@ -123,6 +129,6 @@ def test_more_steps_and_more_sampling_never_cost_less(q1: float, q2: float, t1: 
 @pytest.mark.parametrize("bad", [{"user_rate": 1.5}, {"user_rate": 0.1, "entity_rate": -0.1}])
 def test_shares_outside_of_one_are_refused(bad: dict[str, float]) -> None:
     with pytest.raises(ConfigurationError, match="share from 0 to 1"):
-        published_rate(Estimator.F_E_PLUS, **bad)
+        compute_published_rate(Estimator.F_E_PLUS, **bad)
     with pytest.raises(ConfigurationError):
-        published_epsilon(0.1, 0.0, 1, DELTA)
+        compute_moments_epsilon(0.1, 0.0, 1, DELTA)

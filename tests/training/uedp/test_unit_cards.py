@@ -15,11 +15,11 @@ from redactory.evaluation import report as model_report
 from redactory.foundation.errors import GuaranteeError
 from redactory.foundation.files import read_json
 from redactory.redaction.folder import RunFolder
-from redactory.training import guarantee_card, guarantee_page, train_model
+from redactory.training import make_guarantee_card, render_guarantee_page, train_model
 from redactory.training.guarantee.budget import BudgetExceeded
-from redactory.training.guarantee.card import units_card
-from redactory.training.guarantee.compose import composed_card
-from redactory.training.guarantee.spec import TrainingSpec, ledger_facts
+from redactory.training.guarantee.card import make_units_card
+from redactory.training.guarantee.compose import make_composed_card
+from redactory.training.guarantee.spec import TrainingSpec, read_ledger_facts
 from tests.training.uedp.unit_runs import training, write_public, write_unit_run
 
 SEEDLESS: dict[str, Any] = {"seed": None, "sampling_rate": 1.0, "epochs": 3, "noise_multiplier": 6.0}
@@ -53,7 +53,7 @@ def trained(public: Path, tmp_path_factory: pytest.TempPathFactory) -> RunFolder
 
 
 def unit_of(public: Path, units: dict[str, Any]) -> str:
-    return TrainingSpec(training(public, units=units), None, 0).unit
+    return TrainingSpec(training(public, units=units), None, 0).privacy_unit
 
 
 def gaussian(points: int, sigma: float, steps: int, delta: float = 1e-5) -> float:
@@ -76,7 +76,7 @@ def gaussian(points: int, sigma: float, steps: int, delta: float = 1e-5) -> floa
     ],
 )
 def test_the_figure_is_that_of_k_points(trained: RunFolder, name: str, size: int, relation: str) -> None:
-    card = guarantee_card(trained, name)
+    card = make_guarantee_card(trained, name)
     exact = gaussian(size, 6.0, 3)
     assert exact <= card["epsilon"] <= exact * 1.01
     assert card["epsilon"] == card["epsilon_sound"]
@@ -98,22 +98,22 @@ def test_every_null_has_its_reason_and_what_is_published_its_label(trained: RunF
             assert (card[key] is None) == (key in card["reasons"])
         published = card["epsilon_as_published"]
         assert published is None or published["note"] == "as published, not a guarantee"
-        page = guarantee_page(card)
+        page = render_guarantee_page(card)
         assert "As published, not a guarantee" in page
         assert card["relation"] in page
-        assert model_report.figures(card)
-        assert bool(model_report.promises(card)) == (card["epsilon"] is not None)
+        assert model_report.list_card_metrics(card)
+        assert bool(model_report.list_promises(card)) == (card["epsilon"] is not None)
 
 
 def test_r_loc_states_a_users_removal_and_pays_for_it(trained: RunFolder) -> None:
-    card = guarantee_card(trained, "r-loc")
+    card = make_guarantee_card(trained, "r-loc")
     assert card["adjacency_user_removal"] == "user removal and entity zero-out"
     assert card["epsilon_user_removal"] > gaussian(3, 6.0, 3) + gaussian(4, 6.0, 3) > card["epsilon_sound"]
-    assert guarantee_card(trained, "both")["epsilon_user_removal"] is None
+    assert make_guarantee_card(trained, "both")["epsilon_user_removal"] is None
 
 
 def test_without_a_selection_there_is_the_curve_and_no_figure_for_a_unit(trained: RunFolder) -> None:
-    card = guarantee_card(trained, "free")
+    card = make_guarantee_card(trained, "free")
     assert card["epsilon"] is None
     assert "no selection caps the contribution" in card["reasons"]["epsilon"]
     assert card["adjacency_curve"] == "any units with at most K points, removal"
@@ -121,14 +121,14 @@ def test_without_a_selection_there_is_the_curve_and_no_figure_for_a_unit(trained
 
 
 def test_test_mode_no_noise_and_a_vocabulary_of_unknown_origin_leave_no_figure(trained: RunFolder) -> None:
-    assert "seed known" in guarantee_card(trained, "seeded")["holds_reason"]
-    card = guarantee_card(trained, "noiseless")
+    assert "seed known" in make_guarantee_card(trained, "seeded")["holds_reason"]
+    card = make_guarantee_card(trained, "noiseless")
     assert (card["holds"], card["epsilon"], card["steps"]) == (False, None, 0)
     assert "no noise" in card["reasons"]["epsilon"]
     for name in ("both", "level"):
-        facts = ledger_facts(trained, trained.model(name))
+        facts = read_ledger_facts(trained, trained.model(name))
         private = {**facts.vocabulary, "made_of": {"public": None}}
-        card = units_card(name, replace(facts, public_text=None, base=None, vocabulary=private))
+        card = make_units_card(name, replace(facts, public_text=None, base=None, vocabulary=private))
         assert card["epsilon"] is None
         assert "vocabulary" in card["reasons"]["epsilon"]
 
@@ -139,16 +139,16 @@ def test_a_place_of_the_curve_is_called_what_it_is(trained: RunFolder) -> None:
         ("level", "4 users at once", "that many users at once"),
         ("alg1", "an entity in the examples of at most 4 users", "belong to at most that many users"),
     ):
-        card = guarantee_card(trained, name)
-        assert said in [figure.title for figure in model_report.figures(card)]
+        card = make_guarantee_card(trained, name)
+        assert said in [figure.title for figure in model_report.list_card_metrics(card)]
         assert note in card["notes"]["curve"]
 
 
 def test_a_users_removal_rests_on_a_secret_key_and_on_caps_that_were_not_counted(trained: RunFolder) -> None:
-    told = " ".join(guarantee_card(trained, "r-loc")["assumptions"])
+    told = " ".join(make_guarantee_card(trained, "r-loc")["assumptions"])
     assert "caps were chosen without looking at the corpus" in told
     assert "digest key of the run, which is secret" in told
-    assert "digest key" not in " ".join(guarantee_card(trained, "both")["assumptions"])
+    assert "digest key" not in " ".join(make_guarantee_card(trained, "both")["assumptions"])
 
 
 def test_other_hubs_aliases_or_copies_are_another_unit(tmp_path: Path, public: Path) -> None:
@@ -172,7 +172,7 @@ def test_lists_in_files_are_neither_composed_nor_booked(tmp_path: Path, public: 
     for name in ("one", "two"):
         train_model(run, training(public, name=name, units={"high_degree_entities": (str(tmp_path / "list.txt"),)}))
     with pytest.raises(GuaranteeError, match="are not recorded"):
-        composed_card([(run, "one"), (run, "two")])
+        make_composed_card([(run, "one"), (run, "two")])
     with pytest.raises(ValueError, match=r"units\.entities are not recorded"):
         training(
             public,
@@ -187,25 +187,25 @@ def test_a_ledger_of_another_trainer_is_refused(trained: RunFolder) -> None:
     try:
         ledger.write_text(whole.replace('"trainer":"uedp-bounded"', '"trainer":"user-level"'))
         with pytest.raises(GuaranteeError):
-            guarantee_card(trained, "both")
+            make_guarantee_card(trained, "both")
     finally:
         ledger.write_text(whole)
 
 
 def test_models_under_one_relation_compose_and_others_do_not(trained: RunFolder) -> None:
-    both = composed_card([(trained, "both"), (trained, "again")])
+    both = make_composed_card([(trained, "both"), (trained, "again")])
     exact = gaussian(4, 6.0, 6)
     assert exact <= both["epsilon"] <= exact * 1.02
     assert both["holds"]
-    assert model_report.figures(both)
-    two = composed_card([(trained, "both"), (trained, "noiseless")])
+    assert model_report.list_card_metrics(both)
+    two = make_composed_card([(trained, "both"), (trained, "noiseless")])
     assert two["epsilon"] is None
     assert "noiseless" in two["reasons"]["epsilon"]
     for first, second in (("both", "users"), ("both", "level"), ("users", "level")):
         with pytest.raises(GuaranteeError, match="cannot be composed"):
-            composed_card([(trained, first), (trained, second)])
+            make_composed_card([(trained, first), (trained, second)])
     with pytest.raises(GuaranteeError, match="uedp-alg1"):
-        composed_card([(trained, "alg1"), (trained, "both")])
+        make_composed_card([(trained, "alg1"), (trained, "both")])
 
 
 def test_a_budget_counts_k_points_and_ends(tmp_path: Path, public: Path) -> None:

@@ -16,11 +16,11 @@ from redactory.foundation.errors import CheckFailed, ConfigurationError, Guarant
 from redactory.foundation.keys import DigestKey, load_digest_key
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import seal
-from redactory.redaction.shards import POINTS, parts, read_batches, write_part
-from redactory.training.uedp.entities import LISTED, TITLES, EntityNames, Mention, hub_list
-from redactory.training.uedp.incidence import Collector, Incidence
-from redactory.training.uedp.units import entity_names, read_incidence
-from redactory.training.units import UnitSettings
+from redactory.redaction.shards import POINTS, list_parts, read_batches, write_part
+from redactory.training.uedp.entities import LISTED_LABEL, TITLES, EntityNames, Mention, get_hub_values
+from redactory.training.uedp.incidence import Incidence, IncidenceBuilder
+from redactory.training.uedp.units import load_entity_names, read_incidence
+from redactory.training.unit_settings import UnitSettings
 from tests.training.uedp.unit_runs import KEY, UNKNOWN, Row, write_unit_run
 
 WORDS = st.text(st.characters(categories=("L", "N")), min_size=1, max_size=8)
@@ -47,15 +47,15 @@ def names(**changes: Any) -> EntityNames:
     ],
 )
 def test_case_space_signs_and_titles_do_not_tell_two_values_apart(same: tuple[str, ...]) -> None:
-    assert len({names().digest(value) for value in same}) == 1
+    assert len({names().compute_digest(value) for value in same}) == 1
 
 
 def test_what_is_another_value_is_another_entity() -> None:
     values = ["Ada Lovelace", "Ada", "Ada Byron", "Adalovelace", "Ada-Lovelace", "Lovelace Ada", "Dr"]
-    assert len({names().digest(value) for value in values}) == len(values)
-    assert names().digest("Doctor") is not None  # a title alone is a value like any other
-    assert names().digest(" -- ") is None
-    assert names(titles=frozenset()).digest("Dr Who") != names(titles=frozenset()).digest("Who")
+    assert len({names().compute_digest(value) for value in values}) == len(values)
+    assert names().compute_digest("Doctor") is not None  # a title alone is a value like any other
+    assert names().compute_digest(" -- ") is None
+    assert names(titles=frozenset()).compute_digest("Dr Who") != names(titles=frozenset()).compute_digest("Who")
 
 
 @settings(max_examples=60, deadline=None)
@@ -63,68 +63,68 @@ def test_what_is_another_value_is_another_entity() -> None:
 def test_normalising_twice_changes_nothing(words: list[str], title: str) -> None:
     ours = names()
     value = " ".join(words)
-    once = ours.normalised(value)
-    assert ours.normalised(" ".join(once)) == once
+    once = ours.normalize(value)
+    assert ours.normalize(" ".join(once)) == once
     if once:
-        assert ours.digest(f"{title.upper()}. {value}") == ours.digest(value)
+        assert ours.compute_digest(f"{title.upper()}. {value}") == ours.compute_digest(value)
 
 
 @given(st.lists(WORDS, min_size=1, max_size=40))
 def test_a_value_of_any_length_is_one_entity_under_its_key_and_another_one_under_another(words: list[str]) -> None:
     value, ours = " ".join(words), names()
-    if ours.normalised(value):
-        other = EntityNames(DigestKey(b"another key of the tests, as long")).digest(value)
-        assert ours.digest(value) == names().digest(value) != other
-        assert ours.digest(value) != ours.digest(f"{value} {value}")
+    if ours.normalize(value):
+        other = EntityNames(DigestKey(b"another key of the tests, as long")).compute_digest(value)
+        assert ours.compute_digest(value) == names().compute_digest(value) != other
+        assert ours.compute_digest(value) != ours.compute_digest(f"{value} {value}")
 
 
 def test_aliases_are_one_entity_through_chains_and_not_in_circles() -> None:
     ours = names(aliases={"IBM": "International Business Machines", "Big Blue": "ibm"})
-    assert len({ours.digest(v) for v in ("IBM", "big blue", "International  Business Machines")}) == 1
+    assert len({ours.compute_digest(v) for v in ("IBM", "big blue", "International  Business Machines")}) == 1
     with pytest.raises(ConfigurationError, match="circle") as caught:
         names(aliases={"Secretname": "Other", "Other": "Third", "Third": "Secretname"})
     assert "Secretname" not in str(caught.value)
 
 
 def test_categories_hubs_and_the_clients_list_decide_what_counts() -> None:
-    ours = names(categories=frozenset({"PERSON"}), hubs=("Paris", *hub_list("months")), listed=("Acme Corp",))
-    assert ours.mention("Ada", "PERSON") is not None
-    assert ours.mention("Ada", "LOCATION") is None
-    assert ours.mention("PARIS", "PERSON") is None
-    assert ours.mention("acme corp", "ORGANIZATION") is not None
-    assert ours.mention("January", "PERSON") is None
+    ours = names(categories=frozenset({"PERSON"}), hubs=("Paris", *get_hub_values("months")), listed=("Acme Corp",))
+    assert ours.make_mention("Ada", "PERSON") is not None
+    assert ours.make_mention("Ada", "LOCATION") is None
+    assert ours.make_mention("PARIS", "PERSON") is None
+    assert ours.make_mention("acme corp", "ORGANIZATION") is not None
+    assert ours.make_mention("January", "PERSON") is None
     for value in ("Mr. January", "Lady Paris"):  # a person, whatever her name is besides
-        assert ours.mention(value, "PERSON") is not None
-        assert ours.mention(value, "LOCATION") is None
-    assert names(hubs=("Dr. Pepper",)).mention("dr pepper", "PERSON") is None
+        assert ours.make_mention(value, "PERSON") is not None
+        assert ours.make_mention(value, "LOCATION") is None
+    assert names(hubs=("Dr. Pepper",)).make_mention("dr pepper", "PERSON") is None
     only = names(categories=frozenset(), listed=("Acme Corp",))
-    assert only.mention("Ada", "PERSON") is None
+    assert only.make_mention("Ada", "PERSON") is None
 
 
 def test_a_ready_made_hub_is_one_under_the_labels_of_its_list_and_the_clients_own_under_every(tmp_path: Path) -> None:
     own = tmp_path / "hubs.txt"
     own.write_text("April\n")
-    shipped = entity_names(UnitSettings(high_degree_entities=("months", "countries")), KEY)
-    theirs = entity_names(UnitSettings(high_degree_entities=("months", own)), KEY)
-    assert shipped.mention("April", "DATE_TIME") is None
-    assert shipped.mention("Georgia", "LOCATION") is None
-    assert shipped.mention("April", "LOCATION") is not None
+    shipped = load_entity_names(UnitSettings(high_degree_entities=("months", "countries")), KEY)
+    theirs = load_entity_names(UnitSettings(high_degree_entities=("months", own)), KEY)
+    assert shipped.make_mention("April", "DATE_TIME") is None
+    assert shipped.make_mention("Georgia", "LOCATION") is None
+    assert shipped.make_mention("April", "LOCATION") is not None
     for value in ("April", "June", "Georgia"):  # untitled people
-        assert shipped.mention(value, "PERSON") is not None
-    assert theirs.mention("April", "PERSON") is None
-    assert theirs.mention("June", "PERSON") is not None
-    assert len(hub_list("months")) == 12
-    assert len(hub_list("countries")) == len(set(hub_list("countries"))) > 190
+        assert shipped.make_mention(value, "PERSON") is not None
+    assert theirs.make_mention("April", "PERSON") is None
+    assert theirs.make_mention("June", "PERSON") is not None
+    assert len(get_hub_values("months")) == 12
+    assert len(get_hub_values("countries")) == len(set(get_hub_values("countries"))) > 190
     with pytest.raises(ConfigurationError, match="countries, months, weekdays"):
-        hub_list("towns")
+        get_hub_values("towns")
 
 
 def test_listed_values_are_found_wherever_they_stand() -> None:
     ours = names(categories=frozenset(), listed=("Acme Corp", "zed"), aliases={"Acme": "Acme Corp"})
-    found = list(ours.lookup("So ACME  corp, and Acme; zedless."))
-    assert {mention.label for mention in found} == {LISTED}
-    assert {mention.entity for mention in found} == {ours.digest("Acme Corp")}
-    assert not list(ours.lookup("nothing of theirs"))
+    found = list(ours.find_listed("So ACME  corp, and Acme; zedless."))
+    assert {mention.label for mention in found} == {LISTED_LABEL}
+    assert {mention.entity for mention in found} == {ours.compute_digest("Acme Corp")}
+    assert not list(ours.find_listed("nothing of theirs"))
 
 
 @pytest.mark.parametrize(
@@ -142,12 +142,12 @@ def test_lists_that_contradict_themselves_are_refused_without_quoting(wrong: dic
 
 
 def test_points_out_of_order_or_without_an_owner_are_refused() -> None:
-    collector = Collector()
+    collector = IncidenceBuilder()
     collector.add(2, 0, [bytes(16)], [])
     with pytest.raises(InputError, match="order of their ids"):
         collector.add(1, 0, [bytes(16)], [])
     with pytest.raises(InputError, match="keyed id of 16 bytes"):
-        Collector().add(1, 0, [], [Mention(bytes(16), "ORG")])
+        IncidenceBuilder().add(1, 0, [], [Mention(bytes(16), "ORG")])
 
 
 @settings(max_examples=60, deadline=None)
@@ -159,15 +159,15 @@ def test_points_out_of_order_or_without_an_owner_are_refused() -> None:
     )
 )
 def test_the_spread_of_an_entity_is_the_number_of_its_users(rows: list[tuple[list[int], list[int]]]) -> None:
-    collector = Collector()
+    collector = IncidenceBuilder()
     for point, (holders, entities) in enumerate(rows):
         ids = [bytes([h]) * 16 for h in holders]
         collector.add(point, point, ids, [Mention(bytes([100 + e]) * 16, "X") for e in entities])
-    graph = collector.finish()
+    graph = collector.build()
     for number, entity in enumerate(graph.entity_ids[:, 0].tolist()):
         users = {h for holders, entities in rows if entity - 100 in entities for h in holders}
-        assert graph.entity_spread()[number] == len(users)
-        assert graph.entities.degrees()[number] == sum(entity - 100 in entities for _, entities in rows)
+        assert graph.count_entity_users()[number] == len(users)
+        assert graph.entities.count_degrees()[number] == sum(entity - 100 in entities for _, entities in rows)
 
 
 TEXTS = ["Ada met Acme.", "ADA wrote.", "Nothing here.", "Acme again."]
@@ -184,20 +184,21 @@ def write_run(
 
 def shape(graph: Incidence) -> dict[int, tuple[int, int]]:
     return {
-        int(point): (len(graph.users.of(row)), len(graph.entities.of(row))) for row, point in enumerate(graph.points)
+        int(point): (len(graph.users.get_columns(row)), len(graph.entities.get_columns(row)))
+        for row, point in enumerate(graph.example_ids)
     }
 
 
 def test_a_run_becomes_a_hypergraph(tmp_path: Path) -> None:
     graph = read_incidence(write_run(tmp_path / "RUN"), names())
     assert shape(graph) == {0: (1, 2), 1: (1, 1), 2: (1, 0), 2**32: (1, 1)}
-    assert graph.users.degrees().tolist() == [2, 1, 1]
-    assert sorted(graph.entities.degrees().tolist()) == [2, 2]
+    assert graph.users.count_degrees().tolist() == [2, 1, 1]
+    assert sorted(graph.entities.count_degrees().tolist()) == [2, 2]
     assert graph.label_names == ("PERSON", "ORG")
     assert graph.labels.lengths.tolist() == [2, 1, 0, 1]
-    assert graph.extended.tolist() == [False, False, True, False]
-    assert graph.entity_spread().tolist() == [2, 2]
-    assert {bytes(row) for row in graph.entity_ids} == {names().digest("Ada"), names().digest("Acme")}
+    assert graph.extended_mask.tolist() == [False, False, True, False]
+    assert graph.count_entity_users().tolist() == [2, 2]
+    assert {bytes(row) for row in graph.entity_ids} == {names().compute_digest("Ada"), names().compute_digest("Acme")}
     assert {bytes(row).hex() for row in graph.user_ids} == {KEY.pseudonym("user", user) for user in "abc"}
     assert not any(word in repr(graph) for word in ("Ada", "ada", "Acme", "acme"))
 
@@ -228,13 +229,13 @@ def test_what_stands_in_any_turn_stands_in_its_conversation(seed: int, tmp_path:
     ids = [(n * 3 // len(rows) << 32) + n for n in range(len(rows))]
     kinds = {person: f"K{n % 3}" for n, person in enumerate(PEOPLE)}
     run = write_unit_run(tmp_path / "RUN", rows, names=kinds, ids=ids)
-    whole, single = (read_incidence(run, names(), whole=one) for one in (True, False))
+    whole, single = (read_incidence(run, names(), whole_documents=one) for one in (True, False))
     assert units_of(single, kinds) == [({row.user}, *_in(row.text, kinds)) for row in rows]
     assert units_of(whole, kinds) == [
         ({user}, *_in(" and ".join(" and ".join(turn) for turn in turns), kinds)) for _, user, turns in told
     ]
     firsts = [n for n, row in enumerate(rows) if n == 0 or rows[n - 1].document != row.document]
-    assert whole.points.tolist() == [ids[n] for n in firsts]
+    assert whole.example_ids.tolist() == [ids[n] for n in firsts]
     assert whole.priorities.tolist() == [int(single.priorities[n]) for n in firsts]
     assert len(set(single.priorities.tolist())) == len(rows)
 
@@ -242,12 +243,12 @@ def test_what_stands_in_any_turn_stands_in_its_conversation(seed: int, tmp_path:
 def units_of(graph: Incidence, kinds: Mapping[str, str]) -> list[tuple[set[str], set[str], set[str]]]:
     """Of each point its users, entities and labels by name."""
     users = {bytes.fromhex(KEY.pseudonym("user", user)): user for user in "abcd"}
-    people = {names().digest(person): person for person in kinds}
+    people = {names().compute_digest(person): person for person in kinds}
     return [
         (
-            {users[bytes(graph.user_ids[one])] for one in graph.users.of(row)},
-            {people[bytes(graph.entity_ids[one])] for one in graph.entities.of(row)},
-            {graph.label_names[one] for one in graph.labels.of(row)},
+            {users[bytes(graph.user_ids[one])] for one in graph.users.get_columns(row)},
+            {people[bytes(graph.entity_ids[one])] for one in graph.entities.get_columns(row)},
+            {graph.label_names[one] for one in graph.labels.get_columns(row)},
         )
         for row in range(len(graph))
     ]
@@ -268,7 +269,7 @@ def test_copies_whose_holders_are_not_known_cannot_be_merged(tmp_path: Path) -> 
 def test_a_listed_value_that_no_detector_saw_is_found(tmp_path: Path) -> None:
     graph = read_incidence(write_run(tmp_path / "RUN"), names(categories=frozenset(), listed=("wrote", "again")))
     assert shape(graph) == {0: (1, 0), 1: (1, 1), 2: (1, 0), 2**32: (1, 1)}
-    assert graph.label_names == (LISTED,)
+    assert graph.label_names == (LISTED_LABEL,)
 
 
 def test_a_run_whose_tables_do_not_fit_is_refused(tmp_path: Path) -> None:
@@ -276,13 +277,13 @@ def test_a_run_whose_tables_do_not_fit_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CheckFailed, match="is outside its text"):
         read_incidence(run, names())
     changed = write_run(tmp_path / "changed")
-    write_part(parts(changed.spans)[0], next(iter(read_batches(changed.spans, None))).schema.empty_table())
+    write_part(list_parts(changed.spans)[0], next(iter(read_batches(changed.spans, None))).schema.empty_table())
     with pytest.raises(CheckFailed, match="not those in"):
         read_incidence(changed, names())
     short = write_run(tmp_path / "short")
-    write_part(parts(short.points)[0], POINTS.empty_table())
+    write_part(list_parts(short.points)[0], POINTS.empty_table())
     body = {name: value for name, value in json.loads(short.manifest.read_text()).items() if name != "files"}
-    seal(short, body, [path for folder in (short.vault, short.points, short.spans) for path in parts(folder)])
+    seal(short, body, [path for folder in (short.vault, short.points, short.spans) for path in list_parts(folder)])
     with pytest.raises(CheckFailed, match="lacks point 0"):
         read_incidence(short, names())
 
@@ -304,7 +305,7 @@ def test_a_real_run_gives_its_users_and_secrets(tmp_path: Path) -> None:
     assert len(graph) == rows
     assert graph.users.columns == len({row["user_id"] for row in documents})
     assert graph.entities.columns > 20
-    assert int(graph.entities.degrees().max()) > 1
+    assert int(graph.entities.count_degrees().max()) > 1
     merged = read_incidence(run, EntityNames(load_digest_key()), merge=True)
     assert len(merged) < rows
     assert int(merged.users.lengths.max()) > 1

@@ -13,7 +13,7 @@ import pyarrow as pa
 from redactory.foundation.keys import DigestKey
 from redactory.redaction.folder import RunFolder
 from redactory.redaction.sealing import seal
-from redactory.redaction.shards import LABELLED_VAULT, POINTS, PUBLIC, SPANS, VAULT, parts, write_part
+from redactory.redaction.shards import LABELLED_VAULT, POINTS, PUBLIC, SPANS, VAULT, list_parts, write_part
 from redactory.training import TrainSettings
 
 KEY = DigestKey(b"a key of these tests, 32 bytes..")
@@ -120,7 +120,7 @@ def write_unit_run(
         **({"route": dict(route)} if route else {}),
     }
     folders = (run.vault, run.points, run.spans, run.public)
-    seal(run, body, [path for folder in folders for path in parts(folder)])
+    seal(run, body, [path for folder in folders for path in list_parts(folder)])
     return run
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from redactory.training.uedp.entities import Mention
-from redactory.training.uedp.incidence import Collector, Incidence
+from redactory.training.uedp.incidence import Incidence, IncidenceBuilder
 
 World = dict[int, tuple[int, frozenset[int]]]
 """Points by id: their user and their entities."""
@@ -19,11 +19,11 @@ Law = dict[float, float]
 
 def hypergraph(world: World, priorities: dict[int, int] | None = None) -> Incidence:
     """``world`` as the product holds it; the priority of a point follows from its id."""
-    collector = Collector()
+    collector = IncidenceBuilder()
     for point, (user, entities) in sorted(world.items()):
         priority = mixed(point) if priorities is None else priorities[point]
         collector.add(point, priority, [unit(user)], [Mention(unit(1000 + e), f"L{e % 3}") for e in sorted(entities)])
-    return collector.finish()
+    return collector.build()
 
 
 def mixed(point: int) -> int:
@@ -46,7 +46,7 @@ def without_entity(world: World, entity: int) -> World:
 
 
 def kept_ids(incidence: Incidence, kept: NDArray[np.bool_]) -> set[int]:
-    return set(incidence.points[kept].tolist())
+    return set(incidence.example_ids[kept].tolist())
 
 
 def hockey_stick(p: Law, q: Law, deviation: float, epsilon: float) -> float:

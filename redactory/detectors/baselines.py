@@ -1,0 +1,153 @@
+"""Engines alone, by a name that a person types: to look at what others left, or to stand beside the policies.
+
+``NAME`` or ``NAME:MODEL``: an engine of ours, one of another package by its entry point, or, beside the
+policies, ``presidio``: Presidio as it comes, and not the engine that a file of the user's configures.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from redactory.detectors.detector import Detection, Detector
+from redactory.detectors.engine import ENGINE_ERROR, EngineOutput, Span, identify_engines
+from redactory.detectors.external import list_file_options, list_installed_engines, suppress_output
+from redactory.detectors.patterns import VERSIONED_PACKAGES, disable_suffix_download
+from redactory.detectors.settings import DetectSettings, get_kind, get_kinds
+from redactory.detectors.spacy_model import (
+    find_model_folder,
+    find_pipeline,
+    hide_packages,
+    identify_model,
+    package_versions,
+)
+from redactory.foundation.errors import ConfigurationError
+
+ENGINES_WITHOUT_MODEL = ("patterns", "tagger")
+MODEL_SETTINGS = {"spacy": "model", "stanza": "folder", "transformers": "folder"}
+"""The engines that a model can be named for, and the setting that names it."""
+MODEL_SYNTAX = "spacy:PIPELINE, stanza:FOLDER, transformers:FOLDER, NAME:FOLDER of an installed package"
+_DISABLED_ENGINES: dict[str, Any] = dict.fromkeys(ENGINES_WITHOUT_MODEL)
+_BATCH_SIZE = 64
+
+
+def build_engine_settings(engine_spec: str, language: str) -> DetectSettings:
+    """Settings in which the engine ``wanted`` is the only one, without a rule beside it; nothing is loaded.
+
+    What stands behind the colon is the model; of an engine of another package, the first of the options that
+    it says name files. Of spaCy's pipelines the installed one of the language is taken where none is named.
+    ``ConfigurationError`` for a name that is not known, or without the model that it needs.
+    """
+    name, _, model = engine_spec.partition(":")
+    sections: dict[str, Any] = {name: {}}
+    if name in MODEL_SETTINGS:
+        if not model and name != "spacy":
+            raise ConfigurationError(f"{name} needs its model, as {name}:FOLDER")
+        sections[name] = {MODEL_SETTINGS[name]: model or find_pipeline(language)}
+    elif name in list_installed_engines():
+        option = next(iter(list_file_options(name)), None) if model else None
+        if model and option is None:
+            raise ConfigurationError(f"'{name}' does not take a file or folder")
+        sections = {"engines": {name: {option: model} if option else {}}}
+    elif name not in ENGINES_WITHOUT_MODEL or model:
+        if name == "gliner":
+            raise ConfigurationError("no installed package offers it; examples/gliner does, in a separate environment")
+        raise ConfigurationError(
+            f"expected one of {', '.join(ENGINES_WITHOUT_MODEL)}, {MODEL_SYNTAX} or, beside the policies, presidio; installed "
+            f"packages offer: {', '.join(list_installed_engines()) or 'none'}"
+        )
+    values = {**_DISABLED_ENGINES, "language": language, "conservative": {"rules": []}, **sections}
+    return DetectSettings.model_validate(values)
+
+
+# Rivals: engines that are measured beside the policies.
+
+
+class ReferenceEngine(NamedTuple):
+    """An engine as it was named, what it is, and what loads it: a function of texts to their readings.
+
+    ``identity`` holds versions of packages and digests of models, as a policy's hash does.
+    """
+
+    name: str
+    identity: dict[str, Any]
+    load: Callable[[], Callable[[Sequence[str]], list[EngineOutput]]]
+
+
+def resolve_reference_engines(names: Iterable[str], language: str) -> list[ReferenceEngine]:
+    """The engines of ``names``, none of them loaded.
+
+    ``ConfigurationError`` for one that is unknown, that cannot be had here, or that is given twice.
+    """
+    engines: list[ReferenceEngine] = []
+    for name in names:
+        try:
+            engine = _resolve_reference_engine(name.strip(), language)
+        except ConfigurationError as error:
+            raise ConfigurationError(f"against: '{name}': {error}") from None
+        kind = engine.name.partition(":")[0]
+        if any((kind, engine.identity) == (other.name.partition(":")[0], other.identity) for other in engines):
+            raise ConfigurationError(f"against: '{name}' is given twice; remove one")
+        engines.append(engine)
+    return engines
+
+
+def _resolve_reference_engine(engine_spec: str, language: str) -> ReferenceEngine:
+    name, _, model = engine_spec.partition(":")
+    if name == "presidio":
+        pipeline = model or find_pipeline(language)
+        identity = {
+            "pipeline": identify_model(pipeline),
+            "versions": package_versions(*VERSIONED_PACKAGES, "thinc", "numpy"),
+        }
+        return ReferenceEngine(engine_spec, identity, lambda: StockPresidio(pipeline, language).read)
+    settings = build_engine_settings(engine_spec, language)
+    [identity] = identify_engines(settings).values()
+    return ReferenceEngine(engine_spec, identity, lambda: Detector(settings).run_engines)
+
+
+class StockPresidio:
+    """Presidio's analyzer with its own defaults over one spaCy pipeline, in batches as Presidio makes them.
+
+    Nothing of it is left out or made faster, and nothing is downloaded.
+    """
+
+    def __init__(self, pipeline: str, language: str) -> None:
+        with suppress_output(), hide_packages():
+            from presidio_analyzer import AnalyzerEngine, BatchAnalyzerEngine
+            from presidio_analyzer.nlp_engine import SpacyNlpEngine
+
+            disable_suffix_download()
+            models = [{"lang_code": language, "model_name": str(find_model_folder(pipeline))}]
+            engine = AnalyzerEngine(nlp_engine=SpacyNlpEngine(models), supported_languages=[language])
+        self._batch_analyzer, self._language = BatchAnalyzerEngine(engine), language
+
+    def read(self, texts: Sequence[str]) -> list[EngineOutput]:
+        """One reading a text, with every result; a text on which Presidio raises has failed alone."""
+        try:
+            with suppress_output():
+                results = list(self._batch_analyzer.analyze_iterator(texts, self._language, batch_size=_BATCH_SIZE))
+        except Exception:
+            if len(texts) == 1:
+                return [EngineOutput(failure=ENGINE_ERROR)]
+            return [output for text in texts for output in self.read([text])]
+        return [
+            EngineOutput(tuple(Span(h.start, h.end, h.entity_type, h.score, "presidio") for h in hits))
+            for hits in results
+        ]
+
+
+class ReferenceDetector:
+    """A detector that masks all that one engine finds, at any score, but for what has a public label."""
+
+    def __init__(self, engine: ReferenceEngine, public_labels: Iterable[str] = ()) -> None:
+        self._read, self._public_kinds = engine.load(), get_kinds(public_labels)
+
+    def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
+        """One detection a text, in order."""
+        texts = iter(texts)
+        while batch := list(itertools.islice(texts, _BATCH_SIZE)):
+            for output in self._read(batch):
+                marks = (span for span in output.spans if get_kind(span.label) not in self._public_kinds)
+                yield Detection(tuple(sorted(marks)), failure=output.failure)

@@ -1,0 +1,191 @@
+"""Blind spots: kinds of names that nothing in a policy looks for, in the language of the text.
+
+Patterns and lists find forms and what was listed.  Names of persons, places and organisations in running
+text are found by a model of that language, or made private by rules under which no name passes for a word.
+Where there is neither, such names are public, and no check of what the policies found could tell.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from redactory.detectors.engine import MODEL_ENGINES, iter_capabilities
+from redactory.detectors.rules import load_optional_words, select_active_rules
+from redactory.detectors.settings import AUTO, DetectSettings, RuleName
+from redactory.foundation.errors import join_words
+
+if TYPE_CHECKING:
+    from py3langid.langid import LanguageIdentifier
+
+NameKind = Literal["PERSON", "LOCATION", "ORGANIZATION", "EVERYTHING"]
+"""EVERYTHING stands for a policy that masks nothing in the texts of ``detector.PROBE_TEXTS``."""
+
+_LABEL_PATTERNS: dict[NameKind, re.Pattern[str]] = {
+    # as models name what they find, in whatever spelling
+    "PERSON": re.compile(
+        r"(?:.*_)?(?:PERS?|PERSON|PERSONA|PERSONNE|PATIENT|DOCTOR|NOMBRE|SURNAME|APELLIDOS?)(?:_.*)?|"
+        r"(?:(?:FIRST|LAST|MIDDLE|GIVEN|FULL|FAMILY)_?)?NAME"
+    ),
+    "LOCATION": re.compile(r"(?:.*_)?(?:LOC|LOCATION|GPE|PLACE|CITY|TOWN|LUGAR|LIEU|ORT|TERRITORIO)(?:_.*)?"),
+    "ORGANIZATION": re.compile(
+        r"(?:.*_)?(?:ORG|ORGANI[SZ]ATION|COMPANY|CORP|HOSPITAL|INSTITUTION|INSTITUCION)(?:_.*)?"
+    ),
+}
+_RULES_BY_KIND: dict[NameKind, frozenset[RuleName]] = {
+    "PERSON": frozenset({"capital", "word", "name"}),
+    "LOCATION": frozenset({"capital", "word"}),
+    "ORGANIZATION": frozenset({"capital", "word"}),
+}
+"""The rules that together leave no such name public, but one of ordinary words at a sentence's start."""
+
+MAX_SAMPLE_CHARS, CHUNK_CHARS, MAX_CHUNKS = 1_500, 300, 60
+"""Of a sampled text so many code points are looked at; so many at once tell a language; so many a sample."""
+LANGUAGE_THRESHOLD = 0.9
+"""From this probability on a text, or a piece of a sample, is in a language."""
+_MIN_SHARE = 0.1
+"""From this share of a sample on, a language is one of the corpus."""
+_LANGUAGE_ALIASES = {"nb": "no", "nn": "no", "nno": "no", "hr": "sh", "bs": "sh", "sr": "sh"}
+
+
+def find_uncovered_kinds(settings: DetectSettings, language: str) -> list[NameKind]:
+    """The kinds of names that no engine and no rule of ``settings`` finds in text of ``language``."""
+    if settings.conservative.flags_everything or settings.language == AUTO:
+        return []
+    return _find_uncovered_kinds(settings, language, settings.language)
+
+
+def _find_uncovered_kinds(settings: DetectSettings, language: str, rules_language: str) -> list[NameKind]:
+    """The same, where the rules of words and capitals are those of the language ``ruled``."""
+    read = {_language_code(language), "xx", None}
+    models = [
+        capability
+        for _, capability in iter_capabilities(settings, MODEL_ENGINES)
+        if capability.labels and capability.scope != "forms"
+    ]
+    labels = {
+        re.sub(r"\W", "_", label).upper()
+        for capability in models
+        for label in capability.labels
+        if (capability.language and _language_code(capability.language)) in read
+    }
+    # a model that is sure that a word is plain forgives it the rules
+    rules_apply = (
+        not any(capability.scope == "tokens" for capability in models) or settings.conservative.confident_threshold >= 1
+    )
+    configured_rules = settings.conservative.rules if rules_apply and _language_code(rules_language) in read else ()
+    rules = frozenset(select_active_rules(configured_rules, _language_code(rules_language)))
+    return [
+        kind
+        for kind, pattern in _LABEL_PATTERNS.items()
+        if not (_RULES_BY_KIND[kind] <= rules or any(map(pattern.fullmatch, labels)))
+    ]
+
+
+def find_coverage_gaps(
+    settings: DetectSettings, language_counts: Mapping[str, int], masks_nothing: bool = False
+) -> dict[str, Any]:
+    """``{"kinds": {kind: [language]}, "languages": {language: share}}``: what a policy does not see.
+
+    ``sample`` counts pieces of the corpus by the language that each is in (:func:`detect_languages`); where it
+    is empty, the language is taken to be that of the settings.
+    """
+    total = sum(language_counts.values())
+    shares = {language: count / total for language, count in sorted(language_counts.items())}
+    there = {language: round(share, 2) for language, share in shares.items() if share >= _MIN_SHARE}
+    kinds: dict[str, list[str]] = {}
+    for language in dict.fromkeys((settings.language, *there)):
+        for kind in find_uncovered_kinds(settings, language):
+            kinds.setdefault(kind, []).append(language)
+    if masks_nothing:
+        kinds["EVERYTHING"] = [settings.language]
+    return {"kinds": kinds, "languages": there}
+
+
+def describe_gaps(gaps: Mapping[str, Any]) -> str | None:
+    """What :func:`find_coverage_gaps` found, as one sentence; None where there is no blind spot."""
+    if "EVERYTHING" in gaps["kinds"]:
+        return (
+            "Blind: the strict policy masks nothing, not even the names, the e-mail address, the telephone "
+            "number and the card number of a built-in text: see detect.strict.labels and the engines."
+        )
+    if not gaps["kinds"]:
+        return None
+    kinds = join_words(gaps["kinds"], "or")
+    by_language = dict.fromkeys(language for kind_languages in gaps["kinds"].values() for language in kind_languages)
+    shares = gaps["languages"]
+    languages = [f"'{code}'" + (f" ({shares[code]:.0%} of a sample)" if code in shares else "") for code in by_language]
+    return (
+        f"Blind: no engine and no rule of this policy finds the kinds {kinds} in {join_words(languages, 'or')} "
+        "text, so such names can remain unmasked in the public text."
+    )
+
+
+def publishable_gaps(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A manifest's :func:`find_coverage_gaps` that may leave; where counts decide, that of the settings' language.
+
+    What a sample of the whole corpus is in follows from private text, and the counts do not hide it.
+    """
+    gaps: Mapping[str, Any] = manifest["blind"]
+    if "route" not in manifest:
+        return gaps
+    language = manifest.get("configuration", {}).get("detect", {}).get("language", "en")
+    return {
+        "kinds": {kind: [language] for kind, kind_languages in gaps["kinds"].items() if language in kind_languages},
+        "languages": {},
+    }
+
+
+def detect_languages(texts: Iterable[str]) -> Iterator[str]:
+    """The language of each piece of ``texts``, joined and cut anew, of which it is sure.
+
+    A function of the texts alone; nothing is downloaded.  Too little text has no language.
+    """
+    sample = "\n".join(text[:MAX_SAMPLE_CHARS] for text in texts)
+    chunks = [sample[start : start + CHUNK_CHARS] for start in range(0, len(sample) - CHUNK_CHARS + 1, CHUNK_CHARS)]
+    # from all over the texts, not from the first of them
+    for chunk in chunks[:: max(1, -(-len(chunks) // MAX_CHUNKS))]:
+        language, probability = _load_language_identifier().classify(chunk)
+        if probability >= LANGUAGE_THRESHOLD:
+            yield _language_code(language)
+
+
+@functools.lru_cache(maxsize=64)
+def detect_language(text: str) -> str | None:
+    """The language that half of ``text`` or more is surely in, and none of it surely in another; else None.
+
+    A function of the text alone.  It is looked at in parts of 300 to 600 code points, or as one: a long text
+    of which each part is sure may be none as a whole.
+    """
+    starts = range(0, max(0, len(text) - CHUNK_CHARS) + 1, CHUNK_CHARS)
+    parts = [text[start : start + CHUNK_CHARS] for start in starts[:-1]] + [text[starts[-1] :]]
+    predictions = map(_load_language_identifier().classify, parts)
+    sure = [_language_code(language) for language, probability in predictions if probability >= LANGUAGE_THRESHOLD]
+    return sure[0] if len(set(sure)) == 1 and 2 * len(sure) >= len(parts) else None
+
+
+def list_covered_languages(settings: DetectSettings) -> frozenset[str]:
+    """The languages in which ``settings`` find names of every kind; ``xx`` where they do in any."""
+    declared = {
+        _language_code(capability.language or "xx") for _, capability in iter_capabilities(settings, MODEL_ENGINES)
+    }
+    rules_languages = {language: language if load_optional_words(language) else "" for language in declared | {"en"}}
+    return frozenset(
+        code for code, ruled in rules_languages.items() if not _find_uncovered_kinds(settings, code, ruled)
+    )
+
+
+def _language_code(language: str) -> str:
+    """Without its region, and by one name where a language has several."""
+    primary = re.split("[-_]", language.lower())[0]
+    return _LANGUAGE_ALIASES.get(primary, primary)
+
+
+@functools.cache
+def _load_language_identifier() -> LanguageIdentifier:
+    # its model takes a second to unpack
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)

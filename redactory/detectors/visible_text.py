@@ -1,0 +1,115 @@
+"""Hidden forms: a text as people see it, so that engines find what its characters hide from programs.
+
+Characters that do not show and accents are left out; letters and digits of mathematics, of full width or in
+circles, letters of other alphabets that look Latin, and HTML entities are what they look like.  So are
+no-break and thin spaces, hyphens and dashes between digits and capitals.  What is spaced out ("M a r y") is
+closed up.  Each character that is seen keeps its place in the text.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from array import array
+from dataclasses import dataclass
+
+from redactory.foundation.canonical import json_sha256
+
+_INVISIBLE = (
+    "\u00ad\u034f\u061c\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufe00-\ufe0f\ufeff"
+    "\u0300-\u036f\u0483-\u0489\u20d0-\u20f0"
+)
+_STYLED_LETTERS = "\u2460-\u24ff\uff01-\uff5e\U0001d400-\U0001d7ff\U0001f110-\U0001f149"
+_HTML_ENTITY = r"&(?:#\d{2,7}|#[xX][\da-fA-F]{2,6}|commat|period|sol|colon|hyphen|dash|lowbar|num);"
+_LOOKALIKES = str.maketrans(
+    "асеорхуіјѕԁԛԝһАВСЕНІЈКМОРЅТХУοιαρντυκΑΒΕΗΙΚΜΝΟΡΤΧΥΖ․‐꞉⁄", "aceopxyijsdqwhABCEHIJKMOPSTXYoiapvtukABEHIKMNOPTXYZ.-:/"
+)
+_WORD_PATTERN = re.compile(r"[\w․‐꞉⁄]+")
+_SPECIAL_SPACES = "\u00a0\u2000-\u200a\u202f\u205f\u3000"
+_GROUP_SEPARATOR = re.compile(rf"(?<=[\dA-Z])[{_SPECIAL_SPACES}‐‑‒–−](?=[\dA-Z])")
+"""Where numbers and codes are cut in groups, by another sign than a space or hyphen."""
+_SPACED_WORD = re.compile(
+    rf"(?<![^\s(\"'“‘:])[^\W_](?:[ {_SPECIAL_SPACES}]{{1,3}}[\w@.'+-](?![^\s.,;:!?)\"'”’])){{2,}}"
+)
+_SINGLE_SPACE = re.compile(rf"(?<=\S)[ {_SPECIAL_SPACES}](?=\S)|(?<=\s)\s")
+_CONCEALING = re.compile(
+    # what does not show hides something only beside what ASCII has: in other scripts, and in emoji, it joins
+    rf"(?<=[!-~])[{_INVISIBLE}]|[{_INVISIBLE}](?=[!-~])|[{_STYLED_LETTERS}]|{_HTML_ENTITY}"
+    rf"|[{''.join(map(chr, _LOOKALIKES))}]|{_GROUP_SEPARATOR.pattern}"
+)
+_CHARACTER = re.compile(rf"{_HTML_ENTITY}|.", re.DOTALL)
+_INVISIBLE_CHARACTER = re.compile(f"[{_INVISIBLE}]")
+_STYLED_LETTER = re.compile(f"[{_STYLED_LETTERS}]")
+VISIBLE_TEXT_SHA256 = json_sha256([_CONCEALING.pattern, sorted(_LOOKALIKES.items()), _SPACED_WORD.pattern])
+"""What changes how a text is seen, besides Python's own version."""
+
+
+@dataclass(frozen=True, slots=True)
+class VisibleText:
+    """``text`` as it is seen; its i-th character begins at code point ``origins[i]`` of the source.
+
+    ``origins`` has one more entry, the length of the source.
+    """
+
+    text: str
+    origins: array[int]
+
+
+def render_visible(text: str) -> VisibleText | None:
+    """``text`` as it is seen; None where that is no other text.  A function of the text alone."""
+    conceals = not (text.isascii() and "&" not in text) and _CONCEALING.search(text)
+    if not conceals and not _SPACED_WORD.search(text):
+        return None
+    latin = _GROUP_SEPARATOR.sub(lambda gap: " " if gap[0].isspace() else "-", _WORD_PATTERN.sub(_latinize, text))
+    closed = _find_letter_spaces(latin)
+    pieces = [
+        (match.start(), "" if match.start() in closed else _render_unit(match.group()))
+        for match in _CHARACTER.finditer(latin)
+    ]
+    visible = "".join(sign for _, sign in pieces)
+    return (
+        VisibleText(visible, array("q", [*(start for start, sign in pieces if sign), len(text)]))
+        if visible != text
+        else None
+    )
+
+
+def _find_letter_spaces(text: str) -> set[int]:
+    """The places of spaces between letters that are spaced out.
+
+    One that words may lie on either side of stays: one of several, and that before a capital.
+    """
+    places = set[int]()
+    for run in _SPACED_WORD.finditer(text):
+        signs = run[0].split()
+        letters = [sign for sign in signs if sign.isalnum()]
+        least = 7 if all(sign.isdigit() for sign in letters) else 3 if "".join(signs).istitle() else 4
+        if len(letters) >= least and 3 * len(letters) >= 2 * len(signs):
+            places.update(
+                gap.start()
+                for gap in _SINGLE_SPACE.finditer(text, *run.span())
+                if not (text[gap.start() - 1].islower() and text[gap.end()].isupper())
+                or text[gap.start() - 1].isspace()
+            )
+    return places
+
+
+def _latinize(word: re.Match[str]) -> str:
+    """A word of which every letter looks Latin, in Latin letters; another as it is."""
+    original = word.group()
+    translated = original.translate(_LOOKALIKES)
+    visible = _STYLED_LETTER.sub(
+        lambda sign: unicodedata.normalize("NFKC", sign[0]), _INVISIBLE_CHARACTER.sub("", translated)
+    )
+    return translated if visible.isascii() else original
+
+
+def _render_unit(character: str) -> str:
+    """What is seen of one character or entity: a character, or nothing."""
+    if len(character) > 1:
+        character = html.unescape(character)[:1]
+    if _INVISIBLE_CHARACTER.match(character):
+        return ""
+    form = unicodedata.normalize("NFKC", character) if _STYLED_LETTER.match(character) else character
+    return form if len(form) == 1 else character

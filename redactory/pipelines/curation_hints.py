@@ -1,0 +1,108 @@
+"""What a finished curation should make its owner look at: rows that were not used, a side that is empty."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from redactory.foundation.bounds import format_upper
+from redactory.foundation.errors import pluralize
+
+_MAX_REASONS = 3
+FIXES = {
+    "broken_document": "The document cannot be read; open it, and save it again.",
+    "broken_json": "This is not JSON; write one object per line.",
+    "broken_row": "The fields are not those of the first line; check separators and quotation marks.",
+    "document_without_text": "The pages contain only images; recognise their text first (OCR).",
+    "duplicate_id": "An earlier row has the same id (input.id).",
+    "empty_text": "The text is empty (input.text).",
+    "embedded_data": "A text is an image or a sound as base64, which cannot be checked; remove it.",
+    "encrypted_document": "The document is encrypted; save it without a password.",
+    "kept_not_plain": "A column of input.metadata_columns is not a string, number, true or false; name a field in it.",
+    "kept_too_long": "A column of input.metadata_columns has more than 1,024 characters; texts belong in input.text.",
+    "link_outside": "A link leads outside the input's folder; name the file itself, or remove the link.",
+    "linked_folder": "Links to folders are not followed; add that folder to input.path.",
+    "missing_id": "The id column is empty (input.id).",
+    "missing_text": "The text column is empty; name the right one (input.text).",
+    "new_field": "None of the first 1,000 rows had this field, so it was not checked; give --keep-other-columns.",
+    "expanding_file": "The file expands to far more data than its size suggests, or has too many blank "
+    "lines; if you trust it, raise input.max_expansion or remove the blank lines.",
+    "not_a_file": "An entry of the folder is a pipe, a device or a broken link; remove it.",
+    "not_an_object": 'This JSON is not an object; write one per line, like {"text": "…"}.',
+    "personal_key": "A key that first appears after row 1,000 looks personal; rename it, or give --keep-other-columns.",
+    "repeated_key": "A JSON object has a key twice, and readers differ in which one they use; keep one.",
+    "row_too_long": "The row is longer than input.max_row_bytes; split it, or raise the limit.",
+    "separator_in_text": "A field contains U+001E or U+001F, which separate texts; remove it.",
+    "text_is_bytes": "The text column holds bytes that are not UTF-8; cast it to strings.",
+    "text_is_list": "The text column holds lists; cast each to one string, or name their entries, as in "
+    "notes[*] (input.text, --text).",
+    "text_not_string": "A text field does not hold text; name other fields (input.text, --text).",
+    "too_many_elements": "The document has too many elements (tags, parts, header fields, drawing "
+    "operators); split it.",
+    "too_long": "The text is longer than input.max_chars; split it, or raise the limit.",
+    "unreadable_file": "The file is truncated, damaged or not what its name says; copy it again, or fix it.",
+    "undecodable": "The text does not match its declared character set (UTF-8 if none is declared); convert "
+    "the file (iconv -t UTF-8).",
+}
+"""Why a row is rejected, in words, by its reason code; the codes that are not here speak for themselves."""
+
+
+def describe_rejection(reason: str, count: int) -> str:
+    """How many rows were rejected for ``reason``, and the mend where one is known."""
+    return f"Rejected as {reason}: {count:,}. {FIXES.get(reason, '')}".rstrip()
+
+
+def describe_text_column(column: str) -> str:
+    """Say which column is read because there is no text."""
+    return f"The text is read from '{column}', since no row has the column 'text' (input.text)."
+
+
+def list_curation_hints(result: dict[str, Any]) -> Iterator[str]:
+    """Sentences, none where nothing strikes; ``result`` is what ``redactory curate`` prints."""
+    commonest = sorted(result["rejected_by_reason"].items(), key=lambda entry: -entry[1])[:_MAX_REASONS]
+    if "text_chosen" in result:
+        yield describe_text_column(result["text_chosen"])
+    for reason, count in commonest:
+        yield describe_rejection(reason, count)
+    if names := result.get("roles_left_out"):
+        yield (
+            f"Roles that may be names are left out of the shards, in {pluralize(names, 'example')}; to keep them "
+            "set input.allow_personal_columns: [role]."
+        )
+    if (route := result.get("route")) is not None:
+        yield from _describe_selection(route, is_empty=not result["public"])
+    if not result["rows"]:
+        yield "The input has no rows: check that input.path names the right files."
+    elif not result["documents"]:
+        yield "No row could be used: 'redactory curate --dry-run' shows the first rejected ones."
+    elif route is not None:
+        return
+    elif result["public"] and not result["private"] + result["quarantined"]:
+        yield (
+            "Every example is public: nothing was found to protect. Check that detect.language matches the "
+            "text; 'redactory scan --explain TEXT' shows what is found in a text."
+        )
+    elif result["private"] and not result["public"] + result["quarantined"]:
+        yield (
+            "Every example is private: a model has no public text to learn words from. 'redactory scan "
+            "--explain TEXT' shows why; the rules are set in detect.conservative."
+        )
+
+
+def _describe_selection(route: dict[str, Any], is_empty: bool) -> Iterator[str]:
+    """What decided the sides, by constants alone: no count is looked up."""
+    from redactory.training.count_selection import plan_count_selection
+
+    yield (
+        f"Public by count: texts of about {route['threshold']:,} users or more (epsilon "
+        f"{format_upper(route['epsilon'])}, delta {format_upper(route['delta'])}, at most "
+        f"{route['texts_per_user']:,} texts each). A row without a user counts as a separate user. The "
+        "numbers above are based on private text: keep them with the run."
+    )
+    if is_empty:
+        thresholds = plan_count_selection(route["epsilon"], route["delta"], route["texts_per_user"])["others"]
+        with_others = ", ".join(f"with {what} about {users:,}" for what, users in thresholds.items())
+        yield (
+            f"No text is public: none has about {route['threshold']:,} users. Use more rows, or a lower "
+            f"threshold ({with_others}); each further selection spends again."
+        )

@@ -1,0 +1,338 @@
+"""Parquet and Arrow: tables of record batches; columns without a text are handed on untouched."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from redactory.foundation.errors import InputError
+from redactory.pipelines.readers.formats import (
+    BROKEN_ROW,
+    CHUNK_BYTES,
+    MAX_EXPANSION,
+    ROW_TOO_LONG,
+    SMALL_FILE_BYTES,
+    UNDECODABLE,
+    ColumnReplacements,
+    DamagedFile,
+    Edits,
+    Format,
+    Row,
+    apply_in_order,
+    check_expansion,
+)
+
+
+class RecordBatchFormat(Format):
+    """A table of record batches; of a table that is not copied, only the columns that are mapped are read."""
+
+    schema: Any
+    """Of the whole table, once it is open."""
+
+    def read_batches(self) -> Iterator[tuple[int, Any]]:
+        """Open the table, then read its batches, safe to be read, each with the number of its row group.
+
+        ``EOFError`` where the file is not whole.
+        """
+        raise NotImplementedError
+
+    def open_writer(self, target: BinaryIO, schema: Any) -> Any:
+        """Begin another file of this kind."""
+        raise NotImplementedError
+
+    def _select_columns(self, schema: Any) -> list[str]:
+        """Note the schema, and choose the columns to read."""
+        self.schema, self.header = schema, schema.names
+        return self.columns.select(schema.names, self.path)
+
+    def read_rows(self) -> Iterator[Row | bytes]:
+        """A row of a batch is a row; ``DamagedFile`` names the last one before the table breaks off."""
+        import pyarrow as pa
+
+        kind, number = type(self).__name__, 0
+        if not self.file.seekable():
+            raise DamagedFile(f"{self.path} is {kind} inside another compression: decompress it first")
+        size, decoded = self.file.seek(0, io.SEEK_END), 0
+        limit = getattr(self.file, "most", None) or max(SMALL_FILE_BYTES, MAX_EXPANSION * size)
+        self.file.seek(0)
+        named = {*self.fields.columns, *self.fields.paths}
+        try:
+            for group, batch in self.read_batches():
+                decoded += sum(map(_measure_decoded_size, batch.columns))
+                check_expansion(self.path, decoded, limit)
+                names = [name for name in batch.schema.names if name not in self.hidden or name in named]
+                visible = batch.select(names)
+                for index in range(batch.num_rows):
+                    number += 1
+                    yield self._build_batch_row(number, group, batch, visible, index)
+            return
+        except InputError:
+            raise
+        except OSError as error:
+            if error.errno is not None:
+                # the disk's or the net's, not Arrow's
+                raise
+        except (pa.ArrowException, ValueError, MemoryError, OverflowError, EOFError):
+            pass
+        raise DamagedFile(
+            f"{self.path} is not a complete {kind} file: it cannot be read after row {number}; copy it "
+            "again, or set input.format to its real format"
+        )
+
+    def _build_batch_row(self, number: int, group: int, batch: Any, visible: Any, index: int) -> Row:
+        cells, reason = read_cells(visible, index, self.limit)
+        if cells is None:
+            return Row(number, reason=reason)
+
+        def render(changes: Edits, replacements: ColumnReplacements) -> Any:
+            return group, batch, index, self.fields.change_texts(cells, apply_in_order(changes)), replacements
+
+        return self._build_row(number, cells, render)
+
+    def write(self, target: BinaryIO, pieces: Iterator[Any]) -> None:
+        """Rows of one batch together; a row group of the source is one again."""
+        import pyarrow as pa
+
+        writer: Any = None
+        for _, group in groupby(pieces, lambda piece: piece[0]):
+            # a batch is the same object in all of its rows
+            batches = [self._assemble_batch(list(rows)) for _, rows in groupby(group, lambda piece: id(piece[1]))]
+            writer = writer or self.open_writer(target, batches[0].schema)
+            writer.write_table(pa.Table.from_batches(batches))
+        if writer is None:
+            empty = pa.schema(map(_strip_metadata, self.schema), _structural_metadata(self.schema, _TYPE_METADATA_KEYS))
+            writer = self.open_writer(target, empty)
+        writer.close()
+
+    def _assemble_batch(self, rows: list[Any]) -> Any:
+        """The rows of one batch, with the columns that hold texts written anew."""
+        import pyarrow as pa
+
+        batch, whole = rows[0][1], rows[0][4]
+        indices = pa.array([row[2] for row in rows])
+        anew = {*self.fields.columns, *self.fields.paths}
+        columns, fields_ = [], []
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            schema = _strip_metadata(batch.schema.field(name))
+            if name in whole:
+                if whole[name] is None:
+                    continue
+                values = [None if row[3].get(name) is None else row[4][name] for row in rows]
+                schema = schema.with_type(pa.string())
+                columns.append(pa.array(values, pa.string()))
+            elif name in anew:
+                columns.append(pa.array([row[3][name] for row in rows], schema.type))
+            else:
+                columns.append(column.take(indices).cast(schema.type))
+            fields_.append(schema)
+        return pa.RecordBatch.from_arrays(
+            columns, schema=pa.schema(fields_, _structural_metadata(batch.schema, () if whole else _TYPE_METADATA_KEYS))
+        )
+
+
+_TYPE_METADATA_KEYS = (b"huggingface", b"pandas")
+"""Notes in a table's schema that name its columns and their types: untrue once one of them was replaced."""
+_STRUCTURAL_KEY = re.compile(rb"ARROW:(?:schema|extension:.*)|PARQUET:field_id", re.DOTALL)
+"""Notes that say how a column is to be read; any other one ("exported_by") is text that nobody looks at."""
+
+
+def _structural_metadata(owner: Any, extra_keys: Sequence[bytes] = ()) -> dict[bytes, bytes]:
+    """Of the notes of a schema or a field those that are structural, or named in ``more``."""
+    metadata = (owner.metadata or {}).items()
+    return {key: value for key, value in metadata if _STRUCTURAL_KEY.fullmatch(key) or key in extra_keys}
+
+
+def _strip_metadata(field: Any) -> Any:
+    """A field, and those inside of its type, with the structural notes alone, and without dictionaries.
+
+    A dictionary can hold values of no row that is written, and an Arrow file one dictionary for all batches.
+    """
+    import pyarrow as pa
+
+    type_ = field.type
+    if pa.types.is_dictionary(type_):
+        type_ = type_.value_type
+    if pa.types.is_struct(type_):
+        type_ = pa.struct([_strip_metadata(type_.field(index)) for index in range(type_.num_fields)])
+    elif pa.types.is_map(type_):
+        type_ = pa.map_(
+            _strip_metadata(type_.key_field), _strip_metadata(type_.item_field), keys_sorted=type_.keys_sorted
+        )
+    elif pa.types.is_fixed_size_list(type_):
+        type_ = pa.list_(_strip_metadata(type_.value_field), type_.list_size)
+    elif pa.types.is_list(type_) or pa.types.is_large_list(type_):
+        made = pa.list_ if pa.types.is_list(type_) else pa.large_list
+        type_ = made(_strip_metadata(type_.value_field))
+    return pa.field(field.name, type_, field.nullable, _structural_metadata(field) or None)
+
+
+def _measure_decoded_size(column: Any) -> int:
+    """The bytes that a column's values have as Python's objects; each may point at the same few bytes."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    types, kind = pa.types, column.type
+    if types.is_dictionary(kind):
+        lengths = _measure_lengths(column.dictionary)
+        return pc.sum(lengths.take(column.indices)).as_py() or 0
+    if types.is_run_end_encoded(kind):
+        return int(np.diff(np.asarray(column.run_ends), prepend=0) @ np.asarray(_measure_lengths(column.values)))
+    if types.is_struct(kind):
+        return sum(map(_measure_decoded_size, column.flatten()))
+    if types.is_map(kind):
+        return _measure_decoded_size(column.keys) + _measure_decoded_size(column.items)
+    if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
+        return 8 * len(column) + _measure_decoded_size(column.flatten())
+    return 8 * len(column) + (pc.sum(_measure_lengths(column)).as_py() or 0)
+
+
+def _measure_lengths(column: Any) -> Any:
+    """The length of each value that is text or bytes; 0 of others and of null."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    types, kind = pa.types, column.type
+    has_lengths = (
+        *(types.is_string, types.is_large_string),
+        *(types.is_binary, types.is_large_binary, types.is_fixed_size_binary),
+    )
+    if types.is_string_view(kind) or types.is_binary_view(kind):
+        # a view begins with its length; many may look at the same bytes
+        views = np.frombuffer(column.buffers()[1], np.int32)[::4]
+        lengths = pa.array(views[column.offset : column.offset + len(column)])
+    elif any(holds(kind) for holds in has_lengths):
+        lengths = pc.binary_length(column)
+    else:
+        return pa.array(np.zeros(len(column), np.int64))
+    return pc.fill_null(lengths.cast(pa.int64()), 0)
+
+
+def read_cells(batch: Any, index: int, limit: int) -> tuple[dict[str, Any] | None, str | None]:
+    """The values of a row by their columns, or the reason why it cannot be read."""
+    if batch.nbytes > limit and sum(_measure_decoded_size(column) for column in batch.slice(index, 1).columns) > limit:
+        return None, ROW_TOO_LONG
+    try:
+        cells = {}
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            value = column[index].as_py()
+            cells[name] = _decode_bytes(value) if "binary" in str(column.type) else value
+        return cells, None
+    except UnicodeDecodeError:
+        return None, UNDECODABLE
+    except (ValueError, ArithmeticError, LookupError):
+        # a date after the year 9999, a time zone that nobody knows
+        return None, BROKEN_ROW
+
+
+def _decode_bytes(value: Any) -> Any:
+    """``value`` with the bytes in it that are UTF-8 as text, as Hive, Impala and old Spark mean them."""
+    if isinstance(value, bytes):
+        try:
+            return value if b"\0" in value else value.decode()
+        except UnicodeDecodeError:
+            return value
+    if isinstance(value, dict):
+        return {key: _decode_bytes(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_decode_bytes, value))
+    return value
+
+
+class Parquet(RecordBatchFormat):
+    """A few rows at a time; as many as the footer promises."""
+
+    name = "parquet"
+    endings = (".parquet",)
+    expansion_factor = 4.0
+    _batch_rows = 16
+    """Few: one long text that a small file holds once and repeats in every row is repeated in memory too."""
+    _metadata: Any
+    """What the footer says."""
+
+    def read_batches(self) -> Iterator[tuple[int, Any]]:
+        """A few rows each."""
+        import pyarrow.parquet as pq
+
+        # read as it is needed: a column of a row group is held in whole otherwise
+        table = pq.ParquetFile(self.file, buffer_size=CHUNK_BYTES, pre_buffer=False)
+        self._metadata = metadata = table.metadata
+        wanted = self._select_columns(table.schema_arrow)
+        selected = None if self.columns.selected is None else wanted
+        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        for group, size in enumerate(sizes):
+            read_rows = 0
+            for batch in table.iter_batches(self._batch_rows, row_groups=[group], columns=selected):
+                read_rows += batch.num_rows
+                yield group, batch
+            if read_rows != size:
+                raise EOFError
+        if metadata.num_rows != sum(sizes):
+            raise EOFError
+
+    def open_writer(self, target: BinaryIO, schema: Any) -> Any:
+        """Compressed as the table's first column was."""
+        import pyarrow.parquet as pq
+
+        # not before rows were read: of a broken footer this would end the process
+        metadata = self._metadata
+        is_empty = not (metadata.num_row_groups and metadata.num_columns)
+        codec = "snappy" if is_empty else metadata.row_group(0).column(0).compression.lower()
+        return pq.ParquetWriter(target, schema, compression="none" if codec == "uncompressed" else codec)
+
+
+class Arrow(RecordBatchFormat):
+    """Arrow IPC: streams, as ``datasets`` saves them, and files with a footer.
+
+    A record batch is held whole, as large as its writer made it.  Its offsets point into memory, so they are
+    checked before anything is read through them.
+    """
+
+    name = "arrow"
+    endings = (".arrow",)
+    _FILE_MAGIC, _STREAM_OFFSET = b"ARROW1", 8
+    _END_OF_STREAM = b"\xff\xff\xff\xff\x00\x00\x00\x00"
+    _footer_batches: int | None = None
+    """Batches that the footer names; a stream has none."""
+
+    def read_batches(self) -> Iterator[tuple[int, Any]]:
+        """As they were written."""
+        import pyarrow as pa
+
+        file = self.file
+        size = file.seek(0, io.SEEK_END)
+        file.seek(max(0, size - len(self._END_OF_STREAM)))
+        ended = file.read() == self._END_OF_STREAM
+        file.seek(0)
+        if file.read(len(self._FILE_MAGIC)) == self._FILE_MAGIC:
+            # its footer names the batches; the stream in it comes next
+            self._footer_batches = int(pa.ipc.open_file(file).num_record_batches)
+            file.seek(self._STREAM_OFFSET)
+        else:
+            file.seek(0)
+        reader = pa.ipc.open_stream(pa.PythonFile(file))
+        wanted, count = self._select_columns(reader.schema), 0
+        selected = [index for index, column in enumerate(reader.schema.names) if column in wanted]
+        for batch in reader:
+            batch.validate()
+            for column in map(batch.column, selected):
+                # as bytes: one row's text may be no UTF-8, and is then rejected by itself
+                as_bytes = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(column.type)
+                (column if as_bytes is None else column.view(as_bytes)).validate(full=True)
+            yield count, batch.select(selected)
+            count += 1
+        # what is cut off between two batches, or goes on with something else, looks finished
+        is_whole = ended and file.tell() == size if self._footer_batches is None else self._footer_batches == count
+        if not is_whole:
+            raise EOFError
+
+    def open_writer(self, target: BinaryIO, schema: Any) -> Any:
+        """A file with a footer, or a stream."""
+        import pyarrow as pa
+
+        begin = pa.ipc.new_stream if self._footer_batches is None else pa.ipc.new_file
+        return begin(target, schema)

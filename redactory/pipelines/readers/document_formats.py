@@ -1,0 +1,309 @@
+"""Shapes of documents: a file is one row, of which every text is read; and what these shapes share.
+
+HTML, mail and Word files are written again, each by its chapter (:mod:`shape_html`, :mod:`shape_mail`,
+:mod:`shape_word`); of PDF the text alone.  Two rules hold for all: what is not surely structure is text and
+is read; what cannot be read (images, attachments, blocks of base64) does not get into the copy.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import logging
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from redactory.foundation.errors import ConfigurationError
+from redactory.pipelines.readers.formats import ROW_TOO_LONG, UNDECODABLE, ColumnReplacements, Edits, Format, Row
+from redactory.redaction.replacements import Edit, ReplacedSpan, apply_edits
+
+BROKEN_DOCUMENT, ENCRYPTED_DOCUMENT, DOCUMENT_WITHOUT_TEXT = (
+    "broken_document",
+    "encrypted_document",
+    "document_without_text",
+)
+TOO_MANY_ELEMENTS = "too_many_elements"
+MAX_ELEMENTS = 1 << 18
+"""Texts, tags, header fields or parts of one document: each costs far more than its few bytes."""
+_T = TypeVar("_T")
+
+
+class UnreadableDocument(Exception):
+    """A document cannot be read; the argument is the reason code."""
+
+
+def limit_count(items: Iterable[_T], limit: int = MAX_ELEMENTS) -> Iterator[_T]:
+    """``many``, one by one; ``Unreadable`` where there are more than ``most``."""
+    for index, item in enumerate(items):
+        if index >= limit:
+            raise UnreadableDocument(TOO_MANY_ELEMENTS)
+        yield item
+
+
+@dataclass(frozen=True)
+class ExtractedText:
+    """What a piece of a document tells: texts, hits that follow from where they stand, how it is changed.
+
+    ``shown`` has the places, among the texts, of those that somebody who opens the document reads.
+    """
+
+    texts: list[str]
+    structural_spans: list[list[ReplacedSpan]]
+    render: Callable[[Edits], bytes]
+    visible_texts: frozenset[int] = frozenset()
+    removed_parts: int = 0
+
+
+def make_document_row(number: int, extracted: ExtractedText) -> Row:
+    """The row that a document is; what hides a text is a hit for sure.  ``Unreadable`` of too many texts."""
+    texts = limit_count(extracted.texts)
+    sure = [[*spans, *find_encoded_runs(text)] for text, spans in zip(texts, extracted.structural_spans, strict=True)]
+
+    def render(changes: Edits, _: ColumnReplacements) -> bytes:
+        return extracted.render(changes)
+
+    return Row(
+        number,
+        extracted.texts,
+        {},
+        render,
+        structural_spans=sure,
+        removed_parts=extracted.removed_parts,
+        visible_texts=extracted.visible_texts,
+    )
+
+
+class WholeFileFormat(Format):
+    """A file that is one row, held in whole."""
+
+    is_text = True
+
+    def read_rows(self) -> Iterator[Row | bytes]:
+        """The one row, or why it cannot be read."""
+        data = self.file.read(self.limit + 1)
+        if len(data) > self.limit:
+            yield Row(1, reason=ROW_TOO_LONG)
+            return
+        try:
+            yield make_document_row(1, self.parse(data))
+        except UnreadableDocument as error:
+            yield Row(1, reason=str(error))
+
+    def parse(self, data: bytes) -> ExtractedText:
+        """What a file tells; ``Unreadable`` says why it cannot be read."""
+        raise NotImplementedError
+
+
+# What is written, and what is read of it.
+
+_ASCII_SAMPLES = (rb"\u0041", b"xn--bcher-kva", bytes(range(32, 127)) + b"\t\r\n")
+"""What a charset must leave as it is, so that tags and headers are those that every reader sees."""
+
+
+def decode_text(data: bytes, charset: str) -> str:
+    """``data`` in a charset that keeps ASCII; ``Unreadable`` for another one, for NUL, for wrong bytes."""
+    try:
+        keeps = all(sample.decode(charset) == sample.decode("ascii") for sample in _ASCII_SAMPLES)
+        text = data.decode(charset) if keeps else "\0"
+    except (ValueError, LookupError):
+        raise UnreadableDocument(UNDECODABLE) from None
+    if "\0" in text:
+        raise UnreadableDocument(UNDECODABLE)
+    return text
+
+
+_ENCODED_BLOCK = re.compile(
+    r"^begin [0-7]{3} [^\n]*\n(?:[ -`]{1,62}\r?\n)+"
+    r"|(?:^[> ]{0,9}[A-Za-z0-9+/]{60,76}\r?\n){2,}[A-Za-z0-9+/=]*"
+    r"|=\?[\w-]{2,40}\?[bq]\?[^?\s]*\?=",
+    re.MULTILINE | re.IGNORECASE,
+)
+_PGP_BEGIN, _PGP_END = "-----BEGIN PGP ", "-----END PGP "
+_MIN_RUN_LENGTH, _MAX_RUN_LENGTH = 16, 256
+_RUN = re.compile(rf"[A-Za-z0-9+/_-]{{{_MIN_RUN_LENGTH},}}={{0,2}}")
+
+
+def find_encoded_runs(text: str) -> list[ReplacedSpan]:
+    """Stretches that may say what nobody reads: base64 of a text or of several lines, keys, encoded words."""
+    bounds = [match.span() for match in _ENCODED_BLOCK.finditer(text)]
+    end = 0
+    while end >= 0 and (start := text.find(_PGP_BEGIN, end)) >= 0:
+        end = text.find(_PGP_END, start)
+        bounds.append((start, len(text) if end < 0 else end + len(_PGP_END)))
+    bounds += [match.span() for match in _RUN.finditer(text) if _has_encoded_text(match[0])]
+    return [ReplacedSpan(start, end, "IDENTIFIER") for start, end in bounds]
+
+
+def _has_encoded_text(run: str) -> bool:
+    if len(run) >= _MAX_RUN_LENGTH and not run.isalpha():
+        return True
+    if run.isupper() or run.islower():
+        return False
+    # what stands before it may look like a part of it
+    starts = {*range(4), *(match.end() for match in re.finditer("[/_-]", run))}
+    return any(_is_base64_text(run[start:]) for start in starts if len(run) - start >= _MIN_RUN_LENGTH)
+
+
+def _is_base64_text(run: str) -> bool:
+    """Whether ``run`` is base64 of a text, as far as its first signs tell."""
+    standard = run.rstrip("=").translate({ord("-"): "+", ord("_"): "/"})
+    data = base64.b64decode(standard[: len(standard) // 4 * 4])[: _MIN_RUN_LENGTH * 3 // 4]
+    try:
+        text = data.decode()
+    except UnicodeDecodeError as error:
+        # a letter that is cut in two
+        text = data[: error.start].decode() if error.start >= len(data) - 3 else "\0"
+    return text.replace("\n", "").replace("\r", "").replace("\t", "").isprintable()
+
+
+@dataclass
+class Node:
+    """A piece of text in a document, and the place where it is written.
+
+    One without a place stands for a break: nothing is written for it.
+    """
+
+    text: str
+    place: Any = None
+
+
+def assign_edits_to_nodes(groups: Sequence[Sequence[Node]], changes: Edits) -> list[tuple[Node, list[Edit]]]:
+    """The nodes that change, with their changes; those of a group are read as one text.
+
+    The first node that a change touches has what is new.  A node can be in several groups: where their
+    changes overlap, they become one.
+    """
+    edits_by_node: dict[int, tuple[Node, list[Edit]]] = {}
+    for group, group_edits in zip(groups, changes, strict=True):
+        position = index = 0
+        written = set[int]()
+        for node in group if group_edits else ():
+            start, end = position, position + len(node.text)
+            position = end
+            while index < len(group_edits) and group_edits[index].end <= start:
+                index += 1
+            for n in range(index, len(group_edits)):
+                if group_edits[n].start >= end:
+                    break
+                if node.place is not None and start < end:
+                    new = "" if n in written else group_edits[n].new
+                    written.add(n)
+                    edit = Edit(max(group_edits[n].start, start) - start, min(group_edits[n].end, end) - start, new)
+                    edits_by_node.setdefault(id(node), (node, []))[1].append(edit)
+    return [(node, merge_edits(edits)) for node, edits in edits_by_node.values()]
+
+
+def merge_edits(edits: Sequence[Edit]) -> list[Edit]:
+    """``edits`` in order; of those that overlap one, with the longest of what is to stand there."""
+    result: list[Edit] = []
+    for edit in sorted(edits):
+        if result and edit.start < result[-1].end:
+            last = result.pop()
+            edit = Edit(last.start, max(last.end, edit.end), max(last.new, edit.new, key=len))
+        result.append(edit)
+    return result
+
+
+def join_nodes(groups: Sequence[Sequence[Node]]) -> list[str]:
+    """The text of each group."""
+    return ["".join(node.text for node in group) for group in groups]
+
+
+# PDF: text alone.
+
+
+_TRAILING_BLANKS = b"\0\t\n\f\r\x1a "
+_LINEARIZED = re.compile(rb"/Linearized\b.{0,200}?/L\s+(\d{1,18})\b", re.DOTALL)
+
+
+class PdfFormat(WholeFileFormat):
+    """The text of the pages; what is written is text."""
+
+    name = "pdf"
+    endings = (".pdf",)
+
+    def parse(self, data: bytes) -> ExtractedText:
+        """One text a page; a page without text is one that is taken out."""
+        pypdf = import_library("pypdf", "documents")
+        length = _LINEARIZED.search(data[:1_024])
+        if not data.rstrip(_TRAILING_BLANKS).endswith(b"%%EOF") or (length and len(data) < int(length[1])):
+            # cut off: an earlier end inside of it would be taken for its own
+            raise UnreadableDocument(BROKEN_DOCUMENT)
+        try:
+            with _silence_logger("pypdf"):
+                reader = pypdf.PdfReader(io.BytesIO(data))
+                if reader.is_encrypted:
+                    raise UnreadableDocument(ENCRYPTED_DOCUMENT)
+                budget = _DrawingBudget()
+                pages = [budget.extract_text(page) for page in reader.pages]
+        except UnreadableDocument:
+            raise
+        except Exception:
+            # whatever a broken file makes of the parser
+            raise UnreadableDocument(BROKEN_DOCUMENT) from None
+        # the letters of some fonts are known by numbers alone
+        pages = [page.encode("utf-8", "replace").decode() for page in pages]
+        empty = sum(not page.strip() for page in pages)
+        if empty == len(pages):
+            raise UnreadableDocument(DOCUMENT_WITHOUT_TEXT)
+
+        def render(changes: Edits) -> bytes:
+            return "\n\f".join(
+                apply_edits(page, page_edits) for page, page_edits in zip(pages, changes, strict=True)
+            ).encode()
+
+        return ExtractedText(pages, [[] for _ in pages], render, frozenset(range(len(pages))), empty)
+
+
+class _DrawingBudget:
+    """Counts what the pages of a file draw; forms that draw forms may be drawn any number of times."""
+
+    _MAX_OPERATORS, _PAGE_COST, _MAX_FORMS = 4 * MAX_ELEMENTS, 200, 5_000
+    """What a file may draw, what a page counts for, and the forms of a page: pypdf leaves out others."""
+
+    def __init__(self) -> None:
+        self.count = self.forms = 0
+
+    def extract_text(self, page: Any) -> str:
+        """The text of a page."""
+        self.count, self.forms = self.count + self._PAGE_COST, 0
+        text = page.extract_text(visitor_operand_before=self._add) or ""
+        # pypdf passes over what is raised inside of a form
+        self._check()
+        return text
+
+    def _add(self, operator: bytes, operands: Any, *_: Any) -> None:
+        self.count += 1 + sum(len(operand) for operand in operands if isinstance(operand, list))
+        self.forms += operator == b"Do"
+        self._check()
+
+    def _check(self) -> None:
+        if self.count > self._MAX_OPERATORS or self.forms > self._MAX_FORMS:
+            raise UnreadableDocument(TOO_MANY_ELEMENTS)
+
+
+@contextmanager
+def _silence_logger(name: str) -> Iterator[None]:
+    """Without the log of a library that quotes the files that it reads."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL + 1)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+def import_library(name: str, extra: str) -> Any:
+    """The module of a library that an extra of the package brings; ``ConfigurationError`` without it."""
+    import importlib
+
+    try:
+        return importlib.import_module(name)
+    except ImportError:
+        raise ConfigurationError(
+            f"this format needs {name.partition('.')[0]}: pip install 'redactory[{extra}]'"
+        ) from None

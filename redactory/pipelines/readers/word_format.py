@@ -1,0 +1,348 @@
+"""Word files: a package of XML parts, of which all are read; other parts are taken out.
+
+A paragraph's runs are one text, as it is now and, where changes are tracked, as it was before; a field's
+instructions are another.  So is each text that is in no paragraph, and each attribute that may say something:
+all but numbers, codes and the names of fonts and built-in styles.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import posixpath
+import re
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import unquote
+
+from redactory.pipelines.readers.document_formats import (
+    BROKEN_DOCUMENT,
+    ENCRYPTED_DOCUMENT,
+    MAX_ELEMENTS,
+    TOO_MANY_ELEMENTS,
+    ExtractedText,
+    Node,
+    UnreadableDocument,
+    WholeFileFormat,
+    assign_edits_to_nodes,
+    import_library,
+    join_nodes,
+    limit_count,
+    merge_edits,
+)
+from redactory.pipelines.readers.formats import ROW_TOO_LONG, Edits
+from redactory.pipelines.readers.html_format import INVISIBLE, URL_ESCAPES, UnescapedText
+from redactory.redaction.replacements import ReplacedSpan, apply_edits
+
+
+def _split_words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+_MAX_UNPACKED_FACTOR = 4
+"""Times the limit of a row that the parts that are read may have together."""
+_MAX_MARKUP = 8 * MAX_ELEMENTS
+"""Tags and attributes of a part: Word needs many for a text."""
+_OLE_MAGIC = b"\xd0\xcf\x11\xe0"
+"""How a Word file begins that is encrypted, or of before 2007."""
+_XML = (".xml", ".rels", ".vml")
+_BLANK_IMAGE = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNkYPhfDwAChwGA60e6kgAAAABJRU5ErkJggg=="
+)
+"""An image of one transparent dot."""
+_BLANK_DRAWING = b'<svg xmlns="http://www.w3.org/2000/svg"/>'
+
+
+class WordFormat(WholeFileFormat):
+    """The package; authors are names for sure."""
+
+    name = "docx"
+    endings = (".docx",)
+
+    def parse(self, data: bytes) -> ExtractedText:
+        """The texts of all its parts."""
+        packed = self._read_parts(data)
+        parts = {name: _XmlPart.parse(name, part) for name, part in packed.items() if name.lower().endswith(_XML)}
+        if not parts.keys() & {"[Content_Types].xml", "word/document.xml"}:
+            raise UnreadableDocument(BROKEN_DOCUMENT)
+        removed = packed.keys() - parts.keys()
+        new_names = _choose_neutral_names(removed)
+        for part in parts.values() if new_names else ():
+            part.rename_targets(new_names)
+        groups = list(limit_count(group for part in parts.values() for group in part.read_groups()))
+
+        def render(changes: Edits) -> bytes:
+            for node, edits in assign_edits_to_nodes([group.nodes for group in groups], changes):
+                part, written, view, write = node.place
+                part.is_new = True
+                write(apply_edits(written, merge_edits([view.written(edit) for edit in edits])))
+            buffer = io.BytesIO()
+            with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
+                for name, old in packed.items():
+                    blank = _BLANK_DRAWING if name.lower().endswith(".svg") else _BLANK_IMAGE
+                    new = parts[name].serialize(old) if name in parts else blank
+                    file.writestr(zipfile.ZipInfo(new_names.get(name, name)), new, zipfile.ZIP_DEFLATED)
+            return buffer.getvalue()
+
+        texts = join_nodes([group.nodes for group in groups])
+        sure = [
+            [ReplacedSpan(0, len(text), group.label)] if group.label else []
+            for group, text in zip(groups, texts, strict=True)
+        ]
+        shown = frozenset(n for n, group in enumerate(groups) if group.is_visible)
+        return ExtractedText(texts, sure, render, shown, len(removed))
+
+    def _read_parts(self, data: bytes) -> dict[str, bytes]:
+        """Each part by its name, of others than XML nothing; ``Unreadable`` where two have one name.
+
+        Or where there is more than can be held.
+        """
+        if data.startswith(_OLE_MAGIC):
+            raise UnreadableDocument(ENCRYPTED_DOCUMENT)
+        try:
+            with zipfile.ZipFile(io.BytesIO(data)) as archive:
+                infos = [info for info in archive.infolist() if not info.is_dir()]
+                if any(info.flag_bits & 1 for info in infos):
+                    raise UnreadableDocument(ENCRYPTED_DOCUMENT)
+                read = {info.filename for info in infos if info.filename.lower().endswith(_XML)}
+                if sum(info.file_size for info in infos if info.filename in read) > _MAX_UNPACKED_FACTOR * self.limit:
+                    raise UnreadableDocument(ROW_TOO_LONG)
+                if len({info.filename.lower() for info in infos}) < len(infos):
+                    raise UnreadableDocument(BROKEN_DOCUMENT)
+                return {info.filename: archive.read(info) if info.filename in read else b"" for info in infos}
+        except UnreadableDocument:
+            raise
+        except Exception:
+            # whatever a broken archive makes of the parser
+            raise UnreadableDocument(BROKEN_DOCUMENT) from None
+
+
+# Names of parts.
+
+_STANDARD_NAME = re.compile(
+    r"(?:image|media|hdphoto|video|audio|font|oleObject|embedding|thumbnail|vba\w{4,8}|activeX|bin|ink|item"
+    r"|printerSettings|package|Microsoft_[A-Za-z_]{4,40}|part|afchunk|chunk)\d*\.\w{1,5}",
+    re.IGNORECASE | re.ASCII,
+)
+
+
+def _choose_neutral_names(names: Iterable[str]) -> dict[str, str]:
+    """Other names for parts whose name may say what a person called a file."""
+    odd = sorted(name for name in names if not _STANDARD_NAME.fullmatch(posixpath.basename(name)))
+    endings = [re.search(r"\.[A-Za-z0-9]{1,5}$", name) for name in odd]
+    return {
+        name: posixpath.join(posixpath.dirname(name), f"part{n}{ending[0] if ending else '.bin'}")
+        for n, (name, ending) in enumerate(zip(odd, endings, strict=True), 1001)
+    }
+
+
+# What a part says.
+
+_AUTHOR_NAMES = _split_words("author initials lastModifiedBy creator Manager Company userId")
+_BREAKS = {"tab": "\t", "ptab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
+_IGNORED_ELEMENTS = _split_words("rFonts font altName lsdException latin ea cs sym buFont mathFont compatSetting")
+"""Elements whose attributes name fonts, built-in styles and settings."""
+_TEXT_ELEMENTS = _split_words(
+    """
+    alias tag docVar default listEntry listItem statusText helpText docPart placeholder category lvlText
+    query connectString dataSource udl mappedName column property textpath hyperlink bookmarkStart attr
+    """
+)
+"""Elements whose attributes may all say something."""
+_TEXT_ATTRIBUTES = _split_words(
+    """
+    descr title alt userId author initials name displayText tooltip label string instr src href docLocation
+    displayName userName email date dateUtc
+    """
+)
+_CODE_VALUE = re.compile(r"[\w.:%#{}+/,;()=!$&*~'-]{0,80}|(?:\b[a-z]+\d*\b ?){1,20}|[\d\s.,-]{0,200}", re.ASCII)
+_GUID = re.compile(r"\{[0-9A-Fa-f-]{36}\}")
+_RELATIONSHIP_ID = re.compile(r"rId\d{1,5}", re.ASCII)
+"""What Word calls a link to a part or an address: its other end is not masked either."""
+_SIZE_ELEMENTS = _split_words("posOffset pctWidth pctHeight pctPosHOffset pctPosVOffset")
+_BUILTIN_VALUE = re.compile(r"-?\d{1,9}|Normal(?:\.dotm?)?|Microsoft (?:Office |Macintosh )?Word|(?:true|false)")
+"""What Word itself writes as a property."""
+_LOCAL_PATH = re.compile(r"file:|[A-Za-z]:[\\/]|\\\\", re.IGNORECASE)
+_PLACEHOLDER_DATE = "1970-01-01T00:00:00Z"
+
+
+@dataclass(frozen=True)
+class _TextGroup:
+    """Nodes that are read as one text, with the label of all of it where that is sure."""
+
+    nodes: list[Node]
+    label: str = ""
+    is_visible: bool = False
+
+
+@dataclass
+class _Paragraph:
+    """The runs of a paragraph: as they are, as they were, and what fields are told to show."""
+
+    current: list[Node] = field(default_factory=list)
+    previous: list[Node] = field(default_factory=list)
+    instructions: list[Node] = field(default_factory=list)
+    is_tracked: bool = False
+
+
+class _XmlPart:
+    """A part that is XML; ``is_new`` once it is to be written anew."""
+
+    def __init__(self, name: str, root: Any, is_modified: bool) -> None:
+        self.name, self.root, self.is_modified = name, root, is_modified
+        self.is_custom_xml = re.match(r"customXml/(?!_rels/|itemProps)", name) is not None
+        self.builtin_styles = frozenset(_builtin_style_names(root))
+
+    @classmethod
+    def parse(cls, name: str, data: bytes) -> _XmlPart:
+        """The part without comments and instructions, which nobody sees; ``Unreadable`` of one with a DTD."""
+        if data.count(b"<") + data.count(b"=") > _MAX_MARKUP:
+            raise UnreadableDocument(TOO_MANY_ELEMENTS)
+        etree = import_library("lxml.etree", "documents")
+        parser = etree.XMLParser(resolve_entities=False, no_network=True, load_dtd=False)
+        try:
+            root = etree.fromstring(data, parser)
+        except (etree.XMLSyntaxError, ValueError):
+            raise UnreadableDocument(BROKEN_DOCUMENT) from None
+        about = root.getroottree().docinfo
+        if about.internalDTD is not None or about.doctype:
+            raise UnreadableDocument(BROKEN_DOCUMENT)
+        stripped = root.xpath("//comment()|//processing-instruction()")
+        etree.strip_tags(root, etree.Comment, etree.PI)
+        is_odd = bool(stripped) or (about.encoding or "UTF-8").upper() not in ("UTF-8", "US-ASCII")
+        return cls(name, root, is_odd)
+
+    def serialize(self, old: bytes) -> bytes:
+        """The part as it is now."""
+        if not self.is_modified:
+            return old
+        etree = import_library("lxml.etree", "documents")
+        return bytes(etree.tostring(self.root, encoding="UTF-8", standalone=True, with_tail=False))
+
+    def rename_targets(self, names: Mapping[str, str]) -> None:
+        """Point at parts under their new names."""
+        folder = posixpath.dirname(posixpath.dirname(self.name))
+        for element in self.root.iter("{*}Relationship", "{*}Override"):
+            key = "PartName" if element.get("PartName") else "Target"
+            target = unquote(element.get(key, ""))
+            place = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
+            if place in names:
+                element.set(key, "/" + names[place])
+                self.is_modified = True
+
+    def read_groups(self) -> Iterator[_TextGroup]:
+        """All that it says."""
+        etree = import_library("lxml.etree", "documents")
+        open_ = [_Paragraph()]
+        deleted = inserted = repeated = 0
+        for event, element in etree.iterwalk(self.root, events=("start", "end")):
+            tag = _strip_namespace(element.tag)
+            step = 1 if event == "start" else -1
+            deleted += step * (tag in ("del", "moveFrom"))
+            inserted += step * (tag in ("ins", "moveTo"))
+            repeated += step * (tag == "Fallback")
+            if event == "start":
+                yield from self._read_attributes(element, tag)
+                if tag == "p":
+                    open_.append(_Paragraph())
+                if tag in _BREAKS:
+                    open_[-1].current.append(Node(_BREAKS[tag]))
+                    open_[-1].previous.append(Node(_BREAKS[tag]))
+                yield from self._read_element(element, tag, open_, deleted, inserted)
+                continue
+            if tag == "p":
+                paragraph = open_.pop()
+                is_visible = self.name.startswith("word/") and not repeated
+                yield from self._read_paragraph(paragraph, is_visible)
+            if element.tail and element.tail.strip() and element is not self.root:
+                yield _TextGroup([self._make_node(element, "tail")])
+
+    def _read_element(
+        self, element: Any, tag: str, paragraphs: list[_Paragraph], deleted: int, inserted: int
+    ) -> Iterator[_TextGroup]:
+        """What an element says itself: in its paragraph, or by itself."""
+        if not element.text:
+            return
+        within = len(paragraphs) > 1
+        if within and tag in ("instrText", "delInstrText"):
+            paragraphs[-1].instructions.append(self._make_node(element, "text", URL_ESCAPES))
+        elif within and tag in ("t", "delText"):
+            node = self._make_node(element, "text")
+            is_deleted = bool(deleted) or tag == "delText"
+            paragraphs[-1].is_tracked |= is_deleted
+            if not is_deleted:
+                paragraphs[-1].current.append(node)
+            if not inserted or is_deleted:
+                paragraphs[-1].previous.append(node)
+        elif element.text.strip() and not self._is_builtin_value(tag, element.text.strip()):
+            label = "PERSON" if tag in _AUTHOR_NAMES else ""
+            yield _TextGroup([self._make_node(element, "text", URL_ESCAPES)], label)
+
+    @staticmethod
+    def _read_paragraph(paragraph: _Paragraph, is_visible: bool) -> Iterator[_TextGroup]:
+        for nodes, shown in (
+            (paragraph.current, is_visible),
+            (paragraph.previous if paragraph.is_tracked else [], False),
+            (paragraph.instructions, False),
+        ):
+            if any(node.text.strip() for node in nodes):
+                yield _TextGroup(nodes, "", shown)
+
+    def _is_builtin_value(self, tag: str, text: str) -> bool:
+        is_place = tag in _SIZE_ELEMENTS or self.name == "docProps/app.xml"
+        return is_place and _BUILTIN_VALUE.fullmatch(text) is not None
+
+    def _make_node(self, element: Any, attribute: str, escapes: re.Pattern[str] = INVISIBLE) -> Node:
+        written = getattr(element, attribute)
+        view = UnescapedText.unescape(written, escapes)
+        is_date = any(_strip_namespace(key) == "type" and "W3CDTF" in value for key, value in element.attrib.items())
+
+        def write(new: str) -> None:
+            setattr(element, attribute, _PLACEHOLDER_DATE if is_date else new)
+            if new != new.strip() and "wordprocessingml" in element.tag:
+                element.set("{http://www.w3.org/XML/1998/namespace}space", "preserve")
+
+        return Node(view.text, (self, written, view, write))
+
+    def _read_attributes(self, element: Any, tag: str) -> Iterator[_TextGroup]:
+        for key, value in element.attrib.items():
+            name = _strip_namespace(key)
+            if not value.strip() or not self._is_readable(element, tag, name, value):
+                continue
+            view = UnescapedText.unescape(value, URL_ESCAPES)
+
+            def write(new: str, element: Any = element, key: str = key, name: str = name) -> None:
+                # what is no date would make the file one that cannot be opened
+                if name in ("date", "dateUtc"):
+                    element.attrib.pop(key, None)
+                else:
+                    element.set(key, new)
+
+            is_place = name == "Target" and _LOCAL_PATH.match(view.text)
+            label = "PERSON" if name in _AUTHOR_NAMES else "IDENTIFIER" if is_place else ""
+            yield _TextGroup([Node(view.text, (self, value, view, write))], label)
+
+    def _is_readable(self, element: Any, tag: str, name: str, value: str) -> bool:
+        if tag in _IGNORED_ELEMENTS or _GUID.fullmatch(value) or (name == "id" and _RELATIONSHIP_ID.fullmatch(value)):
+            return False
+        if tag == "Relationship":
+            return name == "Target" and element.get("TargetMode") == "External"
+        if tag == "name" and name == "val":
+            return value.casefold().removesuffix(" char") not in self.builtin_styles
+        if tag in _TEXT_ELEMENTS or name in _TEXT_ATTRIBUTES or self.is_custom_xml:
+            return True
+        return not _CODE_VALUE.fullmatch(value)
+
+
+def _builtin_style_names(root: Any) -> Iterator[str]:
+    """What Word calls the styles that are not the user's own."""
+    for style in root.iter("{*}style"):
+        if not any(_strip_namespace(key) == "customStyle" for key in style.attrib):
+            for name in style.iterchildren("{*}name"):
+                yield from (value.casefold() for value in name.attrib.values())
+
+
+def _strip_namespace(name: Any) -> str:
+    return name.rpartition("}")[2] if isinstance(name, str) else ""

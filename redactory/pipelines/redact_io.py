@@ -1,0 +1,456 @@
+"""Where a copy of files is read from and written to: beside its place until it is whole, then by a rename.
+
+What an unfinished copy needs to go on lies in ``OUT.unfinished``: what was found in each chunk of rows, with
+a keyed digest of its texts, so that nothing found in one text is ever applied to another.
+"""
+
+from __future__ import annotations
+
+import bz2
+import glob
+import gzip
+import hashlib
+import io
+import json
+import lzma
+import os
+import secrets
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO, cast
+
+from redactory.foundation.canonical import json_sha256
+from redactory.foundation.errors import ConfigurationError, InputError
+from redactory.foundation.files import (
+    PUBLIC_FILE,
+    TEMPORARY_PREFIX,
+    file_lock,
+    make_private_folder,
+    read_json,
+    remove,
+    remove_leftovers,
+    sync_to_disk,
+    temporary_target,
+    write_json,
+    write_text,
+)
+from redactory.pipelines.readers import Source, sources_by_path
+from redactory.pipelines.readers.files import (
+    ARCHIVE_ENDINGS,
+    METADATA_FILES,
+    detect_format,
+    escape_unprintable,
+    is_hidden,
+    is_link_outside,
+    list_ignored_files,
+    resolve_format,
+)
+from redactory.pipelines.readers.formats import CHUNK_BYTES, FORMATS
+from redactory.pipelines.store import Store, is_url
+
+PIPE = "-"
+_COMPRESSION_ENDINGS = (".gz", ".zst", ".bz2", ".xz")
+"""Endings by which a copy is compressed."""
+QUARANTINE_SUFFIX = ".quarantine.jsonl"
+UNKNOWN_FORMAT = "unknown_format"
+"""Why a file in a folder is not copied."""
+_FORMAT = "redactory-copy/1"
+_HEADER, _LOCK, _DONE = "header.json", "lock", "done.json"
+
+
+# What is read.
+
+
+@dataclass(frozen=True)
+class StandardInput(Source):
+    """Standard input, kept in a temporary file without a name, which is gone when this process is.
+
+    It is read twice, a row may be longer than any look ahead, and some formats begin at their end.
+    """
+
+    buffers: list[BinaryIO] = field(default_factory=list)
+
+    @classmethod
+    def from_format(cls, format_: str) -> StandardInput:
+        """As JSON lines where nothing else is said."""
+        return cls(PIPE, "standard input", "jsonl" if format_ == "auto" else resolve_format(format_))
+
+    @contextmanager
+    def open(self, **_: Any) -> Iterator[BinaryIO]:
+        """All of it, from its beginning."""
+        if not self.buffers:
+            self.buffers.append(cast(BinaryIO, tempfile.TemporaryFile(prefix="redactory-")))  # noqa: SIM115
+            shutil.copyfileobj(sys.stdin.buffer, self.buffers[0], CHUNK_BYTES)
+            self.buffers[0].flush()
+        # whoever reads may close it
+        with open(os.dup(self.buffers[0].fileno()), "rb") as file:
+            file.seek(0)
+            yield file
+
+
+def resolve_input_path(input_path: str) -> str:
+    """The input's path with each ``..`` taken as the system takes it: behind a link, where that leads."""
+    if input_path == PIPE or is_url(input_path) or ".." not in Path(input_path).parts:
+        return input_path
+    folder, name = os.path.split(input_path.rstrip("/"))
+    return os.path.realpath(input_path) if name == ".." else os.path.join(os.path.realpath(folder), name)
+
+
+def find_copy_sources(input_path: str, format_: str) -> tuple[list[Source], bool]:
+    """The files to copy, and whether ``given`` is a folder: then each is named as it is below it."""
+    if input_path == PIPE:
+        return [StandardInput.from_format(format_)], False
+    sources = sources_by_path((input_path,), format_)
+    root = escape_unprintable(
+        input_path.partition("://")[2] if is_url(input_path) else os.path.abspath(input_path)
+    ).strip("/")
+    below = [source.name.strip("/").removeprefix(root).strip("/") for source in sources]
+    if below == [""]:
+        return [replace(sources[0], name=PurePosixPath(sources[0].name).name)], False
+    if len(set(below)) < len(below) or any("*" in part for part in root.split("/")):
+        raise ConfigurationError(f"'{input_path}': give one file, or a folder")
+    return [replace(source, name=name) for source, name in zip(sources, below, strict=True)], True
+
+
+def list_skipped_files(folder: str) -> dict[str, str]:
+    """The files in the folder ``given`` that no copy is made of, by name, each with the reason."""
+    return dict.fromkeys(list_ignored_files(folder), UNKNOWN_FORMAT)
+
+
+# What is written.
+
+
+def require_separate_output(input_path: str, out: str) -> None:
+    """``ConfigurationError`` where ``out`` is there, or is or lies in ``given``."""
+    if out == PIPE or is_url(out):
+        return
+    output = Path(out)
+    work = _work_folder(out)
+    for leftover in work.parent.glob(f"{TEMPORARY_PREFIX}*-{glob.escape(work.name)}"):
+        # of a call that was killed while it took its own folder away
+        if (leftover / _DONE).is_file() and not work.exists():
+            leftover.rename(work)
+    remove_leftovers(work.parent, glob.escape(work.name))
+    if not (work / _DONE).is_file():
+        _require_free(out)
+    if input_path != PIPE and not is_url(input_path) and output.resolve().is_relative_to(Path(input_path).resolve()):
+        raise ConfigurationError(f"--out: {out} is inside the input: choose a folder outside of it")
+    if not output.absolute().parent.is_dir():
+        raise ConfigurationError(f"--out: the folder {output.parent} does not exist: create it first")
+    if not os.access(output.absolute().parent, os.W_OK | os.X_OK):
+        raise _unwritable_error(output.parent)
+
+
+def _unwritable_error(folder: Path) -> ConfigurationError:
+    return ConfigurationError(
+        f"--out: the folder {folder} is not writable (no permission, or mounted read-only); choose another one"
+    )
+
+
+def require_matching_name(out: str, sources: Sequence[Source], is_folder: bool) -> None:
+    """``ConfigurationError`` where the name ``out`` says another format than a copy of ``sources`` has."""
+    if out == PIPE:
+        return
+    path = PurePosixPath(out.rstrip("/"))
+    ending = path.suffix.lower()
+    plain = path.with_suffix("") if ending in _COMPRESSION_ENDINGS else path
+    if ending in ARCHIVE_ENDINGS:
+        raise ConfigurationError(f"--out: archives are not written: give {path.stem}, or {path.stem}.gz")
+    named_format = detect_format(plain.name)
+    if is_folder:
+        if named_format or plain != path:
+            raise ConfigurationError(f"--out: {path.name} names a file; the copy of a folder is a folder")
+        return
+    # of a PDF file its text is written
+    written = "text" if sources[0].format == "pdf" else sources[0].format
+    if named_format not in (None, written):
+        mend = plain.with_suffix(FORMATS[written].endings[0]).name + path.name[len(plain.name) :]
+        raise ConfigurationError(
+            f"--out: {path.name} names a {named_format} file, but a copy of {sources[0].name} is written as "
+            f"{written}: give {mend}"
+        )
+
+
+def _require_free(out: str) -> None:
+    if os.path.lexists(out):
+        raise ConfigurationError(f"--out: {out} already exists: remove it, or give another name")
+
+
+@dataclass(frozen=True)
+class UnfinishedCopy:
+    """A copy that is being made: the files of it in ``staged``, its quarantine, what was found so far."""
+
+    folder: Path
+    source_hash: str
+    """Tells what is copied from any other input."""
+    salt: bytes = b""
+
+    @classmethod
+    def resume(cls, folder: Path, source_hash: str, identity: Mapping[str, Any]) -> UnfinishedCopy:
+        """Go on in ``folder`` where it was ``made`` with the same; begin anew where it was not."""
+        header, identity = folder / _HEADER, {"format": _FORMAT, **identity}
+        previous = read_json(header) if header.exists() else {}
+        if any(previous.get(key) != value for key, value in identity.items()):
+            remove(folder / "found")
+            previous = identity | {"salt": secrets.token_hex(16)}
+            write_json(header, previous)
+        copy = cls(folder, source_hash, bytes.fromhex(previous["salt"]))
+        remove_leftovers(folder, deep=True)
+        for leftover in (copy.staging, folder / _DONE):
+            remove(leftover)
+        copy.quarantine.write_bytes(b"")
+        return copy
+
+    @property
+    def staging(self) -> Path:
+        """The file or the folder that becomes the output."""
+        return self.folder / "out"
+
+    @property
+    def quarantine(self) -> Path:
+        """The list of the rows that are left out."""
+        return self.folder / "quarantine.jsonl"
+
+    def finish(self, out: str, summary: dict[str, Any]) -> None:
+        """:meth:`publish`; a call that comes after one that was killed just behind it finds ``summary``."""
+        inode = self.staging.stat().st_ino if self.staging.exists() else None
+        write_json(self.folder / _DONE, {"format": _FORMAT, "of": self.source_hash, "place": inode, "summary": summary})
+        self.publish(out)
+
+    def load_summary(self, out: str) -> dict[str, Any] | None:
+        """The summary of the copy at ``out`` where the call that made it was killed at its end, or None."""
+        done = self.folder / _DONE
+        if not done.is_file() or self.staging.exists() or not os.path.lexists(out):
+            return None
+        record = read_json(done)
+        is_same = record["of"] == self.source_hash and record["place"] == os.lstat(out).st_ino
+        return cast(dict[str, Any], record["summary"]) if is_same else None
+
+    def open_chunk(self, file: int, number: int, texts: Sequence[str]) -> Chunk:
+        """The place of what was found in these texts, chunk ``number`` of a file."""
+        digest = hashlib.blake2b(key=self.salt, digest_size=16)
+        for text in texts:
+            data = text.encode("utf-8", "surrogatepass")
+            digest.update(len(data).to_bytes(8) + data)
+        return Chunk(self.folder / "found" / f"{file:05d}" / f"{number}.json", digest.hexdigest())
+
+    def publish(self, out: str) -> None:
+        """Give the output its name, and its quarantine another beside; without one an old list goes."""
+        has_quarantine = self.quarantine.stat().st_size > 0
+        listed = out.rstrip("/") + QUARANTINE_SUFFIX
+        if is_url(out):
+            self._upload(out.rstrip("/"), has_quarantine)
+            return
+        for path in (self.staging, *self.staging.rglob("*")):
+            if path.exists():
+                sync_to_disk(path)
+        if has_quarantine:
+            sync_to_disk(self.quarantine)
+            self.quarantine.replace(listed)
+        else:
+            Path(listed).unlink(missing_ok=True)
+        if self.staging.exists():
+            # whoever wrote there meanwhile keeps what is theirs
+            _require_free(out)
+            self.staging.rename(out)
+        sync_to_disk(Path(out).absolute().parent)
+
+    def _upload(self, out: str, has_quarantine: bool) -> None:
+        base, _, name = out.rpartition("/")
+        store = Store.from_url(base)
+        for path in sorted(p for p in (self.staging, *self.staging.rglob("*")) if p.is_file()):
+            store.put(path, "/".join((name, *path.relative_to(self.staging).parts)))
+        if has_quarantine:
+            store.put(self.quarantine, name + QUARANTINE_SUFFIX)
+        elif store.size(name + QUARANTINE_SUFFIX) is not None:
+            store.remove(name + QUARANTINE_SUFFIX)
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The place of what was found in some texts, of which it has a keyed digest."""
+
+    path: Path
+    digest: str
+
+    def load(self) -> Any:
+        """What an earlier call found in these very texts; None without one."""
+        try:
+            record = read_json(self.path)
+        except (OSError, ValueError):
+            return None
+        return record["found"] if record["texts"] == self.digest else None
+
+    def save(self, spans: Any) -> None:
+        """Keep what was found."""
+        # without indentation, which the fast encoder does not know
+        write_text(self.path, json.dumps({"texts": self.digest, "found": spans}))
+
+
+@contextmanager
+def open_unfinished_copy(
+    out: str, sources: Sequence[Source], identity: Mapping[str, Any], options: Any = None
+) -> Iterator[UnfinishedCopy]:
+    """A copy of ``sources``, found with ``made`` and ``written`` so: beside ``out``, for one call alone.
+
+    The next call goes on with what was found, or learns that the copy is whole.  It is gone once the copy is
+    finished.  ``ConfigurationError`` where something else lies in its place, ``RunStateError`` where another
+    call has it.
+    """
+    if out == PIPE or is_url(out):
+        with tempfile.TemporaryDirectory(prefix="redactory-") as folder:
+            yield UnfinishedCopy.resume(Path(folder), "", identity)
+        return
+    # what a pipe said is gone, and another may say something else
+    sizes = [secrets.token_hex() if source.url == PIPE else source.size() for source in sources]
+    work, of = _work_folder(out), json_sha256([dict(identity), options, [source.url for source in sources], sizes])
+    _require_copy_folder(work)
+    try:
+        make_private_folder(work)
+    except PermissionError:
+        raise _unwritable_error(work.parent) from None
+    with file_lock(work / _LOCK, out):
+        copy = UnfinishedCopy(work, of)
+        if copy.load_summary(out) is None:
+            _require_free(out)
+            copy = UnfinishedCopy.resume(work, of, identity)
+        yield copy
+        for path in (work / "found", copy.quarantine, work):
+            remove(path)
+
+
+def _work_folder(out: str) -> Path:
+    return Path(f"{out.rstrip('/')}.unfinished").absolute()
+
+
+def _require_copy_folder(work: Path) -> None:
+    """``ConfigurationError`` where a folder is there that no copy was begun in: it would be lost."""
+    if not os.path.lexists(work):
+        return
+    marks = (work / _HEADER, work / _DONE)
+    try:
+        # a call that was killed at its very beginning left no header
+        is_empty = all(path.name == _LOCK or temporary_target(path.name) == _HEADER for path in work.iterdir())
+        is_ours = is_empty or read_json(next(filter(Path.exists, marks)))["format"] == _FORMAT
+    except (OSError, ValueError, TypeError, KeyError, StopIteration):
+        is_ours = False
+    if work.is_symlink() or not is_ours:
+        raise ConfigurationError(
+            f"--out: {work.name} is needed for the unfinished copy, but something else is there: move it, "
+            "or give another --out"
+        )
+
+
+@contextmanager
+def open_compressed(path: Path, name: str) -> Iterator[BinaryIO]:
+    """The file ``path`` to be written, compressed as ``name`` ends."""
+    ending = PurePosixPath(name).suffix.lower()
+    with path.open("wb") as file:
+        if ending == ".gz":
+            # no name and no time: the same input gives the same bytes
+            with gzip.GzipFile("", "wb", fileobj=file, mtime=0) as zipped:
+                yield cast(BinaryIO, zipped)
+        elif ending == ".zst":
+            from zstandard import ZstdCompressor
+
+            with ZstdCompressor().stream_writer(file, closefd=False) as stream:
+                yield cast(BinaryIO, stream)
+        elif ending in _COMPRESSION_ENDINGS:
+            with (bz2.BZ2File if ending == ".bz2" else lzma.LZMAFile)(file, "wb") as zipped_too:
+                yield cast(BinaryIO, zipped_too)
+        else:
+            yield file
+
+
+class _OutputStream(io.RawIOBase):
+    """What is written to: its refusal is told as its own, not as one of the file that is read meanwhile."""
+
+    def __init__(self, target: BinaryIO, name: str) -> None:
+        self._target, self._name = target, name
+
+    def writable(self) -> bool:
+        """It is."""
+        return True
+
+    def write(self, data: Any) -> int:
+        """All of ``data``; ``InputError`` says why it could not be."""
+        with self._translate_errors():
+            return self._target.write(data)
+
+    def flush(self) -> None:
+        """What was written so far."""
+        with self._translate_errors():
+            self._target.flush()
+
+    @contextmanager
+    def _translate_errors(self) -> Iterator[None]:
+        try:
+            yield
+        except BrokenPipeError:
+            raise InputError(f"{self._name} was closed by its reader: the copy is incomplete") from None
+        except OSError as error:
+            raise InputError(f"{self._name} cannot be written: {error.strerror}") from None
+
+
+@contextmanager
+def open_standard_output() -> Iterator[BinaryIO]:
+    """Standard output, of which all is written at the end."""
+    target = _OutputStream(sys.stdout.buffer, "standard output")
+    try:
+        yield cast(BinaryIO, target)
+        target.flush()
+    except InputError:
+        _discard_output()
+        raise
+
+
+def _discard_output() -> None:
+    """What is left in the buffer goes nowhere: the interpreter would try it again at its end."""
+    try:
+        place = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, place)
+    os.close(nowhere)
+
+
+# What a data set's folder says of itself.
+
+
+def copy_dataset_metadata(
+    input_folder: Path, out: Path, sources: Sequence[Source], columns: Mapping[str, str | None]
+) -> None:
+    """The notes of data sets of Hugging Face in the folder ``given`` beside the copies of ``sources``.
+
+    Of descriptions the types of columns alone: the rest is words.  ``columns`` became text, or (None) went.
+    """
+    rows = {source.name for source in sources}
+    for note in sorted(input_folder.rglob("*.json")):
+        name = note.relative_to(input_folder).as_posix()
+        # a file of rows may have such a name
+        if (
+            note.name not in METADATA_FILES
+            or name in rows
+            or is_hidden(name)
+            or is_link_outside(str(note), str(input_folder))
+        ):
+            continue
+        value = read_json(note)
+        if note.name == "dataset_info.json":
+            types = {key: type_ for key, type_ in value["features"].items() if columns.get(key, "") is not None}
+            types |= {key: {"dtype": "string", "_type": "Value"} for key in types.keys() & columns.keys()}
+            value = {"features": types}
+        elif note.name == "state.json":
+            value["_fingerprint"] = json_sha256([value.get("_fingerprint"), "redacted"])[:16]
+        write_json(out / name, value, PUBLIC_FILE)
+
+
+def format_quarantine_line(file: str, row: int, reason: str) -> str:
+    """A line of the quarantine."""
+    return json.dumps({"file": file, "row": row, "reason": reason}, ensure_ascii=False) + "\n"

@@ -1,0 +1,130 @@
+"""Known values: what was found once in a document, or is said in a column, wherever it stands in it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from redactory.detectors import Detection, Span
+from redactory.detectors.rules import load_optional_words, unlisted_words
+from redactory.detectors.settings import get_kind
+from redactory.redaction.replacements import ReplacedSpan
+from redactory.redaction.values import is_identifying
+
+_NON_IDENTIFYING = frozenset({"DATE", "AGE", "TITLE", "NRP", "TIME", "MONEY", "CARDINAL", "ORDINAL", "PERCENT"})
+_LISTS = frozenset({"PERSON", "LOCATION", "ORGANIZATION"})
+_LISTED = re.compile(r"\s*[,;]\s*")
+_SHORTEST = 3
+_NAME_PART = re.compile(r"[^\W\d_][\w'’-]+")
+
+
+KNOWN_VALUE = "known"
+"""The detector of a hit whose value was found, or said, elsewhere in its document."""
+
+
+def add_known_occurrences(
+    texts: Sequence[str], spans: Sequence[Sequence[ReplacedSpan]], declared: Mapping[str, str], language: str = "en"
+) -> list[list[ReplacedSpan]]:
+    """``found``, and every other place in ``texts`` where one of those values stands as a word of its own.
+
+    A value counts that can point at somebody by itself (:func:`redactory.redaction.values.is_identifying`); of a
+    person's name each part does that is no ordinary word, of a name with commas what stands between them.
+    Case makes no difference but in a value of ordinary words.
+    ``declared`` are values with their labels.
+    """
+    words = load_optional_words(language)
+    known = [*declared.items()]
+    for text, own in zip(texts, spans, strict=True):
+        known += [(text[start:end], label) for start, end, label, _ in own]
+    values = {value: label for given, of in known for value, label in _name_parts(given.strip(), of, words)}
+    if not values:
+        return [list(own) for own in spans]
+    # "Bill Brown" is a name by its capitals alone; "ozols" is one however it is written
+    exact = {value: label for value, label in values.items() if not _is_not_common(value, words)}
+    folded = {_fold_case(value): label for value, label in values.items() if value not in exact}
+    return [
+        [
+            *own,
+            *(
+                ReplacedSpan(start, end, label)
+                for text, values in ((text, exact), (_fold_case(text), folded))
+                for value, label in values.items()
+                for start, end in _find_words(text, value)
+            ),
+        ]
+        for text, own in zip(texts, spans, strict=True)
+    ]
+
+
+def find_known_spans(
+    texts: Sequence[str],
+    detections: Sequence[Detection],
+    declared: Mapping[str, str] | None = None,
+    language: str = "en",
+) -> list[tuple[Span, ...]]:
+    """What :func:`add_known_occurrences` finds more in the ``texts`` of one document, outside of what π marks there.
+
+    A function of these texts, of what the policies found in them and of ``declared``: no other document
+    bears on it.  Of a text that was not processed nothing is said.
+    """
+    found = [[ReplacedSpan(*span[:4]) for span in detection.strict] for detection in detections]
+    every = add_known_occurrences(texts, found, declared or {}, language)
+    return [
+        tuple(
+            Span(*hit, KNOWN_VALUE)
+            for hit in dict.fromkeys(more[len(own) :])
+            if not any(one.start <= hit.start and hit.end <= one.end for one in own)
+        )
+        if detection.failure is None
+        else ()
+        for detection, own, more in zip(detections, found, every, strict=True)
+    ]
+
+
+def add_known_values(
+    texts: Sequence[str],
+    detections: Sequence[Detection],
+    declared: Mapping[str, str] | None = None,
+    language: str = "en",
+) -> list[Detection]:
+    """``detections`` of the ``texts`` of one document, with :func:`find_known_spans` among what π marks."""
+    more = find_known_spans(texts, detections, declared, language)
+    return [replace(one, strict=one.strict + hits) for one, hits in zip(detections, more, strict=True)]
+
+
+def _is_not_common(value: str, words: frozenset[str]) -> bool:
+    """Whether there is something in ``value`` besides ordinary words."""
+    return any(map(str.isdigit, value)) or any(end - start > 1 for start, end in unlisted_words(value, words))
+
+
+def _fold_case(text: str) -> str:
+    """``text`` without case, every letter in its place."""
+    folded = text.casefold()
+    if len(folded) == len(text):
+        return folded
+    return "".join(one if len(fold := one.casefold()) > 1 else fold for one in text)
+
+
+def _find_words(text: str, value: str) -> Iterator[tuple[int, int]]:
+    """Where ``value`` stands in ``text`` with no letter or digit on either side."""
+    start = text.find(value)
+    while start >= 0:
+        end = start + len(value)
+        before, behind = text[start - 1 : start], text[end : end + 1]
+        if not ((before.isalnum() and value[0].isalnum()) or (behind.isalnum() and value[-1].isalnum())):
+            yield start, end
+        start = text.find(value, end)
+
+
+def _name_parts(value: str, label: str, words: frozenset[str]) -> Iterator[tuple[str, str]]:
+    kind = get_kind(label)
+    if kind in _NON_IDENTIFYING:
+        return
+    # "Danvers, Massachusetts" is known as either
+    for one in dict.fromkeys((value, *_LISTED.split(value))) if kind in _LISTS else (value,):
+        if len(one) >= _SHORTEST and is_identifying(one, words):
+            yield one, label
+    for part in _NAME_PART.findall(value) if kind == "PERSON" else ():
+        if len(part) >= _SHORTEST and part[0].isupper() and is_identifying(part, words):
+            yield part, label

@@ -1,0 +1,205 @@
+"""What was spent, and the pair of worlds that dominates one step of it, whatever the network.
+
+A pair (P, Q) consists of two mixtures of Gaussians of one deviation; its privacy loss log dP/dQ rises along
+the line for every pair that is made here.  The second accountant states its pairs anew (``second``).
+Proofs: ``docs/guarantees.md``, "Substitution", "Groups of points" and "Correlated noise".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+from redactory.foundation.errors import GuaranteeError
+from redactory.training.mechanism import BandedGaussian, HiddenClassGaussian, Mechanism, PoissonGaussian, Relation
+
+_NEGLIGIBLE_MASS = 1e-30
+_CLASS_DISTANCE = 14.0
+"""Deviations from 0 at which either of two classes stands on the line: 1e-44 of one lies with the other."""
+FloatArray = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Spending:
+    """``steps`` adaptive steps of ``mechanism``, of which one exchanged point exchanges ``rows`` rows.
+
+    ``rows`` is 1 but where a rule of deduplication says otherwise (``docs/guarantees.md``, "Deduplication"),
+    or where a unit has so many points.
+    """
+
+    mechanism: Mechanism
+    steps: int
+    rows: int = 1
+
+    def to_event(self) -> dict[str, Any]:
+        """The event tree: dp_accounting's classes and fields, as JSON."""
+        return {"class": "SelfComposedDpEvent", "event": self.mechanism.to_event(), "count": self.steps}
+
+
+Spendings = tuple[Spending, ...]
+
+
+def normalize_spendings(spendings: Spendings) -> Spendings:
+    """What accountants look at: lengths in units of the clip, whatever the mean is over, and some steps."""
+    return tuple(
+        replace(spending, mechanism=replace(spending.mechanism, clip_norm=1.0, normaliser=1.0, noise="float"))
+        for spending in spendings
+        if spending.steps
+    )
+
+
+def compute_failure_delta(spendings: Spendings) -> float:
+    """The chance that a threshold of what was ``spent`` fails one unit (``training/count_selection.py``)."""
+    return math.fsum(spending.steps * getattr(spending.mechanism, "lost", 0.0) for spending in spendings)
+
+
+def make_event_tree(spendings: Spendings) -> dict[str, Any]:
+    """One event for all that was spent; ``NoOpDpEvent`` for nothing."""
+    events = [spending.to_event() for spending in spendings if spending.steps]
+    if not events:
+        return {"class": "NoOpDpEvent"}
+    return events[0] if len(events) == 1 else {"class": "ComposedDpEvent", "events": events}
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """The law of a step's shift in clips: ``weights[i]`` that it is ``means[i]``, rising."""
+
+    means: tuple[float, ...]
+    weights: tuple[float, ...]
+
+    @property
+    def mirrored(self) -> Mixture:
+        """The law of the opposite shift."""
+        return Mixture(tuple(-mean for mean in self.means[::-1]), self.weights[::-1])
+
+
+@dataclass(frozen=True)
+class DominatingPair:
+    """P against Q: a step's shifts in either world, with noise of ``deviation`` clips."""
+
+    p: Mixture
+    q: Mixture
+    deviation: float
+
+    @property
+    def means(self) -> tuple[float, ...]:
+        """Those of both worlds."""
+        return (*self.p.means, *self.q.means)
+
+    @property
+    def reversed(self) -> DominatingPair:
+        """Q against P, mirrored so that the loss rises."""
+        return DominatingPair(self.q.mirrored, self.p.mirrored, self.deviation)
+
+
+Branches = tuple[tuple[float, DominatingPair], ...]
+"""Pairs with the probability that each is played, the choice being known to whoever looks."""
+Composition = tuple[tuple[Branches, int], ...]
+"""What is composed: steps of one kind, and how many."""
+NO_SHIFT = Mixture((0.0,), (1.0,))
+
+
+def make_mixture(weights_by_mean: Mapping[float, float]) -> Mixture:
+    """Of shifts and their probabilities."""
+    there = {float(mean): weight for mean, weight in sorted(weights_by_mean.items()) if weight > 0.0}
+    return Mixture(tuple(there), tuple(there.values()))
+
+
+def make_exchange_pair(rate: float, deviation: float) -> DominatingPair:
+    """One Poisson(q)-sampled point exchanged: (1−q)N(0, σ²) + qN(1, σ²) against the same with −1."""
+    p = Mixture((0.0, 1.0), (1.0 - rate, rate)) if rate < 1.0 else Mixture((1.0,), (1.0,))
+    return DominatingPair(p, p.mirrored, deviation)
+
+
+def make_removal_pair(rate: float, deviation: float, group_size: int = 1) -> DominatingPair:
+    """``points`` K Poisson(q)-sampled points there against not there: Σ Bin(K, q)(j)·N(j, σ²), N(0, σ²)."""
+    return DominatingPair(make_group_mixture(rate, group_size), NO_SHIFT, deviation)
+
+
+def make_hidden_class_branches(rate: float, deviation: float, classes: int) -> Branches:
+    """A vector and its class, one of ``classes`` K, sent at rate q or hidden, exchanged for others.
+
+    Whether a message carries one of the two classes has one law in both worlds; where it does not, both are
+    equal.  The two classes are the two sides of one line.
+    """
+    idle, offset = (1.0 - rate) / classes, _CLASS_DISTANCE * deviation
+    either = rate + 2.0 * idle
+    mixture = Mixture((-offset, offset, offset + 1.0), (idle / either, idle / either, rate / either))
+    visible_branch = (either, DominatingPair(mixture, mixture.mirrored, deviation))
+    return (
+        (visible_branch,)
+        if classes == 2
+        else (visible_branch, ((classes - 2) * idle, DominatingPair(NO_SHIFT, NO_SHIFT, deviation)))
+    )
+
+
+@lru_cache(maxsize=64)
+def make_group_mixture(rate: float, group_size: int) -> Mixture:
+    """Bin(``points`` K, ``rate`` q): how many of K points are sampled.
+
+    What is too small to represent moves to a *larger* number, and what rounding lost to K: nothing is
+    left out, and nothing renormalised away.
+    """
+    counts = np.arange(group_size + 1)
+    weights = stats.binom.pmf(counts, group_size, rate)
+    kept_counts = counts[weights > _NEGLIGIBLE_MASS]
+    first, last = int(kept_counts[0]), int(kept_counts[-1])
+    law = {float(count): float(weights[count]) for count in kept_counts}
+    law[float(first)] += float(weights[:first].sum())
+    if last < group_size:
+        law[float(group_size)] = max(float(weights[last + 1 :].sum()), _NEGLIGIBLE_MASS)
+    missing = 1.0 - math.fsum(law.values())
+    if missing > 0.0:
+        law[float(group_size)] = law.get(float(group_size), 0.0) + missing
+    return make_mixture(law)
+
+
+def make_branches(mechanism: Mechanism, relation: Relation) -> Branches:
+    """The pairs that dominate one step of ``mechanism`` under ``relation``, for one point.
+
+    With correlated noise a "step" is a block of rows, one draw from a point's group.
+    """
+    rate, sigma = mechanism.sampling_rate, mechanism.noise_multiplier
+    if isinstance(mechanism, BandedGaussian):
+        rate = mechanism.group_rate
+    pair = make_exchange_pair(rate, sigma) if relation is Relation.SUBSTITUTION else make_removal_pair(rate, sigma)
+    match mechanism:
+        case PoissonGaussian() | BandedGaussian():
+            return ((1.0, pair),)
+        case HiddenClassGaussian() if relation is Relation.SUBSTITUTION:
+            return make_hidden_class_branches(rate, sigma, mechanism.classes)
+        case _:
+            raise GuaranteeError("no dominating pair is proved for this mechanism")
+
+
+def make_composition(spendings: Spendings, relation: Relation) -> Composition:
+    """The pairs that dominate each training's step, with how many compose: one row of each."""
+    return tuple((make_branches(spending.mechanism, relation), count_draws(spending)) for spending in spendings)
+
+
+def count_draws(spending: Spending) -> int:
+    """In how many of its steps a point can be drawn: ⌈T/b⌉ where it belongs to one of b groups."""
+    mechanism = spending.mechanism
+    return (
+        math.ceil(spending.steps / mechanism.matrix.bands) if isinstance(mechanism, BandedGaussian) else spending.steps
+    )
+
+
+def make_removal_composition(spendings: Spendings, group_size: int) -> Composition:
+    """``points`` points there or not, each standing in ``rows`` rows of what was trained on."""
+    parts = []
+    for one in spendings:
+        mechanism = one.mechanism
+        if not isinstance(mechanism, PoissonGaussian):
+            raise GuaranteeError("groups can only be accounted under Poisson sampling")
+        pair = make_removal_pair(mechanism.sampling_rate, mechanism.noise_multiplier, group_size * one.rows)
+        parts.append((((1.0, pair),), one.steps))
+    return tuple(parts)

@@ -1,0 +1,333 @@
+"""Epsilons of what was spent: exact for one point, by a chain of worlds for groups, noise from a target."""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cache, lru_cache
+
+import numpy as np
+
+from redactory.foundation.errors import GuaranteeError
+from redactory.training.accounting.bounds import CHAIN_SPLITS, chain_epsilon, gaussian_epsilon
+from redactory.training.accounting.dominating_pairs import (
+    Spending,
+    Spendings,
+    compute_failure_delta,
+    make_composition,
+    make_removal_composition,
+    normalize_spendings,
+)
+from redactory.training.accounting.privacy_losses import choose_grid, compose_deltas, compose_epsilon
+from redactory.training.mechanism import Mechanism, PoissonGaussian, Relation
+
+DISCRETIZATION, GROUP_DISCRETIZATION = 1e-4, 2e-3
+_CURVE_GRID = 1e-3
+_MAX_SHIFT_RATIO = 20.0
+_MAX_SEARCHED_EPSILON = 1e6
+
+
+def compute_epsilon(
+    mechanism: Mechanism, steps: int, delta: float, relation: Relation, discretization: float = DISCRETIZATION
+) -> float | None:
+    """:func:`total_epsilon` of a single training."""
+    return total_epsilon((Spending(mechanism, steps),), delta, relation, discretization)
+
+
+def total_epsilon(
+    spendings: Spendings, delta: float, relation: Relation, discretization: float = DISCRETIZATION
+) -> float | None:
+    """Epsilon at ``delta`` in (0, 1) of all adaptive steps of ``spent`` together; None where not finite.
+
+    No steps cost nothing.  ``discretization`` is the grid of the privacy loss (for σ >= 1; wider for less
+    noise, whose losses range further): coarser is faster and gives a larger epsilon.  Where one exchanged
+    point exchanges several rows of a training, substitution has the bound of :func:`compute_group_epsilon`, and
+    for ``ADD_OR_REMOVE`` nothing is proved (``GuaranteeError``).
+    """
+    spendings = normalize_spendings(spendings)
+    if not spendings:
+        return 0.0
+    if relation is Relation.ADD_OR_REMOVE and compute_failure_delta(spendings):
+        raise GuaranteeError("an example's removal makes room for another text: account for an exchange")
+    if relation is Relation.SUBSTITUTION and any(spending.rows > 1 for spending in spendings):
+        return compute_group_epsilon(spendings, delta, 1)
+    _require_single_rows(spendings)
+    if _is_unsampled(spendings):
+        return finite_or_none(
+            gaussian_epsilon(_compute_shift(spendings, 2 if relation is Relation.SUBSTITUTION else 1), delta)
+        )
+    parts = make_composition(spendings, relation)
+    return finite_or_none(compose_epsilon(parts, choose_discretization(spendings, discretization), delta))
+
+
+def compute_group_epsilon(
+    spendings: Spendings,
+    delta: float,
+    group_size: int,
+    coarsening: float = 1.0,
+    splits: tuple[float, ...] = CHAIN_SPLITS,
+) -> float | None:
+    """Epsilon when ``points`` K points are exchanged at once in everything that was ``spent``.
+
+    K points go and K others come: with MoG_K the T-fold mixture of Gaussians with sensitivities
+    0..K and weights Bin(K, q), H_{e^(a+b)}(P‖Q) <= H_{e^a}(P‖R) + e^a H_{e^b}(R‖Q) through the world R
+    without the K points; the smallest a + b over a few ``splits`` of ``delta``
+    (``docs/guarantees.md``, "Groups of points").  Nothing is searched where K/σ is over 20: such
+    noise protects no group.  A grid that is ``coarser`` by a factor is faster and gives a larger epsilon.
+    """
+    return _compute_group_epsilon(spendings, delta, group_size, 2, coarsening, splits)
+
+
+def find_best_delta_share(spendings: Spendings, delta: float, group_size: int) -> float:
+    """The share of ``delta`` with which the chain of :func:`compute_group_epsilon` is the smallest."""
+
+    def cost(share: float) -> float:
+        epsilon = compute_group_epsilon(spendings, delta, group_size, splits=(share,))
+        return math.inf if epsilon is None else epsilon
+
+    return min(CHAIN_SPLITS, key=cost)
+
+
+def compute_removal_epsilon(spendings: Spendings, delta: float, group_size: int) -> float | None:
+    """Epsilon when ``points`` points that contribute a gradient on one side contribute none on the other.
+
+    One side of :func:`compute_group_epsilon`: what ``crt-drop`` is accounted by (``docs/guarantees.md``,
+    "Dropping masked points").
+    """
+    return _compute_group_epsilon(spendings, delta, group_size, 1)
+
+
+def _compute_group_epsilon(
+    spendings: Spendings,
+    delta: float,
+    group_size: int,
+    sides: int,
+    coarsening: float = 1.0,
+    splits: tuple[float, ...] = CHAIN_SPLITS,
+) -> float | None:
+    spendings = normalize_spendings(spendings)
+    if not spendings:
+        return 0.0
+    if compute_failure_delta(spendings) and (sides > 1 or group_size > 1):
+        raise GuaranteeError("a selection by counts can only be accounted for one example, or one user")
+    ratio = max(group_size * spending.rows / spending.mechanism.noise_multiplier for spending in spendings)
+    if ratio > _MAX_SHIFT_RATIO:
+        return None
+
+    @cache
+    def one_side(delta_at: float) -> float:
+        if _is_unsampled(spendings):
+            return gaussian_epsilon(_compute_shift(spendings, group_size), delta_at)
+        parts = make_removal_composition(spendings, group_size)
+        # the range of losses grows with K/σ: as many cells
+        return compose_epsilon(parts, coarsening * GROUP_DISCRETIZATION * max(1.0, ratio), delta_at)
+
+    return finite_or_none(one_side(delta) if sides == 1 else chain_epsilon(one_side, one_side, delta, splits))
+
+
+def _require_single_rows(spendings: Spendings) -> None:
+    if any(spending.rows != 1 for spending in spendings):
+        raise GuaranteeError("exchanging one example exchanges several rows: groups need other accounting")
+
+
+def choose_discretization(spendings: Spendings, discretization: float) -> float:
+    """``discretization`` or what suits the noise of a step."""
+    # the range of losses grows with 1/σ², its width that matters with 1/σ
+    inverse = min(max(1.0 / spending.mechanism.noise_multiplier for spending in spendings), 1e6)
+    return discretization * max(1.0, inverse, 0.1 * inverse**2)
+
+
+def _is_unsampled(spendings: Spendings) -> bool:
+    """Whether every point is in every step: then all steps together are one Gaussian."""
+    return all(
+        isinstance(spending.mechanism, PoissonGaussian) and spending.mechanism.sampling_rate == 1.0
+        for spending in spendings
+    )
+
+
+def _compute_shift(spendings: Spendings, clips: float) -> float:
+    """The distance of the two worlds, in deviations, where every step moves the sum by ``clips``."""
+    return math.hypot(
+        *(
+            math.sqrt(spending.steps) * clips * spending.rows / spending.mechanism.noise_multiplier
+            for spending in spendings
+        )
+    )
+
+
+def finite_or_none(value: float) -> float | None:
+    """``value``, None where it is not finite."""
+    return float(value) if math.isfinite(value) else None
+
+
+# Epsilon against steps, for progress lines and plots; and delta against epsilon, for an audit.
+
+
+@dataclass(frozen=True)
+class EpsilonCurve:
+    """``values[i]`` is epsilon after ``steps[i]`` steps; ``inf`` where it is not finite."""
+
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+
+    def upper_bound_at(self, steps: int) -> float:
+        """An upper bound of epsilon after ``steps`` steps: the figure of the next number computed."""
+        if steps <= 0:
+            return 0.0
+        index = bisect.bisect_left(self.steps, steps)
+        return self.values[index] if index < len(self.values) else math.inf
+
+
+def compute_epsilon_curve(spending: Spending, delta: float, relation: Relation, max_points: int = 24) -> EpsilonCurve:
+    """At most ``points`` numbers of steps up to ``spent.steps``, evenly spread, on a coarse grid."""
+    step_counts = spread_step_counts(spending.steps, max_points)
+    epsilons = (total_epsilon((replace(spending, steps=count),), delta, relation, _CURVE_GRID) for count in step_counts)
+    return EpsilonCurve(tuple(step_counts), tuple(math.inf if value is None else value for value in epsilons))
+
+
+def spread_step_counts(total: int, max_points: int) -> list[int]:
+    """At most ``points`` numbers of steps up to ``total``, evenly spread."""
+    return sorted({max(1, round(total * index / max_points)) for index in range(1, max_points + 1)}) if total else []
+
+
+def compute_privacy_curve(spendings: Spendings, relation: Relation) -> list[tuple[float, float]]:
+    """(ε, δ(ε)) for ε from 0 on, both directions covered, δ never too small (``docs/guarantees.md``, L3).
+
+    For one exchanged row; ``GuaranteeError`` where an exchanged point exchanges several.
+    """
+    spendings, epsilons = normalize_spendings(spendings), np.linspace(0.0, 20.0, 201)
+    _require_single_rows(spendings)
+    parts = make_composition(spendings, relation)
+    deltas = compose_deltas(parts, choose_grid(parts, choose_discretization(spendings, _CURVE_GRID)), epsilons)
+    return list(zip(epsilons.tolist(), deltas.tolist(), strict=True))
+
+
+# The noise for a target epsilon: secants on a coarse grid, then on the real one from there.
+
+
+NoiseCost = Callable[[float, float], float]
+"""From how much coarser the grid is, and the noise, to epsilon, which falls with the noise and is above 0."""
+_MAX_LOG_STRIDE, _COARSE_TOLERANCE, _MIN_LOG_STRIDE = math.log(4.0), 3e-3, 1e-4
+_INITIAL_SLOPE, _MAX_SLOPE, _MIN_SLOPE = -1.5, -0.2, -20.0
+_MAX_SECANTS, _MAX_ITERATIONS = 8, 100
+
+
+@dataclass(frozen=True)
+class NoiseSearch:
+    """Where the noise is looked for: from ``start``, between ``least`` and ``most``.
+
+    It is found to a share of ``tolerance`` above the root, or to one of its ``parts`` of 1.
+    """
+
+    start: float
+    minimum: float
+    maximum: float
+    tolerance: float
+    steps_per_unit: float | None = None
+
+    def round_up(self, noise: float) -> float:
+        """``noise``, upwards to a whole number of ``parts``."""
+        return noise if self.steps_per_unit is None else math.ceil(noise * self.steps_per_unit) / self.steps_per_unit
+
+    def log_tolerance(self, noise: float) -> float:
+        """How far above the root the logarithm of ``noise`` may lie."""
+        return (
+            self.tolerance if self.steps_per_unit is None else max(self.tolerance, 1.0 / (self.steps_per_unit * noise))
+        )
+
+
+def choose_coarsening(grid: float, target: float, steps: int) -> float:
+    """By what factor a first look may be coarser than ``grid``: at most 10, and fine beside a step's loss."""
+    return min(max(1.0, 0.08 * target / (math.sqrt(steps) * grid)), 10.0)
+
+
+def find_noise(target: float, cost: NoiseCost, coarsening: float, search: NoiseSearch) -> float:
+    """About the least noise at which ``cost`` is at most ``target``: it was tried, on the real grid.
+
+    The first look is on a grid that is ``coarser``, and only says where to begin.  ``GuaranteeError`` where
+    ``most`` is not enough.
+    """
+
+    def off(grid: float) -> Callable[[float], float]:
+        return cache(lambda noise: math.log(cost(grid, noise) / target))
+
+    looked = _find_noise_root(
+        off(coarsening), _INITIAL_SLOPE, replace(search, tolerance=_COARSE_TOLERANCE, steps_per_unit=None)
+    )
+    start, slope = looked or (search.start, _INITIAL_SLOPE)
+    root = _find_noise_root(off(1.0), slope, replace(search, start=start))
+    if root is None:
+        raise GuaranteeError(f"no noise multiplier below {search.maximum:.0f} reaches the target epsilon")
+    return root[0]
+
+
+def _find_noise_root(
+    log_excess: Callable[[float], float], slope: float, search: NoiseSearch
+) -> tuple[float, float] | None:
+    """The noise with ``off`` <= 0 and no farther from its root than is spared, and the slope there.
+
+    Secants in the logarithm of the noise, kept between what was found too little and what was enough.
+    """
+    aim, low, high, lowest_enough = math.log(search.start), math.log(search.minimum), math.inf, math.inf
+    previous: tuple[float, float] | None = None
+    for turn in range(_MAX_ITERATIONS):
+        noise = search.round_up(max(math.exp(aim), search.minimum))
+        here, value = math.log(noise), log_excess(noise)
+        if previous is not None and abs(here - previous[0]) > _MIN_LOG_STRIDE:
+            slope = min(max((value - previous[1]) / (here - previous[0]), _MIN_SLOPE), _MAX_SLOPE)
+        if value <= 0.0:
+            if noise <= search.minimum or value >= slope * search.log_tolerance(noise):
+                return noise, slope
+            high, lowest_enough = min(high, here), min(lowest_enough, noise)
+        elif noise > search.maximum:
+            return None
+        else:
+            low = max(low, here)
+        if search.round_up(math.exp(low + search.tolerance)) >= lowest_enough:
+            return lowest_enough, slope
+        previous = here, value
+        aim = here + min(max(-value / slope, -_MAX_LOG_STRIDE), _MAX_LOG_STRIDE) + search.tolerance / 8.0
+        if math.isfinite(high) and (turn >= _MAX_SECANTS or not low < aim < high):
+            aim = (low + high) / 2.0
+        if search.steps_per_unit is not None and search.round_up(math.exp(aim)) >= lowest_enough:
+            aim = math.log(lowest_enough - 1.5 / search.steps_per_unit)  # the place before
+    return lowest_enough, slope
+
+
+@lru_cache(maxsize=64)
+def calibrate_noise(
+    target: float,
+    delta: float,
+    sampling_rate: float,
+    steps: int,
+    discretization: float = 1e-3,
+    group_size: int = 1,
+    relation: Relation = Relation.SUBSTITUTION,
+    tolerance: float = 5e-5,
+    other_spendings: Spendings = (),
+) -> float:
+    """The noise multiplier σ, to four decimals upwards, whose epsilon is at most ``target``.
+
+    A root of :func:`compute_epsilon`, or, where one exchanged point exchanges ``points`` rows, of
+    :func:`compute_group_epsilon`.  σ is found to a share of ``tolerance``; ``beside`` is spent as well.
+    ``GuaranteeError`` where no σ below 10,000 reaches the target.
+    """
+    delta, target = (
+        delta - compute_failure_delta(other_spendings),
+        target + math.log1p(-compute_failure_delta(other_spendings)),
+    )
+    if delta <= 0.0:
+        raise GuaranteeError("the selection by counts uses up delta: raise delta, or lower route.delta")
+
+    def cost_at(coarsening_factor: float, noise_multiplier: float) -> float:
+        spendings = (Spending(PoissonGaussian(sampling_rate, noise_multiplier, 1.0, 1.0), steps), *other_spendings)
+        if group_size > 1:
+            epsilon = compute_group_epsilon(spendings, delta, group_size, coarsening_factor)
+        else:
+            epsilon = total_epsilon(spendings, delta, relation, coarsening_factor * discretization)
+        return _MAX_SEARCHED_EPSILON if epsilon is None else min(max(epsilon, 1e-12), _MAX_SEARCHED_EPSILON)
+
+    coarsening = choose_coarsening(GROUP_DISCRETIZATION if group_size > 1 else discretization, target, steps)
+    return find_noise(target, cost_at, coarsening, NoiseSearch(1.0, 0.1, 10_000.0, tolerance, 1e4))

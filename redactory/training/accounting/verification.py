@@ -1,0 +1,597 @@
+"""The second accountant: a privacy loss distribution of our own, rounded both ways.
+
+It shares no arithmetic with the main one, and states the pairs anew.  A step's loss L is cut into buckets
+of width h.  The bucket [kh, (k+1)h] is one outcome with loss l = log(P(bucket)/Q(bucket)): merging
+outcomes is post-processing, so what composes these bounds the truth from below.  l goes to kh and (k+1)h
+in shares that keep its mean, and T steps are one FFT.  With S the sum of the T losses on the grid,
+
+- *from below*: T merged losses differ from S by a martingale with steps in an interval of width h,
+  so by more than h·√(T/2·log(1/η)) with probability at most η (Azuma and Hoeffding);
+- *from above*: E(L | bucket) <= l + h²/8 (Hoeffding's lemma, as e^(−l) = E(e^(−L) | bucket)), and
+  L − S has steps in an interval of width 2h: T·h²/8 + h·√(2T·log(1/η)).
+
+The FFT is of the law times e^(λs)/E(e^(λS)), λ where delta is asked for: its rounding is small beside delta.
+Mass that wraps around the FFT's circle (Chernoff), tails that are cut and rounding are added to δ
+(``docs/guarantees.md``, "Two accountants").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+from scipy.special import ndtr
+
+from redactory.foundation.bounds import format_lower, format_upper
+from redactory.foundation.errors import GuaranteeError
+from redactory.training.accounting.bounds import MAX_EPSILON, MIN_REMAINING_DELTA
+from redactory.training.accounting.dominating_pairs import (
+    Branches,
+    Composition,
+    DominatingPair,
+    FloatArray,
+    Mixture,
+    Spending,
+    Spendings,
+    compute_failure_delta,
+    normalize_spendings,
+)
+from redactory.training.accounting.epsilons import find_best_delta_share, total_epsilon
+from redactory.training.mechanism import BandedGaussian, HiddenClassGaussian, Mechanism, PoissonGaussian, Relation
+
+_MAX_CELLS, _MAX_BUCKETS, _COARSE_BUCKETS, _SEARCH_BUCKETS = 1 << 23, 1 << 21, 1 << 17, 1 << 15
+_BUCKET_SLACK = 1.05
+"""Buckets may be wider than a cell by this factor, for their edges are interpolated."""
+MAX_RELATIVE_GAP, MAX_ABSOLUTE_GAP = 1e-2, 1e-4
+"""How far above a lower bound a figure may be stated: a share of itself, or the last place printed."""
+_TARGET_RELATIVE_GAP, _TARGET_ABSOLUTE_GAP, _MAX_GAP_EPSILON, _MAX_TRIES = 0.006, 5e-5, 2.0, 3
+"""How far the bounds are to lie apart: a share of epsilon (of 2 above 2), or absolutely; how many tries."""
+_MAX_TAIL_MASS = 1e-18
+_WRAPPED_MASS = 1e-14
+"""What share of the tilted law may wrap around the circle."""
+_MISPLACED_CELLS = 5.0
+"""Cells that a rounded edge moves mass by: its bucket and the next one, each split between two cells."""
+_MAX_LOSS = 600.0
+_MIN_MASS = 1e-290
+_UNIT_ROUNDOFF = 2.0**-53
+_NEGLIGIBLE_MASS = 1e-30
+_LINE_POINTS = 1 << 18
+_TILTS = np.geomspace(1e-3, 1e6, 180)
+
+
+@dataclass(frozen=True)
+class EpsilonBounds:
+    """Between ``lower`` and ``upper`` lies the smallest epsilon of the pair; ``upper`` may be infinite."""
+
+    lower: float
+    upper: float
+
+    def is_tight_for(self, epsilon: float) -> bool:
+        """Whether ``figure``, an upper bound too, is proved to lie at most 1% above the truth, or 1e-4."""
+        return math.isfinite(self.upper) and epsilon - self.lower <= max(MAX_RELATIVE_GAP * epsilon, MAX_ABSOLUTE_GAP)
+
+    def refutes(self, epsilon: float) -> bool:
+        """Whether ``figure`` cannot be right: below what is proved, or far above a narrow upper bound."""
+        return epsilon < self.lower - 1e-9 or (self.is_tight_for(self.upper) and not self.is_tight_for(epsilon))
+
+
+@lru_cache(maxsize=1024)
+def bound_ordered_epsilon(
+    composition: Composition, delta: float, smaller_delta: float | None = None, relative_gap: float = 0.0
+) -> EpsilonBounds:
+    """Bounds of the smallest epsilon of ``steps``, every one at least once, at ``delta``.
+
+    The upper bound is at ``lesser``, a delta that is a little smaller, where that is given: one composition
+    serves both.  They lie as far apart as a share ``loose`` of a large epsilon.
+    """
+    smaller_delta = delta if smaller_delta is None else smaller_delta
+    total = sum(count for _, count in composition)
+    tail, eta = min(_MAX_TAIL_MASS, 1e-5 * delta / total), 1e-4 * delta
+    loss_width = max(_measure_loss_width(pair, tail) for branches, _ in composition for _, pair in branches)
+    # losses of hundreds mean that nothing is protected: not worth a fine grid
+    min_bucket = loss_width / (_MAX_BUCKETS if loss_width < _MAX_LOSS / 2.0 else _COARSE_BUCKETS)
+    wander = math.sqrt(total / 2.0 * -math.log(eta))
+    rough = _ComposedLoss.from_steps(composition, max(loss_width / _SEARCH_BUCKETS, 1e-12), tail, 1.0)
+    estimate = max(rough.chernoff_epsilon(rough.find_tilt(delta), delta), 0.0)
+    bounds = EpsilonBounds(0.0, math.inf)
+    for _ in range(_MAX_TRIES):
+        apart = max(
+            _TARGET_RELATIVE_GAP * min(max(estimate, _TARGET_ABSOLUTE_GAP / _TARGET_RELATIVE_GAP), _MAX_GAP_EPSILON),
+            relative_gap * estimate,
+        )
+        cell = max(apart / (3.2 * wander), min_bucket, 1e-13)
+        fine_sum = _ComposedLoss.from_steps(composition, cell, tail, 0.1 * cell * wander / total)
+        min_cell = fine_sum.measure_width(delta, rough) / (_MAX_CELLS - 8)
+        if min_cell > cell:
+            cell = min_bucket = 1.01 * min_cell
+            fine_sum = _ComposedLoss.from_steps(composition, cell, tail, 0.1 * cell * wander / total)
+        bounds = fine_sum.bound_epsilon(delta, smaller_delta, wander, eta + 4.0 * total * tail, rough)
+        if (
+            cell <= min_bucket
+            or math.isinf(bounds.upper)
+            or bounds.upper - bounds.lower <= max(1.5 * _TARGET_RELATIVE_GAP * bounds.lower, 2.0 * _TARGET_ABSOLUTE_GAP)
+        ):
+            break
+        estimate = min(estimate / 2.0, bounds.lower)
+    return bounds
+
+
+@dataclass(frozen=True)
+class _ComposedLoss:
+    """S, the sum of all losses on the grid: the law of each step, and how often it is there."""
+
+    grids: tuple[_StepGrid, ...]
+    counts: tuple[int, ...]
+    cell: float
+
+    @classmethod
+    def from_steps(cls, composition: Composition, cell: float, tail: float, max_rounding: float) -> _ComposedLoss:
+        """``slip`` is by how much a loss may be rounded: where it is by more, its mass counts as wrong."""
+        grids = tuple(_make_step_grid(branches, cell, tail, max_rounding) for branches, _ in composition)
+        return cls(grids, tuple(count for _, count in composition), cell)
+
+    def log_moment(self, tilt: float) -> float:
+        """log E e^(``tilt``·S)."""
+        return math.fsum(n * grid.log_moment(tilt) for grid, n in zip(self.grids, self.counts, strict=True))
+
+    def chernoff_epsilon(self, tilt: float, delta: float) -> float:
+        """Delta is at most ``delta`` there: (1 − e^(ε−s))₊ <= e^(λ(s−ε))·_most(λ)."""
+        return (self.log_moment(tilt) + math.log(_max_ratio(tilt) / delta)) / tilt
+
+    def find_tilt(self, target_delta: float) -> float:
+        """Where Chernoff's bound is least."""
+        return float(_TILTS[_argmin_unimodal(lambda place: self.chernoff_epsilon(float(_TILTS[place]), target_delta))])
+
+    def measure_width(self, delta: float, coarse_sum: _ComposedLoss) -> float:
+        """How many losses the tilted sum spreads over."""
+        tilt = coarse_sum.find_tilt(delta)
+        return sum(self._bound_reach(tilt, self.log_moment(tilt), sign, coarse_sum) for sign in (-1.0, 1.0))
+
+    def bound_epsilon(
+        self, delta: float, smaller_delta: float, deviation_bound: float, missing_mass: float, coarse_sum: _ComposedLoss
+    ) -> EpsilonBounds:
+        """The smallest epsilon: from below at ``delta``, from above at ``lesser``; both lack ``lost``."""
+        total, tilt = sum(self.counts), coarse_sum.find_tilt(delta)
+        moment, origin = self.log_moment(tilt), self.chernoff_epsilon(tilt, delta)
+        low, high = (sign * self._bound_reach(tilt, moment, sign, coarse_sum) for sign in (-1.0, 1.0))
+        cells = 1 << max(4, math.ceil(math.log2((high - low) / self.cell + 4)))
+        if cells > _MAX_CELLS:
+            return EpsilonBounds(0.0, math.inf)
+        mass, max_cell_error, l2_error = self._convolve_steps(tilt, cells)
+        first = math.floor(low / self.cell) - 1
+        losses = (first + np.arange(cells)) * self.cell
+        # everything relative to e^(moment − tilt·origin), which is delta or somewhat more
+        first_relevant = int(np.searchsorted(losses, origin - min(300.0 / tilt, 600.0)))
+        mass, losses = np.roll(mass, -(first % cells))[first_relevant:], losses[first_relevant:]
+        weighted = mass * np.exp(-tilt * (losses - origin))
+        tail_mass = np.append(np.cumsum(weighted[::-1])[::-1][1:], 0.0)
+        discount = np.append(np.cumsum((weighted * np.exp(-(losses - origin)))[::-1])[::-1][1:], 0.0)
+        curve = tail_mass - np.exp(np.minimum(losses - origin, 700.0)) * discount
+        slips = sum(n * grid.rounding_error for grid, n in zip(self.grids, self.counts, strict=True))
+        unsure, moved = (
+            math.expm1(sum(n * part for part, n in zip(parts, self.counts, strict=True)))
+            for parts in zip(*(grid.compute_error_shares(tilt) for grid in self.grids), strict=True)
+        )
+        rates = (min(rate * self.cell, 700.0) for rate in (tilt, 1.0 + tilt))
+        tilt_sum, far = (1.0 / math.expm1(rate) for rate in rates)
+        # what is wrong with the cells counts by e^(−λu)·(1 − e^(−u)): at most _most, ``every`` together
+        every = min(tilt_sum - far, cells)
+        off = min(max_cell_error * every, l2_error * math.sqrt(_max_ratio(tilt) * every))
+        # and what lies a few cells away by its slope, at most 1 without the tilt
+        step = _MISPLACED_CELLS * self.cell
+        off += (4.0 * _WRAPPED_MASS + unsure) * _max_ratio(tilt) + moved * step * math.exp(min(tilt * step, 700.0))
+        error = off * np.exp(-tilt * (losses - origin)) + 4.0 * cells * _UNIT_ROUNDOFF * np.abs(tail_mass)
+        scale = math.exp(min(tilt * origin - moment, 700.0))
+        spread = self.cell * deviation_bound
+        above = _BUCKET_SLACK * (total * self.cell**2 / 8.0 + 2.0 * spread) + self.cell + slips
+        over = np.flatnonzero(curve - error > (delta + missing_mass) * scale)
+        under = np.flatnonzero(curve + error <= (smaller_delta - missing_mass) * scale)
+        lower = float(losses[over[-1]]) - spread - self.cell - slips if len(over) else 0.0
+        upper = float(losses[under[0]]) + above if len(under) else math.inf
+        return EpsilonBounds(max(0.0, min(lower, _MAX_LOSS)), max(0.0, upper))
+
+    def _bound_reach(self, tilt: float, moment: float, sign: float, coarse_sum: _ComposedLoss) -> float:
+        """How far the tilted sum reaches to one side, but for a mass of ``_WRAPPED_MASS`` (Chernoff)."""
+
+        def bound(loss_sum: _ComposedLoss, start: float, added_tilt: float) -> float:
+            return (loss_sum.log_moment(tilt + sign * added_tilt) - start - math.log(_WRAPPED_MASS)) / added_tilt
+
+        begin = coarse_sum.log_moment(tilt)
+        return bound(
+            self, moment, float(_TILTS[_argmin_unimodal(lambda at: bound(coarse_sum, begin, float(_TILTS[at])))])
+        )
+
+    def _convolve_steps(self, tilt: float, cells: int) -> tuple[FloatArray, float, float]:
+        """The tilted law of S on a circle, and by how much it may be wrong: a cell of it, and in L2."""
+        relative = 8.0 * _UNIT_ROUNDOFF * math.log2(cells)
+        spectrum = np.ones(cells // 2 + 1, np.complex128)
+        bounds = []
+        for grid, count in zip(self.grids, self.counts, strict=True):
+            law = grid.fold_tilted(tilt, cells)
+            step = np.fft.rfft(law)
+            error = relative * math.sqrt(cells * float((law * law).sum()))
+            bounds.append((np.abs(step) + 2.0 * error, count, error))
+            spectrum *= _raise_spectrum(step, count)
+        most = l2_error = 0.0
+        for index, (_, count, error) in enumerate(bounds):
+            others = np.ones(cells // 2 + 1)
+            for other, (size, repeats, _) in enumerate(bounds):
+                others *= np.power(size, repeats - (other == index))
+            most += count * error * math.sqrt(2.0 * float((others * others).sum()))
+            l2_error += count * error * float(others.max())
+        # a power is rounded by its angle, T times, and by the logarithm of its size
+        size = np.abs(spectrum)
+        logs = -np.log(np.maximum(size, 1e-300))
+        power_error = (16.0 * (sum(self.counts) + len(bounds)) + 8.0 * logs) * _UNIT_ROUNDOFF * size
+        most += 2.0 * float(power_error.sum())
+        l2_error += math.sqrt(2.0 * float((power_error * power_error).sum()))
+        law = np.fft.irfft(spectrum, cells)
+        last = relative * math.sqrt(float((law * law).sum()))
+        return law, most / cells + last, l2_error / math.sqrt(cells) + last
+
+
+def _max_ratio(tilt: float) -> float:
+    """The largest e^(−tilt·u)·(1 − e^(−u)), at u = log(1 + 1/tilt)."""
+    return math.exp(-tilt * math.log1p(1.0 / tilt)) / (1.0 + tilt)
+
+
+def _argmin_unimodal(bound: Callable[[int], float]) -> int:
+    """The place of the tilt at which ``bound``, which falls and then rises, is least."""
+    low, high = 0, len(_TILTS) - 1
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if bound(middle) <= bound(middle + 1) else (middle + 1, high)
+    return low
+
+
+def _raise_spectrum(spectrum: NDArray[np.complex128], count: int) -> NDArray[np.complex128]:
+    """``spectrum`` to the power of ``count``; what would underflow is 0."""
+    power = np.zeros_like(spectrum)
+    is_representable = np.abs(spectrum) > 1e-300 ** (1.0 / count)
+    power[is_representable] = np.power(spectrum[is_representable], count)
+    return power
+
+
+@dataclass(frozen=True)
+class _StepGrid:
+    """One step: ``mass[i]`` at (``first`` + i)·``cell``; ``wrong``, what of it rounding may have misplaced.
+
+    ``slip`` is how far a loss may be off by rounding, where it is not counted as wrong.
+    """
+
+    first_index: int
+    mass: FloatArray
+    misplaced_mass: FloatArray
+    cell: float
+    rounding_error: float
+
+    def fold_tilted(self, tilt: float, cells: int) -> FloatArray:
+        """The tilted law on a circle of ``cells``."""
+        places = (self.first_index + np.arange(len(self.mass))) % cells
+        tilted = self.mass * np.exp(self._compute_exponents(tilt) - self.log_moment(tilt))
+        return np.asarray(np.bincount(places, tilted, minlength=cells), np.float64)
+
+    def log_moment(self, tilt: float) -> float:
+        """log E e^(``tilt``·l)."""
+        with np.errstate(divide="ignore"):
+            exponents = self._compute_exponents(tilt) + np.log(self.mass)
+        top = float(exponents.max())
+        return top + math.log(float(np.exp(exponents - top).sum()))
+
+    def compute_error_shares(self, tilt: float) -> tuple[float, float]:
+        """What share of the tilted law is rounded away with its exponents, and what lies in another cell.
+
+        A rounded edge moves mass to the neighbouring bucket.
+        """
+        exponents = self._compute_exponents(tilt)
+        moved = float((self.misplaced_mass * np.exp(exponents - self.log_moment(tilt))).sum())
+        return 8.0 * _UNIT_ROUNDOFF * (4.0 + float(np.abs(exponents[[0, -1]]).max())), moved
+
+    def _compute_exponents(self, tilt: float) -> FloatArray:
+        return np.asarray(tilt * self.cell * (self.first_index + np.arange(len(self.mass))), np.float64)
+
+
+@lru_cache(maxsize=8)
+def _make_step_grid(branches: Branches, cell: float, tail: float, max_rounding: float) -> _StepGrid:
+    parts = [(weight, *_discretize_losses(pair, cell, tail, max_rounding)) for weight, pair in branches]
+    first = min(start for _, start, _, _, _ in parts)
+    last = max(start + len(mass) for _, start, mass, _, _ in parts)
+    total_mass, wrong = np.zeros(last - first), np.zeros(last - first)
+    for weight, start, mass, off, _ in parts:
+        total_mass[start - first : start - first + len(mass)] += weight * mass
+        wrong[start - first : start - first + len(mass)] += weight * off
+    return _StepGrid(first, total_mass, wrong, cell, max(part_rounding for *_, part_rounding in parts))
+
+
+def _discretize_losses(
+    pair: DominatingPair, cell: float, tail: float, max_rounding: float
+) -> tuple[int, FloatArray, FloatArray, float]:
+    """One step's losses on the grid: the number of the first cell, the mass of each, and what is wrong."""
+    line, loss = _sample_losses(pair, tail)
+    first = math.floor(loss[0] / cell)
+    edges = np.concatenate([[-np.inf], _find_bucket_edges(pair, cell, line, loss), [np.inf]])
+    (p, error_p), (q, error_q) = (_interval_masses(mixture, pair.deviation, edges) for mixture in (pair.p, pair.q))
+    has_mass, lowest = p > 0.0, np.arange(first, first + len(p), dtype=np.float64)
+    p, q, lowest, error_p, error_q = p[has_mass], q[has_mass], lowest[has_mass], error_p[has_mass], error_q[has_mass]
+    # Q's mass underflows where losses are beyond the largest one that matters: there the lower edge is taken
+    with np.errstate(divide="ignore", invalid="ignore"):
+        rounding = error_p / p + error_q / q
+        known = (q > _MIN_MASS) & (rounding < max_rounding)
+    place = np.where(known, np.log(p / np.where(known, q, 1.0)) / cell, lowest)
+    below = np.floor(place).astype(np.int64)
+    upward = p * (place - below)
+    first, size = int(below.min()), int(below.max() - below.min()) + 2
+    mass = np.bincount(below - first, p - upward, minlength=size)
+    mass += np.bincount(below - first + 1, upward, minlength=size)
+    misplaced = np.bincount(below - first + 1, np.where(known, error_p, p + error_p), minlength=size)
+    max_slip = float(rounding[known].max(initial=0.0))
+    return first, np.asarray(mass, np.float64), np.asarray(misplaced, np.float64), max_slip
+
+
+@lru_cache(maxsize=4)
+def _sample_losses(pair: DominatingPair, tail: float) -> tuple[FloatArray, FloatArray]:
+    """Places that are close together, and the loss of ``pair`` at each."""
+    line = np.linspace(*_find_line_ends(pair, tail), _LINE_POINTS)
+    return line, np.asarray(np.maximum.accumulate(_compute_loss(pair, line)), np.float64)
+
+
+def _find_line_ends(pair: DominatingPair, tail: float) -> tuple[float, float]:
+    """x between which all of P but ``tail`` on each side lies."""
+    far = float(stats.norm.isf(tail)) * pair.deviation
+    return min(pair.p.means) - far, max(pair.p.means) + far
+
+
+def _measure_loss_width(pair: DominatingPair, tail: float) -> float:
+    """How far apart the losses are, but for ``tail`` of P on each side."""
+    low, high = _compute_loss(pair, np.array(_find_line_ends(pair, tail)))
+    return float(high - low)
+
+
+def _compute_loss(pair: DominatingPair, x: FloatArray) -> FloatArray:
+    """log dP/dQ, rising."""
+
+    def log_density(mixture: Mixture) -> FloatArray:
+        parts = zip(mixture.weights, mixture.means, strict=True)
+        terms = [np.log(w) - (x - m) ** 2 / (2.0 * pair.deviation**2) for w, m in parts]
+        return np.asarray(np.logaddexp.reduce(terms, axis=0))
+
+    return log_density(pair.p) - log_density(pair.q)
+
+
+def _interval_masses(mixture: Mixture, deviation: float, edges: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The mass between neighbouring ``edges`` [n + 1], as [n], exact in both tails; and its rounding."""
+    turn = int(np.searchsorted(edges, 0.0))
+
+    def beyond(x: FloatArray, sign: float) -> FloatArray:
+        parts = zip(mixture.weights, mixture.means, strict=True)
+        return np.asarray(np.sum([w * ndtr(sign * (x - m) / deviation) for w, m in parts], axis=0))
+
+    below, above = beyond(edges[: turn + 1], 1.0), beyond(edges[turn:], -1.0)
+    tails = np.concatenate([below[1:], above[:-1]])
+    with np.errstate(divide="ignore", invalid="ignore"):
+        # rounding a place moves a tail by its squared distance, at most -2·log(tail)
+        off = np.where(tails > 0.0, _UNIT_ROUNDOFF * tails * (16.0 - 8.0 * np.log(tails)), 0.0)
+    return np.concatenate([np.diff(below), -np.diff(above)]), off
+
+
+def _find_bucket_edges(pair: DominatingPair, cell: float, line: FloatArray, loss: FloatArray) -> FloatArray:
+    """Where the loss passes a multiple of ``cell``, by interpolation between (``line``, ``loss``)."""
+    first, last = math.floor(loss[0] / cell), math.ceil(loss[-1] / cell)
+    return np.interp(np.arange(first + 1, last) * cell, loss, line)
+
+
+# The pairs, stated again from the proofs: a slip in those of the main accountant is a disagreement.
+
+
+def restate_exchange_pair(rate: float, deviation: float) -> DominatingPair:
+    """With probability q a step holds the point, one clip to the one side or to the other."""
+    there, gone = _make_mixture({0.0: 1.0 - rate, 1.0: rate}), _make_mixture({-1.0: rate, 0.0: 1.0 - rate})
+    return DominatingPair(there, gone, deviation)
+
+
+def restate_removal_pair(rate: float, deviation: float, group_size: int = 1) -> DominatingPair:
+    """As many clips as K points are sampled, against none."""
+    return DominatingPair(_restate_group_mixture(rate, group_size), _make_mixture({0.0: 1.0}), deviation)
+
+
+def restate_hidden_class(rate: float, deviation: float, classes: int) -> Branches:
+    """A sentence of class 0, hidden among messages of any class, against one of class 1.
+
+    Class 0 is the right end of the line and class 1 the left one; of all others nothing tells.
+    """
+    drawn = [(1.0 - rate) / classes] * classes
+    offset = 14.0 * deviation
+    visible_probability = drawn[0] + rate + drawn[1]
+    here = _make_mixture(
+        {
+            -offset: drawn[1] / visible_probability,
+            offset: drawn[0] / visible_probability,
+            offset + 1.0: rate / visible_probability,
+        }
+    )
+    there = _make_mixture(
+        {
+            -offset - 1.0: rate / visible_probability,
+            -offset: drawn[1] / visible_probability,
+            offset: drawn[0] / visible_probability,
+        }
+    )
+    others = DominatingPair(_make_mixture({0.0: 1.0}), _make_mixture({0.0: 1.0}), deviation)
+    visible_branch = ((visible_probability, DominatingPair(here, there, deviation)),)
+    return (*visible_branch, (math.fsum(drawn[2:]), others)) if drawn[2:] else visible_branch
+
+
+@lru_cache(maxsize=64)
+def _restate_group_mixture(rate: float, group_size: int) -> Mixture:
+    """How many of K points are sampled: coins summed one by one, what is rare counted as all K."""
+    weights = np.ones(1)
+    for _ in range(group_size):
+        weights = np.convolve(weights, (1.0 - rate, rate))
+    is_rare = weights < _NEGLIGIBLE_MASS
+    lost = float(weights[is_rare].sum())
+    weights[is_rare] = 0.0
+    weights[group_size] += max(lost, _NEGLIGIBLE_MASS) if is_rare.any() else 0.0
+    return _make_mixture(dict(enumerate(weights.tolist())))
+
+
+def _make_mixture(weights_by_mean: dict[float, float] | dict[int, float]) -> Mixture:
+    there = {float(mean): weight for mean, weight in weights_by_mean.items() if weight > 0.0}
+    return Mixture(tuple(there), tuple(there.values()))
+
+
+def _restate_step(mechanism: Mechanism, relation: Relation) -> Branches:
+    """One step; of noise in b bands, the b rows that one draw of a point reaches, b times as likely."""
+    pair = restate_exchange_pair if relation is Relation.SUBSTITUTION else restate_removal_pair
+    if isinstance(mechanism, BandedGaussian):
+        draw_rate = len(mechanism.matrix.coefficients) * mechanism.sampling_rate
+        return ((1.0, pair(draw_rate, mechanism.noise_multiplier)),)
+    if isinstance(mechanism, HiddenClassGaussian) and relation is Relation.SUBSTITUTION:
+        return restate_hidden_class(mechanism.sampling_rate, mechanism.noise_multiplier, mechanism.classes)
+    if not isinstance(mechanism, PoissonGaussian):
+        raise GuaranteeError("no dominating pair is proved for this mechanism")
+    return ((1.0, pair(mechanism.sampling_rate, mechanism.noise_multiplier)),)
+
+
+def _reverse_pair(pair: DominatingPair) -> DominatingPair:
+    """Q against P on the mirrored line."""
+
+    def mirror(law: Mixture) -> Mixture:
+        return _make_mixture({-m: w for m, w in sorted(zip(law.means, law.weights, strict=True), reverse=True)})
+
+    return DominatingPair(mirror(pair.q), mirror(pair.p), pair.deviation)
+
+
+# Of what was spent, and beside the main accountant: a disagreement is an error, never a choice.
+
+
+NO_FINITE_EPSILON = "no finite epsilon at this delta: the noise is too small for this many steps"
+_GROUP_RELATIVE_GAP = 2e-3
+"""How far the bounds of a group's epsilon may lie apart, as a share of it: a figure is stated to 1%."""
+NO_CONFIRMED_EPSILON = (
+    "no epsilon is confirmed by both accountants: the noise is too small, or delta is too small for this many steps"
+)
+
+
+def bound_epsilon(spendings: Spendings, delta: float, relation: Relation) -> EpsilonBounds:
+    """Bounds of the epsilon of ``spent`` at ``delta``, of one point under ``relation``."""
+    spendings = normalize_spendings(spendings)
+    if any(spending.rows > 1 for spending in spendings):
+        return bound_group_epsilon(spendings, delta, 1)
+    return bound_composed_epsilon(restate_composition(spendings, relation), delta)
+
+
+def restate_composition(spendings: Spendings, relation: Relation) -> Composition:
+    """The pairs of each training's step, with the number of its steps, as this accountant states them.
+
+    In b bands every b-th step draws from a point's group, the first one at the latest in step b.
+    """
+
+    def count(spending: Spending) -> int:
+        mechanism = spending.mechanism
+        return (
+            len(range(0, spending.steps, mechanism.matrix.bands))
+            if isinstance(mechanism, BandedGaussian)
+            else spending.steps
+        )
+
+    return tuple(
+        (_restate_step(spending.mechanism, relation), count(spending)) for spending in normalize_spendings(spendings)
+    )
+
+
+def bound_removal_epsilon(
+    spendings: Spendings, delta: float, group_size: int, smaller_delta: float | None = None, relative_gap: float = 0.0
+) -> EpsilonBounds:
+    """Bounds of the epsilon of ``points`` points there or not (:func:`bound_ordered_epsilon`)."""
+    parts = []
+    for spending in normalize_spendings(spendings):
+        if not isinstance(spending.mechanism, PoissonGaussian):
+            raise GuaranteeError("groups can only be accounted under Poisson sampling")
+        pair = restate_removal_pair(
+            spending.mechanism.sampling_rate, spending.mechanism.noise_multiplier, group_size * spending.rows
+        )
+        parts.append((((1.0, pair),), spending.steps))
+    return bound_composed_epsilon(tuple(parts), delta, smaller_delta, relative_gap)
+
+
+def bound_composed_epsilon(
+    composition: Composition, delta: float, smaller_delta: float | None = None, relative_gap: float = 0.0
+) -> EpsilonBounds:
+    """:func:`bound_ordered_epsilon`, the worse of both orders; nothing costs nothing."""
+    if not composition:
+        return EpsilonBounds(0.0, 0.0)
+    back: Composition = tuple(
+        (tuple((w, _reverse_pair(pair)) for w, pair in branches), count) for branches, count in composition
+    )
+    ordered_bounds = [
+        bound_ordered_epsilon(ordered, delta, smaller_delta, relative_gap) for ordered in {composition: 0, back: 0}
+    ]
+    return EpsilonBounds(max(b.lower for b in ordered_bounds), max(b.upper for b in ordered_bounds))
+
+
+def bound_group_epsilon(spendings: Spendings, delta: float, group_size: int) -> EpsilonBounds:
+    """Bounds of the chain bound that ``group_epsilon_of`` states, a chain of bounds at the same split."""
+    share = find_best_delta_share(spendings, delta, group_size)
+    first = bound_removal_epsilon(spendings, share * delta, group_size, relative_gap=_GROUP_RELATIVE_GAP)
+    rest, lesser = ((1.0 - share) * delta * math.exp(-min(a, 700.0)) for a in (first.lower, first.upper))
+    if rest <= MIN_REMAINING_DELTA:
+        return EpsilonBounds(math.inf, math.inf)
+    second = bound_removal_epsilon(spendings, rest, group_size, lesser, _GROUP_RELATIVE_GAP)
+    ends = first.lower + second.lower, first.upper + second.upper
+    return EpsilonBounds(*(end if end < MAX_EPSILON else math.inf for end in ends))
+
+
+@dataclass(frozen=True)
+class ConfirmedEpsilon:
+    """What may be printed: ``value``, or None with its ``reason``; ``second`` are the other one's bounds."""
+
+    value: float | None
+    bounds: EpsilonBounds | None
+    reason: str | None = None
+
+
+def confirm_epsilon(
+    compute_main: Callable[[float], float | None],
+    compute_bounds: Callable[[float], EpsilonBounds],
+    delta: float,
+    name: str,
+    threshold_failure_delta: float = 0.0,
+) -> ConfirmedEpsilon:
+    """The figure of ``main`` at ``delta`` where ``other`` proves it to 1% (or 1e-4), else the larger bound.
+
+    Both accountants bound epsilon from above, so the larger of two finite bounds is confirmed by both; where
+    one is not finite there is no figure.
+
+    ``loss`` is the chance of an event off which both hold: (ε, δ) becomes (ε − ln(1 − loss), δ + loss).
+    ``GuaranteeError`` naming ``what`` where the two accountants contradict each other.
+    """
+    delta, beside = delta - threshold_failure_delta, -math.log1p(-threshold_failure_delta)
+    epsilon = compute_main(delta) if delta > 0.0 else None
+    if epsilon is None or epsilon >= MAX_EPSILON:
+        return ConfirmedEpsilon(None, None, NO_FINITE_EPSILON)
+    epsilon, bounds = epsilon + beside, compute_bounds(delta)
+    bounds = EpsilonBounds(bounds.lower + beside, bounds.upper + beside)
+    if bounds.refutes(epsilon):
+        raise GuaranteeError(
+            f"the two accountants disagree about {name}: {epsilon} is not between "
+            f"{format_lower(bounds.lower, 6)} and {format_upper(bounds.upper, 6)}; no epsilon is stated"
+        )
+    if math.isinf(bounds.upper):
+        return ConfirmedEpsilon(None, bounds, NO_CONFIRMED_EPSILON)
+    return ConfirmedEpsilon(epsilon if bounds.is_tight_for(epsilon) else max(epsilon, bounds.upper), bounds)
+
+
+def confirm_single_epsilon(spendings: Spendings, delta: float, relation: Relation, name: str) -> ConfirmedEpsilon:
+    """Epsilon of one point under ``relation``, computed twice."""
+    return confirm_epsilon(
+        lambda at: total_epsilon(spendings, at, relation),
+        lambda at: bound_epsilon(spendings, at, relation),
+        delta,
+        name,
+        compute_failure_delta(spendings),
+    )

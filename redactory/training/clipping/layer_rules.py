@@ -1,0 +1,480 @@
+"""Which layers the engine knows, and how each is recorded for the time of one forward pass.
+
+A rule gives what stands in for a module's ``forward``: the same layer as a function whose backward pass
+reports to a tape in place of making a parameter's gradient.  :data:`_RULES` is the table of them; a module of
+no known kind falls to :func:`record_opaque`: its examples' gradients come from ``torch.func``, on the module alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+from torch.func import functional_call, vjp, vmap
+from torch.utils import _pytree as pytree
+
+from redactory.foundation.errors import ConfigurationError
+from redactory.training.clipping.gradients import InseparableExamples, Tape, use_tape
+from redactory.training.clipping.layers import LstmWeights, run_lstm_layer
+from redactory.training.clipping.matmul import (
+    apply_affine,
+    disable_autocast,
+    get_product_dtype,
+    is_autocast_enabled,
+    to_float32,
+)
+
+ForwardFunction = Callable[..., Any]
+RecordingRule = Callable[[Any, str, Tape], ForwardFunction]
+"""(module, its name, the tape) to what stands in for the module's ``forward``."""
+OptionalGradients = tuple[Tensor | None, ...]
+NamedTensors = dict[str, Tensor]
+
+
+class RecordedLinear(torch.autograd.Function):
+    """``inputs`` [B, ..., I] times ``weight`` [O, I] transposed, plus ``bias`` [O].
+
+    ``turned``: ``weight`` is [I, O], as in the Conv1D of transformers.  The casts of autocast are made here:
+    those that torch keeps would be kept without a gradient.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, tape: Tape, inputs: Tensor, weight: Tensor, bias: Tensor | None, transposed: bool) -> Tensor:
+        ctx.tape, ctx.parameters, ctx.turned = tape, (weight, bias), transposed
+        dtype = get_product_dtype(weight)
+        inputs, cast = inputs.to(dtype), weight.to(dtype)
+        ctx.save_for_backward(inputs if weight.requires_grad else None)
+        return apply_affine(inputs, cast.t() if transposed else cast, None if bias is None else bias.to(dtype))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, delta: Tensor) -> OptionalGradients:
+        (weight, bias), rows = ctx.parameters, _flatten_places(delta)
+        if weight.requires_grad:
+            factors = (rows, _flatten_places(ctx.saved_tensors[0]))
+            ctx.tape.outer(weight, *(reversed(factors) if ctx.turned else factors))
+        if bias is not None:
+            ctx.tape.dense(bias, rows.sum(1, dtype=weight.dtype))
+        input_gradient = None
+        if ctx.needs_input_grad[1]:
+            cast = weight.to(delta.dtype)
+            input_gradient = apply_affine(delta, cast if ctx.turned else cast.t(), None)
+        return None, input_gradient, None, None, None
+
+
+class RecordedEmbedding(torch.autograd.Function):
+    """Rows ``ids`` [B, ...] of ``weight`` [V, E]; the row ``padding`` has no gradient."""
+
+    @staticmethod
+    def forward(ctx: Any, tape: Tape, ids: Tensor, weight: Tensor, padding: int | None) -> Tensor:
+        ctx.tape, ctx.parameter, ctx.padding = tape, weight, padding
+        ctx.save_for_backward(ids)
+        return F.embedding(ids, weight)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, delta: Tensor) -> OptionalGradients:
+        ids, rows = ctx.saved_tensors[0].flatten(1), _flatten_places(delta)
+        if ctx.padding is not None:
+            rows = rows.masked_fill((ids == ctx.padding)[:, :, None], 0.0)
+        ctx.tape.rows(ctx.parameter, ids, rows)
+        return None, None, None, None
+
+
+class RecordedLayerNorm(torch.autograd.Function):
+    """``inputs`` [B, ..., shape] to mean 0 and variance 1 over ``shape``, times ``weight`` plus ``bias``."""
+
+    @staticmethod
+    def forward(ctx: Any, tape: Tape, inputs: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
+        ctx.tape, ctx.parameters = tape, (weight, bias)
+        output, mean, scale = torch.native_layer_norm(inputs, weight.shape, weight, bias, eps)
+        ctx.save_for_backward(inputs, mean, scale)
+        return output
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, delta: Tensor) -> OptionalGradients:
+        (inputs, mean, scale), (weight, bias) = ctx.saved_tensors, ctx.parameters
+        ctx.tape.dense(weight, _sum_places((inputs - mean).mul_(scale).mul_(delta), weight.shape))
+        ctx.tape.dense(bias, _sum_places(delta, weight.shape))
+        input_gradient = None
+        if ctx.needs_input_grad[1]:
+            input_gradient, _, _ = torch.ops.aten.native_layer_norm_backward(
+                delta, inputs, weight.shape, mean, scale, weight, bias, [True, False, False]
+            )
+        return None, input_gradient, None, None, None
+
+
+class RecordedScale(torch.autograd.Function):
+    """``inputs`` [B, ..., shape] times ``weight`` [shape]: the parameter of an RMSNorm."""
+
+    @staticmethod
+    def forward(ctx: Any, tape: Tape, inputs: Tensor, weight: Tensor) -> Tensor:
+        ctx.tape, ctx.parameter = tape, weight
+        ctx.save_for_backward(inputs)
+        return inputs * weight
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, delta: Tensor) -> OptionalGradients:
+        ctx.tape.dense(ctx.parameter, _sum_places(delta * ctx.saved_tensors[0], ctx.parameter.shape))
+        return None, delta * ctx.parameter if ctx.needs_input_grad[1] else None, None
+
+
+def _make_single_input_rule(
+    function: type[torch.autograd.Function],
+    parameters: Callable[[Any], tuple[Any, ...]],
+    preprocess: Callable[[Any, Tensor], Tensor] = lambda module, x: x,
+) -> RecordingRule:
+    """A layer that is ``function`` of its input, after ``before``, and of the module's ``parameters``."""
+
+    def rule(module: Any, name: str, tape: Tape) -> ForwardFunction:
+        def forward(*positional: Tensor, **keywords: Tensor) -> Tensor:
+            (x,) = (*positional, *keywords.values())
+            x, is_merged = _unmerge_input(x, name, tape)
+            output = _apply_function(function, tape, preprocess(module, x), *parameters(module))
+            return output.flatten(0, 1) if is_merged else output
+
+        return forward
+
+    return rule
+
+
+def _record_embedding(module: nn.Embedding, name: str, tape: Tape) -> ForwardFunction:
+    def forward(input: Tensor) -> Tensor:  # noqa: A002 - the name that torch gives it
+        ids, is_merged = _unmerge_input(_expand_shared_row(input, tape), name, tape)
+        output = _apply_function(RecordedEmbedding, tape, ids, module.weight, module.padding_idx)
+        return output.flatten(0, 1) if is_merged else output
+
+    return forward
+
+
+def _record_lstm(module: nn.LSTM, name: str, tape: Tape) -> ForwardFunction:
+    def forward(input: Tensor, hx: Any = None) -> tuple[Tensor, tuple[Tensor, Tensor]]:  # noqa: A002
+        if not isinstance(input, Tensor) or input.dim() != 3:
+            raise ConfigurationError(f"{name}: takes padded batches [B, T, I], not packed ones")
+        if hx is not None and any(state.requires_grad or bool(state.any()) for state in hx):
+            raise ConfigurationError(f"{name}: receives a hidden state; every example must start from the zero state")
+        states = input if module.batch_first else input.transpose(0, 1)
+        tape.is_merged(len(states))
+        last, cells = [], []
+        for layer in range(module.num_layers):
+            if layer:
+                states = F.dropout(states, module.dropout, module.training)
+            weights: Any = [getattr(module, f"{part}_l{layer}", None) for part in LstmWeights._fields]
+            states, cell = run_lstm_layer(states, LstmWeights(*weights))
+            last.append(states[:, -1])
+            cells.append(cell)
+        output = states if module.batch_first else states.transpose(0, 1)
+        return output, (torch.stack(last), torch.stack(cells))
+
+    return forward
+
+
+def _normalise_by_rms(x: Tensor, eps: float) -> Tensor:
+    """x over its root mean square, in float32 whatever x is: what transformers' RMSNorms compute."""
+    single = x.to(torch.float32)
+    return (single * torch.rsqrt(single.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
+
+
+_RULES: dict[Any, RecordingRule] = {
+    nn.Linear.forward: _make_single_input_rule(RecordedLinear, lambda m: (m.weight, m.bias, False)),
+    nn.Embedding.forward: _record_embedding,
+    nn.LayerNorm.forward: _make_single_input_rule(
+        RecordedLayerNorm, lambda m: (m.weight, m.bias, m.eps), lambda m, x: x.to(m.weight.dtype)
+    ),
+    nn.RMSNorm.forward: _make_single_input_rule(
+        RecordedScale, lambda m: (m.weight,), lambda m, x: F.rms_norm(x, m.normalized_shape, None, m.eps)
+    ),
+    nn.LSTM.forward: _record_lstm,
+    "Conv1D": _make_single_input_rule(RecordedLinear, lambda m: (m.weight, m.bias, True)),
+    "RMSNorm": _make_single_input_rule(
+        RecordedScale, lambda m: (m.weight,), lambda m, x: _normalise_by_rms(x, m.variance_epsilon)
+    ),
+}
+"""By the ``forward`` of the module's class, or by the name of a class of transformers."""
+_IS_PLAIN_RMS_NORM: dict[type, bool] = {}
+"""Of each class of transformers named like an RMSNorm, whether it is a plain one."""
+
+
+def find_rule(module: nn.Module) -> RecordingRule | None:
+    """The rule for a module of a known kind, None for any other.
+
+    A kind is known by the ``forward`` of its class: a subclass that computes something else has
+    another.  A module whose parameters are computed (parametrizations, weight norm) is of no known kind.
+    """
+    if "forward" in module.__dict__ or next(module.children(), None) is not None:
+        return None
+    if isinstance(module, nn.LSTM) and (module.bidirectional or module.proj_size):
+        return None
+    name = type(module).__name__
+    if type(module).__module__.startswith("transformers."):
+        if name.endswith("RMSNorm") and _is_plain_rms_norm(module):
+            return _RULES["RMSNorm"]
+        if name == "Conv1D":
+            return _RULES[name]
+    return _RULES.get(type(module).forward)
+
+
+@torch.no_grad()
+def _is_plain_rms_norm(module: Any) -> bool:
+    """Whether a class named like one computes weight · x / rms(x): some add 1 to the weight."""
+    if type(module) not in _IS_PLAIN_RMS_NORM:
+        eps, weight = getattr(module, "variance_epsilon", None), getattr(module, "weight", None)
+        is_plain = eps is not None and isinstance(weight, nn.Parameter)
+        if is_plain:
+            x = torch.linspace(-1.0, 2.0, module.weight.numel()).to(module.weight)[None]
+            is_plain = torch.allclose(module(x), module.weight * _normalise_by_rms(x, module.variance_epsilon))
+        _IS_PLAIN_RMS_NORM[type(module)] = is_plain
+    return _IS_PLAIN_RMS_NORM[type(module)]
+
+
+def _unmerge_input(x: Tensor, name: str, tape: Tape) -> tuple[Tensor, bool]:
+    """``x``, the input of a layer, with the points first, and whether it was [B·T, ...] before."""
+    if x.dim() < 2:
+        raise InseparableExamples(name, "its input has no dimension for the examples of a batch")
+    is_merged = tape.is_merged(len(x))
+    return _split_merged(x, tape.examples) if is_merged else x, is_merged
+
+
+def _split_merged(x: Tensor, points: int) -> Tensor:
+    """[B·T, ...] to [B, T, ...]."""
+    return x.reshape(points, len(x) // points, *x.shape[1:])
+
+
+def _expand_shared_row(x: Tensor, tape: Tape) -> Tensor:
+    """One row that all points share (of positions, say) as often as there are points: each reads its own."""
+    return x.expand(tape.examples, *x.shape[1:]) if x.dim() > 1 and len(x) == 1 and tape.examples > 1 else x
+
+
+def _apply_function(function: type[torch.autograd.Function], *arguments: Any) -> Tensor:
+    output: Tensor = function.apply(*arguments)  # type: ignore[no-untyped-call]
+    return output
+
+
+def _flatten_places(x: Tensor) -> Tensor:
+    """[B, ..., N] to [B, T, N]."""
+    return x.reshape(len(x), -1, x.shape[-1])
+
+
+def _sum_places(x: Tensor, shape: torch.Size) -> Tensor:
+    """[B, ..., shape] to [B, shape]: summed over what is between."""
+    return x.reshape(len(x), -1, *shape).sum(1)
+
+
+# Modules of no known kind.
+
+
+def record_opaque(module: nn.Module, name: str, tape: Tape) -> Callable[..., Any]:
+    """Stands in for the ``forward`` of a module with parameters, whatever it computes.
+
+    The module runs once as a whole; in the backward pass it runs again on each example alone (all
+    at once by ``torch.func.vmap``, one by one where that is not possible), and its outputs must be
+    those of the first run: so a module that mixes examples is refused with ``ConfigurationError``.
+    Refused are also modules that draw random numbers or write their buffers.  Autocast ends before it: half
+    of the precision would hide what mixes.
+    """
+
+    original_forward = module.__dict__.get("forward")
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        leaves, layout = pytree.tree_flatten((args, kwargs))
+        moving = [position for position, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        if not moving or any(leaves[position].dim() < 2 for position in moving):
+            raise InseparableExamples(name, "the first dimension of every tensor that it takes must be the batch")
+        device = leaves[moving[0]].device.type
+        for position in moving:
+            leaves[position] = _expand_shared_row(leaves[position], tape)
+            if is_autocast_enabled(device):
+                leaves[position] = to_float32(leaves[position])
+        joined = frozenset(position for position in moving if tape.is_merged(len(leaves[position])))
+        with _use_original_forward(module, original_forward), disable_autocast(device):
+            output = _run_module(module, name, *pytree.tree_unflatten(leaves, layout))
+        flat, shape = pytree.tree_flatten(output)
+        float_positions = [position for position, leaf in enumerate(flat) if _is_float_tensor(leaf)]
+        outputs = [_expand_shared_row(flat[position], tape) for position in float_positions]
+        together = [value.dim() > 0 and tape.is_merged(len(value)) for value in outputs]
+        call = _OpaqueCall(module, original_forward, name, leaves, layout, moving, tape.examples, joined, together)
+        anchor = next(p for p in module.parameters() if p.requires_grad)
+        tagged = _GradientRecorder.apply(tape, call, anchor, *outputs)  # type: ignore[no-untyped-call]
+        for position, value in zip(float_positions, tagged, strict=True):
+            flat[position] = value
+        return pytree.tree_unflatten(flat, shape)
+
+    return forward
+
+
+@contextmanager
+def _use_original_forward(module: Any, original_forward: ForwardFunction | None) -> Iterator[None]:
+    """The module computes what it does when nobody records: by its class, or a ``forward`` of its ``own``."""
+    replacement = module.__dict__.pop("forward", None)
+    if original_forward is not None:
+        module.forward = original_forward
+    try:
+        yield
+    finally:
+        module.__dict__.pop("forward", None)
+        if replacement is not None:
+            module.forward = replacement
+
+
+def _run_module(module: nn.Module, name: str, args: Any, kwargs: Any) -> Any:
+    """The module's outputs, differentiable by its inputs only."""
+    buffers = [(buffer, buffer._version) for buffer in module.buffers()]
+    trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    random = _get_random_states(module)
+    try:
+        for parameter in trainable:
+            parameter.requires_grad_(False)
+        with use_tape(None):
+            output = module.forward(*args, **kwargs)
+    finally:
+        for parameter in trainable:
+            parameter.requires_grad_(True)
+    if any(buffer._version != version for buffer, version in buffers):
+        raise InseparableExamples(name, "writes a buffer, which carries information from example to example")
+    if not all(map(torch.equal, random, _get_random_states(module))):
+        raise ConfigurationError(f"{name}: draws random numbers; make its dropout a separate module")
+    return output
+
+
+def _get_random_states(module: nn.Module) -> list[Tensor]:
+    """What random numbers are drawn from next: on the processor, and on the GPU where the module lies."""
+    device = next(module.parameters()).device
+    cuda_states = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
+    return [torch.get_rng_state(), *cuda_states]
+
+
+@dataclass(frozen=True)
+class _OpaqueCall:
+    """One call of a module: ``leaves`` of its arguments, those at ``moving`` tensors [B, ...].
+
+    Those at ``joined``, and the outputs that are ``together``, are [B·T, ...] for B ``examples``.
+    """
+
+    module: nn.Module
+    original_forward: ForwardFunction | None
+    name: str
+    leaves: list[Any]
+    layout: Any
+    tensor_positions: list[int]
+    examples: int
+    merged_inputs: frozenset[int]
+    together: list[bool]
+
+    def gradients(self, deltas: dict[int, Tensor]) -> tuple[NamedTensors, list[Tensor]]:
+        """∂loss/∂parameter of every example from ∂loss/∂output [B, ...] of the outputs that were used.
+
+        ``deltas`` by the output's place.  These outputs are given back, computed once more.
+        """
+        inputs = [
+            self.apart(self.leaves[place].detach(), place in self.merged_inputs) for place in self.tensor_positions
+        ]
+        wanted = [self.apart(delta, self.together[place]) for place, delta in deltas.items()]
+        if any(len(x) != len(wanted[0]) for x in [*inputs, *wanted]):
+            raise InseparableExamples(self.name, "every input and output tensor must begin with the batch")
+        parameters = {name: p.detach() for name, p in self.module.named_parameters() if p.requires_grad}
+
+        def compute_one(inputs: list[Tensor], output_gradients: list[Tensor]) -> tuple[NamedTensors, list[Tensor]]:
+            differentiated: Any = vjp(
+                lambda changed_parameters: self._select_outputs(self._run_single(changed_parameters, inputs), deltas),
+                parameters,
+            )
+            outputs, back = differentiated
+            return back(output_gradients)[0], outputs
+
+        with _use_original_forward(self.module, self.original_forward), use_tape(None):
+            try:
+                return vmap(compute_one)(inputs, wanted)
+            except RuntimeError:
+                rows = range(len(wanted[0]))
+            try:
+                pairs = [
+                    self._compute_single_gradients(
+                        [x[row] for x in inputs], {k: x[row] for k, x in zip(deltas, wanted, strict=True)}
+                    )
+                    for row in rows
+                ]
+            except RuntimeError:
+                raise InseparableExamples(self.name, "cannot be run on a single example") from None
+        gradients, outputs = zip(*pairs, strict=True)
+        stacked = {
+            name: torch.stack([example_gradients[name] for example_gradients in gradients]) for name in parameters
+        }
+        return stacked, [torch.stack(rows) for rows in zip(*outputs, strict=True)]
+
+    @torch.enable_grad()
+    def _compute_single_gradients(
+        self, inputs: list[Tensor], output_gradients: dict[int, Tensor]
+    ) -> tuple[NamedTensors, list[Tensor]]:
+        """The same of one example by plain autograd, which takes what ``torch.func`` cannot trace."""
+        trainable = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
+        outputs = self._select_outputs(self._run_single({}, inputs), output_gradients)
+        back = torch.autograd.grad(
+            outputs, list(trainable.values()), list(output_gradients.values()), allow_unused=True
+        )
+        pairs = zip(trainable.items(), back, strict=True)
+        gradients = {name: torch.zeros_like(p) if g is None else g.detach() for (name, p), g in pairs}
+        return gradients, [output.detach() for output in outputs]
+
+    def _select_outputs(self, outputs: list[Tensor], positions: Iterable[int]) -> list[Tensor]:
+        return [outputs[place] if self.together[place] else outputs[place][0] for place in positions]
+
+    def apart(self, x: Tensor, is_merged: bool) -> Tensor:
+        """``x`` with the points in a dimension of their own."""
+        if not x.dim():
+            raise InseparableExamples(self.name, "every input and output tensor must begin with the batch")
+        return _split_merged(x, self.examples) if is_merged else x
+
+    def _run_single(self, parameters: NamedTensors, inputs: list[Tensor]) -> list[Tensor]:
+        leaves = list(self.leaves)
+        for place, x in zip(self.tensor_positions, inputs, strict=True):
+            leaves[place] = x if place in self.merged_inputs else x[None]
+        args, kwargs = pytree.tree_unflatten(leaves, self.layout)
+        flat, _ = pytree.tree_flatten(functional_call(self.module, parameters, args, kwargs))
+        return [leaf for leaf in flat if _is_float_tensor(leaf)]
+
+
+class _GradientRecorder(torch.autograd.Function):
+    """The outputs of a call as they are; their gradients make the examples' gradients."""
+
+    @staticmethod
+    def forward(ctx: Any, tape: Tape, call: _OpaqueCall, anchor: Tensor, *outputs: Tensor) -> tuple[Tensor, ...]:
+        ctx.tape, ctx.call = tape, call
+        ctx.save_for_backward(*outputs)
+        ctx.set_materialize_grads(False)
+        # copies, for what comes next may write in them
+        return tuple(output.clone() for output in outputs)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *deltas: Tensor | None) -> tuple[Tensor | None, ...]:
+        used = {place: delta for place, delta in enumerate(deltas) if delta is not None}
+        gradients, outputs = ctx.call.gradients(used)
+        for place, again in zip(used, outputs, strict=True):
+            first = ctx.call.apart(ctx.saved_tensors[place], ctx.call.together[place])
+            _check_equal_outputs(first, again, ctx.call.name)
+        parameters = dict(ctx.call.module.named_parameters())
+        for name, gradient in gradients.items():
+            ctx.tape.dense(parameters[name], gradient)
+        return None, None, None, *deltas
+
+
+def _is_float_tensor(leaf: Any) -> bool:
+    return isinstance(leaf, Tensor) and leaf.is_floating_point()
+
+
+def _check_equal_outputs(first: Tensor, recomputed: Tensor, name: str) -> None:
+    """A module's outputs on a batch must be those on each example alone, but for rounding."""
+    if first.shape != recomputed.shape:
+        raise InseparableExamples(name, "every input and output tensor must begin with the batch")
+    is_finite = first.isfinite() & recomputed.isfinite()
+    first, recomputed = first[is_finite], recomputed[is_finite]
+    if len(first) and float((first - recomputed).abs().max()) > 1e-3 * float(first.abs().max()) + 1e-12:
+        raise InseparableExamples(name, "its result for one example depends on the others in its batch")

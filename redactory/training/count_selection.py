@@ -1,0 +1,142 @@
+"""Public by count as a mechanism: noise and threshold from (ε, δ, k), what it costs a point or a user.
+
+Every user gives at most k distinct texts; a text's number of users, plus N(0, s²), makes it public from the
+threshold on.  Nothing here looks at a count (``docs/guarantees.md``, "Public by count").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from scipy.optimize import brentq
+from scipy.special import ndtri
+
+from redactory.foundation.bounds import format_upper
+from redactory.foundation.errors import ConfigurationError
+from redactory.training.accounting.bounds import compute_gaussian_delta, gaussian_epsilon
+from redactory.training.accounting.dominating_pairs import Spending
+from redactory.training.mechanism import ROUNDING_MARGIN, CountSelectionGaussian, threshold_failure_delta
+
+_DEVIATION_SCALE, _GRID_STEPS = 1e4, 200
+
+
+@dataclass(frozen=True)
+class CountSelection:
+    """One selection of texts: ``deviation`` s of each count's noise, ``threshold`` τ, k ``texts`` a user.
+
+    ``id`` names the draw: two selections of one corpus are two.
+    """
+
+    deviation: float
+    threshold: int
+    texts_per_user: int
+    id: str = ""
+
+    @classmethod
+    def calibrate(cls, epsilon: float, delta: float, texts: int, times: int = 1) -> Self:
+        """The least threshold with which ``times`` selections are (ε, δ) for a user exchanged in each.
+
+        ``ConfigurationError`` where there is none.
+        """
+        best = (math.inf, 0.0)
+        # the shift that spends all of delta: nothing is left for a threshold
+        largest = float(brentq(lambda shift: _compute_delta(epsilon, shift) - delta, 1e-9, 60.0, xtol=1e-12))
+        least = math.sqrt(2.0 * texts * times) / largest
+        for step in range(1, _GRID_STEPS + 1):
+            deviation = math.ceil(least * (1.0 + 0.005 * step) * _DEVIATION_SCALE) / _DEVIATION_SCALE
+            best = min(best, (_find_threshold(epsilon, delta, texts, times, deviation), deviation))
+        if not math.isfinite(best[0]):
+            raise ConfigurationError("route: no threshold reaches this epsilon and delta; raise one of them")
+        return cls(best[1], int(best[0]), texts)
+
+    @classmethod
+    def from_manifest(cls, manifest: Mapping[str, Any]) -> Self | None:
+        """The selection of a run with this manifest; None where policies decide."""
+        route = manifest.get("route")
+        return route and cls(route["deviation"], route["threshold"], route["texts_per_user"], route["id"])
+
+    def to_json(self) -> dict[str, Any]:
+        """For a manifest."""
+        return {"deviation": self.deviation, "threshold": self.threshold, "id": self.id}
+
+    def compute_example_spending(self) -> Spending:
+        """What it costs one point whose text is exchanged: its user gives one text less and one more."""
+        return self._make_spending(math.sqrt(2.0) * self.deviation, 1)
+
+    def compute_user_spending(self) -> Spending:
+        """What it costs a user whose points are there or not."""
+        return self._make_spending(self.deviation / math.sqrt(self.texts_per_user), self.texts_per_user)
+
+    def _make_spending(self, noise_multiplier: float, texts: int) -> Spending:
+        mechanism = CountSelectionGaussian(
+            1.0, noise_multiplier, 1.0, 1.0, "lattice", deviation=self.deviation, threshold=self.threshold, texts=texts
+        )
+        return Spending(mechanism, 1)
+
+    def compute_user_epsilon(self, delta: float, times: int = 1) -> float:
+        """ε of ``times`` selections for a user exchanged in each; ``inf`` where there is none."""
+        shift = math.sqrt(2.0 * self.texts_per_user * times) / self.deviation
+        loss = times * threshold_failure_delta(self.deviation, self.threshold, self.texts_per_user)
+        return gaussian_epsilon(shift, delta - loss) - math.log1p(-loss) if loss < delta else math.inf
+
+
+SELECTIONS_PER_YEAR = (1, 12, 52, 365)
+"""Selections a year: of one run, and of a job that selects monthly, weekly, every night."""
+
+
+def plan_count_selection(epsilon: float, delta: float, texts: int) -> dict[str, Any]:
+    """What (ε, δ, k) make of a corpus, and what selections by the year cost a user who is in each of them.
+
+    ``year``: {selections, delta, epsilon} of so many at (ε, δ) each, and the ``threshold`` with which all of
+    them together are (ε, δ).  Constants alone: no corpus was looked at.
+    """
+    selection = CountSelection.calibrate(epsilon, delta, texts)
+    year = [
+        {
+            "selections": times,
+            "delta": times * delta,
+            "epsilon": selection.compute_user_epsilon(times * delta, times),
+            "threshold": CountSelection.calibrate(epsilon, delta, texts, times).threshold,
+        }
+        for times in SELECTIONS_PER_YEAR
+    ]
+    others = {
+        f"epsilon {format_upper(4 * epsilon)}": CountSelection.calibrate(4 * epsilon, delta, texts).threshold,
+        "one text per user": CountSelection.calibrate(epsilon, delta, 1).threshold,
+    }
+    return {"threshold": selection.threshold, "deviation": selection.deviation, "others": others, "year": year}
+
+
+def _compute_delta(epsilon: float, shift: float) -> float:
+    return float(compute_gaussian_delta(epsilon, np.array([shift]))[0])
+
+
+def _find_threshold(epsilon: float, delta: float, texts: int, times: int, deviation: float) -> float:
+    """The least threshold at this noise; ``inf`` where the Gaussian alone costs more."""
+    # what is lost is less than delta, and moves epsilon by no more than that
+    left = delta - _compute_delta(epsilon + math.log1p(-delta), math.sqrt(2.0 * texts * times) / deviation)
+    delta_per_selection = left / times
+    if delta_per_selection <= 0.0:
+        return math.inf
+    above = -math.expm1(math.log1p(-delta_per_selection) / texts)
+    threshold = max(2, math.floor(1.0 + ROUNDING_MARGIN - deviation * float(ndtri(above))))
+    while threshold_failure_delta(deviation, threshold, texts) > delta_per_selection:
+        threshold += 1
+
+    def cost(threshold: int) -> float:
+        loss = times * threshold_failure_delta(deviation, threshold, texts)
+        if loss >= delta:
+            return math.inf
+        shift = math.sqrt(2.0 * texts * times) / deviation
+        return _compute_delta(epsilon + math.log1p(-loss), shift) + loss
+
+    # less is lost than was allowed for, which may leave room for a lower one; what it costs falls with it
+    lowest = 1
+    while threshold - lowest > 1:
+        middle = (lowest + threshold) // 2
+        lowest, threshold = (lowest, middle) if cost(middle) <= delta else (middle, threshold)
+    return threshold

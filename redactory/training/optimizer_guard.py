@@ -1,0 +1,237 @@
+"""What moves the weights of a network in a loop of somebody else's: watched from step to step."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable
+from typing import Any, NoReturn
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from redactory.foundation.errors import CheckFailed, ConfigurationError
+from redactory.training.steps import trainable
+
+
+class OptimizerGuard:
+    """What may move weights, and when: hooks on parameters and optimizers, and checksums between them.
+
+    Once it has refused something it refuses everything after it: a loop is begun again from its checkpoint.
+
+    Formal guarantees: none of its own.  ``CheckFailed`` in a step that is ``watched`` unless its gradient was
+    laid once, by a computation that drew no random number of torch and moved no weight or buffer; no other
+    backward pass reached a parameter; each optimizer stepped at most once, and one did, along that very
+    gradient; and nothing else moved a weight or a buffer from the end of the last step on.  In any step
+    where optimizers move other parameters than those that are trained; between two steps, where one steps;
+    at the end, where what was frozen is not what it was.  Weights are compared by sums of their bits: an
+    accident does not pass, a forgery may.
+    """
+
+    def __init__(self) -> None:
+        self.optimizers: list[Optimizer] = []
+        self._network: nn.Module = nn.Module()
+        self._trainable_ids: set[int] = set()
+        self._hooks: list[Any] = []
+        self._refusal: str | None = None
+        self._step_number: int | None = None
+        """The step at work; None between steps."""
+        self._is_guarded, self._is_computing = True, False
+        self._checksums: dict[int, int] | None = None
+        """The gradient that may be stepped along: a checksum of each parameter's, by its ``id``."""
+        self._stepped: set[int] = set()
+        self._recorded_state: tuple[int, ...] = ()
+        self._generator_states: list[Tensor] = []
+        self.frozen_sha256 = ""
+
+    def refuse(self, problem: str) -> NoReturn:
+        """Raise ``CheckFailed``, now and whenever anything is asked for from here on."""
+        self._refusal = self._refusal or problem
+        at = "outside every step" if self._step_number is None else f"in step {self._step_number}"
+        raise CheckFailed(f"{at}: {problem}; fix this and restart the loop from its last checkpoint")
+
+    def _require_not_refused(self) -> None:
+        if self._refusal is not None:
+            raise CheckFailed(f"this loop was already refused: {self._refusal}")
+
+    def attach(self, network: nn.Module, optimizers: Iterable[Optimizer]) -> None:
+        """Look after ``network`` and ``optimizers``, those inside accelerate's in their place."""
+        self._network = network
+        for optimizer in optimizers:
+            inner: Any = optimizer
+            while hasattr(inner, "optimizer"):
+                inner = inner.optimizer
+            if not isinstance(inner, Optimizer):
+                raise ConfigurationError(f"expected a torch.optim.Optimizer, got {type(inner).__name__}")
+            self.optimizers.append(inner)
+        self._trainable_ids = {id(parameter) for parameter in trainable(network)}
+        if problem := self._find_parameter_problem():
+            raise ConfigurationError(problem)
+        self.frozen_sha256 = hash_frozen(network)
+        for parameter in trainable(network):
+            hooked: Any = parameter
+            self._hooks.append(hooked.register_post_accumulate_grad_hook(self._on_gradient))
+        for optimizer in self.optimizers:
+            self._hooks.append(optimizer.register_step_pre_hook(self._before_step))
+            self._hooks.append(optimizer.register_step_post_hook(self._after_step))
+
+    def detach(self) -> None:
+        """Take the hooks away."""
+        while self._hooks:
+            self._hooks.pop().remove()
+
+    def _find_parameter_problem(self) -> str | None:
+        """Why optimizers and network no longer fit each other, or None."""
+        moved_ids = {
+            id(p) for optimizer in self.optimizers for group in optimizer.param_groups for p in group["params"]
+        }
+        if {id(parameter) for parameter in trainable(self._network)} != self._trainable_ids:
+            return "the network trains other parameters than at the start of the loop"
+        if moved_ids - self._trainable_ids:
+            return "an optimizer has parameters that are not trained here, so not clipped: remove them"
+        if self._trainable_ids - moved_ids:
+            return "some of the trained parameters are in no optimizer"
+        return None
+
+    # between steps
+
+    def record_state(self) -> None:
+        """From here on the weights stay as they are now, until a step moves them."""
+        self._recorded_state = self._compute_state()
+
+    def _compute_state(self) -> tuple[int, ...]:
+        return checksum_bits([*trainable(self._network), *self._network.buffers()])
+
+    def _require_unmoved(self, moment: str) -> None:
+        if problem := self._find_parameter_problem():
+            self.refuse(problem)
+        if self._compute_state() != self._recorded_state:
+            self.refuse(f"weights or buffers changed {moment}")
+
+    def open_step(self, number: int, is_guarded: bool) -> None:
+        """Step ``number`` begins; where it is not ``watched`` only its end is looked at."""
+        self._step_number, self._is_guarded = number, is_guarded
+        self._checksums, self._stepped = None, set()
+
+    def close_step(self) -> bool:
+        """End the step at work; False where there is none."""
+        self._require_not_refused()
+        if self._step_number is None:
+            self._require_unmoved("between two steps")
+            return False
+        if self._is_guarded:
+            if self._checksums is None:
+                self.refuse("it was skipped: call backward() for each step")
+            if not self._stepped:
+                self.refuse("no optimizer used its gradient: step once for each backward()")
+            self._require_unmoved("after its optimizer's step")
+        self._step_number, self._checksums = None, None
+        return True
+
+    def require_frozen_unchanged(self) -> None:
+        """After the last step: what was frozen is what it was."""
+        if hash_frozen(self._network) != self.frozen_sha256:
+            self.refuse("frozen weights changed")
+
+    # within a step
+
+    def set_gradient(self, number: int, compute: Callable[[], None], by_autograd: bool) -> None:
+        """``compute`` lays the gradient of step ``number`` (``by_autograd``, or not), and nothing else."""
+        self._require_not_refused()
+        if number != self._step_number:
+            self.refuse(f"backward() of step {number}, which is already over")
+        if self._checksums is not None:
+            self.refuse("its gradient was already computed: call backward() once per step")
+        if not self._is_guarded:
+            self.record_state()
+        self._require_unmoved("before its gradient was computed")
+        if self._is_guarded and any(_checksum_gradients(trainable(self._network)).values()):
+            self.refuse("gradients are already present: call optimizer.zero_grad() after each step")
+        self._generator_states, self._is_computing = _read_generator_states(), by_autograd
+        try:
+            with torch.enable_grad():
+                compute()
+        except BaseException as error:
+            self._refusal = self._refusal or f"step {number} ended with {type(error).__name__}"
+            raise
+        finally:
+            self._is_computing = False
+        if by_autograd:
+            self.require_no_side_effects()
+        self._checksums = _checksum_gradients(trainable(self._network))
+
+    def require_no_side_effects(self) -> None:
+        """Computing the gradient left everything else as it was: to be asked before noise is drawn."""
+        if not all(map(torch.equal, self._generator_states, _read_generator_states())):
+            self.refuse("the network or its loss draws random numbers (dropout?)")
+        self._require_unmoved("while its gradient was computed")
+
+    def _on_gradient(self, _: Tensor) -> None:
+        if self._is_computing or (self._step_number is not None and not self._is_guarded):
+            return
+        self._require_not_refused()
+        self.refuse("another backward pass reached the parameters: the gradient must come from the step's backward()")
+
+    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._require_not_refused()
+        if self._step_number is None:
+            self.refuse("an optimizer stepped, but the ledger has no such step")
+        if not self._is_guarded:
+            return
+        if self._checksums is None:
+            self.refuse("an optimizer stepped before the step's noisy gradient was computed")
+        if id(optimizer) in self._stepped:
+            self.refuse("an optimizer stepped twice")
+        if any(value is not None for value in (*args[1:], *kwargs.values())):
+            self.refuse("an optimizer was given a closure, which computes separate gradients")
+        parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+        if any(self._checksums.get(key) != value for key, value in _checksum_gradients(parameters).items()):
+            self.refuse(
+                "the gradient is not the one from backward(): do not clip, scale or add to it "
+                "(max_grad_norm 0, no gradient scaler)"
+            )
+        self._require_unmoved("between its gradient and its optimizer's step")
+
+    def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
+        self._stepped.add(id(optimizer))
+        self._recorded_state = self._compute_state()
+
+
+# What weights are known by.
+
+
+_INTEGER_TYPES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.int64}
+
+
+def checksum_bits(tensors: Iterable[Tensor]) -> tuple[int, ...]:
+    """For each tensor the sum of its numbers' bits, read as whole numbers."""
+    flat = ((tensor.detach().reshape(-1), _INTEGER_TYPES[tensor.element_size()]) for tensor in tensors)
+    return tuple(int(values.view(kind).sum(dtype=torch.int64)) for values, kind in flat)
+
+
+def _checksum_gradients(parameters: Iterable[nn.Parameter]) -> dict[int, int]:
+    """Of each parameter's gradient the checksum, 0 where there is none, by the parameter's ``id``."""
+    return {id(p): 0 if p.grad is None else checksum_bits([p.grad])[0] for p in parameters}
+
+
+def hash_frozen(network: nn.Module) -> str:
+    """The sha256 of what of ``network`` is not trained, by name: parameters and buffers."""
+    digest = hashlib.sha256()
+    frozen = ((name, p) for name, p in network.named_parameters() if not p.requires_grad)
+    for name, value in (*frozen, *network.named_buffers()):
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _read_generator_states() -> list[Tensor]:
+    """The states of torch's random generators."""
+    cuda: Any = torch.cuda
+    return [torch.get_rng_state(), *(cuda.get_rng_state_all() if cuda.is_initialized() else ())]
+
+
+def get_world_size() -> int:
+    """How many processes train together, as torch knows them."""
+    distributed: Any = torch.distributed
+    ready = distributed.is_available() and distributed.is_initialized()
+    return int(distributed.get_world_size()) if ready else 1

@@ -1,0 +1,174 @@
+"""Selective DP-SGD (Shi et al. 2021) for one LSTM layer: a baseline, without any guarantee of ours.
+
+A policy marks private tokens.  What the network learns from public tokens is learnt without noise; the
+gradients of private tokens are clipped for each point and noised; and a state that comes out of private
+tokens is clipped and noised before a public token is read with it.  Under an approximate policy a
+private token that was not marked is learnt as it is: ε is infinite (CRT, section 5.1).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from torch import Tensor
+
+from redactory.redaction.folder import RunFolder
+from redactory.redaction.mask import merge_intervals
+from redactory.training.data import Batch, IntArray, TokenizedExamples, read_columns
+from redactory.training.loop import TrainingContext
+from redactory.training.models.recurrent import LstmLanguageModel
+from redactory.training.steps import NoiseFreeSteps, ScheduledOptimizer, apply_gradient, trainable
+from redactory.training.tokenizer import Tokenizer
+
+STATE_CLIP = 1.0
+"""L2 bound of the state that is noised where private text ends."""
+
+
+@dataclass(frozen=True)
+class PrivateTokenMask:
+    """Which targets of ``points`` are private: bool, aligned with ``points.ids``."""
+
+    examples: TokenizedExamples
+    private: NDArray[np.bool_]
+
+    def select_batch(self, rows: IntArray, batch: Batch) -> Tensor:
+        """Which tuples (token read, token foretold) of ``batch`` are private: bool [B, T]."""
+        offsets = self.examples.offsets
+        is_private = torch.zeros_like(batch.real)
+        is_private[batch.real] = torch.from_numpy(
+            np.concatenate([self.private[offsets[row] : offsets[row + 1]] for row in rows])
+        ).to(is_private.device)
+        read = torch.cat([torch.zeros_like(is_private[:, :1]), is_private[:, :-1]], dim=1)
+        return (is_private | read) & batch.real
+
+
+def read_private_tokens(
+    run: RunFolder, tokenizer: Tokenizer, max_tokens: int, examples: TokenizedExamples
+) -> PrivateTokenMask:
+    """π's spans of the originals in the vault, as marks on the tokens that they touch."""
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for point, start, end, policy in read_columns(run.spans, ["point_id", "start", "end", "policy"]):
+        if policy == "strict":
+            spans.setdefault(point, []).append((start, end))
+    masks = [np.empty(0, bool)]
+    for point, text in read_columns(run.vault, ["point_id", "text"]):
+        flags = flag_private_tokens(text, spans.get(point, ()), tokenizer)
+        masks.append(np.asarray([*flags, False][:max_tokens], bool))
+    return PrivateTokenMask(examples, np.concatenate(masks))
+
+
+def flag_private_tokens(text: str, spans: Iterable[tuple[int, int]], tokenizer: Tokenizer) -> list[bool]:
+    """For each id of ``text``, whether any of its characters lies in one of ``spans``."""
+    merged = merge_intervals(text, list(spans))
+    return [any(start < high and low < end for low, high in merged) for start, end in tokenizer.token_offsets(text)]
+
+
+@dataclass
+class SelectiveDpSteps(NoiseFreeSteps):
+    """One Selective DP-SGD step on a batch: first its public tuples, then its private ones with noise.
+
+    Formal guarantees: none.  Were the marks perfect, batches Poisson-sampled and the realised state the
+    only thing that private tokens hand on, the noised parts would be Gaussian mechanisms.
+    """
+
+    private_tokens: PrivateTokenMask
+    private_optimizer: ScheduledOptimizer
+    noise_multiplier: float
+    clip_norm: float
+
+    def step(self, number: int) -> None:
+        """Both halves of step ``number``, each with its own learning rate."""
+        rows = self.select_rows(number)
+        batch = self.examples.make_batch(rows).to(self.network.device)
+        private = self.private_tokens.select_batch(rows, batch)
+        weights: list[Tensor] = [*trainable(self.network)]
+        assert isinstance(self.network, LstmLanguageModel)
+        # of the states that leave private tuples
+        shape = (*private.shape, 2 * self.network.hidden_size)
+        draws = self.stream.normal("sdp state noise", number, int(np.prod(shape)))
+        deviation = self.noise_multiplier * STATE_CLIP
+        noise = (deviation * torch.from_numpy(draws).view(shape)).to(weights[0])
+        self.scheduled_optimizer.optimizer.zero_grad()
+        losses = compute_selective_losses(weights, batch, private, noise)[0]
+        torch.autograd.backward(losses.sum() / len(rows))
+        self.scheduled_optimizer.step(number)
+        total = self._sum_clipped_gradients(weights, batch, private, noise)
+        draws = self.stream.normal("sdp noise", number, total.numel())
+        noisy = total + (self.noise_multiplier * self.clip_norm * torch.from_numpy(draws)).to(total)
+        self.private_optimizer = replace(self.scheduled_optimizer, learning_rate=self.private_optimizer.learning_rate)
+        apply_gradient(self.network, self.private_optimizer, noisy / self.batch_size, number)
+
+    def _sum_clipped_gradients(self, weights: list[Tensor], batch: Batch, private: Tensor, noise: Tensor) -> Tensor:
+        """Σ of the clipped gradients of the points' private tuples, flat."""
+        private_rows = private.any(1).nonzero().flatten()
+        if not len(private_rows):
+            return weights[0].new_zeros(sum(w.numel() for w in weights), requires_grad=False)
+
+        def loss(parameters: list[Tensor], *row: Tensor) -> Tensor:
+            inputs, targets, real, is_private, row_noise = (part[None] for part in row)
+            return compute_selective_losses(parameters, Batch(inputs, targets, real), is_private, row_noise)[1][0]
+
+        per_example_gradient = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0, 0, 0, 0, 0))
+        parts = (batch.inputs, batch.targets, batch.real, private, noise)
+        gradients = per_example_gradient([w.detach() for w in weights], *(part[private_rows] for part in parts))
+        flat_gradients = torch.cat([gradient.flatten(1) for gradient in gradients], dim=1)
+        norms = flat_gradients.norm(dim=1, keepdim=True)
+        scaled = flat_gradients * (self.clip_norm / norms).clamp(max=1.0)
+        return torch.where(norms.isfinite() & (norms > 0.0), scaled, 0.0).sum(0)
+
+
+def make_selective_steps(context: TrainingContext, scheduled_optimizer: ScheduledOptimizer) -> SelectiveDpSteps:
+    """The steps of a training on the vault, its private tokens marked by π's spans."""
+    settings, examples = context.settings, context.encode_folders(context.run.vault)
+    assert isinstance(context.tokenizer, Tokenizer)
+    assert settings.noise_multiplier is not None
+    return SelectiveDpSteps(
+        context.network,
+        scheduled_optimizer,
+        examples,
+        np.arange(len(examples), dtype=np.int64),
+        settings.public_batch_size,
+        context.stream,
+        private_tokens=read_private_tokens(context.run, context.tokenizer, settings.max_tokens, examples),
+        private_optimizer=ScheduledOptimizer(scheduled_optimizer.optimizer, settings.dp_learning_rate),
+        noise_multiplier=settings.noise_multiplier,
+        clip_norm=settings.clip_norm,
+    )
+
+
+def compute_selective_losses(
+    weights: list[Tensor], batch: Batch, private: Tensor, noise: Tensor
+) -> tuple[Tensor, Tensor]:
+    """The loss (nats) of each point's public tuples and of its private ones, [B] each.
+
+    ``weights`` in the order of an :class:`LstmLanguageModel` of one layer; ``private`` bool [B, T];
+    ``noise`` [B, T, 2H] is added where a private run ends.  No gradient passes between a public and a
+    private run.
+    """
+    embedding, weight_ih, weight_hh, bias_ih, bias_hh, output, bias = weights
+    size = weight_hh.shape[1]
+    gates = F.linear(embedding[batch.inputs], weight_ih, bias_ih + bias_hh)
+    state = gates.new_zeros(len(gates), 2 * size)
+    before = torch.zeros_like(private[:, 0])
+    states = []
+    for position in range(private.shape[1]):
+        now = private[:, position]
+        cut = state.detach()
+        norm = cut.norm(dim=1, keepdim=True).clamp(min=1e-12)
+        noised = cut * (STATE_CLIP / norm).clamp(max=1.0) + noise[:, position]
+        state = torch.where((now == before)[:, None], state, torch.where(before[:, None], noised, cut))
+        h, c = state[:, :size], state[:, size:]
+        i, f, g, o = (gates[:, position] + F.linear(h, weight_hh)).chunk(4, 1)
+        c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+        h = o.sigmoid() * c.tanh()
+        state = torch.cat([h, c], dim=1)
+        states.append(h)
+        before = now
+    logits = F.linear(torch.stack(states, 1), output, bias)
+    losses = -logits.log_softmax(-1).gather(2, batch.targets[..., None])[..., 0]
+    return (losses * (batch.real & ~private)).sum(1), (losses * (batch.real & private)).sum(1)

@@ -1,0 +1,241 @@
+"""Trainings that hide users or entities: their settings, and which two worlds their figures compare."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal, Self, get_args
+
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from redactory.foundation.settings import Settings
+
+Rate = Annotated[float, Field(gt=0, le=1)]
+Share = Annotated[float, Field(ge=0, le=1)]
+
+
+class FederatedSettings(Settings):
+    """Algorithm 1 of UeDP (``uedp-alg1``) and DP-FedAvg (``user-level``; McMahan et al. 2018).
+
+    The clip β of a user's update is ``train.clip_norm``; ζ = ``train.noise_multiplier`` is the noise on the
+    sum of updates in units of β.  Where the paper counts (w_u, w_e, w_s, W_u, W_e, W_s), a point weighs 1 and
+    the sum is divided by q_u·|U|: a number that was counted differs between two neighbouring corpora
+    (``docs/explanation/uedp.md``, "What the published accounting gets wrong").
+    """
+
+    users: PositiveInt | None = Field(
+        None,
+        description="|U|, a public upper bound on the number of users; required. With uedp-alg1 a corpus "
+        "with more is refused: it bounds the users of an entity if no cap does.",
+    )
+    user_rate: Rate = Field(0.05, description="q_u: probability of each user in each noisy step.")
+    entity_rate: Rate = Field(0.5, description="uedp-alg1, q_e: probability of each entity in each step.")
+    related_entity_rate: Share = Field(
+        1.0,
+        description="uedp-alg1, q_s: probability in each step of each example without an entity (the "
+        "extended set S, estimator f_E+); at 0 only examples with an entity are used (f_E).",
+    )
+    rule: Literal["any", "all"] = Field(
+        "any",
+        description="uedp-alg1: an example is used if any of its entities is sampled (as published: q_e then "
+        "hides nothing), or if all of them are.",
+    )
+    max_users_per_entity: PositiveInt | None = Field(
+        None,
+        description="uedp-alg1: cap M on the users that one entity touches, enforced on the fixed graph by "
+        "omitting examples; default: |U|.",
+    )
+    local_epochs: ClassVar[int] = 1
+    """Passes of a sampled user over their own points."""
+    local_batch_size: PositiveInt = Field(8, description="B: number of examples in a user's batch.")
+    local_learning_rate: PositiveFloat = Field(
+        0.02, description="η: learning rate of a user's local SGD, on the sum of a batch's losses."
+    )
+
+    @model_validator(mode="after")
+    def _require_cap_within_users(self) -> Self:
+        if self.users is not None and (self.max_users_per_entity or 0) > self.users:
+            raise ValueError("max_users_per_entity: at most users, the public number of users")
+        return self
+
+
+# Who is hidden and which two worlds are compared: every figure of UeDP names both.
+
+
+class PrivacyUnit(Enum):
+    """What one neighbouring world lacks (the patent's configuration; ``either`` is a user *or* an entity)."""
+
+    USERS = "users"
+    ENTITIES = "entities"
+    BOTH = "both"
+    EITHER = "either"
+
+    @property
+    def unit_name(self) -> str:
+        """The unit in the name of a relation."""
+        return {"users": "user", "entities": "entity", "both": "user-entity", "either": "user-or-entity"}[self.value]
+
+
+class Adjacency(Enum):
+    """How a unit is taken away."""
+
+    FIXED_GRAPH = "zero-out on a fixed graph"
+    """Its points are replaced by null points (gradient 0) that keep their place in the hypergraph."""
+    USER_REMOVAL = "user removal, entity zero-out"
+    """A user's points vanish, an entity's become null: what R-LOC is stable under."""
+    REMOVAL = "removal"
+    """Its points vanish."""
+
+
+class ConstantsSource(Enum):
+    """What sampling rate, steps, weights and normaliser are computed from."""
+
+    PUBLIC = "public constants"
+    GRAPH = "functions of the hypergraph"
+    """Equal in both worlds on a fixed graph, and on no other relation."""
+
+
+def name_relation(unit: PrivacyUnit, adjacency: Adjacency) -> str:
+    """The name under which a figure is printed, such as "user-entity zero-out on a fixed graph"."""
+    if adjacency is Adjacency.USER_REMOVAL:
+        return {
+            PrivacyUnit.USERS: "user removal",
+            PrivacyUnit.ENTITIES: "entity zero-out",
+            PrivacyUnit.BOTH: "user removal and entity zero-out",
+            PrivacyUnit.EITHER: "user removal or entity zero-out",
+        }[unit]
+    return f"{unit.unit_name} {adjacency.value}"
+
+
+@dataclass(frozen=True)
+class UnitEpsilon:
+    """Epsilon at ``delta`` under a named relation; None, with the reason, where there is no finite one."""
+
+    epsilon: float | None
+    delta: float
+    relation: str
+    reason: str | None = None
+
+    def __post_init__(self) -> None:
+        if (self.epsilon is None) != (self.reason is not None):
+            raise ValueError("needs either an epsilon or a reason why there is none")
+
+
+# What a training under UeDP is told: its units, and how much one of them may contribute.
+
+
+Task = Literal["next-word", "classify"]
+HubList = Literal["countries", "months", "weekdays"]
+HUB_LISTS = get_args(HubList)
+
+
+class UnitSettings(Settings):
+    """Whom and what is protected (the patent's configuration)."""
+
+    privacy_unit: PrivacyUnit = Field(
+        PrivacyUnit.BOTH,
+        description="What the other world lacks: users, entities, both (one of each at once), or either (one "
+        "of the two).",
+    )
+    labels: tuple[str, ...] | None = Field(None, description="Labels whose spans are entities; default: every label.")
+    entities: Path | None = Field(
+        None,
+        description="A text file with one entity per line (the client's list): searched in every text, "
+        "whether or not a detector found it.",
+    )
+    aliases: Path | None = Field(
+        None, description="A text file with an alias, a tab, and the value it stands for on each line."
+    )
+    high_degree_entities: tuple[HubList | Path, ...] = Field(
+        (),
+        description="Public lists of values that are not protected: the built-in countries, months and "
+        "weekdays, or text files with one value per line, compiled without looking at the corpus.",
+    )
+    duplicates: Literal["keep", "merge"] = Field(
+        "keep",
+        description="Examples that repeat another one's text: keep each as its user's, or merge them into "
+        "one example that counts against the cap of every holder (dedup.mode exact).",
+    )
+    unmatched_mentions: NonNegativeInt = Field(
+        0, description="Number of examples that may mention an entity undetected, also covered by epsilon."
+    )
+
+    @property
+    def file_keys(self) -> tuple[str, ...]:
+        """The keys whose content lies in files."""
+        keys = [key for key in ("entities", "aliases") if getattr(self, key) is not None]
+        return (*keys, "high_degree_entities") if self.hub_files else tuple(keys)
+
+    @property
+    def hub_files(self) -> tuple[Path, ...]:
+        """The lists of hubs that are files."""
+        return tuple(hub for hub in self.high_degree_entities if isinstance(hub, Path))
+
+
+def _require_proved_example(value: Any) -> Any:
+    if value not in ("conversation", "turn"):
+        raise ValueError(
+            "conversation or turn; a turn with those before it as its context has no proof, for one secret "
+            "would stand in the row of every turn after it"
+        )
+    return value
+
+
+class ChatSettings(Settings):
+    """Conversations that are trained on with roles and a chat template (``docs/how-to/train.md``)."""
+
+    example: Annotated[Literal["conversation", "turn"], BeforeValidator(_require_proved_example)] = Field(
+        "conversation",
+        description="What one example is, and so what a secret is part of: a whole conversation, which is "
+        "private if one of its turns is; or each example of the run by itself, without what was said before "
+        "it.",
+    )
+    loss_on: Literal["assistant", "all"] = Field(
+        "assistant", description="Whose turns are learned: the assistant's, or all."
+    )
+    template: Literal["auto", "plain"] = Field(
+        "auto",
+        description="How roles are written: with the template of the model folder's tokenizer, if it has "
+        "one, otherwise plain ('user: ...' and the end token).",
+    )
+
+
+class BoundingSettings(Settings):
+    """Contribution bounding of ``uedp-bounded``: a stable rule and its caps."""
+
+    rule: Literal["greedy", "all-keep", "r-loc", "none"] = Field(
+        "greedy",
+        description="How examples are selected under the caps; r-loc also bounds a user's removal; none "
+        "keeps every example, with only the curve over K.",
+    )
+    k_user: PositiveInt | None = Field(None, description="Maximum examples of one user to train on.")
+    k_entity: PositiveInt | None = Field(None, description="Maximum examples of one entity to train on.")
+    entities_per_point: NonNegativeInt | None = Field(
+        None, description="r-loc: examples that list more entities than this are omitted."
+    )
+    constants: Literal["graph", "public"] = Field(
+        "graph",
+        description="How sampling rate, epochs, normaliser, noise and caps were chosen: with counts of the "
+        "corpus, such as a plan's (graph), or without looking at it. Removal is stated only for the latter.",
+    )
+
+    @model_validator(mode="after")
+    def _require_rule_arguments(self) -> Self:
+        if self.rule == "none" and (self.k_user is not None or self.k_entity is not None):
+            raise ValueError("rule none keeps every example and enforces no cap: remove k_user and k_entity")
+        if self.rule == "r-loc" and (self.entities_per_point is None or self.k_user is None):
+            raise ValueError("rule r-loc needs entities_per_point and k_user")
+        if self.rule != "r-loc" and self.entities_per_point is not None:
+            raise ValueError("entities_per_point requires rule r-loc")
+        return self
+
+    def find_missing_cap(self, unit: PrivacyUnit) -> str | None:
+        """The first cap that is needed to protect ``protect`` and is not given; None where all are."""
+        if self.rule == "none":
+            return None
+        if self.k_user is None and unit is not PrivacyUnit.ENTITIES:
+            return "k_user"
+        if self.k_entity is None and unit is not PrivacyUnit.USERS:
+            return "k_entity"
+        return None
