@@ -14,7 +14,8 @@ _COMPARED_BYTES = 16
 
 
 class RecordedDraw(NamedTuple):
-    """One call of ``RandomStream.random_bytes``: the root key and the name of the draw, and how much was drawn."""
+    """One call of ``RandomStream.random_bytes``: the root key and the name of the draw, and how much was
+    drawn."""
 
     root: bytes
     purpose: str

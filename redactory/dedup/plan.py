@@ -152,7 +152,8 @@ def distinct_digests(tables: Sequence[Entries]) -> Entries:
 
 
 def merge_digests(files: Sequence[Path], ranges: int, out: Path) -> int:
-    """Commit the digests of all ``files`` as :func:`distinct_digests` has them, one range at a time; how many."""
+    """Commit the digests of all ``files`` as :func:`distinct_digests` has them, one range at a time; how
+    many."""
     count = sum(len(distinct_digests([read_range(path, n, ranges) for path in files])) for n in range(ranges))
     with commit(out) as temporary:
         table = np.lib.format.open_memmap(temporary, "w+", DIGEST, (count,))

@@ -163,7 +163,8 @@ def choose_banding(threshold: float, permutations: int) -> Banding:
     """The banding of at most ``permutations`` values that compares the fewest pairs in vain.
 
     Among those that find a pair at the threshold + 0.1 (half way to 1 where that is nearer) with a
-    probability of at least 0.99: least area under :meth:`Banding.comparison_probability` below the threshold; where none
+    probability of at least 0.99: least area under :meth:`Banding.comparison_probability` below the threshold;
+    where none
     does, the one that misses the fewest.
     """
     goal = min(threshold + MARGIN, (1.0 + threshold) / 2.0)
@@ -279,7 +280,7 @@ class SignedTexts:
         order = np.argsort(ids, kind="stable")
         cuts = np.flatnonzero(np.diff(ids[order] >> PARTITION_BITS)) + 1
         for mine in np.split(order, cuts) if len(ids) else ():
-            table = np.load(files[ids[mine[0]] >> PARTITION_BITS].of("rows"), mmap_mode="r")
+            table = np.load(files[ids[mine[0]] >> PARTITION_BITS].path("rows"), mmap_mode="r")
             self.rows[mine] = table[np.searchsorted(table["id"], ids[mine])]
         places = [self.rows["start"].tolist(), self.rows["count"].tolist()]
         partitions = (ids >> PARTITION_BITS).tolist()

@@ -54,8 +54,8 @@ def build_engine_settings(engine_spec: str, language: str) -> DetectSettings:
         if name == "gliner":
             raise ConfigurationError("no installed package offers it; examples/gliner does, in a separate environment")
         raise ConfigurationError(
-            f"expected one of {', '.join(ENGINES_WITHOUT_MODEL)}, {MODEL_SYNTAX} or, beside the policies, presidio; installed "
-            f"packages offer: {', '.join(list_installed_engines()) or 'none'}"
+            f"expected one of {', '.join(ENGINES_WITHOUT_MODEL)}, {MODEL_SYNTAX} or, beside the policies, presidio; "
+            f"installed packages offer: {', '.join(list_installed_engines()) or 'none'}"
         )
     values = {**_DISABLED_ENGINES, "language": language, "conservative": {"rules": []}, **sections}
     return DetectSettings.model_validate(values)

@@ -89,7 +89,8 @@ def find_coverage_gaps(
 ) -> dict[str, Any]:
     """``{"kinds": {kind: [language]}, "languages": {language: share}}``: what a policy does not see.
 
-    ``sample`` counts pieces of the corpus by the language that each is in (:func:`detect_languages`); where it
+    ``sample`` counts pieces of the corpus by the language that each is in (:func:`detect_languages`); where
+    it
     is empty, the language is taken to be that of the settings.
     """
     total = sum(language_counts.values())
@@ -124,7 +125,8 @@ def describe_gaps(gaps: Mapping[str, Any]) -> str | None:
 
 
 def publishable_gaps(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A manifest's :func:`find_coverage_gaps` that may leave; where counts decide, that of the settings' language.
+    """A manifest's :func:`find_coverage_gaps` that may leave; where counts decide, that of the settings'
+    language.
 
     What a sample of the whole corpus is in follows from private text, and the counts do not hide it.
     """

@@ -175,9 +175,9 @@ def _apply_public_labels(settings: DetectSettings, engines: Mapping[str, Engine]
     """
     kinds = get_kinds(settings.public_labels)
     for name, engine in engines.items():
-        fold = getattr(engine, "fold", None)
-        if fold is not None:
-            fold(kinds)
+        treat_as_public = getattr(engine, "treat_as_public", None)
+        if treat_as_public is not None:
+            treat_as_public(kinds)
         elif name in MODEL_ENGINES:
             raise ConfigurationError(
                 f"detect.public_labels: detect.{name} gives no probability for each label, so public labels "
@@ -277,7 +277,7 @@ def _iter_enabled_engines(settings: DetectSettings) -> Iterator[tuple[str, type[
     if settings.engines:
         external = import_module("redactory.detectors.external")
         for name, options in settings.engines.items():
-            yield name, external.ExternalEngine, external.Asked(name, options)
+            yield name, external.ExternalEngine, external.EngineRequest(name, options)
 
 
 @contextmanager

@@ -155,8 +155,8 @@ def _load_configuration(settings: PresidioSettings) -> dict[str, Any]:
         ) from None
     if name not in _SPACY_NLP_ENGINES:
         raise ConfigurationError(
-            f"{_KEY}: {file}: the NLP engine '{shorten(name)}' is not one of {', '.join(_SPACY_NLP_ENGINES)}; stanza and "
-            "transformers are separate engines, detect.stanza and detect.transformers"
+            f"{_KEY}: {file}: the NLP engine '{shorten(name)}' is not one of {', '.join(_SPACY_NLP_ENGINES)}; stanza "
+            "and transformers are separate engines, detect.stanza and detect.transformers"
         )
     for entry, model in zip(models, named, strict=True):
         entry["model_name"] = str(find_model_folder(model)) if name != "no_op" else ""

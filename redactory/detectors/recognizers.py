@@ -24,7 +24,7 @@ from pydantic import ConfigDict, Field, ValidationError, field_validator
 
 from redactory.detectors.check_digits import make_rejector
 from redactory.detectors.phones import list_extra_regions
-from redactory.detectors.rules import load_common_words as ordinary_words
+from redactory.detectors.rules import load_common_words
 from redactory.detectors.settings import AUTO, DEFAULT_RECOGNIZERS, CustomRecognizer, PatternSettings
 from redactory.detectors.spacy_model import hide_packages
 from redactory.detectors.triggers import ALWAYS_FIRES, Trigger, split_words
@@ -58,7 +58,7 @@ REJECTION_CHECKS: dict[str, Callable[[str], bool]] = {
     "nothing": lambda value: False,
     "years": lambda value: _YEARS.fullmatch(value) is not None,
     "no_long_number": _lacks_long_number,
-    "ordinary_word": lambda value: value.casefold() in ordinary_words("en"),
+    "ordinary_word": lambda value: value.casefold() in load_common_words("en"),
     "round_number": lambda value: value.endswith("000"),
 }
 """What a recognizer ``refuses``: a match that is none after all."""

@@ -70,7 +70,8 @@ def measure_canary_exposure(
     ``samples`` are drawn (:func:`estimate_sampled_exposure`).
 
     Returns highest and mean exposures of each kind of canary, {candidates, largest_possible, method, copies,
-    copies_left, missed, chance, intervals (:func:`compare_exposure_with_chance`), reasons} and a row a canary;
+    copies_left, missed, chance, intervals (:func:`compare_exposure_with_chance`), reasons} and a row a
+    canary;
     what cannot be said is null.  No digits: ``index`` counts within the inserted or the control canaries of
     a set.  ``InputError`` for canaries that do not fit the template or each other.
     """

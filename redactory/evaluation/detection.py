@@ -107,7 +107,8 @@ def measure_detection(
 ) -> dict[str, Any]:
     """Recall and precision of the policies on labelled points, their misses, and the public share.
 
-    ``strict`` scores the marks of π, ``conservative`` those of π and π_c together (:func:`compute_detection_metrics`); a
+    ``strict`` scores the marks of π, ``conservative`` those of π and π_c together
+    (:func:`compute_detection_metrics`); a
     quarantined point has no marks. ``gamma``, ``miss_rate`` (δ₂) and ``strata`` come
     of :func:`~redactory.evaluation.recall.measure_misses`; ``measure_public_share`` is of all points, its
     ``of_clean`` of those without a labelled span. ``texts_per_second`` counts distinct points in a second of
@@ -122,8 +123,12 @@ def measure_detection(
     result: dict[str, Any] = {}
     for name, marks in POLICY_SPANS.items():
         result[name] = compute_detection_metrics(
-            _count_matches_by_row(examples, lambda text, select_spans=marks: select_spans(cache[text])), CONFIDENCE
-        )  # type: ignore[misc]
+            _count_matches_by_row(
+                examples,
+                lambda text, select_spans=marks: select_spans(cache[text]),  # type: ignore[misc]
+            ),
+            CONFIDENCE,
+        )
     miss_rates = {
         rate: {
             **estimate_proportion(select_spans["misses"], misses["n"], CONFIDENCE),
@@ -158,7 +163,8 @@ def compare_detectors(
     """What π alone, π ∪ π_c and each of ``rivals`` find of the same points, a row each.
 
     As if each were all that decides, a point in which it marks something being private: a secret is missed
-    whose point is public, which is the δ₂ of both policies, and ``measure_public_share`` is that of the points
+    whose point is public, which is the δ₂ of both policies, and ``measure_public_share`` is that of the
+    points
     without a labelled span. {engine, policy (None of a rival), cover_recall, char_precision, char_recall,
     miss_rate: {value, low, high, misses, n}, public_share: {value, low, high, points, public}, quarantined,
     texts_per_second: {value, low, high}}. Distinct points are read in turn, a few at a time by each, so that

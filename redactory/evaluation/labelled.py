@@ -59,7 +59,8 @@ def read_labelled_rows(path: Path, public: Iterable[str] = (), *, to_fit: bool =
         raise InputError(f"{path.name}, row {row_number}: {error}") from None
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
         raise InputError(
-            f"{path.name}, row {row_number or 1}: neither a labelled row, like {_ROW_FORMAT}, nor a task of Label "
+            f"{path.name}, row {row_number or 1}: neither a labelled row, like {_ROW_FORMAT}, nor a "
+            f"task of Label "
             f"Studio's JSON export with a text under 'text' ({type(error).__name__})"
         ) from None
 

@@ -141,7 +141,8 @@ def plot_epsilon(curve: Sequence[Result], title: str, lines: PlotLines = SECRET_
 
 
 def plot_membership(result: Result) -> str:
-    """ROC curves of the attacks of :func:`~redactory.evaluation.membership.run_membership_attack`, on logarithmic axes.
+    """ROC curves of the attacks of :func:`~redactory.evaluation.membership.run_membership_attack`, on
+    logarithmic axes.
 
     A share of 0 has no logarithm: a curve begins where the first negative is taken for a positive, with
     the positives found until then.

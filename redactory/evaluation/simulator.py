@@ -214,9 +214,8 @@ class CustomerGenerator:
         """A person not met before (two may share a name, as people do)."""
         first, last = self._faker.first_name(), self._faker.last_name()
         self._count += 1
-        mail = (
-            f"{first}.{last}{self.random_source.randrange(10, 100)}@{self.random_source.choice(_MAIL_DOMAINS)}".lower()
-        )
+        number = self.random_source.randrange(10, 100)
+        mail = f"{first}.{last}{number}@{self.random_source.choice(_MAIL_DOMAINS)}".lower()
         phone = self.random_source.choice(_PHONE_FORMS).format(
             self._draw_digits(3), self._draw_digits(3), self._draw_digits(4)
         )

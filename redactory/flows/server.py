@@ -50,7 +50,8 @@ def configure_prefect(home: Path, port: int | None = None) -> Path | None:
 
     A server that Prefect starts for this process listens on the loopback address, where every user of
     the machine could talk to it: it is given a password that only this process and its children know.
-    With ``port`` that is :func:`run_prefect_server`, unless the environment names another one; the file that holds
+    With ``port`` that is :func:`run_prefect_server`, unless the environment names another one; the file that
+    holds
     its password is returned.  ``ConfigurationError`` where the port is taken.
     """
     make_private_folder(home)

@@ -38,7 +38,8 @@ class DuplicateKeyError(ValueError):
 
 
 def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """The members of a JSON object (for ``object_pairs_hook``); ``DuplicateKeyError`` where a key comes again."""
+    """The members of a JSON object (for ``object_pairs_hook``); ``DuplicateKeyError`` where a key comes
+    again."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise DuplicateKeyError

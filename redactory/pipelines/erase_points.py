@@ -86,7 +86,8 @@ def require_run_key(manifest: dict[str, Any], key: DigestKey) -> None:
         )
     set_now = "no key is set" if key.is_generated else "the key is not the run's"
     raise ConfigurationError(
-        f"{set_now}: set {KEY_VARIABLE} (or {KEY_VARIABLE}_FILE) to the key with the fingerprint {run_key['fingerprint']}"
+        f"{set_now}: set {KEY_VARIABLE} (or {KEY_VARIABLE}_FILE) to the key with the fingerprint "
+        f"{run_key['fingerprint']}"
     )
 
 

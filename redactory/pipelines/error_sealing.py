@@ -58,7 +58,8 @@ def run_sealed(state: Path, work: Callable[P, R], *args: P.args, **kwargs: P.kwa
 
 
 def hide_error_text(activity: str, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """As :func:`run_sealed`, where no run folder is there whose key the traceback could be encrypted with.
+    """As :func:`run_sealed`, where no run folder is there whose key the traceback could be
+    encrypted with.
 
     Nothing of it is written; the error names the kind, its place, and ``what`` was being done.
     """

@@ -105,7 +105,7 @@ class ModelEvaluation:
     def list_training_folders(self) -> tuple[Path, ...]:
         """The data folders that it learnt from: the shards, or the vault."""
         trainer = TRAINERS[self.model_manifest["summary"]["trainer"]]
-        return tuple(getattr(self.run, name) for name in trainer.folders)
+        return tuple(getattr(self.run, name) for name in trainer.folder_names)
 
     def read_originals(self) -> Iterator[str]:
         """The texts of the run's vault."""
@@ -235,9 +235,11 @@ def evaluate_model(
     """Perplexity of a model on held-out text, as it is and masked by π; of a classifier its test error rate.
 
     ``test`` (the run's ``evaluate.test`` by default) is in the columns and segments of the run's
-    configuration. Returns {as_is, masked} of :func:`redactory.evaluation.utility.measure_perplexity`, and whether
+    configuration. Returns {as_is, masked} of :func:`redactory.evaluation.utility.measure_perplexity`, and
+    whether
     the model ``learnt_masked`` text alone, which is no measure of text as it is; or
-    :func:`redactory.evaluation.utility.measure_accuracy`, each point having its row's class.  Of a chat model the
+    :func:`redactory.evaluation.utility.measure_accuracy`, each point having its row's class.  Of a chat model
+    the
     texts are conversations, or turns where it learnt these, and what counts is what it learnt to say.
     """
     evaluation = ModelEvaluation.open(run, model, chats=True)
@@ -267,7 +269,7 @@ def evaluate_model(
         results = {
             name: measure_perplexity(language_model, texts, progress, *codec) for name, texts in texts_by_form.items()
         }
-        return {**results, "learnt_masked": "vault" not in (trainer.noised, *trainer.plain)}
+        return {**results, "learnt_masked": "vault" not in (trainer.noised_folder, *trainer.noise_free_folders)}
 
     def of_classes() -> Result:
         from redactory.training.model import load_classifier
@@ -337,7 +339,8 @@ def evaluate_membership(
     the kind of secret (the one with the most values). ``others`` is a labelled file of values never trained
     on; without it values of the same form are drawn; none of them stands in the originals. ``reference`` is
     another model of this run, or a run with a model of this one's name. Returns
-    :func:`redactory.evaluation.membership.run_membership_attack` with {label, fresh_values, reference_model}; no text.
+    :func:`redactory.evaluation.membership.run_membership_attack` with {label, fresh_values, reference_model};
+    no text.
     """
     evaluation = ModelEvaluation.open(run, model)
     labelled = evaluation.require_setting("labelled", secrets, "a file of labelled rows there, or with --secrets")
@@ -479,7 +482,8 @@ def evaluate_synthetic(
     ``test`` and ``canaries`` are the run's ``evaluate.test`` and ``evaluate.canaries`` by default; without
     canaries none are looked for.  Texts are compared as the model was trained on them: those of a trainer
     that goes by policies masked, and the private ones alone.  Returns {corpus, rows} and what
-    :func:`redactory.evaluation.synthetic.measure_text_quality` and :func:`~redactory.evaluation.synthetic.measure_leakage` say.
+    :func:`redactory.evaluation.synthetic.measure_text_quality` and
+    :func:`~redactory.evaluation.synthetic.measure_leakage` say.
     """
     evaluation, folder = ModelEvaluation.open(run, model), SyntheticFolder(Path(corpus))
     corpus_manifest, trained = read_manifest(folder), evaluation.run.model(evaluation.name).manifest

@@ -74,7 +74,8 @@ def evaluate_against(
     ``transformers:FOLDER``, or an engine of another package, ``NAME`` or ``NAME:FOLDER``. Texts are segmented
     as ``config`` says, and engines read its ``detect.language``. Returns {labelled, rows, spans,
     spans_outside_points, segment, policies, public_labels, language, points, distinct_points, secrets, table:
-    the rows of :func:`~redactory.evaluation.detection.compare_detectors`, engines: {name: what it is}, version,
+    the rows of :func:`~redactory.evaluation.detection.compare_detectors`, engines: {name: what it is},
+    version,
     interval}. Before a text is read ``ConfigurationError`` for an engine that is unknown, not here or given
     twice, ``InputError`` where nothing is labelled.
     """
@@ -273,7 +274,8 @@ def choose_independent_engine(detect: DetectSettings, engine: str | None = None)
     # not spaCy: the tagger that is shipped learnt from it, and most of what it sees beyond is none
     free = [name for name in ENGINES_WITHOUT_MODEL if getattr(detect, name) is None]
     if engine is None:
-        reason = f"the run masked with {' and '.join(ENGINES_WITHOUT_MODEL)}; choose another engine to check it: {MODEL_SYNTAX}"
+        masked_with = " and ".join(ENGINES_WITHOUT_MODEL)
+        reason = f"the run masked with {masked_with}; choose another engine to check it: {MODEL_SYNTAX}"
         return (free[0], "") if free else (None, reason)
     try:
         build_engine_settings(engine, detect.language)

@@ -206,7 +206,8 @@ def fit_policy(
     confidence: float = 0.95,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Choose π_c by Learn-then-Test along :func:`build_policy_path`, with a bound on the share of missed secrets.
+    """Choose π_c by Learn-then-Test along :func:`build_policy_path`, with a bound on the share of missed
+    secrets.
 
     With confidence ``confidence``, at most the share ``miss_rate`` of secrets drawn like those ``labelled``
     is missed by π and π_c together; one secret of each user (or row) is tested. Of the policies that keep the

@@ -300,8 +300,8 @@ def resolve_days(
         if not (date or first or last):
             return [None]
         raise ConfigurationError(
-            f"--date, --from and --to need {DATE_PLACEHOLDER} in input.path, like logs/{DATE_PLACEHOLDER}/*.jsonl; without it, all "
-            "new input is read"
+            f"--date, --from and --to need {DATE_PLACEHOLDER} in input.path, like logs/{DATE_PLACEHOLDER}/*.jsonl; "
+            "without it, all new input is read"
         )
     if date and (first or last):
         raise ConfigurationError("give --date, or --from with --to, not both")

@@ -126,7 +126,8 @@ class Fields:
 def iterate_leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Every string, number and date in ``value``, with the path to it; a list's entries are one step.
 
-    Bytes are the text that they are in UTF-8, or :data:`UNREADABLE_BYTES`.  Entries of a table's map, which are pairs,
+    Bytes are the text that they are in UTF-8, or :data:`UNREADABLE_BYTES`.  Entries of a table's map, which
+    are pairs,
     are like those of an object, and their keys are values too.
     """
     if isinstance(value, bytes):
@@ -160,7 +161,8 @@ def iterate_keys(value: Any) -> Iterator[str]:
 
 
 def join_texts(turns: list[tuple[str | None, str]]) -> str:
-    """Texts with their roles as one document; ``NoTextError`` where one holds a sign that stands between them."""
+    """Texts with their roles as one document; ``NoTextError`` where one holds a sign that stands between
+    them."""
     if any(TURN_SEPARATOR in part or ROLE_SEPARATOR in part for role, text in turns for part in (role or "", text)):
         raise NoTextError("separator_in_text")
     return TURN_SEPARATOR.join(f"{role}{ROLE_SEPARATOR}{text}" if role else text for role, text in turns)

@@ -267,7 +267,7 @@ def _list_all_keys(model: Any = Config) -> tuple[tuple[str, ...], ...]:
     return tuple(dict.fromkeys(keys))
 
 
-SettingsT = TypeVar("S", bound=Settings)
+SettingsT = TypeVar("SettingsT", bound=Settings)
 
 
 def parse_settings(kind: type[SettingsT], settings: Mapping[str, Any] | SettingsT | None) -> SettingsT:

@@ -28,7 +28,8 @@ def add_known_occurrences(
 ) -> list[list[ReplacedSpan]]:
     """``found``, and every other place in ``texts`` where one of those values stands as a word of its own.
 
-    A value counts that can point at somebody by itself (:func:`redactory.redaction.values.is_identifying`); of a
+    A value counts that can point at somebody by itself (:func:`redactory.redaction.values.is_identifying`);
+    of a
     person's name each part does that is no ordinary word, of a name with commas what stands between them.
     Case makes no difference but in a value of ordinary words.
     ``declared`` are values with their labels.
@@ -63,7 +64,8 @@ def find_known_spans(
     declared: Mapping[str, str] | None = None,
     language: str = "en",
 ) -> list[tuple[Span, ...]]:
-    """What :func:`add_known_occurrences` finds more in the ``texts`` of one document, outside of what π marks there.
+    """What :func:`add_known_occurrences` finds more in the ``texts`` of one document, outside of what π marks
+    there.
 
     A function of these texts, of what the policies found in them and of ``declared``: no other document
     bears on it.  Of a text that was not processed nothing is said.

@@ -283,7 +283,7 @@ def _open_part(path: Path) -> Iterator[tuple[pq.ParquetFile, RunKey | None]]:
     if is_encrypted(path) != (key is not None):
         if key is None:
             raise RunStateError(
-                f"{_part_label(path)} is encrypted, but its data key was shredded or lost (redactory verify tells which)"
+                f"{_part_label(path)} is encrypted, but its data key was shredded or lost (redactory verify tells)"
             )
         raise CheckFailed(f"{_part_label(path)} is not encrypted in an encrypted run: the run did not write it")
     with _decryption_for(path, key):

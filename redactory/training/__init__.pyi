@@ -1,11 +1,11 @@
 """The names of this room: type checkers read them here, and lazy_loader imports each when it is asked for."""
 
-from .guarantee.card import guarantee_card as guarantee_card
-from .guarantee.card import guarantee_page as guarantee_page
+from .guarantee.card import make_guarantee_card as make_guarantee_card
+from .guarantee.card import render_guarantee_page as render_guarantee_page
 from .model import LanguageModel as LanguageModel
 from .model import load_model as load_model
 from .models.recurrent import LstmLanguageModel as LstmLanguageModel
-from .own_loop import PrivateLoop as PrivateLoop
+from .private_loop import PrivateLoop as PrivateLoop
 from .settings import RecallMeasurement as RecallMeasurement
 from .settings import TrainSettings as TrainSettings
 from .shard_dataset import ShardDataset as ShardDataset

@@ -186,7 +186,8 @@ class CountSelectionGaussian(PoissonGaussian):
     ``noise_multiplier`` is that of a Gaussian whose sum the unit moves by 1 (there or not) or 2 (exchanged);
     ``texts`` are those that the unit alone may give.
 
-    Formal guarantees: but for an event of probability d = :attr:`threshold_failure_delta` at most, in either world, what is
+    Formal guarantees: but for an event of probability d = :attr:`threshold_failure_delta` at most, in either
+    world, what is
     released is that Gaussian, post-processed.  So n selections and any training after them are
     (ε − n·ln(1 − d), δ + n·d)-close where the Gaussians and that training are (ε, δ)-close.
     """

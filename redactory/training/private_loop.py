@@ -174,7 +174,7 @@ class PrivateLoop:
         step_kinds = context.make_step_kinds(mechanism, _GuardedLedger(StepLedger(log, mechanism, stream), self._guard))
         require_unchanged_text(self._public_text, head)
         noisy: Any = step_kinds.noisy
-        for values in (noisy.points.ids, noisy.points.offsets, noisy.points.labels):
+        for values in (noisy.examples.ids, noisy.examples.offsets, noisy.examples.labels):
             if values is not None:
                 values.setflags(write=False)  # they stay as they are, in memory too
         schedule = StepSchedule.from_settings(settings, step_kinds, stream)

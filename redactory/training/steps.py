@@ -129,7 +129,8 @@ class NoisySteps:
     """DP-SGD: Poisson-sampled steps (CRT, Algorithm 1, line 7 and footnote 3).
 
     ``dropped``, where given, marks points that contribute a zero gradient wherever they are drawn.
-    Where the pieces of ``compute_clipped_sum`` are computed changes no bit of it.  At the first step and every
+    Where the pieces of ``compute_clipped_sum`` are computed changes no bit of it.  At the first step and
+    every
     1,000th after it a batch is held against its halves (:func:`check_batch_independence`).
 
     Formal guarantees: a step reads ``points`` only through ``mechanism.noisy_mean`` of the clipped
@@ -146,7 +147,7 @@ class NoisySteps:
     stream: RandomStream
     ledger: Admission
     dropped_mask: NDArray[np.bool_] | None = None
-    clipped_sum: Callable[..., Tensor] = clipped_sum
+    clipped_sum: Callable[..., Tensor] = compute_clipped_sum
     _last_check: int = field(default=-1, init=False)
 
     def sample_step_rows(self, number: int) -> IntArray:

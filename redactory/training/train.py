@@ -371,7 +371,8 @@ def load_summary(
     if settings.budget is not None and settings.budget.to_record() != manifest.get("budget"):
         raise ConfigurationError(
             f"train.budget: expected {_format_budget(manifest.get('budget'))}, under which models/{name} was "
-            f"trained, got {_format_budget(settings.budget.to_record())}: name the same, or give this training "
+            f"trained, got {_format_budget(settings.budget.to_record())}: name the same, or give this "
+            f"training "
             "another name (train.name)"
         )
     # a public source that is gone is needed no more

@@ -546,9 +546,7 @@ swap(
     "batch sizes on record",
     RecordLog,
     "append",
-    lambda real: (
-        lambda own, type, body: real(own, type, body | {"rows": 23} if type == NOISY_STEP else body)  # noqa: A006
-    ),
+    lambda real: lambda own, type, body: real(own, type, body | {"rows": 23} if type == NOISY_STEP else body),  # noqa: A006
 )
 
 

@@ -174,7 +174,8 @@ class InputSettings(Settings):
 
     @property
     def has_multiple_texts(self) -> bool:
-        """Whether a document may have several texts, as :func:`redactory.pipelines.segment.segment_each_text` cuts."""
+        """Whether a document may have several texts, as :func:`redactory.pipelines.segment.segment_each_text`
+        cuts."""
         return not isinstance(self.text, str) or self.text in CONVERSATION_COLUMNS or len(self.fields.steps[0]) > 1
 
     def required_columns(self) -> list[str]:
@@ -302,7 +303,8 @@ class RowCounts:
         for unit, count, total in totals:
             if total and count / total > allowed:
                 raise CheckFailed(
-                    f"{count:,} of {pluralize(total, unit)} {'was' if count == 1 else 'were'} rejected, more than "
+                    f"{count:,} of {pluralize(total, unit)} {'was' if count == 1 else 'were'} "
+                    f"rejected, more than "
                     f"input.max_rejected_share: {allowed} allows. {commonest} {hint}".replace("  ", " ")
                 )
 

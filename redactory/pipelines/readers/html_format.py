@@ -208,7 +208,7 @@ class HtmlPage:
         for node, edits in assign_edits_to_nodes(self.groups, changes):
             start, view, escape = node.place
             for edit in edits:
-                source_edit = view.written(edit, escape)
+                source_edit = view.map_edit(edit, escape)
                 news.append(Edit(start + source_edit.start, start + source_edit.end, source_edit.new))
         return apply_edits(self.text, merge_edits(news))
 

@@ -76,8 +76,8 @@ class WordFormat(WholeFileFormat):
         def render(changes: Edits) -> bytes:
             for node, edits in assign_edits_to_nodes([group.nodes for group in groups], changes):
                 part, written, view, write = node.place
-                part.is_new = True
-                write(apply_edits(written, merge_edits([view.written(edit) for edit in edits])))
+                part.is_modified = True
+                write(apply_edits(written, merge_edits([view.map_edit(edit) for edit in edits])))
             buffer = io.BytesIO()
             with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as file:
                 for name, old in packed.items():
@@ -188,7 +188,7 @@ class _Paragraph:
 
 
 class _XmlPart:
-    """A part that is XML; ``is_new`` once it is to be written anew."""
+    """A part that is XML; ``is_modified`` once it is to be written anew."""
 
     def __init__(self, name: str, root: Any, is_modified: bool) -> None:
         self.name, self.root, self.is_modified = name, root, is_modified

@@ -209,7 +209,8 @@ def find_representatives(job: CurationJob, partition: int, redacted: pa.Table) -
 
 
 def _find_distinct_examples(job: CurationJob, partition: int, redacted: pa.Table, all_sides: bool = False) -> Ids:
-    """As ``find_representatives``, before near-duplicates are dropped; ``all_sides`` go by the plan for signing."""
+    """As ``find_representatives``, before near-duplicates are dropped; ``all_sides`` go by the plan for
+    signing."""
     ids: Ids = read_integers(redacted, "point_id")
     splits = job.splits_with(lambda rule: rule.planned or (all_sides and not rule.one_pass))
     first = ids

@@ -29,7 +29,8 @@ _TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number"}
 
 
 def count_metadata(documents: Sequence[Document], settings: InputSettings) -> Counter[str]:
-    """What :func:`build_metadata_schema` goes by: how many documents tell roles, and the kinds of kept values."""
+    """What :func:`build_metadata_schema` goes by: how many documents tell roles, and the kinds of kept
+    values."""
     counts: Counter[str] = Counter()
     if settings.has_multiple_texts:
         counts["roles/told"] = sum(ROLE_MARK in document.text for document in documents)

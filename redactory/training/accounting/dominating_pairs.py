@@ -57,7 +57,7 @@ def normalize_spendings(spendings: Spendings) -> Spendings:
 
 def compute_failure_delta(spendings: Spendings) -> float:
     """The chance that a threshold of what was ``spent`` fails one unit (``training/count_selection.py``)."""
-    return math.fsum(spending.steps * getattr(spending.mechanism, "lost", 0.0) for spending in spendings)
+    return math.fsum(spending.steps * getattr(spending.mechanism, "failure_delta", 0.0) for spending in spendings)
 
 
 def make_event_tree(spendings: Spendings) -> dict[str, Any]:

@@ -43,7 +43,8 @@ def total_epsilon(
 
     No steps cost nothing.  ``discretization`` is the grid of the privacy loss (for σ >= 1; wider for less
     noise, whose losses range further): coarser is faster and gives a larger epsilon.  Where one exchanged
-    point exchanges several rows of a training, substitution has the bound of :func:`compute_group_epsilon`, and
+    point exchanges several rows of a training, substitution has the bound of :func:`compute_group_epsilon`,
+    and
     for ``ADD_OR_REMOVE`` nothing is proved (``GuaranteeError``).
     """
     spendings = normalize_spendings(spendings)

@@ -50,8 +50,10 @@ def check_supported(network: nn.Module) -> None:
     to an LSTM, a layer whose input does not begin with the batch, a parameter used outside of its
     layer, and, on the first batch of two points or more, a loss whose gradient passes through another
     point's row.  What mixes points without a gradient (a batch centred or weighted by detached numbers)
-    shows where a batch is held against its halves: :func:`check_batch_independence`, which a training asks at its first
-    step and every 1,000th.  ``compute_clipped_gradient`` and ``clipped_backward`` know no halves and do not ask it.
+    shows where a batch is held against its halves: :func:`check_batch_independence`, which a training asks at
+    its first
+    step and every 1,000th.  ``compute_clipped_gradient`` and ``clipped_backward`` know no halves and do not
+    ask it.
 
     Not checked, and not to be seen from outside: what mixes points in some batches alone, or less than
     rounding does; what a module carries from one batch to the next in an attribute; and draws that look at
@@ -364,7 +366,8 @@ def check_batch_independence(network: Any, examples: TokenizedExamples, rows: In
     also where no gradient passes through that, gives a point another gradient among other points: then one
     point moves all.  The norms of all points and their sum are compared, in single precision, of one piece of
     at most ``tokens`` tokens; False where it has less than two points, so that nothing was seen.  What moves
-    a gradient by less than :data:`MAX_GRADIENT_DIFFERENCE`, only in other batches, or from one batch to the next is not seen.
+    a gradient by less than :data:`MAX_GRADIENT_DIFFERENCE`, only in other batches, or from one batch to the
+    next is not seen.
     """
     piece = max(split_micro_batches(rows, examples.lengths, max_tokens), key=len, default=rows)
     if len(piece) < 2:

@@ -2,7 +2,8 @@
 
 A rule gives what stands in for a module's ``forward``: the same layer as a function whose backward pass
 reports to a tape in place of making a parameter's gradient.  :data:`_RULES` is the table of them; a module of
-no known kind falls to :func:`record_opaque`: its examples' gradients come from ``torch.func``, on the module alone.
+no known kind falls to :func:`record_opaque`: its examples' gradients come from ``torch.func``, on the module
+alone.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ def _make_single_input_rule(
 
 
 def _record_embedding(module: nn.Embedding, name: str, tape: Tape) -> ForwardFunction:
-    def forward(input: Tensor) -> Tensor:  # noqa: A002 - the name that torch gives it
+    def forward(input: Tensor) -> Tensor:  # noqa: A002
         ids, is_merged = _unmerge_input(_expand_shared_row(input, tape), name, tape)
         output = _apply_function(RecordedEmbedding, tape, ids, module.weight, module.padding_idx)
         return output.flatten(0, 1) if is_merged else output

@@ -66,7 +66,7 @@ class Metrics:
 
     ``alone`` are the names of figures that no second accountant computed.  Of users and entities there are
     also the main figure's ``relation``, and the ``facts`` that it was computed from (adjacency, K or M, rule,
-    caps); ``no_second`` says why no second accountant was asked, where none was.
+    caps); ``no_bounds_reason`` says why no second accountant was asked, where none was.
     """
 
     values: dict[str, Any] = field(default_factory=dict)
@@ -439,7 +439,7 @@ def make_epsilon_remark(spec: TrainingSpec) -> RemarkFunction:
     if spec.trainer.hides_units and not spec.trainer.samples_users:
         return _make_unit_epsilon_remark(spec)
     curve = compute_epsilon_curve(spending, delta, spec.relation if spending.rows == 1 else Relation.SUBSTITUTION)
-    return lambda steps: f", ε ≤ {format_upper(curve.at(steps), 3)}"
+    return lambda steps: f", ε ≤ {format_upper(curve.upper_bound_at(steps), 3)}"
 
 
 def _make_unit_epsilon_remark(spec: TrainingSpec) -> RemarkFunction:

@@ -114,8 +114,8 @@ def _check_noise_free_batch_size(spec: TrainingSpec, facts: TrainingFacts) -> It
     size = spec.settings.public_batch_size
     if facts.noise_free_examples is not None and size > facts.noise_free_examples:
         yield (
-            f"train.public_batch_size is {size:,}, but only {facts.noise_free_examples:,} examples are trained on without "
-            "noise: every such step takes them all; set it lower"
+            f"train.public_batch_size is {size:,}, but only {facts.noise_free_examples:,} examples are trained on "
+            "without noise: every such step takes them all; set it lower"
         )
 
 

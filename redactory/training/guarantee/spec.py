@@ -159,7 +159,7 @@ class TrainingSpec:
         if not self.selection_spendings:
             return
         for is_set, key in (
-            (settings.task == "classify" and self.trainer.public_folders, "task: classes"),
+            (settings.task == "classify" and self.trainer.noise_free_folders, "task: classes"),
             (settings.prefix, "prefix: classes and roles"),
             (settings.chat, "chat: roles"),
         ):

@@ -39,7 +39,8 @@ class SweepRow:
     """One pair at the target epsilon; ``bands`` is 1 where the noise of each step is independent.
 
     ``noise_per_coordinate`` is the deviation of the noise on each coordinate of the mean gradient, σC over
-    the normaliser, ``noise`` the norm of all of it, √d times that.  ``compute_noise_to_signal`` is that of the whole
+    the normaliser, ``noise`` the norm of all of it, √d times that.  ``compute_noise_to_signal`` is that of
+    the whole
     training, and ``error`` the bound above over D·C, with the third that is felt.  What needs d is None where
     it is not known.  ``cost`` is in gradients of one point.
     """

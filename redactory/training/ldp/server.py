@@ -120,7 +120,8 @@ class LdpServer:
     def train(self, progress: Progress = no_progress) -> dict[str, Any]:
         """Train the network anew on all that came.
 
-        Gives ``messages``, ``slots``, ``epochs``, ``best_epoch`` and ``loss``, as :func:`train_server_network` does.  Draws of
+        Gives ``messages``, ``slots``, ``epochs``, ``best_epoch`` and ``loss``, as
+        :func:`train_server_network` does.  Draws of
         a given set of messages are the same every time.  ``RunStateError`` where nothing came.
         """
         slots, seed = self._received.slots, self.settings.seed or 0

@@ -307,7 +307,8 @@ class PooledClassifier(ClassifierNetwork):
     no output layer for words, so that no noise is spent on one.  With ``bottleneck`` a linear layer of that
     width stands before the last one.
 
-    Formal guarantees: those of :class:`redactory.training.models.network.ClassifierNetwork`; a padded place
+    Formal guarantees: those of :class:`redactory.training.models.network.ClassifierNetwork`; a padded
+    place
     enters no pool.
     """
 

@@ -49,7 +49,7 @@ class Trainer:
 
     name: ClassVar[str]
     description: ClassVar[str]
-    public_folders: ClassVar[tuple[str, ...]] = ()
+    noise_free_folders: ClassVar[tuple[str, ...]] = ()
     noised_folder: ClassVar[str | None] = None
     uses_policy: ClassVar[bool] = False
     relation: ClassVar[Relation] = Relation.SUBSTITUTION
@@ -76,7 +76,7 @@ class Trainer:
     @property
     def folder_names(self) -> tuple[str, ...]:
         """Every folder whose text it learns from."""
-        return self.public_folders if self.noised_folder is None else (*self.public_folders, self.noised_folder)
+        return self.noise_free_folders if self.noised_folder is None else (*self.noise_free_folders, self.noised_folder)
 
     def list_data_folders(self, run: RunFolder) -> tuple[Path, ...]:
         """The same, of ``run``."""
@@ -165,7 +165,7 @@ class Trainer:
             return OriginalExamples(run, masked_names=masked)
         whole = settings.has_whole_conversations
         incidence = self.bound_contributions(read_unit_incidence(run, settings.units, whole), settings)
-        return OriginalExamples(run, incidence.points, masked, incidence, whole)
+        return OriginalExamples(run, incidence.example_ids, masked, incidence, whole)
 
     def bound_contributions(self, incidence: Any, settings: TrainSettings) -> Any:
         """The part of the hypergraph that is trained on: all of it, unless contributions are bounded."""
@@ -179,7 +179,7 @@ class Trainer:
         self, context: TrainingContext, scheduled_optimizer: ScheduledOptimizer
     ) -> NoiseFreeSteps | None:
         """The steps without noise; None where there are none."""
-        if not self.public_folders:
+        if not self.noise_free_folders:
             return None
         if self.has_units:
             examples = context.encode_originals()

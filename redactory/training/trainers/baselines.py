@@ -19,7 +19,7 @@ class RedactOnly(Trainer):
 
     name = "redact-only"
     description = "no noise, on both splits' masked examples; no guarantee"
-    public_folders = ("public", "private")
+    noise_free_folders = ("public", "private")
     can_chat = True
     no_guarantee_reason = (
         "no noise: this trainer learns the masked texts; a secret that the strict policy missed is learned "
@@ -32,7 +32,7 @@ class Sgd(Trainer):
 
     name = "sgd"
     description = "no noise, on all original examples; no guarantee"
-    public_folders = ("vault",)
+    noise_free_folders = ("vault",)
     can_chat = True
     no_guarantee_reason = "no noise: this trainer learns the original texts, nothing is guaranteed"
 
@@ -42,7 +42,7 @@ class Noiseless(Trainer):
 
     name = "noiseless"
     description = "no noise, on all original examples, as users and entities hold them; no guarantee"
-    public_folders = ("vault",)
+    noise_free_folders = ("vault",)
     can_classify = has_units = True
     relation = Relation.ADD_OR_REMOVE
     no_guarantee_reason = Sgd.no_guarantee_reason
@@ -65,7 +65,7 @@ class Sdp(Trainer):
 
     name = "sdp"
     description = "noise on what the strict policy finds in original examples (Shi et al.); no guarantee"
-    public_folders = ("vault",)
+    noise_free_folders = ("vault",)
     no_guarantee_reason = (
         "no finite epsilon: noise protects only the tokens that the strict policy finds, and a secret that "
         "it missed is learned without noise; if a policy can miss, epsilon is infinite"

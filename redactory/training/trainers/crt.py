@@ -20,7 +20,7 @@ class Crt(Trainer):
 
     name = "crt"
     description = "SGD on public and DP-SGD on masked private examples"
-    public_folders = ("public",)
+    noise_free_folders = ("public",)
     noised_folder = "private"
     uses_policy = can_classify = can_chat = True
     assumptions: ClassVar[tuple[str, ...]] = (

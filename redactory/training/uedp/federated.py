@@ -42,7 +42,8 @@ class FederatedUser:
 def collect_users(incidence: Incidence, mechanism: PoissonUsersGaussian) -> tuple[FederatedUser, ...]:
     """The users, with the points of theirs that a training may use.
 
-    With an enforced M those are the points that :func:`cap_entity_users` keeps, a function of the graph alone.
+    With an enforced M those are the points that :func:`cap_entity_users` keeps, a function of the graph
+    alone.
     ``GuaranteeError`` where a point has several users: then one of them changes the updates of the others.
     ``ConfigurationError`` where M is |U| and there are more users than the public constant says.
     """

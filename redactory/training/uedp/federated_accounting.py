@@ -218,7 +218,8 @@ def compute_federated_epsilon(
 def confirm_federated_epsilon(
     mechanism: PoissonUsersGaussian, steps: int, delta: float, protect: PrivacyUnit
 ) -> tuple[UnitEpsilon, EpsilonBounds | None]:
-    """:func:`compute_federated_epsilon` with the second accountant's bounds, without which it is not stated; else None.
+    """:func:`compute_federated_epsilon` with the second accountant's bounds, without which it is not stated;
+    else None.
 
     It knows the figure for users alone; the bounds for entities have no second accountant.
     """
@@ -258,7 +259,8 @@ def compute_spread_curve(
 def compute_published_federated(
     mechanism: PoissonUsersGaussian, steps: int, delta: float, estimator: Estimator | None = None
 ) -> dict[str, Any] | None:
-    """The papers' moments accountant at their own z, with its label; None (:data:`NO_SHARE_REASON`) of ``f_E+``."""
+    """The papers' moments accountant at their own z, with its label; None (:data:`NO_SHARE_REASON`) of
+    ``f_E+``."""
     entities = mechanism.entities
     if estimator is None:
         estimator = Estimator.USER_LEVEL if entities is None else Estimator(entities.estimator)

@@ -72,7 +72,7 @@ class IncidenceRows:
 class Incidence:
     """The hypergraph of n points.
 
-    ``points`` int64 [n]: point ids, rising.  ``priorities`` uint64 [n]: a keyed hash of each point's
+    ``example_ids`` int64 [n]: ids, rising.  ``priorities`` uint64 [n]: a keyed hash of each point's
     document and its place there, for order and ties.  ``users``: the holders of each point, one unless
     copies were merged.
     ``entities``: the entities listed for it; a point without any is its own (the extended set S).
