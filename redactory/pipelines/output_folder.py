@@ -231,8 +231,9 @@ def check_disk_space(config: Config, inputs: Iterable[tuple[str, int]]) -> None:
     free, reserve = shutil.disk_usage(place).free, RESERVED_BYTES
     if free < needed + reserve:
         raise RunStateError(
-            f"the run needs about {_format_bytes(needed)} at {config.output} plus a reserve of {_format_bytes(reserve)}, but "
-            f"{place} has {_format_bytes(free)} free: make room, or give an output folder on another file system"
+            f"the run needs about {_format_bytes(needed)} at {config.output} plus a reserve of "
+            f"{_format_bytes(reserve)}, but {place} has {_format_bytes(free)} free: make "
+            "room, or give an output folder on another file system"
         )
 
 

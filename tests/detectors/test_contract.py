@@ -242,7 +242,7 @@ def test_an_engine_that_cannot_tell_public_kinds_is_refused(
 ) -> None:
     settings = settings_of("transformers", sections["transformers"])
     monkeypatch.delattr(TransformersEngine, "treat_as_public")
-    with pytest.raises(ConfigurationError, match=r"public_labels: detect\.transformers does not say"):
+    with pytest.raises(ConfigurationError, match=r"public_labels: detect\.transformers gives no probability"):
         load_engines(settings.model_copy(update={"public_labels": ("LOCATION",)}))
     with pytest.raises(ConfigurationError, match="no engine of this configuration finds ORGANISATION"):
         check_labels(settings.model_copy(update={"public_labels": ("LOCATION", "ORGANISATION")}))

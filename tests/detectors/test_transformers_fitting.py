@@ -307,6 +307,6 @@ def test_an_encoder_without_a_last_layer_serves(tmp_path: Path) -> None:
 
 def test_settings_that_the_base_decides_are_refused(base: Path, tmp_path: Path) -> None:
     labelled = _written(ROWS[:30], tmp_path / "rows.jsonl")
-    with pytest.raises(ConfigurationError, match="decides depth, width"):
+    with pytest.raises(ConfigurationError, match="determines depth, width"):
         fit_tagger([labelled], tmp_path / "out", {"width": 64, "depth": 2}, base=base)
     assert not (tmp_path / "out").exists()

@@ -292,7 +292,7 @@ def _set_key(value: str | None) -> None:
 
 def test_a_worker_of_many_threads_is_refused(config: Any, tmp_path: Path) -> None:
     with LocalCluster(n_workers=1, protocol="tcp://", **{**QUIET, **HERE, "threads_per_worker": 2}) as cluster:
-        _refused(cluster.scheduler_address, config, tmp_path / "dask", "in 2 threads: start workers with --nt")
+        _refused(cluster.scheduler_address, config, tmp_path / "dask", "uses 2 threads: start workers with --nt")
 
 
 TLS_ALONE, NO_ADDRESS = "write tls://HOST:PORT", "is not a scheduler address"

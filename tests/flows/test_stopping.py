@@ -93,7 +93,7 @@ def test_an_error_that_follows_the_stop_is_its_doing(
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL  # a second one ends the process at once
 
 
-@pytest.mark.parametrize(("command", "how"), [("curate", "go on (with --resume)\n"), ("redact", "go on\n")])
+@pytest.mark.parametrize(("command", "how"), [("curate", "continue (with --resume)\n"), ("redact", "continue\n")])
 def test_a_command_that_was_interrupted_says_how_it_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], command: str, how: str
 ) -> None:

@@ -82,8 +82,8 @@ def test_the_valid_keys_of_a_section_are_listed_once_behind_all_that_are_unknown
         )
     told = str(caught.value)
     assert told.count("valid keys: ") == 2
-    assert "train.epsilon: must be more than 0, and -1 stands there; train.abc: unknown key; train.xyz: " in told
-    assert "train.epsilom: unknown key; did you mean 'epsilon'?; valid keys: average, bands, " in told
+    assert "train.epsilon: must be more than 0, got -1; train.abc: unknown key; train.xyz: " in told
+    assert "train.epsilom: unknown key; did you mean 'epsilon'?; valid keys: bounding, " in told
     assert "; mask: unknown key; qqq: unknown key; valid keys: dedup, detect, " in told
 
 

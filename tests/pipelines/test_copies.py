@@ -156,7 +156,7 @@ def test_what_a_vault_does_not_know_is_counted_and_a_folder_comes_back(
     Path("plain.jsonl").write_text(LINE)
     for given, vault, code, told in (
         ("out-in", "v.vault", 0, "EMAIL_ADDRESS  3"),
-        ("out-in", "other.vault", 1, "0 pseudonyms put back; 3 are not in this vault"),
+        ("out-in", "other.vault", 1, "0 pseudonyms restored; 3 are not in this vault"),
         ("plain.jsonl", "v.vault", 1, "No pseudonym was found"),
     ):
         done = CliRunner().invoke(app, ["unmask", given, "--vault", vault, "--out", f"{vault}-{given}"])

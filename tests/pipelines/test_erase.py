@@ -277,15 +277,15 @@ def test_of_a_shredded_run_only_what_can_still_be_read_stands_in_the_way(
     # who was taken out before the key was destroyed is in none of its rows
     assert redactory.erase([job], doc_ids=["d0"])["ok"]
     (RunFolder(job / "none").samples / "week").mkdir(parents=True)
-    assert "state/samples can still be read" in invoke_command("erasure", job / "none", "--user-id", "u").output
+    assert "state/samples can still be read" in invoke_command("erase", job / "none", "--user-id", "u").output
     shutil.rmtree(RunFolder(job / "none").samples)
     # an older folder that comes back without its key may hold anybody
     shutil.rmtree(job / "some")
     shutil.copytree(before, job / "some").joinpath("state/data-key.json").unlink()
     assert not redactory.erase([job], doc_ids=["d0"])["ok"]
     shutil.rmtree(job / "some")
-    told = invoke_command("erasure", job, "--user-id", "u")
-    assert (told.exit_code, "nothing is left in it that can be read" in told.output) == (0, True)
+    told = invoke_command("erase", job, "--user-id", "u")
+    assert (told.exit_code, "nothing in it can be read" in told.output) == (0, True)
 
 
 def test_ids_and_spellings(no_report: None, tmp_path: Path) -> None:

@@ -59,7 +59,7 @@ def test_the_card_is_the_same_before_and_after(run: Path) -> None:
     (told,) = redactory.erase([run], user_ids=["u1"])["runs"]
     (listed,) = told["models"]
     assert (listed["model"], listed["trainer"]) == ("crt", "crt")
-    assert "ε" in listed["guarantee"]
+    assert "epsilon" in listed["guarantee"]
     assert redactory.guarantee(run) == before == together == read_json(model.guarantee)
     assert {path: path.read_bytes() for path in files} == files
     result = redactory.verify(run)

@@ -151,8 +151,8 @@ def test_the_table_that_is_printed(labelled: Path, tmp_path: Path) -> None:
     done = CliRunner().invoke(app, command)
     assert done.exit_code == 0, done.output
     first = {line.split("  ")[0].strip(): line for line in done.stdout.splitlines() if line}
-    assert first["π"].split()[-3:-1] == ["of", "8"]
-    assert {"π", "π ∪ π_c", "spacy"} <= first.keys()
+    assert first["strict"].split()[-3:-1] == ["of", "8"]
+    assert {"strict", "both", "spacy"} <= first.keys()
     for shown in ("covered", "precision", "recall", "public", "missed", "texts/s"):
         assert shown in done.stdout
     assert "Anna" not in done.stdout

@@ -140,7 +140,7 @@ def test_the_page_shows_the_public_share_beside_every_miss_rate(
     monkeypatch.setattr(module, "Detector", lambda settings: _NoDetector())
     done = CliRunner().invoke(app, ["evaluate", "detection", "--labelled", str(path)])
     assert done.exit_code == 0
-    for shown in ("missed by π", "missed by both", "public, of all points", "of clean points", "cover recall"):
+    for shown in ("missed by strict", "missed by both", "public, of all examples", "of clean examples", "cover recall"):
         assert shown in done.stdout
     assert "Ann" not in done.stdout
 

@@ -317,7 +317,7 @@ def test_what_is_made_leads_nowhere_else_and_leaves_alone_what_lies_beside(own: 
     assert (tmp_path / "mine" / "notes.txt").read_text() == "mine"
     (tmp_path / ".third.unfinished").mkdir()
     (tmp_path / ".third.unfinished" / "notes.txt").write_text("mine")
-    with pytest.raises(RunStateError, match=r"holds notes\.txt, which no export"):
+    with pytest.raises(RunStateError, match=r"contains notes\.txt, which no export"):
         redactory.export(own, tmp_path / "third")
     assert (tmp_path / ".third.unfinished" / "notes.txt").read_text() == "mine"
     letter, link = tmp_path / ".fourth.lock", tmp_path / ".fifth.lock"

@@ -89,7 +89,7 @@ def test_the_curve_and_the_choice(result: dict[str, Any], rows: list[dict[str, A
     # the riskiest policy of all is too risky here, so that something was decided
     assert not curve[-1]["holds"]
     assert curve[-1]["public_share"] > chosen["public_share"]
-    assert "drawing a user" in result["estimand"]
+    assert "a user with a secret is drawn" in result["estimand"]
 
 
 def test_the_configuration_that_is_written_misses_what_was_counted(

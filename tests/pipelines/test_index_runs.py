@@ -338,7 +338,7 @@ def test_an_entry_that_was_changed_is_noticed_at_the_begin(tmp_path: Path) -> No
     curate(tmp_path, "a", ["hello"])
     path = tmp_path / "index" / "runs" / "000001-a" / "public.digests.npy"
     path.write_bytes(path.read_bytes()[:-1] + b"\x00")
-    with pytest.raises(CheckFailed, match=r"public\.digests\.npy is not what was written"):
+    with pytest.raises(CheckFailed, match=r"public\.digests\.npy differs from what was written"):
         curate(tmp_path, "b", ["hello"])
 
 

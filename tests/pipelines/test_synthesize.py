@@ -530,6 +530,6 @@ def test_the_command_writes_and_says_what_is_promised(made: Any, tmp_path: Path)
     given_ = ["synthesize", str(run), "--model", "dpsgd", "--rows", "4", "--out", str(tmp_path / "out")]
     shown = CliRunner().invoke(app, [*given_, *labels, "--tokens", "5", "--top-p", "0.5", "--stop", "."])
     assert shown.exit_code == 0, shown.output
-    assert "ε = " in shown.output
+    assert ", epsilon " in shown.output
     assert "evaluate synthetic" in shown.output
     assert Counter(row["class"] for row in rows_of(SyntheticFolder(tmp_path / "out"))) == {"rent": 2, "health": 2}

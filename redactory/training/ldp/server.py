@@ -220,7 +220,7 @@ class ServerNetwork(nn.Module):
         super().__init__()
         self.register_buffer("centre", torch.zeros(width))
         self.register_buffer("scale", torch.ones(width))
-        self.register_buffer("shares", torch.zeros(classes))
+        self.register_buffer("log_class_shares", torch.zeros(classes))
         self._kind = kind
         if kind == "tokens":
             self.lstm = nn.LSTM(width, hidden, batch_first=True, bidirectional=True)

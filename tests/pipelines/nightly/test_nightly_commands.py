@@ -28,7 +28,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("operator")
     write_rows(folder / "rows.jsonl", [{"text": "zanzibar is far"}, {"text": "so it is"}])
     (folder / "job.yaml").write_text(yaml.safe_dump(SETTINGS))
-    assert "released; 2 rows, 2 points" in said(folder, "nightly", "job.yaml")
+    assert "released; 2 rows, 2 examples" in said(folder, "nightly", "job.yaml")
     return folder
 
 
@@ -64,7 +64,7 @@ def test_a_hook_that_fails_takes_no_release_back_and_is_the_exit_code(tmp_path: 
     write_rows(tmp_path / "rows.jsonl", [{"text": "so it is"}])
     settings = {**SETTINGS, "nightly": {"hook": ["/bin/false"]}}
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(settings))
-    assert "released; 1 row, 1 point " in said(tmp_path, "nightly", "job.yaml", code=1)
+    assert "released; 1 row, 1 example " in said(tmp_path, "nightly", "job.yaml", code=1)
     assert (tmp_path / "job" / "latest" / "_SUCCESS").is_file()
 
 

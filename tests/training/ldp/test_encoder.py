@@ -157,7 +157,7 @@ def test_what_was_changed_or_is_no_encoder_is_refused(made: Path, public: Public
         folder = tmp_path / name
         shutil.copytree(made, folder)
         (folder / name).write_bytes((folder / name).read_bytes() + b" ")
-        with pytest.raises(CheckFailed, match="sealed"):
+        with pytest.raises(CheckFailed, match="changed after sealing"):
             SentenceEncoder.load(folder)
     (tmp_path / "empty").mkdir()
     for folder in (tmp_path / "empty", tmp_path / "nowhere"):

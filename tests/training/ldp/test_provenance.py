@@ -65,7 +65,7 @@ def test_a_classifier_by_dp_sgd_serves_and_its_mechanism_is_composed(run: RunFol
     [
         ("sgd", "every later message by 2C"),
         ("noiseless", "every later message by 2C"),
-        ("uedp-bounded", "another unit"),
+        ("uedp-bounded", "another privacy unit"),
         ("seeded", "seed"),
     ],
 )
@@ -84,7 +84,7 @@ def test_a_model_is_checked_against_its_run_and_its_seal(run: RunFolder, tmp_pat
     shutil.copytree(run.root, copy.root)
     card = json.loads(copy.model("dpsgd").guarantee.read_text())
     copy.model("dpsgd").guarantee.write_text(json.dumps({**card, "epsilon_substitution": 0.1}))
-    with pytest.raises(GuaranteeError, match="sealed"):
+    with pytest.raises(GuaranteeError, match="changed after sealing"):
         SentenceEncoder.load(_folder(copy, "dpsgd"))
 
 

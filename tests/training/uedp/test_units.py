@@ -81,7 +81,7 @@ def test_a_value_of_any_length_is_one_entity_under_its_key_and_another_one_under
 def test_aliases_are_one_entity_through_chains_and_not_in_circles() -> None:
     ours = names(aliases={"IBM": "International Business Machines", "Big Blue": "ibm"})
     assert len({ours.compute_digest(v) for v in ("IBM", "big blue", "International  Business Machines")}) == 1
-    with pytest.raises(ConfigurationError, match="circle") as caught:
+    with pytest.raises(ConfigurationError, match="cycle") as caught:
         names(aliases={"Secretname": "Other", "Other": "Third", "Third": "Secretname"})
     assert "Secretname" not in str(caught.value)
 
