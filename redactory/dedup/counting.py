@@ -23,14 +23,14 @@ Noise = Callable[[int, int], Ids]
 
 def write_contributions(path: Path, users: Sequence[bytes], ranks: Sequence[bytes], texts: Sequence[bytes]) -> None:
     """Commit who gave what in one partition, by user; 16-byte keyed digests, a rank of user *and* text."""
-    found = np.empty(len(users), CONTRIBUTION)
+    contributions = np.empty(len(users), CONTRIBUTION)
     columns = (("high", "low", users), ("rank", None, ranks), ("text_high", "text_low", texts))
     for high, low, digests in columns:
         words = np.frombuffer(b"".join(digests), ">u8").reshape(-1, 2).T
-        found[high] = words[0]
+        contributions[high] = words[0]
         if low is not None:
-            found[low] = words[1]
-    write_entries(path, found[np.lexsort((found["low"], found["high"]))])
+            contributions[low] = words[1]
+    write_entries(path, contributions[np.lexsort((contributions["low"], contributions["high"]))])
 
 
 def bound_range(files: Sequence[Path], number: int, ranges: int, most: int, out: Path) -> None:
@@ -42,16 +42,17 @@ def bound_range(files: Sequence[Path], number: int, ranges: int, most: int, out:
     """
     kept = [np.empty(0, DIGEST)]
     for piece, pieces in plan_pieces(files, number, ranges):
-        own = np.concatenate([read_range(path, piece, pieces) for path in files])
-        own = own[np.lexsort([own[name] for name in ("text_low", "text_high", "rank", "low", "high")])]
-        own = own[mask_run_starts(own["high"], own["low"], own["rank"], own["text_high"], own["text_low"])]
-        begin = np.flatnonzero(mask_run_starts(own["high"], own["low"]))
-        place = np.arange(len(own)) - np.repeat(begin, np.diff([*begin, len(own)]))
+        entries = np.concatenate([read_range(path, piece, pieces) for path in files])
+        entries = entries[np.lexsort([entries[name] for name in ("text_low", "text_high", "rank", "low", "high")])]
+        keys = [entries[name] for name in ("high", "low", "rank", "text_high", "text_low")]
+        entries = entries[mask_run_starts(*keys)]
+        begin = np.flatnonzero(mask_run_starts(entries["high"], entries["low"]))
+        place = np.arange(len(entries)) - np.repeat(begin, np.diff([*begin, len(entries)]))
         texts = np.empty(int((place < most).sum()), DIGEST)
-        texts["high"], texts["low"] = own["text_high"][place < most], own["text_low"][place < most]
+        texts["high"], texts["low"] = entries["text_high"][place < most], entries["text_low"][place < most]
         kept.append(texts)
-    found = np.concatenate(kept)
-    write_entries(out, found[np.lexsort((found["low"], found["high"]))])
+    bounded = np.concatenate(kept)
+    write_entries(out, bounded[np.lexsort((bounded["low"], bounded["high"]))])
 
 
 def count_range(files: Sequence[Path], number: int, ranges: int, threshold: int, noise: Noise, out: Path) -> None:
@@ -62,11 +63,11 @@ def count_range(files: Sequence[Path], number: int, ranges: int, threshold: int,
     """
     kept = [np.empty(0, COUNTED)]
     for piece, pieces in plan_pieces(files, number, ranges):
-        own = np.concatenate([read_range(path, piece, pieces) for path in files])
-        own = own[np.lexsort((own["low"], own["high"]))]
-        begin = np.flatnonzero(mask_run_starts(own["high"], own["low"]))
-        found = np.empty(len(begin), COUNTED)
-        found["high"], found["low"] = own["high"][begin], own["low"][begin]
-        found["users"] = np.diff([*begin, len(own)]) + noise(piece, len(begin))
-        kept.append(found[found["users"] >= threshold])
+        entries = np.concatenate([read_range(path, piece, pieces) for path in files])
+        entries = entries[np.lexsort((entries["low"], entries["high"]))]
+        begin = np.flatnonzero(mask_run_starts(entries["high"], entries["low"]))
+        counted = np.empty(len(begin), COUNTED)
+        counted["high"], counted["low"] = entries["high"][begin], entries["low"][begin]
+        counted["users"] = np.diff([*begin, len(entries)]) + noise(piece, len(begin))
+        kept.append(counted[counted["users"] >= threshold])
     write_entries(out, np.concatenate(kept))

@@ -127,20 +127,20 @@ class IndexFolder:
     def read_matching(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
         """:meth:`read`, and refuse (``RunStateError``) to mix its parameters with others."""
         body = self.read()
-        made_with, asked = flatten_keys(body["parameters"]), flatten_keys(parameters)
-        for key in {**asked, **made_with}:
-            if made_with.get(key) != asked.get(key):
+        made_with, expected = flatten_keys(body["parameters"]), flatten_keys(parameters)
+        for key in {**expected, **made_with}:
+            if made_with.get(key) != expected.get(key):
                 raise RunStateError(
                     f"{self.root} was created with {key} {made_with.get(key)}, but this run has {key} "
-                    f"{asked.get(key)}; an index cannot mix parameters: use the original value, or start a "
+                    f"{expected.get(key)}; an index cannot mix parameters: use the original value, or start a "
                     "new index in another folder (dedup.index.path)"
                 )
         return body
 
     def entries(self) -> list[Entry]:
         """The entries that count, in the order of their commits."""
-        found = [_read_entry(folder) for folder in sorted(self.runs.glob("*-*")) if _NAME.fullmatch(folder.name)]
-        return sorted(found, key=lambda entry: entry.number)
+        entries = [_read_entry(folder) for folder in sorted(self.runs.glob("*-*")) if _NAME.fullmatch(folder.name)]
+        return sorted(entries, key=lambda entry: entry.number)
 
     def pending_entries(self) -> list[Entry]:
         """The entries that are sealed and do not count yet."""
@@ -157,8 +157,8 @@ class IndexFolder:
 
     def draft_runs(self) -> dict[Path, Path]:
         """The run folder that each folder in ``pending/`` belongs to, sealed or not."""
-        found = sorted(self.waiting.glob(f"*/{_DRAFT_OWNER}")) if self.waiting.is_dir() else []
-        return {path.parent: Path(read_json(path)["path"]) for path in found}
+        drafts = sorted(self.waiting.glob(f"*/{_DRAFT_OWNER}")) if self.waiting.is_dir() else []
+        return {path.parent: Path(read_json(path)["path"]) for path in drafts}
 
     def promote(self, entry: Entry) -> Entry:
         """Let a pending entry count, as the last one.  Its run must be finished."""

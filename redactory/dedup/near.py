@@ -77,7 +77,7 @@ def compare_buckets(
     :data:`FEW`.  Needs memory for a piece of the range, the shingles of some texts, and about 150 bytes a
     text with a near-duplicate.
     """
-    counts, joined, found = Counter[str](), np.empty(0, PAIR), np.empty(0, ACROSS)
+    counts, joined, cross_pairs = Counter[str](), np.empty(0, PAIR), np.empty(0, ACROSS)
     for piece, pieces in _plan_pieces(number, files, ranges):
         entries = _read_buckets(files, piece, pieces)
         bucket = entries["high"]
@@ -93,8 +93,8 @@ def compare_buckets(
         if across:
             near = _cross_split_pairs(texts, bucket, places, threshold, counts)
             pairs = [(ids[one], ids[other], similarity) for one, other, similarity in near]
-            found = nearest_pairs(np.concatenate([found, np.array(pairs, ACROSS)]))
-    return joined, found, counts
+            cross_pairs = nearest_pairs(np.concatenate([cross_pairs, np.array(pairs, ACROSS)]))
+    return joined, cross_pairs, counts
 
 
 def _plan_pieces(number: int, files: Sequence[SignedFiles], ranges: int) -> Iterator[tuple[int, int]]:
@@ -142,10 +142,10 @@ def _join_bucket(
     buckets or pieces, nor from what else is joined.
     """
     few = len(members) <= FEW
-    asked: list[int] = []
+    rows: list[int] = []
     for member in members:
         near = False
-        for other in asked:
+        for other in rows:
             if few and forest.find_root(member) == forest.find_root(other):
                 continue
             counts["compared"] += 1
@@ -154,8 +154,8 @@ def _join_bucket(
                 near = True
                 if not few:
                     break
-        if few or (not near and len(asked) < FEW):
-            asked.append(member)
+        if few or (not near and len(rows) < FEW):
+            rows.append(member)
         elif not near:
             counts["crowded"] += 1
 
@@ -167,25 +167,25 @@ def _cross_split_pairs(
     side = texts.rows["side"][places]
     order = np.lexsort((places, side, bucket))
     ordered, side = places[order], side[order]
-    found: set[int] = set()
+    seen: set[int] = set()
     for first, last in _equal_runs(bucket[order]):
         middle = first + int(np.searchsorted(side[first:last], PRIVATE_SIDE))
         private = ordered[middle:last].tolist()
         for one in ordered[first:middle].tolist() if private else ():
-            if one in found:
+            if one in seen:
                 continue
             if pair := _nearest_candidate(texts.shingles_of(one), texts, private, threshold, counts):
-                found.add(one)
+                seen.add(one)
                 yield one, *pair
 
 
 def _nearest_candidate(
-    own: Shingles, others: SignedTexts, candidates: Sequence[int], threshold: float, counts: Counter[str]
+    shingles: Shingles, others: SignedTexts, candidates: Sequence[int], threshold: float, counts: Counter[str]
 ) -> tuple[int, float] | None:
     """The first of the first :data:`FEW` candidates that is near a text, and how similar."""
     for candidate in candidates[:FEW]:
         counts["compared"] += 1
-        if (similarity := jaccard(own, others.shingles_of(candidate))) >= threshold:
+        if (similarity := jaccard(shingles, others.shingles_of(candidate))) >= threshold:
             return candidate, similarity
     counts["crowded"] += len(candidates) > FEW
     return None
@@ -240,11 +240,11 @@ def choose_kept(files: Sequence[SignedFiles], pairs: Entries, threshold: float) 
     """
     texts = SignedTexts(files, pairs["id"])
     order = np.lexsort((texts.ids, texts.rows["rank"], pairs["first"]))
-    found = [np.empty(0, PAIR)]
+    near_pairs = [np.empty(0, PAIR)]
     for first, last in _equal_runs(pairs["first"]):
         dropped = list(select_greedily(order[first:last].tolist(), texts.shingles_of, threshold))
-        found.append(np.array(dropped, PAIR))
-    chosen = np.concatenate(found)
+        near_pairs.append(np.array(dropped, PAIR))
+    chosen = np.concatenate(near_pairs)
     chosen["id"], chosen["first"] = texts.ids[chosen["id"]], texts.ids[chosen["first"]]
     return chosen
 
@@ -264,11 +264,11 @@ def select_greedily(
         shingles = shingles_of(text)
         ordered = sorted(shingles, key=rarity)
         rarest = ordered[: len(shingles) - math.ceil(threshold * len(shingles) - 1e-9) + 1]
-        asked = sorted({other for value in rarest for other in index.get(value, ())})
-        near = (n for n in asked if jaccard(shingles, shingles_of(group[n])) >= threshold)
-        own = next(near, None)
-        if own is not None:
-            yield text, group[own]
+        others = sorted({other for value in rarest for other in index.get(value, ())})
+        near = (n for n in others if jaccard(shingles, shingles_of(group[n])) >= threshold)
+        nearest = next(near, None)
+        if nearest is not None:
+            yield text, group[nearest]
             continue
         for value in rarest:
             index.setdefault(value, []).append(number)
@@ -314,21 +314,21 @@ def find_near_earlier(
     ``earlier`` are that run's texts of the same side.  Holds a piece of the range, like
     :func:`compare_buckets`.
     """
-    counts, found = Counter[str](), set[int]()
+    counts, repeats = Counter[str](), set[int]()
     for piece, pieces in _plan_pieces(number, [*files, *earlier], ranges):
         new, old = _read_buckets(files, piece, pieces), _read_buckets(earlier, piece, pieces)
         new, old = new[np.isin(new["high"], old["high"])], old[np.isin(old["high"], new["high"])]
         own_ids, places = np.unique(new["id"], return_inverse=True)
         their_ids, their_places = np.unique(old["id"], return_inverse=True)
-        own, theirs = SignedTexts(files, own_ids), SignedTexts(earlier, their_ids)
+        new_texts, theirs = SignedTexts(files, own_ids), SignedTexts(earlier, their_ids)
         first, last = (np.searchsorted(old["high"], new["high"], end).tolist() for end in ("left", "right"))
         for place, begin, end in zip(places.tolist(), first, last, strict=True):
-            point, mine = int(own_ids[place]), own.rows[place]
-            if mine["side"] != side or point in found:
+            point, mine = int(own_ids[place]), new_texts.rows[place]
+            if mine["side"] != side or point in repeats:
                 continue
             candidates = their_places[begin:end]
             rows = theirs.rows[candidates]
             same = candidates[(rows["side"] == side) & (rows["group"] == mine["group"])].tolist()
-            if _nearest_candidate(own.shingles_of(place), theirs, same, threshold, counts):
-                found.add(point)
-    return found, counts
+            if _nearest_candidate(new_texts.shingles_of(place), theirs, same, threshold, counts):
+                repeats.add(point)
+    return repeats, counts

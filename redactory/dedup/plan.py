@@ -103,7 +103,7 @@ def plan_range(digest_files: Sequence[Path], number: int, out: Path, ranges: int
     that has the lowest rank, where the digests are ranked, and then the lowest id.  Needs memory for one
     piece of all partitions, about 100 bytes a digest, and for the pairs of the range.
     """
-    found = [np.empty(0, PAIR)]
+    all_pairs = [np.empty(0, PAIR)]
     for piece, pieces in plan_pieces(digest_files, number, ranges):
         entries = _sort_entries(np.concatenate([read_range(p, piece, pieces) for p in digest_files]))
         new = mask_run_starts(entries["high"], entries["low"])
@@ -111,8 +111,8 @@ def plan_range(digest_files: Sequence[Path], number: int, out: Path, ranges: int
         pairs = np.empty(len(entries) - len(leaders), PAIR)
         pairs["id"] = entries["id"][~new]
         pairs["first"] = entries["id"][leaders[np.cumsum(new) - 1]][~new]
-        found.append(pairs)
-    return write_pairs(out, np.concatenate(found))
+        all_pairs.append(pairs)
+    return write_pairs(out, np.concatenate(all_pairs))
 
 
 def write_pairs(path: Path, pairs: Entries | Iterable[tuple[int, int]]) -> int:
@@ -129,15 +129,15 @@ def lookup_first(files: Sequence[Path], ids: Ids, default: int | None = None) ->
     """
     distinct_ids, places = np.unique(ids, return_inverse=True)
     nothing = np.iinfo(np.int64).max
-    found = np.full(len(distinct_ids), nothing)
+    first_ids = np.full(len(distinct_ids), nothing)
     for path in files if len(ids) else ():
         pairs = np.load(path, mmap_mode="r")
         low, high = np.searchsorted(pairs["id"], [distinct_ids[0], distinct_ids[-1] + 1])
         mine = np.array(pairs[low:high])
         at = np.searchsorted(distinct_ids, mine["id"])
-        asked = distinct_ids[at] == mine["id"]
-        np.minimum.at(found, at[asked], mine["first"][asked])
-    first: Ids = np.where(found == nothing, distinct_ids if default is None else default, found)[places]
+        is_present = distinct_ids[at] == mine["id"]
+        np.minimum.at(first_ids, at[is_present], mine["first"][is_present])
+    first: Ids = np.where(first_ids == nothing, distinct_ids if default is None else default, first_ids)[places]
     return first
 
 
@@ -159,24 +159,24 @@ def merge_digests(files: Sequence[Path], ranges: int, out: Path) -> int:
         table = np.lib.format.open_memmap(temporary, "w+", DIGEST, (count,))
         place = 0
         for number in range(ranges):
-            found = distinct_digests([read_range(path, number, ranges) for path in files])
-            table[place : place + len(found)] = found
-            place += len(found)
+            digests = distinct_digests([read_range(path, number, ranges) for path in files])
+            table[place : place + len(digests)] = digests
+            place += len(digests)
         table.flush()
     return count
 
 
 def is_member(path: Path, entries: Entries) -> NDArray[np.bool_]:
     """Which of ``entries`` are among the digests that :func:`distinct_digests` gave and a file holds."""
-    found = np.zeros(len(entries), bool)
+    members = np.zeros(len(entries), bool)
     table = np.load(path, mmap_mode="r")
     high, low = table["high"], table["low"]
     place, end = (np.searchsorted(high, entries["high"], side) for side in ("left", "right"))
     # two digests with one high word hardly ever meet, but they may
     while (live := np.flatnonzero(place < end)).size:
-        found[live] |= low[place[live]] == entries["low"][live]
+        members[live] |= low[place[live]] == entries["low"][live]
         place[live] += 1
-    return found
+    return members
 
 
 # Mode ``bloom``: sets of digests in fixed memory.

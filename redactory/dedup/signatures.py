@@ -162,10 +162,9 @@ class Banding:
 def choose_banding(threshold: float, permutations: int) -> Banding:
     """The banding of at most ``permutations`` values that compares the fewest pairs in vain.
 
-    Among those that find a pair at the threshold + 0.1 (half way to 1 where that is nearer) with a
-    probability of at least 0.99: least area under :meth:`Banding.comparison_probability` below the threshold;
-    where none
-    does, the one that misses the fewest.
+    Among those that find a pair at the threshold + 0.1 (half way to 1 where that is nearer) with a probability of at
+    least 0.99: least area under :meth:`Banding.comparison_probability` below the threshold; where none does, the one
+    that misses the fewest.
     """
     goal = min(threshold + MARGIN, (1.0 + threshold) / 2.0)
     grid = (np.arange(_GRID) + 0.5) / _GRID * threshold

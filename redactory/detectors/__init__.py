@@ -1,9 +1,8 @@
 """Detectors: what in a text is sensitive, by engines, and what two policies make of it.
 
-The room promises that the detection of a text is a function of that text, the settings and the
-versions in the policy hash: never of its batch, document or neighbours (``docs/guarantees.md``, side
-channels 3 and 19).  A text that an engine cannot process is a failure with a reason code, never a
-text without hits.  No message carries text.
+The room promises that the detection of a text is a function of that text, the settings and the versions in the policy
+hash: never of its batch, document or neighbours (``docs/guarantees.md``, side channels 3 and 19).  A text that an
+engine cannot process is a failure with a reason code, never a text without hits.  No message carries text.
 """
 
 from redactory.detectors.coverage import NameKind as NameKind

@@ -89,9 +89,8 @@ def find_coverage_gaps(
 ) -> dict[str, Any]:
     """``{"kinds": {kind: [language]}, "languages": {language: share}}``: what a policy does not see.
 
-    ``sample`` counts pieces of the corpus by the language that each is in (:func:`detect_languages`); where
-    it
-    is empty, the language is taken to be that of the settings.
+    ``sample`` counts pieces of the corpus by the language that each is in (:func:`detect_languages`); where it is
+    empty, the language is taken to be that of the settings.
     """
     total = sum(language_counts.values())
     shares = {language: count / total for language, count in sorted(language_counts.items())}

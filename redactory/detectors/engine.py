@@ -62,10 +62,9 @@ class EngineOutput:
 class Capability(NamedTuple):
     """What one part of an engine (a model, a recognizer, a list) can find, told without loading it.
 
-    ``language`` is that of the running text it was made for, None where that is not known.  ``asked_for``
-    holds those of its ``labels`` that are masked because the configuration names the part.  ``reads`` tells
-    what it looks for: names in running text, with or without a word on each of the other ``tokens``, or only
-    ``forms`` and listed terms.
+    ``language`` is that of the running text it was made for, None where that is not known.  ``asked_for`` holds those
+    of its ``labels`` that are masked because the configuration names the part.  ``reads`` tells what it looks for:
+    names in running text, with or without a word on each of the other ``tokens``, or only ``forms`` and listed terms.
     """
 
     component: str

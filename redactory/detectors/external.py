@@ -79,8 +79,8 @@ class ExternalEngine:
         files = {name: settings.options[name] for name in getattr(kind, "files", ()) if name in settings.options}
         package = _find_entry_point(settings.name).dist
         # the folder of the package that the class lies in, or its file
-        own, top = sys.modules[kind.__module__], sys.modules[kind.__module__.partition(".")[0]]
-        code = Path(str(getattr(top, "__file__", None) or own.__file__))
+        module, top = sys.modules[kind.__module__], sys.modules[kind.__module__.partition(".")[0]]
+        code = Path(str(getattr(top, "__file__", None) or module.__file__))
         return {
             "package": package and package.name,
             "version": package and package.version,

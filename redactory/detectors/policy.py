@@ -143,10 +143,9 @@ class StrictPolicy:
 class ConservativePolicy:
     """π_c: everything tagged at any score, every token not surely plain, and every rule's hit.
 
-    CRT, appendix A.4: "all predictions with tags and all plain texts with scores smaller than 0.9".
-    A hit of a soft rule alone is forgiven where the engines hold its words surely plain; a word in a
-    common form and a number by itself from a lower bound on.  Of an ordinary word in small letters the
-    engines may doubt twice as much.
+    CRT, appendix A.4: "all predictions with tags and all plain texts with scores smaller than 0.9". A hit of a soft
+    rule alone is forgiven where the engines hold its words surely plain; a word in a common form and a number by itself
+    from a lower bound on.  Of an ordinary word in small letters the engines may doubt twice as much.
     """
 
     settings: ConservativeSettings

@@ -82,8 +82,7 @@ def flag_fitted_texts(texts: Iterable[str], fit: PolicyFit, key: DigestKey) -> l
 def reject_fitted_rows(texts: Iterable[str], fit: PolicyFit | None, key: DigestKey) -> None:
     """``ConfigurationError`` where any of ``texts`` was fitted on, or where that cannot be known.
 
-    To be called before γ or δ₂ is measured on labelled ``texts``; ``fitted`` is None for a policy that was
-    not fitted.
+    To be called before γ or δ₂ is measured on labelled ``texts``; ``fitted`` is None for a policy that was not fitted.
     """
     if fit is None:
         return

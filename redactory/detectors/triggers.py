@@ -53,9 +53,8 @@ def compute_traits(text: str) -> TextTraits:
 class Trigger(NamedTuple):
     """All of: so many digits; one of the words, or a word with one of the endings; one of the shapes; a form.
 
-    ``words`` and ``endings`` are runs of letters as :func:`split_words` cuts them; ``shapes`` are parts of
-    the
-    text with one letter for each kind of character: "Flat 5b, no. 12" is "Aaaa 9a, aa. 99".
+    ``words`` and ``endings`` are runs of letters as :func:`split_words` cuts them; ``shapes`` are parts of the text
+    with one letter for each kind of character: "Flat 5b, no. 12" is "Aaaa 9a, aa. 99".
     """
 
     digits: int = 0

@@ -63,17 +63,15 @@ def measure_canary_exposure(
 ) -> dict[str, Any]:
     """Exposure (bits) of every inserted and every control canary among all 10^digits candidates.
 
-    ``canaries`` is what ``simulate`` put beside the corpus: {template, inserted, control, copies,
-    missed?}, or {"sets": [such]}; ``copies_left`` (:func:`count_canary_copies`) and ``missed`` have an entry
-    for each inserted canary of all sets.  A candidate's score is the log probability of its digits after the
-    template's words; ties count as the middle of their ranks.  Exact up to 10^6 candidates; of more,
-    ``samples`` are drawn (:func:`estimate_sampled_exposure`).
+    ``canaries`` is what ``simulate`` put beside the corpus: {template, inserted, control, copies, missed?}, or {"sets":
+    [such]}; ``copies_left`` (:func:`count_canary_copies`) and ``missed`` have an entry for each inserted canary of all
+    sets.  A candidate's score is the log probability of its digits after the template's words; ties count as the middle
+    of their ranks.  Exact up to 10^6 candidates; of more, ``samples`` are drawn (:func:`estimate_sampled_exposure`).
 
     Returns highest and mean exposures of each kind of canary, {candidates, largest_possible, method, copies,
-    copies_left, missed, chance, intervals (:func:`compare_exposure_with_chance`), reasons} and a row a
-    canary;
-    what cannot be said is null.  No digits: ``index`` counts within the inserted or the control canaries of
-    a set.  ``InputError`` for canaries that do not fit the template or each other.
+    copies_left, missed, chance, intervals (:func:`compare_exposure_with_chance`), reasons} and a row a canary; what
+    cannot be said is null.  No digits: ``index`` counts within the inserted or the control canaries of a set.
+    ``InputError`` for canaries that do not fit the template or each other.
     """
     sets = parse_canary_sets(canaries)
     for name, entries in (("missed", missed), ("copies_left", copies_left)):
@@ -214,11 +212,10 @@ def compare_exposure_with_chance(
 ) -> dict[str, Any]:
     """What to hold the exposures (bits) of ``inserted`` canaries against: {confidence, chance, intervals}.
 
-    ``chance`` is the law of as many canaries that were never seen, and how probable it makes a highest or a
-    mean exposure of at least what was found.  ``intervals`` {mean_exposure, control_mean_exposure,
-    mean_difference, highest_difference}, each {value, low, high}, are a percentile bootstrap over the
-    canaries within this one model; of a highest exposure it is rough: go by ``chance``.  A figure over no
-    canary is null.
+    ``chance`` is the law of as many canaries that were never seen, and how probable it makes a highest or a mean
+    exposure of at least what was found.  ``intervals`` {mean_exposure, control_mean_exposure, mean_difference,
+    highest_difference}, each {value, low, high}, are a percentile bootstrap over the canaries within this one model; of
+    a highest exposure it is rough: go by ``chance``.  A figure over no canary is null.
     """
     planted, never = np.asarray(inserted, np.float64), np.asarray(control, np.float64)
     observed = _exposure_statistics(planted[None], never[None])

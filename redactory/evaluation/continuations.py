@@ -29,10 +29,9 @@ _SMALLEST_BATCH, _LARGEST_BATCH = 50, 5000
 def score_all_numbers(model: LanguageModel, prefix: str, digits: int, progress: Progress = no_progress) -> Scores:
     """Natural log probability of each string of ``digits`` digits after ``before``: float64[10^digits].
 
-    Entry i is the string of i with leading zeros.  Added up in float64 from the network's own log
-    probabilities of the tokens that the tokenizer gives; of tokens that all the strings begin with, none is
-    added.  ``CheckFailed`` where the tokenizer gives two numbers the same tokens, or where they do not fit
-    the network's context.
+    Entry i is the string of i with leading zeros.  Added up in float64 from the network's own log probabilities of the
+    tokens that the tokenizer gives; of tokens that all the strings begin with, none is added.  ``CheckFailed`` where
+    the tokenizer gives two numbers the same tokens, or where they do not fit the network's context.
     """
     single = tokenize_digits(model.tokenizer.encode, prefix, digits)
     if single is None:

@@ -107,14 +107,12 @@ def measure_detection(
 ) -> dict[str, Any]:
     """Recall and precision of the policies on labelled points, their misses, and the public share.
 
-    ``strict`` scores the marks of π, ``conservative`` those of π and π_c together
-    (:func:`compute_detection_metrics`); a
-    quarantined point has no marks. ``gamma``, ``miss_rate`` (δ₂) and ``strata`` come
-    of :func:`~redactory.evaluation.recall.measure_misses`; ``measure_public_share`` is of all points, its
-    ``of_clean`` of those without a labelled span. ``texts_per_second`` counts distinct points in a second of
-    a processor core, the engines being warm; ``interval`` says which interval is of which kind; ``public``
-    counts the spans of each public label ({n, open}), and those of which π masks nothing. No text is in the
-    result.
+    ``strict`` scores the marks of π, ``conservative`` those of π and π_c together (:func:`compute_detection_metrics`);
+    a quarantined point has no marks. ``gamma``, ``miss_rate`` (δ₂) and ``strata`` come of
+    :func:`~redactory.evaluation.recall.measure_misses`; ``measure_public_share`` is of all points, its ``of_clean`` of
+    those without a labelled span. ``texts_per_second`` counts distinct points in a second of a processor core, the
+    engines being warm; ``interval`` says which interval is of which kind; ``public`` counts the spans of each public
+    label ({n, open}), and those of which π masks nothing. No text is in the result.
     """
     texts, cache = [example.text for example in examples], DetectionCache(detector)
     DetectionCache(detector).detect_new(texts[:_WARM_UP_TEXTS])
@@ -162,14 +160,12 @@ def compare_detectors(
 ) -> list[dict[str, Any]]:
     """What π alone, π ∪ π_c and each of ``rivals`` find of the same points, a row each.
 
-    As if each were all that decides, a point in which it marks something being private: a secret is missed
-    whose point is public, which is the δ₂ of both policies, and ``measure_public_share`` is that of the
-    points
-    without a labelled span. {engine, policy (None of a rival), cover_recall, char_precision, char_recall,
-    miss_rate: {value, low, high, misses, n}, public_share: {value, low, high, points, public}, quarantined,
-    texts_per_second: {value, low, high}}. Distinct points are read in turn, a few at a time by each, so that
-    what else the machine does weighs on all alike; seconds are those of a processor core, and their
-    bootstrap is over these turns. No text is in the result.
+    As if each were all that decides, a point in which it marks something being private: a secret is missed whose point
+    is public, which is the δ₂ of both policies, and ``measure_public_share`` is that of the points without a labelled
+    span. {engine, policy (None of a rival), cover_recall, char_precision, char_recall, miss_rate: {value, low, high,
+    misses, n}, public_share: {value, low, high, points, public}, quarantined, texts_per_second: {value, low, high}}.
+    Distinct points are read in turn, a few at a time by each, so that what else the machine does weighs on all alike;
+    seconds are those of a processor core, and their bootstrap is over these turns. No text is in the result.
     """
     caches = {name: DetectionCache(detector) for name, detector in {"": main_detector, **rival_detectors}.items()}
     texts = list(dict.fromkeys(example.text for example in examples))

@@ -6,10 +6,9 @@ p̄ ± L·σ_i·σ_z.  σ_i is the standard deviation that the counts alone woul
 σ_z ≥ 1 says how much more the runs have varied from one to the next: a run's rows come in conversations,
 not one by one, so that plain binomial limits would call every run unusual.
 
-Three things are ours.  The limits are for a new run, so L follows from Student's t and √(1 + 1/k) of k runs.
-A figure that vanished, which no lower limit may exclude, is judged by the Poisson probability of finding none
-where the expected count over σ_z² was due.  A change under a floor, or to fewer than five, does not count,
-however sure it is.
+Three things are ours.  The limits are for a new run, so L follows from Student's t and √(1 + 1/k) of k runs. A figure
+that vanished, which no lower limit may exclude, is judged by the Poisson probability of finding none where the expected
+count over σ_z² was due.  A change under a floor, or to fewer than five, does not count, however sure it is.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
 """Linkage: whose private points can be told from the public ones by a phrase that few people use.
 
-The adversary holds both shards and no key: every public point as it was written, every private point with
-π's hits masked.  A run of words that stands in a private point and in hardly any public one ties the two
-together; if one person wrote both, what the public point says of them is said of the private one too.
-Nothing is learnt and nothing tuned.  Beside it: what an engine that had no part in masking still finds in the
-shards, and the search for known values.
+The adversary holds both shards and no key: every public point as it was written, every private point with π's hits
+masked.  A run of words that stands in a private point and in hardly any public one ties the two together; if one person
+wrote both, what the public point says of them is said of the private one too. Nothing is learnt and nothing tuned.
+Beside it: what an engine that had no part in masking still finds in the shards, and the search for known values.
 """
 
 from __future__ import annotations

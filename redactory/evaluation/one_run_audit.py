@@ -282,11 +282,10 @@ def plant_canaries(
 ) -> dict[str, Any]:
     """Write ``corpus`` (JSON lines) to ``out`` with the canaries behind it, and the coins beside it.
 
-    To be curated is the copy; the file of the coins, which ``evaluate_audit`` guesses, stays out of it.
-    ``columns`` names the columns text, id and user_id where they are called otherwise.  A planted row has
-    these, and ``spans`` with the number's place where the first row of the corpus has ``spans``.  Returns
-    {out, coins_file, canaries, planted, rows, form, seeded}.  ``InputError`` for a corpus that cannot be
-    read, ``ConfigurationError`` where ``out`` exists.
+    To be curated is the copy; the file of the coins, which ``evaluate_audit`` guesses, stays out of it. ``columns``
+    names the columns text, id and user_id where they are called otherwise.  A planted row has these, and ``spans`` with
+    the number's place where the first row of the corpus has ``spans``.  Returns {out, coins_file, canaries, planted,
+    rows, form, seeded}.  ``InputError`` for a corpus that cannot be read, ``ConfigurationError`` where ``out`` exists.
     """
     corpus, out = Path(corpus), Path(out)
     if out.exists() or get_coins_path(out).exists():

@@ -160,11 +160,10 @@ class LocatedExample(NamedTuple):
 def count_remaining_secrets(run: RunFolder, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """Count the labelled secrets of ``rows`` ({id, text, spans}) that a finished run left standing.
 
-    A secret is ``left_public`` when any character of it stands in a point that went public, ``left_private``
-    when π does not cover all of it in the points that went private, ``withheld`` when no point of a shard
-    holds any of it. A duplicate counts where its first copy lies. Returns {documents, secrets, left_public,
-    left_private, withheld, labels: {label: the same}}. ``CheckFailed`` where the vault does not fit a row's
-    text.
+    A secret is ``left_public`` when any character of it stands in a point that went public, ``left_private`` when π
+    does not cover all of it in the points that went private, ``withheld`` when no point of a shard holds any of it. A
+    duplicate counts where its first copy lies. Returns {documents, secrets, left_public, left_private, withheld,
+    labels: {label: the same}}. ``CheckFailed`` where the vault does not fit a row's text.
     """
     labelled = {str(row["id"]): row for row in rows}
     examples: dict[str, list[LocatedExample]] = {}

@@ -341,12 +341,10 @@ def compute_sample_metrics(
 ) -> dict[str, Any]:
     """``misses``, ``strata`` and ``needed`` of a score.
 
-    ``misses`` has the keys of ``measure_misses``: plain counts, the weighted ``rate``, and as ``upper`` the
-    bounds of :func:`compute_upper_bounds` in three digits, which tell less of the counts behind them; a
-    label's
-    figures are of its secrets alone.
-    ``needed`` says of ``delta`` and of 10⁻³ how many secrets drawn independently, or how many public draws of
-    a sample like this one, would have to show no miss for δ₂ to be bounded by it.
+    ``misses`` has the keys of ``measure_misses``: plain counts, the weighted ``rate``, and as ``upper`` the bounds of
+    :func:`compute_upper_bounds` in three digits, which tell less of the counts behind them; a label's figures are of
+    its secrets alone. ``needed`` says of ``delta`` and of 10⁻³ how many secrets drawn independently, or how many public
+    draws of a sample like this one, would have to show no miss for δ₂ to be bounded by it.
     """
     fitted, quarantined = draw["fitted_on"], draw["quarantined"]
     unmeasured = UnmeasuredExamples(fitted["public"], fitted["private"] + quarantined)

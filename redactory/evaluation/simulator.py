@@ -67,13 +67,12 @@ def simulate_customersim(
 ) -> Simulation:
     """``rows`` support dialogues, with ``copies`` of each of ``canaries`` random numbers hidden in them.
 
-    A row's ``spans`` are [{start, end, label, value}] in code points, in order, not overlapping; the labels
-    are those of ``dialogues.yaml`` and ``CANARY``.  A canary is a user's turn "My ID is: <6 digits>" (CRT,
-    section 5.4), as many of each of ``templates``; as many controls are drawn and never inserted.  A policy
-    is to miss a canary with probability ``undetectable_canary_rate`` (CRT, Figure 3): its spans have
-    ``"missed": true``; whatever a rate makes missed a higher rate does too.  The dialogues around the
-    canaries are those that the seed gives without them.  ``ConfigurationError`` for numbers or templates
-    that cannot be.
+    A row's ``spans`` are [{start, end, label, value}] in code points, in order, not overlapping; the labels are those
+    of ``dialogues.yaml`` and ``CANARY``.  A canary is a user's turn "My ID is: <6 digits>" (CRT, section 5.4), as many
+    of each of ``templates``; as many controls are drawn and never inserted.  A policy is to miss a canary with
+    probability ``undetectable_canary_rate`` (CRT, Figure 3): its spans have ``"missed": true``; whatever a rate makes
+    missed a higher rate does too.  The dialogues around the canaries are those that the seed gives without them.
+    ``ConfigurationError`` for numbers or templates that cannot be.
     """
     if rows < 0 or canaries < 0 or copies < 1:
         raise ConfigurationError("simulate: rows and canaries must be at least 0, copies at least 1")

@@ -101,8 +101,7 @@ class Bootstrap:
 def binomial_p_value(misses: int, n: int, miss_rate: float) -> float:
     """P(Bin(n, miss_rate) <= misses): the p-value of "the rate is above ``miss_rate``", exact.
 
-    It is at most 1 - c just when the one-sided Clopper-Pearson upper bound at confidence c is at most
-    ``miss_rate``.
+    It is at most 1 - c just when the one-sided Clopper-Pearson upper bound at confidence c is at most ``miss_rate``.
     """
     from scipy.special import bdtr
 

@@ -300,9 +300,8 @@ def compare_nearest_neighbours(
     """{value, low, high, p_value, to_members, to_others}: whom written texts are nearest to.
 
     ``value`` is the share whose nearest text is a member, ties divided; ``low`` and ``high`` hold it, at
-    ``confidence``, where members and others are exchangeable (a permutation test, which holds whatever the
-    texts have in common); ``to_members`` and ``to_others`` are mean distances, 1 less the cosine of the
-    character 5-grams.
+    ``confidence``, where members and others are exchangeable (a permutation test, which holds whatever the texts have
+    in common); ``to_members`` and ``to_others`` are mean distances, 1 less the cosine of the character 5-grams.
     """
     near = _compute_ngram_cosines(generated, [*members, *non_members])
     best = near.max(1, keepdims=True)

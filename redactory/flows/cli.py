@@ -132,8 +132,7 @@ def install_stop_handler() -> None:
     """From now on SIGTERM raises :class:`TerminationRequested` where this process is at work; a second one
     ends it.
 
-    Where the signal is ignored or somebody else answers it, and in any thread but the main one, all stays as
-    it is.
+    Where the signal is ignored or somebody else answers it, and in any thread but the main one, all stays as it is.
     """
     _stop_requested.clear()
     here = threading.current_thread() is threading.main_thread()

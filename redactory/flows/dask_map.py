@@ -171,10 +171,9 @@ class DaskWorkers:
 def start_dask_workers(dask: str, config: Config, run: RunFolder) -> Iterator[DaskWorkers]:
     """The workers of ``dask`` (``local``, or a scheduler's address), ready for runs of ``config``.
 
-    A folder of its own is made below ``run.cluster``, on the file system that workers share, and taken away
-    again: another command may be at work on the same run, and is refused only later.  Raises
-    ``ConfigurationError`` where a worker does not see it, has other versions, models or keys, or cannot be
-    spoken to in private.
+    A folder of its own is made below ``run.cluster``, on the file system that workers share, and taken away again:
+    another command may be at work on the same run, and is refused only later.  Raises ``ConfigurationError`` where a
+    worker does not see it, has other versions, models or keys, or cannot be spoken to in private.
     """
     check_dask_address(dask)
     for folder in (run.root, run.state, run.cluster.absolute()):

@@ -249,9 +249,9 @@ def fit_tagger(
     out=option("The policy file to write.", Path, Path("policy.yaml")),
     miss_rate=option("Upper bound on the share of missed secrets.", float, 0.001),
 )
-def fit_policy(labelled: Path, own_config: str | None, progress: Progress, **given: Any) -> CommandResult:
+def fit_policy(labelled: Path, own_config: str | None, progress: Progress, **settings: Any) -> CommandResult:
     """Fit the conservative policy to labelled rows to bound the share of missed secrets."""
-    result = redactory.fit_policy(labelled, config=own_config, progress=progress, **given)
+    result = redactory.fit_policy(labelled, config=own_config, progress=progress, **settings)
     return CommandResult("policy_fitted", result, 1 if result["chosen"] is None else 0)
 
 
@@ -381,11 +381,11 @@ def evaluate_attack(kind: AttackKind, run: Path, progress: Progress, **options: 
     seed=option("Test mode with coins that anybody can reproduce.", int),
 )
 def plant_canaries(
-    corpus: Path, out: Path, text: str, identity: str, user: str, progress: Progress, **given: Any
+    corpus: Path, out: Path, text: str, identity: str, user: str, progress: Progress, **settings: Any
 ) -> CommandResult:
     """Plant canaries by fair coins in a copy of a corpus: curate it, train, then run evaluate audit."""
     columns = {"text": text, "id": identity, "user_id": user}
-    planted = redactory.plant_canaries(corpus, out, columns=columns, progress=progress, **given)
+    planted = redactory.plant_canaries(corpus, out, columns=columns, progress=progress, **settings)
     return CommandResult("planted", planted)
 
 
@@ -393,9 +393,9 @@ def plant_canaries(
     "evaluate audit: run model confidence",
     coins=option("The .coins.json file of plant-canaries; default: the one beside the input.", Path),
 )
-def evaluate_audit(progress: Progress, **given: Any) -> CommandResult:
+def evaluate_audit(progress: Progress, **settings: Any) -> CommandResult:
     """One-run audit: compare the epsilon that an attack proves with the stated one; exit 1 if it is larger."""
-    result = redactory.evaluate_audit(progress=progress, **given)
+    result = redactory.evaluate_audit(progress=progress, **settings)
     return CommandResult("audit", result, 0 if result["holds"] else 1)
 
 
@@ -409,9 +409,9 @@ def evaluate_audit(progress: Progress, **given: Any) -> CommandResult:
     labelled=option("Rows that are already labelled; repeatable.", list[Path]),
     seed=option("Another seed examines other documents.", int, 0),
 )
-def label_active(config: str, progress: Progress, **given: Any) -> CommandResult:
+def label_active(config: str, progress: Progress, **settings: Any) -> CommandResult:
     """Choose the documents that help a tagger most, where the policies are unsure; not for measuring."""
-    chosen = redactory.label_active(config, progress=progress, **given)
+    chosen = redactory.label_active(config, progress=progress, **settings)
     return CommandResult("chosen", chosen, 0, {"config": config})
 
 
@@ -420,9 +420,9 @@ def label_active(config: str, progress: Progress, **given: Any) -> CommandResult
     n=option("Maximum number of texts to label.", int, 400, flag="-n", min=1),
     public_share=option("Share of public texts.", float, 0.6),
 )
-def label_random(**given: Any) -> CommandResult:
+def label_random(**settings: Any) -> CommandResult:
     """Sample examples of a finished run for people to label: JSON lines, Label Studio tasks, a table."""
-    return CommandResult("sampled", redactory.label_random(**given))
+    return CommandResult("sampled", redactory.label_random(**settings))
 
 
 @command(

@@ -142,9 +142,9 @@ def quarantine_list(job: Path, entry: str | None, limit: int) -> CommandResult |
     "quarantine export: run",
     unencrypted=switch("Allow writing original text of an encrypted run to an unencrypted file."),
 )
-def quarantine_export(run: Path, **given: Any) -> CommandResult:
+def quarantine_export(run: Path, **settings: Any) -> CommandResult:
     """Write quarantined rows to a file, to fix and curate again."""
-    return CommandResult("quarantine_exported", redactory.quarantine_export(run, **given))
+    return CommandResult("quarantine_exported", redactory.quarantine_export(run, **settings))
 
 
 _IDS_FILE_HELP = "{}, from a file with one id per line; keeps ids out of the shell history."

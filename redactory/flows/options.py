@@ -130,10 +130,9 @@ for _name, _group in _groups.items():
 def command(name: str, /, **declared: Option) -> Callable[[CommandBody], CommandBody]:
     """Make a function the command ``name``: what it returns is shown, or printed as JSON (``--json``).
 
-    Behind a colon stand the names of its shared options, which it takes before its own; ``progress`` is a
-    listener and ``as_json`` whether JSON was asked for, where it takes them.  Options that it does not name
-    (``**given``) are left out where they are None: the library's own default holds.  What returns None has
-    shown its result itself.
+    Behind a colon stand the names of its shared options, which it takes before its own; ``progress`` is a listener and
+    ``as_json`` whether JSON was asked for, where it takes them.  Options that it does not name (``**given``) are left
+    out where they are None: the library's own default holds.  What returns None has shown its result itself.
     """
     names, _, shared = name.partition(":")
     *parents, last = names.split()

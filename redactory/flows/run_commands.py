@@ -57,7 +57,7 @@ def curate(
 
 @command(
     "redact: own_config workers",
-    given=argument("IN", "A file, a folder or a URL; - reads standard input.", str),
+    source=argument("IN", "A file, a folder or a URL; - reads standard input.", str),
     out=option("The copy: a file, a folder or a URL; - writes standard output.", str, REQUIRED),
     text=option(
         "A field with text: notes, ticket.body, messages[*].content; overrides input.text. Repeatable.", list[str]
@@ -75,7 +75,7 @@ def curate(
     format_=option("The format, if the file name does not show it.", str, "auto", flag="--format"),
 )
 def redact(
-    given: str,
+    source: str,
     out: str,
     progress: Progress,
     own_config: str | None,
@@ -102,7 +102,7 @@ def redact(
         "vault": vault_path,
     }
     result = redactory.redact(
-        given,
+        source,
         out,
         {key: value for key, value in settings.items() if value is not None},
         config=own_config,
@@ -113,7 +113,7 @@ def redact(
     hints = [describe_rejection(reason, count) for reason, count in result["quarantined"].items()]
     if result["masks_nothing"]:
         hints.append("Warning: this policy masks nothing, not even in a sample text: see detect.strict.labels.")
-    if given == "-" and format_ == "auto" and "broken_json" in result["quarantined"]:
+    if source == "-" and format_ == "auto" and "broken_json" in result["quarantined"]:
         hints.append("Standard input was read as JSON lines: or give --format (csv, parquet, mbox, …).")
     code = 1 if result["quarantined"] or result["files_left_out"] else 0
     if out == "-":
@@ -127,13 +127,13 @@ def redact(
 
 @command(
     "unmask",
-    given=argument("FILE", "A copy made with --replace pseudonym: a file or a folder.", Path),
+    source=argument("FILE", "A copy made with --replace pseudonym: a file or a folder.", Path),
     out=option("The file or folder to write.", Path, REQUIRED),
     vault=option("The vault that was written with the copy.", Path, REQUIRED),
 )
-def unmask(given: Path, out: Path, vault: Path) -> CommandResult:
+def unmask(source: Path, out: Path, vault: Path) -> CommandResult:
     """Restore the original values of pseudonyms; each use is logged beside the vault."""
-    result = redactory.unmask(given, out, vault)
+    result = redactory.unmask(source, out, vault)
     return CommandResult("unmasked", result, 1 if result["unknown"] or not result["put_back"] else 0)
 
 

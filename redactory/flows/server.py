@@ -1,7 +1,6 @@
 """Prefect's settings for this process, a server of our own, what is asked of one; where runs go.
 
-Prefect reads its settings when it is first imported: quiet, offline, at home in a private folder, behind a
-password.
+Prefect reads its settings when it is first imported: quiet, offline, at home in a private folder, behind a password.
 """
 
 from __future__ import annotations
@@ -48,11 +47,10 @@ START_PLACEHOLDER, DATE_PLACEHOLDER = "{start}", "{date}"
 def configure_prefect(home: Path, port: int | None = None) -> Path | None:
     """Set what is not set already; Prefect's database and storage then lie in ``home``, mode 0700.
 
-    A server that Prefect starts for this process listens on the loopback address, where every user of
-    the machine could talk to it: it is given a password that only this process and its children know.
-    With ``port`` that is :func:`run_prefect_server`, unless the environment names another one; the file that
-    holds
-    its password is returned.  ``ConfigurationError`` where the port is taken.
+    A server that Prefect starts for this process listens on the loopback address, where every user of the machine could
+    talk to it: it is given a password that only this process and its children know. With ``port`` that is
+    :func:`run_prefect_server`, unless the environment names another one; the file that holds its password is returned.
+    ``ConfigurationError`` where the port is taken.
     """
     make_private_folder(home)
     # set to nothing, one would be an address, a home or a password

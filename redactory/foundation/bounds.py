@@ -49,10 +49,9 @@ def privacy_factor(epsilon: float) -> Decimal:
 def success_bound(epsilon: float, delta: float, prior: Decimal = PRIOR) -> Decimal:
     """How often, at most, a guess is right that is right with probability ``prior`` without the model.
 
-    (e^ε·p + δ(1−p)) / (e^ε·p + 1 − p), for values of which any may be *exchanged* for any other at (ε, δ).
-    With P_x the law of the model where x is the value: P_x(guess x) ≤ e^ε·P_y(guess x) + δ for each y;
-    weighted by the chances of all values, of which the likeliest is p, that is the bound
-    (``docs/guarantees.md``, "What a decision can gain").
+    (e^ε·p + δ(1−p)) / (e^ε·p + 1 − p), for values of which any may be *exchanged* for any other at (ε, δ). With P_x the
+    law of the model where x is the value: P_x(guess x) ≤ e^ε·P_y(guess x) + δ for each y; weighted by the chances of
+    all values, of which the likeliest is p, that is the bound (``docs/guarantees.md``, "What a decision can gain").
     """
     wide, up = Context(prec=_WIDE), Context(prec=60, rounding=ROUND_CEILING)
     weighted, other = wide.multiply(privacy_factor(epsilon), prior), 1 - prior

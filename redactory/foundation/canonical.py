@@ -27,10 +27,10 @@ def json_sha256(value: Any) -> str:
 
 def flatten_keys(value: Mapping[str, Any], above: str = "") -> dict[str, Any]:
     """Each value that is no mapping, by the path of its key: ``{"a": {"b": 1}}`` is ``{"a.b": 1}``."""
-    found: dict[str, Any] = {}
+    flat: dict[str, Any] = {}
     for key, inner in value.items():
-        found |= flatten_keys(inner, f"{above}{key}.") if isinstance(inner, Mapping) else {f"{above}{key}": inner}
-    return found
+        flat |= flatten_keys(inner, f"{above}{key}.") if isinstance(inner, Mapping) else {f"{above}{key}": inner}
+    return flat
 
 
 class DuplicateKeyError(ValueError):
@@ -40,10 +40,10 @@ class DuplicateKeyError(ValueError):
 def reject_duplicate_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     """The members of a JSON object (for ``object_pairs_hook``); ``DuplicateKeyError`` where a key comes
     again."""
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    result = dict(pairs)
+    if len(result) < len(pairs):
         raise DuplicateKeyError
-    return found
+    return result
 
 
 def file_sha256(path: Path) -> str:

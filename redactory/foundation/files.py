@@ -122,8 +122,8 @@ def remove_leftovers(folder: Path, of: str = "*", *, but: str = "", deep: bool =
 
 def temporary_target(name: str) -> str | None:
     """The file that ``name`` is a killed process's unfinished :func:`commit` of; None where it is none."""
-    number, _, own = name.removeprefix(TEMPORARY_PREFIX).partition("-")
-    return own if name.startswith(TEMPORARY_PREFIX) and number.isdigit() and own else None
+    number, _, target = name.removeprefix(TEMPORARY_PREFIX).partition("-")
+    return target if name.startswith(TEMPORARY_PREFIX) and number.isdigit() and target else None
 
 
 def open_no_follow(path: Path, flags: int) -> int:
@@ -143,8 +143,8 @@ def open_no_follow(path: Path, flags: int) -> int:
         raise _not_regular_error(path, error, "file") from None
     finally:
         os.close(folder)
-    found = os.fstat(descriptor)
-    if stat.S_ISREG(found.st_mode) and found.st_nlink <= 1:
+    status = os.fstat(descriptor)
+    if stat.S_ISREG(status.st_mode) and status.st_nlink <= 1:
         return descriptor
     os.close(descriptor)
     raise RunStateError(f"{path} is not a regular file (a pipe or a hard link): check it, and remove it")

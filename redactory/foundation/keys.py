@@ -94,8 +94,8 @@ def load_digest_key() -> DigestKey:
     Raises ``ConfigurationError`` for a key under 16 bytes, an unreadable key file, a variable that is
     empty, or both at once: a run that was to have a lasting key never draws one that is gone with it.
     """
-    given = _read_key_setting(KEY_VARIABLE)
-    return _draw_key() if given is None else DigestKey(_require_length(*given, MINIMUM_KEY_BYTES))
+    value = _read_key_setting(KEY_VARIABLE)
+    return _draw_key() if value is None else DigestKey(_require_length(*value, MINIMUM_KEY_BYTES))
 
 
 def load_encryption_key() -> bytes | None:
@@ -104,8 +104,8 @@ def load_encryption_key() -> bytes | None:
     Raises ``ConfigurationError`` for a shorter or an empty one, an unreadable file, or both at once: a
     run that was to be encrypted never becomes an open one by a variable that was left empty.
     """
-    given = _read_key_setting(ENCRYPTION_VARIABLE)
-    return None if given is None else _require_length(*given, MINIMUM_ENCRYPTION_KEY_BYTES)
+    value = _read_key_setting(ENCRYPTION_VARIABLE)
+    return None if value is None else _require_length(*value, MINIMUM_ENCRYPTION_KEY_BYTES)
 
 
 def read_encryption_key(path: Path) -> bytes:
@@ -121,13 +121,13 @@ def load_signing_key() -> Ed25519PrivateKey | None:
 
     Raises ``ConfigurationError`` for anything else than an unencrypted Ed25519 private key in PEM.
     """
-    given = _read_key_setting(SIGNING_VARIABLE)
-    if given is None:
+    value = _read_key_setting(SIGNING_VARIABLE)
+    if value is None:
         return None
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-    secret, name = given
+    secret, name = value
     try:
         key = load_pem_private_key(secret, password=None)
     except Exception:  # its message could quote the key
@@ -250,10 +250,10 @@ def _warn_if_world_readable(path: Path) -> None:
     """
     if os.name != "posix":
         return
-    found = path.stat()
-    mode = stat.S_IMODE(found.st_mode)
+    status = path.stat()
+    mode = stat.S_IMODE(status.st_mode)
     reached = all(folder.stat().st_mode & 0o011 for folder in path.resolve().parents)
-    if found.st_uid == os.geteuid() and mode & 0o077 and reached:
+    if status.st_uid == os.geteuid() and mode & 0o077 and reached:
         _log.warning(f"{path}: other users can read this key file (mode {mode:04o}): run chmod 600 on it")
 
 

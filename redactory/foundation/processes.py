@@ -51,8 +51,7 @@ def forbid_core_dumps() -> None:
 def process_pool(workers: int) -> Iterator[ProcessPoolExecutor]:
     """``workers`` processes that live, with whatever they loaded, until the context ends.
 
-    An interrupt ends them where they are, and nobody waits for what they were at: it is done again by whoever
-    goes on.
+    An interrupt ends them where they are, and nobody waits for what they were at: it is done again by whoever goes on.
     """
     # spawned, not forked: a fork would copy locks that the parent's threads hold
     context = multiprocessing.get_context("spawn")
@@ -78,23 +77,22 @@ class WorkerProcess:
 def worker_processes(work: Callable[..., None], tasks: Sequence[tuple[Any, ...]]) -> Iterator[list[WorkerProcess]]:
     """A process for each of ``tasks`` that carries out ``work(its end of a pipe, *task)``.
 
-    They are killed when the context ends: nothing that lasts may be theirs alone.  ``work`` and tasks can be
-    pickled.
+    They are killed when the context ends: nothing that lasts may be theirs alone.  ``work`` and tasks can be pickled.
     """
     context = multiprocessing.get_context("spawn")
-    found: list[WorkerProcess] = []
+    workers: list[WorkerProcess] = []
     try:
         for task in tasks:
             ours, theirs = context.Pipe()
             process = context.Process(target=_run_worker, args=(work, theirs, *task), daemon=True)
             process.start()
             theirs.close()
-            found.append(WorkerProcess(process, ours))
-        yield found
+            workers.append(WorkerProcess(process, ours))
+        yield workers
     finally:
-        for one in found:
+        for one in workers:
             one.process.kill()
-        for one in found:
+        for one in workers:
             one.process.join()
             one.pipe.close()
 

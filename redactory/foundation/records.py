@@ -64,14 +64,14 @@ def record_ages(times: Sequence[datetime.datetime]) -> list[datetime.timedelta]:
     pass in small steps where the clocks are right: a step back, and one longer than ``SILENCE``, is a clock
     that was wrong before it or after, and does not count.
     """
-    found, age = [datetime.timedelta()], datetime.timedelta()
+    ages, age = [datetime.timedelta()], datetime.timedelta()
     for before, after in reversed(list(pairwise(times))):
         step = after - before
         age += step if datetime.timedelta() < step <= SILENCE else datetime.timedelta()
-        told = times[-1] - before
+        elapsed = times[-1] - before
         # what was made under a clock ahead of the last has the age that the others give it
-        found.append(min(told, age) if told >= datetime.timedelta() else age)
-    return found[::-1]
+        ages.append(min(elapsed, age) if elapsed >= datetime.timedelta() else age)
+    return ages[::-1]
 
 
 def _open_for_append(path: Path) -> int:

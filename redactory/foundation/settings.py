@@ -54,15 +54,15 @@ def format_validation_error(error: Mapping[str, Any]) -> str:
     Where the error has its input, its kind is named and, of a number that is out of bounds, the number;
     no other value is quoted, for it may be text.
     """
-    kind, told = str(error["type"]), error.get("ctx", {})
+    kind, context = str(error["type"]), error.get("ctx", {})
     if kind in _BOUNDS:
-        bound = _BOUNDS[kind].format(**{name: str(bound).removesuffix(".0") for name, bound in told.items()})
-        given = error.get("input")
-        return f"{bound}, got {given}" if type(given) in (int, float) else bound
+        bound = _BOUNDS[kind].format(**{name: str(bound).removesuffix(".0") for name, bound in context.items()})
+        value = error.get("input")
+        return f"{bound}, got {value}" if type(value) in (int, float) else bound
     if kind in _CHOICES:
-        given, choices = error.get("input"), re.findall(r"'([^']*)'", told["expected"])
-        near = did_you_mean(given, choices, 0.5) if isinstance(given, str) else ""
-        return f"must be one of {told['expected']}{near}"
+        value, choices = error.get("input"), re.findall(r"'([^']*)'", context["expected"])
+        near = did_you_mean(value, choices, 0.5) if isinstance(value, str) else ""
+        return f"must be one of {context['expected']}{near}"
     needed = _NEEDED.get(kind.partition("_")[0])
     if needed is None or not kind.endswith(_WRONG_KIND):
         return str(error["msg"]).removeprefix("Value error, ")
@@ -71,13 +71,13 @@ def format_validation_error(error: Mapping[str, Any]) -> str:
 
 def _describe_input(error: Mapping[str, Any]) -> str:
     """What stands in the key's place, where the error has its input, and the mend."""
-    given = error.get("input", ...)
-    if type(given) not in _FOUND:
+    value = error.get("input", ...)
+    if type(value) not in _FOUND:
         return ""
-    mend = "; remove the line to use the default" if given is None else ""
-    if error["type"] == "string_type" and isinstance(given, int | float):
+    mend = "; remove the line to use the default" if value is None else ""
+    if error["type"] == "string_type" and isinstance(value, int | float):
         mend = "; put it in quotation marks"
-    return f", got {_FOUND[type(given)]}{mend}"
+    return f", got {_FOUND[type(value)]}{mend}"
 
 
 class Settings(BaseModel):

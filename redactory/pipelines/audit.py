@@ -101,9 +101,8 @@ def _score_canaries(model: LanguageModel, coins: AuditCoins, progress: Progress)
 def find_upper_bound(card: Mapping[str, Any], form: CanaryForm, public: int) -> Result:
     """{epsilon_upper, upper_field, comparable, reason} of a guarantee card for canaries of this ``form``.
 
-    A secret's two worlds are numbers exchanged (``epsilon_substitution``) or a number and its mask
-    (``epsilon``); a user's are that user and nobody (``epsilon_sound``).  ``public`` canaries stand in public
-    points of the run.
+    A secret's two worlds are numbers exchanged (``epsilon_substitution``) or a number and its mask (``epsilon``); a
+    user's are that user and nobody (``epsilon_sound``).  ``public`` canaries stand in public points of the run.
     """
     field = {"pair": "epsilon_substitution", "masked": "epsilon", "absent": "epsilon_sound"}[form]
     of_units, reason = "epsilon_sound" in card, None

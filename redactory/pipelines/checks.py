@@ -1,8 +1,7 @@
 """The checks of what seals a run: digests, signature, layout, modes, journal, encryption, releases and log.
 
 A check is a function that returns what it found in words, or None where there is nothing to say.  It raises
-``CheckFailed`` where something does not hold, :class:`CheckSkipped` where it could not be made, or not in
-full.
+``CheckFailed`` where something does not hold, :class:`CheckSkipped` where it could not be made, or not in full.
 ``verify.py`` has the others, and the tables that say which are made, in which order.
 """
 

@@ -53,10 +53,9 @@ def label_active(
 ) -> dict[str, Any]:
     """Choose ``n`` documents of the configured input to label; write them to the new folder ``out`` (0700).
 
-    Of distinct documents that no file of ``labelled`` holds, ``CANDIDATES`` times ``n`` are drawn by a digest
-    under ``seed`` and looked at; where no engine says how sure it is of a word, the first ``n`` are taken.
-    ``spans`` are filled in from π.  Returns counts and where the files lie; no text.  ``InputError`` where
-    nothing is left to label.
+    Of distinct documents that no file of ``labelled`` holds, ``CANDIDATES`` times ``n`` are drawn by a digest under
+    ``seed`` and looked at; where no engine says how sure it is of a word, the first ``n`` are taken. ``spans`` are
+    filled in from π.  Returns counts and where the files lie; no text.  ``InputError`` where nothing is left to label.
     """
     settings, folder = load_config(config), Path(out)
     if folder.exists():

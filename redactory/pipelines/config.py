@@ -1,9 +1,8 @@
 """The configuration: one description for the file, the command line, the documentation and the hash.
 
-Each section stands, with its defaults, with what it configures: ``input`` in ``readers/documents.py``,
-``detect`` in ``detectors/settings.py``, ``dedup`` in ``dedup/settings.py``, ``train`` in
-``training/settings.py`` (and ``units.py``, ``models/settings.py``), ``nightly.drift`` in
-``evaluation/drift.py``; the others here.
+Each section stands, with its defaults, with what it configures: ``input`` in ``readers/documents.py``, ``detect`` in
+``detectors/settings.py``, ``dedup`` in ``dedup/settings.py``, ``train`` in ``training/settings.py`` (and ``units.py``,
+``models/settings.py``), ``nightly.drift`` in ``evaluation/drift.py``; the others here.
 """
 
 from __future__ import annotations

@@ -29,19 +29,17 @@ def conversations(
     """The documents of a finished run, or of an export, as conversations, in the order of the input.
 
     Each is ``{"document_id", "turns": [{"turn", "role", "text", "fates"}]}`` with the columns of
-    ``input.metadata_columns``; a document that is no conversation is one turn without a role.  ``fates`` says
-    of each
-    example of a turn ``public``, ``private``, ``duplicate`` or ``quarantined``.  ``text`` is what may be seen
-    of it, with a space between two examples, None where that is nothing: of side ``public`` the public ones,
-    of ``private`` those of both sides, masked.  A duplicate has the text of the example that stands for it.
-    A turn that said nothing is not there, but counted in the numbers of the others.
+    ``input.metadata_columns``; a document that is no conversation is one turn without a role.  ``fates`` says of each
+    example of a turn ``public``, ``private``, ``duplicate`` or ``quarantined``.  ``text`` is what may be seen of it,
+    with a space between two examples, None where that is nothing: of side ``public`` the public ones, of ``private``
+    those of both sides, masked.  A duplicate has the text of the example that stands for it. A turn that said nothing
+    is not there, but counted in the numbers of the others.
 
     With ``known_values``, for side ``private`` alone, what is masked once in a document is masked wherever it
     stands in it, in public examples too: here no training stands on a text, whichever way the run was made.
 
     An export has its public examples alone.  ``ConfigurationError`` for one whose run was made without
-    ``input.emit_document_order``; ``RunStateError`` for its private side, and for a run that is not finished,
-    or is
+    ``input.emit_document_order``; ``RunStateError`` for its private side, and for a run that is not finished, or is
     held or rejected.
     """
     if side not in SPLIT_FOLDERS:

@@ -74,12 +74,11 @@ def curate(
 ) -> dict[str, Any]:
     """Run one curation and return its summary (counts, seconds, where the run lies).
 
-    ``resume`` goes on where an interrupted run stopped, starts where there is nothing, and returns at
-    once where the run is finished.  Without it an existing run folder is refused, and with it a run that
-    was begun, or made, of something else (``RunStateError``).
-    ``stage_map`` replaces the processes, ``detector`` the configured engines, ``sources`` what is found at
-    ``input.path``.  Where the output is a URL, the finished run is published there: ``published`` says what
-    was done.
+    ``resume`` goes on where an interrupted run stopped, starts where there is nothing, and returns at once where the
+    run is finished.  Without it an existing run folder is refused, and with it a run that was begun, or made, of
+    something else (``RunStateError``). ``stage_map`` replaces the processes, ``detector`` the configured engines,
+    ``sources`` what is found at ``input.path``.  Where the output is a URL, the finished run is published there:
+    ``published`` says what was done.
     """
     settings = load_config(config, output=output, workers=workers)
     chosen = None

@@ -57,13 +57,12 @@ def erase(
     Returns {ok, dry_run, runs, problems, unmatched}, the last one the pseudonyms of ids that none of these
     runs has, or ever had.
 
-    ``places`` are run folders, or folders of a job, all of whose runs are gone through.  A run from which
-    the person cannot be taken (its key is not the configured one) is a problem, and the others are done all
-    the same; ``ok`` is then False.  A run of a job that was cut off loses all that it has done
-    (``discarded``); one of no job is a problem.  With ``dry_run`` nothing is written.  Asked again, what was
-    interrupted is finished, and what is done is read off the release log.  Models are not trained anew: each
-    run lists those that learnt from the person.  ``ConfigurationError`` without an id, or for a place that
-    holds no run.
+    ``places`` are run folders, or folders of a job, all of whose runs are gone through.  A run from which the person
+    cannot be taken (its key is not the configured one) is a problem, and the others are done all the same; ``ok`` is
+    then False.  A run of a job that was cut off loses all that it has done (``discarded``); one of no job is a problem.
+    With ``dry_run`` nothing is written.  Asked again, what was interrupted is finished, and what is done is read off
+    the release log.  Models are not trained anew: each run lists those that learnt from the person.
+    ``ConfigurationError`` without an id, or for a place that holds no run.
     """
     person = Person(frozenset(doc_ids), frozenset(user_ids))
     if not person.doc_ids | person.user_ids or "" in person.doc_ids | person.user_ids:
@@ -212,9 +211,7 @@ def _require_not_by_count(run: RunFolder, manifest: dict[str, Any]) -> None:
         )
 
 
-def _of_shredded(
-    run: RunFolder, manifest: dict[str, Any], when: str, asked: Any, done: dict[str, Any]
-) -> dict[str, Any]:
+def _of_shredded(run: RunFolder, manifest: dict[str, Any], when: str, ids: Any, done: dict[str, Any]) -> dict[str, Any]:
     """What is said of a run that nobody can search; ``RunStateError`` where text in it may be theirs."""
     check_newest(run)
     rows = manifest["counts"]["public"]
@@ -228,7 +225,7 @@ def _of_shredded(
     # the index has keyed digests of what was said in the run
     index = {} if find_index(manifest) is None else {"index": False}
     models = _find_outside_traces(run, ())["models"]
-    return _make_result(run, shredded=True, unmatched=[] if done else asked, models=models, **index) | done
+    return _make_result(run, shredded=True, unmatched=[] if done else ids, models=models, **index) | done
 
 
 def _find_outside_traces(run: RunFolder, points: Collection[int]) -> dict[str, Any]:
@@ -295,12 +292,11 @@ def purge(run: str | Path, what: Collection[OriginalKind], *, by: str | None = N
 def purge_run(run: RunFolder | str | Path, kinds: Collection[OriginalKind], *, by: str | None = None) -> dict[str, Any]:
     """Take ``what`` away from a finished run, for good: ``{"run", "purged", "release", "bytes", "already"}``.
 
-    ``vault`` and ``quarantine`` are all their parts; ``state`` is samples to label, sealed tracebacks and
-    Prefect's home: never the journal, the data key or what was measured.  Root keys and checkpoints of
-    trainings that are not finished go each time.  What is gone already is in ``already``; where nothing is
-    left to do, ``release`` is None.  The job's lock is the caller's to hold.
-    ``ConfigurationError`` for an unknown name, ``RunStateError`` for a run that is not finished, and for one
-    on which a model is being trained.
+    ``vault`` and ``quarantine`` are all their parts; ``state`` is samples to label, sealed tracebacks and Prefect's
+    home: never the journal, the data key or what was measured.  Root keys and checkpoints of trainings that are not
+    finished go each time.  What is gone already is in ``already``; where nothing is left to do, ``release`` is None.
+    The job's lock is the caller's to hold. ``ConfigurationError`` for an unknown name, ``RunStateError`` for a run that
+    is not finished, and for one on which a model is being trained.
     """
     unknown = sorted(set(kinds) - set(ORIGINAL_KINDS))
     if unknown or not kinds:

@@ -54,11 +54,10 @@ def evaluate_detect(
 ) -> dict[str, Any]:
     """Recall, precision, misses and public share on the labelled rows of a file.
 
-    Texts are segmented and read as ``config`` says, or by the defaults. ``detector`` stands in for the
-    engines. Returns :func:`~redactory.evaluation.detection.measure_detection` with {labelled, rows, spans,
-    spans_outside_points, segment, policies: {name: hash}, public_labels}; spans with a public label are no
-    secrets. ``ConfigurationError`` where the policies were fitted on any of these rows
-    (``docs/guarantees.md``, "Coverage failure").
+    Texts are segmented and read as ``config`` says, or by the defaults. ``detector`` stands in for the engines. Returns
+    :func:`~redactory.evaluation.detection.measure_detection` with {labelled, rows, spans, spans_outside_points,
+    segment, policies: {name: hash}, public_labels}; spans with a public label are no secrets. ``ConfigurationError``
+    where the policies were fitted on any of these rows (``docs/guarantees.md``, "Coverage failure").
     """
     segment, detect = _load_settings(labelled, config)
     points, about = _read_labelled_examples(Path(labelled), segment, detect)
@@ -71,13 +70,12 @@ def evaluate_against(
     """The policies and other engines side by side, on the labelled rows of a file.
 
     ``against`` names the engines: ``presidio``, ``spacy``, both also with ``:PIPELINE``; ``stanza:FOLDER``,
-    ``transformers:FOLDER``, or an engine of another package, ``NAME`` or ``NAME:FOLDER``. Texts are segmented
-    as ``config`` says, and engines read its ``detect.language``. Returns {labelled, rows, spans,
-    spans_outside_points, segment, policies, public_labels, language, points, distinct_points, secrets, table:
-    the rows of :func:`~redactory.evaluation.detection.compare_detectors`, engines: {name: what it is},
-    version,
-    interval}. Before a text is read ``ConfigurationError`` for an engine that is unknown, not here or given
-    twice, ``InputError`` where nothing is labelled.
+    ``transformers:FOLDER``, or an engine of another package, ``NAME`` or ``NAME:FOLDER``. Texts are segmented as
+    ``config`` says, and engines read its ``detect.language``. Returns {labelled, rows, spans, spans_outside_points,
+    segment, policies, public_labels, language, points, distinct_points, secrets, table: the rows of
+    :func:`~redactory.evaluation.detection.compare_detectors`, engines: {name: what it is}, version, interval}. Before a
+    text is read ``ConfigurationError`` for an engine that is unknown, not here or given twice, ``InputError`` where
+    nothing is labelled.
     """
     segment, detect = _load_settings(labelled, config)
     references = resolve_reference_engines(against, detect.language)

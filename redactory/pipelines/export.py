@@ -45,12 +45,11 @@ def export(
     With ``synthetic`` that is what ``synthesize`` had a model of the run write into this folder, and nothing
     else, once it was measured (``evaluate_synthetic``) and shows no more than chance.
 
-    ``{"run", "to", "manifest", "release", "public", "models", "files", "bytes"}``; ``manifest`` is the sha256
-    of the export's own, which the release log has too: it is entered there before anything leaves.
-    ``models`` are the names of trained models to bring along, ``by`` who exports, for the log.  Raises
-    ``RunStateError`` where the run is not finished or is held, where ``to`` exists and where a model is not
-    there; ``CheckFailed`` where a file is not as it was sealed; ``GuaranteeError`` where nothing is
-    guaranteed of a model.
+    ``{"run", "to", "manifest", "release", "public", "models", "files", "bytes"}``; ``manifest`` is the sha256 of the
+    export's own, which the release log has too: it is entered there before anything leaves. ``models`` are the names of
+    trained models to bring along, ``by`` who exports, for the log.  Raises ``RunStateError`` where the run is not
+    finished or is held, where ``to`` exists and where a model is not there; ``CheckFailed`` where a file is not as it
+    was sealed; ``GuaranteeError`` where nothing is guaranteed of a model.
     """
     folder = RunFolder(Path(run))
     if synthetic is None:
@@ -132,9 +131,8 @@ def _fill_synthetic_export(
 ) -> dict[str, Any]:
     """Copy what a model wrote, byte for byte; its summary.
 
-    ``RunStateError`` where it is not of a model of ``run``, or was not measured; ``GuaranteeError`` where
-    nothing is guaranteed of it, or it shows more than chance; ``CheckFailed`` where its card is not what the
-    ledger says now.
+    ``RunStateError`` where it is not of a model of ``run``, or was not measured; ``GuaranteeError`` where nothing is
+    guaranteed of it, or it shows more than chance; ``CheckFailed`` where its card is not what the ledger says now.
     """
     corpus_manifest = read_manifest(corpus)
     if corpus_manifest["format"] != SYNTHETIC:

@@ -54,10 +54,9 @@ DOUBT_LEVELS = (0.0, *(digit * 10.0**-place for place in range(8, 0, -1) for dig
 SOFT_RULE_ODDS = 100.0
 """A word that a soft rule points at counts as this many times as likely to be secret as another one.
 
-So the bound on 1 - P(plain) for words without such a hit is this many times as wide: the ratio of the two
-bounds is that of prior odds, as the test with the fewest false alarms would have it.  On labelled news, web
-and template texts the public share at a miss rate of 0.1 to 1 % was about the same from 30 to 300, and
-lower at 10 and below.
+So the bound on 1 - P(plain) for words without such a hit is this many times as wide: the ratio of the two bounds is
+that of prior odds, as the test with the fewest false alarms would have it.  On labelled news, web and template texts
+the public share at a miss rate of 0.1 to 1 % was about the same from 30 to 300, and lower at 10 and below.
 """
 ESTIMAND = (
     "the probability that both policies miss a secret, if first a {unit} with a secret is drawn uniformly, "

@@ -157,9 +157,8 @@ def _append_event(run: RunFolder, event: Event, facts: Mapping[str, Any], settin
 def run_pending_actions(job: JobFolder, settings: NightlySettings | None = None) -> dict[str, list[str]]:
     """Do what follows from the decisions of a job and is not done: of each run concerned, the failed hooks.
 
-    ``settings`` are whose hooks are called; by default those of the file that each run was begun with.  Asked
-    again and again it does what is left, and nothing twice, but for a hook that was called by a process that
-    came no further.
+    ``settings`` are whose hooks are called; by default those of the file that each run was begun with.  Asked again and
+    again it does what is left, and nothing twice, but for a hook that was called by a process that came no further.
     """
     records = read_log(job)
     actions, statuses = find_pending_actions(records), run_statuses(records)

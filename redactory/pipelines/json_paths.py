@@ -126,8 +126,7 @@ class Fields:
 def iterate_leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Every string, number and date in ``value``, with the path to it; a list's entries are one step.
 
-    Bytes are the text that they are in UTF-8, or :data:`UNREADABLE_BYTES`.  Entries of a table's map, which
-    are pairs,
+    Bytes are the text that they are in UTF-8, or :data:`UNREADABLE_BYTES`.  Entries of a table's map, which are pairs,
     are like those of an object, and their keys are values too.
     """
     if isinstance(value, bytes):

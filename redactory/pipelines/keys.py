@@ -23,11 +23,10 @@ from redactory.redaction.folder import find_runs
 def shred_key(run: str | Path, *, by: str) -> dict[str, Any]:
     """Destroy the data key of an encrypted run, and the root keys of trainings that are not finished.
 
-    ``by`` is who answers for it: the name goes into the release log, before anything is destroyed.
-    Returns {run, time, by, destroyed, left}: ``left`` names what of the private part lies open, and is
-    not touched.  Asked again, it destroys what a crash or a restored backup left.  Raises
-    ``ConfigurationError`` without a name, ``RunStateError`` where the run is not encrypted, or where its
-    key is gone and nobody entered that.
+    ``by`` is who answers for it: the name goes into the release log, before anything is destroyed. Returns {run, time,
+    by, destroyed, left}: ``left`` names what of the private part lies open, and is not touched.  Asked again, it
+    destroys what a crash or a restored backup left.  Raises ``ConfigurationError`` without a name, ``RunStateError``
+    where the run is not encrypted, or where its key is gone and nobody entered that.
     """
     folder, name = RunFolder(Path(run)), by.strip()
     if not name:
@@ -118,12 +117,11 @@ def rotate_key(
 ) -> dict[str, Any]:
     """Have another key wrap the data keys of runs; ``places`` are run folders, or folders of runs.
 
-    The configured key opens them, the new one is a local key in ``to_key_file`` or the service that
-    ``to_service`` (``package.module:function``) names.  Returns the paths of the runs by what became of
-    them: ``rotated``, ``already`` (wrapped by the new one before), ``open`` (not encrypted), ``shredded``
-    and ``failed``, a list of {run, error}; ``ok`` is whether there is none.  Whatever stops it, asking
-    again goes on.  Raises ``ConfigurationError`` for a new key that is none, ``RunStateError`` for a place
-    that holds no run.
+    The configured key opens them, the new one is a local key in ``to_key_file`` or the service that ``to_service``
+    (``package.module:function``) names.  Returns the paths of the runs by what became of them: ``rotated``, ``already``
+    (wrapped by the new one before), ``open`` (not encrypted), ``shredded`` and ``failed``, a list of {run, error};
+    ``ok`` is whether there is none.  Whatever stops it, asking again goes on.  Raises ``ConfigurationError`` for a new
+    key that is none, ``RunStateError`` for a place that holds no run.
     """
     if (to_key_file is None) == (to_service is None):
         raise ConfigurationError("give the new key with one of --to-key-file and --to-service")

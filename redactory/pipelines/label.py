@@ -184,12 +184,11 @@ def label_score(
 ) -> dict[str, Any]:
     """γ and δ₂ of a run from its labelled sample ``name``; they become what the guarantee is computed with.
 
-    ``labelled`` is the sample's JSON lines or Label Studio's JSON export, every row there; one in which no
-    row differs from what was filled in is refused, unless ``unchanged``. What has a public label of the run
-    is no secret. ``fates`` replaces the run's own engines. Returns ``misses`` as ``evaluate_recall`` does,
-    with the bounds of ``sample_bounds.py`` as ``upper`` and weighted ``rate``; ``strata``, ``needed``,
-    ``left``; no text. ``InputError`` for labels that do not fit the draw, ``ConfigurationError`` where the
-    engines here are not the run's.
+    ``labelled`` is the sample's JSON lines or Label Studio's JSON export, every row there; one in which no row differs
+    from what was filled in is refused, unless ``unchanged``. What has a public label of the run is no secret. ``fates``
+    replaces the run's own engines. Returns ``misses`` as ``evaluate_recall`` does, with the bounds of
+    ``sample_bounds.py`` as ``upper`` and weighted ``rate``; ``strata``, ``needed``, ``left``; no text. ``InputError``
+    for labels that do not fit the draw, ``ConfigurationError`` where the engines here are not the run's.
     """
     folder = RunFolder(Path(run))
     manifest, sample = read_manifest(folder), folder.sample(name)
@@ -207,8 +206,8 @@ def label_score(
         # what a policy misses of the labels that its thresholds follow from says nothing about others
         reject_fitted_rows([row.text for row in rows], read_fitted_policy(manifest), load_digest_key())
         with report_loading(progress, "load engines"):
-            own = fates or make_run_router(manifest)
-        measured = samples.measure_sample(rows, own, progress)
+            router = fates or make_run_router(manifest)
+        measured = samples.measure_sample(rows, router, progress)
         delta = manifest["configuration"]["train"]["delta"]
         result = {
             "run": str(folder.root),

@@ -81,7 +81,7 @@ def nightly(
     job = JobFolder(Path(settings.output))
     _check_job(job, settings)
     make_folder(job.root)
-    make_private_folder(job.own)
+    make_private_folder(job.state)
     # whoever approves a run later asks its file for the hook
     is_file = isinstance(config, str | Path) and Path(config).suffix in (".yaml", ".yml")
     file = str(Path(str(config)).absolute()) if is_file else None

@@ -124,7 +124,7 @@ def clear_run(run: RunFolder) -> None:
 def lock_job(job: JobFolder) -> Iterator[None]:
     """Be the one that changes a job, with what killed processes left in it removed."""
     with file_lock(job.lock, str(job.root)):
-        for folder in (job.root, job.own):
+        for folder in (job.root, job.state):
             remove_leftovers(folder)
         yield
 
@@ -155,10 +155,9 @@ def create_folder(
 ) -> Iterator[Path]:
     """Give an empty private folder to fill; once the block ends well it is renamed to ``place``.
 
-    ``last`` is asked before the rename, and raises where there is to be none.
-    It lies, with its lock, in a folder of ours beside ``place``: nothing else there is written.  What an
-    interrupted process left of it is removed, or with ``resume`` there again.  ``RunStateError`` where
-    ``place`` exists, or another process is making it.
+    ``last`` is asked before the rename, and raises where there is to be none. It lies, with its lock, in a folder of
+    ours beside ``place``: nothing else there is written.  What an interrupted process left of it is removed, or with
+    ``resume`` there again.  ``RunStateError`` where ``place`` exists, or another process is making it.
     """
     place = place.absolute()
     make_folder(place.parent)

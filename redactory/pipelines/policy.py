@@ -184,16 +184,16 @@ class Policy:
         remaining, release = _check_texts(texts), self._config.release
         while batch := list(islice(remaining, _BATCH_SIZE)):
             cut = [self._segment_text(text) for text in batch]
-            detections = self._load_detector().detect([segment.text for own in cut for segment in own])
-            for own in cut:
-                segments = [segment.text for segment in own]
-                found = list(islice(detections, len(own)))
+            detections = self._load_detector().detect([segment.text for pieces in cut for segment in pieces])
+            for pieces in cut:
+                segments = [segment.text for segment in pieces]
+                detected = list(islice(detections, len(pieces)))
                 if release.known_values:
-                    found = add_known_values(segments, found, language=self._config.detect.language)
-                fates = [route(text, one) for text, one in zip(segments, found, strict=True)]
-                yield list(
-                    _build_points(own, found, merge_document_decisions(fates) if release.unit == "document" else fates)
-                )
+                    detected = add_known_values(segments, detected, language=self._config.detect.language)
+                decisions = [route(text, one) for text, one in zip(segments, detected, strict=True)]
+                if release.unit == "document":
+                    decisions = merge_document_decisions(decisions)
+                yield list(_build_points(pieces, detected, decisions))
 
     def _load_detector(self) -> TextDetector:
         with ONE_THREAD:

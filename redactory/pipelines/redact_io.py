@@ -298,9 +298,8 @@ def open_unfinished_copy(
 ) -> Iterator[UnfinishedCopy]:
     """A copy of ``sources``, found with ``made`` and ``written`` so: beside ``out``, for one call alone.
 
-    The next call goes on with what was found, or learns that the copy is whole.  It is gone once the copy is
-    finished.  ``ConfigurationError`` where something else lies in its place, ``RunStateError`` where another
-    call has it.
+    The next call goes on with what was found, or learns that the copy is whole.  It is gone once the copy is finished.
+    ``ConfigurationError`` where something else lies in its place, ``RunStateError`` where another call has it.
     """
     if out == PIPE or is_url(out):
         with tempfile.TemporaryDirectory(prefix="redactory-") as folder:

@@ -114,9 +114,8 @@ def _require_signer(run: RunFolder, manifest: Mapping[str, Any]) -> None:
 def reissue(run: RunFolder, change: RunChange, key: DigestKey | None = None) -> int:
     """Write a finished run anew, as staged; the number of the new release.
 
-    Staged parts that hold what the run has already are let go; ``key`` digests what encrypted ones hold.
-    Called while :func:`reissue_lock` is held.  ``CheckFailed`` where the run's parts are not those of its
-    manifest.
+    Staged parts that hold what the run has already are let go; ``key`` digests what encrypted ones hold. Called while
+    :func:`reissue_lock` is held.  ``CheckFailed`` where the run's parts are not those of its manifest.
     """
     old, new_run = current_release(run), RunFolder(run.reissue.files)
     old_files: dict[str, dict[str, Any]] = old.manifest["files"]

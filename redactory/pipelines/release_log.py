@@ -274,12 +274,11 @@ def read_latest_link(job: JobFolder) -> str | None:
 def list_releases(job: str | Path) -> dict[str, Any]:
     """``{"job", "latest", "runs": [{"run", "when", "state", "counts", "release", ...}], "problems"}``.
 
-    The oldest is first.  Each has ``findings``, ``reason`` and ``by`` too.  ``counts`` are those of the run's
-    present ``release`` where the run is there; else those of its gate, and ``release`` is None.
-    ``problems`` are sentences: a run that is older than the log knows it, and a ``latest`` that leads to
-    another run than the log says.
-    ``RunStateError`` where the folder is no job's, ``CheckFailed`` where the log's chain is broken, or
-    lacks records that a run of the job knew when it was sealed.
+    The oldest is first.  Each has ``findings``, ``reason`` and ``by`` too.  ``counts`` are those of the run's present
+    ``release`` where the run is there; else those of its gate, and ``release`` is None. ``problems`` are sentences: a
+    run that is older than the log knows it, and a ``latest`` that leads to another run than the log says.
+    ``RunStateError`` where the folder is no job's, ``CheckFailed`` where the log's chain is broken, or lacks records
+    that a run of the job knew when it was sealed.
     """
     folder = JobFolder(Path(job))
     if not folder.exists():

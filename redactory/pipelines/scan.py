@@ -44,11 +44,10 @@ def scan(
 ) -> dict[str, Any]:
     """What is found in the files that ``paths`` name (files, folders, globs, URLs) and in ``texts``.
 
-    Files are read as :func:`redactory.curate` reads its input; ``column`` is the column of the text, and no
-    other one is looked at.  A file with another ending that is named itself is read as text.  ``policy``
-    strict counts what would be masked, conservative also what would make a data point private.  ``allow``
-    names files of terms that are no hits, as ``detect.lists.allow`` takes them.  The first ``limit`` hits are
-    listed, all are counted.
+    Files are read as :func:`redactory.curate` reads its input; ``column`` is the column of the text, and no other one
+    is looked at.  A file with another ending that is named itself is read as text.  ``policy`` strict counts what would
+    be masked, conservative also what would make a data point private.  ``allow`` names files of terms that are no hits,
+    as ``detect.lists.allow`` takes them.  The first ``limit`` hits are listed, all are counted.
 
     ``ConfigurationError`` where a path names nothing, ``InputError`` for JSON lines of which the first rows
     lack the column of the text, and for a single file that is damaged; among others it counts as unread.

@@ -79,15 +79,13 @@ def synthesize(
 ) -> dict[str, Any]:
     """Have a model of a finished run write ``rows`` texts into the new folder ``out``, which may leave.
 
-    ``labels`` are the public names of the classes or roles that the training read texts with (train.prefix):
-    as often each, or, with ``histogram``, as often and as long as a histogram of the corpus says that has
-    noise of this standard deviation; drawn once for a model, accounted, booked in the budget
-    that the model was trained under.
-    What the strict policy finds in a text, and each mask, becomes an invented value; with ``drop_suspected``
-    a text in which the conservative one suspects more is left out.  Returns {run, model, out, rows, holds,
-    epsilon, delta, unit, histogram, surrogates, lengths_met, files}.  ``GuaranteeError`` for a model of which
-    nothing is guaranteed, unless with ``no_guarantee``: the card then says so, and what is written is not
-    exported.
+    ``labels`` are the public names of the classes or roles that the training read texts with (train.prefix): as often
+    each, or, with ``histogram``, as often and as long as a histogram of the corpus says that has noise of this standard
+    deviation; drawn once for a model, accounted, booked in the budget that the model was trained under. What the strict
+    policy finds in a text, and each mask, becomes an invented value; with ``drop_suspected`` a text in which the
+    conservative one suspects more is left out.  Returns {run, model, out, rows, holds, epsilon, delta, unit, histogram,
+    surrogates, lengths_met, files}.  ``GuaranteeError`` for a model of which nothing is guaranteed, unless with
+    ``no_guarantee``: the card then says so, and what is written is not exported.
     """
     folder = RunFolder(Path(run))
     name = resolve_model_name(folder, model)

@@ -89,8 +89,7 @@ def require_train_section(config: Config) -> None:
 def collect_remarks(config: ConfigLike, *, output: str | Path | None = None, **changes: Any) -> list[str]:
     """What is odd about the training that :func:`train` makes of the same, in words.
 
-    From the settings and the numbers of points, which are the private part's; nothing where the run is not
-    finished.
+    From the settings and the numbers of points, which are the private part's; nothing where the run is not finished.
     """
     settings = _apply_changes(config, output, changes)
     run = RunFolder(Path(settings.output))

@@ -57,12 +57,11 @@ class KmsKey:
     def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
         """What :meth:`wrap` was given.
 
-        ``InvalidTag`` for another key's, another run's or a changed ciphertext; ``RunStateError`` says how
-        KMS refused.
+        ``InvalidTag`` for another key's, another run's or a changed ciphertext; ``RunStateError`` says how KMS refused.
         """
         return self._call("decrypt", "Plaintext", context, CiphertextBlob=wrapped)
 
-    def _call(self, operation: str, answer: str, context: bytes, **given: bytes) -> bytes:
+    def _call(self, operation: str, answer: str, context: bytes, **parameters: bytes) -> bytes:
         """``answer`` of one call; of what fails only the kind is named, and no error is dragged along.
 
         Messages and attributes of the library's errors can hold what was sent.
@@ -72,7 +71,7 @@ class KmsKey:
         # decrypt by the key's id, too: KMS alone would take any key that the ciphertext names
         named = {"KeyId": self.key_id, "EncryptionContext": _context_pairs(context)}
         try:
-            return bytes(getattr(_client_for(os.getpid()), operation)(**named, **given)[answer])
+            return bytes(getattr(_client_for(os.getpid()), operation)(**named, **parameters)[answer])
         except ClientError as error:
             kind = str(error.response.get("Error", {}).get("Code", ""))
         except BotoCoreError as error:
@@ -110,11 +109,11 @@ def _key_from(variable: str) -> KmsKey:
 def _context_pairs(context: bytes) -> dict[str, str]:
     """A context as KMS takes it, names with values; one that is no such object of JSON becomes a value."""
     try:
-        found = json.loads(context)
+        pairs = json.loads(context)
     except ValueError:
-        found = None
-    if isinstance(found, dict) and all(isinstance(value, str) for value in found.values()):
-        return found
+        pairs = None
+    if isinstance(pairs, dict) and all(isinstance(value, str) for value in pairs.values()):
+        return pairs
     return {"redactory": context.decode("utf-8", "backslashreplace")}
 
 

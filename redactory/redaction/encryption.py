@@ -79,10 +79,9 @@ class LocalKey:
 def configured_service() -> KeyService | None:
     """The key service of this process; None where none is configured.
 
-    ``REDACTORY_ENCRYPTION_KEY`` or ``..._FILE`` gives a :class:`LocalKey`; ``REDACTORY_KEY_SERVICE``
-    names a function ``package.module:function`` without arguments that returns a :class:`KeyService`.
-    Raises ``ConfigurationError`` for both at once, for one that is empty, and for whatever is no key or no
-    service.
+    ``REDACTORY_ENCRYPTION_KEY`` or ``..._FILE`` gives a :class:`LocalKey`; ``REDACTORY_KEY_SERVICE`` names a function
+    ``package.module:function`` without arguments that returns a :class:`KeyService`. Raises ``ConfigurationError`` for
+    both at once, for one that is empty, and for whatever is no key or no service.
     """
     secret, function = load_encryption_key(), read_variable(SERVICE_VARIABLE)
     if function is None:
@@ -184,10 +183,10 @@ class RunKey:
         return _parquet().create_decryption_properties(self.secret)
 
 
-def establish_key(run: RunFolder, begun: bool) -> RunKey | None:
+def establish_key(run: RunFolder, is_begun: bool) -> RunKey | None:
     """The data key of a run that is about to write parts; drawn and wrapped where there is none yet.
 
-    None where no service is configured and the run has no key.  ``begun`` says that the run was begun
+    None where no service is configured and the run has no key.  ``is_begun`` says that the run was begun
     before: a new key would then leave it half open, or half lost, and is refused (``RunStateError``).
     """
     if run.data_key.is_file():
@@ -195,7 +194,7 @@ def establish_key(run: RunFolder, begun: bool) -> RunKey | None:
     service = configured_service()
     if service is None:
         return None
-    if begun:
+    if is_begun:
         raise RunStateError(
             f"{run.root.name} was started without encryption, or its state/{run.data_key.name} is missing: "
             "resume it with the original settings, or start a new run in another folder"

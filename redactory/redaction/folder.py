@@ -199,7 +199,7 @@ class JobFolder:
     """``JOB/``: one folder a run, and ``_job/``, which readers of data pass over."""
 
     root: Path
-    own = path_field(JOB, "What does not belong to a single run; mode 0700.")
+    state = path_field(JOB, "What does not belong to a single run; mode 0700.")
     log = path_field(f"{JOB}/log.jsonl", "The release log: the job's state is read from it.")
     lock = path_field(f"{JOB}/lock", "Lock of the one running scheduled run, approval or erasure.")
     cluster = path_field(f"{JOB}/dask", "Files of a running cluster, as in ``RunFolder.cluster``.")
@@ -212,7 +212,7 @@ class JobFolder:
 
     def exists(self) -> bool:
         """Whether a run was ever begun here."""
-        return self.own.is_dir()
+        return self.state.is_dir()
 
 
 @dataclass(frozen=True)
@@ -251,10 +251,10 @@ def find_runs(place: str | Path) -> list[RunFolder]:
     if RunFolder(root).state.is_dir():
         return [RunFolder(root)]
     inside = sorted(root.iterdir()) if root.is_dir() else []
-    found = [RunFolder(path) for path in inside if not path.is_symlink() and RunFolder(path).state.is_dir()]
-    if not found and not JobFolder(root).exists():
+    runs = [RunFolder(path) for path in inside if not path.is_symlink() and RunFolder(path).state.is_dir()]
+    if not runs and not JobFolder(root).exists():
         raise ConfigurationError(f"{place} is neither a run nor a job's folder of runs; give one of them")
-    return found
+    return runs
 
 
 def is_export_folder(root: Path) -> bool:

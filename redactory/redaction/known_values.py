@@ -28,25 +28,23 @@ def add_known_occurrences(
 ) -> list[list[ReplacedSpan]]:
     """``found``, and every other place in ``texts`` where one of those values stands as a word of its own.
 
-    A value counts that can point at somebody by itself (:func:`redactory.redaction.values.is_identifying`);
-    of a
-    person's name each part does that is no ordinary word, of a name with commas what stands between them.
-    Case makes no difference but in a value of ordinary words.
-    ``declared`` are values with their labels.
+    A value counts that can point at somebody by itself (:func:`redactory.redaction.values.is_identifying`); of a
+    person's name each part does that is no ordinary word, of a name with commas what stands between them. Case makes no
+    difference but in a value of ordinary words. ``declared`` are values with their labels.
     """
     words = load_optional_words(language)
     known = [*declared.items()]
-    for text, own in zip(texts, spans, strict=True):
-        known += [(text[start:end], label) for start, end, label, _ in own]
-    values = {value: label for given, of in known for value, label in _name_parts(given.strip(), of, words)}
+    for text, row in zip(texts, spans, strict=True):
+        known += [(text[start:end], label) for start, end, label, _ in row]
+    values = {value: label for known_value, of in known for value, label in _name_parts(known_value.strip(), of, words)}
     if not values:
-        return [list(own) for own in spans]
+        return [list(row) for row in spans]
     # "Bill Brown" is a name by its capitals alone; "ozols" is one however it is written
     exact = {value: label for value, label in values.items() if not _is_not_common(value, words)}
     folded = {_fold_case(value): label for value, label in values.items() if value not in exact}
     return [
         [
-            *own,
+            *row,
             *(
                 ReplacedSpan(start, end, label)
                 for text, values in ((text, exact), (_fold_case(text), folded))
@@ -54,7 +52,7 @@ def add_known_occurrences(
                 for start, end in _find_words(text, value)
             ),
         ]
-        for text, own in zip(texts, spans, strict=True)
+        for text, row in zip(texts, spans, strict=True)
     ]
 
 
@@ -70,17 +68,17 @@ def find_known_spans(
     A function of these texts, of what the policies found in them and of ``declared``: no other document
     bears on it.  Of a text that was not processed nothing is said.
     """
-    found = [[ReplacedSpan(*span[:4]) for span in detection.strict] for detection in detections]
-    every = add_known_occurrences(texts, found, declared or {}, language)
+    strict_spans = [[ReplacedSpan(*span[:4]) for span in detection.strict] for detection in detections]
+    every = add_known_occurrences(texts, strict_spans, declared or {}, language)
     return [
         tuple(
             Span(*hit, KNOWN_VALUE)
-            for hit in dict.fromkeys(more[len(own) :])
-            if not any(one.start <= hit.start and hit.end <= one.end for one in own)
+            for hit in dict.fromkeys(more[len(row) :])
+            if not any(one.start <= hit.start and hit.end <= one.end for one in row)
         )
         if detection.failure is None
         else ()
-        for detection, own, more in zip(detections, found, every, strict=True)
+        for detection, row, more in zip(detections, strict_spans, every, strict=True)
     ]
 
 

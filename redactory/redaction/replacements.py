@@ -50,15 +50,15 @@ Values = Iterable[tuple[str, str]]
 """Values by their kind and their text."""
 
 
-def plan_edits(text: str, found: Sequence[ReplacedSpan], put: Replacer | None = None) -> list[Edit]:
+def plan_edits(text: str, spans: Sequence[ReplacedSpan], put: Replacer | None = None) -> list[Edit]:
     """What is to be changed in ``text`` so that every stretch of ``found`` is replaced, in order.
 
     Stretches that overlap are one, with the label of the longest, then of the highest score.  Without ``put``
     each becomes :data:`MASK`, where also those are one that touch or have only white space between them.
     """
     result = []
-    for start, end in merge_intervals(text, ((one.start, one.end) for one in found), near=put is None):
-        inside = [one for one in found if start <= one.start and one.end <= end]
+    for start, end in merge_intervals(text, ((one.start, one.end) for one in spans), near=put is None):
+        inside = [one for one in spans if start <= one.start and one.end <= end]
         longest = max(inside, key=lambda one: (one.end - one.start, one.score, one.label))
         kind = get_kind(longest.label)
         result.append(Edit(start, end, MASK if put is None else put(kind, text[start:end]), kind))
@@ -74,11 +74,11 @@ def apply_edits(text: str, changes: Sequence[Edit]) -> str:
     return "".join(pieces) + text[position:]
 
 
-def collect_values(texts: Sequence[str], found: Sequence[Sequence[ReplacedSpan]]) -> list[tuple[str, str]]:
+def collect_values(texts: Sequence[str], found_spans: Sequence[Sequence[ReplacedSpan]]) -> list[tuple[str, str]]:
     """The kind and the text of everything in ``texts`` that :func:`plan_edits` replaces."""
     return [
         (edit.kind, edit.new)
-        for text, spans in zip(texts, found, strict=True)
+        for text, spans in zip(texts, found_spans, strict=True)
         for edit in plan_edits(text, spans, lambda _, value: value)
     ]
 
@@ -253,8 +253,8 @@ class Surrogate(Replacement):
         last, comma, _ = whole.partition(",")
         is_last = word.end() <= len(last) if comma else word.end() == len(whole) and word.start() > 0
         is_last = is_last or (part == whole.strip() and normalize_value(part) in surnames)
-        given = [kind for kind in ("female", "male") if normalize_value(part) in names[kind]]
-        kinds = ["last"] if is_last or not given else given
+        genders = [kind for kind in ("female", "male") if normalize_value(part) in names[kind]]
+        kinds = ["last"] if is_last or not genders else genders
         pool = names["as written"][draw.choice(kinds)]
         choice = next(
             (new for new in draw.sample(pool, min(len(pool), 5)) if normalize_value(new) != normalize_value(part)), "N"
@@ -288,8 +288,8 @@ _LOCALES = {
 
 def faker_locale(value: str, language: str) -> str:
     """Faker's name of the script that ``value`` is written in, and for Latin letters of ``language``."""
-    found = (name for letter in value for first, last, name in _SCRIPTS if first <= letter <= last)
-    return next(found, _LOCALES.get(language, "en_US"))
+    locales = (name for letter in value for first, last, name in _SCRIPTS if first <= letter <= last)
+    return next(locales, _LOCALES.get(language, "en_US"))
 
 
 @cache

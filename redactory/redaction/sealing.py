@@ -98,26 +98,26 @@ def check_signature(folder: SealedFolder, public_key: Ed25519PublicKey | None) -
         named = _declared_key(read_json(folder.manifest).get(SIGNED_BY))
     except (OSError, ValueError, AttributeError):
         return SignatureCheck(False, False, "manifest.json does not name the key that signed it")
-    given = None if public_key is None else fingerprint(public_key)
+    expected = None if public_key is None else fingerprint(public_key)
     if named is None:
         if folder.signature.exists():
             return SignatureCheck(False, False, f"{folder.signature.name} exists, but the manifest names no signer")
-        if given is not None:
-            return SignatureCheck(False, True, f"not signed, so not by the given key {given}")
+        if expected is not None:
+            return SignatureCheck(False, True, f"not signed, so not by the given key {expected}")
         return SignatureCheck(True, False, "skipped: not signed, so the author is unknown")
-    own = fingerprint(named)
-    if given not in (None, own):
-        return SignatureCheck(False, True, f"signed by the key {own}, not by the given key {given}")
+    signer = fingerprint(named)
+    if expected not in (None, signer):
+        return SignatureCheck(False, True, f"signed by the key {signer}, not by the given key {expected}")
     try:
         if folder.signature.stat().st_size != _SIGNATURE_BYTES:
             raise InvalidSignature
         named.verify(folder.signature.read_bytes(), folder.manifest.read_bytes())
     except (OSError, InvalidSignature):
-        return SignatureCheck(False, given is not None, f"{folder.signature.name} is not its signature by {own}")
-    if given is None:
+        return SignatureCheck(False, expected is not None, f"{folder.signature.name} is not its signature by {signer}")
+    if expected is None:
         open_ = "pass --public-key to verify the signer"
-        return SignatureCheck(True, False, f"self-declared key {own}; {open_}")
-    return SignatureCheck(True, True, f"signed by the given key {own}")
+        return SignatureCheck(True, False, f"self-declared key {signer}; {open_}")
+    return SignatureCheck(True, True, f"signed by the given key {signer}")
 
 
 def _declared_key(entry: Any) -> Ed25519PublicKey | None:
@@ -232,14 +232,14 @@ def broken_files(folder: SealedFolder) -> list[str]:
     seal = f"{file_sha256(folder.manifest)}\n".encode()
     if folder.success.stat().st_size != len(seal) or folder.success.read_bytes() != seal:
         return ["manifest.json: differs from the digest in _SUCCESS"]
-    found = []
+    problems = []
     for name, entry in read_manifest(folder)["files"].items():
         path, problem = folder.root / name, explain_not_regular(folder.root, name)
         # of files of another length, which may be any, nothing is read
         if not problem and (path.stat().st_size != entry["bytes"] or file_sha256(path) != entry["sha256"]):
             problem = "sha256 differs"
-        found += [f"{name}: {problem}"] if problem else []
-    return found
+        problems += [f"{name}: {problem}"] if problem else []
+    return problems
 
 
 def require_regular(run: RunFolder) -> None:
@@ -290,8 +290,8 @@ def read_result(model: ModelFolder, evaluation: str) -> dict[str, Any] | None:
 def is_result_for(model: ModelFolder, result: SealedFolder) -> bool:
     """Whether a sealed ``result`` names this very ``model``, and its folder the evaluation that it is of."""
     manifest = read_manifest(result)
-    own = manifest.get("evaluation", result.root.name) == result.root.name
-    return bool(own and manifest.get("parent") == file_sha256(model.manifest))
+    is_evaluated_run = manifest.get("evaluation", result.root.name) == result.root.name
+    return bool(is_evaluated_run and manifest.get("parent") == file_sha256(model.manifest))
 
 
 # The releases of a run: the present one and those before it, each named by the one that followed.
@@ -316,14 +316,14 @@ def list_releases(run: RunFolder) -> list[Release]:
 
     ``CheckFailed`` where one is missing, or is not the one that the next one names.
     """
-    found = [current_release(run)]
-    while (digest := found[-1].manifest.get("supersedes")) is not None:
-        number = found[-1].number - 1
+    releases = [current_release(run)]
+    while (digest := releases[-1].manifest.get("supersedes")) is not None:
+        number = releases[-1].number - 1
         kept = run.release(number)
         if number < 1 or not kept.manifest.is_file() or file_sha256(kept.manifest) != digest:
             raise CheckFailed(f"releases/{number}/manifest.json is not the one that release {number + 1} names")
-        found.append(Release(number, digest, read_json(kept.manifest)))
-    return found[::-1]
+        releases.append(Release(number, digest, read_json(kept.manifest)))
+    return releases[::-1]
 
 
 def find_release(run: RunFolder, digest: str) -> Release | None:

@@ -151,8 +151,8 @@ def write_part(path: Path, table: pa.Table, mode: int = PRIVATE_FILE, *, group_r
     ]
     encryption: dict[str, Any] = {}
     if key is not None:
-        own = {_IDENTITY: key.identity(path), _CONTENT: table_digest(table)}
-        table = table.replace_schema_metadata({**(table.schema.metadata or {}), **own})
+        metadata = {_IDENTITY: key.identity(path), _CONTENT: table_digest(table)}
+        table = table.replace_schema_metadata({**(table.schema.metadata or {}), **metadata})
         encryption = {"encryption_properties": key.parquet_encryption()}
     with commit(path, mode) as temporary:
         pq.write_table(
@@ -200,9 +200,9 @@ def read_batches(folder: Path, columns: list[str] | None = None) -> Iterator[pa.
 
     ``RunStateError`` for a folder that was purged.
     """
-    if not (found := list_parts(folder)):
+    if not (paths := list_parts(folder)):
         require_not_purged(folder)
-    for path in found:
+    for path in paths:
         for table in read_rows(path, 0, columns):
             yield from table.combine_chunks().to_batches()
 
@@ -246,9 +246,9 @@ def part_schema(path: Path) -> pa.Schema:
 
 def shard_schema(manifest: Mapping[str, Any], side: str) -> pa.Schema:
     """The columns of a side's shards in a run or an export with this manifest."""
-    own = PRIVATE if side != "public" else COUNTED if "route" in manifest else PUBLIC
+    schema = PRIVATE if side != "public" else COUNTED if "route" in manifest else PUBLIC
     more = manifest.get("columns", {}).items()
-    return pa.schema([*own, *(pa.field(name, pa.type_for_alias(kind)) for name, kind in more)])
+    return pa.schema([*schema, *(pa.field(name, pa.type_for_alias(kind)) for name, kind in more)])
 
 
 def part_rows(path: Path) -> int:

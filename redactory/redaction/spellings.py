@@ -78,11 +78,10 @@ def name_parts(value: str) -> tuple[str, ...]:
 class Spellings:
     """The values of one document by their kinds, of which some are the same.
 
-    A telephone number is the same in national and international form.  What has six letters and digits or
-    more (a card, an IBAN, an identifier) is the same with and without spaces, hyphens, dots, slashes and
-    brackets.  A person is the same in either order of the names ("SMITH, Mary"), with or without a title, and
-    as a part of a name that exactly one longest name of the document has.  Of all others only case and white
-    space make no difference.
+    A telephone number is the same in national and international form.  What has six letters and digits or more (a card,
+    an IBAN, an identifier) is the same with and without spaces, hyphens, dots, slashes and brackets.  A person is the
+    same in either order of the names ("SMITH, Mary"), with or without a title, and as a part of a name that exactly one
+    longest name of the document has.  Of all others only case and white space make no difference.
     """
 
     def __init__(self, values: Iterable[tuple[str, str]] = (), language: str = "en") -> None:

@@ -55,8 +55,8 @@ def unmasked_labels(
     words: Set[str] | None = None,
 ) -> set[str]:
     """The labels of the masked values that stand open in ``text``; with ``words``, of those that tell."""
-    found = ((digest, value) for digest, value in digests.ngrams(text, lengths) if digest in masked)
-    return {masked[digest] for digest, value in found if words is None or is_identifying(value, words)}
+    matches = ((digest, value) for digest, value in digests.ngrams(text, lengths) if digest in masked)
+    return {masked[digest] for digest, value in matches if words is None or is_identifying(value, words)}
 
 
 def is_identifying(value: str, words: Set[str]) -> bool:

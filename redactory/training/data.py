@@ -165,9 +165,8 @@ def read_public_texts(run: RunFolder, example_format: ExampleFormat = "texts") -
 def count_public_occurrences(run: RunFolder) -> IntArray:
     """How many points of the corpus each row of ``public/`` stands for, itself and its duplicates.
 
-    A point that repeats an earlier run of an index has no row here.
-    Public by count, it is the noisy number of users who gave it: nothing else of the rows may be learnt.
-    ``CheckFailed`` where a duplicate's original is not known.
+    A point that repeats an earlier run of an index has no row here. Public by count, it is the noisy number of users
+    who gave it: nothing else of the rows may be learnt. ``CheckFailed`` where a duplicate's original is not known.
     """
     if "route" in read_manifest(run):
         return np.fromiter((users for (users,) in read_columns(run.public, [USERS])), np.int64)
@@ -353,9 +352,8 @@ class Batch:
 class TokenizedExamples:
     """The targets of every point, one after the other; point i is ``ids[offsets[i]:offsets[i + 1]]``.
 
-    ``labels`` int64 [n], where given, are the points' class numbers or ``NO_CLASS``: then a text is read
-    whole and its class is the target.  ``learnt``, bool as ``ids``, says which targets the loss is on where
-    those are not all.
+    ``labels`` int64 [n], where given, are the points' class numbers or ``NO_CLASS``: then a text is read whole and its
+    class is the target.  ``learnt``, bool as ``ids``, says which targets the loss is on where those are not all.
 
     Formal guarantees: row i is a function of text i, class i and public constants alone, so a point
     exchanged exchanges one row (``docs/guarantees.md``, "Side channels", item 5).

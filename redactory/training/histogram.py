@@ -26,12 +26,10 @@ LENGTH_BINS = (3, 6, 12, 24, 48)
 class Histogram:
     """``counts`` {label: a number for each bin of lengths}, each with noise of standard ``deviation``.
 
-    Formal guarantees: a row that the model learns stands in one cell at most, so that one exchanged moves the
-    counts by √2 (L2), one that is there or not by 1.  Accounted as :meth:`compute_spending`, a Gaussian whose
-    sum
-    these move by 2 and by 1 a row, which is no less; a point moves as many rows as in the training's steps.
-    A histogram is drawn once for a model, and read again ever after (``docs/guarantees.md``, "Text that a
-    model wrote").
+    Formal guarantees: a row that the model learns stands in one cell at most, so that one exchanged moves the counts by
+    √2 (L2), one that is there or not by 1.  Accounted as :meth:`compute_spending`, a Gaussian whose sum these move by 2
+    and by 1 a row, which is no less; a point moves as many rows as in the training's steps. A histogram is drawn once
+    for a model, and read again ever after (``docs/guarantees.md``, "Text that a model wrote").
     """
 
     deviation: float

@@ -213,9 +213,8 @@ class StepSchedule:
     Before the first epoch come ``first`` plain steps.  Plain steps come first in every epoch (CRT,
     Algorithm 1, lines 6 and 7), or, ``mixed``, the two kinds in an order drawn for each epoch.
 
-    Formal guarantees: the number of noisy steps and their places are functions of constants, of the public
-    side's size and of coins: the same in two neighbouring worlds (``docs/guarantees.md``, "Sampling and
-    constants").
+    Formal guarantees: the number of noisy steps and their places are functions of constants, of the public side's size
+    and of coins: the same in two neighbouring worlds (``docs/guarantees.md``, "Sampling and constants").
     """
 
     step_kinds: StepKinds
@@ -370,11 +369,10 @@ def iterate_remaining_steps(
 
     A step is done when the next is asked for: a checkpoint follows ``every`` steps, each epoch and some time.
 
-    ``recorded`` is the number of noisy steps in the ledger; ``remark`` is what the progress line adds to
-    a noisy step: the epsilon spent so far.  After each epoch ``curve`` is measured, before the checkpoint, so
-    that none of it is lost.  The clock decides where an interrupted training goes on, what the progress line
-    says of the time left, and nothing else.  ``CheckFailed`` where the checkpoint counts more than the
-    ledger.
+    ``recorded`` is the number of noisy steps in the ledger; ``remark`` is what the progress line adds to a noisy step:
+    the epsilon spent so far.  After each epoch ``curve`` is measured, before the checkpoint, so that none of it is
+    lost.  The clock decides where an interrupted training goes on, what the progress line says of the time left, and
+    nothing else.  ``CheckFailed`` where the checkpoint counts more than the ledger.
     """
     finished_steps, steps = checkpoint.read(), iter(schedule)
     if sum(step.is_noisy for step in islice(steps, finished_steps)) > recorded_steps:

@@ -41,10 +41,9 @@ class Relation(Enum):
 class SampledGaussian:
     """What both mechanisms share: a sampled sum of vectors of norm at most C with Gaussian noise.
 
-    ``sampling_rate`` q in (0, 1], ``noise_multiplier`` σ > 0, ``clip_norm`` C from
-    ``SMALLEST_CLIP`` to ``LARGEST_CLIP``; ``normaliser`` is
-    the public constant that the noisy sum is divided by; ``noise`` says how the noise is drawn and
-    added (``docs/guarantees.md``, "Floating point").
+    ``sampling_rate`` q in (0, 1], ``noise_multiplier`` σ > 0, ``clip_norm`` C from ``SMALLEST_CLIP`` to
+    ``LARGEST_CLIP``; ``normaliser`` is the public constant that the noisy sum is divided by; ``noise`` says how the
+    noise is drawn and added (``docs/guarantees.md``, "Floating point").
     """
 
     sampling_rate: float
@@ -117,9 +116,8 @@ SHARED = {field.name for field in fields(SampledGaussian)}
 class PoissonGaussian(SampledGaussian):
     """A Poisson-sampled sum of vectors of norm at most C with noise N(0, (σC)²) on every coordinate.
 
-    Formal guarantees: under substitution one step is dominated by the pair
-    (1−q)N(0, σ²) + qN(1, σ²) and (1−q)N(0, σ²) + qN(−1, σ²), which is what
-    dp_accounting computes under REPLACE_ONE; steps compose adaptively.
+    Formal guarantees: under substitution one step is dominated by the pair (1−q)N(0, σ²) + qN(1, σ²) and (1−q)N(0, σ²)
+    + qN(−1, σ²), which is what dp_accounting computes under REPLACE_ONE; steps compose adaptively.
     """
 
     sampler: ClassVar[str] = "poisson"
@@ -186,10 +184,9 @@ class CountSelectionGaussian(PoissonGaussian):
     ``noise_multiplier`` is that of a Gaussian whose sum the unit moves by 1 (there or not) or 2 (exchanged);
     ``texts`` are those that the unit alone may give.
 
-    Formal guarantees: but for an event of probability d = :attr:`threshold_failure_delta` at most, in either
-    world, what is
-    released is that Gaussian, post-processed.  So n selections and any training after them are
-    (ε − n·ln(1 − d), δ + n·d)-close where the Gaussians and that training are (ε, δ)-close.
+    Formal guarantees: but for an event of probability d = :attr:`threshold_failure_delta` at most, in either world,
+    what is released is that Gaussian, post-processed.  So n selections and any training after them are (ε − n·ln(1 −
+    d), δ + n·d)-close where the Gaussians and that training are (ε, δ)-close.
     """
 
     deviation: float = 1.0
@@ -267,9 +264,8 @@ class PoissonUsersGaussian(SampledGaussian):
     ``sampling_rate`` is q_u, ``clip_norm`` β, ``noise_multiplier`` ζ (on the un-normalised sum), ``users``
     |U| as it is publicly declared.  Without ``entities`` it is DP-FedAvg, with them Algorithm 1 of UeDP.
 
-    Formal guarantees: a user who is there or not moves the sum by at most β where their coin drew them; one
-    who loses some of their points moves it by at most 2β (``docs/explanation/uedp.md``, "Algorithm 1 with
-    sound accounting").
+    Formal guarantees: a user who is there or not moves the sum by at most β where their coin drew them; one who loses
+    some of their points moves it by at most 2β (``docs/explanation/uedp.md``, "Algorithm 1 with sound accounting").
     """
 
     users: int = 0

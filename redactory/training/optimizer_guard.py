@@ -19,13 +19,12 @@ class OptimizerGuard:
 
     Once it has refused something it refuses everything after it: a loop is begun again from its checkpoint.
 
-    Formal guarantees: none of its own.  ``CheckFailed`` in a step that is ``watched`` unless its gradient was
-    laid once, by a computation that drew no random number of torch and moved no weight or buffer; no other
-    backward pass reached a parameter; each optimizer stepped at most once, and one did, along that very
-    gradient; and nothing else moved a weight or a buffer from the end of the last step on.  In any step
-    where optimizers move other parameters than those that are trained; between two steps, where one steps;
-    at the end, where what was frozen is not what it was.  Weights are compared by sums of their bits: an
-    accident does not pass, a forgery may.
+    Formal guarantees: none of its own.  ``CheckFailed`` in a step that is ``watched`` unless its gradient was laid
+    once, by a computation that drew no random number of torch and moved no weight or buffer; no other backward pass
+    reached a parameter; each optimizer stepped at most once, and one did, along that very gradient; and nothing else
+    moved a weight or a buffer from the end of the last step on.  In any step where optimizers move other parameters
+    than those that are trained; between two steps, where one steps; at the end, where what was frozen is not what it
+    was.  Weights are compared by sums of their bits: an accident does not pass, a forgery may.
     """
 
     def __init__(self) -> None:

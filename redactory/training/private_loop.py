@@ -71,12 +71,11 @@ class PrivateLoop:
     interruption, the loop goes on from its last checkpoint.  With ``public_steps``, a sentence that the
     card prints, steps without noise may learn from any public text, in any way.
 
-    Formal guarantees: let the weights, and all else that the loop's author holds, be after each step a
-    function of what they were before it, of public text, of coins that look at no data, and, with noise, of
-    the gradient that the step laid on the parameters.  Then they follow from the releases of
-    ``spec.mechanism``, adaptively composed, which is what the ledger holds and the card accounts for.
-    Private points are read inside ``step.backward`` alone, and leave it in the clipped, admitted, noised sum
-    of a sample that the loop draws.
+    Formal guarantees: let the weights, and all else that the loop's author holds, be after each step a function of what
+    they were before it, of public text, of coins that look at no data, and, with noise, of the gradient that the step
+    laid on the parameters.  Then they follow from the releases of ``spec.mechanism``, adaptively composed, which is
+    what the ledger holds and the card accounts for. Private points are read inside ``step.backward`` alone, and leave
+    it in the clipped, admitted, noised sum of a sample that the loop draws.
 
     Checked, and refused where it is not so: the network clips exactly, as far as
     :func:`redactory.training.clipping.check_exact` can tell; the data are those that the run was sealed with,

@@ -146,9 +146,8 @@ def compute_selective_losses(
 ) -> tuple[Tensor, Tensor]:
     """The loss (nats) of each point's public tuples and of its private ones, [B] each.
 
-    ``weights`` in the order of an :class:`LstmLanguageModel` of one layer; ``private`` bool [B, T];
-    ``noise`` [B, T, 2H] is added where a private run ends.  No gradient passes between a public and a
-    private run.
+    ``weights`` in the order of an :class:`LstmLanguageModel` of one layer; ``private`` bool [B, T]; ``noise`` [B, T,
+    2H] is added where a private run ends.  No gradient passes between a public and a private run.
     """
     embedding, weight_ih, weight_hh, bias_ih, bias_hh, output, bias = weights
     size = weight_hh.shape[1]

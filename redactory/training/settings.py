@@ -63,11 +63,10 @@ class StratifiedSample(FileRecord):
 class RecallMeasurement(FileRecord):
     """How often the policies missed a labelled secret (``docs/guarantees.md``, "Coverage failure").
 
-    The labels must be drawn i.i.d. from the secrets of this corpus, or be those of a stratified sample
-    with bounds of its own, and must not have been used to tune a policy: whoever gives them vouches for
-    that.  A secret counts as missed by
-    the strict policy unless masking it perfectly would have left the same masked point; it counts as
-    missed by both when any part of it went public.
+    The labels must be drawn i.i.d. from the secrets of this corpus, or be those of a stratified sample with bounds of
+    its own, and must not have been used to tune a policy: whoever gives them vouches for that.  A secret counts as
+    missed by the strict policy unless masking it perfectly would have left the same masked point; it counts as missed
+    by both when any part of it went public.
     """
 
     @model_validator(mode="before")

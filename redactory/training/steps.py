@@ -64,9 +64,8 @@ class StepKind(Protocol):
 class NoiseFreeSteps:
     """SGD over points that may be learnt without noise, in an order from the stream.
 
-    A pass goes through ``rows``, which may name a row more than once; step k is batch k of all passes,
-    one after the other, each in its own order.  ``purpose`` tells the draws of two such phases of one
-    training apart.
+    A pass goes through ``rows``, which may name a row more than once; step k is batch k of all passes, one after the
+    other, each in its own order.  ``purpose`` tells the draws of two such phases of one training apart.
 
     Formal guarantees: none.  It may see public points only, wherever a guarantee is claimed.
     """
@@ -109,12 +108,10 @@ class NoiseFreeSteps:
 def sample_rows(mechanism: Mechanism, stream: RandomStream, step: int, example_count: int) -> IntArray:
     """The rows in ``range(points)`` that take part in ``step``, ascending, as ``mechanism`` is accounted for.
 
-    Formal guarantees: inclusions are independent over points and steps as long as the root of the
-    stream is secret; the probability of one is ``sampling_rate`` up to 2⁻⁵³.  A batch is never cut,
-    filled up or left out: an empty one is a step of noise alone (``docs/guarantees.md``, "Sampling and
-    constants").
-    Of a banded sampler each point draws its group once, from the secret stream, and is drawn in the steps of
-    that group alone.
+    Formal guarantees: inclusions are independent over points and steps as long as the root of the stream is secret; the
+    probability of one is ``sampling_rate`` up to 2⁻⁵³.  A batch is never cut, filled up or left out: an empty one is a
+    step of noise alone (``docs/guarantees.md``, "Sampling and constants"). Of a banded sampler each point draws its
+    group once, from the secret stream, and is drawn in the steps of that group alone.
     """
     if isinstance(mechanism, BandedGaussian):
         bands = mechanism.matrix.bands
@@ -128,15 +125,13 @@ def sample_rows(mechanism: Mechanism, stream: RandomStream, step: int, example_c
 class NoisySteps:
     """DP-SGD: Poisson-sampled steps (CRT, Algorithm 1, line 7 and footnote 3).
 
-    ``dropped``, where given, marks points that contribute a zero gradient wherever they are drawn.
-    Where the pieces of ``compute_clipped_sum`` are computed changes no bit of it.  At the first step and
-    every
-    1,000th after it a batch is held against its halves (:func:`check_batch_independence`).
+    ``dropped``, where given, marks points that contribute a zero gradient wherever they are drawn. Where the pieces of
+    ``compute_clipped_sum`` are computed changes no bit of it.  At the first step and every 1,000th after it a batch is
+    held against its halves (:func:`check_batch_independence`).
 
-    Formal guarantees: a step reads ``points`` only through ``mechanism.noisy_mean`` of the clipped
-    sum of the points that were sampled; the sum is admitted by the ledger before noise is drawn; no
-    step is left out, whatever was drawn.  Everything else (optimizer, later steps) is
-    post-processing.
+    Formal guarantees: a step reads ``points`` only through ``mechanism.noisy_mean`` of the clipped sum of the points
+    that were sampled; the sum is admitted by the ledger before noise is drawn; no step is left out, whatever was drawn.
+    Everything else (optimizer, later steps) is post-processing.
     """
 
     network: Network
@@ -184,9 +179,8 @@ class BandedPhase(NoisySteps):
     ``sums`` are the last b − 1 clipped sums, by step: private, kept in memory and in the checkpoint alone.
     ``moved`` are what left them, C⁻¹ of the noisy rows; b copies of the gradient in all, and as many again.
 
-    Formal guarantees: a row Σ_j C[t, j]·g_j is computed anew from the sums and admitted before its noise is
-    drawn; what the model moves along follows from noisy rows alone (``docs/guarantees.md``, "Correlated
-    noise").
+    Formal guarantees: a row Σ_j C[t, j]·g_j is computed anew from the sums and admitted before its noise is drawn; what
+    the model moves along follows from noisy rows alone (``docs/guarantees.md``, "Correlated noise").
     """
 
     sums: dict[int, Tensor] = field(default_factory=dict)
@@ -220,9 +214,9 @@ class BandedPhase(NoisySteps):
         }
 
     @memory.setter
-    def memory(self, found: dict[str, dict[int, Tensor]]) -> None:
+    def memory(self, tensors: dict[str, dict[int, Tensor]]) -> None:
         device = self.network.device
-        self.sums, self.moved = ({k: v.to(device) for k, v in found[n].items()} for n in ("sums", "moved"))
+        self.sums, self.moved = ({k: v.to(device) for k, v in tensors[n].items()} for n in ("sums", "moved"))
 
 
 # The trainable parameters as one vector.

@@ -135,9 +135,8 @@ def _load_common_word_counts() -> Mapping[str, int]:
 def measure_fit(vocabulary: Vocabulary, texts: Callable[[], Iterable[str]] | None, max_tokens: int) -> dict[str, Any]:
     """How the vocabulary fits the first of public ``texts``; nulls where there are none.
 
-    Returns {texts, tokens_per_word, spelled_out, cut}: of words, which are runs of letters, how many tokens
-    each takes and the share that takes one a letter or more; and the share of texts longer than
-    ``max_tokens``.
+    Returns {texts, tokens_per_word, spelled_out, cut}: of words, which are runs of letters, how many tokens each takes
+    and the share that takes one a letter or more; and the share of texts longer than ``max_tokens``.
     """
     encode = vocabulary.tokenizer.encode
     words: Counter[str] = Counter()

@@ -355,7 +355,7 @@ def keyed(tmp_path: Path) -> RunFolder:
     """A run folder with a data key and nothing else."""
     run = RunFolder(tmp_path / "keyed")
     run.state.mkdir(parents=True)
-    establish_key(run, begun=False)
+    establish_key(run, is_begun=False)
     return run
 
 

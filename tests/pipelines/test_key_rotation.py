@@ -57,7 +57,7 @@ def made(keys: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Pat
     """A job of three runs under the old key, and one in the open."""
     root = tmp_path_factory.mktemp("made")
     job = JobFolder(root / "job")
-    job.own.mkdir(parents=True)
+    job.state.mkdir(parents=True)
     source = write_rows(root / "rows.jsonl", ROWS)
     config = {"input": str(source), "segment": {"mode": "line"}, "detect": BLANK, "partition": {"documents": 6}}
     with pytest.MonkeyPatch.context() as patch:
@@ -204,7 +204,7 @@ def test_what_is_no_place_no_key_or_no_service_is_refused(
         with pytest.raises(ConfigurationError, match=match):
             redactory.rotate_key(job.root, **named)
     with pytest.raises(ConfigurationError, match="neither a run nor"):
-        redactory.rotate_key(job.own, to_key_file=keys["new"])
+        redactory.rotate_key(job.state, to_key_file=keys["new"])
     monkeypatch.delenv(VARIABLE)
     told = redactory.rotate_key(job.root, to_key_file=keys["new"])
     assert ["run's key (the current one)" in failed["error"] for failed in told["failed"]] == [True] * 3
@@ -255,7 +255,7 @@ def test_any_rotations_with_any_crashes_leave_a_log_that_tells_them(
     run.state.mkdir(parents=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(VARIABLE, str(keys["old"]))
-        establish_key(run, begun=False)
+        establish_key(run, is_begun=False)
         first = key_for(run.vault / "part")
         assert first is not None
         present, wrapped = "old", []
@@ -413,7 +413,7 @@ def test_only_an_encrypted_run_is_shredded_and_only_when_it_is_meant(job: JobFol
     with pytest.raises(RunStateError, match="redactory purge"):
         redactory.shred_key(job.run("open").root, by="Ann")
     with pytest.raises(RunStateError, match="is not a run folder"):
-        redactory.shred_key(job.own, by="Ann")
+        redactory.shred_key(job.state, by="Ann")
     with pytest.raises(ConfigurationError, match="--by"):
         redactory.shred_key(job.run("a").root, by="  ")
     unmeant = invoke_command("keys", "shred", job.run("a").root, "--by", "Ann")

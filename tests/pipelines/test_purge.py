@@ -216,7 +216,7 @@ VAULT_30: dict[OriginalKind, int] = {"vault": 30}
 def _job(made: Path, root: Path, entries: Iterable[tuple[str, str, datetime.datetime]]) -> JobFolder:
     """A job whose log has these records: the run, the event and when."""
     job = JobFolder(root)
-    job.own.mkdir(parents=True)
+    job.state.mkdir(parents=True)
     with RecordLog(job.log) as log:
         for name, event, when in entries:
             log.append(event, {"run": name, "time": when.isoformat()})

@@ -191,7 +191,7 @@ def test_of_an_encrypted_run_and_a_compressed_file(tmp_path: Path, monkeypatch: 
 
 
 def test_a_held_run_is_decided_about_first(tmp_path: Path) -> None:
-    JobFolder(tmp_path / "job").own.mkdir(parents=True)
+    JobFolder(tmp_path / "job").state.mkdir(parents=True)
     run = _run(tmp_path, [{"id": "a", "text": "it is broken"}])
     append_event(run, Event.HELD, manifest="0" * 64, counts={})
     with pytest.raises(RunStateError, match="is held"):

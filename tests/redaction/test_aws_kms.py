@@ -137,7 +137,7 @@ def test_what_is_wrapped_for_a_run_unwraps_for_that_run_alone(kms: Kms) -> None:
 def test_the_run_stands_in_the_encryption_context(kms: Kms, configured: str, tmp_path: Path) -> None:
     run = RunFolder(tmp_path / "run")
     run.state.mkdir(parents=True)
-    establish_key(run, begun=False)
+    establish_key(run, is_begun=False)
     record = json.loads(run.data_key.read_text())
     opened = kms.client.decrypt(
         KeyId=configured,

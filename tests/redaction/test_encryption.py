@@ -63,7 +63,7 @@ def begun(root: Path) -> RunFolder:
     """A run folder with a data key of its own, under the configured key."""
     run = RunFolder(root)
     run.state.mkdir(parents=True)
-    assert establish_key(run, begun=False) is not None
+    assert establish_key(run, is_begun=False) is not None
     return run
 
 
@@ -214,7 +214,7 @@ def test_without_a_key_or_with_another_nothing_is_read_or_written(
     refused(part, RunStateError, "data key was shredded or lost")
     monkeypatch.setenv(VARIABLE, SECRET)
     with pytest.raises(RunStateError, match=r"state/data-key.json is missing"):
-        establish_key(run, begun=True)
+        establish_key(run, is_begun=True)
 
 
 @pytest.mark.parametrize(
@@ -370,7 +370,7 @@ def _written(run: RunFolder, tmp_path: Path, kind: str) -> Iterator[bytes]:
             yield LocalKey(SECRET.encode()).wrap(bytes(32), b"the same run")[:_NONCE]
         else:
             run.data_key.unlink()
-            assert establish_key(run, begun=False) is not None
+            assert establish_key(run, is_begun=False) is not None
             yield (data_key(run).secret if kind == "a data key" else data_key(run).run_id.encode())[:_NONCE]
 
 
@@ -407,7 +407,7 @@ def test_every_run_has_a_data_key_of_its_own_and_writes_none(run: RunFolder, tmp
     assert one.secret != other.secret
     assert len(one.secret) == 32
     assert one.run_id != other.run_id
-    assert establish_key(run, begun=True) == one
+    assert establish_key(run, is_begun=True) == one
     assert run.data_key.stat().st_mode & 0o777 == 0o600
     record = json.loads(run.data_key.read_text())
     shown = json.dumps([record, one.to_json(), repr(one)])
@@ -427,7 +427,7 @@ def test_what_is_not_configured_is_told_apart_from_a_mistake(tmp_path: Path, mon
     monkeypatch.delenv(SERVICE_VARIABLE)
     run = RunFolder(tmp_path / "run")
     run.state.mkdir(parents=True)
-    assert establish_key(run, begun=False) is establish_key(run, begun=True) is None
+    assert establish_key(run, is_begun=False) is establish_key(run, is_begun=True) is None
     assert not run.data_key.exists()
 
 

@@ -192,11 +192,10 @@ def train_classifier(
 ) -> TrainedClassifier:
     """The model in the folder ``base`` with a new last layer for "O" and the labels of ``rows``.
 
-    Every piece of a word is trained on the word's label, since the engine takes a word's most suspicious
-    piece: one that is left out of the loss would speak without having learned to.  Texts over the
-    model's length are cut as the engine cuts them.  It trains on the CPU, where the same rows, seed and
-    versions give the same bits.  ``ConfigurationError`` where ``base`` holds no encoder with a fast
-    tokenizer, or where the training diverges.
+    Every piece of a word is trained on the word's label, since the engine takes a word's most suspicious piece: one
+    that is left out of the loss would speak without having learned to.  Texts over the model's length are cut as the
+    engine cuts them.  It trains on the CPU, where the same rows, seed and versions give the same bits.
+    ``ConfigurationError`` where ``base`` holds no encoder with a fast tokenizer, or where the training diverges.
     """
     import torch
 

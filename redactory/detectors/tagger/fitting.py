@@ -42,9 +42,8 @@ def train_tagger(
 ) -> Language:
     """A spaCy pipeline with one ``tagger`` whose tags are the labels of ``rows`` and "O".
 
-    With ``start``, the folder of another tagger, training begins with its weights, in the last layer with
-    those of the labels that both have: a few hundred rows then learn more (``ConfigurationError`` where it is
-    of another shape).
+    With ``start``, the folder of another tagger, training begins with its weights, in the last layer with those of the
+    labels that both have: a few hundred rows then learn more (``ConfigurationError`` where it is of another shape).
     """
     with hide_packages():
         from thinc.api import Adam, fix_random_seed

@@ -287,8 +287,7 @@ class RowCounts:
     def check(self, may_be_unusable: bool = False, hint: str = _HINT) -> None:
         """Raise ``CheckFailed`` if too many rows or files were rejected, or if no row can be used.
 
-        If nothing but damaged files is there, raise what is wrong with the first of them.  ``hint`` says
-        where to look.
+        If nothing but damaged files is there, raise what is wrong with the first of them.  ``hint`` says where to look.
         """
         bad, allowed = self.rejected.total(), self.settings.max_rejected_share
         if not bad + len(self.damaged_files):

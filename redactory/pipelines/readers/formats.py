@@ -148,9 +148,8 @@ class Row:
 class Format:
     """A file of one format, taken apart into texts and put together again, all else as it stood.
 
-    A subclass with a ``name`` is registered by being defined.  It gives the rows of a file in order; each row
-    tells its texts and is written anew with changes to them.  What lies between the rows (blank lines,
-    headers) is handed on.
+    A subclass with a ``name`` is registered by being defined.  It gives the rows of a file in order; each row tells its
+    texts and is written anew with changes to them.  What lies between the rows (blank lines, headers) is handed on.
     """
 
     name: ClassVar[str] = ""

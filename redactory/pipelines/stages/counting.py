@@ -92,8 +92,7 @@ def write_user_contributions(
 ) -> None:
     """Write one partition's contributions: the texts that may become public, each with who gave it.
 
-    With ``strategy: both`` those alone in which no policy found anything, which is a function of the text
-    too.
+    With ``strategy: both`` those alone in which no policy found anything, which is a function of the text too.
     """
     key, digests = job.key, compute_text_digests(job, examples, [decision.text for decision in decisions])
     of_user, of_pair = key.derive("count/user"), key.derive("count/choice")

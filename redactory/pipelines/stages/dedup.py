@@ -125,10 +125,9 @@ def compute_decision_digests(
 ) -> tuple[list[bytes], list[bytes] | None]:
     """The digests of the fates of points, and their ranks where a side is folded.
 
-    They are equal only within a side and, given ``owners`` (:func:`build_owners`), within an owner.  A folded
-    side's digest is that of the local key, and the text's own its rank: the text with the smallest stays
-    (rule S2); elsewhere ranks are equal.  A quarantined point has no redacted text and must repeat nothing:
-    its digest is of its id.
+    They are equal only within a side and, given ``owners`` (:func:`build_owners`), within an owner.  A folded side's
+    digest is that of the local key, and the text's own its rank: the text with the smallest stays (rule S2); elsewhere
+    ranks are equal.  A quarantined point has no redacted text and must repeat nothing: its digest is of its id.
     """
     words, unique_purpose = WordTokenizer(MASK), key.derive("dedup/alone")
     rules = settings.rules()

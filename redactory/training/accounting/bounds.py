@@ -1,8 +1,7 @@
 """Two bounds that do not need a pair of their own: by a chain of worlds, and by revealing the coins.
 
-Formal guarantees: both are upper bounds; what a Fourier transform rounds off is added to delta
-(``docs/guarantees.md``, "Groups of points"; ``docs/explanation/uedp.md``, "Algorithm 1 with sound
-accounting").
+Formal guarantees: both are upper bounds; what a Fourier transform rounds off is added to delta (``docs/guarantees.md``,
+"Groups of points"; ``docs/explanation/uedp.md``, "Algorithm 1 with sound accounting").
 """
 
 from __future__ import annotations

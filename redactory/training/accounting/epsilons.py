@@ -41,11 +41,10 @@ def total_epsilon(
 ) -> float | None:
     """Epsilon at ``delta`` in (0, 1) of all adaptive steps of ``spent`` together; None where not finite.
 
-    No steps cost nothing.  ``discretization`` is the grid of the privacy loss (for σ >= 1; wider for less
-    noise, whose losses range further): coarser is faster and gives a larger epsilon.  Where one exchanged
-    point exchanges several rows of a training, substitution has the bound of :func:`compute_group_epsilon`,
-    and
-    for ``ADD_OR_REMOVE`` nothing is proved (``GuaranteeError``).
+    No steps cost nothing.  ``discretization`` is the grid of the privacy loss (for σ >= 1; wider for less noise, whose
+    losses range further): coarser is faster and gives a larger epsilon.  Where one exchanged point exchanges several
+    rows of a training, substitution has the bound of :func:`compute_group_epsilon`, and for ``ADD_OR_REMOVE`` nothing
+    is proved (``GuaranteeError``).
     """
     spendings = normalize_spendings(spendings)
     if not spendings:

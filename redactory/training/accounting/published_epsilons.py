@@ -167,9 +167,8 @@ def compute_moments_epsilon(
 ) -> float:
     """min over λ = 1..``orders`` of (T·α(λ) − log δ)/λ, with α the log-moment of a sampled Gaussian.
 
-    ``noise`` is z (σ in units of the *claimed* sensitivity), ``steps`` T.  For λ the moment of order
-    λ + 1 is log Σ_i C(λ+1, i)(1−q)^(λ+1−i) q^i exp((i²−i)/2z²) (Abadi et al. 2016, in the direction
-    that the reference code takes).
+    ``noise`` is z (σ in units of the *claimed* sensitivity), ``steps`` T.  For λ the moment of order λ + 1 is log Σ_i
+    C(λ+1, i)(1−q)^(λ+1−i) q^i exp((i²−i)/2z²) (Abadi et al. 2016, in the direction that the reference code takes).
     """
     if not (0.0 <= sampling_rate <= 1.0 and noise > 0.0 and steps >= 0 and 0.0 < delta < 1.0 and orders >= 1):
         raise ConfigurationError("a published epsilon needs a rate in [0, 1], noise > 0 and delta in (0, 1)")

@@ -44,20 +44,17 @@ NamedParameters = dict[str, nn.Parameter]
 def check_supported(network: nn.Module) -> None:
     """``ConfigurationError`` naming the module that stands in the way of exact per-example clipping.
 
-    Refused before anything runs: batch normalisation, running statistics, embeddings with
-    ``max_norm`` or ``scale_grad_by_freq``, parameters of the network that belong to no layer, and
-    parameters that share memory without being one.  Refused when they run: a hidden state handed
-    to an LSTM, a layer whose input does not begin with the batch, a parameter used outside of its
-    layer, and, on the first batch of two points or more, a loss whose gradient passes through another
-    point's row.  What mixes points without a gradient (a batch centred or weighted by detached numbers)
-    shows where a batch is held against its halves: :func:`check_batch_independence`, which a training asks at
-    its first
-    step and every 1,000th.  ``compute_clipped_gradient`` and ``clipped_backward`` know no halves and do not
+    Refused before anything runs: batch normalisation, running statistics, embeddings with ``max_norm`` or
+    ``scale_grad_by_freq``, parameters of the network that belong to no layer, and parameters that share memory without
+    being one.  Refused when they run: a hidden state handed to an LSTM, a layer whose input does not begin with the
+    batch, a parameter used outside of its layer, and, on the first batch of two points or more, a loss whose gradient
+    passes through another point's row.  What mixes points without a gradient (a batch centred or weighted by detached
+    numbers) shows where a batch is held against its halves: :func:`check_batch_independence`, which a training asks at
+    its first step and every 1,000th.  ``compute_clipped_gradient`` and ``clipped_backward`` know no halves and do not
     ask it.
 
-    Not checked, and not to be seen from outside: what mixes points in some batches alone, or less than
-    rounding does; what a module carries from one batch to the next in an attribute; and draws that look at
-    data.
+    Not checked, and not to be seen from outside: what mixes points in some batches alone, or less than rounding does;
+    what a module carries from one batch to the next in an attribute; and draws that look at data.
     """
     for name, module in network.named_modules():
         if isinstance(module, _BatchNorm):
@@ -159,22 +156,20 @@ def compute_clipped_gradient(
 ) -> ClippedGradient:
     """The clipped gradients of the points of one batch, summed.
 
-    ``losses`` runs the network and gives the loss of each point, [B]; C is ``clip_norm``.  ``points`` is B,
-    which layers over the places of all points at once (mixtures of experts, OPT) need to be told.  ``flat``
-    holds the trainable ``named_parameters`` in their order, a shared one once.  Book-keeping: the
-    layers keep their inputs and their outputs' gradients of one backward pass, from which come the
-    norms, and then the sum by one weighted product a layer.  Under ``torch.autocast`` the passes are made in
-    its type, norms and sum in the parameters': each term is within C, but how a pass rounds then shows which
-    other points there are, so that no ε follows (``docs/guarantees.md``, "Floating point").  Of a
-    ``DistributedDataParallel`` ``flat`` is the sum over the points of all its processes, with the same bits
-    in each; all must call this.  Blocks may be checkpointed (``torch.utils.checkpoint``, not reentrant).
-    ``ConfigurationError`` for a network whose points cannot be told apart, and for a C below 10⁻⁶ or above
-    10⁶.
+    ``losses`` runs the network and gives the loss of each point, [B]; C is ``clip_norm``.  ``points`` is B, which
+    layers over the places of all points at once (mixtures of experts, OPT) need to be told.  ``flat`` holds the
+    trainable ``named_parameters`` in their order, a shared one once.  Book-keeping: the layers keep their inputs and
+    their outputs' gradients of one backward pass, from which come the norms, and then the sum by one weighted product a
+    layer.  Under ``torch.autocast`` the passes are made in its type, norms and sum in the parameters': each term is
+    within C, but how a pass rounds then shows which other points there are, so that no ε follows
+    (``docs/guarantees.md``, "Floating point").  Of a ``DistributedDataParallel`` ``flat`` is the sum over the points of
+    all its processes, with the same bits in each; all must call this.  Blocks may be checkpointed
+    (``torch.utils.checkpoint``, not reentrant). ``ConfigurationError`` for a network whose points cannot be told apart,
+    and for a C below 10⁻⁶ or above 10⁶.
 
-    Formal guarantees: each term of ``flat`` has norm at most C in exact arithmetic and is a function
-    of the parameters, the point and its own random numbers; a point whose gradient, or its squared
-    norm, is not finite contributes zero, and so does one whose norm underflows to 0, or is so large that its
-    weight C/‖g‖ would.
+    Formal guarantees: each term of ``flat`` has norm at most C in exact arithmetic and is a function of the parameters,
+    the point and its own random numbers; a point whose gradient, or its squared norm, is not finite contributes zero,
+    and so does one whose norm underflows to 0, or is so large that its weight C/‖g‖ would.
     """
     with unwrap_network(network) as inner_network:
         clipped = _clip_local_batch(inner_network, losses, clip_norm, batch_size)
@@ -234,8 +229,7 @@ def _run_backward(
 def _check_loss_separation(tape: Tape, loss_values: Tensor, trainable: NamedParameters) -> None:
     """The losses of the first half of the points must move nothing in the rows of the others.
 
-    Once for every network, on its first batch of two points or more; rows that are not finite say
-    nothing.
+    Once for every network, on its first batch of two points or more; rows that are not finite say nothing.
     """
     first = torch.zeros_like(loss_values)
     first[: len(loss_values) // 2] = 1.0
@@ -342,11 +336,10 @@ def compute_clipped_sum(
 ) -> Tensor:
     """Σ_i g_i · min(1, C/‖g_i‖) over the points ``rows``, flat in the order of the trainable parameters.
 
-    A point's loss is the sum over its tokens, so g_i is the gradient of its −log probability; C is
-    ``clip_norm``.  A point whose gradient is not finite contributes zero.  No rows give zero.
-    ``tokens`` bounds what is held in memory at once and changes no result beyond rounding; ``every`` says
-    where the pieces are computed and changes no bit: they are added here, in their order.  Autocast ends
-    here.
+    A point's loss is the sum over its tokens, so g_i is the gradient of its −log probability; C is ``clip_norm``.  A
+    point whose gradient is not finite contributes zero.  No rows give zero. ``tokens`` bounds what is held in memory at
+    once and changes no result beyond rounding; ``every`` says where the pieces are computed and changes no bit: they
+    are added here, in their order.  Autocast ends here.
 
     Formal guarantees: exchanging one point changes the sum by at most 2C, taking one away by at
     most C, in exact arithmetic (``docs/guarantees.md``, "Substitution").
@@ -362,12 +355,11 @@ def compute_clipped_sum(
 def check_batch_independence(network: Any, examples: TokenizedExamples, rows: IntArray, max_tokens: int) -> bool:
     """``ConfigurationError`` where a batch of ``rows`` has other gradients than its two halves.
 
-    A network that centres its activations over the batch, or weights its losses by something of the batch,
-    also where no gradient passes through that, gives a point another gradient among other points: then one
-    point moves all.  The norms of all points and their sum are compared, in single precision, of one piece of
-    at most ``tokens`` tokens; False where it has less than two points, so that nothing was seen.  What moves
-    a gradient by less than :data:`MAX_GRADIENT_DIFFERENCE`, only in other batches, or from one batch to the
-    next is not seen.
+    A network that centres its activations over the batch, or weights its losses by something of the batch, also where
+    no gradient passes through that, gives a point another gradient among other points: then one point moves all.  The
+    norms of all points and their sum are compared, in single precision, of one piece of at most ``tokens`` tokens;
+    False where it has less than two points, so that nothing was seen.  What moves a gradient by less than
+    :data:`MAX_GRADIENT_DIFFERENCE`, only in other batches, or from one batch to the next is not seen.
     """
     piece = max(split_micro_batches(rows, examples.lengths, max_tokens), key=len, default=rows)
     if len(piece) < 2:
@@ -406,10 +398,9 @@ def clipped_backward(optimizer: Any, network: nn.Module, losses: Callable[[], Te
     network is wrapped in a ``DistributedDataParallel``, torch's or Opacus', and the optimizer is Opacus'
     distributed one, which adds up what the processes laid on their parameters, and noise once.
 
-    Raises ``ConfigurationError`` for another optimizer or wrapper, for other parameters, where the sum of the
-    last step is still there (``optimizer.zero_grad()`` was left out, and it would be released twice), for a
-    bound below 10⁻⁶ or above 10⁶, and for a network whose examples cannot be told apart, as far as one pass
-    shows it.
+    Raises ``ConfigurationError`` for another optimizer or wrapper, for other parameters, where the sum of the last step
+    is still there (``optimizer.zero_grad()`` was left out, and it would be released twice), for a bound below 10⁻⁶ or
+    above 10⁶, and for a network whose examples cannot be told apart, as far as one pass shows it.
 
     Formal guarantees: one example there or not moves what lies on the parameters by at most C, in exact
     arithmetic; an example whose gradient is not finite adds zero.  Everything after that is Opacus'.

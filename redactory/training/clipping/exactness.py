@@ -40,12 +40,11 @@ def check_exact(
 ) -> None:
     """``ConfigurationError`` naming what stands in the way unless the clipped sum is that of autograd.
 
-    ``losses`` runs the network on a batch of points of different lengths and gives the loss of each, [B];
-    ``alone`` gives the loss of each by itself, [1].  Take points that mean nothing: their number and
-    lengths should be prime, so that a layer is not taken for another.  ``beside_long`` gives the loss of the
-    first of them beside a point as long as a training has: rotary positions may change at some length, for
-    all of a batch.  Blocks that must be recorded as one are marked so, and stay marked.  A parameter that is
-    all zero is moved for the time of the comparison.
+    ``losses`` runs the network on a batch of points of different lengths and gives the loss of each, [B]; ``alone``
+    gives the loss of each by itself, [1].  Take points that mean nothing: their number and lengths should be prime, so
+    that a layer is not taken for another.  ``beside_long`` gives the loss of the first of them beside a point as long
+    as a training has: rotary positions may change at some length, for all of a batch.  Blocks that must be recorded as
+    one are marked so, and stay marked.  A parameter that is all zero is moved for the time of the comparison.
 
     Formal guarantees: none beyond what is compared.  A network that computes otherwise on other points, or in
     a batch of another shape, is not seen; :func:`redactory.training.clipping.check_parts` looks again at the
@@ -59,10 +58,10 @@ def check_exact(
         clipped = _clip_and_widen(network, losses, len(single_losses))
         expected, norms = _clip_by_autograd(network, single_losses)
     distance = float((clipped.norms - norms).abs().max())
-    learnt = trainable_parameters(network)
-    sizes = [parameter.numel() for parameter in learnt.values()]
+    parameters = trainable_parameters(network)
+    sizes = [parameter.numel() for parameter in parameters.values()]
     shares = zip(torch.split(clipped.flat, sizes), torch.split(expected, sizes), strict=True)
-    for (name, parameter), (share, expected_share) in zip(learnt.items(), shares, strict=True):
+    for (name, parameter), (share, expected_share) in zip(parameters.items(), shares, strict=True):
         if parameter.numel() and float((share - expected_share).norm()) > MAX_GRADIENT_DIFFERENCE * float(
             expected.norm()
         ):

@@ -3,11 +3,10 @@
 Factors may be in half precision, as autocast made them.  What is made of them is in single precision, for
 the norm as for the sum: both are of the same numbers.
 
-Every use of a parameter adds a gradient G_i to example i.  :class:`OuterProducts` and :class:`EmbeddingRows`
-hold it as
-a sum of outer products Σ_t l_t r_tᵀ, whose inner products need no G_i:
-⟨Σ_t l_t r_tᵀ, Σ_s l'_s r'_sᵀ⟩ = Σ_{t,s} ⟨l_t, l'_s⟩⟨r_t, r'_s⟩ (Gram matrices; ghost clipping, Li et
-al. 2021; book-keeping, Bu et al. 2023).  :class:`DenseGradients` holds G_i itself.
+Every use of a parameter adds a gradient G_i to example i.  :class:`OuterProducts` and :class:`EmbeddingRows` hold it as
+a sum of outer products Σ_t l_t r_tᵀ, whose inner products need no G_i: ⟨Σ_t l_t r_tᵀ, Σ_s l'_s r'_sᵀ⟩ = Σ_{t,s} ⟨l_t,
+l'_s⟩⟨r_t, r'_s⟩ (Gram matrices; ghost clipping, Li et al. 2021; book-keeping, Bu et al. 2023).  :class:`DenseGradients`
+holds G_i itself.
 """
 
 from __future__ import annotations

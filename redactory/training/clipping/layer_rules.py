@@ -1,9 +1,8 @@
 """Which layers the engine knows, and how each is recorded for the time of one forward pass.
 
-A rule gives what stands in for a module's ``forward``: the same layer as a function whose backward pass
-reports to a tape in place of making a parameter's gradient.  :data:`_RULES` is the table of them; a module of
-no known kind falls to :func:`record_opaque`: its examples' gradients come from ``torch.func``, on the module
-alone.
+A rule gives what stands in for a module's ``forward``: the same layer as a function whose backward pass reports to a
+tape in place of making a parameter's gradient.  :data:`_RULES` is the table of them; a module of no known kind falls to
+:func:`record_opaque`: its examples' gradients come from ``torch.func``, on the module alone.
 """
 
 from __future__ import annotations
@@ -275,11 +274,10 @@ def _sum_places(x: Tensor, shape: torch.Size) -> Tensor:
 def record_opaque(module: nn.Module, name: str, tape: Tape) -> Callable[..., Any]:
     """Stands in for the ``forward`` of a module with parameters, whatever it computes.
 
-    The module runs once as a whole; in the backward pass it runs again on each example alone (all
-    at once by ``torch.func.vmap``, one by one where that is not possible), and its outputs must be
-    those of the first run: so a module that mixes examples is refused with ``ConfigurationError``.
-    Refused are also modules that draw random numbers or write their buffers.  Autocast ends before it: half
-    of the precision would hide what mixes.
+    The module runs once as a whole; in the backward pass it runs again on each example alone (all at once by
+    ``torch.func.vmap``, one by one where that is not possible), and its outputs must be those of the first run: so a
+    module that mixes examples is refused with ``ConfigurationError``. Refused are also modules that draw random numbers
+    or write their buffers.  Autocast ends before it: half of the precision would hide what mixes.
     """
 
     original_forward = module.__dict__.get("forward")

@@ -1,9 +1,8 @@
 """What may be promised of a training: one spec, one accountant, one card.
 
-``spec`` says what of a training decides its figures; ``figures`` computes them; ``plan`` reads them before
-a training, ``budget`` before it may begin, ``metrics.make_epsilon_remark`` while it runs, ``card`` once it is
-over
-(from what its ledger proves), and ``compose`` of several.  The words are in ``words.toml``.
+``spec`` says what of a training decides its figures; ``figures`` computes them; ``plan`` reads them before a training,
+``budget`` before it may begin, ``metrics.make_epsilon_remark`` while it runs, ``card`` once it is over (from what its
+ledger proves), and ``compose`` of several.  The words are in ``words.toml``.
 """
 
 from __future__ import annotations

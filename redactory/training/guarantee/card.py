@@ -54,10 +54,9 @@ NOTHING_GUARANTEED = "everything: nothing is guaranteed"
 def make_guarantee_card(run: RunFolder, name: str, recall: RecallMeasurement | None = None) -> dict[str, Any]:
     """The guarantee of model ``name`` of ``run`` as JSON, derived again each time by two accountants.
 
-    ``recall`` replaces the measurement that the training's settings hold.  A figure that cannot be
-    stated is ``None``, and ``reasons`` says why (``docs/guarantees.md``, "The card").  Raises
-    ``GuaranteeError`` where the ledger does not match the weights, the run or itself, or where the
-    accountants disagree.
+    ``recall`` replaces the measurement that the training's settings hold.  A figure that cannot be stated is ``None``,
+    and ``reasons`` says why (``docs/guarantees.md``, "The card").  Raises ``GuaranteeError`` where the ledger does not
+    match the weights, the run or itself, or where the accountants disagree.
     """
     facts = read_ledger_facts(run, run.model(name))
     manifest = read_parent_manifest(run, facts)

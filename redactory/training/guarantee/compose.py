@@ -1,9 +1,8 @@
 """Several models together: what may be promised of somebody who holds all of them.
 
-Each ledger is checked as for its own card; the events of all are composed adaptively (``docs/guarantees.md``,
-"Several models").  One unit has at most K_i points in training i; T_i steps of each are dominated by the
-mixture of Gaussians of K_i points, and dominating pairs compose (``docs/explanation/uedp.md``).  What has no
-such pair is refused.
+Each ledger is checked as for its own card; the events of all are composed adaptively (``docs/guarantees.md``, "Several
+models").  One unit has at most K_i points in training i; T_i steps of each are dominated by the mixture of Gaussians of
+K_i points, and dominating pairs compose (``docs/explanation/uedp.md``).  What has no such pair is refused.
 """
 
 from __future__ import annotations

@@ -57,9 +57,8 @@ def make_remarks(spec: TrainingSpec, facts: TrainingFacts) -> list[str]:
 def count_noised_examples(spec: TrainingSpec, counts: Mapping[str, int]) -> int | None:
     """The points of the side that is noised, duplicates and quarantined ones too; None where it is secret.
 
-    That many there are in two corpora in which one point is exchanged for another; how many are left of them
-    is not.  Under every other relation, of users and of conversations, and where counts decided what is
-    public, none is told.
+    That many there are in two corpora in which one point is exchanged for another; how many are left of them is not.
+    Under every other relation, of users and of conversations, and where counts decided what is public, none is told.
     """
     trainer = spec.trainer
     if trainer.noised_folder is None or trainer.has_units or spec.selection or not counts:

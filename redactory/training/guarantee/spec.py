@@ -107,12 +107,11 @@ def is_routed_by_text(manifest: Mapping[str, Any]) -> bool:
 class TrainingSpec:
     """``mechanism`` (None: nothing is noised) in ``steps`` noisy steps of the training that ``settings`` say.
 
-    ``dedup`` is the ``rule`` of the private side and its ``group_size``, ``rates`` what the policies miss at
-    most; ``public`` says whether the vocabulary is on record and nothing of the corpus made it, which a
-    trainer that hides units needs, ``seeded`` whether the noise can be drawn again.  ``known_in`` says within
-    what the run masks known values, None where it does not; ``selection`` how counts decided what is public,
-    where they did.  ``start`` is the model of the same run whose weights were the first ones: what it spent
-    is spent here too.
+    ``dedup`` is the ``rule`` of the private side and its ``group_size``, ``rates`` what the policies miss at most;
+    ``public`` says whether the vocabulary is on record and nothing of the corpus made it, which a trainer that hides
+    units needs, ``seeded`` whether the noise can be drawn again.  ``known_in`` says within what the run masks known
+    values, None where it does not; ``selection`` how counts decided what is public, where they did.  ``start`` is the
+    model of the same run whose weights were the first ones: what it spent is spent here too.
     """
 
     settings: TrainSettings

@@ -38,11 +38,10 @@ _ERROR_FACTOR = 1.05
 class SweepRow:
     """One pair at the target epsilon; ``bands`` is 1 where the noise of each step is independent.
 
-    ``noise_per_coordinate`` is the deviation of the noise on each coordinate of the mean gradient, σC over
-    the normaliser, ``noise`` the norm of all of it, √d times that.  ``compute_noise_to_signal`` is that of
-    the whole
-    training, and ``error`` the bound above over D·C, with the third that is felt.  What needs d is None where
-    it is not known.  ``cost`` is in gradients of one point.
+    ``noise_per_coordinate`` is the deviation of the noise on each coordinate of the mean gradient, σC over the
+    normaliser, ``noise`` the norm of all of it, √d times that.  ``compute_noise_to_signal`` is that of the whole
+    training, and ``error`` the bound above over D·C, with the third that is felt.  What needs d is None where it is not
+    known.  ``cost`` is in gradients of one point.
     """
 
     sampling_rate: float
@@ -77,9 +76,8 @@ def compute_noise_to_signal(noise_multiplier: float, batch: float, steps: int, p
 def sweep_sampling_rates(spec: TrainingSpec, epsilon: float | None, parameters: int | None) -> list[dict[str, Any]]:
     """Pairs of sampling rate and steps that reach ``epsilon`` for half, the same and twice the computation.
 
-    By cost, then by rate; the best of those that are no dearer than the plan is marked, where d is known.
-    Empty where nothing is swept: correlated noise, samples of users, no epsilon, a model to start
-    from.
+    By cost, then by rate; the best of those that are no dearer than the plan is marked, where d is known. Empty where
+    nothing is swept: correlated noise, samples of users, no epsilon, a model to start from.
     """
     mechanism = spec.mechanism
     if (

@@ -292,10 +292,9 @@ def draw_sends(
 ) -> StepSends:
     """The sends of ``step`` for ``slots`` slots; ``call`` tells the draws of one stream apart.
 
-    Formal guarantees: coins are independent over slots and steps, with the rate as probability up to
-    2⁻⁵³, and secret as the stream's root is; so are the classes of messages of noise alone, each as likely
-    up to 2⁻⁵¹; the order is a uniform permutation, independent of them (``docs/guarantees.md``, "Local
-    differential privacy").
+    Formal guarantees: coins are independent over slots and steps, with the rate as probability up to 2⁻⁵³, and secret
+    as the stream's root is; so are the classes of messages of noise alone, each as likely up to 2⁻⁵¹; the order is a
+    uniform permutation, independent of them (``docs/guarantees.md``, "Local differential privacy").
     """
     order = stream.permutation("order", step, slot_count, call_number)
     all_true = np.ones(slot_count, bool)

@@ -1,9 +1,8 @@
 """What the messages of a local service guarantee: its plan before the first one, and its card.
 
-Formal guarantees: both state ``sound_epsilon`` by the same code and both accountants; the plan's is
-the one
-that the card of such a service states, provided that its ``conditions`` hold (``docs/guarantees.md``, "Local
-differential privacy").
+Formal guarantees: both state ``sound_epsilon`` by the same code and both accountants; the plan's is the one that the
+card of such a service states, provided that its ``conditions`` hold (``docs/guarantees.md``, "Local differential
+privacy").
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """The user's encoder: of known provenance, frozen, from a sentence to what the DP layer clips and noises.
 
-An encoder that was updated on users' raw text is a function of that text, and so is every message it makes
-afterwards: one exchanged sentence may move all later messages by 2C each.  So an encoder is public, or it
-was trained with DP-SGD, whose mechanism is composed with the messages' (``docs/guarantees.md``, "Local
-differential privacy").
+An encoder that was updated on users' raw text is a function of that text, and so is every message it makes afterwards:
+one exchanged sentence may move all later messages by 2C each.  So an encoder is public, or it was trained with DP-SGD,
+whose mechanism is composed with the messages' (``docs/guarantees.md``, "Local differential privacy").
 """
 
 from __future__ import annotations
@@ -66,9 +65,8 @@ class SentenceEncoder:
     dimension] (Johnson and Lindenstrauss).  ``provenance`` is where it comes from, as JSON with ``kind``
     "public", "declared public" or "dpsgd", and ``spendings`` what making it spent, () if public.
 
-    Formal guarantees: a text's representation is a function of that text and of frozen parameters: texts go
-    through in batches of one fixed shape, so no other text decides how it is computed.  Its shape tells no
-    length.
+    Formal guarantees: a text's representation is a function of that text and of frozen parameters: texts go through in
+    batches of one fixed shape, so no other text decides how it is computed.  Its shape tells no length.
     """
 
     tokenizer: TextCodec

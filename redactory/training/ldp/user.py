@@ -56,11 +56,10 @@ class _LatticeNoise:
 class DPLayer(nn.Module):
     """CL(x; C) + N(0, (zC)²I), LDP-NLP equations (3) and (4), with z the ``noise_multiplier``; no parameters.
 
-    An example is the whole of x beyond its first axis; a pair of sentences is two.  The result bears no
-    gradient, and ``eval`` does not switch the noise off.  Without a seeded ``stream`` every call draws a root
-    of its own from the operating system, so that a copy of the layer, a forked process and a restored one
-    repeat no noise.  A seeded stream is test mode: each example takes its next step number; nothing is
-    promised then.
+    An example is the whole of x beyond its first axis; a pair of sentences is two.  The result bears no gradient, and
+    ``eval`` does not switch the noise off.  Without a seeded ``stream`` every call draws a root of its own from the
+    operating system, so that a copy of the layer, a forked process and a restored one repeat no noise.  A seeded stream
+    is test mode: each example takes its next step number; nothing is promised then.
 
     Formal guarantees: an example's output is a function of that example and of its own noise alone; x
     exchanged for any other x′ moves it by at most 2C before noise (attained by antipodal vectors), so one
@@ -130,12 +129,11 @@ class LdpClient:
     is a seeded one or ``settings.seed`` is given: test mode, which promises nothing.
 
     Formal guarantees: what :meth:`make_training_messages` and :meth:`make_query_messages` give is, for each sentence or
-    pair, the composition of ``participation`` over Gaussian messages of sensitivity 2C, for pairs
-    2√2·C, at noise zC; messages of one sentence depend on no other sentence, since the encoder is the
-    same before every send (its digest is compared, ``GuaranteeError``).  The budget is booked before the
-    first message; a call that is broken off has spent all the same (``docs/guarantees.md``, "Local
-    differential privacy").  ``GuaranteeError`` for a budget with an encoder that spent on private text: how
-    much of it was this user's is not on record; and for one in test mode.
+    pair, the composition of ``participation`` over Gaussian messages of sensitivity 2C, for pairs 2√2·C, at noise zC;
+    messages of one sentence depend on no other sentence, since the encoder is the same before every send (its digest is
+    compared, ``GuaranteeError``).  The budget is booked before the first message; a call that is broken off has spent
+    all the same (``docs/guarantees.md``, "Local differential privacy").  ``GuaranteeError`` for a budget with an
+    encoder that spent on private text: how much of it was this user's is not on record; and for one in test mode.
     """
 
     def __init__(

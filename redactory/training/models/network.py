@@ -88,8 +88,7 @@ def _make_mask(uniform: Tensor, rate: float) -> Tensor:
 class NetworkPart(nn.Module, ABC):
     """A network, or a part of one.  A step begins for all of its parts; those that draw dropout override it.
 
-    ``context`` is the number of inputs it can read, begin and end token included; ``None`` where there is no
-    bound.
+    ``context`` is the number of inputs it can read, begin and end token included; ``None`` where there is no bound.
     """
 
     context: int | None = None
@@ -124,9 +123,8 @@ class NetworkPart(nn.Module, ABC):
 class Network(NetworkPart):
     """A network that gives every point of a batch its own loss.
 
-    Formal guarantees: no operation mixes two rows of a batch, so that the gradient of a point is a function
-    of the point, the parameters and draws that do not look at data (``docs/guarantees.md``, "Side
-    channels", items 6 and 11).
+    Formal guarantees: no operation mixes two rows of a batch, so that the gradient of a point is a function of the
+    point, the parameters and draws that do not look at data (``docs/guarantees.md``, "Side channels", items 6 and 11).
     """
 
     @abstractmethod

@@ -215,8 +215,7 @@ def _match_tensor(mask: Tensor | float, tensor: Tensor) -> Tensor | float:
 class BiLstmEncoder(RecurrentEncoder):
     """An LSTM of H units over a text, and one over its reversal (LDP-NLP, appendix A.3).
 
-    Formal guarantees: a row is reversed within its own length, so that no padded place comes before a real
-    one.
+    Formal guarantees: a row is reversed within its own length, so that no padded place comes before a real one.
     """
 
     FORMAT = "redactory-bilstm/1"
@@ -302,14 +301,12 @@ def pool_states(states: Tensor, real: Tensor, pooling: str) -> Tensor:
 class PooledClassifier(ClassifierNetwork):
     """The states of ``encoder``, pooled over the places that are read, and a linear layer to the classes.
 
-    ``last-max-mean`` joins the state after the last token, the largest and the mean value of each unit
-    (concat pooling: Howard and Ruder 2018, ULMFiT, section 3.3); ``max-mean`` joins the last two.  There is
-    no output layer for words, so that no noise is spent on one.  With ``bottleneck`` a linear layer of that
-    width stands before the last one.
+    ``last-max-mean`` joins the state after the last token, the largest and the mean value of each unit (concat pooling:
+    Howard and Ruder 2018, ULMFiT, section 3.3); ``max-mean`` joins the last two.  There is no output layer for words,
+    so that no noise is spent on one.  With ``bottleneck`` a linear layer of that width stands before the last one.
 
-    Formal guarantees: those of :class:`redactory.training.models.network.ClassifierNetwork`; a padded
-    place
-    enters no pool.
+    Formal guarantees: those of :class:`redactory.training.models.network.ClassifierNetwork`; a padded place enters no
+    pool.
     """
 
     FORMAT = "redactory-pooled-classifier/1"

@@ -115,7 +115,7 @@ class UserLevel(Trainer):
 
         assert isinstance(mechanism, PoissonUsersGaussian)
         assert context.original_examples is not None
-        incidence, points, own = (
+        incidence, points, entities = (
             context.original_examples.incidence,
             context.encode_originals().examples,
             context.settings.federated,
@@ -130,9 +130,9 @@ class UserLevel(Trainer):
             mechanism=mechanism,
             weights=make_example_weights(incidence, mechanism),
             rule=LocalUpdateRule(
-                own.local_epochs,
-                own.local_batch_size,
-                own.local_learning_rate,
+                entities.local_epochs,
+                entities.local_batch_size,
+                entities.local_learning_rate,
                 mechanism.clip_norm,
                 context.settings.max_physical_batch_tokens,
             ),

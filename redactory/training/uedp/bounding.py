@@ -87,9 +87,8 @@ def sort_examples(incidence: Incidence) -> NDArray[np.int64]:
 def cap_entity_users(incidence: Incidence, max_users: int) -> KeptMask:
     """The points that leave each entity with at most ``users`` M users: Algorithm 1's cap, on a fixed graph.
 
-    Greedy in the order of :func:`sort_examples`: a point stays where each of its entities is already held by
-    its
-    user, or has fewer than M users so far.  ``GuaranteeError`` for points with several users.
+    Greedy in the order of :func:`sort_examples`: a point stays where each of its entities is already held by its user,
+    or has fewer than M users so far.  ``GuaranteeError`` for points with several users.
     """
     if max_users < 1:
         raise ConfigurationError("max_users_per_entity: must be at least 1")

@@ -42,8 +42,7 @@ class FederatedUser:
 def collect_users(incidence: Incidence, mechanism: PoissonUsersGaussian) -> tuple[FederatedUser, ...]:
     """The users, with the points of theirs that a training may use.
 
-    With an enforced M those are the points that :func:`cap_entity_users` keeps, a function of the graph
-    alone.
+    With an enforced M those are the points that :func:`cap_entity_users` keeps, a function of the graph alone.
     ``GuaranteeError`` where a point has several users: then one of them changes the updates of the others.
     ``ConfigurationError`` where M is |U| and there are more users than the public constant says.
     """
@@ -167,8 +166,8 @@ class FederatedSteps:
             weights = self.weights(self.stream, number, user.rows)
             if weights.any():
                 root = self.stream.random_bytes("local update", number, 32, user.key)
-                own = RandomStream(root, seeded=self.stream.seeded)
-                drawn.append(LocalUserData(self.examples.take(user.rows), weights, own))
+                local_stream = RandomStream(root, seeded=self.stream.seeded)
+                drawn.append(LocalUserData(self.examples.take(user.rows), weights, local_stream))
         total = torch.zeros(sum(p.numel() for p in trainable(self.network)), dtype=torch.float64)
         tasks = make_cohorts(self.network, drawn, self.rule)
         for part in self.update_map(self.update, tasks):

@@ -72,11 +72,10 @@ class IncidenceRows:
 class Incidence:
     """The hypergraph of n points.
 
-    ``example_ids`` int64 [n]: ids, rising.  ``priorities`` uint64 [n]: a keyed hash of each point's
-    document and its place there, for order and ties.  ``users``: the holders of each point, one unless
-    copies were merged.
-    ``entities``: the entities listed for it; a point without any is its own (the extended set S).
-    ``labels``: the labels they go by.  ``user_ids``, ``entity_ids``: uint8 [·, 16].
+    ``example_ids`` int64 [n]: ids, rising.  ``priorities`` uint64 [n]: a keyed hash of each point's document and its
+    place there, for order and ties.  ``users``: the holders of each point, one unless copies were merged. ``entities``:
+    the entities listed for it; a point without any is its own (the extended set S). ``labels``: the labels they go by.
+    ``user_ids``, ``entity_ids``: uint8 [·, 16].
     """
 
     example_ids: NDArray[np.int64]

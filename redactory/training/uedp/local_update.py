@@ -79,10 +79,9 @@ def make_cohorts(network: Network, users: Sequence[LocalUserData], rule: LocalUp
 def sum_cohort_updates(cohort: Cohort) -> NDArray[np.float64]:
     """Σ_u ClipFn(Local-Update(u), β) over a cohort, flat in the order of the trainable parameters.
 
-    Formal guarantees: each term has norm at most β, over all tensors and all local steps together, and is a
-    function of the parameters, of that user's points and of draws that no other unit moves; terms are
-    multiples of one power of two, so that sums of fewer than 2³⁰ are exact in any order.  An update that is
-    not finite is zero.
+    Formal guarantees: each term has norm at most β, over all tensors and all local steps together, and is a function of
+    the parameters, of that user's points and of draws that no other unit moves; terms are multiples of one power of
+    two, so that sums of fewer than 2³⁰ are exact in any order.  An update that is not finite is zero.
     """
     network: Network = pickle.loads(cohort.network)
     with deterministic_numerics(1):

@@ -94,7 +94,7 @@ class MadeJob:
 
     def __init__(self, root: Path) -> None:
         self.job = JobFolder(root)
-        make_private_folder(self.job.own)
+        make_private_folder(self.job.state)
 
     def add(self, name: str, event: Event | None = Event.RELEASED, **figures: Any) -> RunFolder:
         """A finished run, and how it ended."""

@@ -196,7 +196,7 @@ def test_the_metrics_file_is_whole_or_the_old_one(tmp_path: Path, monkeypatch: p
     first = made.job.metrics.read_text()
     assert _metrics(made.job, first)["rows", ()] == 10_000
     assert made.job.metrics.stat().st_mode & 0o777 == 0o644
-    assert made.job.own.stat().st_mode & 0o777 == 0o700
+    assert made.job.state.stat().st_mode & 0o777 == 0o700
 
     def full(*_: object) -> None:
         raise OSError("the disk is full")
@@ -205,4 +205,4 @@ def test_the_metrics_file_is_whole_or_the_old_one(tmp_path: Path, monkeypatch: p
     with pytest.raises(OSError, match="full"):
         write_metrics(made.job)
     assert made.job.metrics.read_text() == first
-    assert list(made.job.own.glob(".tmp-*")) == []
+    assert list(made.job.state.glob(".tmp-*")) == []

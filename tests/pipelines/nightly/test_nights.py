@@ -259,14 +259,14 @@ _DONE_IN_A_JOB: dict[str, Callable[[Job], Any]] = {
 def test_what_a_killed_process_left_in_a_job_goes_with_the_next_command(job: Job, what: str) -> None:
     job.write("a.jsonl", "one")
     job.run()
-    left = [job.job.own / ".tmp-3-metrics.prom", job.job.root / ".tmp-4-2026-01-01" / "vault" / "part"]
+    left = [job.job.state / ".tmp-3-metrics.prom", job.job.root / ".tmp-4-2026-01-01" / "vault" / "part"]
     for path in left:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("one")
     (job.job.root / ".tmp-5-latest").symlink_to("nowhere")
     _DONE_IN_A_JOB[what](job)
     assert not list(job.job.root.glob(".tmp-*"))
-    assert not list(job.job.own.glob(".tmp-*"))
+    assert not list(job.job.state.glob(".tmp-*"))
 
 
 def test_only_work_that_was_never_a_run_is_discarded(job: Job) -> None:
@@ -300,7 +300,7 @@ def test_an_unexpected_error_is_reported_without_its_words(job: Job, monkeypatch
         job.night()
     assert "the row says" not in str(caught.value) + job.job.log.read_text()
     # of a job no key is known that could encrypt it
-    assert not list(job.job.own.glob("traceback-*"))
+    assert not list(job.job.state.glob("traceback-*"))
 
 
 def test_what_fails_besides_a_run_takes_no_release_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -462,7 +462,7 @@ def test_a_log_without_its_end_or_written_anew_is_noticed(job: Job) -> None:
     append_event(first, Event.STARTED, date="2026-11-02", plan=begun["plan"])
     append_event(first, Event.RELEASED, manifest="0" * 64, counts={})
     assert _log_check(first)["detail"].endswith("it was rewritten")
-    job.job.own.rename(job.folder / "elsewhere")
+    job.job.state.rename(job.folder / "elsewhere")
     assert not _log_check(first)["made"]
 
 
