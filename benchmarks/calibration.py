@@ -157,7 +157,8 @@ def _figures(confidence: NDArray[np.float64], plain: NDArray[np.bool_], view: st
     if view == "full":
         clipped = np.clip(confidence, _CLIP, 1 - _CLIP)
         logits = np.log(np.stack([1 - clipped, clipped], axis=1))
-        temperature, reliability = fit_temperature(logits, plain.astype(np.int64), 1)
+        scored = logits, plain.astype(np.int64)
+        temperature, reliability = fit_temperature(scored, scored, 1)
         figures["calibration_error"] = reliability.error_before
         figures["best_temperature"] = {"temperature": temperature, "calibration_error": reliability.error}
         figures["bins"] = reliability.bins

@@ -183,7 +183,7 @@ def _curve(recorded: Recorded, points: Sequence[LabelledExample]) -> list[dict[s
 def _is_public(text: str, reading: EngineOutput, policy: Any) -> bool:
     if reading.failure:
         return False
-    first = next(policy.marks(text, reading), None)
+    first = next(policy.select_spans(text, reading), None)
     return route(text, Detection((), (first,) if first else ())).side == PUBLIC
 
 

@@ -113,8 +113,8 @@ def _detection(out: Path, folder: Path, dialogues: int = 3_000) -> dict[str, Any
     detection = {
         "points": manifest["counts"]["points"],
         "distinct_texts": texts,
-        "cpu_seconds": round(cpu_of["detect_part"], 1),
-        "texts_per_cpu_second": round(texts / cpu_of["detect_part"]),
+        "cpu_seconds": round(cpu_of["detect_texts"], 1),
+        "texts_per_cpu_second": round(texts / cpu_of["detect_texts"]),
     }
     out.write_text(json.dumps({**_kept(out), "detection": detection}, indent=1) + "\n")
     return detection

@@ -13,12 +13,12 @@ import pytest
 # a server that Ctrl-C does not reach, and one that another process started
 _CODE = """
 import pathlib, signal, subprocess, sys, time
-from tests.child_processes import tied, tied_process
+from tests.child_processes import end_with_parent, start_child_process
 # a shell starts what it does not wait for with Ctrl-C ignored
 signal.signal(signal.SIGINT, signal.default_int_handler)
 folder = pathlib.Path(sys.argv[1])
 code = "import subprocess, sys; c = subprocess.Popen(['sleep', '600']); print(c.pid, flush=True); c.wait()"
-with tied(folder), tied_process([sys.executable, '-c', code], stdout=subprocess.PIPE) as server:
+with end_with_parent(folder), start_child_process([sys.executable, '-c', code], stdout=subprocess.PIPE) as server:
     print(server.pid, int(server.stdout.readline()), flush=True)
     time.sleep(600)
 """

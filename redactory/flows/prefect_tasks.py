@@ -21,11 +21,24 @@ from redactory.foundation.processes import process_pool
 from redactory.foundation.progress import StageReport
 from redactory.pipelines.error_sealing import run_sealed
 from redactory.pipelines.stage_context import StageMap, Task, get_task_name, run_timed
+from redactory.pipelines.stages import counting, dedup, examples
 
 RETRY_SECONDS = [2.0, 8.0]
 """How long a task waits before each further attempt, drawn out by up to half of it."""
-_PARTITION_SUFFIX = "_part"
-"""How the stages are named that go over partitions, not over hash ranges."""
+_PARTITION_TASKS = frozenset(
+    stage.__name__
+    for stage in (
+        examples.segment_documents,
+        examples.detect_texts,
+        examples.find_known_values,
+        examples.redact_examples,
+        examples.write_shards,
+        counting.route_examples,
+        dedup.sign_texts,
+        dedup.match_earlier_runs,
+    )
+)
+"""The names of the stages that go over partitions, not over hash ranges."""
 
 
 def _should_retry(task: Any, task_run: Any, state: State[Any]) -> bool:
@@ -62,7 +75,7 @@ def run_as_tasks(
     Hash ranges are many and small, where a task costs a server some calls: they go by the batch.
     A failure that stays ends the stage: parts that run are awaited, those that wait are dropped.
     """
-    count = len(numbers) if name.endswith(_PARTITION_SUFFIX) else max_parallel
+    count = len(numbers) if name in _PARTITION_TASKS else max_parallel
     batches = [list(numbers[start::count]) for start in range(min(count, len(numbers)))]
 
     @make_task(name, f"{name}-{{first}}")

@@ -36,7 +36,7 @@ from redactory.redaction import RunFolder
 
 _CRON_FORMAT = "five fields (minute, hour, day, month, weekday) like '0 2 * * *', or a name like @daily"
 FlowName = Literal["curate", "run", "nightly"]
-"""What a scheduled job does at each time: the flow of that name in :mod:`redactory.flows.import_flows`."""
+"""What a scheduled job does at each time: the flow of that name in :mod:`redactory.flows.prefect_flows`."""
 _DEPLOYMENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PREFECT_HOME = ".prefect"
 """Prefect's home beside the runs; its name is hidden from readers of data folders."""
@@ -193,19 +193,19 @@ def deploy_schedule(schedule: FlowSchedule, pool: str, limit: int | None) -> dic
 
 
 def run_flow(work: str, config: str, output: str | Path | None, progress: Progress, **settings: Any) -> dict[str, Any]:
-    """Run the flow ``work`` of :mod:`redactory.flows.import_flows` here and return its result."""
+    """Run the flow ``work`` of :mod:`redactory.flows.prefect_flows` here and return its result."""
     loaded = load_config(config, output=output)
     run = RunFolder(Path(loaded.output))
     if work != "train":
         check_output(run, resume=bool(settings.get("resume")))
     configure_prefect(run.state / "prefect")
     flows = import_flows()
-    token = flows.listener.set(progress)
+    token = flows.progress_listener.set(progress)
     try:
         result: dict[str, Any] = getattr(flows, work)(config, str(run.root), **settings)
         return result
     finally:
-        flows.listener.reset(token)
+        flows.progress_listener.reset(token)
 
 
 def import_flows() -> Any:
@@ -220,7 +220,7 @@ def import_flows() -> Any:
 def serve_schedule(
     schedule: FlowSchedule, port: int, limit: int | None, report: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Register the job, hand what to know about it to ``say``, and run it whenever it is due.
+    """Register the job, hand what to know about it to ``report``, and run it whenever it is due.
 
     Ends with an interrupt or SIGTERM; the schedule is paused then, and a run that is under way is cancelled.
     It goes on where it stopped when it is tried again.  Without ``PREFECT_API_URL`` a server is started.

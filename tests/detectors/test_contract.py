@@ -223,18 +223,19 @@ def test_a_model_holds_public_kinds_for_plain_and_tells_them_from_the_others(loa
     counts = Counter(get_kind(span.label) for reading in before for span in reading.spans)
     (public, _), *others = counts.most_common()
     assert others
-    engine.fold({public})
+    engine.treat_as_public({public})
     after = engine.read(texts)
     for old, new in zip(before, after, strict=True):
-        assert [token[:2] for token in old.plain] == [token[:2] for token in new.plain]
-        assert all(b.probability >= a.probability for a, b in zip(old.plain, new.plain, strict=True))
+        assert [token[:2] for token in old.non_entity_scores] == [token[:2] for token in new.non_entity_scores]
+        pairs = zip(old.non_entity_scores, new.non_entity_scores, strict=True)
+        assert all(b.probability >= a.probability for a, b in pairs)
         assert {get_kind(span.label) for span in new.spans} <= counts.keys()
         for span in (span for span in new.spans if get_kind(span.label) == public):
-            inside = [token.probability for token in new.plain if span.start <= token.start < span.end]
+            inside = [token.probability for token in new.non_entity_scores if span.start <= token.start < span.end]
             assert min(span.score, max(inside)) >= 0.5
     assert any(get_kind(span.label) == public for reading in after for span in reading.spans)
     assert any(get_kind(span.label) != public for reading in after for span in reading.spans)
-    assert [reading.plain for reading in before] != [reading.plain for reading in after]
+    assert [reading.non_entity_scores for reading in before] != [reading.non_entity_scores for reading in after]
 
 
 def test_an_engine_that_cannot_tell_public_kinds_is_refused(

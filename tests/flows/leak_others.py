@@ -22,7 +22,7 @@ DEDUP = (
     "redactory.pipelines.stages.dedup:match_earlier_runs",
     "redactory.pipelines.stages.dedup:match_earlier_near_duplicates",
     "redactory.pipelines.stages.dedup:join_near_pairs",
-    "redactory.pipelines.stages.dedup:choose",
+    "redactory.pipelines.stages.dedup:choose_kept",
     "redactory.pipelines.stages.dedup:index_digests",
     "redactory.pipelines.stages.dedup:index_signatures",
 )

@@ -214,9 +214,7 @@ def failing_first(steps: Sequence[Step]) -> list[Step]:
 def failing_curations(config: Path, *flags: str, run: str = "broken") -> list[Step]:
     """A curation for each place in it that fails."""
     step = Step(run, ("curate", str(config), *flags))
-    return [
-        replace(failing, arguments=(*failing.arguments, "--out", failing.name)) for failing in failing(step, CURATION)
-    ]
+    return [replace(one, arguments=(*one.arguments, "--out", one.name)) for one in failing(step, CURATION)]
 
 
 def failing(step: Step, places: Sequence[str]) -> list[Step]:

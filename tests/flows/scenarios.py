@@ -34,7 +34,7 @@ both = threading.Barrier(2)
 
 
 def unsteady_part(job: Any, partitions: int, partition: int) -> Any:
-    """``segment_part``, which fails while there are failures left, in partition 1."""
+    """``segment_documents``, which fails while there are failures left, in partition 1."""
     global failures_left
     if partition == 1 and failures_left:
         failures_left -= 1
@@ -82,8 +82,8 @@ def run(config: Path, failures: int = 0) -> dict[str, Any]:
 
 
 def main(config: Path) -> dict[str, dict[str, Any]]:
-    unsteady_part.__name__ = "segment_part"
-    vars(stages)["segment_part"] = unsteady_part
+    unsteady_part.__name__ = "segment_documents"
+    vars(stages)["segment_documents"] = unsteady_part
     vars(prefect_tasks)["process_pool"] = threads
     vars(prefect_tasks)["RETRY_SECONDS"] = [0.1, 0.1]
     # first: a process remembers for a while that there was no limit

@@ -100,7 +100,7 @@ def test_an_unexpected_error_is_sealed(corpus: Path, tmp_path: Path) -> None:
     code = (
         "import sys, redactory.pipelines.stages.examples as s\n"
         "def broken(*a): raise ValueError('text of the corpus')\n"
-        "s.segment_part = broken\n"
+        "s.segment_documents = broken\n"
         "from redactory.flows.cli import main; main()"
     )
     out = tmp_path / "run"

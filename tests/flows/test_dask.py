@@ -111,7 +111,7 @@ def test_a_part_that_kills_every_worker_ends_the_run_which_resumes(
 ) -> None:
     (tmp_path / "marks").mkdir()
     detector = Killer(tmp_path / "marks", 2**30)
-    with pytest.raises(SealedError, match=r"detect_part.*worker.* was lost .killed, or out of memory"):
+    with pytest.raises(SealedError, match=r"detect_texts.*worker.* was lost .killed, or out of memory"):
         curate(config, output=tmp_path / "run", detector=detector, stage_map=workers)
     workers.client.wait_for_workers(2)
     curate(config, output=tmp_path / "run", resume=True, detector=DigitDetector())
@@ -129,8 +129,8 @@ def test_partitions_are_tasks_on_workers(server: Server, somebodys: LocalCluster
     runs = server.ask("/flow_runs/filter", {"sort": "START_TIME_DESC"})
     [flow] = [found for found in runs if found["parameters"].get("config") == str(job)]
     assert flow["parameters"]["dask"] == somebodys.scheduler_address
-    tasks = server.tasks(flow, "shard_part-2")
-    assert all(tasks[f"{name}_part-{n}"]["run_count"] == 1 for name in ("detect", "shard") for n in range(3))
+    tasks = server.tasks(flow, "write_shards-2")
+    assert all(tasks[f"{name}-{n}"]["run_count"] == 1 for name in ("detect_texts", "write_shards") for n in range(3))
     assert told["rows"] == 9
 
 
@@ -154,7 +154,7 @@ def _late(workers: DaskWorkers, fenced: bool, config: Any, folder: Path) -> tupl
     late: list[Any] = []
 
     def given_up(task: Task, numbers: Sequence[int]) -> Iterator[tuple[int, StageReport]]:
-        if get_task_name(task) == "detect_part":
+        if get_task_name(task) == "detect_texts":
             job, *fixed = task.args  # type: ignore[attr-defined]
             slow = functools.partial(
                 task.func,  # type: ignore[attr-defined]

@@ -241,7 +241,7 @@ def test_a_server_that_is_named_by_nothing_is_none(tmp_path: Path) -> None:
 
 
 def test_without_a_server_nothing_is_deployed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("redactory.flows.schedule.server_address", lambda: None)
+    monkeypatch.setattr("redactory.flows.schedule.find_server_address", lambda: None)
     with pytest.raises(ConfigurationError, match="--deploy: set PREFECT_API_URL to your Prefect server"):
         deploy_schedule(_plan(small_job(tmp_path, "nightly")), "pool", 4)
 
