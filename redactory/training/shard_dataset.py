@@ -49,7 +49,7 @@ class ShardDataset(IterableDataset[ShardRow]):
         world_size: int | None = None,
     ) -> None:
         if split not in (PUBLIC, PRIVATE):
-            raise ConfigurationError(f"side: expected {PUBLIC} or {PRIVATE}")
+            raise ConfigurationError(f"split: expected {PUBLIC} or {PRIVATE}")
         if rank is None and world_size is None:
             together = torch.distributed.is_available() and torch.distributed.is_initialized()
             rank = torch.distributed.get_rank() if together else 0

@@ -163,7 +163,7 @@ def test_users_send_and_ask_over_a_wire_of_their_own(made: Path, service: Servic
     user = User(facts, made / "encoder", epsilon=30.0)
     assert user.cost["noise_multiplier"] == 0.5
     assert 20 < user.cost["epsilon_sound"] < 30
-    before = service._received.messages
+    before = service._received.message_count
     assert _sent(user, made / "users.jsonl", service) == 60
     assert service.train()["slots"] == before + 60
     answers = user.ask(CLERK, service.answer_lines)

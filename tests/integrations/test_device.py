@@ -110,7 +110,7 @@ def test_a_card_that_was_computed_elsewhere_says_so(run: RunFolder, monkeypatch:
         return dataclasses.replace(facts, settings=facts.settings.model_copy(update={"device": "cuda"}))
 
     plain = read_json(run.model("crt").guarantee)
-    monkeypatch.setattr("redactory.training.guarantee.card.ledger_facts", on_cuda)
+    monkeypatch.setattr("redactory.training.guarantee.card.read_ledger_facts", on_cuda)
     card = make_guarantee_card(run, "crt")
     jsonschema.validate(card, redactory.schema("guarantee"))
     assert card["device"] == "cuda"

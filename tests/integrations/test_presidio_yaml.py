@@ -90,7 +90,7 @@ def theirs(file: Path) -> Callable[[str], Found]:
 def ours(file: Path) -> Callable[[str], Found]:
     """What our engine finds with the recognizers of a file, and with none beside them."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("redactory.detectors.patterns.shipped", tuple)
+        patch.setattr("redactory.detectors.patterns.load_builtin_recognizers", tuple)
         engine = PatternEngine(PatternSettings(recognizers=(), files=(str(file),)), "en")
 
     def found(text: str) -> Found:

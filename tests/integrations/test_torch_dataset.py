@@ -235,7 +235,7 @@ def test_a_part_that_is_exchanged_as_it_is_opened_gives_no_row(
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        ({"side": "vault"}, "public or private"),
+        ({"split": "vault"}, "public or private"),
         ({"columns": ("text", "user")}, "public/ has point_id, text"),
         ({"columns": ()}, "columns"),
         ({"rank": 0}, "give both"),

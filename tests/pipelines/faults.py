@@ -183,7 +183,7 @@ def few_ranges() -> None:
 def range_constants() -> Iterator[tuple[ModuleType, str]]:
     """Where the numbers of hash ranges stand, in all that is imported by now."""
     for name, module in list(sys.modules.items()):
-        for constant in ("LEAST_RANGES", "NEAR_RANGES"):
+        for constant in ("MIN_RANGES", "NEAR_RANGES"):
             if name.startswith("redactory.") and hasattr(module, constant):
                 yield module, constant
 

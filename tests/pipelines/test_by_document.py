@@ -168,7 +168,7 @@ def test_dependence_on_another_document_is_seen(tmp_path: Path, monkeypatch: pyt
         seen.update((fate.text, fate.side) for fate in own if fate.side == PRIVATE)
         return [replace(fate, side=PRIVATE) if seen else fate for fate in own]
 
-    wrong = {"known": ("known_hits", remembering), "sides": ("together", infected)}[stage]
+    wrong = {"known": ("find_known_spans", remembering), "sides": ("merge_document_decisions", infected)}[stage]
     monkeypatch.setattr(examples, *wrong)
     with pytest.raises(AssertionError):
         check_others_stay(tmp_path / "unsound", *both)

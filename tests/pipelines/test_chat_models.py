@@ -140,7 +140,7 @@ def test_a_chat_model_is_measured_by_what_it_says_in_held_out_text(made: Any, tm
     found = redactory.evaluate_model(run.root, "measured", test=[test])["as_is"]
     assert (found["texts"], found["words"]) == (3, 3 * len(f"{THANKS} good bye".split()))
     trained = load_model(run.model("measured"))
-    codec = dataclasses.replace(trained.tokenizer, learn="assistant")
+    codec = dataclasses.replace(trained.tokenizer, loss_scope="assistant")
     said = [join_turns((turn["role"], turn["content"]) for turn in chat(i)) for i in (1, 2, 4)]
     points = TokenizedExamples.from_texts(said, codec, None)
     assert points.loss_mask is not None

@@ -110,5 +110,5 @@ def test_a_training_at_work_stops_an_erasure(run: Path) -> None:
     assert told["unfinished_trainings"] == ["other"]
     redactory.purge(purged, ["vault"])
     # what it would go on from can hold clipped sums of whom was taken out
-    assert not [path for path in (*kept, *RunFolder(purged).begun()) if path.exists()]
+    assert not [path for path in (*kept, *RunFolder(purged).unfinished_training_files()) if path.exists()]
     json.dumps(told, allow_nan=False)

@@ -151,7 +151,7 @@ def test_what_is_held_out_is_not_trained_on(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("broken", ["calibrate", "write_text", "_scores"])
+@pytest.mark.parametrize("broken", ["calibrate_tagger", "write_text", "_score_engine"])
 def test_a_crash_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
     rows = written(tmp_path / "rows.jsonl", labelled_texts(30, seed=3))
 

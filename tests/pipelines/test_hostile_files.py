@@ -526,7 +526,7 @@ OF_MANY: dict[str, tuple[str, Callable[[], bytes]]] = {
 def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """The limits, a five hundredth of what they are."""
     for module in (document_formats, html_format, mail_format, word_format):
-        monkeypatch.setattr(module, "MOST", _FEW)
+        monkeypatch.setattr(module, "MAX_ELEMENTS", _FEW)
     monkeypatch.setattr(document_formats.limit_count, "__defaults__", (_FEW,))
     monkeypatch.setattr(word_format, "_MAX_MARKUP", 8 * _FEW)
 

@@ -228,22 +228,22 @@ def neither_or_both(folder: Path, name: str) -> None:
     assert sum(entry.body["run"] == name for entry in index.entries()) == int(finished)
 
 
-@pytest.mark.parametrize("where", ["seal", "succeed", "count"])
+@pytest.mark.parametrize("where", ["seal_entry", "write_success", "promote_entry"])
 def test_stopped_around_success_neither_is_there_or_both(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     curate(tmp_path, "a", ["hello"])
-    place: Any = release if where == "succeed" else indexing
+    place: Any = release if where == "write_success" else indexing
     with monkeypatch.context() as patch:
         patch.setattr(place, where, Stop(1))
         with pytest.raises(SealedError):
             curate(tmp_path, "b", ["hello", "so it is"])
     assert counted(tmp_path) == ["000001-a"]
-    assert (tmp_path / "b" / "_SUCCESS").exists() == (where == "count")
+    assert (tmp_path / "b" / "_SUCCESS").exists() == (where == "promote_entry")
     neither_or_both(tmp_path, "b")
     run = curate(tmp_path, "c", ["so it is"])
-    assert said(run)["runs"] == ["000001-a", "000002-b"][: 1 + (where == "count")]
-    assert texts_of(run)["public"] == ([] if where == "count" else ["so it is"])
+    assert said(run)["runs"] == ["000001-a", "000002-b"][: 1 + (where == "promote_entry")]
+    assert texts_of(run)["public"] == ([] if where == "promote_entry" else ["so it is"])
     # and resumed it goes by what it went by
     run = curate(tmp_path, "b", ["hello", "so it is"], resume=True)
     assert said(run)["runs"] == ["000001-a"]

@@ -150,9 +150,9 @@ def test_a_run_that_cannot_be_opened_is_named_and_the_others_are_done(job: JobFo
 def _kill_at(patch: pytest.MonkeyPatch, step: str) -> None:
     """Have the process end where the log is to be entered, the key file written, or once it is in place."""
     place: tuple[Any, str] = {
-        "log": (key_rotation, "enter"),
+        "log": (key_rotation, "append_event"),
         "write": (key_rotation, "write_json"),
-        "replace": (files, "sync"),
+        "replace": (files, "sync_to_disk"),
     }[step]
     real: Callable[..., Any] = getattr(*place)
 

@@ -77,13 +77,13 @@ def test_a_partition_reads_as_many_files_whatever_the_number_of_partitions(
 
         return reading
 
-    for name, real in (("read_part", read_part), ("read_between", read_id_range)):
+    for name, real in (("read_part", read_part), ("read_id_range", read_id_range)):
         monkeypatch.setattr(examples, name, counted(name, real))
     curated(settings, tmp_path / "run", 4)
     # documents, points twice, what was found, and four tables for the shards
     assert read["read_part"] == PARTS * (1 + 1 + 2 + 4)
     # of each range what was spread to it, and what each range needs of it
-    assert PARTS * 4 < read["read_between"] <= 2 * PARTS * 4
+    assert PARTS * 4 < read["read_id_range"] <= 2 * PARTS * 4
 
 
 @given(st.lists(st.integers(0, 40)), st.integers(0, 41), st.integers(0, 41), st.integers(1, 9))

@@ -265,8 +265,8 @@ def test_the_figure_is_that_of_two_gaussians_by_both_accountants(made: Any) -> N
 @pytest.mark.parametrize(
     "cut_off_in",
     [
-        *("synthesize.write_part", "synthesize.synthetic_card"),
-        *("share.write_manifest", "share.succeed", "share.open_to_read"),
+        *("synthesize.write_part", "synthesize.render_synthetic_card"),
+        *("share.write_manifest", "share.write_success", "share.make_world_readable"),
     ],
 )
 def test_what_a_killed_attempt_left_is_in_no_corpus(
@@ -530,6 +530,6 @@ def test_the_command_writes_and_says_what_is_promised(made: Any, tmp_path: Path)
     given_ = ["synthesize", str(run), "--model", "dpsgd", "--rows", "4", "--out", str(tmp_path / "out")]
     shown = CliRunner().invoke(app, [*given_, *labels, "--tokens", "5", "--top-p", "0.5", "--stop", "."])
     assert shown.exit_code == 0, shown.output
-    assert ", epsilon " in shown.output
+    assert re.search(r"^epsilon [\d.]+ at delta ", shown.output, re.MULTILINE)
     assert "evaluate synthetic" in shown.output
     assert Counter(row["class"] for row in rows_of(SyntheticFolder(tmp_path / "out"))) == {"rent": 2, "health": 2}

@@ -197,7 +197,7 @@ def test_a_wrong_routing_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not holds_its_promises("Ann", Detection(failure="too_long"), RoutingDecision(PUBLIC, "Ann", ()))
     assert not holds_its_promises("Ann", Detection((ANN,)), RoutingDecision(PRIVATE, "Ann", ("spacy:PERSON",), 1))
     assert not holds_its_promises("Ann", Detection((), (ANN,)), RoutingDecision(PUBLIC, "Ann", ()))
-    monkeypatch.setattr(sys.modules[route.__module__], "_STANDING", re.compile("<NOT-THE-MASK>"))
+    monkeypatch.setattr(sys.modules[route.__module__], "_LITERAL_MASK", re.compile("<NOT-THE-MASK>"))
     assert not holds_its_promises(f"So {MASK}?", Detection(), route(f"So {MASK}?", Detection()))
 
 

@@ -213,8 +213,8 @@ def _record_events(recording: Recording) -> Iterator[None]:
 
     with ExitStack() as stack:
         for owner, name, wrapped in (
-            (RandomStream, "octets", drawn),
-            (TokenizedExamples, "batch", read),
+            (RandomStream, "random_bytes", drawn),
+            (TokenizedExamples, "make_batch", read),
             (RecordLog, "append", written),
             (StepLedger, "admit", record_admit),
             (secrets, "token_bytes", token_bytes),

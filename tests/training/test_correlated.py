@@ -150,7 +150,7 @@ def check_blocks(sampled: Sampled = sample_rows) -> None:
     first, second = [*PRIVATE_TEXTS[:5], "9" * 18], [*PRIVATE_TEXTS[:5], "7" * 17]
     one, other = (trial.make_step(t, r) for t, r in zip((first, second), recorders, strict=True))
     for phase in (one, other):
-        phase.sample_step_rows = lambda t, own=phase: sampled(own.mechanism, own.stream, t, own.points)  # type: ignore[misc, method-assign]
+        phase.sample_step_rows = lambda t, own=phase: sampled(own.mechanism, own.stream, t, own.examples)  # type: ignore[misc, method-assign]
     for step in range(ROWS):
         other.network.load_state_dict(one.network.state_dict())
         one.step(step)
@@ -161,7 +161,7 @@ def check_blocks(sampled: Sampled = sample_rows) -> None:
     matrix, sizes = trial.mechanism.matrix, []
     for at in range(begins, ROWS, BANDS):
         block = rows[at : at + BANDS]
-        column = torch.tensor([matrix.row(at + place)[at] for place in range(len(block))])
+        column = torch.tensor([matrix.get_row(at + place)[at] for place in range(len(block))])
         assert torch.allclose(block, torch.outer(column, block[0] / column[0]), atol=1e-9)
         sizes.append(float(block.norm()))
     assert CLIP < max(sizes) <= 2.0 * CLIP * (1.0 + 1e-9)
@@ -176,7 +176,7 @@ def by_text(mechanism: Any, stream: RandomStream, step: int, points: Any) -> NDA
     if isinstance(points, int):
         return by_count(mechanism, stream, step, points)
     rows = range(len(points))
-    groups = [len(points.targets_of(row)) % BANDS for row in rows]
+    groups = [len(points.get_targets(row)) % BANDS for row in rows]
     return np.array([row for row in rows if groups[row] == step % BANDS], np.int64)
 
 
@@ -208,8 +208,8 @@ def test_no_other_groups_hold(sampled: Sampled) -> None:
 
 def test_no_other_matrix_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A dense matrix is stopped for want of older sums where no check would see it; a long column is seen."""
-    dense = {"row": lambda one, step: dict.fromkeys(range(step + 1), 0.3)}
-    long = {"_stretch": lambda one, column: 2.0}
+    dense = {"get_row": lambda one, step: dict.fromkeys(range(step + 1), 0.3)}
+    long = {"_column_scale": lambda one, column: 2.0}
     for spoilt in (dense, long):
         with monkeypatch.context() as patch:
             for name, value in spoilt.items():

@@ -530,7 +530,7 @@ def test_data_that_changed_are_refused_on_the_way_and_at_the_end(fresh_run: Make
 def test_points_cannot_be_changed_in_memory(bench: Bench) -> None:
     bench.begin()
     with pytest.raises(ValueError, match="read-only"):
-        next(bench.loop)._step.kind.points.ids[0] = 1  # type: ignore[attr-defined]
+        next(bench.loop)._step.kind.examples.ids[0] = 1  # type: ignore[attr-defined]
 
 
 def test_one_ledger_has_one_loop(fresh_run: MakeRun) -> None:

@@ -114,7 +114,7 @@ def test_a_state_is_due_by_the_clock_unless_writing_takes_long() -> None:
             now[0] += 7.0
 
     class Slow:
-        average = None
+        weight_average = None
 
         def read(self) -> int:
             return 0
@@ -152,7 +152,7 @@ def test_a_ledger_without_a_record_is_begun(curated: Path, whole: tuple[str, int
     """What an interrupt leaves that comes before the first record."""
     run = RunFolder(tmp_path / "RUN")
     shutil.copytree(curated, run.root)
-    with mock.patch("redactory.training.train.begin_or_resume", side_effect=Killed), pytest.raises(Killed):
+    with mock.patch("redactory.training.train.begin_or_resume_stream", side_effect=Killed), pytest.raises(Killed):
         train_model(run, make_small_settings(**SETTINGS, device="auto"))
     assert not run.model("crt").root.exists()
     assert run.model_names() == []

@@ -295,7 +295,7 @@ def test_an_unexpected_error_is_reported_without_its_words(job: Job, monkeypatch
     def broken(*_: Any) -> Any:
         raise ValueError("the row says: one")
 
-    monkeypatch.setattr("redactory.pipelines.readers.Source.rows_in", broken)
+    monkeypatch.setattr("redactory.pipelines.readers.Source.count_rows", broken)
     with pytest.raises(SealedError, match=r"unexpected ValueError at test_nights\.py") as caught:
         job.night()
     assert "the row says" not in str(caught.value) + job.job.log.read_text()

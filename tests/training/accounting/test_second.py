@@ -90,7 +90,7 @@ def test_bounds_lie_as_far_apart_as_the_theorem_says(monkeypatch: pytest.MonkeyP
         seen.append((own.cell, sum(own.counts), real(own, *given)))
         return seen[-1][2]
 
-    monkeypatch.setattr(verification._ComposedLoss, "bracket", noted)
+    monkeypatch.setattr(verification._ComposedLoss, "bound_epsilon", noted)
     for rate, noise, steps, delta in ((0.01, 1.0, 1_000, 1e-5), (0.3, 2.0, 20, 1e-9), (1.0, 9.0, 1, 1e-3)):
         verification.bound_ordered_epsilon.cache_clear()
         found = bound_epsilon(spent(rate, noise, steps), delta, SUBSTITUTION)
@@ -119,10 +119,14 @@ def test_a_figure_that_is_off_is_refused(factor: float) -> None:
 @pytest.mark.parametrize(
     ("points", "name", "slip"),
     [
-        (None, "exchange", lambda rate, noise: make_exchange_pair(0.9 * rate, noise)),
-        (None, "exchange", lambda rate, noise: DominatingPair(make_exchange_pair(rate, noise).p, NO_SHIFT, noise)),
-        (1, "removal", lambda rate, noise, points: make_removal_pair(0.9 * rate, noise, points)),
-        (3, "group_law", lambda rate, points: make_group_mixture(rate, points - 1)),
+        (None, "make_exchange_pair", lambda rate, noise: make_exchange_pair(0.9 * rate, noise)),
+        (
+            None,
+            "make_exchange_pair",
+            lambda rate, noise: DominatingPair(make_exchange_pair(rate, noise).p, NO_SHIFT, noise),
+        ),
+        (1, "make_removal_pair", lambda rate, noise, points: make_removal_pair(0.9 * rate, noise, points)),
+        (3, "make_group_mixture", lambda rate, points: make_group_mixture(rate, points - 1)),
     ],
 )
 def test_a_slip_in_a_pair_is_refused(monkeypatch: pytest.MonkeyPatch, points: int | None, name: str, slip: Any) -> None:

@@ -35,7 +35,7 @@ def _rows(count: int) -> tuple[list[str], list[int]]:
 
 
 def _accuracy(user: Any, server: LdpServer, texts: Any, labels: list[int]) -> float:
-    answers = user.read(server.answer(list(user.query_messages(texts))))
+    answers = user.combine_answers(server.answer(list(user.make_query_messages(texts))))
     return float(np.mean([a["class"] == ("no", "yes")[y] for a, y in zip(answers, labels, strict=True)]))
 
 

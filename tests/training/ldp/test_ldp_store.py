@@ -65,24 +65,24 @@ def test_a_service_in_a_folder_needs_no_saving(tmp_path: Path) -> None:
     server.create(tmp_path / "service")
     with Service.opened(tmp_path / "service") as service:
         with pytest.raises(RunStateError, match="not trained"):
-            service.answers(questions)
+            service.answer(questions)
         with pytest.raises(RunStateError, match="no training message"):
             service.train()
         service.receive(*sent[:50])
     with Service.opened(tmp_path / "service") as service:
         service.receive(*sent, *sent)
-        first, answers = service.train(), service.answers(questions)
+        first, answers = service.train(), service.answer(questions)
     with pytest.raises(RunStateError, match="closed"):
         service.receive(a_message())
     assert LdpServer.load(tmp_path / "service").answer(questions) == answers
     with Service.opened(tmp_path / "service") as again:
-        assert again.answers(questions) == answers
+        assert again.answer(questions) == answers
         assert again.settings.budget is None
         assert again.train() == first
     assert "mine.budget" not in (tmp_path / "service" / "service.json").read_text()
     # one that lived in memory learns the same
     server.receive(*sent)
-    assert (server.train(), server.answers(questions)) == (first, answers)
+    assert (server.train(), server.answer(questions)) == (first, answers)
 
 
 @pytest.mark.parametrize("kept", [0, 1, 3])
@@ -95,7 +95,7 @@ def test_of_a_journal_that_was_cut_off_every_whole_line_counts(tmp_path: Path, k
     for cut in (0, 1, 100, len(lines[-1]) - 1):
         journal.write_text("".join(lines[:-1]) + lines[-1][:cut])
         with Service.opened(tmp_path / "service") as service:
-            assert service._received.messages == kept
+            assert service._received.message_count == kept
             service.receive(a_message())
         assert journal.read_text() == "".join([*lines[:-1], f"{format_message(a_message())}\n"])
     journal.write_text("".join([*lines[:-1], "{}\n", lines[-1]]))
@@ -125,7 +125,7 @@ def test_what_cannot_be_written_is_not_acknowledged(tmp_path: Path) -> None:
         with pytest.raises(RunStateError, match="start the service again"):
             service.receive(a_message())
     with Service.opened(tmp_path / "service") as service:
-        assert service._received.messages == 1
+        assert service._received.message_count == 1
         service.receive(a_message())
         assert service.train()["messages"] == 2
 

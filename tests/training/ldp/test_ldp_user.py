@@ -44,7 +44,7 @@ class Books:
     def __init__(self) -> None:
         self.booked: list[tuple[str, float | None, int]] = []
 
-    def book(self, purpose: str, settings: LdpSettings, sentences: int) -> None:
+    def book_messages(self, purpose: str, settings: LdpSettings, sentences: int) -> None:
         self.booked.append((purpose, settings.noise_multiplier, sentences))
 
 
@@ -305,7 +305,7 @@ def test_nothing_tells_a_fictitious_message_from_a_true_one_and_what_would_is_fo
         own = [hashlib.sha256(f"{TEXTS[place]}{step}".encode()).digest()[0] < 77 for place in honest.slots]
         return honest._replace(is_real=np.array(own))
 
-    monkeypatch.setattr("redactory.training.ldp.user.drawn_sends", of_the_text)
+    monkeypatch.setattr("redactory.training.ldp.user.draw_sends", of_the_text)
     assert _given_away(lambda: _sending(sampling=CLASSES)) == {"coin"}
 
 

@@ -102,7 +102,7 @@ def units_of(graph: Incidence) -> Iterator[tuple[str, NDArray[np.bool_]]]:
     """The kept points of every user, every entity, and every pair of them."""
 
     def rows_of(rows: Any, unit: int) -> NDArray[np.bool_]:
-        return np.array([unit in rows.of(row) for row in range(len(graph))])
+        return np.array([unit in rows.get_columns(row) for row in range(len(graph))])
 
     users = [rows_of(graph.users, user) for user in range(graph.users.columns)]
     entities = [rows_of(graph.entities, entity) for entity in range(graph.entities.columns)]
@@ -124,7 +124,7 @@ def test_a_unit_that_turns_null_moves_a_sum_by_at_most_its_points_clips(
         if not null.any():
             continue
         units = sums.settings.units.model_copy(update={"privacy_unit": PrivacyUnit(protect)})
-        size = TRAINERS["uedp-bounded"].count_exchanged_rows(sums.settings.model_copy(update={"units": units}), None)
+        size = TRAINERS["uedp-bounded"].exchanged_rows(sums.settings.model_copy(update={"units": units}), None)
         assert null.sum() <= size
         if protect != "both" or null.sum() == size:
             for apart, sampled in sums.distances(null):

@@ -156,7 +156,7 @@ def test_no_noise_is_drawn_for_a_sum_that_was_not_admitted() -> None:
 
     @dataclass(frozen=True)
     class Listening(RandomStream):
-        def octets(self, purpose: str, step: int, count: int, index: int = 0) -> bytes:
+        def random_bytes(self, purpose: str, step: int, count: int, index: int = 0) -> bytes:
             drawn_for.append(purpose)
             return super().random_bytes(purpose, step, count, index)
 
