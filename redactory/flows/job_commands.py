@@ -1,4 +1,4 @@
-"""Commands about jobs and finished runs: releases, quarantine, erasure, sharing, keys; and LDP services."""
+"""Commands for jobs and finished runs: releases, quarantine, erasure, sharing, keys; and LDP services."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.keys import Kind, new_key
 from redactory.foundation.progress import Progress
 
-# Jobs that run every night.
+# Scheduled jobs.
 
 
 @command(
@@ -103,12 +103,12 @@ def release_reject(run: Path, by: str, reason: str) -> CommandResult:
 
 
 def _show_decision(result: dict[str, Any]) -> CommandResult:
-    """What was decided; a hook that failed takes nothing back, and is the exit code."""
+    """Show the decision; a failed hook does not revert it, but sets the exit code."""
     return CommandResult("decided", result, 1 if result["hooks_failed"] else 0)
 
 
 def format_finding(finding: dict[str, Any]) -> str:
-    """One figure outside of its limits, or why a run is held without one."""
+    """Format one metric outside its limits, or why a run is held without one."""
     name = " ".join(part for part in (finding["metric"], finding.get("label")) if part)
     if "low" not in finding:
         return ": ".join((name, finding["why"])) if "why" in finding else str(name)
@@ -117,7 +117,7 @@ def format_finding(finding: dict[str, Any]) -> str:
     return f"{name}: {value:.1f}; expected {low:.1f} to {high:.1f}{unit}"
 
 
-# What could not be processed, and what is to be erased.
+# Quarantine and erasure.
 
 
 @command(
@@ -133,7 +133,7 @@ def quarantine_list(job: Path, entry: str | None, limit: int) -> CommandResult |
         raise ConfigurationError("original text is shown only on a terminal; standard output is a file or a pipe")
     from redactory.pipelines.quarantine import escape_for_terminal, read_entry
 
-    # characters that steer a terminal as escapes
+    # escape terminal control characters
     sys.stdout.write(escape_for_terminal(read_entry(job, entry)) + "\n")
     return None
 
@@ -199,7 +199,7 @@ def purge(run: Path, by: str | None, **selected: Any) -> CommandResult:
     return CommandResult("purged", redactory.purge(run, targets, by=by))
 
 
-# Sharing a run, and what earlier runs a job goes by.
+# Sharing runs, and the index across runs.
 
 
 @command(
@@ -308,7 +308,7 @@ def keys_shred(run: Path, by: str, yes: bool) -> CommandResult:
     return CommandResult("key_shredded", redactory.shred_key(run, by=by))
 
 
-# Local privacy: noise before anything leaves the user, in training and in queries.
+# Local privacy: noise before anything leaves the user, in training and queries.
 
 
 @command(
