@@ -116,7 +116,6 @@ def measure_canary_exposure(
 
 
 def _make_canary_rows(canary_set: CanarySet, exposures: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield one row per canary of a set, with its index among the inserted ones or the controls."""
     for position, exposure in enumerate(exposures):
         inserted = position < len(canary_set.inserted)
         index = position if inserted else position - len(canary_set.inserted)
@@ -129,7 +128,6 @@ def _compute_mean(values: Sequence[float]) -> float:
 
 
 def _common_value(values: Iterable[Any], default: Any) -> Any:
-    """Return the value that all ``values`` share, else ``default``."""
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else default
 
@@ -186,7 +184,6 @@ def compute_middle_rank(scores: Scores, candidate: int) -> float:
 def _measure_exposures(
     model: LanguageModel, canary_set: CanarySet, samples: int, seed: int, progress: Progress
 ) -> Iterator[dict[str, Any]]:
-    """Yield rank and exposure of each canary of a set, the inserted ones first."""
     numbers = canary_set.inserted + canary_set.control
     if canary_set.candidate_count <= MAX_EXACT_CANDIDATES:
         scores = score_all_numbers(model, canary_set.prefix, canary_set.digits, progress)

@@ -209,7 +209,6 @@ def _score_token_rows(
 
 
 def _prefix_batch_size(vocabulary: int, state: Sequence[Any], prefix_length: int, extra_tokens: int) -> int:
-    """Return the number of prefixes read at once, so that logits and states fit in memory."""
     from redactory.training.numerics import limit_rows_at_once
 
     row: int = sum(math.prod(part.shape[1:]) * part.element_size() for part in state)

@@ -92,7 +92,6 @@ class DetectionCache(dict[str, Detection]):
         return done, time.process_time() - start
 
     def is_public(self, text: str) -> bool:
-        """Return whether a detected text goes public."""
         return route(text, self[text]).side == PUBLIC
 
     def __call__(self, texts: Sequence[str]) -> list[tuple[str, str]]:
@@ -209,7 +208,6 @@ def _measure_single_engine(
     detections_by_text: Mapping[str, Detection],
     select_spans: Callable[[Detection], tuple[Span, ...]],
 ) -> dict[str, Any]:
-    """Return the metrics of the selected spans of each detection, as if nothing else decided."""
     detections = {
         text: Detection(select_spans(detection), failure=detection.failure)
         for text, detection in detections_by_text.items()
@@ -371,7 +369,6 @@ def parse_labelled_spans(spans: Iterable[Mapping[str, Any]]) -> list[tuple[int, 
 
 
 def _strip_intervals(text: str, intervals: Iterable[Interval]) -> list[Interval]:
-    """Strip outer white space of ``intervals`` and drop those of only white space."""
     stripped = []
     for start, end in intervals:
         fragment = text[start:end]
@@ -382,7 +379,6 @@ def _strip_intervals(text: str, intervals: Iterable[Interval]) -> list[Interval]
 
 
 def _compute_f_score(precision: SumTable, recall: SumTable, beta: int) -> SumTable:
-    """Return F_beta: 0 if nothing is correct, undefined if precision and recall both are."""
     neither = np.isnan(precision) & np.isnan(recall)
     p, r = np.nan_to_num(precision), np.nan_to_num(recall)
     under = beta**2 * p + r

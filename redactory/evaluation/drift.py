@@ -87,7 +87,6 @@ class MetricCount:
 
     @property
     def value(self) -> float:
-        """The share, or the rate per 1,000."""
         return self.count / self.total * (1 if self.kind == "share" else RATE_SCALE)
 
 
@@ -112,7 +111,6 @@ class DriftResult:
     history: tuple[float, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """Return the metric as JSON, without history or text."""
         return {name: value for name, value in asdict(self).items() if name not in ("history", "outside")}
 
 

@@ -116,7 +116,6 @@ def _complete_prefixes(
     settings: ExtractionSettings,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Test the likeliest continuation of the words before each of some secrets, drawn at random."""
     eligible = [index for index, secret in enumerate(secrets) if secret.prefix.strip()]
     draw = random.Random(f"completions {settings.seed}")
     chosen = sorted(draw.sample(eligible, min(settings.completions, len(eligible))))
@@ -143,7 +142,6 @@ def _complete_prefixes(
 
 
 def _starts_with_value(text: str, value: str) -> bool:
-    """Return whether ``text`` begins with the complete value."""
     generated, value = text.lstrip().casefold(), value.casefold()
     next_char = generated[len(value) : len(value) + 1]
     return generated.startswith(value) and not (next_char.isalnum() and value[-1].isalnum())
@@ -324,7 +322,6 @@ def _make_similar_value(value: str, label: str, pools: WordPools, random_source:
 
 @functools.cache
 def _load_public_names() -> tuple[str, ...]:
-    """Return the letters-only given names and surnames of Faker's public English lists."""
     from faker.providers.person.en_GB import Provider as British
     from faker.providers.person.en_US import Provider as American
 

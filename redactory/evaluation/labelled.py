@@ -143,7 +143,6 @@ def to_label_studio_task(row: Mapping[str, Any], version: str) -> dict[str, Any]
 
 
 def build_labelling_interface(labels: Iterable[str]) -> str:
-    """Return the project's labelling interface (XML) for the tasks."""
     choices = "".join(f"    <Label value={quoteattr(label)}/>\n" for label in labels)
     return (
         f'<View>\n  <Labels name="{_LABEL_CONTROL}" toName="{_TEXT_OBJECT}">\n{choices}  </Labels>\n'

@@ -165,7 +165,6 @@ def _iter_phrases(text: str, longest: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _compute_chance_rates(public: Sequence[ReleasedExample], private: Sequence[ReleasedExample]) -> list[float]:
-    """Return for each public example the share of private examples by one of its authors."""
     written: dict[str, set[int]] = defaultdict(set)
     for number, example in enumerate(private):
         for author in example.authors:
@@ -244,7 +243,6 @@ class ValueSearch:
             self._automaton.make_automaton()
 
     def find_in_text(self, text: str) -> Iterator[int]:
-        """Yield the index of each occurrence in ``text``, including overlapping ones."""
         if not len(self._automaton):
             return
         folded = text.casefold()
@@ -255,5 +253,4 @@ class ValueSearch:
                 yield index
 
     def count_occurrences(self, texts: Iterable[str]) -> Counter[int]:
-        """Count the occurrences of each value in all ``texts``."""
         return Counter(index for text in texts for index in self.find_in_text(text))

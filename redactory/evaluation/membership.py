@@ -79,7 +79,6 @@ def run_membership_attack(
 
 
 def _compute_token_log_probs(model: LanguageModel, texts: Sequence[str], progress: Progress) -> list[Scores]:
-    """Return the natural log probability of every token of every text, including its end."""
     log_probs: list[Scores] = []
     for start in range(0, len(texts), _CHUNK_TEXTS):
         log_probs += model.token_log_probs(texts[start : start + _CHUNK_TEXTS])
@@ -156,7 +155,6 @@ class SentenceSplit:
 
     @classmethod
     def draw(cls, count: int, seed: int) -> SentenceSplit:
-        """Split members and others in random halves."""
         stream = RandomStream.from_seed(seed)
         orders = [stream.permutation("halves", kind, count) + kind * count for kind in range(2)]
         chosen = np.concatenate([order[: count // 2] for order in orders])
@@ -164,7 +162,6 @@ class SentenceSplit:
         return cls(np.sort(chosen), np.sort(scored), count)
 
     def split_scores(self, scores: Scores, indices: NDArray[np.int64]) -> tuple[Scores, Scores]:
-        """Return the scores at ``indices`` of members and of others."""
         return scores[indices[indices < self.count]], scores[indices[indices >= self.count]]
 
 
@@ -279,7 +276,6 @@ def _bootstrap_statistics(
     confidence: float,
     resamples: int,
 ) -> list[dict[str, Any]]:
-    """Return the values of ``statistic``, with percentile intervals over draws of both groups."""
     observed = statistic(*groups)
     resampled = [
         statistic(*(_resample(group, stream, f"group {kind}", number) for kind, group in enumerate(groups)))
@@ -290,7 +286,6 @@ def _bootstrap_statistics(
 
 
 def _resample(pool: Scores, stream: RandomStream, purpose: str, number: int, count: int | None = None) -> Scores:
-    """Draw ``count`` of ``pool`` with replacement, by default as many as it has."""
     coins = stream.uniform(purpose, number, len(pool) if count is None else count)
     return np.asarray(pool[(coins * len(pool)).astype(np.int64)])
 

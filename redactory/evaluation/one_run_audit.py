@@ -181,7 +181,6 @@ def make_curve_level(curve: Sequence[tuple[float, float]]) -> LevelFunction:
 
 
 def _bisect_largest(is_rejected: Callable[[float], bool], upper_limit: float) -> float:
-    """Return the largest value up to ``upper_limit`` that is rejected; all smaller ones are too."""
     low, high = 0.0, upper_limit
     if not is_rejected(low):
         return 0.0
@@ -226,7 +225,6 @@ class AuditCoins:
         return self.template.replace(DIGITS_PLACEHOLDER, digits)
 
     def planted_sentences(self) -> Iterator[str]:
-        """Yield the planted sentences, in the order of the canaries."""
         for (true, false), coin in zip(self.numbers, self.coins, strict=True):
             if coin or self.form == "pair":
                 yield self.render_sentence(true if coin else false)
@@ -316,7 +314,6 @@ def plant_canaries(
 
 
 def _copy_corpus(corpus: Path, output: TextIO, progress: Progress) -> tuple[int, bool]:
-    """Copy the rows; return their number, and whether the first has spans."""
     first_row, rows = None, 0
     try:
         with corpus.open(encoding="utf-8", newline="\n") as file:

@@ -44,7 +44,6 @@ BLUE, RED, GREEN, GREY = "#1f5f8b", "#b5541c", "#2e7d32", "#8a8a8a"
 
 
 def require_matplotlib() -> None:
-    """Raise ``ConfigurationError`` if matplotlib is missing."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigurationError(
             "plot needs matplotlib, which is not installed: pip install 'redactory[plots]', or omit plot"

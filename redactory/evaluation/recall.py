@@ -107,7 +107,6 @@ def measure_misses(
 
 
 def summarize_labels(labels: Mapping[str, Mapping[str, Any]], confidence: float) -> dict[str, Any]:
-    """Return the metrics of each label, and their joint confidence."""
     worst = max(labels, key=lambda label: labels[label]["gamma"]["upper"], default=None)
     return {
         "confidence": confidence,
@@ -215,7 +214,6 @@ def locate_examples(
 
 
 def _load_routing(run: RunFolder) -> dict[int, tuple[str, list[tuple[int, int]]]]:
-    """Return for each released example, or duplicate of one, its split and the strict policy's masks."""
     shard_of = dict.fromkeys(read_column(run.public, "point_id"), "public")
     shard_of.update((released_id, "private") for released_id in read_column(run.private, "point_id"))
     splits: dict[int, str] = {}

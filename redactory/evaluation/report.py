@@ -64,7 +64,6 @@ def render_report(run: RunFolder) -> str:
     """
 
     def result(folder: Any) -> Any:
-        """Return the result of a finished measurement; None if there is none."""
         return read_json(folder.root / "result.json") if is_finished(folder) else None
 
     manifest, misses, shards = read_json(run.manifest), result(run.recall), result(run.redaction)
@@ -213,7 +212,6 @@ class ModelReport:
 
 
 def build_model_report(folder: ModelFolder) -> ModelReport:
-    """Build the report of one finished model, with all of its evaluations."""
     card = read_json(folder.guarantee)
     results = {evaluation: read_result(folder, evaluation) or {} for evaluation in EVALUATIONS}
     curve = read_json(folder.held_out)["rows"] if folder.held_out.exists() else []
@@ -223,7 +221,6 @@ def build_model_report(folder: ModelFolder) -> ModelReport:
 
 
 def render_findings(macro_name: str, *facts: Any) -> list[EvaluationFinding]:
-    """Return the findings that the macro ``macro_name`` of ``words.j2`` makes of ``facts``."""
     findings: list[EvaluationFinding] = []
 
     def say(title: str = "", figure: str = "", alarming: bool = False, *, caller: Callable[[], str]) -> str:
@@ -235,13 +232,11 @@ def render_findings(macro_name: str, *facts: Any) -> list[EvaluationFinding]:
 
 
 def list_promises(card: Mapping[str, Any]) -> list[str]:
-    """Return the card's promises, a few sentences each; empty if it promises nothing."""
     epsilon = card["epsilon"]
     return [] if epsilon is None else [finding.sentence for finding in render_findings("promises", card, epsilon)]
 
 
 def list_card_metrics(card: Mapping[str, Any]) -> list[CardMetric]:
-    """Return the card's metrics, each with its meaning."""
     rows = _list_privacy_unit_metrics(card) if "epsilon_sound" in card else _list_secret_metrics(card)
     return [CardMetric(title, text or f"no epsilon: {card['reasons'][key]}", bool(text)) for title, key, text in rows]
 
@@ -262,7 +257,6 @@ def _list_secret_metrics(card: Mapping[str, Any]) -> Iterator[tuple[str, str, st
 
 
 def _list_privacy_unit_metrics(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield the same for a card of a trainer that protects users or entities, or of their baselines."""
     yield f"{card['unit']}: {card['relation']}", "epsilon_sound", _format_epsilons(card["epsilon_sound"])
     sized = "privacy units of at most {} examples" if "adjacency_curve" in card else "{} users at once"
     if "adjacency_curve" not in card and card["privacy_unit"] != "users":
@@ -283,7 +277,6 @@ def _list_privacy_unit_metrics(card: Mapping[str, Any]) -> Iterator[tuple[str, s
 
 
 def _format_epsilons(*values: float | None) -> str:
-    """Format epsilons; empty if there is none."""
     formatted = [format_upper(value, 3) for value in values]
     return f"epsilon {', '.join(formatted)}" if set(formatted) - {"none"} else ""
 
@@ -323,7 +316,6 @@ def _format_duration(seconds: float) -> str:
 
 
 def _format_engine(engine_facts: Mapping[str, Any]) -> str:
-    """Describe an engine in one line: its model, the digests of its files, its packages."""
     digests = engine_facts.get("sha256", ())
     digests = [digests] if isinstance(digests, str) else digests
     named = " ".join(str(engine_facts[key]) for key in ("name", "version") if key in engine_facts)

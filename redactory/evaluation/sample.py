@@ -84,15 +84,12 @@ class SampledText:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the labeller changed the prefilled spans."""
         return set(self.secrets) != set(self.prefilled)
 
     def without_kinds(self, kinds: Collection[str]) -> SampledText:
-        """Return a copy without the secrets of ``kinds``."""
         return replace(self, secrets=tuple(secret for secret in self.secrets if get_kind(secret.label) not in kinds))
 
     def to_record(self, key: DigestKey) -> dict[str, Any]:
-        """Return what the record of the draw keeps."""
         fields = {name: getattr(self, name) for name in ("point_id", "stratum", "times", "prefilled", "masked")}
         return {**fields, "digest": _digest_text(self.text, key)}
 
@@ -120,7 +117,6 @@ class SamplingFrame:
     fitted_on: UnmeasuredExamples
 
     def list_stratum_ids(self, name: str) -> Ids:
-        """Return the examples of a stratum."""
         stratum_ids: Ids = self.ids[self.strata == STRATA.index(name)]
         return stratum_ids
 
@@ -406,7 +402,6 @@ def draw_secret_indices(row: SampledText, stream: RandomStream) -> Iterator[int]
 
 
 def _list_missed_flags(text: SampledText, label: str | None) -> list[bool]:
-    """Return whether each secret with ``label`` (or any, if None) is missed."""
     every = zip(text.secrets, text.missed, strict=True)
     return [missed for secret, missed in every if label in (None, secret.label)]
 

@@ -215,5 +215,4 @@ def _bound_private_secrets(strata: Mapping[str, Stratum], error: float) -> float
 
 
 def _split_error(confidence: float) -> tuple[float, float]:
-    """Split 1 - ``confidence`` into the errors of the upper and the lower bounds."""
     return UPPER_SHARE * (1 - confidence), (1 - UPPER_SHARE) * (1 - confidence)

@@ -200,7 +200,6 @@ class CustomerGenerator:
             row += 1
 
     def draw_template_values(self, customer: dict[str, str]) -> dict[str, str]:
-        """Return the values of the fields of one dialogue's templates."""
         new_address = self._draw_address()
         order = f"{self._draw_digits(3)}-{self._draw_digits(5)}-{self._draw_digits(3)}"
         tracking = self.random_source.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", k=10)
@@ -210,7 +209,6 @@ class CustomerGenerator:
         return {**customer, **mine, "item": item, "when": when}
 
     def _draw_customer(self) -> dict[str, str]:
-        """Draw a new person (two may share a name)."""
         first, last = self._faker.first_name(), self._faker.last_name()
         self._count += 1
         number = self.random_source.randrange(10, 100)
@@ -276,7 +274,6 @@ def _simulate_dialogue(customers: CustomerGenerator, customer: dict[str, str]) -
 
 
 def _fill_template(template: str, values: Mapping[str, str]) -> DialogueTurn:
-    """Fill the template's fields, and return the spans of those that are secrets."""
     text, spans, labels = "", list[tuple[int, int, str]](), _load_dialogues()["secret_labels"]
     for literal, name, _, _ in Formatter().parse(template):
         text += literal

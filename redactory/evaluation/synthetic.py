@@ -33,7 +33,6 @@ _END = "\n"
 
 
 def tokenize(text: str) -> list[str]:
-    """Return lower-case words and punctuation."""
     return _TOKEN.findall(text.casefold())
 
 
@@ -319,7 +318,6 @@ def compare_nearest_neighbours(
 
 
 def _compute_ngram_cosines(texts: Sequence[str], other_texts: Sequence[str], size: int = 5) -> NDArray[np.float64]:
-    """Return the cosines of the character n-grams of all pairs of ``texts`` and ``other_texts``."""
     from scipy.sparse import csr_matrix
 
     places: dict[str, int] = {}

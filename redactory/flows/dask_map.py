@@ -101,7 +101,6 @@ class WorkerRequirements:
 
 
 def _collect_facts(detect: str) -> tuple[EnvironmentFact, ...]:
-    """Return versions, encryption key and policies of this process for the settings ``detect``."""
     numbers, service, policies = collect_versions(), configured_service(), dict[str, str]()
     packages = {**numbers.pop("packages"), **numbers}
     # missing models are refused before the input is read; on a worker they count as different
@@ -254,7 +253,6 @@ def _connect_client(dask: str, workers: int, folder: Path, stack: ExitStack) -> 
 
 @contextmanager
 def dask_task_map(dask: str, config: Config, run: RunFolder) -> Iterator[StageMap]:
-    """Yield a map whose every part is a Prefect task that waits for one of the workers."""
     from redactory.flows.prefect_tasks import run_as_tasks
 
     with start_dask_workers(dask, config, run) as workers:

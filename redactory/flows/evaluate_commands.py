@@ -135,7 +135,6 @@ def format_hit(hit: Any) -> str:
 
 
 def _print_hit_context(hit: Any, line: str) -> None:
-    """Print one span with the text around it."""
     from redactory.pipelines.quarantine import escape_for_terminal
 
     start = hit["column"] - 1

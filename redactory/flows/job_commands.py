@@ -108,7 +108,6 @@ def _show_decision(result: dict[str, Any]) -> CommandResult:
 
 
 def format_finding(finding: dict[str, Any]) -> str:
-    """Format one metric outside its limits, or why a run is held without one."""
     name = " ".join(part for part in (finding["metric"], finding.get("label")) if part)
     if "low" not in finding:
         return ": ".join((name, finding["why"])) if "why" in finding else str(name)

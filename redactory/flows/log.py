@@ -50,7 +50,6 @@ def start_log(target: str | None, command: str | None) -> None:
 
 
 def get_command() -> str | None:
-    """Return the command that started last."""
     return _command
 
 
@@ -92,7 +91,6 @@ def log_result(value: Mapping[str, Any], name: str = "result") -> None:
 
 
 def log_progress(work: str, done_count: int, total: int | None, unit: str, seconds: float) -> None:
-    """Log the progress of ``work``, or its end."""
     # drop the remark after a comma
     unit = unit.split(",")[0]
     name = "done" if done_count == total else "progress"
@@ -100,7 +98,6 @@ def log_progress(work: str, done_count: int, total: int | None, unit: str, secon
 
 
 def log_exit(code: int, error: str | None = None) -> None:
-    """Log the command's exit, and close the log."""
     level = "info" if code == 0 else "error"
     log_event("end", level, exit_code=code, error=error, seconds=round(time.monotonic() - _start, 3))
     stop_log()

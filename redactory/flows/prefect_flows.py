@@ -63,7 +63,6 @@ class FlowJob:
 
     @property
     def artifact_name(self) -> str:
-        """The name of this job's histories in Prefect's interface."""
         return Path(self.config).stem
 
     def open_stage_map(self) -> AbstractContextManager[StageMap]:
@@ -255,8 +254,6 @@ def nightly(
 
 
 def require_verified(run: RunFolder) -> None:
-    """Verify a finished run in a separate task; ``CheckFailed`` if a check fails."""
-
     def checks() -> list[str]:
         verification_result = verification.verify(run.root)
         return [check["name"] for check in verification_result["checks"] if not check["ok"]]
@@ -335,7 +332,6 @@ def publish_run(name: str, result: dict[str, Any], reused: bool) -> None:
 
 
 def publish_guarantee(name: str, model: dict[str, Any]) -> None:
-    """Publish the metrics of the trained model's guarantee, each null with its reason."""
     card = model["guarantee"]
     figures = ["epsilon_confidentiality", "epsilon_bayesian", "epsilon_substitution", "coverage_failure"]
     if "epsilon_sound" in card:
@@ -348,5 +344,4 @@ def publish_guarantee(name: str, model: dict[str, Any]) -> None:
 
 
 def _artifact_key(kind: str, name: str) -> str:
-    """Return a Prefect key: lower-case letters, digits and dashes."""
     return f"{kind}-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-') or 'run'}"

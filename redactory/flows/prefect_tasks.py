@@ -50,7 +50,6 @@ def make_task(name: str, run_name: str | None = None) -> Callable[[Callable[...,
 
 
 def run_as_task(state: Path, name: str, work: Callable[[], Any]) -> Any:
-    """Run ``work`` as one task, sealed in ``state``."""
     return make_task(name)(lambda: run_sealed(state, work))()
 
 

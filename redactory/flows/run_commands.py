@@ -186,13 +186,11 @@ def _warn_uncovered(config: str, output: str | None) -> None:
 
 
 def _warn_unencrypted(result: Mapping[str, Any]) -> None:
-    """Warn if an existing run is unencrypted although an encryption key is configured."""
     if not result["encrypted"] and load_encryption_key() is not None:
         print_warning("Warning: a key is configured, but this run is not encrypted; re-run curate with --out.")
 
 
 def _print_train_remarks(config: str, output: str | None, **changes: Any) -> None:
-    """Print remarks about unusual settings of the training."""
     from redactory.pipelines.train import collect_remarks
 
     for remark in collect_remarks(config, output=output, **changes):
@@ -274,7 +272,6 @@ def demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect:
 
 
 def _find_repeated_numbers(run: Path, model: str, canaries: Path) -> dict[str, Any]:
-    """Return a model's answers to the words before the planted numbers, and the numbers it repeats."""
     planted = read_json(canaries)
     words = planted["template"].partition("{digits}")[0].rstrip()
     folder = run / "models" / model

@@ -54,17 +54,14 @@ class FlowSchedule:
 
     @property
     def full_name(self) -> str:
-        """The deployment as Prefect addresses it."""
         return f"{self.work}/{self.name}"
 
     @property
     def runs_folder(self) -> Path:
-        """The folder of all its runs."""
         output: str = self.parameters["output"]
         return Path(output if self.work == "nightly" else find_runs_folder(output))
 
     def describe(self) -> dict[str, Any]:
-        """Return the facts about the schedule to print."""
         return {
             "deployment": self.full_name,
             "cron": self.cron,
@@ -73,7 +70,6 @@ class FlowSchedule:
         }
 
     def deployment_kwargs(self) -> dict[str, Any]:
-        """Return the job as arguments of a Prefect deployment, which this imports."""
         from prefect.schedules import Cron
         from prefect.types.entrypoint import EntrypointType
 

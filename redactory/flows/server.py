@@ -110,7 +110,6 @@ def run_prefect_server(port: int) -> Iterator[None]:
 
 
 def find_server_address() -> str | None:
-    """Return the API of Prefect's settings (``PREFECT_API_URL`` or a profile), or None."""
     from prefect.settings import PREFECT_API_URL
 
     address: str | None = PREFECT_API_URL.value()
@@ -143,7 +142,6 @@ def prepare_server(limit: int | None, unscheduled_deployment: str | None = None,
 
 
 def has_placeholder(template: str) -> bool:
-    """Return whether each run of a template has a separate folder."""
     return START_PLACEHOLDER in template or DATE_PLACEHOLDER in template
 
 
@@ -159,7 +157,6 @@ def find_runs_folder(template: str) -> str:
 
 
 def list_runs(template: str) -> list[Path]:
-    """Return the existing folders of a template's runs, latest first."""
     pattern = glob.escape(template).replace("{start}", "*").replace("{date}", "*")
     return [Path(place) for place in sorted(glob.glob(pattern), reverse=True)]
 

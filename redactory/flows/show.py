@@ -78,7 +78,6 @@ def print_json(value: Mapping[str, Any]) -> None:
 
 
 def print_page(page: str, result: Mapping[str, Any], **context: Any) -> None:
-    """Print the page of a result, table by table and line by line."""
     lines = _load_templates().get_template(page).render(r=result, **context).splitlines()
     blank = True
     while lines:
@@ -202,12 +201,10 @@ def _format_interval(figure: Mapping[str, float | None], places: int = 1, unit: 
 
 
 def _format_bounds(figure: Mapping[str, float | None], places: int = 1, unit: str = "%") -> str:
-    """Format the interval of a metric for a separate line, whose header names the unit."""
     return "–".join(end.removesuffix(unit) for end in _format_ends(figure, places, unit)) or "–"
 
 
 def _format_ends(figure: Mapping[str, float | None], places: int, unit: str) -> list[str]:
-    """Format both ends of a metric's interval; none if there is no metric."""
     low, high = figure["low"], figure["high"]
     if low is None or high is None:
         return []

@@ -51,6 +51,5 @@ def sum_over_ranks(flat: Tensor, parameters: Iterable[Tensor], group: Any) -> Te
 
 
 def _sum_bits(parameter: Tensor) -> Tensor:
-    """Return a checksum of a parameter: the sum of its bits read as integers."""
     whole = torch.int64 if parameter.element_size() == 8 else torch.int32
     return parameter.detach().contiguous().view(whole).sum(dtype=torch.int64)

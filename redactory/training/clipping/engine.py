@@ -318,7 +318,6 @@ class ClippedSumFunction:
     clip_norm: float
 
     def __call__(self, network: Any, batch: Batch) -> Tensor:
-        """Return Σ_i g_i · min(1, C/‖g_i‖) over the examples of ``batch``, flat."""
         clipped = _clip_batch(network, batch, self.clip_norm)
         flat = clipped.flat
         for index in (~clipped.finite & ~batch.real.all(1)).nonzero().flatten().tolist():

@@ -54,7 +54,6 @@ class _ParameterUse:
 
     @property
     def examples(self) -> int:
-        """B."""
         return len(self.right) if self.counts is None else len(self.counts)
 
 
@@ -108,7 +107,6 @@ class OuterProducts(_ParameterUse):
             total.mul_(self.mask)
 
     def _broadcast(self, values: Tensor) -> Tensor:
-        """Reshape one value per example [B] to broadcast with ``left`` and ``right``."""
         if self.counts is None:
             return values[:, None, None]
         return values.repeat_interleave(torch.tensor(self.counts, device=values.device))[:, None]
@@ -254,7 +252,6 @@ def _compute_inner_products(
 
 
 def _sum_products(gram: Tensor, other_gram: Tensor) -> ExampleFactors:
-    """Sum the entrywise products of each example's two matrices [..., T, S], and of their diagonals."""
     products = gram.double() * other_gram.double()
     total, diagonal = products.sum((-2, -1)), products.diagonal(dim1=-2, dim2=-1).sum(-1)
     if not products.numel():
@@ -343,8 +340,7 @@ class Tape:
         self._record(parameter, use)
 
     def rows(self, parameter: Tensor, ids: Tensor, right: Tensor) -> None:
-        """Report that example i's gradient of ``parameter`` [V, E] is ``right``_it [B, T, E] on row ``ids``_it [B, T].
-        """
+        """Report ``right``_it [B, T, E] on row ``ids``_it [B, T] as example i's gradient of ``parameter`` [V, E]."""
         self._record(parameter, EmbeddingRows(ids, to_float32(right.detach()), len(parameter)))
 
     def dense(self, parameter: Tensor | None, gradients: Tensor) -> None:
@@ -358,7 +354,6 @@ class Tape:
         self.uses.setdefault(id(parameter), []).append(use)
 
     def check_examples(self, examples: int) -> None:
-        """Raise ``ConfigurationError`` naming the parameter if a use did not have ``examples`` examples."""
         for key, uses in self.uses.items():
             for use in uses:
                 if use.examples != examples:

@@ -258,12 +258,10 @@ def _apply_function(function: type[torch.autograd.Function], *arguments: Any) ->
 
 
 def _flatten_places(x: Tensor) -> Tensor:
-    """Reshape [B, ..., N] to [B, T, N]."""
     return x.reshape(len(x), -1, x.shape[-1])
 
 
 def _sum_places(x: Tensor, shape: torch.Size) -> Tensor:
-    """Sum [B, ..., shape] over the middle dimensions to [B, shape]."""
     return x.reshape(len(x), -1, *shape).sum(1)
 
 
@@ -323,7 +321,6 @@ def _use_original_forward(module: Any, original_forward: ForwardFunction | None)
 
 
 def _run_module(module: nn.Module, name: str, args: Any, kwargs: Any) -> Any:
-    """Return the module's outputs, differentiable only with respect to its inputs."""
     buffers = [(buffer, buffer._version) for buffer in module.buffers()]
     trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
     random = _get_random_states(module)
@@ -343,7 +340,6 @@ def _run_module(module: nn.Module, name: str, args: Any, kwargs: Any) -> Any:
 
 
 def _get_random_states(module: nn.Module) -> list[Tensor]:
-    """Return the states of the random generators that the module may use, on the CPU and its GPU."""
     device = next(module.parameters()).device
     cuda_states = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return [torch.get_rng_state(), *cuda_states]
@@ -425,7 +421,6 @@ class _OpaqueCall:
         return [outputs[place] if self.together[place] else outputs[place][0] for place in positions]
 
     def apart(self, x: Tensor, is_merged: bool) -> Tensor:
-        """Return ``x`` with a separate dimension for the examples."""
         if not x.dim():
             raise InseparableExamples(self.name, "every input and output tensor must begin with the batch")
         return _split_merged(x, self.examples) if is_merged else x
@@ -469,7 +464,6 @@ def _is_float_tensor(leaf: Any) -> bool:
 
 
 def _check_equal_outputs(first: Tensor, recomputed: Tensor, name: str) -> None:
-    """Check that a module's outputs on a batch equal those on each example, up to rounding."""
     if first.shape != recomputed.shape:
         raise InseparableExamples(name, "every input and output tensor must begin with the batch")
     is_finite = first.isfinite() & recomputed.isfinite()

@@ -164,7 +164,6 @@ class _LstmFunction(torch.autograd.Function):
 def _compute_weight_gradients(
     needs_gradient: Sequence[bool], deltas: Tensor, inputs: Tensor, previous_states: Tensor, mask: Tensor | None
 ) -> list[Tensor | None]:
-    """Return ∂loss/∂(weight_ih, weight_hh, bias_ih, bias_hh), each None if it is not needed."""
     flat = deltas.flatten(0, 1)
     of_input = multiply_transposed(flat, inputs.flatten(0, 1)) if needs_gradient[1] else None
     of_state = multiply_transposed(flat, previous_states.flatten(0, 1)) if needs_gradient[2] else None

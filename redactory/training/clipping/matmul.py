@@ -44,7 +44,6 @@ def force_single_precision() -> Iterator[None]:
 
 
 def is_autocast_enabled(device: str) -> bool:
-    """Return whether autocast is on; some devices have none."""
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
@@ -119,7 +118,6 @@ def _get_onednn_ops() -> Any:
 
 
 def _multiply_by_onednn(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return ``inputs`` [..., K] times ``weight`` [M, K] transposed, plus ``bias`` [M], by oneDNN."""
     if weight.layout != torch.strided or weight.is_contiguous() or weight.t().is_contiguous():
         dense = weight
     else:
@@ -131,7 +129,6 @@ def _multiply_by_onednn(inputs: Tensor, weight: Tensor, bias: Tensor | None = No
 
 
 def _is_onednn_working() -> bool:
-    """Return whether the oneDNN operators exist and give the product."""
     left, right = torch.linspace(-1.0, 1.0, 6).view(2, 3), torch.linspace(-2.0, 2.0, 12).view(3, 4)
     try:
         packed = _get_onednn_ops()._reorder_linear_weight(right.t().contiguous(), 2)

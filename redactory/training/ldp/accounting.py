@@ -149,7 +149,6 @@ def _make_accounted_spendings(noise: float, vectors: int, sampling: FixedSends |
 
 
 def _make_visible_composition(sampling: VisibleSampling, pair: DominatingPair) -> Composition:
-    """Compose steps that each reveal their coin; ``pair`` is an accountant's pair for one message."""
     branches = ((sampling.rate, pair), (1.0 - sampling.rate, DominatingPair(NO_SHIFT, NO_SHIFT, pair.deviation)))
     return ((tuple(branch for branch in branches if branch[0] > 0.0), sampling.steps),)
 

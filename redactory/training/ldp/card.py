@@ -65,7 +65,6 @@ class PublishedInputs:
         return rate * (self.true_share or 1.0), int(steps)
 
     def compute_noise(self, settings: LdpSettings) -> float:
-        """Return z as the paper chooses it for its epsilon."""
         assert self.epsilon is not None
         way, sampling = settings.sampling, self.resolve_sampling(settings.sampling)
         if sampling is None:
@@ -92,7 +91,6 @@ def _compute_metrics(
     published_inputs: PublishedInputs,
     reasons: tuple[str, str],
 ) -> Metrics:
-    """Return ``sound_epsilon`` and ``epsilon_as_published``, null for the two given ``reasons``."""
     metrics, arguments = Metrics(), (noise, settings.vectors, settings.sampling, settings.delta)
     confirmed = confirm_message_epsilon(*arguments, encoder_costs)
     metrics.set_value(
@@ -168,7 +166,6 @@ def make_service_card(
 
 
 def hides_classes(sampling: Participation) -> bool:
-    """Return whether epsilon also covers the class of a training sentence."""
     return isinstance(sampling, HiddenSampling) and sampling.classes is not None
 
 
@@ -180,7 +177,6 @@ def _list_not_covered(settings: LdpSettings) -> list[str]:
 
 
 def _describe_query(settings: LdpSettings, spendings: Spendings) -> dict[str, Any] | None:
-    """Return a query's participation, noise and epsilon; None if it is sent like a training sentence."""
     if settings.query is None:
         return None
     query_settings = settings.make_query_settings(spendings)
@@ -190,7 +186,6 @@ def _describe_query(settings: LdpSettings, spendings: Spendings) -> dict[str, An
 
 
 def compute_query_metrics(query_settings: LdpSettings, spendings: Spendings = ()) -> dict[str, Any]:
-    """Return noise and epsilons of one query over all its messages."""
     noise, reason = query_settings.resolve_noise(), _WORDS["too_little_noise"]
     metrics = _compute_metrics(
         query_settings, noise, spendings, PublishedInputs(), (reason, _WORDS["not_published_finite"])
@@ -199,7 +194,6 @@ def compute_query_metrics(query_settings: LdpSettings, spendings: Spendings = ()
 
 
 def _describe_accountants(metrics: Metrics, main: str) -> dict[str, Any]:
-    """Return which accountant computed ``sound_epsilon``, and the second accountant's bounds."""
     bounds, is_stated = metrics.bounds.get("epsilon_sound"), metrics.values["epsilon_sound"] is not None
     return {
         "main": _WORDS["main"][main],
@@ -210,7 +204,6 @@ def _describe_accountants(metrics: Metrics, main: str) -> dict[str, Any]:
 
 
 def list_server_view(sampling: Participation, pairs: bool) -> list[str]:
-    """List everything that reaches the server, noisy vectors first."""
     vectors = "two noisy vectors" if pairs else "a noisy vector, or one of each token place,"
     return [
         f"{vectors} in each message, of a length that is the same for all",
@@ -221,7 +214,6 @@ def list_server_view(sampling: Participation, pairs: bool) -> list[str]:
 
 
 def describe_participation(participation: dict[str, Any]) -> str:
-    """Describe how often a sentence is sent, and how much of that is visible."""
     return str(_WORDS["sampling"][participation["kind"]].format(**participation))
 
 

@@ -230,7 +230,6 @@ class SentenceEncoder:
 
 
 def _find_text_layers(network: nn.Module) -> Encoder | LanguageNetwork:
-    """Return the layers of ``network`` that read a text."""
     if isinstance(network, PooledClassifier):
         return network.encoder
     if isinstance(network, SequenceClassifier):
@@ -308,12 +307,10 @@ class FolderEncoder(Encoder):
 
     @property
     def width(self) -> int:
-        """H."""
         return int(self.model.config.hidden_size)
 
     @torch.no_grad()
     def hidden_states(self, batch: Batch) -> Tensor:
-        """Return the last layer's states [B, T, H]."""
         states: Tensor = self.model(batch.inputs, attention_mask=batch.real.long()).last_hidden_state
         return states
 
@@ -321,7 +318,6 @@ class FolderEncoder(Encoder):
         """Draw nothing: the weights are the folder's."""
 
     def describe(self) -> dict[str, Any]:
-        """Return the kind; the library's format holds the weights beside it."""
         return {"format": "folder", "model_type": self.model.config.model_type}
 
     def identity(self) -> dict[str, Any]:

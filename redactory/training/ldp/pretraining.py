@@ -142,7 +142,6 @@ class _NoisyEncoderNetwork(Network):
         self._cached_pools: list[Tensor | None] = [None] * rows
 
     def initialise(self, stream: RandomStream) -> None:
-        """Draw the trainable parameters from ``stream``."""
         self.network.initialise(stream)
 
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:

@@ -47,8 +47,6 @@ TextsOrPairs = Sequence[str] | Sequence[tuple[str, str]]
 
 @dataclass(frozen=True)
 class _LatticeNoise:
-    """The attributes of a mechanism that :func:`add_lattice_noise` needs."""
-
     clip_norm: float
     noise_deviation: float
 
@@ -338,8 +336,6 @@ def compute_user_epsilon(spendings: Spendings, delta: float) -> float | None:
 
 
 class _UserBudgetChain(Budget):
-    """Bookings whose epsilon is that of everything one user sent."""
-
     def compute_epsilon(self, spendings: Spendings) -> float | None:
         return compute_user_epsilon(spendings, self._settings.delta)
 
@@ -405,7 +401,6 @@ class BudgetFolder:
         return UserBudget(limits)
 
     def has_other_users(self, user: str) -> bool:
-        """Return whether anyone besides ``user`` has booked here."""
         return any(path != self._budget_path(user) for path in self._folder.glob("*.jsonl"))
 
     def require_room(self, settings: LdpSettings, sentences: Mapping[str, int]) -> None:

@@ -107,7 +107,6 @@ class HuggingFaceNetwork(Network):
         return self.model.get_base_model() if has_adapters(self.model) else self.model
 
     def describe(self) -> dict[str, Any]:
-        """Return the library's own configuration, which plain ``transformers`` reads."""
         config: dict[str, Any] = self.model.config.to_dict()
         description = {key: value for key, value in config.items() if not key.startswith("_")}
         return {**description, "architectures": [type(self._base_model).__name__]}
@@ -168,7 +167,6 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
         return F.log_softmax(last, -1), new_state
 
     def _compute_last_logits(self, ids: Tensor) -> Tensor:
-        """Return the logits [B, V] after ``ids`` [B, T], skipping those of other positions if possible."""
         if self._has_plain_head:
             last_logits: Tensor = self.head(self._compute_states(ids)[:, -1])
             return last_logits
@@ -261,7 +259,6 @@ def _ends_in_head(model: Any) -> bool:
 
 
 def _make_trial_tokens(model: Any) -> Tensor:
-    """Return arbitrary token ids [1, 4]."""
     weight: Tensor = model.get_input_embeddings().weight
     return torch.arange(4, device=weight.device)[None] % len(weight)
 
@@ -420,7 +417,6 @@ def get_library_class(task: str) -> Any:
 
 
 def read_model_type(folder: Path) -> str:
-    """Return the model type in the ``config.json`` of ``folder``."""
     config = _read_config(folder)
     if "model_type" not in config:
         raise ConfigurationError(f"model.folder: {folder.name}/config.json has no key model_type")

@@ -34,7 +34,6 @@ class KeyedDropout:
         self._find_seed: Callable[[tuple[str, int]], bytes] | None = None
 
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
-        """Use the masks of the step (``purpose``, ``step``) from now on."""
         self._find_seed = lambda name: stream.random_bytes(f"dropout of {purpose} {name[0]}", step, 8, name[1])
 
     def collect_seeds(self, rows: Iterable[int], shared_count: int) -> Seeds:
@@ -48,7 +47,6 @@ class KeyedDropout:
         return {name: self._find_seed(name) for name in names}
 
     def use_seeds(self, seeds: Seeds) -> None:
-        """Use the masks of the step and examples that ``seeds`` were collected for; none if empty."""
         self._find_seed = seeds.__getitem__ if seeds else None
 
     def draw_row_masks(
@@ -134,7 +132,6 @@ class Network(NetworkPart):
 
     @property
     def device(self) -> torch.device:
-        """The device of the parameters."""
         return next(self.parameters()).device
 
 

@@ -89,7 +89,6 @@ class LstmEncoder(RecurrentEncoder):
         return self.hidden_size
 
     def hidden_states(self, batch: Batch) -> Tensor:
-        """Return the last LSTM layer's states [B, T, H], starting from zero in each row."""
         states: Tensor = self.lstm(self.embedding(batch.inputs))
         return states
 
@@ -106,7 +105,6 @@ class LstmLanguageModel(LstmEncoder, LanguageNetwork):
         return self.output
 
     def initial_state(self, batch: int) -> State:
-        """Return the zero state (h, c), each [batch, layers, H]."""
         h, c = self.lstm.initial_state(batch)
         return h.transpose(0, 1), c.transpose(0, 1)
 
@@ -151,7 +149,6 @@ class AwdLstmEncoder(RecurrentEncoder):
         self._dropout.use_seeds(seeds)
 
     def hidden_states(self, batch: Batch) -> Tensor:
-        """Return the last layer's states [B, T, E], starting from zero in each row; with dropout in training."""
         settings, states = self.settings, self.embedding(batch.inputs)
         masks: list[Tensor | float] = [1.0] * len(self._widths)
         if self.training:
@@ -180,11 +177,9 @@ class AwdLstm(AwdLstmEncoder, LanguageNetwork):
 
     @property
     def head(self) -> nn.Module:
-        """The output layer, whose weight is the embedding's."""
         return self.output
 
     def initial_state(self, batch: int) -> State:
-        """Return the zero state: h and c of every layer, each [batch, its width]."""
         zeros = self.embedding.weight.new_zeros
         return tuple(zeros(batch, width) for width in self._widths[1:] for _ in range(2))
 
@@ -230,7 +225,6 @@ class BiLstmEncoder(RecurrentEncoder):
 
 
 def _gather_positions(states: Tensor, positions: Tensor) -> Tensor:
-    """Return the ``states`` [B, T, H] of each row at its ``positions``, int64 [B, T]."""
     return states.gather(1, positions[..., None].expand(states.shape))
 
 
@@ -264,7 +258,6 @@ class BagEncoder(Encoder):
         return _describe_encoder(self)
 
     def hidden_states(self, batch: Batch) -> Tensor:
-        """Return the embedding of each position: [B, T, E]."""
         states: Tensor = self.embedding(batch.inputs)
         return states
 
