@@ -73,10 +73,10 @@ def generate_texts(
 
     at_once = limit_rows_at_once(get_logits_width(model), _BATCH_TEXTS)
     while len(texts) < count:
-        # within the texts whose draws share a name
+        # stay within the texts whose draws share a name
         ends = min(len(texts) + at_once, (len(texts) // _BATCH_TEXTS + 1) * _BATCH_TEXTS, count)
         batch_heads = [heads[i % len(heads)] for i in range(len(texts), ends)]
-        # a word's form can depend on the text before it
+        # decode with the prompt, because a word's form can depend on the text before it
         for head, new_ids in zip(batch_heads, _generate_batch(model, batch_heads, max_tokens, draw), strict=True):
             texts.append(tokenizer.decode([*head, *new_ids])[len(tokenizer.decode(head)) :])
         progress("generation", len(texts), count, "texts")

@@ -142,9 +142,6 @@ def draw_member_texts(
     return [sentence.text for sentence in member_sentences[:number]], others[:number]
 
 
-# The attacks.
-
-
 @dataclass(frozen=True)
 class SentenceSplit:
     """Sentences that choose the threshold and those that are scored; of 2n, the first n are members."""

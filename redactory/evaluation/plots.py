@@ -81,7 +81,7 @@ def open_canvas(title: str, *labels: tuple[str, str], size: tuple[float, float] 
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata=_OMITTED_METADATA)
     svg_text = buffer.getvalue()
-    # hundredths of a pixel suffice; longer numbers could look like personal data
+    # hundredths of a point suffice; longer numbers could look like personal data
     canvas.svg = _ATTRIBUTE.sub(lambda m: _EXTRA_DECIMALS.sub("", m[0]), svg_text[svg_text.index("<svg") :])
 
 

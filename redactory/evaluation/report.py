@@ -281,9 +281,6 @@ def _format_epsilons(*values: float | None) -> str:
     return f"epsilon {', '.join(formatted)}" if set(formatted) - {"none"} else ""
 
 
-# The templates, and what they call.
-
-
 def load_template(name: str) -> Template:
     """Return a template of this package, compiled once per process."""
     return _environment().get_template(name)

@@ -104,9 +104,6 @@ def _digest_text(text: str, key: DigestKey) -> str:
     return key.text_digest(key.derive("audit sample"), text.encode()).hex()
 
 
-# The draw.
-
-
 @dataclass(frozen=True)
 class SamplingFrame:
     """All examples by ascending id, with the stratum of each (its index in STRATA, or -1)."""

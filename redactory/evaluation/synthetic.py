@@ -127,9 +127,6 @@ def _iter_ngrams(text: str) -> Iterator[str]:
     yield from (" ".join(pair) for pair in pairwise(words))
 
 
-# Usefulness.
-
-
 def measure_text_quality(
     generated: Sequence[ClassedText],
     real: Sequence[ClassedText],
@@ -231,9 +228,6 @@ def embed_texts(texts: Sequence[str], language: str) -> FeatureMatrix:
     every = spacy.util.load_config(folder / "config.cfg").get("components", {})
     pipeline = spacy.load(folder, exclude=[name for name in every if name != "tok2vec"])
     return np.array([doc.tensor.mean(0) for doc in pipeline.pipe(text or "." for text in texts)], np.float64)
-
-
-# Leakage of the training text.
 
 
 def measure_leakage(

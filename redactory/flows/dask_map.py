@@ -297,9 +297,6 @@ def wait_for_report(future: Any) -> StageReport:
     return outcome
 
 
-# A part at a worker.
-
-
 @dataclass(frozen=True)
 class RemoteTask:
     """A stage's task in transit to workers, and the folders it needs before it is unpacked."""

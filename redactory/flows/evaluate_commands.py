@@ -191,7 +191,7 @@ def print_explanation(result: dict[str, Any], show_all: bool) -> None:
 
 
 def _group_deciding_marks(text: str, marks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """Group overlapping spans that decide something, or may not because of their labels.
+    """Group overlapping spans that mask or make private, and those with public labels.
 
     Spans within a mask are left out, because they change nothing.
     """
@@ -252,9 +252,6 @@ def fit_policy(labelled: Path, own_config: str | None, progress: Progress, **set
     """Fit the conservative policy to labelled rows to bound the share of missed secrets."""
     result = redactory.fit_policy(labelled, config=own_config, progress=progress, **settings)
     return CommandResult("policy_fitted", result, 1 if result["chosen"] is None else 0)
-
-
-# ``redactory evaluate``.
 
 
 @command(

@@ -240,9 +240,6 @@ def index(folder: Path, keep_runs: int | None, keep_days: int | None) -> Command
     return CommandResult("pruned", prune_index(folder, keep_runs, keep_days))
 
 
-# Keys.
-
-
 _KEY_FILE_VARIABLES = {
     "digest": "REDACTORY_KEY_FILE",
     "encryption": "REDACTORY_ENCRYPTION_KEY_FILE",

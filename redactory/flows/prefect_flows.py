@@ -87,9 +87,6 @@ def _load_job(config: str, output: str | None, workers: int | None, timezone: st
     )
 
 
-# The flows.
-
-
 def log_flow_outcome(flow: Any, run: Any, state: Any) -> None:
     """Print one line on standard error for each scheduled run; Prefect calls it at the end of a flow.
 

@@ -106,9 +106,6 @@ def run_prefect_server(port: int) -> Iterator[None]:
                 server.kill()
 
 
-# Requests to a server.
-
-
 def find_server_address() -> str | None:
     from prefect.settings import PREFECT_API_URL
 

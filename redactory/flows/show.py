@@ -74,9 +74,6 @@ def print_json(value: Mapping[str, Any]) -> None:
     sys.stdout.write(json.dumps(value, ensure_ascii=ascii_only, allow_nan=False, default=str) + "\n")
 
 
-# Pages.
-
-
 def print_page(page: str, result: Mapping[str, Any], **context: Any) -> None:
     lines = _load_templates().get_template(page).render(r=result, **context).splitlines()
     blank = True
@@ -211,9 +208,6 @@ def _format_ends(figure: Mapping[str, float | None], places: int, unit: str) -> 
     return [format_lower(low, places=places, unit=unit), format_upper(high, places=places, unit=unit)]
 
 
-# Progress.
-
-
 @contextmanager
 def show_progress() -> Iterator[Any]:
     """Yield a listener for long work: bars on a terminal, else a line every few seconds, or JSON."""
@@ -291,7 +285,7 @@ class _ProgressBars:
 
 def _format_amount(done_count: int, total: int | None, unit: str) -> str:
     if not unit:
-        # its total is unknown
+        # without a unit there is no amount to show
         return ""
     return f"{done_count:,} {unit}" if total is None else f"{done_count:,} of {total:,} {unit}"
 

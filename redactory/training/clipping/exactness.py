@@ -40,7 +40,7 @@ def check_exact(
     """Raise ``ConfigurationError`` naming the cause unless the clipped sum equals that of autograd.
 
     ``losses`` runs the network on a batch of examples of different lengths and returns the loss of each, [B].
-    ``single_losses`` returns the loss of each by itself, [1]. ``long_batch_losses`` returns the loss of the first of
+    Each of ``single_losses`` returns the loss of one example, [1]. ``long_batch_losses`` returns the loss of the first of
     them next to an example of the training's full length: rotary positions may change at some length, for the whole
     batch.
 

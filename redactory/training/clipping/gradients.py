@@ -34,7 +34,7 @@ class InseparableExamples(ConfigurationError):
 MAX_SQUARED_NORM = 1e18
 """A factor with a larger squared norm counts as not finite.
 
-The squares of the other factor may underflow in float32 while the product is large, so the norm would miss it.
+The squares of the other factor may underflow in float32 while the product is not small, so the norm would miss it.
 """
 SLAB_ROWS = 512
 """Rows of a formed gradient computed at a time, to fit in a processor's cache."""

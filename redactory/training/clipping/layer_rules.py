@@ -265,9 +265,6 @@ def _sum_places(x: Tensor, shape: torch.Size) -> Tensor:
     return x.reshape(len(x), -1, *shape).sum(1)
 
 
-# Modules of no known kind.
-
-
 def record_opaque(module: nn.Module, name: str, tape: Tape) -> Callable[..., Any]:
     """Replace the ``forward`` of any module with parameters by a recorded one.
 
@@ -347,9 +344,9 @@ def _get_random_states(module: nn.Module) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class _OpaqueCall:
-    """One call of a module: the ``leaves`` of its arguments, some of them tensors with a gradient, [B, ...].
+    """One call of a module: the ``leaves`` of its arguments, those at ``tensor_positions`` tensors [B, ...].
 
-    Inputs and outputs with merged examples and positions are [B·T, ...] for B ``examples``.
+    Those in ``merged_inputs``, and the outputs that are ``together``, are [B·T, ...] for B ``examples``.
     """
 
     module: nn.Module

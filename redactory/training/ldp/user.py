@@ -216,7 +216,7 @@ class LdpClient:
     def _generate_messages(
         self, purpose: Purpose, texts: TextsOrPairs, labels: Sequence[int | None]
     ) -> Iterator[Message]:
-        # where messages end must not depend on a text
+        # the number of messages must not depend on a text
         for number, row in enumerate(texts, 1):
             try:
                 "".join(row).encode()
@@ -234,7 +234,7 @@ class LdpClient:
         # make the first before the booking: a text that cannot be encoded costs nothing
         messages = self._make_messages(purpose, texts, labels, slots, stream, call)
         first = next(messages, None)
-        # and if no coin sent any, that is visible, too
+        # book even if no coin sent any: that is visible, too
         if self._budget is not None:
             self._budget.book_messages(purpose, self._settings[purpose], len(slots))
         if first is not None:
