@@ -262,7 +262,7 @@ def read_labels(path: Path, drawn_texts: Sequence[SampledText], key: DigestKey) 
                 f"{path.name}, row {number}: it has no 'point_id'; label the rows of the sample, and change "
                 "only their spans"
             )
-        point_id, where = int(raw_id), f"{path.name}, row {number} (point {int(raw_id)})"
+        point_id, where = int(raw_id), f"{path.name}, row {number} (example {int(raw_id)})"
         if point_id not in expected:
             raise InputError(f"{where}: this example is not in the sample")
         if labelled_by_id[point_id]:
@@ -275,7 +275,7 @@ def read_labels(path: Path, drawn_texts: Sequence[SampledText], key: DigestKey) 
     if missing := [str(point_id) for point_id, entry in labelled_by_id.items() if not entry]:
         listed = ", ".join(missing[:_MAX_LISTED_IDS]) + (", …" if len(missing) > _MAX_LISTED_IDS else "")
         raise InputError(
-            f"{path.name}: {len(missing)} of the sample's {pluralize(len(drawn_texts), 'text')} are missing (point "
+            f"{path.name}: {len(missing)} of the sample's {pluralize(len(drawn_texts), 'text')} are missing (example "
             f"{listed}); a text without a secret is a row without spans"
         )
     return labelled
@@ -296,12 +296,12 @@ def measure_sample(
         split = PUBLIC if row.stratum == PUBLIC else PRIVATE
         if fate != (split, mask(row.text, row.masked)):
             raise CheckFailed(
-                f"point {row.point_id}: its decision no longer matches the run, although the policies are "
+                f"example {row.point_id}: its decision no longer matches the run, although the policies are "
                 "the same; nothing is measured"
             )
         if any(variant == PUBLIC for variant, _ in without):
             raise CheckFailed(
-                f"point {row.point_id}: it would be public with a secret masked, although everything with a "
+                f"example {row.point_id}: it would be public with a secret masked, although everything with a "
                 "mask is private; nothing is measured"
             )
         measured.append(replace(row, missed=tuple(fate != tuple(variant) for variant in without)))

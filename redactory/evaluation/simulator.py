@@ -79,7 +79,7 @@ def simulate_customersim(
     if canaries and not rows:
         raise ConfigurationError("simulate: canaries need at least one row to be planted in")
     if not 0.0 <= undetectable_canary_rate <= 1.0:
-        raise ConfigurationError("simulate: the canaries' miss rate must lie between 0 and 1")
+        raise ConfigurationError("simulate: the canaries' miss rate must be between 0 and 1")
     if not templates or len(set(templates)) != len(templates):
         raise ConfigurationError("simulate: needs at least one canary template, without repetition")
     draw, miss_source = random.Random(f"canaries-{seed}"), random.Random(f"canary misses-{seed}")
