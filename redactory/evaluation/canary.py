@@ -234,7 +234,7 @@ def chance_highest_quantile(canaries: int, confidence: float = 0.95) -> float:
 
 
 def _compute_chance_exposure(bits: Scores) -> dict[str, float | None]:
-    """Return the chance distribution: an unseen canary has exposure ≥ b bits with probability 2⁻ᵇ."""
+    """Return the chance metrics: an unseen canary has exposure ≥ b bits with probability 2⁻ᵇ."""
     # imported on first use: scipy takes a fifth of a second
     from scipy.special import gammaincc
 

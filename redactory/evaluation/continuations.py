@@ -142,7 +142,6 @@ def sample_numbers(
 
 
 def _read_prefix(model: LanguageModel, prefix_tokens: Sequence[int]) -> tuple[Any, Any, Any]:
-    """Return log probabilities and state after the begin token and ``prefix_tokens``, and their device."""
     import torch
 
     network = model.network.eval()
@@ -160,10 +159,7 @@ def _score_token_rows(
     lengths: NDArray[np.int64],
     progress: Progress,
 ) -> Scores:
-    """Return the log probability of each row ``tokens[i, : lengths[i]]`` after ``prefix_tokens``.
-
-    Rows with the same beginning must be adjacent, because each prefix is read once.
-    """
+    """Return the log probability of each row ``tokens[i, : lengths[i]]``; rows with the same beginning are adjacent."""
     import torch
 
     scores, done = np.zeros(len(tokens)), 0

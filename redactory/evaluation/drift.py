@@ -39,7 +39,6 @@ METRICS = {
 }
 """Description of each metric."""
 RATE_SCALE = 1_000
-"""Rates are per this many units."""
 MIN_COUNT = 5
 """Fewer spans, rows or examples than this are never too many."""
 _MEAN_NORMAL_RANGE = 2 / math.sqrt(math.pi)

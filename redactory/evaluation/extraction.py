@@ -254,7 +254,6 @@ _TOKEN_RUN = re.compile(r"[^\W\d_]+|\d+|[\W_]+")
 _MAX_ROUNDS, _POOL_ROUNDS = 8, 4
 
 WordPools = dict[tuple[str, tuple[str, ...], int], list[str]]
-"""The words of each label, form and position."""
 
 
 def make_control_values(
@@ -294,7 +293,6 @@ def make_control_values(
 
 
 def _split_value(value: str) -> tuple[list[str], tuple[str, ...]]:
-    """Return the runs of letters, digits and punctuation of ``value``, and its form."""
     fragments = _TOKEN_RUN.findall(value)
     return fragments, tuple(
         "w" if fragment.isalpha() else "d" if fragment.isdecimal() else fragment for fragment in fragments

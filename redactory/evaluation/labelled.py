@@ -151,7 +151,6 @@ def build_labelling_interface(labels: Iterable[str]) -> str:
 
 
 def _parse_task(task: Any) -> dict[str, Any]:
-    """Convert a task of the JSON export to a row: its data, and the spans of the submitted annotation."""
     done = [a for a in task.get("annotations", ()) if not a.get("was_cancelled")]
     if len(done) != 1:
         raise _InvalidRowError(f"expected exactly one submitted annotation, got {len(done)}")

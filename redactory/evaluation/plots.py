@@ -57,8 +57,6 @@ def render_plots(name: str, plot: Callable[..., str], *results: Any) -> dict[str
 
 @dataclass
 class PlotCanvas:
-    """A picture to draw on; ``svg`` holds it when it is finished."""
-
     figure: Figure
     axes: Sequence[Axes]
     svg: str = ""
@@ -100,7 +98,6 @@ def _format_percent(share: float, _: float) -> str:
 
 
 PlotLines = tuple[tuple[str, str, str, str], ...]
-"""Lines to draw: the key in a row, its meaning, colour and line style."""
 SECRET_LINES: PlotLines = (
     ("epsilon", "one named secret", BLUE, "-"),
     ("epsilon_bayesian", "a secret that a policy catches", RED, "--"),

@@ -163,10 +163,7 @@ def build_flow(counts: Mapping[str, int]) -> FlowBar:
 
 
 def _pick_public_examples(folder: Path, count: int = 8) -> list[str]:
-    """Return the texts of the ``count`` examples with the lowest released ids, shortened.
-
-    Released ids are keyed pseudonyms, so the choice is random but the same in each rendering.
-    """
+    """Return the shortened texts of the ``count`` lowest released ids, a keyed random choice."""
     rows: list[tuple[str, str]] = []
     for batch in read_batches(folder, ["point_id", "text"]):
         # create Python objects for only a few of millions of examples
@@ -282,7 +279,6 @@ def _format_epsilons(*values: float | None) -> str:
 
 
 def load_template(name: str) -> Template:
-    """Return a template of this package, compiled once per process."""
     return _environment().get_template(name)
 
 

@@ -51,7 +51,6 @@ _DEFAULT_GOAL = 1e-3
 _MAX_LISTED_IDS = 5
 Ids = NDArray[np.int64]
 DrawRecord = Mapping[str, Any]
-"""The record of a draw, as in ``draw.json``."""
 
 
 class LabelledSpan(NamedTuple):
@@ -219,7 +218,6 @@ def select_prefilled_spans(strict: Iterable[LabelledSpan]) -> tuple[LabelledSpan
 
 
 def to_rows(sample: Iterable[SampledText]) -> list[dict[str, Any]]:
-    """Return the sample in the span schema, with the strict spans filled in as ``spans``."""
     return [
         {
             "id": str(entry.point_id),
@@ -404,7 +402,6 @@ def _list_missed_flags(text: SampledText, label: str | None) -> list[bool]:
 
 
 def _summarize_strata(draw: DrawRecord, texts: Sequence[SampledText], label: str | None) -> dict[str, Stratum]:
-    """Summarise the sample of each stratum, optionally of the secrets with ``label`` alone."""
     stream, strata = RandomStream.from_seed(draw["seed"]), dict[str, Stratum]()
     for name in STRATA:
         stratum_texts, points = [text for text in texts if text.stratum == name], draw["strata"][name]["points"]

@@ -27,7 +27,6 @@ _REWORDED_MESSAGES = {
     "Input should be": "it must be",
     ", unable to parse string as an integer": "",
 }
-"""Messages of pydantic that Typer passes on, and their replacements."""
 
 
 def main() -> None:
@@ -80,7 +79,6 @@ def _resume_hint() -> str:
 
 
 def _format_usage_error(error: Any) -> str:
-    """Format an error of the command line, with the command that shows the correct usage."""
     message = str(error.format_message()).strip().rstrip(".")
     # a misplaced argument can be a secret, and the output may be stored
     for typed in sys.argv[1:]:

@@ -26,8 +26,6 @@ from redactory.foundation.progress import Progress, no_progress
 
 MASKED_STYLE, FLAGGED_STYLE, PUBLIC_STYLE = "bold white on red", "black on yellow", "black on green"
 _CONTEXT_CHARS = 60
-"""Characters of a line shown before and after a span."""
-
 
 # ``redactory scan``: a quick scan of texts, files and folders, also for the pre-commit hook.
 

@@ -78,7 +78,6 @@ SHARED_OPTIONS = {
     "declared_public": switch("Declare that a Hugging Face folder was trained on public text only."),
     "as_json": switch("Print one JSON object on standard output.", flag="--json"),
 }
-"""Options that several commands share, each with one meaning."""
 REQUIRED_BY_OPTION = dataclasses.replace(SHARED_OPTIONS["by"], value_type=str, default=REQUIRED)
 CommandBody = Callable[..., CommandResult | None]
 
@@ -92,7 +91,6 @@ _COMMAND_PANELS = {
     "Share, erase": ("export", "fetch", "erase", "purge"),
     "Local privacy": ("ldp",),
 }
-"""The commands in the order of their help."""
 _PANEL_BY_COMMAND = {name: panel for panel, names in _COMMAND_PANELS.items() for name in names}
 
 

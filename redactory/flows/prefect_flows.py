@@ -115,7 +115,6 @@ def _format_outcome(result: dict[str, Any], folder: str) -> str:
 
 
 def make_flow(name: str) -> Callable[[Callable[..., Any]], Any]:
-    """Return Prefect's decorator with the shared settings of our flows."""
     ended = ("on_completion", "on_failure", "on_crashed", "on_cancellation")
     hooks: Any = {when: [log_flow_outcome] for when in ended}
     return flow(name=name, persist_result=False, log_prints=False, validate_parameters=False, **hooks)

@@ -103,7 +103,6 @@ def open_worker_processes(count: int) -> Iterator[TaskCall]:
 
 @contextmanager
 def process_task_map(count: int, state: Path) -> Iterator[StageMap]:
-    """Yield a map whose every part is a task that waits for one of ``count`` processes."""
     with open_worker_processes(count) as call:
         yield lambda task, numbers: run_as_tasks(
             count, get_task_name(task), lambda number: run_sealed(state, call, task, number), numbers

@@ -176,7 +176,6 @@ def _run_work(work: str, config: str, prefect: bool = False, dask: str | None = 
 
 
 def _warn_uncovered(config: str, output: str | None) -> None:
-    """Warn before any work about kinds that no policy searches for."""
     # it imports Arrow, which would delay every command
     from redactory.detectors import describe_gaps, find_coverage_gaps
     from redactory.pipelines.loading import load_config

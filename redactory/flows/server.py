@@ -143,12 +143,10 @@ def has_placeholder(template: str) -> bool:
 
 
 def add_start_placeholder(output: str) -> str:
-    """Return ``output`` if it has a placeholder, else with a folder for each run below it."""
     return output if has_placeholder(output) else f"{output.rstrip('/')}/{START_PLACEHOLDER}"
 
 
 def find_runs_folder(template: str) -> str:
-    """Return the folder of a template's runs: the path before the first placeholder's name."""
     fixed = min(template.find(sign) for sign in (START_PLACEHOLDER, DATE_PLACEHOLDER) if sign in template)
     return template[:fixed].rpartition("/")[0] or "."
 

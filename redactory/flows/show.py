@@ -166,7 +166,6 @@ _LAZY_FILTERS = {
     "resting_on_labellers": "redactory.evaluation.sample.explain_zero_bounds",
     "waiting": "redactory.pipelines.index.PENDING_STATES.get",
 }
-"""Functions of other packages for pages, imported on use."""
 
 
 def _make_lazy(place: str) -> Callable[..., Any]:

@@ -134,12 +134,8 @@ def record_layers(recording_sites: list[RecordingSite], tape: Tape) -> Iterator[
 
 
 MAX_CANCELLATION = {torch.float32: 16.0, torch.float64: 1e4}
-"""Largest cancellation in a squared norm before the gradient is formed instead.
-
-It keeps relative errors of the norm near 10⁻⁶ (float32) and 10⁻¹² (float64).
-"""
+"""Largest cancellation in a squared norm: keeps its relative error near 10⁻⁶ (float32) and 10⁻¹² (float64)."""
 _PROBED_LAYERS: WeakKeyDictionary[nn.Module, tuple[str, ...]] = WeakKeyDictionary()
-"""The layers of each probed network at the time of the probe."""
 
 
 @dataclass(frozen=True)
@@ -264,11 +260,7 @@ def _clip_and_sum(tape: Tape, trainable: NamedParameters, batch_size: int, clip_
 
 
 def _compute_squared_norms(tape: Tape, reference: Tensor, batch_size: int) -> Tensor:
-    """Return ‖g_i‖² of every example, [B] float64.
-
-    Gram matrices give it as a sum of terms that may cancel. If the result is too small to survive rounding, the
-    gradients themselves are formed.
-    """
+    """Return ‖g_i‖² of every example, [B] float64; form the gradients if the terms of the Gram matrices cancel."""
     grams: GramCache = {}
     squared = torch.zeros(batch_size, dtype=torch.float64, device=reference.device)
     diagonal_sum = torch.zeros_like(squared)

@@ -213,7 +213,6 @@ def _has_long_examples(uses: Sequence[ParameterUse]) -> bool:
 
 
 def _sum_row_squares(use: EmbeddingRows) -> Tensor:
-    """Return ‖G_i‖² of every example, [B] float64, after adding up the gradients of each row."""
     offsets = use.height * torch.arange(use.examples, device=use.left.device)[:, None]
     row_keys, row_index = (use.left + offsets).unique(return_inverse=True)  # type: ignore[no-untyped-call]
     summed = use.right.new_zeros(len(row_keys), use.right.shape[-1])

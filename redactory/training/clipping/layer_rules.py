@@ -132,8 +132,6 @@ def _make_single_input_rule(
     parameters: Callable[[Any], tuple[Any, ...]],
     preprocess: Callable[[Any, Tensor], Tensor] = lambda module, x: x,
 ) -> RecordingRule:
-    """Make the rule of a layer that applies ``function`` to its preprocessed input and ``parameters``."""
-
     def rule(module: Any, name: str, tape: Tape) -> ForwardFunction:
         def forward(*positional: Tensor, **keywords: Tensor) -> Tensor:
             (x,) = (*positional, *keywords.values())
@@ -200,7 +198,6 @@ _RULES: dict[Any, RecordingRule] = {
 }
 """Rules by the ``forward`` of the module's class, or by the name of a transformers class."""
 _IS_PLAIN_RMS_NORM: dict[type, bool] = {}
-"""Whether each transformers class named like an RMSNorm is a plain one."""
 
 
 def find_rule(module: nn.Module) -> RecordingRule | None:

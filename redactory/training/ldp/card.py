@@ -170,7 +170,6 @@ def hides_classes(sampling: Participation) -> bool:
 
 
 def _list_not_covered(settings: LdpSettings) -> list[str]:
-    """List what is not covered: the class of a sentence first, unless hidden; the use of an answer last."""
     texts = _WORDS["not_covered"][hides_classes(settings.sampling) :]
     is_hidden = isinstance(settings.query_participation, HiddenSampling)
     return [*texts[:-1], _WORDS["hidden_answer"]] if is_hidden else list(texts)
@@ -270,7 +269,6 @@ def plan_message_guarantee(settings: LdpSettings, published_inputs: PublishedInp
 
 
 def _compare_participations(settings: LdpSettings, noise: float) -> list[dict[str, Any]]:
-    """Return epsilon of the same noise under other kinds of participation; null above 4096."""
     ways: list[tuple[str, Participation]] = [("one send", FixedSends())]
     way = settings.sampling
     if not isinstance(way, FixedSends):

@@ -52,7 +52,6 @@ BATCH_SIZE = 32
 DEFAULT_MAX_TOKENS = 64
 """Tokens read of a text if the folder gives no number."""
 _PROJECTION_SEED = 0x4C4450
-"""The seed of the public projection, which everybody knows."""
 
 
 @dataclass(frozen=True)

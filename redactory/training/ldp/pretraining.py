@@ -96,7 +96,6 @@ def pretrain_encoder(
 def _measure_accuracy(
     training_network: _NoisyEncoderNetwork, examples: TokenizedExamples, rows: NDArray[np.int64]
 ) -> float:
-    """Return the accuracy on ``rows`` without noise, on the training text."""
     training_network.eval()
     correct = 0
     with torch.no_grad():
@@ -110,7 +109,6 @@ def _measure_accuracy(
 def _make_encoder_network(
     public: PublicText, settings: EncoderSettings, classes: tuple[str, ...]
 ) -> tuple[TextCodec, PooledClassifier, dict[str, Any] | None]:
-    """Return tokenizer and network before the first step, and the record of the folder they use."""
     model_settings = settings.model
     tokenizer: TextCodec
     base: dict[str, Any] | None = None

@@ -64,7 +64,6 @@ FRESH_MODELS: dict[str, tuple[str, SizeNames]] = {
 }
 """By kind of a fresh network: its task, and the library's names of its sizes."""
 LIBRARY_CLASSES = {"next-word": "AutoModelForCausalLM", "classify": "AutoModelForSequenceClassification"}
-"""By task: the class of ``transformers`` that reads a network for it."""
 
 
 class HuggingFaceNetwork(Network):
@@ -176,7 +175,6 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
         return logits[:, -1]
 
     def _read_token(self, ids: Tensor, state: State, tokens_read: int) -> tuple[Tensor, State]:
-        """Return the logits after one more token per row, and the extended keys and values."""
         from transformers import DynamicCache
 
         cache: Any = DynamicCache()
@@ -324,7 +322,6 @@ def require_exact_on_trial(
 
 
 def _make_long_batch(batch: Batch, length: int, pad_id: int, token: int) -> Batch:
-    """Return the first example of ``batch``, and a copy padded to ``length`` inputs with ``token``."""
     width, targets = batch.inputs.shape[1], batch.targets[:1].repeat(2, 1)
     inputs = F.pad(batch.inputs[:1], (0, length - width), value=token).repeat(2, 1)
     inputs[0, width:] = pad_id

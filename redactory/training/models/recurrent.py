@@ -85,7 +85,6 @@ class LstmEncoder(RecurrentEncoder):
 
     @property
     def width(self) -> int:
-        """H."""
         return self.hidden_size
 
     def hidden_states(self, batch: Batch) -> Tensor:
@@ -136,7 +135,6 @@ class AwdLstmEncoder(RecurrentEncoder):
 
     @property
     def width(self) -> int:
-        """E, the width of the last layer."""
         return self._widths[-1]
 
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
@@ -211,7 +209,6 @@ class BiLstmEncoder(RecurrentEncoder):
 
     @property
     def width(self) -> int:
-        """2H."""
         return 2 * self.hidden_size
 
     def hidden_states(self, batch: Batch) -> Tensor:
@@ -247,7 +244,6 @@ class BagEncoder(Encoder):
 
     @property
     def width(self) -> int:
-        """E."""
         return self.settings.embedding_size
 
     def initialise(self, stream: RandomStream) -> None:
