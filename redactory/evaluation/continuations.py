@@ -66,7 +66,6 @@ def score_strings(
     twins = (tokens[order][1:] == tokens[order][:-1]).all(axis=1)
     named = np.asarray(strings, dtype=object)[order]
     if (lengths < 1).any() or any(twins & (named[1:] != named[:-1])):
-        # their probabilities would be equal
         raise CheckFailed("canaries: the model's tokenizer gives different candidates the same tokens")
     scores = np.empty(len(strings))
     head = encoded[0][:shared] if encoded else []

@@ -226,7 +226,6 @@ def collect_vault_secrets(
     first: dict[str, tuple[str, str]] = {}
     labels: dict[str, tuple[bool, str]] = {}
     for point_id, text in read_values(run.vault, "point_id", "text"):
-        # strict spans first
         hits = sorted(spans.pop(point_id, ()), key=lambda hit: (not hit[3], hit[2] in IDENTIFIER_RULES, hit[:2]))
         for start, end, label, strict in hits:
             value = text[start:end].strip()
@@ -304,7 +303,6 @@ def _make_similar_value(value: str, label: str, pools: WordPools, random_source:
     made = []
     for position, fragment in enumerate(fragments):
         if fragment.isdecimal():
-            # only begins with 0 if the value does
             first = random_source.choice("123456789") if fragment[0] != "0" else "0"
             made.append(first + "".join(random_source.choice("0123456789") for _ in fragment[1:]))
         elif fragment.isalpha() and (pool := pools.get((label, form, position))):

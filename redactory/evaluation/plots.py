@@ -26,7 +26,6 @@ _STYLE: Any = {
     "svg.hashsalt": "redactory",
     # text as text: small and searchable
     "svg.fonttype": "none",
-    # a title may contain a dollar sign
     "text.parse_math": False,
     # otherwise each word repeats the whole list
     "font.sans-serif": ["DejaVu Sans"],
@@ -181,7 +180,6 @@ def plot_exposure(result: Result) -> str:
             if not values:
                 continue
             exposures = sorted(value for value in values if value is not None)
-            # jittered, and the same each time
             positions = [len(names) + 0.5 * ((n * 0.618034) % 1.0 - 0.5) for n in range(len(exposures))]
             axes.plot(positions, exposures, "o", color=_CANARY_COLOURS[kind], alpha=0.75)
             without = f", {len(values) - len(exposures)} without" if len(values) > len(exposures) else ""

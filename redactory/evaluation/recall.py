@@ -97,7 +97,6 @@ def measure_misses(
         **overall,
         **summarize_labels(strata_metrics.get("label", {}), confidence),
         "strata": strata_metrics,
-        # break ties by rate, then by size
         "highest_gamma_of_strata": max(
             highest,
             key=lambda stratum_metric: (stratum_metric["upper"], stratum_metric["rate"], stratum_metric["n"]),

@@ -151,7 +151,6 @@ def build_flow(counts: Mapping[str, int]) -> FlowBar:
             bar(f"{split.capitalize()} split", split, kept_count, whole=points),
             bar("Duplicates", "duplicate", left_out, whole=points),
         ]
-        # left-out parts go in the middle
         parts = parts if split == "public" else parts[::-1]
         sides.append(bar(split.capitalize(), split, kept_count + left_out, *parts, whole=points))
     quarantined = bar("Quarantined", "quarantined", counts["quarantined"], whole=points)
@@ -321,7 +320,6 @@ def _environment() -> Environment:
     # most commands write no report
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-    # answers.j2 is the model card's, too
     packages = ("redactory.evaluation", "redactory.training.guarantee")
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package, ".") for package in packages]),

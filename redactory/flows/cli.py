@@ -34,7 +34,6 @@ def main() -> None:
     forbid_core_dumps()
     install_stop_handler()
     show.escape_unprintable_output()
-    # reset the state of an earlier command in this process
     log.stop_log()
     try:
         # not standalone: usage errors are printed like every other error

@@ -132,7 +132,6 @@ def quarantine_list(job: Path, entry: str | None, limit: int) -> CommandResult |
         raise ConfigurationError("original text is shown only on a terminal; standard output is a file or a pipe")
     from redactory.pipelines.quarantine import escape_for_terminal, read_entry
 
-    # escape terminal control characters
     sys.stdout.write(escape_for_terminal(read_entry(job, entry)) + "\n")
     return None
 
@@ -278,7 +277,6 @@ def keys_unwrap(place: Path, data_key: Path | None) -> CommandResult | None:
         raise RunStateError(f"{place} is not encrypted: it has no data key")
     if data_key.exists() or data_key.is_symlink():
         raise ConfigurationError(f"{data_key} exists: a key is never overwritten; give another name")
-    # base64, mode 0600
     write_bytes(data_key, base64.b64encode(key.secret) + b"\n")
     return CommandResult("key_unwrapped", {"file": str(data_key), "run": str(place), **key.to_json()})
 

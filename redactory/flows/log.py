@@ -91,7 +91,6 @@ def log_result(value: Mapping[str, Any], name: str = "result") -> None:
 
 
 def log_progress(work: str, done_count: int, total: int | None, unit: str, seconds: float) -> None:
-    # drop the remark after a comma
     unit = unit.split(",")[0]
     name = "done" if done_count == total else "progress"
     log_event(name, stage=work, count=done_count, total=total, unit=unit, seconds=round(seconds, 3))

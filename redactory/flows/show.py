@@ -274,7 +274,6 @@ class _ProgressBars:
             self._tasks[work] = task, time.monotonic()
         task, start = self._tasks[work]
         if done == total:
-            # finished work disappears; the page reports it
             self._progress.remove_task(task)
             del self._tasks[work]
             return
@@ -284,7 +283,6 @@ class _ProgressBars:
 
 def _format_amount(done_count: int, total: int | None, unit: str) -> str:
     if not unit:
-        # without a unit there is no amount to show
         return ""
     return f"{done_count:,} {unit}" if total is None else f"{done_count:,} of {total:,} {unit}"
 
@@ -292,5 +290,4 @@ def _format_amount(done_count: int, total: int | None, unit: str) -> str:
 def _format_rate(done_count: int, seconds: float, unit: str) -> str:
     if seconds <= 1:
         return ""
-    # drop the remark after a comma
     return f"{done_count / seconds:,.1f} {unit.split(',')[0]}/s" if unit else f"{seconds:,.1f} s"

@@ -114,7 +114,7 @@ def _record_enclosing_block(network: nn.Module, name: str) -> bool:
     inside = [site.name for site in find_recording_sites(network) if f"{name}.".startswith(f"{site.name}.")]
     outer = inside[0].rpartition(".")[0] if inside else ""
     while outer and type(network.get_submodule(outer)).forward is nn.Module.forward:
-        outer = outer.rpartition(".")[0]  # a list of blocks has no forward pass
+        outer = outer.rpartition(".")[0]
     if not outer:
         return False
     kind = type(network.get_submodule(outer))

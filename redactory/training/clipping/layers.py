@@ -148,7 +148,6 @@ class _LstmFunction(torch.autograd.Function):
             input_gradient = apply_affine(deltas, weight_ih.t(), None).transpose(0, 1)
         if tape is None:
             return input_gradient, *_compute_weight_gradients(ctx.needs_input_grad, deltas, inputs, before, mask), None
-        # the tape expects examples first
         parameters: LstmWeights = ctx.parameters
         example_deltas, read, states = (x.transpose(0, 1) for x in (deltas, inputs, before))
         if parameters.weight_ih.requires_grad:

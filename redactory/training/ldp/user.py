@@ -254,7 +254,6 @@ class LdpClient:
         participation, classes = purpose_settings.sampling, np.array(labels)
         steps = count_steps(participation)
         if steps > 1:
-            # each representation is needed several times
             blocks = [texts[start : start + _BLOCK_SIZE] for start in range(0, len(texts), _BLOCK_SIZE)]
             held = torch.cat([self._represent(block) for block in blocks])
         for step in range(steps):

@@ -298,7 +298,7 @@ def require_exact_on_trial(
     )
     real = torch.arange(max(TRIAL_LENGTHS)) < torch.tensor(TRIAL_LENGTHS)[:, None]
     inputs = torch.tensor(token_ids)[draws].masked_fill(~real, pad_id)
-    for index, length in enumerate(TRIAL_LENGTHS[1:], 1):  # the first is truncated and has no end token
+    for index, length in enumerate(TRIAL_LENGTHS[1:], 1):
         inputs[index, length - 1] = end_id
     targets = torch.arange(len(TRIAL_LENGTHS))[:, None] % classes if classes else inputs.roll(-1, 1)
     batch = Batch(inputs, targets, real).to(network.device)
@@ -327,7 +327,7 @@ def _make_long_batch(batch: Batch, length: int, pad_id: int, token: int) -> Batc
     inputs[0, width:] = pad_id
     real = torch.ones_like(inputs, dtype=torch.bool)
     real[0, width:] = False
-    if targets.shape[1] > 1:  # classes have no positions
+    if targets.shape[1] > 1:
         targets = F.pad(targets, (0, length - width), value=token)
     return Batch(inputs, targets, real)
 
@@ -355,7 +355,7 @@ def add_adapters(model: Any, settings: LoraSettings, folder_name: str) -> Any:
     modules: Any = list(settings.modules) or USUAL.get(model.config.model_type, "all-linear")
     config = LoraConfig(
         r=settings.rank,
-        lora_alpha=2 * settings.rank,  # an adapter's output is multiplied by alpha / rank
+        lora_alpha=2 * settings.rank,
         lora_dropout=0.0,
         use_rslora=settings.method == "rslora",
         use_dora=settings.method == "dora",
@@ -368,7 +368,7 @@ def add_adapters(model: Any, settings: LoraSettings, folder_name: str) -> Any:
             adapted = get_peft_model(model, config)
     except ValueError:
         raise ConfigurationError("train.model.lora.modules: no layer of the model has one of these names") from None
-    adapted.peft_config["default"].base_model_name_or_path = folder_name  # without its location
+    adapted.peft_config["default"].base_model_name_or_path = folder_name
     return adapted
 
 
