@@ -1,4 +1,4 @@
-"""Canary exposure: the rank of a planted number among all that could have stood in its place."""
+"""Measure canary exposure: the rank of a planted number among all candidates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ EXACT, MAX_EXACT_CANDIDATES = "exact", 10**6
 SAMPLED, WEIGHTED = "sampled", "weighted"
 DEFAULT_SAMPLES = 20_000
 MIN_SAMPLES_ABOVE = 30
-"""So many of the sample must score higher than a canary for its share to be the estimate."""
+"""Minimum number of samples scored higher than a canary for their share to be the estimate."""
 _NUMBER = re.compile(r"(?<![0-9A-Za-z])[0-9]+(?![0-9A-Za-z])")
 _RESAMPLES = 2_000
 _NORMAL_QUANTILE = 1.959964
@@ -37,7 +37,7 @@ _JOINED_DIGITS_REASON = "the tokenizer merges digits, and too few of the sample 
 
 @dataclass(frozen=True)
 class CanarySet:
-    """Numbers of ``digits`` digits after the words ``before``; ``missed`` are indices of ``inserted``."""
+    """Numbers of ``digits`` digits after a prefix; ``missed`` are indices of ``inserted``."""
 
     prefix: str
     digits: int
@@ -48,7 +48,7 @@ class CanarySet:
 
     @property
     def candidate_count(self) -> int:
-        """|R|: all numbers of as many digits."""
+        """|R|: the number of candidates with as many digits."""
         return int(10**self.digits)
 
 
@@ -61,17 +61,18 @@ def measure_canary_exposure(
     seed: int = 0,
     missed: Sequence[bool] | None = None,
 ) -> dict[str, Any]:
-    """Exposure (bits) of every inserted and every control canary among all 10^digits candidates.
+    """Measure the exposure (bits) of every inserted and control canary among all 10^digits candidates.
 
-    ``canaries`` is what ``simulate`` put beside the corpus: {template, inserted, control, copies, missed?}, or {"sets":
-    [such]}; ``copies_left`` (:func:`count_canary_copies`) and ``missed`` have an entry for each inserted canary of all
-    sets.  A candidate's score is the log probability of its digits after the template's words; ties count as the middle
-    of their ranks.  Exact up to 10^6 candidates; of more, ``samples`` are drawn (:func:`estimate_sampled_exposure`).
+    ``canaries`` is the file that ``simulate`` writes beside the corpus: {template, inserted, control, copies, missed?},
+    or {"sets": [such]}. ``copies_left`` (:func:`count_canary_copies`) and ``missed`` have an entry for each inserted
+    canary of all sets. A candidate's score is the log probability of its digits after the template's words; ties get
+    the middle of their ranks. Exact up to 10^6 candidates; above that, ``samples`` are drawn
+    (:func:`estimate_sampled_exposure`).
 
     Returns highest and mean exposures of each kind of canary, {candidates, largest_possible, method, copies,
-    copies_left, missed, chance, intervals (:func:`compare_exposure_with_chance`), reasons} and a row a canary; what
-    cannot be said is null.  No digits: ``index`` counts within the inserted or the control canaries of a set.
-    ``InputError`` for canaries that do not fit the template or each other.
+    copies_left, missed, chance, intervals (:func:`compare_exposure_with_chance`), reasons} and one row per canary;
+    unknown values are null. It contains no digits: ``index`` counts within the inserted or the control canaries of a
+    set. ``InputError`` for canaries that do not match the template or each other.
     """
     sets = parse_canary_sets(canaries)
     for name, entries in (("missed", missed), ("copies_left", copies_left)):
@@ -115,7 +116,6 @@ def measure_canary_exposure(
 
 
 def _make_canary_rows(canary_set: CanarySet, exposures: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """A row a canary of a set, with its index among the inserted ones or among the controls."""
     for position, exposure in enumerate(exposures):
         inserted = position < len(canary_set.inserted)
         index = position if inserted else position - len(canary_set.inserted)
@@ -128,15 +128,14 @@ def _compute_mean(values: Sequence[float]) -> float:
 
 
 def _common_value(values: Iterable[Any], default: Any) -> Any:
-    """The one value that all are."""
     distinct = set(values)
     return distinct.pop() if len(distinct) == 1 else default
 
 
 def parse_canary_sets(canaries: Mapping[str, Any]) -> list[CanarySet]:
-    """The sets of a canary file: {template, inserted, control, copies, missed?}, or {"sets": [such]}.
+    """Parse the sets of a canary file: {template, inserted, control, copies, missed?}, or {"sets": [such]}.
 
-    ``InputError`` for canaries that do not fit their template or each other.
+    ``InputError`` for canaries that do not match their template or each other.
     """
     try:
         sets = [_parse_canary_set(entry) for entry in canaries.get("sets", [canaries])]
@@ -162,10 +161,10 @@ def _parse_canary_set(entry: Mapping[str, Any]) -> CanarySet:
 
 
 def count_canary_copies(folders: Iterable[Path], canaries: Mapping[str, Any]) -> list[int]:
-    """For each inserted canary, in how many points of the data ``folders`` it still stands.
+    """Count the examples of the data ``folders`` that contain each inserted canary.
 
-    Given the folders that a model was trained on, this is what it could see of it: of the shards,
-    what masking and deduplication left; of the vault, every copy.
+    In the folders that a model was trained on, this is what the model could see: in shards, the copies left after
+    masking and deduplication; in the vault, every copy.
     """
     inserted = [number for canary_set in parse_canary_sets(canaries) for number in canary_set.inserted]
     wanted, copies = set(inserted), Counter[str]()
@@ -176,7 +175,7 @@ def count_canary_copies(folders: Iterable[Path], canaries: Mapping[str, Any]) ->
 
 
 def compute_middle_rank(scores: Scores, candidate: int) -> float:
-    """Rank of ``scores[candidate]``, 1 the highest; equal scores share the middle of their ranks."""
+    """Return the rank of ``scores[candidate]``, 1 the highest; ties share the middle of their ranks."""
     score = scores[candidate]
     above, equal = int(np.count_nonzero(scores > score)), int(np.count_nonzero(scores == score))
     return above + (equal + 1) / 2
@@ -185,7 +184,6 @@ def compute_middle_rank(scores: Scores, candidate: int) -> float:
 def _measure_exposures(
     model: LanguageModel, canary_set: CanarySet, samples: int, seed: int, progress: Progress
 ) -> Iterator[dict[str, Any]]:
-    """Rank and exposure of each canary of a set, the inserted ones first."""
     numbers = canary_set.inserted + canary_set.control
     if canary_set.candidate_count <= MAX_EXACT_CANDIDATES:
         scores = score_all_numbers(model, canary_set.prefix, canary_set.digits, progress)
@@ -204,18 +202,18 @@ def _measure_exposures(
     )
 
 
-# How high exposures are by chance alone, and how far planted canaries lie above those never planted.
+# Exposures by chance, and the difference between planted and never planted canaries.
 
 
 def compare_exposure_with_chance(
     inserted: Sequence[float], control: Sequence[float], confidence: float = 0.95
 ) -> dict[str, Any]:
-    """What to hold the exposures (bits) of ``inserted`` canaries against: {confidence, chance, intervals}.
+    """Compare the exposures (bits) of ``inserted`` canaries with chance: {confidence, chance, intervals}.
 
-    ``chance`` is the law of as many canaries that were never seen, and how probable it makes a highest or a mean
-    exposure of at least what was found.  ``intervals`` {mean_exposure, control_mean_exposure, mean_difference,
-    highest_difference}, each {value, low, high}, are a percentile bootstrap over the canaries within this one model; of
-    a highest exposure it is rough: go by ``chance``.  A figure over no canary is null.
+    ``chance`` is the distribution for as many canaries that were never trained on, and its probability of a highest or
+    mean exposure of at least the observed one. ``intervals`` {mean_exposure, control_mean_exposure, mean_difference,
+    highest_difference}, each {value, low, high}, are a percentile bootstrap over the canaries within this one model. It
+    is rough for a highest exposure: use ``chance``. Without canaries a metric is null.
     """
     planted, never = np.asarray(inserted, np.float64), np.asarray(control, np.float64)
     observed = _exposure_statistics(planted[None], never[None])
@@ -231,13 +229,13 @@ def compare_exposure_with_chance(
 
 
 def chance_highest_quantile(canaries: int, confidence: float = 0.95) -> float:
-    """The bits that the highest of ``canaries`` unseen ones stays below with probability ``confidence``."""
+    """Return the bits that the highest of ``canaries`` unseen ones stays below with probability ``confidence``."""
     return -math.log2(-math.expm1(math.log(confidence) / canaries))
 
 
 def _compute_chance_exposure(bits: Scores) -> dict[str, float | None]:
-    """An unseen canary's exposure is exponential: P(at least b bits) = 2⁻ᵇ."""
-    # on first use: scipy takes a fifth of a second
+    """Return the chance metrics: an unseen canary has exposure ≥ b bits with probability 2⁻ᵇ."""
+    # imported on first use: scipy takes a fifth of a second
     from scipy.special import gammaincc
 
     count, nats = len(bits), math.log(2.0)
@@ -255,7 +253,7 @@ def _compute_chance_exposure(bits: Scores) -> dict[str, float | None]:
 
 
 def _exposure_statistics(inserted: Scores, control: Scores) -> dict[str, Scores]:
-    """Each figure of m resamples of the two arms, [m, K] and [m, L]; none of an arm that is empty."""
+    """Compute each metric of m resamples of the two arms, [m, K] and [m, L]; none for an empty arm."""
     statistics = {}
     if inserted.shape[1]:
         statistics["mean_exposure"] = inserted.mean(1)
@@ -272,7 +270,7 @@ def _resample_exposures(bits: Scores, group: str) -> Scores:
     return bits[(coins * len(bits)).astype(np.int64)].reshape(_RESAMPLES, len(bits))
 
 
-# A space too large to rank whole: from a uniform sample, or from what the model itself draws.
+# Candidate spaces too large to rank completely: a uniform sample, or samples of the model.
 
 
 def estimate_sampled_exposure(
@@ -282,24 +280,24 @@ def estimate_sampled_exposure(
     model_samples: SampledNumbers | None = None,
     confidence: float = 0.95,
 ) -> Iterator[dict[str, Any]]:
-    """{exposure, low, high, at_least, method, rank, reason} in bits of canaries with these ``scores`` [K].
+    """Yield {exposure, low, high, at_least, method, rank, reason} in bits of canaries with ``scores`` [K].
 
-    Scores are natural log probabilities; ``sample`` [n] are those of candidates drawn uniformly with
-    replacement, ``drawn`` those that the model drew.  ``method`` is "sampled" where at least 30 of ``sample``
-    score higher: their share (ties half), with its Clopper-Pearson interval; else "weighted": ``drawn`` that
-    score higher, weighted by how probable it was to draw them; null without ``drawn``, with a reason.
-    ``at_least`` holds whatever the estimate, one-sided at ``confidence`` for each of its sources.
+    Scores are natural log probabilities. ``sample`` [n] are those of candidates drawn uniformly with replacement,
+    ``model_samples`` those that the model drew. ``method`` is "sampled" if at least 30 of ``sample`` score higher:
+    their share (ties half), with its Clopper-Pearson interval. Otherwise it is "weighted": the model's higher-scoring
+    samples, weighted by their probability of being drawn; null without them, with a reason. ``at_least`` is a valid
+    lower bound for any estimate, one-sided at ``confidence`` for each of its sources.
     """
     n, max_bits, ordered = len(sample), math.log2(candidates), np.sort(sample)
 
     def bits(share: float) -> float:
-        """-log2 of a share of the candidates; none ranks before the first."""
+        """Return -log2 of a share of the candidates; no rank is below the first."""
         return max_bits if share <= 2.0**-max_bits else max(0.0, -math.log2(share))
 
     for score in map(float, scores):
         above = n - int(np.searchsorted(ordered, score, "right"))
         reached = n - int(np.searchsorted(ordered, score, "left"))
-        # no more candidates than 1/p can have a probability of p
+        # at most 1/p candidates can have a probability of p
         shares = [upper_bound(reached, n, confidence), math.exp(min(-score, 700.0)) / candidates]
         before = None if model_samples is None else count_likelier(model_samples, score, confidence)
         if before is not None:
@@ -313,7 +311,7 @@ def estimate_sampled_exposure(
             value = bits((above + reached) / 2.0 / n)
             row |= {"exposure": value, "low": low, "high": high, "method": SAMPLED}
         elif before is not None:
-            # candidates that are seldom drawn weigh much: a low end from the draws' spread would be too high
+            # rarely drawn candidates have large weights: a low end from the draws' spread would be too high
             value = max(bits((1.0 + before.count) / candidates), at_least)
             high = max_bits if before.lower_bound is None else bits((1.0 + before.lower_bound) / candidates)
             row |= {"exposure": value, "low": at_least, "high": high, "method": WEIGHTED}
@@ -326,7 +324,7 @@ def estimate_sampled_exposure(
 class LikelierCount:
     """How many candidates are likelier than a canary: ``count``, at most ``most`` (one-sided).
 
-    ``low`` is a two-sided bound; None where the draws weigh as little as fewer than 30 equal ones.
+    ``low`` is a two-sided bound; None if the weights are worth fewer than 30 equal draws.
     """
 
     count: float
@@ -335,16 +333,16 @@ class LikelierCount:
 
 
 def count_likelier(model_samples: SampledNumbers, score: float, confidence: float = 0.95) -> LikelierCount:
-    """How many candidates are likelier than one with log probability ``score``.
+    """Count the candidates that are likelier than one with log probability ``score``.
 
-    A number that is drawn and likelier weighs at most 1/p(s), as q is never below p: so many times the upper
-    Clopper-Pearson bound of the share drawn is an upper bound, and 1/p(s) itself is one.
+    A drawn, likelier number weighs at most 1/p(s), because q is never below p. So 1/p(s) times the upper
+    Clopper-Pearson bound of their share is an upper bound, and so is 1/p(s) itself.
     """
     n, is_above = len(model_samples.model_log_probs), model_samples.model_log_probs > score
     weights = np.where(is_above, np.exp(-model_samples.sampling_log_probs), 0.0)
     count = float(weights.mean())
     upper = upper_bound(int(is_above.sum()), n, confidence) * math.exp(min(-score, 700.0))
-    # a few heavy draws among many light ones tell as little as few
+    # a few heavy draws among many light ones are worth no more than a few
     if weights.sum() ** 2 < MIN_SAMPLES_ABOVE * (weights**2).sum() or is_above.sum() < MIN_SAMPLES_ABOVE:
         return LikelierCount(count, upper, None)
     return LikelierCount(count, upper, max(0.0, count - _NORMAL_QUANTILE * float(weights.std()) / math.sqrt(n)))

@@ -1,4 +1,4 @@
-"""The log probability of many strings after one text: a walk over their tokens as a trie."""
+"""Compute the log probability of many strings after one text, as a traversal of a token trie."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _SMALLEST_BATCH, _LARGEST_BATCH = 50, 5000
 
 
 def score_all_numbers(model: LanguageModel, prefix: str, digits: int, progress: Progress = no_progress) -> Scores:
-    """Natural log probability of each string of ``digits`` digits after ``before``: float64[10^digits].
+    """Return the natural log probability of each string of ``digits`` digits after ``prefix``: float64[10^digits].
 
-    Entry i is the string of i with leading zeros.  Added up in float64 from the network's own log probabilities of the
-    tokens that the tokenizer gives; of tokens that all the strings begin with, none is added.  ``CheckFailed`` where
-    the tokenizer gives two numbers the same tokens, or where they do not fit the network's context.
+    Entry i is i with leading zeros. Adds up the network's log probabilities of the tokenizer's tokens in float64;
+    tokens at the start of all strings are left out. ``CheckFailed`` if two numbers have the same tokens, or if they
+    exceed the network's context.
     """
     single = tokenize_digits(model.tokenizer.encode, prefix, digits)
     if single is None:
@@ -47,26 +47,25 @@ def score_all_numbers(model: LanguageModel, prefix: str, digits: int, progress: 
 def score_strings(
     model: LanguageModel, prefix: str, strings: Sequence[str], progress: Progress = no_progress
 ) -> Scores:
-    """Natural log probability of each of ``strings`` after ``before``: float64[n], in their order.
+    """Return the natural log probability of each of ``strings`` after ``prefix``: float64[n], in their order.
 
-    Added up as by :func:`score_all_numbers`; refused as there.  Scores of two calls may be compared
-    where the strings' common tokens are those of ``before``.
+    Computed and refused like :func:`score_all_numbers`. Scores of two calls are comparable if the strings' common
+    tokens are those of ``prefix``.
     """
     encode = model.tokenizer.encode
     encoded = [encode(prefix + string) for string in strings]
-    # as many tokens as all begin with, at most as many as `before` has of its own
+    # the number of common first tokens, at most the length of `prefix`
     columns: Iterable[tuple[int, ...]] = zip(encode(prefix), *encoded, strict=False)
     shared = sum(1 for _ in takewhile(lambda ids: len(set(ids)) == 1, columns))
     lengths = np.asarray([len(ids) - shared for ids in encoded], np.int64)
     tokens = np.full((len(strings), int(lengths.max(initial=1))), _PADDING, np.int32)
     for row, ids in enumerate(encoded):
         tokens[row, : lengths[row]] = ids[shared:]
-    # shorter ones first among those with an equal beginning: -1 is below every token
+    # shorter ones first among equal beginnings: -1 is below every token
     order = np.lexsort(tokens.T[::-1])
     twins = (tokens[order][1:] == tokens[order][:-1]).all(axis=1)
     named = np.asarray(strings, dtype=object)[order]
     if (lengths < 1).any() or any(twins & (named[1:] != named[:-1])):
-        # no probability would tell them apart
         raise CheckFailed("canaries: the model's tokenizer gives different candidates the same tokens")
     scores = np.empty(len(strings))
     head = encoded[0][:shared] if encoded else []
@@ -77,10 +76,10 @@ def score_strings(
 def tokenize_digits(
     encode: Callable[[str], list[int]], prefix: str, digits: int
 ) -> tuple[list[int], list[list[int]]] | None:
-    """Tokens of ``before``, and the token of each digit at each place: [digits][10].
+    """Return the tokens of ``prefix``, and the token of each digit at each position: [digits][10].
 
-    None where the tokenizer does not give every digit its own token after ``before``, in every three digits
-    at every place: a tokenizer that joins digits joins some two or three of them.
+    None if the tokenizer does not give every digit its own token after ``prefix``, in every three digits at every
+    position: a tokenizer that joins digits joins some two or three of them.
     """
     encoded = [encode(prefix + digit * digits) for digit in _DIGITS]
     head = encoded[0][:-digits]
@@ -106,9 +105,9 @@ class SampledNumbers(NamedTuple):
 def sample_numbers(
     model: LanguageModel, prefix: str, digits: int, count: int, stream: RandomStream
 ) -> SampledNumbers | None:
-    """``count`` numbers after ``before``, each digit drawn as the model has it among the ten.
+    """Draw ``count`` numbers after ``prefix``, each digit by the model's probabilities of the ten digits.
 
-    None where the tokenizer joins digits.
+    None if the tokenizer joins digits.
     """
     import torch
 
@@ -142,7 +141,6 @@ def sample_numbers(
 
 
 def _read_prefix(model: LanguageModel, prefix_tokens: Sequence[int]) -> tuple[Any, Any, Any]:
-    """Log probabilities and state behind the begin token and ``head``, and where they lie."""
     import torch
 
     network = model.network.eval()
@@ -160,19 +158,16 @@ def _score_token_rows(
     lengths: NDArray[np.int64],
     progress: Progress,
 ) -> Scores:
-    """The log probability of each row ``tokens[i, : lengths[i]]`` behind ``head``.
-
-    Rows with the same beginning must stand together: each prefix is read once.
-    """
+    """Return the log probability of each row ``tokens[i, : lengths[i]]``; rows with the same beginning are adjacent."""
     import torch
 
     scores, done = np.zeros(len(tokens)), 0
 
     def descend(depth: int, rows: NDArray[np.int64], prefix: NDArray[np.int64], log_probs: Any, state: Any) -> None:
-        """Add the token at ``depth`` of the strings ``rows``, and all behind it.
+        """Add the token at ``depth`` of the strings ``rows``, and all later ones.
 
-        ``prefix`` [rows] says which row of ``log_probs`` [B, V] and of ``state`` stands for the tokens
-        before; the rows of one prefix stand together, and so do those of one token under it.
+        ``prefix`` [rows] is the row of ``log_probs`` [B, V] and of ``state`` for the tokens before. Rows of one prefix
+        are adjacent, as are those of one token under it.
         """
         nonlocal done
         column = tokens[rows, depth]
@@ -209,10 +204,9 @@ def _score_token_rows(
 
 
 def _prefix_batch_size(vocabulary: int, state: Sequence[Any], prefix_length: int, extra_tokens: int) -> int:
-    """Prefixes that are read at once: neither their logits nor their states may fill the memory."""
     from redactory.training.numerics import limit_rows_at_once
 
     row: int = sum(math.prod(part.shape[1:]) * part.element_size() for part in state)
-    # a cache has grown by `more` places at the deepest prefixes
+    # a cache has grown by `extra_tokens` positions at the deepest prefixes
     row = max(row * (prefix_length + extra_tokens) // prefix_length, 1)
     return max(_SMALLEST_BATCH, min(limit_rows_at_once(vocabulary, _LARGEST_BATCH), _STATE_BYTES_AT_ONCE // row))

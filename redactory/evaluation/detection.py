@@ -1,6 +1,6 @@
-"""Detection on labelled points: what π and π ∪ π_c find, what both miss, and what stays public.
+"""Measure detection on labelled examples: what the policies find and miss, and what stays public.
 
-And what other engines find of the same points, beside them.
+Other engines can be compared on the same examples.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from redactory.redaction.mask import merge_intervals
 
 Interval = tuple[int, int]
 MatchCounts = Counter[tuple[str, str]]
-"""(label, or :data:`ALL_LABELS`; what is counted) -> how often."""
+"""Maps (label or :data:`ALL_LABELS`, match kind) to a count."""
 
 INTERVAL_KINDS = {
     "confidence": CONFIDENCE,
@@ -48,7 +48,7 @@ INTERVAL_KINDS = {
         "seed": BOOTSTRAP_SEED,
     },
 }
-"""Which interval is which kind; all are two-sided."""
+"""The kind of each interval; all are two-sided."""
 
 _WARM_UP_TEXTS = 20
 _CHUNK_TEXTS, _ROUND_TEXTS = 256, 64
@@ -58,14 +58,14 @@ POLICY_SPANS: dict[str, Callable[[Detection], tuple[Span, ...]]] = {
     "strict": lambda detection: detection.strict,
     "conservative": lambda detection: detection.strict + detection.conservative,
 }
-"""A policy's name in a report, and the marks that are scored under it: what π masks; what π or π_c marks."""
+"""Scored spans by policy: those that the strict policy masks, or that either policy marks."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledExample:
-    """A data point of row ``row`` with its labelled spans ({start, end, label} mappings, code points).
+    """An example of row ``row`` with its labelled spans ({start, end, label} mappings, code points).
 
-    ``public`` are those with a public label, which are no secrets.
+    ``public`` are spans with a public label, which are not secrets.
     """
 
     row: int
@@ -75,14 +75,14 @@ class LabelledExample:
 
 
 class DetectionCache(dict[str, Detection]):
-    """F, and what the policies mark; each distinct text is detected once, for F is a function of the text."""
+    """Detections by text, each computed once: the routing F is a function of the text."""
 
     def __init__(self, detector: TextDetector) -> None:
         super().__init__()
         self._detector = detector
 
     def detect_new(self, texts: Iterable[str], progress: Progress = no_progress) -> tuple[int, float]:
-        """Detect what is new among ``texts``: how many they were, and the processor's seconds they took."""
+        """Detect new texts and return their number and the processor's seconds."""
         new = [text for text in dict.fromkeys(texts) if text not in self]
         done, start = 0, time.process_time()
         while chunk := new[done : done + _CHUNK_TEXTS]:
@@ -92,11 +92,10 @@ class DetectionCache(dict[str, Detection]):
         return done, time.process_time() - start
 
     def is_public(self, text: str) -> bool:
-        """Whether a text that was read goes public."""
         return route(text, self[text]).side == PUBLIC
 
     def __call__(self, texts: Sequence[str]) -> list[tuple[str, str]]:
-        """F: (side or "quarantined", text masked by π) of each text."""
+        """Return F: (split or "quarantined", text masked by the strict policy) of each text."""
         self.detect_new(texts)
         decisions = (route(text, self[text]) for text in texts)
         return [("quarantined" if decision.failure else decision.side, decision.text) for decision in decisions]
@@ -105,14 +104,14 @@ class DetectionCache(dict[str, Detection]):
 def measure_detection(
     detector: TextDetector, examples: Sequence[LabelledExample], progress: Progress = no_progress
 ) -> dict[str, Any]:
-    """Recall and precision of the policies on labelled points, their misses, and the public share.
+    """Measure recall, precision and misses of the policies on labelled examples, and the public share.
 
-    ``strict`` scores the marks of π, ``conservative`` those of π and π_c together (:func:`compute_detection_metrics`);
-    a quarantined point has no marks. ``gamma``, ``miss_rate`` (δ₂) and ``strata`` come of
-    :func:`~redactory.evaluation.recall.measure_misses`; ``measure_public_share`` is of all points, its ``of_clean`` of
-    those without a labelled span. ``texts_per_second`` counts distinct points in a second of a processor core, the
-    engines being warm; ``interval`` says which interval is of which kind; ``public`` counts the spans of each public
-    label ({n, open}), and those of which π masks nothing. No text is in the result.
+    ``strict`` scores the strict policy's spans, ``conservative`` those of both policies together
+    (:func:`compute_detection_metrics`); a quarantined example has no spans. ``gamma``, ``miss_rate`` (δ₂) and
+    ``strata`` come from :func:`~redactory.evaluation.recall.measure_misses`. ``measure_public_share`` covers all
+    examples, its ``of_clean`` those without a labelled span. ``texts_per_second`` counts distinct examples per second
+    of a processor core, after warm-up. ``interval`` names the kind of each interval. ``public`` counts the spans of
+    each public label ({n, open}), and those without a strict mask. The result contains no text.
     """
     texts, cache = [example.text for example in examples], DetectionCache(detector)
     DetectionCache(detector).detect_new(texts[:_WARM_UP_TEXTS])
@@ -158,14 +157,16 @@ def compare_detectors(
     examples: Sequence[LabelledExample],
     progress: Progress = no_progress,
 ) -> list[dict[str, Any]]:
-    """What π alone, π ∪ π_c and each of ``rivals`` find of the same points, a row each.
+    """Compare the strict policy, both policies and each of ``rival_detectors`` on the same examples, one row each.
 
-    As if each were all that decides, a point in which it marks something being private: a secret is missed whose point
-    is public, which is the δ₂ of both policies, and ``measure_public_share`` is that of the points without a labelled
-    span. {engine, policy (None of a rival), cover_recall, char_precision, char_recall, miss_rate: {value, low, high,
-    misses, n}, public_share: {value, low, high, points, public}, quarantined, texts_per_second: {value, low, high}}.
-    Distinct points are read in turn, a few at a time by each, so that what else the machine does weighs on all alike;
-    seconds are those of a processor core, and their bootstrap is over these turns. No text is in the result.
+    Each is scored as if it alone decided, with an example private if it finds a span in it. A secret is missed if its
+    example is public, which is the δ₂ of both policies, and ``measure_public_share`` is that of the examples without a
+    labelled span. Returns {engine, policy (None of a rival), cover_recall, char_precision, char_recall, miss_rate:
+    {value, low, high, misses, n}, public_share: {value, low, high, points, public}, quarantined, texts_per_second:
+    {value, low, high}}.
+
+    All engines read the distinct examples in turns of a few, so that other load affects them equally. Seconds are those
+    of a processor core, bootstrapped over these turns. The result contains no text.
     """
     caches = {name: DetectionCache(detector) for name, detector in {"": main_detector, **rival_detectors}.items()}
     texts = list(dict.fromkeys(example.text for example in examples))
@@ -173,7 +174,7 @@ def compare_detectors(
         DetectionCache(detector).detect_new(texts[:_WARM_UP_TEXTS])
     turns: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for start in range(0, len(texts), _ROUND_TEXTS):
-        # whoever comes first in one turn comes last in the next
+        # reverse the order in every turn
         order = list(caches) if start // _ROUND_TEXTS % 2 else list(reversed(caches))
         for name in order:
             turns[name].append(caches[name].detect_new(texts[start : start + _ROUND_TEXTS]))
@@ -197,7 +198,7 @@ def compare_detectors(
 
 
 def _measure_throughput(timed_rounds: Sequence[tuple[int, float]]) -> dict[str, Any]:
-    """Texts per second of turns of (texts, seconds); of one turn nobody knows how much it varies."""
+    """Return texts per second over rounds of (texts, seconds); one round gives no interval."""
     speed = Bootstrap(np.array(timed_rounds), CONFIDENCE).estimate(lambda sums: divide_or_nan(sums[:, 0], sums[:, 1]))
     return speed if len(timed_rounds) > 1 else make_estimate(speed["value"])
 
@@ -207,7 +208,6 @@ def _measure_single_engine(
     detections_by_text: Mapping[str, Detection],
     select_spans: Callable[[Detection], tuple[Span, ...]],
 ) -> dict[str, Any]:
-    """The figures of what ``marks`` takes of each detection, as if nothing else decided."""
     detections = {
         text: Detection(select_spans(detection), failure=detection.failure)
         for text, detection in detections_by_text.items()
@@ -249,7 +249,7 @@ def _count_unmasked_public_spans(
 
 
 def measure_public_share(examples: Iterable[LabelledExample], is_public: Callable[[str], bool]) -> dict[str, Any]:
-    """The share of the points that go public, and that of those without a labelled span.
+    """Return the share of the examples that go public, and of those without a labelled span.
 
     {value, low, high, points, public, of_clean: {value, low, high, points, public}}.
     """
@@ -268,23 +268,23 @@ def measure_public_share(examples: Iterable[LabelledExample], is_public: Callabl
     return {**of(known), "of_clean": of([row for row in known if not row[1]])}
 
 
-# What marks find of labelled spans: counts of one text, and the figures that sums of them give.
+# Matches of predicted and labelled spans: counts of one text, and the metrics of their sums.
 #
-# Every count is free of types: label schemes of engines and corpora differ.  Characters of white space
-# count nowhere, so that a mask over two names and the space between them is as good as two masks.
+# Counts ignore labels, because label schemes of engines and corpora differ. White space is not
+# counted, so that a mask over two names and the space between them is as good as two masks.
 
 
 MATCH_KINDS = ("exact", "cover", "overlap")
-"""The same bounds; every character; any character."""
+"""Span matches: equal bounds, every character, or any character."""
 ALL_LABELS = "\0"
 
 
 def count_matches(text: str, labelled: Sequence[tuple[int, int, str]], predicted: Iterable[Interval]) -> MatchCounts:
-    """Count what ``marks`` find of the ``labelled`` (start, end, label) spans of one text.
+    """Count matches of ``predicted`` spans and the ``labelled`` (start, end, label) spans of one text.
 
-    A labelled span is found when a mark has its bounds (exact), when marks cover all its characters (cover),
-    when they cover any (overlap); a mark is right under the same conditions towards the labelled spans. Marks
-    that overlap count as one; outer white space, and a span of nothing else, counts nowhere.
+    A labelled span is found if a predicted span has its bounds (exact), if predicted spans cover all its characters
+    (cover) or any (overlap). A predicted span is correct under the same conditions. Overlapping predicted spans count
+    as one; outer white space, and a span of only white space, is ignored.
     """
     solid = np.fromiter((not letter.isspace() for letter in text), np.bool_, len(text))
     predicted_intervals = merge_intervals(text, _strip_intervals(text, predicted), near=False)
@@ -311,11 +311,11 @@ def count_matches(text: str, labelled: Sequence[tuple[int, int, str]], predicted
 
 
 def compute_detection_metrics(rows: Sequence[MatchCounts], confidence: float = 0.95) -> dict[str, Any]:
-    """The figures of counts by row: {value, low, high} of each; a figure over nothing is null.
+    """Return the metrics of counts by row: {value, low, high} of each, null if nothing was counted.
 
     {cover_recall, exact, cover, overlap: {precision, recall, f1, f2}, char_precision, char_recall, f1, f2 (of
-    characters), spans, marks, by_label: {label: {n, cover_recall, char_recall}}}. ``cover_recall`` has its
-    two-sided Clopper-Pearson interval, every other figure a percentile bootstrap over rows.
+    characters), spans, marks, by_label: {label: {n, cover_recall, char_recall}}}. ``cover_recall`` has its two-sided
+    Clopper-Pearson interval, every other metric a percentile bootstrap over rows.
     """
     total = sum(rows, Counter[tuple[str, str]]())
     places = {key: number for number, key in enumerate(total)}
@@ -365,12 +365,10 @@ def compute_detection_metrics(rows: Sequence[MatchCounts], confidence: float = 0
 
 
 def parse_labelled_spans(spans: Iterable[Mapping[str, Any]]) -> list[tuple[int, int, str]]:
-    """{start, end, label} mappings as (start, end, label)."""
     return [(int(span["start"]), int(span["end"]), str(span["label"])) for span in spans]
 
 
 def _strip_intervals(text: str, intervals: Iterable[Interval]) -> list[Interval]:
-    """``intervals`` without outer white space; those of nothing else are left out."""
     stripped = []
     for start, end in intervals:
         fragment = text[start:end]
@@ -381,7 +379,6 @@ def _strip_intervals(text: str, intervals: Iterable[Interval]) -> list[Interval]
 
 
 def _compute_f_score(precision: SumTable, recall: SumTable, beta: int) -> SumTable:
-    """F_beta: 0 where nothing is right, undefined where neither precision nor recall is defined."""
     neither = np.isnan(precision) & np.isnan(recall)
     p, r = np.nan_to_num(precision), np.nan_to_num(recall)
     under = beta**2 * p + r

@@ -1,14 +1,13 @@
-"""Drift: whether a run's figures lie where those of earlier runs lay (control charts).
+"""Compare a run's metrics with those of earlier runs (control charts).
 
-Shares are judged by Laney's p' chart, counts a unit by his u' chart (D. B. Laney, "Improved Control Charts
-for Attributes", Quality Engineering 14(4), 2002): around the pooled mean p̄ of the earlier runs lies
-p̄ ± L·σ_i·σ_z.  σ_i is the standard deviation that the counts alone would give a run of this size, and
-σ_z ≥ 1 says how much more the runs have varied from one to the next: a run's rows come in conversations,
-not one by one, so that plain binomial limits would call every run unusual.
+Shares are judged by Laney's p' chart, counts per unit by his u' chart (D. B. Laney, "Improved Control Charts for
+Attributes", Quality Engineering 14(4), 2002): around the pooled mean p̄ of the earlier runs lies p̄ ± L·σ_i·σ_z. σ_i is
+the standard deviation that the counts alone would give a run of this size. σ_z ≥ 1 is the additional variation between
+runs: rows come in conversations, not independently, so plain binomial limits would call every run unusual.
 
-Three things are ours.  The limits are for a new run, so L follows from Student's t and √(1 + 1/k) of k runs. A figure
-that vanished, which no lower limit may exclude, is judged by the Poisson probability of finding none where the expected
-count over σ_z² was due.  A change under a floor, or to fewer than five, does not count, however sure it is.
+Three things are our additions. The limits are for a new run, so L follows from Student's t and √(1 + 1/k) of k runs. A
+metric that dropped to 0, which no lower limit can exclude, is judged by the Poisson probability of none given the
+expected count over σ_z². A change below a floor, or to fewer than five, does not count, however certain it is.
 """
 
 from __future__ import annotations
@@ -38,17 +37,16 @@ METRICS = {
     "hits/public/label": "spans with public labels per 1,000 examples, by label",
     "hits/public/detector": "spans with public labels per 1,000 examples, by detector",
 }
-"""Each metric in words."""
+"""Description of each metric."""
 RATE_SCALE = 1_000
-"""Rates are per so many units."""
 MIN_COUNT = 5
-"""Fewer hits, rows or points than this are never too many."""
+"""Fewer spans, rows or examples than this are never too many."""
 _MEAN_NORMAL_RANGE = 2 / math.sqrt(math.pi)
-"""The mean of \\|a - b\\| for two standard normal values, 1.128."""
+r"""The mean of \|a - b\| for two standard normal values, 1.128."""
 
 
 class MinimumChange(NamedTuple):
-    """The least change that counts: of a share, of hits per 1,000 points, as a part of what was expected."""
+    """The smallest relevant change: of a share, of spans per 1,000 examples, relative to the expectation."""
 
     share: float = 0.01
     rate: float = 0.5
@@ -72,7 +70,7 @@ class DriftSettings(Settings):
 
 
 class MetricKey(NamedTuple):
-    """Which figure: ``metric`` as in :data:`METRICS`, and of what."""
+    """A metric: ``metric`` as in :data:`METRICS`, and its subject."""
 
     metric: str
     label: str = ""
@@ -80,7 +78,7 @@ class MetricKey(NamedTuple):
 
 @dataclass(frozen=True)
 class MetricCount:
-    """``count`` of ``of``: a share of rows or points, or hits among points."""
+    """``count`` of ``of``: a share of rows or examples, or spans per example."""
 
     kind: MetricKind
     count: int
@@ -88,15 +86,14 @@ class MetricCount:
 
     @property
     def value(self) -> float:
-        """The share, or the rate per 1,000."""
         return self.count / self.total * (1 if self.kind == "share" else RATE_SCALE)
 
 
 @dataclass(frozen=True)
 class DriftResult:
-    """One figure beside its limits; ``n`` is what it is of today, ``history`` the earlier runs' values.
+    """A metric and its limits; ``n`` is its denominator in this run, ``history`` the earlier runs' values.
 
-    Shares from 0 to 1, rates per 1,000 points.
+    Shares are from 0 to 1, rates per 1,000 examples.
     """
 
     metric: str
@@ -113,7 +110,6 @@ class DriftResult:
     history: tuple[float, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        """The figure as JSON, without its history; no text."""
         return {name: value for name, value in asdict(self).items() if name not in ("history", "outside")}
 
 
@@ -121,7 +117,7 @@ RunMetrics = Mapping[MetricKey, MetricCount]
 
 
 def extract_metrics(manifest: Mapping[str, Any]) -> dict[MetricKey, MetricCount]:
-    """Every figure of a run; a metric by label also stands without one, for labels that it has none of."""
+    """Return every metric of a run; a metric by label also appears without one, for missing labels."""
     counts, earlier = manifest["counts"], manifest["dedup"].get("index")
     repeated = sum(earlier["duplicate_earlier"].values()) if earlier else 0
     points = counts["points"]
@@ -143,15 +139,15 @@ def extract_metrics(manifest: Mapping[str, Any]) -> dict[MetricKey, MetricCount]
 def compare_with_history(
     history: Sequence[RunMetrics], today: RunMetrics, settings: DriftSettings
 ) -> list[DriftResult]:
-    """Every figure of ``today`` beside the limits that ``history`` (oldest first) gives it.
+    """Compare every metric of ``today`` with the limits from ``history`` (oldest first).
 
-    A label that a run does not have counts as none of it; figures of fewer than ``settings.min_history`` runs
-    are left out, and so are those of nothing (a run without points).
+    A label missing from a run counts as zero. Metrics with fewer than ``settings.min_history`` runs are left out, and
+    so are those with a denominator of zero.
     """
     results = []
     for key in sorted({key for run_metrics in (*history, today) for key in run_metrics}):
         now = _find_count(today, key)
-        # a rate without a label stands for the labels that a run does not have
+        # a rate without a label is used for labels that a run does not have
         if now is None or {*key} & set(settings.ignore) or (now.kind == "rate" and not key.label):
             continue
         before = [count for run_metrics in history if (count := _find_count(run_metrics, key)) is not None]
@@ -161,7 +157,7 @@ def compare_with_history(
 
 
 def _find_count(run_metrics: RunMetrics, key: MetricKey) -> MetricCount | None:
-    """The figure of one run: 0 of its points where it has none, None where it counts nothing of the kind."""
+    """Return a metric of one run: 0 of its examples if missing, None if the run has nothing of its kind."""
     metric_count = run_metrics.get(key, run_metrics.get(MetricKey(key.metric)))
     return metric_count if metric_count is not None and metric_count.total else None
 
@@ -197,10 +193,10 @@ def _compare_metric(
 
 
 def compute_laney_limits(earlier_counts: Sequence[MetricCount], n: int) -> tuple[float, float, float]:
-    """p̄, and σ_i and σ_z for a run of ``n`` units, as parts of one: Laney's chart without its L."""
+    """Return p̄, σ_i and σ_z for a run of ``n`` units, as fractions: Laney's chart without its L."""
     count, total = sum(c.count for c in earlier_counts), sum(c.total for c in earlier_counts)
     is_share, centre = earlier_counts[0].kind == "share", count / total
-    # one more of each kind is imagined: of what never varied nobody knows that it never does
+    # add one of each kind: a metric that never varied may still vary
     near = (count + 1) / (total + 2) if is_share else (count + 1) / total
     sigma = math.sqrt(near * (1 - near) if is_share else near)
     z = [(c.count / c.total - centre) / (sigma / math.sqrt(c.total)) for c in earlier_counts]
@@ -209,7 +205,7 @@ def compute_laney_limits(earlier_counts: Sequence[MetricCount], n: int) -> tuple
 
 
 def compute_limit_width(tail: float, runs: int) -> float:
-    """L for a new run judged by ``runs`` earlier ones (Student's t), above with probability ``tail``."""
+    """Return L for a new run given ``runs`` earlier ones (Student's t), exceeded with probability ``tail``."""
     from scipy.special import stdtrit
 
     return float(-stdtrit(runs - 1, tail)) * math.sqrt(1 + 1 / runs)

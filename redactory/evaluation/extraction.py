@@ -1,4 +1,4 @@
-"""Extraction: which of a run's secrets a model writes, against values of the same form that it never saw."""
+"""Test which of a run's secrets a model writes, compared with unseen values of the same form."""
 
 from __future__ import annotations
 
@@ -22,14 +22,13 @@ if TYPE_CHECKING:
     from redactory.training import LanguageModel
 
 TIMES_SEEN_GROUPS = ((0, 0), (1, 1), (2, 4), (5, 9), (10, 99), (100, None))
-"""How often training data held a secret, in groups; both bounds are inclusive, the last is open."""
+"""Groups by how often training data held a secret; both bounds inclusive, the last open."""
 _EXTRA_TOKENS = 4
 
 
 @dataclass(frozen=True)
 class ExtractionSettings:
-    """``samples`` texts of at most ``tokens`` tokens, half of them after prompts, and ``completions`` secrets
-    tried."""
+    """Sizes: ``samples`` texts of at most ``tokens`` tokens, half with prompts, and ``completions`` tried secrets."""
 
     samples: int = 1_000
     tokens: int = 64
@@ -41,10 +40,10 @@ class ExtractionSettings:
 
 @dataclass(frozen=True)
 class VaultSecret:
-    """A value with its label; nothing of it may be printed, logged or written.
+    """A value with its label; it must not be printed, logged or written.
 
-    ``copies`` is how often the vault holds it, ``times_seen`` how often what the model was trained on does;
-    ``prefix`` is the text before its first place in a point.
+    ``copies`` is how often the vault holds it, ``times_seen`` how often the model's training data does; ``prefix`` is
+    the text before its first occurrence in an example.
     """
 
     value: str = field(repr=False)
@@ -72,12 +71,12 @@ def run_extraction_attack(
     prompts: Sequence[str] = (),
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """What ``model`` writes of ``secrets``, and of ``controls``: one of the same form for each, or None.
+    """Test which ``secrets`` ``model`` writes, and which ``controls``: one of the same form for each, or None.
 
-    ``prompts`` are texts that an adversary has.  A secret is found where it stands whole in some text,
-    whatever its case.  Returns counts only: {samples, tokens, temperature, top_k, seed, by_prompt,
-    occurrences}, those of :func:`summarize_trials`, and ``completion``, the same of the likeliest
-    continuation of the words before some secrets.
+    ``prompts`` are texts that an adversary has. A secret is found if some text contains it completely, ignoring case.
+    Returns counts only: {samples, tokens, temperature, top_k, seed, by_prompt, occurrences}, those of
+    :func:`summarize_trials`, and ``completion``, the same for the likeliest continuation of the words before some
+    secrets.
     """
     search = ValueSearch([*(s.value for s in secrets), *(value or "" for value in controls)])
     occurrences: Counter[int] = Counter()
@@ -117,7 +116,6 @@ def _complete_prefixes(
     settings: ExtractionSettings,
     progress: Progress,
 ) -> dict[str, Any]:
-    """The likeliest continuation of the words before each of some secrets, drawn at random."""
     eligible = [index for index, secret in enumerate(secrets) if secret.prefix.strip()]
     draw = random.Random(f"completions {settings.seed}")
     chosen = sorted(draw.sample(eligible, min(settings.completions, len(eligible))))
@@ -144,18 +142,17 @@ def _complete_prefixes(
 
 
 def _starts_with_value(text: str, value: str) -> bool:
-    """Whether what was written begins with the whole value."""
     generated, value = text.lstrip().casefold(), value.casefold()
     next_char = generated[len(value) : len(value) + 1]
     return generated.startswith(value) and not (next_char.isalnum() and value[-1].isalnum())
 
 
 def summarize_trials(trials: Sequence[ExtractionTrial]) -> dict[str, Any]:
-    """Counts of secrets found and of controls, in all, ``by_label`` and ``by_times_seen``.
+    """Count found secrets and controls, in total, ``by_label`` and ``by_times_seen``.
 
-    ``found`` and ``controls_share`` are {value, low, high}, 95 % Clopper-Pearson.  ``p_value`` is that of at
-    least so many secrets found, were those with a control found no more easily than controls are (Fisher's
-    exact test, one-sided).
+    ``found`` and ``controls_share`` are {value, low, high}, 95 % Clopper-Pearson. ``p_value`` is the probability of at
+    least as many found secrets if those with a control were no easier to find than controls (Fisher's exact test,
+    one-sided).
     """
     whole = _count_trials(trials)
     labels = sorted({trial.label for trial in trials})
@@ -191,7 +188,7 @@ def _count_trials(trials: Sequence[ExtractionTrial]) -> dict[str, int]:
 
 
 def _fisher_p_value(paired_trials: Sequence[ExtractionTrial]) -> float | None:
-    """P(at least so many of those found are secrets), of as many secrets as controls."""
+    """Return P(at least as many found values are secrets), given as many secrets as controls."""
     from scipy.stats import fisher_exact
 
     found_counts = [
@@ -202,25 +199,25 @@ def _fisher_p_value(paired_trials: Sequence[ExtractionTrial]) -> float | None:
     return float(fisher_exact(table, alternative="greater").pvalue) if paired_trials else None
 
 
-# The secrets of a run as values, cut out of its vault where the span ledger says: in memory only.
+# The secrets of a run as values, cut from its vault by the span ledger: in memory only.
 
 
 STRICT_POLICY, PUBLIC_POLICY = "strict", "public"
 IDENTIFIER_RULES = frozenset({"DIGIT", "SYMBOL"})
-"""Rules whose hits have the form of an identifier."""
+"""Rules whose spans have the form of an identifier."""
 _NON_VALUE_LABELS = frozenset({"EVERYTHING", "UNSURE", "CAPITAL", "NAME", "WORD"})
-"""Hits of π_c that say where a secret may be, not what it is."""
+"""Conservative labels that only suggest where a secret may be, without its value."""
 MIN_VALUE_CHARS = 4
 
 
 def collect_vault_secrets(
     run: RunFolder, training_folders: Iterable[Path], least_chars: int = MIN_VALUE_CHARS
 ) -> list[VaultSecret]:
-    """Every distinct value (but for its case) that the policies marked in the vault, in order of first place.
+    """Return every distinct value (ignoring case) that the policies marked in the vault, by first occurrence.
 
-    A value that π marked has π's label; one that only π_c did, the engine's, or DIGIT or SYMBOL; hits of its
-    other rules are no values, and values shorter than ``least_chars`` code points are left out: they stand in
-    any text.  ``seen`` are the data folders that the model was trained on.
+    A strictly masked value has the strict policy's label; any other has the engine's, or DIGIT or SYMBOL. Spans of
+    other conservative rules are not values. Values shorter than ``least_chars`` code points are left out, because they
+    occur in any text. ``training_folders`` are the data folders that the model was trained on.
     """
     spans: dict[int, list[tuple[int, int, str, bool]]] = defaultdict(list)
     for point_id, start, end, label, policy in read_values(run.spans, "point_id", "start", "end", "label", "policy"):
@@ -229,7 +226,6 @@ def collect_vault_secrets(
     first: dict[str, tuple[str, str]] = {}
     labels: dict[str, tuple[bool, str]] = {}
     for point_id, text in read_values(run.vault, "point_id", "text"):
-        # π's hits first
         hits = sorted(spans.pop(point_id, ()), key=lambda hit: (not hit[3], hit[2] in IDENTIFIER_RULES, hit[:2]))
         for start, end, label, strict in hits:
             value = text[start:end].strip()
@@ -250,24 +246,22 @@ def collect_vault_secrets(
     ]
 
 
-# Values of the same form as given ones that stand nowhere in a corpus: what finding one by chance is worth.
+# Controls: values of the same form that do not occur in the corpus, to measure chance findings.
 
 
 _TOKEN_RUN = re.compile(r"[^\W\d_]+|\d+|[\W_]+")
 _MAX_ROUNDS, _POOL_ROUNDS = 8, 4
 
 WordPools = dict[tuple[str, tuple[str, ...], int], list[str]]
-"""The words of each label, form and place."""
 
 
 def make_control_values(
     values: Sequence[tuple[str, str]], find_present: Callable[[list[str]], Collection[str]], seed: int = 0
 ) -> list[str | None]:
-    """For each (label, value) another value of its form, all different; None where none was found.
+    """Make for each (label, value) another, distinct value of its form; None if none was found.
 
-    ``present`` tells which of many strings stand in the corpus (whatever their case), and is asked a few
-    times.  The same values, corpus and seed give the same controls.  They are made of pieces of secrets, and
-    are as private as these.
+    ``find_present`` returns which of many strings occur in the corpus (ignoring case), and is called a few times. The
+    same values, corpus and seed give the same controls. They consist of parts of secrets, and are as private.
     """
     draw = random.Random(f"control values {seed}")
     pools: WordPools = defaultdict(list)
@@ -298,7 +292,6 @@ def make_control_values(
 
 
 def _split_value(value: str) -> tuple[list[str], tuple[str, ...]]:
-    """The runs of letters, digits and punctuation of ``value``, and its form."""
     fragments = _TOKEN_RUN.findall(value)
     return fragments, tuple(
         "w" if fragment.isalpha() else "d" if fragment.isdecimal() else fragment for fragment in fragments
@@ -310,7 +303,6 @@ def _make_similar_value(value: str, label: str, pools: WordPools, random_source:
     made = []
     for position, fragment in enumerate(fragments):
         if fragment.isdecimal():
-            # none begins with 0 unless the value's own did
             first = random_source.choice("123456789") if fragment[0] != "0" else "0"
             made.append(first + "".join(random_source.choice("0123456789") for _ in fragment[1:]))
         elif fragment.isalpha() and (pool := pools.get((label, form, position))):
@@ -326,7 +318,6 @@ def _make_similar_value(value: str, label: str, pools: WordPools, random_source:
 
 @functools.cache
 def _load_public_names() -> tuple[str, ...]:
-    """Given names and surnames of Faker's public English lists that are letters only."""
     from faker.providers.person.en_GB import Provider as British
     from faker.providers.person.en_US import Provider as American
 

@@ -1,4 +1,4 @@
-"""Texts that a language model writes, sampled or the likeliest, after a prompt or without one."""
+"""Generate texts with a language model, sampled or likeliest, with or without a prompt."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ def generate_texts(
     progress: Progress = no_progress,
     top_p: float = 1.0,
 ) -> list[str]:
-    """``count`` texts of at most ``max_tokens`` tokens, without their prompts, each up to its end token.
+    """Generate ``count`` texts of at most ``max_tokens`` tokens, without their prompts, up to the end token.
 
-    Text i goes on from ``prompts[i % len(prompts)]``, or from the begin token alone; of a prompt that leaves
-    no room in the network's context its end is read.  Tokens are drawn from the ``top_k`` likeliest (all by
-    default), of these from the fewest that together have ``top_p``, in proportion to p^(1/``temperature``);
-    0 takes the likeliest.  ``ConfigurationError`` for arguments out of range.
-    What is written may be training text: keep it in memory, and tell counts only.
+    Text i continues ``prompts[i % len(prompts)]``, or the begin token if there are none. A prompt too long for the
+    network's context is truncated on the left. Tokens are drawn from the ``top_k`` likeliest (default all), of these
+    from the smallest set with total probability ``top_p``, in proportion to p^(1/``temperature``); 0 takes the
+    likeliest. ``ConfigurationError`` for arguments out of range. The texts may contain training text: keep them in
+    memory, and report only counts.
     """
     from redactory.training.model import get_logits_width
     from redactory.training.numerics import limit_rows_at_once
@@ -56,7 +56,7 @@ def generate_texts(
     heads = [[tokenizer.begin_id, *new_ids] for new_ids in encoded]
 
     def draw(log_probs: NDArray[np.float64], rows: NDArray[Any], position: int) -> NDArray[np.int64]:
-        """One token for each of ``rows`` [B] from [B, V]; which rows are beside a row does not matter."""
+        """Draw one token for each of ``rows`` [B] from [B, V], independent of the other rows."""
         scores = log_probs[:, : tokenizer.size]
         if temperature == 0.0:
             return np.asarray(scores.argmax(1), np.int64)
@@ -73,10 +73,10 @@ def generate_texts(
 
     at_once = limit_rows_at_once(get_logits_width(model), _BATCH_TEXTS)
     while len(texts) < count:
-        # within the texts whose draws have one name
+        # stay within the texts whose draws share a name
         ends = min(len(texts) + at_once, (len(texts) // _BATCH_TEXTS + 1) * _BATCH_TEXTS, count)
         batch_heads = [heads[i % len(heads)] for i in range(len(texts), ends)]
-        # what a word looks like can depend on what stands before it
+        # decode with the prompt, because a word's form can depend on the text before it
         for head, new_ids in zip(batch_heads, _generate_batch(model, batch_heads, max_tokens, draw), strict=True):
             texts.append(tokenizer.decode([*head, *new_ids])[len(tokenizer.decode(head)) :])
         progress("generation", len(texts), count, "texts")
@@ -84,12 +84,12 @@ def generate_texts(
 
 
 def _in_nucleus(scores: NDArray[np.float64], top_p: float) -> NDArray[np.bool_]:
-    """Which tokens are of the fewest, the likeliest, that together have ``top_p``; bool [B, V]."""
+    """Return which tokens are in the smallest likeliest set with total ``top_p``; bool [B, V]."""
     shares = np.exp(scores - scores.max(1, keepdims=True))
     shares /= shares.sum(1, keepdims=True)
     order = np.argsort(-shares, axis=1, kind="stable")
     ordered = np.take_along_axis(shares, order, 1)
-    # a token is in where those before it do not have as much yet: the likeliest always is
+    # include a token if those before it have less: the likeliest is always in
     is_in_nucleus = np.empty(shares.shape, bool)
     np.put_along_axis(is_in_nucleus, order, ordered.cumsum(1) - ordered < top_p, 1)
     return is_in_nucleus
@@ -98,7 +98,7 @@ def _in_nucleus(scores: NDArray[np.float64], top_p: float) -> NDArray[np.bool_]:
 def _generate_batch(
     model: LanguageModel, prompts: Sequence[list[int]], max_tokens: int, draw_tokens: Callable[..., Any]
 ) -> list[list[int]]:
-    """What follows each of ``heads``; a row reads its own head first, and leaves once it has ended."""
+    """Generate after each of ``prompts``; a row reads its own prompt first, and leaves once it ends."""
     import torch
 
     network, end = model.network.eval(), model.tokenizer.end_id

@@ -1,4 +1,4 @@
-"""Labelled text: rows with true spans (JSON lines, Label Studio's files), and the points they are cut into.
+"""Read labelled text: rows with true spans (JSON lines, Label Studio), and split them into examples.
 
 A row is {text, spans: [{start, end, label}], …}; offsets count code points, ends are exclusive.
 """
@@ -15,25 +15,25 @@ from redactory.detectors.settings import get_kind, get_kinds
 from redactory.foundation.errors import InputError
 
 TEMPLATE_KEY = "template_id"
-"""The key of a labelled span that names the template its text was made from, where there is one."""
+"""Optional key of a labelled span with the template of its text."""
 CHOSEN_KEY = "chosen_to_fit"
-"""The key of a row that was not drawn at random, and says how it was."""
+"""Key of a row that was not drawn at random; its value says how it was chosen."""
 DocumentSplitter = Callable[[str], Iterable[tuple[str, str, str, str | None]]]
-"""A document into (prefix, text, suffix, speaker) of its points."""
+"""Splits a document into (prefix, text, suffix, speaker) of its examples."""
 _ROW_FORMAT = '{"text": "…", "spans": [{"start": 0, "end": 4, "label": "NAME"}]}'
 _LABEL_CONTROL, _TEXT_OBJECT, _LABELS_TYPE = "label", "text", "labels"
 
 
 class _InvalidRowError(ValueError):
-    """What is wrong with a row, without its text; any other ``ValueError`` may quote it."""
+    """An error about a row without its text; any other ``ValueError`` may quote it."""
 
 
 def read_labelled_rows(path: Path, public: Iterable[str] = (), *, to_fit: bool = False) -> Iterator[dict[str, Any]]:
-    """The rows of JSON lines or of Label Studio's JSON export, each checked.
+    """Read and check the rows of JSON lines or of Label Studio's JSON export.
 
-    Spans whose label is ``public`` are no secrets: they stand apart, under ``public``.  ``InputError`` names
-    file and row of one that is invalid, and quotes nothing of it.  A row that was ``CHOSEN`` is one, unless a
-    tagger is to be fitted: it is no random draw, and no rate may be measured on it.
+    Spans with a ``public`` label are not secrets; they are returned under ``public``. ``InputError`` names file and row
+    of an invalid one, without quoting it. A row with :data:`CHOSEN_KEY` is invalid unless a tagger is to be fitted: it
+    is not a random draw, so no rate may be measured on it.
     """
     row_number, kinds = 0, get_kinds(public)
     try:
@@ -92,12 +92,11 @@ def _check_row(row: Any) -> None:
 def split_labelled_row(
     row: Mapping[str, Any], split_document: DocumentSplitter
 ) -> Iterator[tuple[str, list[dict[str, Any]]]]:
-    """The points of a labelled row, each with the places of the labelled spans that it holds any of.
+    """Split a labelled row into examples, each with the labelled spans that it overlaps.
 
-    A span that a point's bounds cut counts in each point it touches, clipped to it; the part of a span
-    that lies between points (white space, a speaker's name) is in none, and a span of nothing but white
-    space nowhere: it hides nothing.  A span keeps its keys, gets the row's ``template_id`` where the row has
-    one, and as ``number`` its place among the row's spans.
+    A span that crosses the bounds of an example counts in each example it touches, clipped to it. Parts between
+    examples (white space, a speaker's name) are dropped, and so are spans of only white space, which hide nothing. A
+    span keeps its keys, gets the row's ``template_id`` if any, and as ``number`` its index in the row's spans.
     """
     template = {TEMPLATE_KEY: row[TEMPLATE_KEY]} if TEMPLATE_KEY in row else {}
     spans = [
@@ -119,11 +118,11 @@ def split_labelled_row(
         )
 
 
-# Label Studio: tasks to import with the spans to start from, and its JSON export.
+# Label Studio: tasks to import with prefilled spans, and its JSON export.
 
 
 def to_label_studio_task(row: Mapping[str, Any], version: str) -> dict[str, Any]:
-    """A labelled row as a task, its spans as a prediction of ``version``, all else as its data."""
+    """Convert a labelled row to a task: its spans as a prediction of ``version``, all else as its data."""
     result = [
         {
             "id": str(number),
@@ -144,7 +143,6 @@ def to_label_studio_task(row: Mapping[str, Any], version: str) -> dict[str, Any]
 
 
 def build_labelling_interface(labels: Iterable[str]) -> str:
-    """The project's labelling interface (XML) for the tasks."""
     choices = "".join(f"    <Label value={quoteattr(label)}/>\n" for label in labels)
     return (
         f'<View>\n  <Labels name="{_LABEL_CONTROL}" toName="{_TEXT_OBJECT}">\n{choices}  </Labels>\n'
@@ -153,7 +151,6 @@ def build_labelling_interface(labels: Iterable[str]) -> str:
 
 
 def _parse_task(task: Any) -> dict[str, Any]:
-    """A task of the JSON export as a row: its data, and the spans of the annotation that was submitted."""
     done = [a for a in task.get("annotations", ()) if not a.get("was_cancelled")]
     if len(done) != 1:
         raise _InvalidRowError(f"expected exactly one submitted annotation, got {len(done)}")
@@ -166,13 +163,13 @@ def _parse_task(task: Any) -> dict[str, Any]:
             start, end = _resolve_offsets(text, value)
             spans += [{"start": start, "end": end, "label": label} for label in value[_LABELS_TYPE]]
         elif "start" in value:
-            # passed over, it would be a secret that nobody labelled
+            # skipping it would leave a secret unlabelled
             raise _InvalidRowError("a span has no label, or its tag is not Labels over a Text")
     return {**task["data"], "spans": spans}
 
 
 def _resolve_offsets(text: str, value: Mapping[str, Any]) -> tuple[int, int]:
-    """Code points of a span: some versions count UTF-16 units, and the quoted span says which."""
+    """Return a span's code points; some versions count UTF-16 units, which the quoted span reveals."""
     start, end, quoted = int(value["start"]), int(value["end"]), value.get("text")
     if quoted is None:
         candidates = set() if any(ord(letter) > 0xFFFF for letter in text) else {(start, end)}

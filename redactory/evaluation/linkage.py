@@ -1,9 +1,9 @@
-"""Linkage: whose private points can be told from the public ones by a phrase that few people use.
+"""Linkage attack: link private examples to public ones by phrases that few people use.
 
-The adversary holds both shards and no key: every public point as it was written, every private point with π's hits
-masked.  A run of words that stands in a private point and in hardly any public one ties the two together; if one person
-wrote both, what the public point says of them is said of the private one too. Nothing is learnt and nothing tuned.
-Beside it: what an engine that had no part in masking still finds in the shards, and the search for known values.
+The adversary has both shards and no key: every public example as written, every private example with the strict
+policy's masks. A run of words that occurs in a private example and in very few public ones links them; if one person
+wrote both, what the public example reveals also applies to the private one. Nothing is trained or tuned. The module
+also measures what an engine that was not used for masking still finds in the shards, and searches for known values.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WORD = re.compile(rf"{re.escape(MASK)}|\w+(?:['’\-.@]\w+)*")
 
 @dataclass(frozen=True)
 class ReleasedExample:
-    """One released point: its id, its text as released, and who wrote it (several, for a duplicate)."""
+    """One released example: its id, its released text, and its author (several, for a duplicate)."""
 
     point_id: str
     text: str
@@ -45,7 +45,7 @@ class ReleasedExample:
 
 @dataclass(frozen=True)
 class LinkageClaim:
-    """``private`` and ``public`` (places in their lists) share the rarest phrases, of this weight (bits)."""
+    """A claim that ``private`` and ``public`` (list indices) share the rarest phrases, of this weight (bits)."""
 
     private: int
     public: int
@@ -60,16 +60,16 @@ def run_linkage_attack(
     confidence: float = 0.95,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """How often the claimed public point is by an author of the private one, against claims dealt at random.
+    """Measure how often the claimed public example is by an author of the private one, compared with chance.
 
-    Returns {private, public, phrases, rare, claimed, linked, share, chance, excess, share_of_private,
-    confidence}, figures {value, low, high}, null where there is no claim; no text.  ``chance`` is the exact
-    mean over all ways of dealing the same claims out among the private points.  Intervals are bootstrapped
-    over authors, and never narrower than the exact (Clopper-Pearson) ones over points.
+    Returns {private, public, phrases, rare, claimed, linked, share, chance, excess, share_of_private, confidence},
+    metrics {value, low, high}, null without a claim; no text. ``chance`` is the exact mean over all assignments of the
+    same claims to the private examples. Intervals are bootstrapped over authors, and never narrower than the exact
+    (Clopper-Pearson) ones over examples.
     """
     made = list(find_claims([p.text for p in public], (p.text for p in private), rare, longest, progress))
     chance_rates = _compute_chance_rates(public, private)
-    # of each author: claims, right ones, those expected by chance, points
+    # per author: claims, correct ones, those expected by chance, examples
     rows: dict[str, list[float]] = {}
     for example in private:
         rows.setdefault(min(example.authors, default=example.point_id), [0.0, 0.0, 0.0, 0.0])[3] += 1
@@ -86,7 +86,7 @@ def run_linkage_attack(
         estimate = bootstrap.estimate(lambda sums: divide_or_nan(sums[:, numerator], sums[:, denominator]))
         if trials is None or estimate["value"] is None:
             return estimate
-        # a bootstrap of no success has no width
+        # a bootstrap without successes has no width
         exact = estimate_proportion(linked, trials, confidence)
         return make_estimate(
             estimate["value"], min(estimate["low"], exact["low"]), max(estimate["high"], exact["high"])
@@ -115,11 +115,11 @@ def find_claims(
     longest: int = MAX_PHRASE_WORDS,
     progress: Progress = no_progress,
 ) -> Iterator[LinkageClaim]:
-    """For each private text the public one that it shares the rarest phrases with, if there is one alone.
+    """Find for each private text the one public text with which it shares the rarest phrases, if unique.
 
-    A phrase of L words counts where at most ``rare`` public texts hold it and none of its parts is that rare,
-    with log2(texts / those that hold it) / L bits: a rare word says more than a rare order of common words,
-    which two people hit upon by chance.
+    A phrase of L words counts if at most ``rare`` public texts contain it and none of its parts is that rare, with
+    log2(texts / texts that contain it) / L bits: a rare word says more than a rare order of common words, which two
+    people may use by chance.
     """
     where: dict[int, list[int]] = {}
     for number, text in enumerate(public):
@@ -148,12 +148,12 @@ def find_claims(
 
 
 def hash_phrases(text: str, longest: int = MAX_PHRASE_WORDS) -> set[int]:
-    """The runs of 1 to ``longest`` words of ``text``, as 64-bit digests; none reaches over a mask."""
+    """Return the runs of 1 to ``longest`` words of ``text``, as 64-bit digests; none crosses a mask."""
     return {digest for _, _, digest in _iter_phrases(text, longest)}
 
 
 def _iter_phrases(text: str, longest: int) -> Iterator[tuple[int, int, int]]:
-    """(first word, end, digest) of every run of words that holds no mask, the shortest first."""
+    """Yield (first word, end, digest) of every run of words without a mask, shortest first."""
     words = _WORD.findall(text.casefold().replace(MASK.casefold(), MASK))
     for length in range(1, longest + 1):
         for start in range(len(words) - length + 1):
@@ -165,7 +165,6 @@ def _iter_phrases(text: str, longest: int) -> Iterator[tuple[int, int, int]]:
 
 
 def _compute_chance_rates(public: Sequence[ReleasedExample], private: Sequence[ReleasedExample]) -> list[float]:
-    """For each public point the share of private points that one of its authors wrote."""
     written: dict[str, set[int]] = defaultdict(set)
     for number, example in enumerate(private):
         for author in example.authors:
@@ -183,12 +182,12 @@ def find_residual_identifiers(
     common_words: Set[str] | None = None,
     public: Set[str] = frozenset(),
 ) -> dict[str, Any]:
-    """What ``read`` finds in ``points`` ((point id, text as released)), on a sample of at most ``most``.
+    """Count what ``run_engine`` finds in ``points`` ((id, released text)), on at most ``max_examples``.
 
-    A hit that touches a mask is none, nor is one of ordinary ``words``, of a kind that is ``public``, or of a
-    label that is only suspected by default (``SUSPECTED_LABELS``).  Returns {points, looked_at, failed, held,
-    share {value, low, high}, labels, listed}; ``listed`` names at most 100 points, without their text, and a
-    text that could not be read counts in ``failed`` and in no share.
+    Ignored are spans that touch a mask, consist of ``common_words``, are of a ``public`` kind, or have a label that is
+    only suspected by default (``SUSPECTED_LABELS``). Returns {points, looked_at, failed, held, share {value, low,
+    high}, labels, listed}. ``listed`` names at most 100 examples, without their text. A text that could not be read
+    counts in ``failed`` and in no share.
     """
     order = RandomStream.from_seed(seed).permutation("residual identifiers", 0, len(points))[:max_examples]
     drawn = [points[int(place)] for place in sorted(order)]
@@ -228,10 +227,10 @@ def _is_residual_identifier(text: str, span: Span, common_words: Set[str] | None
 
 
 class ValueSearch:
-    """Finds whole occurrences of ``values`` whatever their case; a value is named by its index.
+    """Find whole occurrences of ``values``, ignoring case; a value is identified by its index.
 
-    An occurrence is whole where no letter or digit that touches it on either side would continue a letter
-    or digit of it.  Equal values (but for their case) are one, under the first one's index.
+    An occurrence is whole if no adjacent letter or digit continues a letter or digit of it. Values equal up to case are
+    one, under the first index.
     """
 
     def __init__(self, values: Sequence[str]) -> None:
@@ -244,7 +243,6 @@ class ValueSearch:
             self._automaton.make_automaton()
 
     def find_in_text(self, text: str) -> Iterator[int]:
-        """The index of each occurrence in ``text``, overlapping ones too."""
         if not len(self._automaton):
             return
         folded = text.casefold()
@@ -255,5 +253,4 @@ class ValueSearch:
                 yield index
 
     def count_occurrences(self, texts: Iterable[str]) -> Counter[int]:
-        """How often each value stands in all of ``texts``."""
         return Counter(index for text in texts for index in self.find_in_text(text))

@@ -1,7 +1,7 @@
-"""Membership inference: can sentences whose secrets were trained on be told from others like them?
+"""Membership inference: distinguish sentences whose secrets were trained on from similar ones.
 
-Every attack is a score of each sentence (the larger, the likelier a member) and a threshold on it that is
-chosen on one half of the sentences; its accuracy is that on the other half.
+Every attack scores each sentence (larger means more likely a member) and chooses a threshold on one half of the
+sentences; its accuracy is that on the other half.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ def run_membership_attack(
     seed: int = 0,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Attack ``model`` on as many ``members``, which were trained on, as ``others`` of the same form.
+    """Attack ``model`` with ``members``, which were trained on, and as many ``non_members`` of the same form.
 
-    ``individual`` goes by a sentence's perplexity, ``group`` by the sum of ``group_size`` of them; with a
-    ``reference`` model ``reference`` and ``rmia`` go by how much likelier ``model`` finds it, and
-    ``reference_alone`` is ``individual`` against the reference.  Returns {members, others, confidence} and
-    for each attack {accuracy, scored, auc, tpr, roc} with figures {value, low, high} at ``confidence`` (give
-    1 - 0.05 / k for k comparisons), or None.  ``InputError`` for fewer than four sentences of a kind.
+    ``individual`` uses a sentence's perplexity, ``group`` the sum over ``group_size`` sentences. With a ``reference``
+    model, ``reference`` and ``rmia`` use how much likelier ``model`` finds the sentence, and ``reference_alone`` is
+    ``individual`` against the reference. Returns {members, others, confidence} and for each attack {accuracy, scored,
+    auc, tpr, roc} with metrics {value, low, high} at ``confidence`` (pass 1 - 0.05 / k for k comparisons), or None.
+    ``InputError`` for fewer than four sentences of a kind.
     """
     count = min(len(members), len(non_members))
     if count < _MIN_TEXTS:
@@ -79,7 +79,6 @@ def run_membership_attack(
 
 
 def _compute_token_log_probs(model: LanguageModel, texts: Sequence[str], progress: Progress) -> list[Scores]:
-    """Natural log probability of every token of every text, its end included."""
     log_probs: list[Scores] = []
     for start in range(0, len(texts), _CHUNK_TEXTS):
         log_probs += model.token_log_probs(texts[start : start + _CHUNK_TEXTS])
@@ -88,17 +87,17 @@ def _compute_token_log_probs(model: LanguageModel, texts: Sequence[str], progres
 
 
 def _compute_perplexities(tokens: Sequence[Scores]) -> Scores:
-    # beyond that a float holds no perplexity; the order of sentences is all that counts
+    # a float cannot hold a larger perplexity; only the order of sentences matters
     return np.exp(np.minimum([-log_probs.mean() for log_probs in tokens], 700.0))
 
 
-# The sentences (CRT, appendix A.5): all are of the corpus, drawn alike; in one half of them the secret is
-# replaced by a value that stands nowhere in the corpus, so that only the value tells the halves apart.
+# The sentences (CRT, appendix A.5) are random sentences of the corpus; in one half of them the secret is
+# replaced by a value that does not occur in the corpus, so that only the value distinguishes the halves.
 
 
 @dataclass(frozen=True)
 class SecretSentence:
-    """A point and the one secret in it that the attack is about, ``text[start:end]``."""
+    """An example and the attacked secret in it, ``text[start:end]``."""
 
     text: str = field(repr=False)
     start: int
@@ -107,12 +106,11 @@ class SecretSentence:
 
     @property
     def value(self) -> str:
-        """The secret."""
         return self.text[self.start : self.end]
 
 
 def find_commonest_label(sentences: Iterable[SecretSentence]) -> str:
-    """The label with the most different values, of equal ones the first; ``InputError`` without any."""
+    """Return the label with the most distinct values, the first on ties; ``InputError`` if there is none."""
     counts = Counter(label for label, _ in {(sentence.label, sentence.value) for sentence in sentences})
     if not counts:
         raise InputError("membership: no labelled secret falls entirely within one example of the corpus")
@@ -125,15 +123,15 @@ def draw_member_texts(
     count: int = 1_000,
     seed: int = 0,
 ) -> tuple[list[str], list[str]]:
-    """``count`` sentences as they are and ``count`` with another value, or as many of each as there are.
+    """Draw ``count`` sentences unchanged and ``count`` with another value, or as many of each as possible.
 
-    No two have the same secret.  ``fresh`` gives for each sentence a value of the same form that stands
-    nowhere in the corpus, or None, which leaves it out.
+    No two have the same secret. ``make_new_values`` returns for each sentence a value of the same form that does not
+    occur in the corpus, or None to leave it out.
     """
     apart = list({sentence.value: sentence for sentence in reversed(list(sentences))}.values())[::-1]
     order = RandomStream.from_seed(seed).permutation("members", 0, len(apart))
     drawn = [apart[i] for i in order[: 2 * count]]
-    # alternately, so that both halves are as large where there are few
+    # alternate, so that both halves have equal sizes if there are few
     member_sentences, exchanged = drawn[0::2], drawn[1::2]
     others = [
         sentence.text[: sentence.start] + value + sentence.text[sentence.end :]
@@ -144,12 +142,9 @@ def draw_member_texts(
     return [sentence.text for sentence in member_sentences[:number]], others[:number]
 
 
-# The attacks.
-
-
 @dataclass(frozen=True)
 class SentenceSplit:
-    """Which sentences choose the threshold and which are scored; of 2n, the first n are members."""
+    """Sentences that choose the threshold and those that are scored; of 2n, the first n are members."""
 
     threshold_indices: NDArray[np.int64]
     scoring_indices: NDArray[np.int64]
@@ -157,7 +152,6 @@ class SentenceSplit:
 
     @classmethod
     def draw(cls, count: int, seed: int) -> SentenceSplit:
-        """A fair cut of the members, and another of the others."""
         stream = RandomStream.from_seed(seed)
         orders = [stream.permutation("halves", kind, count) + kind * count for kind in range(2)]
         chosen = np.concatenate([order[: count // 2] for order in orders])
@@ -165,7 +159,6 @@ class SentenceSplit:
         return cls(np.sort(chosen), np.sort(scored), count)
 
     def split_scores(self, scores: Scores, indices: NDArray[np.int64]) -> tuple[Scores, Scores]:
-        """The scores at ``places`` of members and of others."""
         return scores[indices[indices < self.count]], scores[indices[indices >= self.count]]
 
 
@@ -176,7 +169,7 @@ def _run_score_attack(scores: Scores, split: SentenceSplit, confidence: float, s
 
 
 def _run_rmia_attack(ratios: Scores, split: SentenceSplit, confidence: float, seed: int) -> dict[str, Any]:
-    """RMIA, whose population is the others of the half that is not scored; all is of the other half."""
+    """Run RMIA: the population is the others of the threshold half; everything else is the scored half."""
     members, population = split.split_scores(ratios, split.threshold_indices)
     threshold = find_best_threshold(
         compute_rmia_scores(members, population), compute_rmia_scores(population, population)
@@ -189,10 +182,10 @@ def _run_rmia_attack(ratios: Scores, split: SentenceSplit, confidence: float, se
 def _run_group_attack(
     scores: Scores, split: SentenceSplit, groups: int, size: int, confidence: float, seed: int
 ) -> dict[str, Any]:
-    """Tell ``groups`` groups of ``size`` members from as many of others, in each half of the sentences.
+    """Distinguish ``groups`` groups of ``size`` members from as many of others, in each half of the sentences.
 
-    Groups are drawn with replacement from the sentences of one half, and so are not independent: the
-    intervals are percentiles over draws of the sentences themselves, and of groups from each draw.
+    Groups are drawn with replacement from the sentences of one half, so they are not independent. The intervals are
+    percentiles over draws of the sentences, and of groups from each draw.
     """
     stream, draws = RandomStream.from_seed(seed), counter()
 
@@ -220,10 +213,10 @@ def _run_group_attack(
 
 
 def compute_rmia_scores(ratios: Scores, population: Scores) -> Scores:
-    """P_z[ratio(x) / ratio(z) >= 1] of each x (Zarifzadeh et al. 2024, equation 2), equal ones half: [n].
+    """Return P_z[ratio(x) / ratio(z) >= 1] of each x (Zarifzadeh et al. 2024, equation 2), ties half: [n].
 
-    ``ratios`` [n] and those of the ``population`` are natural logs.  1 less a threshold on it is about the
-    rate of false positives to be borne.
+    ``ratios`` [n] and those of the ``population`` are natural logs. 1 minus a threshold on it is about the accepted
+    rate of false positives.
     """
     ordered = np.sort(population)
     both = np.searchsorted(ordered, ratios, "left") + np.searchsorted(ordered, ratios, "right")
@@ -231,7 +224,7 @@ def compute_rmia_scores(ratios: Scores, population: Scores) -> Scores:
 
 
 def find_best_threshold(members: Scores, non_members: Scores) -> float:
-    """The threshold over which most are members and under which most are not; of equal ones the middle."""
+    """Return the threshold with the best accuracy; the middle one on ties."""
     every = np.unique(np.concatenate([members, non_members]))
     cuts = np.concatenate([[-np.inf], (every[1:] + every[:-1]) / 2.0, [np.inf]])
     over = 1.0 - np.searchsorted(np.sort(members), cuts) / len(members)
@@ -243,22 +236,22 @@ def find_best_threshold(members: Scores, non_members: Scores) -> float:
 def measure_threshold_accuracy(
     members: Scores, non_members: Scores, threshold: float, confidence: float
 ) -> dict[str, Any]:
-    """{accuracy, scored}: the share that ``threshold`` tells right, with its Clopper-Pearson interval."""
+    """Return {accuracy, scored}: the accuracy of ``threshold``, with its Clopper-Pearson interval."""
     right = int((members > threshold).sum() + (non_members <= threshold).sum())
     scored = len(members) + len(non_members)
     return {"accuracy": estimate_proportion(right, scored, confidence), "scored": scored}
 
 
-# How well scores tell two groups apart, at every threshold.
+# How well scores separate two groups, at every threshold.
 
 
 def measure_separation(
     positives: Scores, negatives: Scores, confidence: float = 0.95, seed: int = 0, resamples: int = RESAMPLES
 ) -> dict[str, Any]:
-    """{auc, tpr: {"0.001", "0.01"}, roc: [[false, true], ...]} of scores [n] and [m], larger ones positive.
+    """Return {auc, tpr: {"0.001", "0.01"}, roc: [[false, true], ...]} of scores [n] and [m], larger is positive.
 
-    Figures {value, low, high} have percentile intervals over ``resamples`` draws of both groups with
-    replacement.  Of m negatives, no rate of false positives between 0 and 1/m can be told from 0.
+    Metrics {value, low, high} have percentile intervals over ``resamples`` draws of both groups with replacement. With
+    m negatives, false positive rates between 0 and 1/m cannot be distinguished from 0.
     """
 
     def measured(positive_scores: Scores, negative_scores: Scores) -> list[float]:
@@ -280,7 +273,6 @@ def _bootstrap_statistics(
     confidence: float,
     resamples: int,
 ) -> list[dict[str, Any]]:
-    """The numbers that ``of`` gives, with percentile intervals over draws of both groups."""
     observed = statistic(*groups)
     resampled = [
         statistic(*(_resample(group, stream, f"group {kind}", number) for kind, group in enumerate(groups)))
@@ -291,27 +283,26 @@ def _bootstrap_statistics(
 
 
 def _resample(pool: Scores, stream: RandomStream, purpose: str, number: int, count: int | None = None) -> Scores:
-    """``count`` draws from ``pool`` with replacement, as many as it has by default."""
     coins = stream.uniform(purpose, number, len(pool) if count is None else count)
     return np.asarray(pool[(coins * len(pool)).astype(np.int64)])
 
 
 def compute_auc(positives: Scores, negatives: Scores) -> float:
-    """The probability that a positive scores over a negative, equal scores counting half."""
+    """Return the probability that a positive scores above a negative, ties counting half."""
     return float(compute_rmia_scores(positives, negatives).mean())
 
 
 def compute_true_positive_rate(positives: Scores, negatives: Scores, rate: float) -> float:
-    """The share of positives over a threshold that at most ``rate`` of the negatives pass."""
+    """Return the share of positives above a threshold that at most ``rate`` of the negatives pass."""
     allowed = int(rate * len(negatives))
     threshold = np.sort(negatives)[::-1][allowed] if allowed < len(negatives) else -np.inf
     return float((positives > threshold).mean())
 
 
 def compute_roc(positives: Scores, negatives: Scores) -> list[list[float]]:
-    """[share of negatives, share of positives] at or over every threshold, rising from [0, 0] to [1, 1].
+    """Return [share of negatives, share of positives] at or above every threshold, from [0, 0] to [1, 1].
 
-    Of many points, those are kept that a curve over the logarithm of the first share needs.
+    Long curves are thinned for a logarithmic axis of the first share.
     """
     thresholds = np.unique(np.concatenate([positives, negatives]))[::-1]
     true = 1.0 - np.searchsorted(np.sort(positives), thresholds, "left") / len(positives)

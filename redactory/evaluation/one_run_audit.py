@@ -1,17 +1,17 @@
-"""A lower bound of epsilon from one training run, whose canaries were planted by fair coins.
+"""Lower bounds of epsilon from one training run whose canaries were planted by fair coins.
 
-Of m canaries each has a coin of its own that says which of two things the corpus holds.  Whoever sees the
-model guesses some of the coins; of a training that is (ε, δ)-DP for the exchange of one canary, more than so
-many guesses cannot be right.  Two bounds:
+Each of m canaries has a coin that decides which of two things the corpus contains. The auditor sees the model and
+guesses some of the coins. If the training is (ε, δ)-DP for the exchange of one canary, the number of correct guesses is
+limited. Two bounds:
 
 - Steinke, Nasr and Jagielski, "Privacy Auditing with One (1) Training Run" (2023), Theorem 5.2: for every
-  (ε, δ)-DP training, whatever it does;
+  (ε, δ)-DP training;
 - Mahloujifar, Melis and Chaudhuri, "Auditing f-Differential Privacy in One Run" (2024), Algorithm 3: for
-  every training whose trade-off curve is given, and so for a family of them.  Tighter, and a statement about
-  that family alone.
+  every training with a given trade-off curve, and so for a family of them. Tighter, but only valid for that
+  family.
 
-Neither needs the canaries to be independent of each other in the model.  How many guesses are made must not
-depend on whether they are right.
+Neither needs the canaries to be independent in the model. The number of guesses must not depend on whether they are
+correct.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from redactory.redaction.mask import MASK
 from redactory.training.accounting.bounds import gaussian_epsilon
 
 GUESS_SHARES = (1.0, 0.5, 0.25, 0.125, 0.0625, 0.03125)
-"""The shares of the canaries that are guessed, the surest first; the confidence is split among them."""
+"""Shares of the canaries to guess, most certain first; the confidence is split among them."""
 MAX_AUDIT_EPSILON = 50.0
 _BISECTIONS = 26
 
 LevelFunction = Callable[[float], float]
-"""The level that a test of the two worlds needs for a power: the inverse of 1 - f, f the trade-off curve."""
+"""Maps a power to the level a test of the two worlds needs: the inverse of 1 - f, f the trade-off curve."""
 
 
 def audit_scores(
@@ -51,12 +51,12 @@ def audit_scores(
     confidence: float = 0.95,
     shares: Sequence[float] = GUESS_SHARES,
 ) -> dict[str, Any]:
-    """Guess the ``coins`` [m] from ``scores`` [m], the larger the likelier true, and bound ε from below.
+    """Guess the ``coins`` [m] from ``scores`` [m], larger is likelier true, and bound ε from below.
 
-    Guessed are, for each of ``shares``, the canaries whose score lies farthest from 0.  Each share has its
-    part of 1 - ``confidence``, so that the best of them stands.  Returns {canaries, guesses, correct,
-    accuracy, epsilon_lower, epsilon_lower_gaussian, delta, confidence, by_share}; the counts are those of the
-    share with the largest ``epsilon_lower``, of equal ones the larger share.
+    For each of ``shares``, guesses the canaries with the scores farthest from 0. Each share uses a part of 1 -
+    ``confidence``, so that the best bound is valid. Returns {canaries, guesses, correct, accuracy, epsilon_lower,
+    epsilon_lower_gaussian, delta, confidence, by_share}; the counts are those of the share with the largest
+    ``epsilon_lower``, the larger share on ties.
     """
     if len(scores) != len(coins) or not len(scores) or not np.isfinite(scores).all():
         raise ValueError("needs one finite score for each of at least one coin")
@@ -86,11 +86,11 @@ def audit_scores(
 
 
 def epsilon_lower(canaries: int, guesses: int, correct: int, delta: float, confidence: float = 0.95) -> float:
-    """The least ε that ``correct`` of ``guesses`` right leaves possible at ``delta`` (Steinke et al. 2023).
+    """Return the smallest ε compatible with ``correct`` of ``guesses`` at ``delta`` (Steinke et al. 2023).
 
-    A training that is (ε, ``delta``)-DP with a smaller ε gives so many right guesses with probability at
-    most 1 - ``confidence``.  0 where nothing is shown; at most :data:`MAX_AUDIT_EPSILON`.  ``ValueError``
-    unless 0 <= correct <= guesses <= canaries.
+    A training that is (ε, ``delta``)-DP with a smaller ε gives as many correct guesses with probability at most 1 -
+    ``confidence``. 0 if nothing is shown; at most :data:`MAX_AUDIT_EPSILON`. ``ValueError`` unless 0 <= correct <=
+    guesses <= canaries.
     """
     _check_guess_counts(canaries, guesses, correct, delta, confidence)
 
@@ -101,7 +101,7 @@ def epsilon_lower(canaries: int, guesses: int, correct: int, delta: float, confi
 
 
 def compute_p_value(canaries: int, guesses: int, correct: int, epsilon: float, delta: float) -> float:
-    """At most this probability of ``correct`` right guesses or more under (``epsilon``, ``delta``)-DP.
+    """Bound the probability of at least ``correct`` correct guesses under (``epsilon``, ``delta``)-DP.
 
     Theorem 5.2: P[Bin(r, p) >= v] + 2mδ max_i P[v - i <= Bin(r, p) < v] / i, with p = e^ε / (e^ε + 1).
     """
@@ -116,12 +116,12 @@ def compute_p_value(canaries: int, guesses: int, correct: int, epsilon: float, d
 
 
 def is_guess_count_refuted(canaries: int, guesses: int, correct: int, level: LevelFunction, chance: float) -> bool:
-    """Whether so many right guesses have less than ``chance`` under the trade-off curve behind ``level``.
+    """Return whether this many correct guesses have probability < ``chance`` under the trade-off curve.
 
-    With p_i the probability of exactly i right of c' guesses (all wrong or right ones, m canaries), R_c =
-    Σ_{i>=c} p_i i/m and H_c = Σ_{i>=c} p_i (c'-i)/m: exchanging one canary's coin turns a right guess into
-    a wrong one, so that H_{c-1} >= level(R_c).  From P(>= ``correct``) = ``chance`` these bound R_0 + H_0
-    from below, which is c'/m; more is a contradiction (Mahloujifar et al. 2024, Algorithm 3, two choices).
+    With p_i the probability of exactly i correct of c' guesses (all wrong or correct ones, m canaries), R_c = Σ_{i>=c}
+    p_i i/m and H_c = Σ_{i>=c} p_i (c'-i)/m: exchanging one canary's coin turns a correct guess into a wrong one, so
+    H_{c-1} >= level(R_c). From P(>= ``correct``) = ``chance`` these bound R_0 + H_0 from below, which is c'/m; more is
+    a contradiction (Mahloujifar et al. 2024, Algorithm 3, two choices).
     """
     if correct == 0 or guesses == 0:
         return False
@@ -129,7 +129,7 @@ def is_guess_count_refuted(canaries: int, guesses: int, correct: int, level: Lev
     wrong = chance * (guesses - correct) / canaries
     whole, least = guesses / canaries, 0.0
     for count in range(correct - 1, -1, -1):
-        # what is wrong with at least `count` right cannot be less than with more of them right
+        # the wrong share with at least `count` correct cannot be less than with more correct
         least = max(least, level(right))
         right += count / (guesses - count) * (least - wrong)
         wrong = least
@@ -139,7 +139,7 @@ def is_guess_count_refuted(canaries: int, guesses: int, correct: int, level: Lev
 
 
 def compute_curve_p_value(canaries: int, guesses: int, correct: int, level: LevelFunction) -> float:
-    """At most this probability of ``correct`` right or more under the trade-off curve of ``level``."""
+    """Bound the probability of at least ``correct`` correct guesses under the trade-off curve of ``level``."""
 
     def is_refuted(bits: float) -> bool:
         return is_guess_count_refuted(canaries, guesses, correct, level, math.exp(-bits))
@@ -148,10 +148,10 @@ def compute_curve_p_value(canaries: int, guesses: int, correct: int, level: Leve
 
 
 def epsilon_lower_gaussian(canaries: int, guesses: int, correct: int, delta: float, confidence: float = 0.95) -> float:
-    """The least ε at ``delta`` that the guesses leave possible for a training that is as good as a Gaussian.
+    """Return the smallest ε at ``delta`` compatible with the guesses if the training is Gaussian.
 
-    Of the trade-off curves G_μ (a unit Gaussian against one shifted by μ) the largest μ that is refuted,
-    as ε(``delta``).  It is no bound for a training whose curve is not one of these.
+    Of the trade-off curves G_μ (a unit Gaussian against one shifted by μ) uses the largest refuted μ, as ε(``delta``).
+    It is not a bound for a training with another curve.
     """
     _check_guess_counts(canaries, guesses, correct, delta, confidence)
 
@@ -162,14 +162,14 @@ def epsilon_lower_gaussian(canaries: int, guesses: int, correct: int, delta: flo
 
 
 def make_gaussian_level(shift: float) -> LevelFunction:
-    """The level at which N(0, 1) against N(``mu``, 1) has a given power."""
+    """Return the level at which N(0, 1) against N(``shift``, 1) has a given power."""
     from scipy.special import ndtr, ndtri
 
     return lambda power: float(ndtr(ndtri(min(power, 1.0)) - shift))
 
 
 def make_curve_level(curve: Sequence[tuple[float, float]]) -> LevelFunction:
-    """The same for two worlds of which (ε, δ) are known, many at once: the largest of their levels."""
+    """Return the level function of two worlds with many known (ε, δ): the largest of their levels."""
     epsilon, delta = np.array(curve).T
     small, factor = np.exp(-epsilon), np.exp(epsilon)
 
@@ -181,7 +181,6 @@ def make_curve_level(curve: Sequence[tuple[float, float]]) -> LevelFunction:
 
 
 def _bisect_largest(is_rejected: Callable[[float], bool], upper_limit: float) -> float:
-    """The largest value up to ``most`` that is rejected; values below a rejected one are rejected too."""
     low, high = 0.0, upper_limit
     if not is_rejected(low):
         return 0.0
@@ -210,10 +209,10 @@ _PROGRESS_ROWS = 1000
 
 @dataclass(frozen=True)
 class AuditCoins:
-    """What was planted, and by which coins: whoever guesses must not see this.
+    """The planted numbers and their coins; keep them from the auditor.
 
-    ``numbers[i]`` is (the number where the coin is true, the number where it is false); the second of
-    ``masked`` and ``absent`` is never planted.
+    ``numbers[i]`` is (the number if the coin is true, the number if it is false); the second of ``masked`` and
+    ``absent`` is never planted.
     """
 
     form: CanaryForm
@@ -223,11 +222,9 @@ class AuditCoins:
     seeded: bool
 
     def render_sentence(self, digits: str) -> str:
-        """The sentence that a number stands in."""
         return self.template.replace(DIGITS_PLACEHOLDER, digits)
 
     def planted_sentences(self) -> Iterator[str]:
-        """The sentences that the corpus holds, in the order of the canaries."""
         for (true, false), coin in zip(self.numbers, self.coins, strict=True):
             if coin or self.form == "pair":
                 yield self.render_sentence(true if coin else false)
@@ -236,7 +233,7 @@ class AuditCoins:
 
 
 def get_coins_path(corpus: Path) -> Path:
-    """Where the coins of a planted corpus lie: its name with ``.coins.json`` behind."""
+    """Return the path of a planted corpus's coins: its name plus ``.coins.json``."""
     return corpus.with_name(f"{corpus.name}.coins.json")
 
 
@@ -245,8 +242,8 @@ def draw_coins(
 ) -> AuditCoins:
     """Draw numbers and fair coins; without a ``seed`` from the operating system's randomness.
 
-    ``ConfigurationError`` for no canary, more than the numbers can tell apart, another form, a template that
-    does not end with ``{digits}``.
+    ``ConfigurationError`` for no canary, too many for the numbers, an unknown form, or a template that does not end
+    with ``{digits}``.
     """
     needed = 2 * canaries
     if canaries < 1 or needed > 10**CANARY_DIGITS // 2:
@@ -280,12 +277,12 @@ def plant_canaries(
     columns: Mapping[str, str] | None = None,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Write ``corpus`` (JSON lines) to ``out`` with the canaries behind it, and the coins beside it.
+    """Write ``corpus`` (JSON lines) to ``out`` with canaries appended, and the coins beside it.
 
-    To be curated is the copy; the file of the coins, which ``evaluate_audit`` guesses, stays out of it. ``columns``
-    names the columns text, id and user_id where they are called otherwise.  A planted row has these, and ``spans`` with
-    the number's place where the first row of the corpus has ``spans``.  Returns {out, coins_file, canaries, planted,
-    rows, form, seeded}.  ``InputError`` for a corpus that cannot be read, ``ConfigurationError`` where ``out`` exists.
+    Curate the copy, without the coins file, which ``evaluate_audit`` guesses. ``columns`` maps text, id and user_id to
+    the corpus's column names. A planted row has these columns, and ``spans`` with the number's position if the first
+    row of the corpus has ``spans``. Returns {out, coins_file, canaries, planted, rows, form, seeded}. ``InputError``
+    for an unreadable corpus, ``ConfigurationError`` if ``out`` exists.
     """
     corpus, out = Path(corpus), Path(out)
     if out.exists() or get_coins_path(out).exists():
@@ -296,7 +293,7 @@ def plant_canaries(
     planted, start = list(coins.planted_sentences()), len(template) - len(DIGITS_PLACEHOLDER)
     with commit(out) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as file:
         rows, labelled = _copy_corpus(corpus, file, progress)
-        # a canary's place must not tell its coin: the planted ones are put in an order of their own
+        # shuffle the planted canaries, because a position must not reveal a coin
         for number in stream.permutation("order", 0, len(planted)):
             name, sentence = f"audit-{number:06d}", planted[number]
             row: dict[str, Any] = {named["id"]: name, named["user_id"]: name, named["text"]: sentence}
@@ -317,7 +314,6 @@ def plant_canaries(
 
 
 def _copy_corpus(corpus: Path, output: TextIO, progress: Progress) -> tuple[int, bool]:
-    """Copy the rows; how many there are, and whether the first has spans."""
     first_row, rows = None, 0
     try:
         with corpus.open(encoding="utf-8", newline="\n") as file:
@@ -336,7 +332,7 @@ def _copy_corpus(corpus: Path, output: TextIO, progress: Progress) -> tuple[int,
 
 
 def read_coins(path: Path) -> AuditCoins:
-    """The coins that :func:`plant_canaries` wrote; ``InputError`` for anything else."""
+    """Read the coins that :func:`plant_canaries` wrote; ``InputError`` for anything else."""
     try:
         value = read_json(path)
         if value.pop("format") != COINS_FORMAT:

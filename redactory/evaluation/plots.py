@@ -1,6 +1,6 @@
-"""Pictures of plans and measurements: SVG by matplotlib (extra ``plots``), from numbers alone.
+"""Draw plans and measurements as SVG with matplotlib (extra ``plots``), from numbers alone.
 
-The same numbers give the same bytes: no date, no name drawn at random.
+The same numbers give the same bytes, without dates or random names.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ if TYPE_CHECKING:
 Result = Mapping[str, Any]
 _STYLE: Any = {
     "svg.hashsalt": "redactory",
-    # letters as letters: small, and read by who searches the file
+    # text as text: small and searchable
     "svg.fonttype": "none",
-    # a title may hold a name with a dollar sign
     "text.parse_math": False,
-    # the whole list would stand at each word
+    # otherwise each word repeats the whole list
     "font.sans-serif": ["DejaVu Sans"],
     "font.size": 9,
     "axes.spines.top": False,
@@ -44,7 +43,6 @@ BLUE, RED, GREEN, GREY = "#1f5f8b", "#b5541c", "#2e7d32", "#8a8a8a"
 
 
 def require_matplotlib() -> None:
-    """``ConfigurationError`` where nothing can be drawn."""
     if importlib.util.find_spec("matplotlib") is None:
         raise ConfigurationError(
             "plot needs matplotlib, which is not installed: pip install 'redactory[plots]', or omit plot"
@@ -52,14 +50,12 @@ def require_matplotlib() -> None:
 
 
 def render_plots(name: str, plot: Callable[..., str], *results: Any) -> dict[str, str]:
-    """{name: the picture}; nothing where matplotlib is not installed, for the figures say the same."""
+    """Return {name: picture}, or nothing without matplotlib, because the metrics contain the same."""
     return {name: plot(*results)} if importlib.util.find_spec("matplotlib") else {}
 
 
 @dataclass
 class PlotCanvas:
-    """A picture that is drawn on; ``svg`` holds it once it is done."""
-
     figure: Figure
     axes: Sequence[Axes]
     svg: str = ""
@@ -67,7 +63,7 @@ class PlotCanvas:
 
 @contextmanager
 def open_canvas(title: str, *labels: tuple[str, str], size: tuple[float, float] = (7.0, 4.0)) -> Iterator[PlotCanvas]:
-    """A figure with one panel below the other, each with the title of its x and its y axis; inches."""
+    """Open a figure with one panel per pair of x and y axis titles, stacked; size in inches."""
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -82,12 +78,12 @@ def open_canvas(title: str, *labels: tuple[str, str], size: tuple[float, float] 
         buffer = io.StringIO()
         figure.savefig(buffer, format="svg", metadata=_OMITTED_METADATA)
     svg_text = buffer.getvalue()
-    # hundredths of a point place everything; longer numbers could be taken for somebody's
+    # hundredths of a point suffice; longer numbers could look like personal data
     canvas.svg = _ATTRIBUTE.sub(lambda m: _EXTRA_DECIMALS.sub("", m[0]), svg_text[svg_text.index("<svg") :])
 
 
 def set_log_scale(axis: Any, steps: Sequence[float] = (1.0,)) -> None:
-    """Make an axis logarithmic, with ``steps`` times powers of ten at its ticks, in plain digits."""
+    """Make an axis logarithmic with ticks at ``steps`` times powers of ten, in plain digits."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     getattr(axis.axes, f"set_{axis.axis_name}scale")("log")
@@ -101,7 +97,6 @@ def _format_percent(share: float, _: float) -> str:
 
 
 PlotLines = tuple[tuple[str, str, str, str], ...]
-"""What is drawn: the key in a row, its meaning, colour and line style."""
 SECRET_LINES: PlotLines = (
     ("epsilon", "one named secret", BLUE, "-"),
     ("epsilon_bayesian", "a secret that a policy catches", RED, "--"),
@@ -126,7 +121,7 @@ _CANARY_COLOURS = {
 
 
 def plot_epsilon(curve: Sequence[Result], title: str, lines: PlotLines = SECRET_LINES) -> str:
-    """``curve`` as rows of ``steps`` and epsilons, as the plan gives it; a line ends where none is finite."""
+    """Plot ``curve``, the plan's rows of ``steps`` and epsilons; a line ends at the last finite value."""
     with open_canvas(title, ("noisy steps", "epsilon")) as canvas:
         (axes,) = canvas.axes
         for key, description, colour, style in lines:
@@ -141,11 +136,9 @@ def plot_epsilon(curve: Sequence[Result], title: str, lines: PlotLines = SECRET_
 
 
 def plot_membership(result: Result) -> str:
-    """ROC curves of the attacks of :func:`~redactory.evaluation.membership.run_membership_attack`, on
-    logarithmic axes.
+    """Plot the ROC curves of :func:`~redactory.evaluation.membership.run_membership_attack` on logarithmic axes.
 
-    A share of 0 has no logarithm: a curve begins where the first negative is taken for a positive, with
-    the positives found until then.
+    A share of 0 has no logarithm, so a curve begins at the first false positive, with the true positives so far.
     """
     title = f"Members told from others, {result['members']:,} sentences of each"
     labels = ("false positives (share of others)", "true positives (share of members)")
@@ -169,9 +162,9 @@ def plot_membership(result: Result) -> str:
 
 
 def plot_exposure(result: Result) -> str:
-    """A result of ``canary_exposure``: a dot a canary, in bits by kind of canary, with what chance gives.
+    """Plot a result of ``canary_exposure``: a dot per canary, in bits by kind of canary, and the chance level.
 
-    A canary without an exposure is not drawn; how many there are is said.
+    Canaries without an exposure are not drawn; their number is stated.
     """
     missed, caught, planted, never = _CANARY_COLOURS
     kinds: dict[str, list[float | None]] = {kind: [] for kind in _CANARY_COLOURS}
@@ -187,7 +180,6 @@ def plot_exposure(result: Result) -> str:
             if not values:
                 continue
             exposures = sorted(value for value in values if value is not None)
-            # apart from each other, and the same each time
             positions = [len(names) + 0.5 * ((n * 0.618034) % 1.0 - 0.5) for n in range(len(exposures))]
             axes.plot(positions, exposures, "o", color=_CANARY_COLOURS[kind], alpha=0.75)
             without = f", {len(values) - len(exposures)} without" if len(values) > len(exposures) else ""
@@ -206,7 +198,7 @@ def plot_exposure(result: Result) -> str:
 
 
 def plot_extraction(result: Result) -> str:
-    """A result of ``extraction``: bars with 95 % Clopper-Pearson intervals, for groups that hold a secret."""
+    """Plot a result of ``extraction``: bars with 95 % Clopper-Pearson intervals, for groups that hold a secret."""
     groups = [group for group in result["by_times_seen"] if group["secrets"]]
     label = "occurrences of a secret in the training data"
     title = f"Secrets found in {pluralize(result['samples'], 'text')} that the model wrote"
@@ -244,7 +236,7 @@ def _format_times(group: Result) -> str:
 
 
 def plot_reliability(bins: Sequence[tuple[float, float, int]], error: float) -> str:
-    """``bins`` as (mean confidence, share that was so, tokens); the diagonal is perfect calibration."""
+    """Plot ``bins`` as (mean confidence, observed share, tokens); the diagonal is perfect calibration."""
     labels = ("stated probability of plain", "share that is plain")
     with open_canvas(f"calibration error {error:.4f}", labels, size=(4.0, 4.0)) as canvas:
         (axes,) = canvas.axes

@@ -1,7 +1,7 @@
-"""How often detection misses a secret, with exact bounds, and which labelled secrets a run left standing.
+"""Measure how often detection misses a secret, with exact bounds, and which labelled secrets a run left.
 
-"γ belongs to the slot": a recall of 0.9 over all secrets can hide a kind that is always missed, so misses are
-counted by stratum too (``docs/guarantees.md``, "Amplification by redaction").
+"γ belongs to the slot": a recall of 0.9 over all secrets can hide a kind that is always missed, so misses are also
+counted by stratum (``docs/guarantees.md``, "Amplification by redaction").
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from redactory.redaction.shards import read_column, read_values
 
 RoutedText = tuple[str, str]
 TextRouter = Callable[[Sequence[str]], Sequence[RoutedText]]
-"""F: texts of points -> (side or "quarantined", redacted text) of each."""
+"""F: maps texts of examples to (split or "quarantined", redacted text) of each."""
 
 _CHUNK_TEXTS = 1024
 _LETTERS = re.compile(r"[^\W\d_]+")
@@ -31,7 +31,7 @@ _LETTERS = re.compile(r"[^\W\d_]+")
 def route_masked_variants(
     route_texts: TextRouter, rows: Sequence[tuple[str, Sequence[tuple[int, int]]]], progress: Progress = no_progress
 ) -> Iterator[tuple[RoutedText, list[RoutedText]]]:
-    """F of each text, and F of it with each of its secrets (start, end) masked alone."""
+    """Yield F of each text, and F of it with each single secret (start, end) masked."""
     done, total = 0, sum(len(places) for _, places in rows)
     for start in range(0, len(rows), _CHUNK_TEXTS):
         chunk = rows[start : start + _CHUNK_TEXTS]
@@ -50,16 +50,16 @@ def measure_misses(
     confidence: float = 0.95,
     progress: Progress = no_progress,
 ) -> dict[str, Any]:
-    """Misses of γ and δ₂ over every labelled secret of the points ``texts``, in all, by label and by stratum.
+    """Count γ and δ₂ misses over every labelled secret of the examples ``texts``, in total, by label and stratum.
 
-    ``spans[i]`` are the secrets of ``texts[i]``, {start, end, label, template_id?}. With s the text and s'
-    the text in which that one secret is ``<MASK>``: a **γ miss** is F(s) ≠ F(s'), a **δ₂ miss** a different
-    side of the two, a quarantined point counting as private (CRT, Theorem 8.3, as corrected in
-    ``docs/guarantees.md``). Each bound holds at ``confidence``, both at 2·confidence - 1, for secrets drawn
-    like these, which no policy was tuned on. Returns {n, confidence, joint_confidence, gamma, delta_2,
-    labels, highest_gamma: {label, upper}, strata: {casing, label, template: {stratum: {n, gamma, delta_2}}},
-    highest_gamma_of_strata}, where gamma and delta_2 are {misses, rate, upper}.  Guarantees take δ₂ from
-    here or from a sample of the run: ``MissRates.from_measurement`` in ``training/guarantee/spec.py``.
+    ``spans[i]`` are the secrets of ``texts[i]``, {start, end, label, template_id?}. With s the text and s' the text in
+    which that one secret is ``<MASK>``: a **γ miss** is F(s) ≠ F(s'), a **δ₂ miss** a different split of the two, a
+    quarantined example counting as private (CRT, Theorem 8.3, as corrected in ``docs/guarantees.md``). Each bound holds
+    at ``confidence``, both at 2·confidence - 1, for secrets drawn like these and not used to tune a policy. Returns {n,
+    confidence, joint_confidence, gamma, delta_2, labels, highest_gamma: {label, upper}, strata: {casing, label,
+    template: {stratum: {n, gamma, delta_2}}}, highest_gamma_of_strata}, where gamma and delta_2 are {misses, rate,
+    upper}. Guarantees take δ₂ from here or from a sample of the run: ``MissRates.from_measurement`` in
+    ``training/guarantee/spec.py``.
     """
     counts: dict[tuple[str, str], Counter[str]] = defaultdict(Counter, {("", ""): Counter()})
     labelled = [(text, secret_spans) for text, secret_spans in zip(texts, spans, strict=True) if secret_spans]
@@ -97,7 +97,6 @@ def measure_misses(
         **overall,
         **summarize_labels(strata_metrics.get("label", {}), confidence),
         "strata": strata_metrics,
-        # the higher rate, then the larger stratum, breaks ties
         "highest_gamma_of_strata": max(
             highest,
             key=lambda stratum_metric: (stratum_metric["upper"], stratum_metric["rate"], stratum_metric["n"]),
@@ -107,7 +106,6 @@ def measure_misses(
 
 
 def summarize_labels(labels: Mapping[str, Mapping[str, Any]], confidence: float) -> dict[str, Any]:
-    """What stands beside the figures of all secrets: those of each label, and what they hold together."""
     worst = max(labels, key=lambda label: labels[label]["gamma"]["upper"], default=None)
     return {
         "confidence": confidence,
@@ -118,9 +116,9 @@ def summarize_labels(labels: Mapping[str, Mapping[str, Any]], confidence: float)
 
 
 def classify_casing(secret: str) -> str:
-    """digits (it holds one), or of its letters: lower, upper, title or mixed; uncased where none has a case.
+    """Classify a secret: digits (it contains one), lower, upper, title, mixed, or uncased without cased letters.
 
-    In title case every word begins with a capital and none of several letters is all capitals.
+    In title case every word begins with a capital, and none of several letters is all capitals.
     """
     if any(letter.isdigit() for letter in secret):
         return "digits"
@@ -140,17 +138,17 @@ def _effective_split(routed_text: RoutedText) -> str:
     return PRIVATE if routed_text[0] == "quarantined" else routed_text[0]
 
 
-# Which labelled secrets still stand in a finished run's shards.
+# The labelled secrets that remain in a finished run's shards.
 #
-# The vault's points give a document back piece by piece, so a secret's place in the document is a place in
-# one point or in several; its released id says in which shard it went, the span ledger what π covered.
+# The vault's examples reassemble a document, so a secret's position in the document is a position in
+# one or several examples; the released id gives the shard, the span ledger the strict policy's masks.
 
 
 SECRET_COUNTS = ("secrets", "left_public", "left_private", "withheld")
 
 
 class LocatedExample(NamedTuple):
-    """A point whose text is ``document[start:end]``."""
+    """An example whose text is ``document[start:end]``."""
 
     point_id: int
     start: int
@@ -158,12 +156,12 @@ class LocatedExample(NamedTuple):
 
 
 def count_remaining_secrets(run: RunFolder, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    """Count the labelled secrets of ``rows`` ({id, text, spans}) that a finished run left standing.
+    """Count the labelled secrets of ``rows`` ({id, text, spans}) that a finished run did not mask.
 
-    A secret is ``left_public`` when any character of it stands in a point that went public, ``left_private`` when π
-    does not cover all of it in the points that went private, ``withheld`` when no point of a shard holds any of it. A
-    duplicate counts where its first copy lies. Returns {documents, secrets, left_public, left_private, withheld,
-    labels: {label: the same}}. ``CheckFailed`` where the vault does not fit a row's text.
+    A secret is ``left_public`` if a public example contains any character of it, ``left_private`` if the strict policy
+    does not mask all of it in the private examples, ``withheld`` if no released example contains any of it. A duplicate
+    counts where its first copy is. Returns {documents, secrets, left_public, left_private, withheld, labels: {label:
+    the same}}. ``CheckFailed`` if the vault does not match a row's text.
     """
     labelled = {str(row["id"]): row for row in rows}
     examples: dict[str, list[LocatedExample]] = {}
@@ -196,10 +194,10 @@ def count_remaining_secrets(run: RunFolder, rows: Iterable[Mapping[str, Any]]) -
 def locate_examples(
     doc_id: str, document: str, vault_rows: Iterable[tuple[int, str, str, str]]
 ) -> list[LocatedExample]:
-    """Where each point (point_id, prefix, text, suffix) of a document stands in it.
+    """Locate each example (point_id, prefix, text, suffix) of a document in it.
 
-    Points follow each other without a gap, except where a quarantined one is missing from the vault:
-    there the point ids jump, and the next piece is looked for.
+    Examples follow each other without a gap, except if a quarantined one is missing from the vault: then the ids jump,
+    and the next text is searched for.
     """
     examples = []
     position, expected_id = 0, None
@@ -215,7 +213,6 @@ def locate_examples(
 
 
 def _load_routing(run: RunFolder) -> dict[int, tuple[str, list[tuple[int, int]]]]:
-    """Of each point in a shard, itself or as a duplicate: its side, and what π covered of it."""
     shard_of = dict.fromkeys(read_column(run.public, "point_id"), "public")
     shard_of.update((released_id, "private") for released_id in read_column(run.private, "point_id"))
     splits: dict[int, str] = {}

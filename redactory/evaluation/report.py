@@ -1,6 +1,6 @@
-"""The pages of a run and of its models, for people; they need no network and no script.
+"""Render the pages of a run and its models, for people; they need no network and no script.
 
-The sentences stand in ``words.j2``, the pages in the other templates.
+The sentences are in ``words.j2``, the pages in the other templates.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _MAX_TEXT_CHARS, _MAX_FULL_NUMBER = 320, 1e6
 
 
 def write_report(run: RunFolder) -> Path:
-    """Commit :func:`render_pages` the run, mode 0600, and return the path of ``RUN/report.html``."""
+    """Commit the run's :func:`render_pages`, mode 0600, and return the path of ``RUN/report.html``."""
     for path, page in render_pages(run):
         write_text(path, page)
     return run.report
 
 
 def render_pages(run: RunFolder) -> Iterator[tuple[Path, str]]:
-    """Each page of a finished run and what stands on it: its finished models', and then its own report.
+    """Yield path and content of each page of a finished run: its finished models', then its report.
 
     A model has its page as HTML and as Markdown.
     """
@@ -58,13 +58,12 @@ def render_pages(run: RunFolder) -> Iterator[tuple[Path, str]]:
 
 
 def render_report(run: RunFolder) -> str:
-    """The page of a finished run and its finished models, the same for the same run folder.
+    """Render the page of a finished run and its finished models, the same for the same run folder.
 
-    It quotes some public points and no private one, and loads nothing.
+    It quotes some public examples and no private one, and loads nothing.
     """
 
     def result(folder: Any) -> Any:
-        """The result of a finished measurement; None where it was not made."""
         return read_json(folder.root / "result.json") if is_finished(folder) else None
 
     manifest, misses, shards = read_json(run.manifest), result(run.recall), result(run.redaction)
@@ -91,24 +90,23 @@ def render_report(run: RunFolder) -> str:
 
 
 def render_model(report: ModelReport) -> str:
-    """The page of one model: how good it is, what is promised, what attacks found; it loads nothing."""
+    """Render the page of one model: its quality, its guarantee and the attacks on it; it loads nothing."""
     return load_template("model.html.j2").render(model=report)
 
 
 class ConservationLaw(NamedTuple):
-    """A sum that must hold: ``whole`` is ``parts`` together."""
+    """A sum that must hold: ``whole`` equals the sum of ``parts``."""
 
     whole: tuple[str, int]
     parts: list[tuple[str, int]]
 
     @property
     def holds(self) -> bool:
-        """Whether it does."""
         return self.whole[1] == sum(count for _, count in self.parts)
 
 
 def conservation(manifest: Mapping[str, Any]) -> list[ConservationLaw]:
-    """The laws of conservation of a run, each to be shown with whether it holds."""
+    """Return the conservation laws of a run."""
     counts = manifest["counts"]
 
     def law(total_name: str, *parts: str) -> ConservationLaw:
@@ -124,14 +122,14 @@ def conservation(manifest: Mapping[str, Any]) -> list[ConservationLaw]:
     return [
         law("rows", "documents", "rejected"),
         law("points", "public", "private", "duplicate", "quarantined"),
-        # "0 = 0" says nothing, unless something should have been there
+        # skip "0 = 0", unless something should have been there
         *(law for law in parts if law.whole[1] or any(count for _, count in law.parts)),
     ]
 
 
 @dataclass(frozen=True)
 class FlowBar:
-    """A bar of the flow: the class that colours it, what its share is of, and what it divides into."""
+    """A bar of the flow: the class for its colour, the denominator of its share, and its parts."""
 
     name: str
     count: int
@@ -141,7 +139,7 @@ class FlowBar:
 
 
 def build_flow(counts: Mapping[str, int]) -> FlowBar:
-    """Rows into documents, points, sides and shards; what has no count has no bar."""
+    """Build the flow of rows to documents, examples, splits and shards; missing counts have no bar."""
 
     def bar(name: str, kind: str, count: int, *parts: FlowBar, whole: int = 0) -> FlowBar:
         return FlowBar(name, count, kind, whole, tuple(part for part in parts if part.count))
@@ -153,7 +151,6 @@ def build_flow(counts: Mapping[str, int]) -> FlowBar:
             bar(f"{split.capitalize()} split", split, kept_count, whole=points),
             bar("Duplicates", "duplicate", left_out, whole=points),
         ]
-        # what is left out stands in the middle
         parts = parts if split == "public" else parts[::-1]
         sides.append(bar(split.capitalize(), split, kept_count + left_out, *parts, whole=points))
     quarantined = bar("Quarantined", "quarantined", counts["quarantined"], whole=points)
@@ -165,24 +162,21 @@ def build_flow(counts: Mapping[str, int]) -> FlowBar:
 
 
 def _pick_public_examples(folder: Path, count: int = 8) -> list[str]:
-    """The texts of the ``count`` points whose released ids come first, shortened.
-
-    Released ids are keyed pseudonyms, so the pick is random over the points and the same in each rendering.
-    """
+    """Return the shortened texts of the ``count`` lowest released ids, a keyed random choice."""
     rows: list[tuple[str, str]] = []
     for batch in read_batches(folder, ["point_id", "text"]):
-        # few of millions of points become Python objects
+        # create Python objects for only a few of millions of examples
         least = batch.take(pc.select_k_unstable(batch, count, [("point_id", "ascending")]))
         rows = heapq.nsmallest(count, [*rows, *zip(*(c.to_pylist() for c in least.columns), strict=True)])
     return [text if len(text) <= _MAX_TEXT_CHARS else text[:_MAX_TEXT_CHARS] + "…" for _, text in rows]
 
 
-# A model in words that need no mathematics first: what its guarantee promises, what was measured of it.
+# A model in words without mathematics: its guarantee and its measurements.
 
 
 @dataclass(frozen=True)
 class CardMetric:
-    """A number of the card as it is shown, or, where ``stated`` is false, why there is none."""
+    """A formatted metric of the card, or, if ``stated`` is false, the reason for its absence."""
 
     title: str
     text: str
@@ -191,7 +185,7 @@ class CardMetric:
 
 @dataclass(frozen=True)
 class EvaluationFinding:
-    """A figure, what it is of, and what it means; ``alarming`` where an attack did better than chance."""
+    """A metric, its subject and its meaning; ``alarming`` if an attack did better than chance."""
 
     title: str
     figure: str
@@ -214,7 +208,6 @@ class ModelReport:
 
 
 def build_model_report(folder: ModelFolder) -> ModelReport:
-    """One finished model, with every evaluation of it that there is."""
     card = read_json(folder.guarantee)
     results = {evaluation: read_result(folder, evaluation) or {} for evaluation in EVALUATIONS}
     curve = read_json(folder.held_out)["rows"] if folder.held_out.exists() else []
@@ -224,7 +217,6 @@ def build_model_report(folder: ModelFolder) -> ModelReport:
 
 
 def render_findings(macro_name: str, *facts: Any) -> list[EvaluationFinding]:
-    """What the macro ``part`` of ``words.j2`` says of ``facts``."""
     findings: list[EvaluationFinding] = []
 
     def say(title: str = "", figure: str = "", alarming: bool = False, *, caller: Callable[[], str]) -> str:
@@ -236,19 +228,17 @@ def render_findings(macro_name: str, *facts: Any) -> list[EvaluationFinding]:
 
 
 def list_promises(card: Mapping[str, Any]) -> list[str]:
-    """What the card promises, a few sentences each; empty where it promises nothing."""
     epsilon = card["epsilon"]
     return [] if epsilon is None else [finding.sentence for finding in render_findings("promises", card, epsilon)]
 
 
 def list_card_metrics(card: Mapping[str, Any]) -> list[CardMetric]:
-    """The card's figures, each with its meaning."""
     rows = _list_privacy_unit_metrics(card) if "epsilon_sound" in card else _list_secret_metrics(card)
     return [CardMetric(title, text or f"no epsilon: {card['reasons'][key]}", bool(text)) for title, key, text in rows]
 
 
 def _list_secret_metrics(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """(title, key of the reason, text or nothing) of each figure of a card that is about private points."""
+    """Yield (title, key of the reason, text or empty) of each metric of a card about private examples."""
     for key, title in (
         ("epsilon_substitution", "one private sentence, whatever it holds"),
         ("epsilon_bayesian", "a sensitive span that at least one policy catches, nobody knows which"),
@@ -263,7 +253,6 @@ def _list_secret_metrics(card: Mapping[str, Any]) -> Iterator[tuple[str, str, st
 
 
 def _list_privacy_unit_metrics(card: Mapping[str, Any]) -> Iterator[tuple[str, str, str]]:
-    """The same for a card of a trainer that hides users or entities, or of one of their baselines."""
     yield f"{card['unit']}: {card['relation']}", "epsilon_sound", _format_epsilons(card["epsilon_sound"])
     sized = "privacy units of at most {} examples" if "adjacency_curve" in card else "{} users at once"
     if "adjacency_curve" not in card and card["privacy_unit"] != "users":
@@ -284,28 +273,23 @@ def _list_privacy_unit_metrics(card: Mapping[str, Any]) -> Iterator[tuple[str, s
 
 
 def _format_epsilons(*values: float | None) -> str:
-    """Figures as they are printed; nothing where there is none."""
     formatted = [format_upper(value, 3) for value in values]
     return f"epsilon {', '.join(formatted)}" if set(formatted) - {"none"} else ""
 
 
-# The templates, and what they call.
-
-
 def load_template(name: str) -> Template:
-    """One of this room's templates; each is compiled once a process, not once a model."""
     return _environment().get_template(name)
 
 
 def format_amount(value: float | None, digits: int = 3) -> str:
-    """A figure with ``digits`` significant digits; a dash for null."""
+    """Format a number with ``digits`` significant digits; a dash for null."""
     if value is None:
         return "–"
     return f"{value:,.0f}" if 10**digits <= abs(value) < _MAX_FULL_NUMBER else f"{value:.{digits}g}"
 
 
 def format_share(part: int, whole: int) -> str:
-    """A percentage that rounds neither something to nothing nor a part to the whole."""
+    """Format a percentage that rounds neither something to 0 nor a part to 100 %."""
     if not whole or not part:
         return "0%"
     percent = 100 * part / whole
@@ -324,7 +308,6 @@ def _format_duration(seconds: float) -> str:
 
 
 def _format_engine(engine_facts: Mapping[str, Any]) -> str:
-    """What an engine stands on, in a line: its model, the digests of its files, its packages."""
     digests = engine_facts.get("sha256", ())
     digests = [digests] if isinstance(digests, str) else digests
     named = " ".join(str(engine_facts[key]) for key in ("name", "version") if key in engine_facts)
@@ -337,7 +320,6 @@ def _environment() -> Environment:
     # most commands write no report
     from jinja2 import ChoiceLoader, Environment, PackageLoader, StrictUndefined
 
-    # answers.j2 is the model card's, too
     packages = ("redactory.evaluation", "redactory.training.guarantee")
     environment = Environment(
         loader=ChoiceLoader([PackageLoader(package, ".") for package in packages]),

@@ -1,8 +1,7 @@
-"""A sample of a run's points by stratum, for people to label; and γ and δ₂ from what they labelled.
+"""Sample a run's examples by stratum for people to label, and compute γ and δ₂ from the labels.
 
-A point is the unit, and every copy of a text is a point: copies count as often as they occur, because what
-is bounded is the share of the *corpus's* secrets that is missed (``redactory/evaluation/sample_bounds.py``).
-But a text is labelled once, however many of its copies are drawn.
+Every copy of a text counts as an example, because the bound is on the share of the *corpus's* secrets that is missed
+(``redactory/evaluation/sample_bounds.py``). But a text is labelled once, however many of its copies are drawn.
 """
 
 from __future__ import annotations
@@ -52,7 +51,6 @@ _DEFAULT_GOAL = 1e-3
 _MAX_LISTED_IDS = 5
 Ids = NDArray[np.int64]
 DrawRecord = Mapping[str, Any]
-"""The record of a draw, as ``draw.json`` holds it."""
 
 
 class LabelledSpan(NamedTuple):
@@ -65,12 +63,12 @@ class LabelledSpan(NamedTuple):
 
 @dataclass(frozen=True)
 class SampledText:
-    """A distinct text of the sample, under one of its points' ids.
+    """A distinct text of the sample, under the id of one of its examples.
 
-    ``times`` is how often it was drawn, or occurs where its stratum is labelled whole; ``prefilled`` are the
-    spans that the labeller is shown, ``masked`` the places that π masks.  The record of a draw holds a keyed
-    ``digest`` and no word of the text; people's labels give the ``text`` and its ``secrets``, in order and
-    each once; measuring says of each secret whether π ``missed`` it.
+    ``times`` is how often it was drawn, or its copies if its stratum is labelled completely. ``prefilled`` are the
+    spans shown to the labeller, ``masked`` the strict policy's masks. The record of a draw holds a keyed ``digest`` and
+    no word of the text. Labels give the ``text`` and its distinct ``secrets``, in order; measuring tells of each secret
+    whether the strict policy ``missed`` it.
     """
 
     point_id: int
@@ -85,21 +83,17 @@ class SampledText:
 
     @property
     def is_changed(self) -> bool:
-        """Whether the labeller left anything else than was filled in."""
         return set(self.secrets) != set(self.prefilled)
 
     def without_kinds(self, kinds: Collection[str]) -> SampledText:
-        """The same without the secrets of ``kinds``."""
         return replace(self, secrets=tuple(secret for secret in self.secrets if get_kind(secret.label) not in kinds))
 
     def to_record(self, key: DigestKey) -> dict[str, Any]:
-        """What the record of the draw keeps."""
         fields = {name: getattr(self, name) for name in ("point_id", "stratum", "times", "prefilled", "masked")}
         return {**fields, "digest": _digest_text(self.text, key)}
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> SampledText:
-        """The reverse of :meth:`to_record`."""
         prefilled = tuple(LabelledSpan(*span) for span in record["prefilled"])
         masked = tuple((start, end) for start, end in record["masked"])
         return cls(**{**record, "prefilled": prefilled, "masked": masked})
@@ -109,12 +103,9 @@ def _digest_text(text: str, key: DigestKey) -> str:
     return key.text_digest(key.derive("audit sample"), text.encode()).hex()
 
 
-# The draw.
-
-
 @dataclass(frozen=True)
 class SamplingFrame:
-    """What is drawn from: all points by ascending id, the stratum of each (its place in STRATA, or -1)."""
+    """All examples by ascending id, with the stratum of each (its index in STRATA, or -1)."""
 
     ids: Ids
     strata: NDArray[np.int8]
@@ -122,18 +113,17 @@ class SamplingFrame:
     fitted_on: UnmeasuredExamples
 
     def list_stratum_ids(self, name: str) -> Ids:
-        """The points of a stratum."""
         stratum_ids: Ids = self.ids[self.strata == STRATA.index(name)]
         return stratum_ids
 
     def find_strata(self, ids: Ids) -> NDArray[np.int8]:
-        """The stratum of each of ``ids``; -1 also for one that is no point of the run."""
+        """Return the stratum of each of ``ids``; -1 also for unknown ids."""
         positions = np.minimum(np.searchsorted(self.ids, ids), len(self.ids) - 1)
         return np.where(self.ids[positions] == ids, self.strata[positions], np.int8(-1))
 
 
 def build_frame(run: RunFolder, fitted_on: Ids | None = None) -> SamplingFrame:
-    """The strata of a finished run, without quarantined points and those that a policy was ``fitted_on``."""
+    """Return the strata of a finished run, without quarantined examples and those a policy was ``fitted_on``."""
     strict_ids = [np.empty(0, np.int64)]
     for batch in read_batches(run.spans, ["point_id", "policy"]):
         strict_ids.append(np.unique(batch["point_id"].filter(pc.equal(batch["policy"], "strict")).to_numpy()))
@@ -158,14 +148,14 @@ def build_frame(run: RunFolder, fitted_on: Ids | None = None) -> SamplingFrame:
 def draw_sample(
     run: RunFolder, frame: SamplingFrame, n: int, public_share: float, seed: int
 ) -> tuple[SamplePlan, list[SampledText]]:
-    """At most ``n`` texts: of the strata that are labelled whole all, of others independent uniform draws.
+    """Draw at most ``n`` texts: small strata completely, others by independent uniform draws.
 
     ``ValueError`` as :func:`~redactory.evaluation.sample_bounds.plan_sample`.
     """
     stream, known = RandomStream.from_seed(seed), _count_distinct_texts(run, frame, n)
     sizes = {name: len(frame.list_stratum_ids(name)) for name in STRATA}
     plan = plan_sample(sizes, {name: len(texts) for name, texts in known.items()}, n, public_share)
-    # by stratum and text: how often it was drawn (or occurs), and the least of the ids
+    # by stratum and text: how often it was drawn (or occurs), and the lowest id
     chosen = {name: known[name] for name in plan.whole}
     times = Counter[int]()
     for name, draws in plan.draws.items():
@@ -182,7 +172,7 @@ def draw_sample(
         run.spans, columns, {first for texts in chosen.values() for _, first in texts.values()}
     ):
         if policy == "strict":
-            # the surest first: higher score, a list that somebody wrote, place
+            # most certain first: higher score, a user's list, position
             spans[point_id].append((-score, detector != "list", LabelledSpan(*place)))
     sample = []
     for name in STRATA:
@@ -196,7 +186,7 @@ def draw_sample(
 def _count_distinct_texts(
     run: RunFolder, frame: SamplingFrame, max_texts: int
 ) -> dict[str, dict[str, tuple[int, int]]]:
-    """Each stratum's texts with copies and least id; where there are more than ``most``, any ``most`` + 1."""
+    """Return each stratum's texts with copies and lowest id; of more than ``max_texts``, any ``max_texts`` + 1."""
     texts_by_stratum: dict[str, dict[str, tuple[int, int]]] = {name: {} for name in STRATA}
     for batch in read_batches(run.vault, ["point_id", "text"]):
         if all(len(known) > max_texts for known in texts_by_stratum.values()):
@@ -219,7 +209,7 @@ def _iter_rows(folder: Path, columns: Sequence[str], point_ids: Iterable[int]) -
 
 
 def select_prefilled_spans(strict: Iterable[LabelledSpan]) -> tuple[LabelledSpan, ...]:
-    """π's spans without those that overlap a longer one, or an equal one that stands before them."""
+    """Return the strict spans without those that overlap a longer or an earlier equally long one."""
     kept_spans: list[LabelledSpan] = []
     for span in sorted(strict, key=lambda s: (s.start - s.end, s.start)):
         if all(span.end <= other.start or other.end <= span.start for other in kept_spans):
@@ -228,7 +218,6 @@ def select_prefilled_spans(strict: Iterable[LabelledSpan]) -> tuple[LabelledSpan
 
 
 def to_rows(sample: Iterable[SampledText]) -> list[dict[str, Any]]:
-    """The sample in the span schema, π's spans filled in as ``spans``."""
     return [
         {
             "id": str(entry.point_id),
@@ -242,7 +231,7 @@ def to_rows(sample: Iterable[SampledText]) -> list[dict[str, Any]]:
 
 
 def to_csv(sample: Iterable[SampledText]) -> str:
-    """The sample as a table to read; what a spreadsheet would take for a formula gets an apostrophe."""
+    """Return the sample as a readable table; an apostrophe keeps spreadsheets from reading formulas."""
     out = io.StringIO()
     table = csv.DictWriter(out, ("id", "point_id", "stratum", "text", "spans"), lineterminator="\n")
     table.writeheader()
@@ -253,14 +242,14 @@ def to_csv(sample: Iterable[SampledText]) -> str:
     return out.getvalue()
 
 
-# What people labelled: read, checked against the draw, measured.
+# The labels: read, checked against the draw, measured.
 
 
 def read_labels(path: Path, drawn_texts: Sequence[SampledText], key: DigestKey) -> list[SampledText]:
-    """The labelled sample of ``path`` in the order of ``drawn``.
+    """Read the labelled sample of ``path`` in the order of ``drawn_texts``.
 
-    ``InputError``, with row and point id and without text, unless the rows are those of the draw, each once,
-    with the text unchanged.
+    ``InputError``, with row and example id and without text, unless the rows are those of the draw, each once, with the
+    text unchanged.
     """
     labelled_by_id: dict[int, SampledText | None] = {entry.point_id: None for entry in drawn_texts}
     expected = {entry.point_id: entry for entry in drawn_texts}
@@ -271,7 +260,7 @@ def read_labels(path: Path, drawn_texts: Sequence[SampledText], key: DigestKey) 
                 f"{path.name}, row {number}: it has no 'point_id'; label the rows of the sample, and change "
                 "only their spans"
             )
-        point_id, where = int(raw_id), f"{path.name}, row {number} (point {int(raw_id)})"
+        point_id, where = int(raw_id), f"{path.name}, row {number} (example {int(raw_id)})"
         if point_id not in expected:
             raise InputError(f"{where}: this example is not in the sample")
         if labelled_by_id[point_id]:
@@ -284,7 +273,7 @@ def read_labels(path: Path, drawn_texts: Sequence[SampledText], key: DigestKey) 
     if missing := [str(point_id) for point_id, entry in labelled_by_id.items() if not entry]:
         listed = ", ".join(missing[:_MAX_LISTED_IDS]) + (", …" if len(missing) > _MAX_LISTED_IDS else "")
         raise InputError(
-            f"{path.name}: {len(missing)} of the sample's {pluralize(len(drawn_texts), 'text')} are missing (point "
+            f"{path.name}: {len(missing)} of the sample's {pluralize(len(drawn_texts), 'text')} are missing (example "
             f"{listed}); a text without a secret is a row without spans"
         )
     return labelled
@@ -293,11 +282,11 @@ def read_labels(path: Path, drawn_texts: Sequence[SampledText], key: DigestKey) 
 def measure_sample(
     rows: Sequence[SampledText], route_texts: TextRouter, progress: Progress = no_progress
 ) -> list[SampledText]:
-    """``rows`` with ``missed``: whether F(s) ≠ F(s') for each secret, s' being s with it as ``<MASK>``.
+    """Return ``rows`` with ``missed``: whether F(s) ≠ F(s') for each secret, s' being s with it as ``<MASK>``.
 
-    ``CheckFailed`` unless F gives each text the side and the masks that the run gave it, and each s' the
-    private side (a quarantined point counts as private): then both policies miss the secrets of public
-    points and no others, on which the bounds of a sample rest.
+    ``CheckFailed`` unless F gives each text the split and masks of the run, and each s' the private split (a
+    quarantined example counts as private): then both policies miss exactly the secrets of public examples, which the
+    bounds of a sample require.
     """
     places = [(row.text, [(secret.start, secret.end) for secret in row.secrets]) for row in rows]
     measured = []
@@ -305,12 +294,12 @@ def measure_sample(
         split = PUBLIC if row.stratum == PUBLIC else PRIVATE
         if fate != (split, mask(row.text, row.masked)):
             raise CheckFailed(
-                f"point {row.point_id}: its decision no longer matches the run, although the policies are "
+                f"example {row.point_id}: its decision no longer matches the run, although the policies are "
                 "the same; nothing is measured"
             )
         if any(variant == PUBLIC for variant, _ in without):
             raise CheckFailed(
-                f"point {row.point_id}: it would be public with a secret masked, although everything with a "
+                f"example {row.point_id}: it would be public with a secret masked, although everything with a "
                 "mask is private; nothing is measured"
             )
         measured.append(replace(row, missed=tuple(fate != tuple(variant) for variant in without)))
@@ -318,9 +307,9 @@ def measure_sample(
 
 
 def count_sample_secrets(texts: Sequence[SampledText]) -> dict[str, Any]:
-    """How many labelled secrets stand open, by label and side: unweighted counts of the sample.
+    """Count the unmasked labelled secrets of the sample by label and split, unweighted.
 
-    As ``redactory.evaluation.recall.count_remaining_secrets``, which see for the keys.
+    The keys are those of ``redactory.evaluation.recall.count_remaining_secrets``.
     """
     labels: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(SECRET_COUNTS, 0))
     for text in texts:
@@ -333,18 +322,18 @@ def count_sample_secrets(texts: Sequence[SampledText]) -> dict[str, Any]:
     return {"documents": len(texts), **total, "labels": {label: labels[label] for label in sorted(labels)}}
 
 
-# γ and δ₂ in all and by label, with their bounds, and what is still needed.
+# γ and δ₂ in total and by label, with bounds, and the labels still needed.
 
 
 def compute_sample_metrics(
     draw: DrawRecord, texts: Sequence[SampledText], confidence: float, delta: float
 ) -> dict[str, Any]:
-    """``misses``, ``strata`` and ``needed`` of a score.
+    """Return ``misses``, ``strata`` and ``needed`` of a score.
 
     ``misses`` has the keys of ``measure_misses``: plain counts, the weighted ``rate``, and as ``upper`` the bounds of
-    :func:`compute_upper_bounds` in three digits, which tell less of the counts behind them; a label's figures are of
-    its secrets alone. ``needed`` says of ``delta`` and of 10⁻³ how many secrets drawn independently, or how many public
-    draws of a sample like this one, would have to show no miss for δ₂ to be bounded by it.
+    :func:`compute_upper_bounds` in three digits, which reveal less of the counts; a label's metrics are of its secrets
+    alone. ``needed`` gives for ``delta`` and 10⁻³ how many independently drawn secrets, or public draws of a sample
+    like this one, must show no miss to bound δ₂ by it.
     """
     fitted, quarantined = draw["fitted_on"], draw["quarantined"]
     unmeasured = UnmeasuredExamples(fitted["public"], fitted["private"] + quarantined)
@@ -397,10 +386,10 @@ def compute_sample_metrics(
 
 
 def draw_secret_indices(row: SampledText, stream: RandomStream) -> Iterator[int]:
-    """One secret, each alike, for every draw of a text that holds one: what makes draws independent units.
+    """Yield one uniformly drawn secret (its index in ``row.secrets``) per draw of a text that holds any.
 
-    Its place in ``row.secrets``.  The coins go with the point's id: neither the order of rows nor that of
-    spans changes what is drawn.
+    This makes draws independent units. The coins depend on the example's id, so the order of rows and spans does not
+    matter.
     """
     if row.secrets:
         coins = stream.uniform("one secret of an example", 0, row.times, index=row.point_id)
@@ -408,20 +397,18 @@ def draw_secret_indices(row: SampledText, stream: RandomStream) -> Iterator[int]
 
 
 def _list_missed_flags(text: SampledText, label: str | None) -> list[bool]:
-    """Of each secret with ``label`` (of every one, where none is given) whether it is missed."""
     every = zip(text.secrets, text.missed, strict=True)
     return [missed for secret, missed in every if label in (None, secret.label)]
 
 
 def _summarize_strata(draw: DrawRecord, texts: Sequence[SampledText], label: str | None) -> dict[str, Stratum]:
-    """What the sample says of each stratum; of the secrets with ``label`` alone where one is given."""
     stream, strata = RandomStream.from_seed(draw["seed"]), dict[str, Stratum]()
     for name in STRATA:
         stratum_texts, points = [text for text in texts if text.stratum == name], draw["strata"][name]["points"]
         if not points:
             strata[name] = EMPTY_STRATUM
         elif draw["strata"][name]["whole"]:
-            # a text's copies times the share of its secrets that are asked for, and that are missed of these
+            # a text's copies times the share of its selected secrets, and of the missed ones
             weighted_flags = [
                 (text.times / max(1, len(text.secrets)), _list_missed_flags(text, label)) for text in stratum_texts
             ]
@@ -439,7 +426,7 @@ def _summarize_strata(draw: DrawRecord, texts: Sequence[SampledText], label: str
 
 
 def explain_zero_bounds(result: Mapping[str, Any]) -> list[str]:
-    """A sentence for each bound of a score that is 0 since all that could hold a miss was labelled."""
+    """Return a sentence for each bound that is 0 because everything that could contain a miss was labelled."""
     public = result["strata"]["public"]
     if not public["points"] or not public["whole"]:
         return []

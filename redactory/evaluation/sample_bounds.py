@@ -1,40 +1,38 @@
-"""Upper bounds of γ and δ₂ from labelled points of a run, sampled by stratum.
+"""Upper bounds of γ and δ₂ from labelled examples of a run, sampled by stratum.
 
-**What is bounded.**  A secret is drawn in two steps: a point, uniformly among the points of the run that hold
-a secret (copies of a text count as often as they occur), then one of its secrets, uniformly.  γ is the
-probability that this secret has F(s) ≠ F(s with it masked), δ₂ that the two have different sides.  That is
-a law μ as in ``docs/guarantees.md``, "Amplification by redaction".  The rate over all secrets alike would
-need a bound on how many secrets an unseen point may hold, and nobody knows one.
+**Bounded rates.** A secret is drawn in two steps: an example, uniformly among the examples of the run that hold a
+secret (copies of a text count as often as they occur), then one of its secrets, uniformly. γ is the probability that
+this secret has F(s) ≠ F(s with it masked), δ₂ that the two have different splits. That is a law μ as in
+``docs/guarantees.md``, "Amplification by redaction". The rate over all secrets would need a bound on how many secrets
+an unseen example may hold, which is unknown.
 
-**The sample.**  Stratum h has N_h points, a known number; φ_h is the share of them that hold a secret, and
-ρ_h the mean over these of the share of their secrets that is missed.  A stratum with few distinct texts is
-labelled *whole*: then φ_h and ρ_h are known.  From any other, n_h points are *drawn*, independently and
-uniformly, with replacement, and each gives one secret, if it holds one.  Then k_h, the draws with a secret,
-is Bin(n_h, φ_h), and given k_h the misses are Bin(k_h, ρ_h): Clopper and Pearson's bounds are exact for both.
-Q more points cannot be labelled (quarantined ones, rows that a policy was fitted on).  Were they labelled
-too, then, over the strata and Q,
+**The sample.** Stratum h has N_h examples, a known number; φ_h is the share of them that hold a secret, and ρ_h the
+mean over these of the share of their secrets that is missed. A stratum with few distinct texts is labelled *whole*:
+then φ_h and ρ_h are known. From any other, n_h examples are *drawn*, independently and uniformly, with replacement, and
+each gives one secret, if it holds one. Then k_h, the draws with a secret, is Bin(n_h, φ_h), and given k_h the misses
+are Bin(k_h, ρ_h): Clopper and Pearson's bounds are exact for both. Q more examples cannot be labelled (quarantined
+ones, rows that a policy was fitted on). If they were labelled too, then, over the strata and Q,
 
-    γ = Σ N_h φ_h ρ_h / Σ N_h φ_h,        δ₂ the same with its own ρ_h.
+γ = Σ N_h φ_h ρ_h / Σ N_h φ_h, δ₂ the same with its own ρ_h.
 
-**What is known of ρ_h beforehand.**  s with a secret masked holds ``<MASK>``, so it is private, or
-quarantined, which counts as private.  Hence
+**Prior knowledge of ρ_h.** s with a secret masked holds ``<MASK>``, so it is private, or quarantined, which counts as
+private. Hence
 
-- *public* points: the sides differ; every secret is missed by both, ρ = 1 for γ and for δ₂;
-- *suspected* points (private, π masked nothing): ρ <= 1 for γ is all that is used; ρ = 0 for δ₂;
-- *masked* points (private, π masked something): ρ for γ is measured; ρ = 0 for δ₂;
+- *public* examples: the splits differ; every secret is missed by both, ρ = 1 for γ and for δ₂;
+- *suspected* examples (private, without a strict mask): only ρ <= 1 is used for γ; ρ = 0 for δ₂;
+- *masked* examples (private, with a strict mask): ρ for γ is measured; ρ = 0 for δ₂;
 - Q: ρ <= 1 and φ <= 1 for γ; for δ₂ this holds of its public part, and ρ = 0 of its private one.
 
-**The bounds.**  γ and δ₂ are means of the ρ_h with weights N_h φ_h: such a mean grows with the weight of
-a stratum whose ρ is 1, and falls with the other weights.  So it is at most what it is at φ's upper bound in
-the former strata, at φ's lower bound in the latter, and at ρ's upper bound.  With C = N_pub φ⁺_pub +
-N_sus φ⁺_sus + Q,
+**The bounds.** γ and δ₂ are means of the ρ_h with weights N_h φ_h: such a mean grows with the weight of a stratum with
+ρ = 1, and falls with the other weights. So it is at most its value at φ's upper bound in the former strata, at φ's
+lower bound in the latter, and at ρ's upper bound. With C = N_pub φ⁺_pub + N_sus φ⁺_sus + Q,
 
     γ⁺ = (C + N_mask φ⁻_mask ρ⁺_mask) / (C + N_mask φ⁻_mask),
     δ₂⁺ = (N_pub φ⁺_pub + Q_pub) / (N_pub φ⁺_pub + Q_pub + N_mask φ⁻_mask + N_sus φ⁻_sus).
 
-Each holds with probability at least 1 - α where the errors of the bounds that it uses sum to α at most
-(union bound).  Nine tenths of α are divided evenly among the upper bounds, which carry the figure, a tenth
-among the lower ones; what is known without drawing takes no part.
+Each holds with probability at least 1 - α if the errors of the bounds it uses sum to at most α (union bound). Nine
+tenths of α are divided evenly among the upper bounds, which matter most, a tenth among the lower ones; values known
+without drawing need none.
 """
 
 from __future__ import annotations
@@ -54,10 +52,10 @@ UPPER_SHARE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Stratum:
-    """What labels say of a stratum: of N_h ``points``, n_h ``draws``, k_h ``secrets``, ``missed`` of these.
+    """The labels of a stratum: N_h ``points``, n_h ``draws``, of these k_h ``secrets``, of these ``missed``.
 
-    A stratum that was labelled whole, or is empty, has no draws, and nothing of it is left to chance: its
-    ``secrets`` are N_h φ_h, its ``missed`` ones N_h φ_h ρ_h.
+    A stratum that was labelled completely, or is empty, has no draws and no uncertainty: its ``secrets`` are N_h φ_h,
+    its ``missed`` ones N_h φ_h ρ_h.
     """
 
     points: int
@@ -73,23 +71,23 @@ class Stratum:
 
     @property
     def examples_per_draw(self) -> float:
-        """How many points one of ``secrets`` stands for."""
+        """How many examples one of ``secrets`` represents."""
         return 1.0 if self.draws is None else self.points / self.draws
 
     def upper_secret_count(self, error: float) -> float:
-        """N_h φ⁺_h, which is too small with probability ``error`` at most."""
+        """Return N_h φ⁺_h, which is too small with probability at most ``error``."""
         if self.draws is None:
             return self.secrets
         return self.points * upper_bound(int(self.secrets), self.draws, 1 - error)
 
     def lower_secret_count(self, error: float) -> float:
-        """N_h φ⁻_h, which is too large with probability ``error`` at most."""
+        """Return N_h φ⁻_h, which is too large with probability at most ``error``."""
         if self.draws is None:
             return self.secrets
         return self.points * lower_bound(int(self.secrets), self.draws, 1 - error)
 
     def upper_missed_count(self, secret_count: float, error: float) -> float:
-        """``holding`` · ρ⁺_h, too small with probability ``error`` at most."""
+        """Return ``secret_count`` · ρ⁺_h, too small with probability at most ``error``."""
         if self.draws is None:
             return self.missed
         return secret_count * upper_bound(int(self.missed), int(self.secrets), 1 - error)
@@ -99,7 +97,7 @@ EMPTY_STRATUM = Stratum(0, None, 0.0, 0.0)
 
 
 class UnmeasuredExamples(NamedTuple):
-    """Q: points that cannot be labelled, by side."""
+    """Q: examples that cannot be labelled, by split."""
 
     public: int = 0
     private: int = 0
@@ -118,9 +116,9 @@ class GammaDeltaRates(NamedTuple):
 def compute_upper_bounds(
     strata: Mapping[str, Stratum], confidence: float, unmeasured: UnmeasuredExamples = NOTHING_UNMEASURED
 ) -> GammaDeltaRates:
-    """γ⁺ and δ₂⁺ as at the head of this module, each at ``confidence``, both at once at 2·confidence - 1.
+    """Return γ⁺ and δ₂⁺ of the module docstring, each at ``confidence``, jointly at 2·confidence - 1.
 
-    ``strata`` holds each of :data:`STRATA`.  A bound is 1 where nothing is known.  A guarantee reads them by
+    ``strata`` holds each of :data:`STRATA`. A bound is 1 if nothing is known. A guarantee reads them by
     ``MissRates.from_measurement`` in ``training/guarantee/spec.py``.
     """
     public, masked, suspected = (strata[name] for name in STRATA)
@@ -131,12 +129,12 @@ def compute_upper_bounds(
     gamma = (certain + masked.upper_missed_count(caught, share)) / (certain + caught) if certain + caught else 1.0
     open_, private = public.upper_secret_count(upper) + unmeasured.public, _bound_private_secrets(strata, lower)
     delta_2 = open_ / (open_ + private) if open_ else 0.0
-    # γ is at least δ₂; raising a bound loses no confidence, lowering the other one would
+    # γ is at least δ₂; raising a bound keeps its confidence, lowering the other would not
     return GammaDeltaRates(max(gamma, delta_2), delta_2)
 
 
 def estimate_rates(strata: Mapping[str, Stratum]) -> GammaDeltaRates | None:
-    """The weighted shares of the sample itself, without what could not be measured; None without a secret."""
+    """Return the weighted rates of the sample, ignoring unmeasured examples; None without a secret."""
     holding = {name: stratum.examples_per_draw * stratum.secrets for name, stratum in strata.items()}
     total, missing = (
         sum(holding.values()),
@@ -151,10 +149,10 @@ def count_public_draws_needed(
     confidence: float,
     unmeasured: UnmeasuredExamples = NOTHING_UNMEASURED,
 ) -> int | None:
-    """Public draws without any secret that would show δ₂⁺ <= ``delta_2``, the private strata as they are.
+    """Return how many public draws without a secret would show δ₂⁺ <= ``delta_2``, private strata unchanged.
 
-    0 where the public stratum is known and shows it; None where no number of draws would: too little is
-    known of the private strata, too much is unmeasured, or the public one is known and shows the contrary.
+    0 if the public stratum is known and shows it. None if no number of draws would: too little is known of the private
+    strata, too much is unmeasured, or the public stratum is known and shows the contrary.
     """
     upper, lower = _split_error(confidence)
     room = delta_2 / (1 - delta_2) * _bound_private_secrets(strata, lower) - unmeasured.public
@@ -167,19 +165,18 @@ def count_public_draws_needed(
 
 
 class SamplePlan(NamedTuple):
-    """Which strata are labelled whole, and how many points are drawn from each of the others."""
+    """The strata to label completely, and the number of draws from each of the others."""
 
     whole: frozenset[str]
     draws: dict[str, int]
 
 
 def plan_sample(points: Mapping[str, int], texts: Mapping[str, int], n: int, public_share: float) -> SamplePlan:
-    """At most ``n`` texts to label, ``public_share`` of them public, the private strata by √N_h.
+    """Plan at most ``n`` texts to label, ``public_share`` of them public, the private strata by √N_h.
 
-    ``texts`` are the distinct texts of each stratum (any number above ``n`` will do where there are more).
-    A stratum that has no more of them than it would get draws is labelled whole, and what it saves goes to
-    the others.  Σ N_h c/n_h is least with n_h proportional to √N_h.  ``ValueError`` where the share is not
-    inside (0, 1) or there is no draw for each stratum.
+    ``texts`` are the distinct texts of each stratum (any number above ``n`` will do if there are more). A stratum with
+    no more of them than its draws is labelled completely, and the rest goes to the others. Σ N_h c/n_h is smallest with
+    n_h proportional to √N_h. ``ValueError`` if the share is not inside (0, 1) or there is no draw for some stratum.
     """
     whole = {name for name in STRATA if not points[name]}
     weights = dict.fromkeys(STRATA, public_share)
@@ -198,7 +195,7 @@ def plan_sample(points: Mapping[str, int], texts: Mapping[str, int], n: int, pub
 
 
 def _allocate_draws(n: int, weights: Mapping[str, float]) -> dict[str, int]:
-    """``n`` by largest remainder, at least 1 each."""
+    """Allocate ``n`` by largest remainder, at least 1 each."""
     exact = {name: n * weight / sum(weights.values()) for name, weight in weights.items()}
     allocation = {name: math.floor(share) for name, share in exact.items()}
     for name in sorted(exact, key=lambda name: allocation[name] - exact[name])[: n - sum(allocation.values())]:
@@ -211,12 +208,11 @@ def _allocate_draws(n: int, weights: Mapping[str, float]) -> dict[str, int]:
 
 
 def _bound_private_secrets(strata: Mapping[str, Stratum], error: float) -> float:
-    """Private points that hold a secret, at least, but for a probability ``error``."""
+    """Return a lower bound of the private examples with a secret, wrong with probability at most ``error``."""
     private = [strata[name] for name in (MASKED, SUSPECTED)]
     drawn = sum(stratum.draws is not None for stratum in private)
     return sum(stratum.lower_secret_count(error / max(1, drawn)) for stratum in private)
 
 
 def _split_error(confidence: float) -> tuple[float, float]:
-    """How often the upper and how often the lower bounds may err, together 1 - ``confidence``."""
     return UPPER_SHARE * (1 - confidence), (1 - UPPER_SHARE) * (1 - confidence)

@@ -1,6 +1,6 @@
-"""A simulated support corpus with exact ground truth, in the spirit of CRT's CustomerSim (CRT, section 5.1).
+"""Simulate a support corpus with exact ground truth, in the spirit of CRT's CustomerSim (CRT, section 5.1).
 
-Its people are invented; what they and the shop say stands in ``dialogues.yaml``.
+Its people are invented; ``dialogues.yaml`` holds what they and the shop say.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ _PROGRESS_ROWS = 1000
 
 @dataclass(frozen=True)
 class Simulation:
-    """``rows`` ({id, user_id, text, spans}, to be read once) and ``canaries`` as their file holds them."""
+    """``rows`` ({id, user_id, text, spans}, an iterator) and ``canaries`` in the form of their file."""
 
     rows: Iterator[dict[str, Any]]
     canaries: dict[str, Any]
 
 
 class DialogueTurn(NamedTuple):
-    """One utterance: its text, the spans (start, end, label) in it, whether a policy is to miss them."""
+    """One utterance: its text, its spans (start, end, label), and whether a policy is to miss them."""
 
     text: str
     spans: tuple[tuple[int, int, str], ...] = ()
@@ -53,7 +53,7 @@ class DialogueTurn(NamedTuple):
 
 
 def get_canary_path(corpus: Path) -> Path:
-    """Where the canaries of a simulated corpus lie: its name with ``.canaries.json`` behind."""
+    """Return the path of a simulated corpus's canaries: its name plus ``.canaries.json``."""
     return corpus.with_name(f"{corpus.name}.canaries.json")
 
 
@@ -65,21 +65,21 @@ def simulate_customersim(
     undetectable_canary_rate: float = 0.0,
     templates: Sequence[str] = (DEFAULT_TEMPLATE,),
 ) -> Simulation:
-    """``rows`` support dialogues, with ``copies`` of each of ``canaries`` random numbers hidden in them.
+    """Simulate ``rows`` support dialogues that hide ``copies`` of each of ``canaries`` random numbers.
 
     A row's ``spans`` are [{start, end, label, value}] in code points, in order, not overlapping; the labels are those
-    of ``dialogues.yaml`` and ``CANARY``.  A canary is a user's turn "My ID is: <6 digits>" (CRT, section 5.4), as many
-    of each of ``templates``; as many controls are drawn and never inserted.  A policy is to miss a canary with
-    probability ``undetectable_canary_rate`` (CRT, Figure 3): its spans have ``"missed": true``; whatever a rate makes
-    missed a higher rate does too.  The dialogues around the canaries are those that the seed gives without them.
-    ``ConfigurationError`` for numbers or templates that cannot be.
+    of ``dialogues.yaml`` and ``CANARY``. A canary is a user's turn "My ID is: <6 digits>" (CRT, section 5.4), equally
+    many of each of ``templates``; as many controls are drawn and never inserted. A policy is to miss a canary with
+    probability ``undetectable_canary_rate`` (CRT, Figure 3): its spans have ``"missed": true``; a higher rate misses at
+    least the same canaries. The other dialogues are those of the seed without canaries. ``ConfigurationError`` for
+    impossible numbers or templates.
     """
     if rows < 0 or canaries < 0 or copies < 1:
         raise ConfigurationError("simulate: rows and canaries must be at least 0, copies at least 1")
     if canaries and not rows:
         raise ConfigurationError("simulate: canaries need at least one row to be planted in")
     if not 0.0 <= undetectable_canary_rate <= 1.0:
-        raise ConfigurationError("simulate: the canaries' miss rate must lie between 0 and 1")
+        raise ConfigurationError("simulate: the canaries' miss rate must be between 0 and 1")
     if not templates or len(set(templates)) != len(templates):
         raise ConfigurationError("simulate: needs at least one canary template, without repetition")
     draw, miss_source = random.Random(f"canaries-{seed}"), random.Random(f"canary misses-{seed}")
@@ -114,7 +114,7 @@ def simulate_customersim(
 
 
 def _parse_template(template: str) -> tuple[str, int]:
-    """The words and the number of digits of a template such as "My ID is: {6}"."""
+    """Return the words and the number of digits of a template such as "My ID is: {6}"."""
     match = _TEMPLATE.fullmatch(template)
     digits = int(match["digits"]) if match else 0
     if match is None or not 1 <= digits <= _MAX_DIGITS or not match["before"].isprintable():
@@ -137,8 +137,8 @@ def simulate(
 ) -> dict[str, Any]:
     """Write :func:`simulate_customersim` to ``out`` as JSON lines, and the canaries beside it.
 
-    Returns counts: {rows, users, bytes, secrets: {label: n}, canaries (of one template), canaries_missed,
-    copies, seed, out, canaries_file}.
+    Returns counts: {rows, users, bytes, secrets: {label: n}, canaries (of one template), canaries_missed, copies, seed,
+    out, canaries_file}.
     """
     simulation = simulate_customersim(rows, seed, canaries, copies, undetectable_canary_rate, templates)
     secrets, users, out = Counter[str](), set[str](), Path(out)
@@ -166,24 +166,24 @@ def simulate(
 
 
 class CustomerGenerator:
-    """Invented customers, from a Faker and a random stream of its own: no shared one is read or moved.
+    """Invented customers, from a private Faker and random stream, without shared state.
 
-    A customer is what fills the fields of a dialogue's templates; every field but ``user_id`` is a secret.
+    A customer fills the fields of a dialogue's templates; every field but ``user_id`` is a secret.
     """
 
     def __init__(self, seed: int) -> None:
-        # a tenth of a second that only a simulation needs
+        # imported here: a tenth of a second that only a simulation needs
         from faker import Faker
 
         self.random_source = random.Random(f"people-{seed}")
-        self._faker = Faker("en_US", use_weighting=False)  # every name as likely, and twice as fast
+        self._faker = Faker("en_US", use_weighting=False)  # equally likely names, and twice as fast
         self._faker.seed_instance(seed)
         self._count = 0
 
     def iter_visits(self) -> Iterator[dict[str, str]]:
-        """Customers as they write, without end: about a quarter come back, one to three times.
+        """Yield customers in the order of their dialogues, endlessly: about a quarter return, one to three times.
 
-        A return lies at most a few hundred dialogues later, so what is kept in mind stays small.
+        A return is at most a few hundred dialogues later, so memory stays small.
         """
         due: list[tuple[int, int, int, dict[str, str]]] = []
         row = order = 0
@@ -200,7 +200,6 @@ class CustomerGenerator:
             row += 1
 
     def draw_template_values(self, customer: dict[str, str]) -> dict[str, str]:
-        """What fills the fields of one dialogue's templates."""
         new_address = self._draw_address()
         order = f"{self._draw_digits(3)}-{self._draw_digits(5)}-{self._draw_digits(3)}"
         tracking = self.random_source.choices("ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789", k=10)
@@ -210,7 +209,6 @@ class CustomerGenerator:
         return {**customer, **mine, "item": item, "when": when}
 
     def _draw_customer(self) -> dict[str, str]:
-        """A person not met before (two may share a name, as people do)."""
         first, last = self._faker.first_name(), self._faker.last_name()
         self._count += 1
         number = self.random_source.randrange(10, 100)
@@ -276,7 +274,6 @@ def _simulate_dialogue(customers: CustomerGenerator, customer: dict[str, str]) -
 
 
 def _fill_template(template: str, values: Mapping[str, str]) -> DialogueTurn:
-    """The template with its fields filled, and the spans of those that are secrets."""
     text, spans, labels = "", list[tuple[int, int, str]](), _load_dialogues()["secret_labels"]
     for literal, name, _, _ in Formatter().parse(template):
         text += literal

@@ -1,6 +1,6 @@
-"""Figures with their intervals: exact ones of proportions, percentiles of a bootstrap, and tests of a rate.
+"""Metrics with intervals: exact ones of proportions, bootstrap percentiles, and tests of a rate.
 
-Everywhere in this room a figure is {value, low, high}, its value null where nothing was counted.
+Everywhere in this package a metric is {value, low, high}, with a null value if nothing was counted.
 """
 
 from __future__ import annotations
@@ -23,37 +23,36 @@ _BLOCK_DRAWS = 1 << 20
 
 
 def estimate_proportion(hits: int, n: int, confidence: float = CONFIDENCE) -> dict[str, Any]:
-    """{value, low, high} of hits in n independent trials: two-sided Clopper-Pearson, 0 to 1 where n is 0."""
+    """Return {value, low, high} of hits in n independent trials: two-sided Clopper-Pearson, 0 to 1 if n is 0."""
     side = 1 - (1 - confidence) / 2
     return make_estimate(hits / n if n else None, lower_bound(hits, n, side), upper_bound(hits, n, side))
 
 
 def make_estimate(value: float | None, low: float | None = None, high: float | None = None) -> dict[str, Any]:
-    """{value, low, high}."""
     return {"value": value, "low": low, "high": high}
 
 
 def percentile_interval(values: ArrayLike, confidence: float = CONFIDENCE) -> NDArray[np.float64]:
-    """Both ends of the percentile interval of resampled ``values`` (axis 0), those that are NaN left out."""
+    """Return both ends of the percentile interval of resampled ``values`` (axis 0), ignoring NaN."""
     tail = 50.0 * (1.0 - confidence)
     return np.asarray(np.nanpercentile(np.asarray(values), [tail, 100.0 - tail], axis=0))
 
 
 def divide_or_nan(numerator: SumTable, denominator: SumTable) -> SumTable:
-    """``over`` / ``under``, NaN over nothing."""
+    """Return ``numerator`` / ``denominator``, NaN for a denominator of 0."""
     return np.asarray(np.divide(numerator, denominator, out=np.full(len(numerator), np.nan), where=denominator > 0))
 
 
 def bootstrap_share(rows: Iterable[tuple[int, int]], confidence: float = CONFIDENCE) -> dict[str, Any]:
-    """{value, low, high} of a share whose (hits, n) come by row: a percentile bootstrap over the rows."""
+    """Return {value, low, high} of a share from (hits, n) by row: a percentile bootstrap over the rows."""
     table = np.array(list(rows), dtype=np.float64).reshape(-1, 2)
     return Bootstrap(table, confidence).estimate(lambda sums: divide_or_nan(sums[:, 0], sums[:, 1]))
 
 
 def resample_sums(rows: SumTable, resamples: int = RESAMPLES, seed: int = BOOTSTRAP_SEED) -> SumTable:
-    """Sums of ``rows`` (n, k) over ``resamples`` draws of n rows with replacement: (resamples, k).
+    """Return sums of ``rows`` (n, k) over ``resamples`` draws of n rows with replacement: (resamples, k).
 
-    The same rows and seed give the same sums.  Without rows every sum is 0.
+    The same rows and seed give the same sums. Without rows every sum is 0.
     """
     n, k = rows.shape
     sums = np.zeros((resamples, k))
@@ -71,7 +70,7 @@ def resample_sums(rows: SumTable, resamples: int = RESAMPLES, seed: int = BOOTST
 
 
 class Bootstrap:
-    """Figures of one table of rows, each with its percentile interval over the same resamples.
+    """Metrics of one table of rows, each with its percentile interval over the same resamples.
 
     ``rows`` (n, k) holds sufficient statistics: row i's share of every sum.
     """
@@ -84,9 +83,9 @@ class Bootstrap:
         self._confidence = confidence
 
     def estimate(self, statistic: Callable[[SumTable], SumTable]) -> dict[str, Any]:
-        """{value, low, high} of ``of``, which maps sums (m, k) to m values; null where nothing counts.
+        """Return {value, low, high} of ``statistic``, which maps sums (m, k) to m values; null without counts.
 
-        A resample in which the figure is undefined (a ratio over nothing: NaN) is left out.
+        A resample with an undefined metric (NaN) is left out.
         """
         value = float(statistic(self._total)[0])
         if np.isnan(value):
@@ -99,9 +98,9 @@ class Bootstrap:
 
 
 def binomial_p_value(misses: int, n: int, miss_rate: float) -> float:
-    """P(Bin(n, miss_rate) <= misses): the p-value of "the rate is above ``miss_rate``", exact.
+    """Return P(Bin(n, miss_rate) <= misses): the exact p-value of "the rate is above ``miss_rate``".
 
-    It is at most 1 - c just when the one-sided Clopper-Pearson upper bound at confidence c is at most ``miss_rate``.
+    It is at most 1 - c exactly if the one-sided Clopper-Pearson upper bound at confidence c is at most ``miss_rate``.
     """
     from scipy.special import bdtr
 
@@ -112,7 +111,7 @@ def binomial_p_value(misses: int, n: int, miss_rate: float) -> float:
 
 
 def count_secrets_needed(miss_rate: float, confidence: float) -> int:
-    """The least n with which no miss at all shows the bound: (1 - miss_rate)ⁿ <= 1 - confidence.
+    """Return the smallest n for which zero misses show the bound: (1 - miss_rate)ⁿ <= 1 - confidence.
 
     2,995 for 0.001 at 0.95 (``docs/guarantees.md``, "Coverage failure").
     """
@@ -124,9 +123,9 @@ def count_secrets_needed(miss_rate: float, confidence: float) -> int:
 
 
 def count_passing_settings(misses: Sequence[int], n: int, miss_rate: float, confidence: float) -> int:
-    """How many settings, from the start of the order on, keep ``miss_rate`` at ``confidence``, together.
+    """Return how many settings, from the first on, jointly keep ``miss_rate`` at ``confidence``.
 
-    ``misses[j]`` of the ``n`` secrets are missed by the j-th setting.  0 where the first already fails.
+    The j-th setting misses ``misses[j]`` of the ``n`` secrets. 0 if the first already fails.
     """
     _check_rates(miss_rate, confidence)
     for passing, missed in enumerate(misses):

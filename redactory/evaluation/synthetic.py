@@ -1,7 +1,7 @@
-"""Text that a model wrote: is it worth having, beside real text, and what does it show of its training text?
+"""Measure how useful a model's text is compared with real text, and what it reveals of its training text.
 
-``worth`` compares with held-out text; ``leaks`` attacks the texts alone, beside held-out text that nobody
-trained on: chance then has a known law, and what is above it shows that something was learnt by heart.
+``measure_text_quality`` compares with held-out text. ``measure_leakage`` attacks only the texts, with held-out text
+that was not trained on: then chance has a known distribution, and a larger result shows memorisation.
 """
 
 from __future__ import annotations
@@ -27,23 +27,22 @@ FeatureMatrix = NDArray[np.float64]
 ClassedText = tuple[str, str | None]
 """A text and its class, or None."""
 MIN_TEXTS, MAX_TEXTS = 10, 1_000
-"""Texts of a kind below which nothing is said, and how many are compared at most."""
+"""The fewest texts of a kind for a result, and the most that are compared."""
 _TOKEN = re.compile(r"\w+|[^\w\s]")
 _END = "\n"
 
 
 def tokenize(text: str) -> list[str]:
-    """Words and signs, small letters alone."""
     return _TOKEN.findall(text.casefold())
 
 
-# Simple models that learn in seconds: what they learn from is what is compared.
+# Simple models that train in seconds, to compare their training texts.
 
 
 class NgramModel:
     """A language model of counts: each order interpolated with the one below, discounted by ``DISCOUNT``.
 
-    ``most`` is how many words it looks back.  A word that it never saw has a share of what is left.
+    ``max_order`` limits how many words it looks back. Unseen words share the remaining probability.
     """
 
     DISCOUNT = 0.75
@@ -58,7 +57,7 @@ class NgramModel:
         self._predictions: dict[tuple[str, ...], str] = {}
 
     def mean_log_prob(self, text: str) -> float:
-        """Mean natural log probability of a word of ``text``, its end being one."""
+        """Return the mean natural log probability of a word of ``text``, with its end as a word."""
         log_probs = [
             math.log(self._compute_probability(context, word))
             for context, word in _iter_contexts(text, self._max_order)
@@ -66,7 +65,7 @@ class NgramModel:
         return sum(log_probs) / len(log_probs)
 
     def count_correct(self, text: str) -> tuple[int, int]:
-        """How many words of ``text``, its end being one, are its likeliest ones; and of how many."""
+        """Return how many words of ``text``, with its end as a word, are the likeliest ones; and the total."""
         is_correct = [self._predict_word(context) == word for context, word in _iter_contexts(text, self._max_order)]
         return sum(is_correct), len(is_correct)
 
@@ -98,7 +97,7 @@ def _iter_contexts(text: str, max_order: int) -> Iterator[tuple[tuple[str, ...],
 
 
 def measure_classifier_error(train: Sequence[ClassedText], test: Sequence[ClassedText]) -> float | None:
-    """Error rate on ``test`` of naive Bayes over words and pairs of words learnt from ``train``."""
+    """Return the error rate on ``test`` of naive Bayes over words and word pairs trained on ``train``."""
     counts: dict[str, Counter[str]] = defaultdict(Counter)
     rows = Counter(label for _, label in train if label is not None)
     for text, label in train:
@@ -128,9 +127,6 @@ def _iter_ngrams(text: str) -> Iterator[str]:
     yield from (" ".join(pair) for pair in pairwise(words))
 
 
-# What it is worth.
-
-
 def measure_text_quality(
     generated: Sequence[ClassedText],
     real: Sequence[ClassedText],
@@ -139,12 +135,12 @@ def measure_text_quality(
     features: Callable[[Sequence[str]], FeatureMatrix] | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """What was ``written`` beside as many ``real`` rows, both against ``held_out`` ones.
+    """Compare ``generated`` rows with as many ``real`` rows, both against ``held_out`` ones.
 
     Each of {next_word_accuracy, classifier_error, unigram_distance, bigram_distance (Jensen-Shannon, bits),
-    length_distance (Wasserstein, words), distinct_2, mauve} is {written, real}; ``coverage`` the share of
-    ``labels`` that were written.  ``real`` is the most that can be hoped for; null where nothing is known.
-    ``features`` [n, d] are those of a model of public text (``embed_texts``).
+    length_distance (Wasserstein, words), distinct_2, mauve} is {written, real}; ``coverage`` is the generated share of
+    ``labels``. ``real`` is the best achievable value; unknown ones are null. ``features`` [n, d] are those of a model
+    of public text (``embed_texts``).
     """
     from scipy.stats import wasserstein_distance
 
@@ -186,7 +182,7 @@ def _count_ngrams(texts: Iterable[str], size: int) -> Counter[tuple[str, ...]]:
 
 
 def _compute_ngram_divergence(texts: Iterable[str], other_texts: Iterable[str], size: int) -> float | None:
-    """Jensen-Shannon divergence of the n-grams, in bits: 0 for equal ones, 1 where none is shared."""
+    """Return the Jensen-Shannon divergence of the n-grams, in bits: 0 if equal, 1 if none is shared."""
     from scipy.spatial.distance import jensenshannon
 
     first, second = _count_ngrams(texts, size), _count_ngrams(other_texts, size)
@@ -198,9 +194,9 @@ def _compute_ngram_divergence(texts: Iterable[str], other_texts: Iterable[str], 
 
 
 def mauve(features: FeatureMatrix, other_features: FeatureMatrix, seed: int = 0, scale: float = 5.0) -> float:
-    """Area under the divergence curve of two sets of features, in (0, 1], 1 for equal ones.
+    """Return the area under the divergence curve of two sets of features, in (0, 1], 1 if equal.
 
-    Both are cut into clusters together, a tenth as many as points (Pillutla et al. 2021, section 2).
+    Both are clustered together, with a tenth as many clusters as points (Pillutla et al. 2021, section 2).
     """
     from scipy.cluster.vq import kmeans2, whiten
     from scipy.stats import entropy
@@ -209,7 +205,7 @@ def mauve(features: FeatureMatrix, other_features: FeatureMatrix, seed: int = 0,
     clusters = max(2, min(len(features), len(other_features)) // 10)
     _, place = kmeans2(whitened, clusters, minit="++", seed=seed, missing="warn")
     cut = np.split(place, [len(features)])
-    # smoothed by a half: an empty cluster is no proof of anything
+    # smooth by a half: an empty cluster proves nothing
     p, q = (
         (np.bincount(cluster_group, minlength=clusters) + 0.5) / (len(cluster_group) + clusters / 2)
         for cluster_group in cut
@@ -221,9 +217,9 @@ def mauve(features: FeatureMatrix, other_features: FeatureMatrix, seed: int = 0,
 
 
 def embed_texts(texts: Sequence[str], language: str) -> FeatureMatrix:
-    """The mean vector of each text from the installed spaCy pipeline of ``language``: float64 [n, d].
+    """Return the mean vector of each text from the installed spaCy pipeline of ``language``: float64 [n, d].
 
-    Its weights were learnt from public text.  ``ConfigurationError`` where none is installed.
+    It was trained on public text. ``ConfigurationError`` if none is installed.
     """
     from redactory.detectors.spacy_model import find_model_folder, find_pipeline, import_lean_spacy
 
@@ -234,9 +230,6 @@ def embed_texts(texts: Sequence[str], language: str) -> FeatureMatrix:
     return np.array([doc.tensor.mean(0) for doc in pipeline.pipe(text or "." for text in texts)], np.float64)
 
 
-# What it shows of the training text.
-
-
 def measure_leakage(
     generated: Sequence[str],
     members: Sequence[str],
@@ -245,13 +238,13 @@ def measure_leakage(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Three attacks on the texts alone: ``members`` were trained on, as many ``others`` of the kind were not.
+    """Run three attacks on the texts alone: ``members`` were trained on, as many ``non_members`` were not.
 
-    ``nearest``: the share of written texts nearer to a member than to any other, {value, low, high, p_value},
-    between what chance gives; ``membership``: can a member be told by how likely it is to a model of the
-    written texts (Meeus et al. 2025), {auc, tpr}; ``canaries``: planted numbers in the texts, beside such as
-    were never planted, {inserted, inserted_found, control, control_found, p_value} or null.  ``above_chance``
-    are those that show more than chance, all at ``confidence`` together.  ``InputError`` for few texts.
+    ``nearest``: the share of generated texts nearer to a member than to any other, {value, low, high, p_value}, with
+    chance limits. ``membership``: recognise a member by its likelihood under a model of the generated texts (Meeus et
+    al. 2025), {auc, tpr}. ``canaries``: planted numbers in the texts, and never planted ones, {inserted,
+    inserted_found, control, control_found, p_value} or null. ``above_chance`` lists those above chance, all at
+    ``confidence`` jointly. ``InputError`` for few texts.
     """
     count = min(len(members), len(non_members), MAX_TEXTS)
     if count < MIN_TEXTS or len(generated) < MIN_TEXTS:
@@ -297,11 +290,11 @@ def compare_nearest_neighbours(
     stream: RandomStream,
     draws: int = 4_000,
 ) -> dict[str, Any]:
-    """{value, low, high, p_value, to_members, to_others}: whom written texts are nearest to.
+    """Return {value, low, high, p_value, to_members, to_others} of generated texts' nearest neighbours.
 
-    ``value`` is the share whose nearest text is a member, ties divided; ``low`` and ``high`` hold it, at
-    ``confidence``, where members and others are exchangeable (a permutation test, which holds whatever the texts have
-    in common); ``to_members`` and ``to_others`` are mean distances, 1 less the cosine of the character 5-grams.
+    ``value`` is the share whose nearest text is a member, ties divided. ``low`` and ``high`` contain it, at
+    ``confidence``, if members and others are exchangeable (a permutation test, valid for any dependence of the texts).
+    ``to_members`` and ``to_others`` are mean distances, 1 minus the cosine of the character 5-grams.
     """
     near = _compute_ngram_cosines(generated, [*members, *non_members])
     best = near.max(1, keepdims=True)
@@ -319,7 +312,6 @@ def compare_nearest_neighbours(
 
 
 def _compute_ngram_cosines(texts: Sequence[str], other_texts: Sequence[str], size: int = 5) -> NDArray[np.float64]:
-    """The cosine of the character n-grams of each of ``ours`` with each of ``theirs``."""
     from scipy.sparse import csr_matrix
 
     places: dict[str, int] = {}
@@ -337,7 +329,7 @@ def _compute_ngram_cosines(texts: Sequence[str], other_texts: Sequence[str], siz
     other_norms, norms = (
         np.sqrt(np.maximum(np.asarray(gram_counts.sum(1)).ravel(), 1.0)) for gram_counts in (second, counts)
     )
-    # n-grams that only ours have come last, and meet nothing
+    # n-grams of `texts` alone come last, and match nothing
     shared = (counts[:, : second.shape[1]] @ second.T).toarray()
     return np.asarray(shared / norms[:, None] / other_norms[None, :])
 

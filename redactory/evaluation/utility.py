@@ -1,4 +1,4 @@
-"""How well a model predicts texts that it has not seen: perplexity of a text, error rate of a classifier."""
+"""Measure how well a model predicts unseen texts: perplexity, or a classifier's error rate."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _MAX_EXPONENT = 700.0
 def measure_perplexity(
     model: LanguageModel, texts: Sequence[str], progress: Progress = no_progress, chat: ChatCodec | None = None
 ) -> dict[str, Any]:
-    """exp(- mean natural log probability of a word): the sum over all tokens of ``texts``, over their words.
+    """Return exp(- mean natural log probability of a word): the sum over all tokens of ``texts``, over their words.
 
-    Words are what white space parts, characters are code points, with one more for the end of each text: both
-    are counted in the texts as given, so models with different tokenizers can be compared, best by
-    ``bits_per_character``.  ``perplexity`` is of a token (CRT, section 5.1), the end of a text being one.
-    With ``chat`` texts are conversations in its template, and what is counted are the turns that it learns.
-    Returns {perplexity_per_word, perplexity, bits_per_character, log_prob, words, tokens, characters, texts};
-    a figure too large to be a number is null, with a ``reason``.  ``InputError`` where there is no text.
+    Words are separated by white space, characters are code points, and the end of each text counts as one of both. They
+    are counted in the original texts, so models with different tokenizers can be compared, best by
+    ``bits_per_character``. ``perplexity`` is per token (CRT, section 5.1), including the end of a text. With ``chat``
+    texts are conversations in its template, and only trained turns count. Returns {perplexity_per_word, perplexity,
+    bits_per_character, log_prob, words, tokens, characters, texts}; a metric too large for a float is null, with a
+    ``reason``. ``InputError`` if there is no text.
     """
     if not texts:
         raise InputError("the held-out corpus (evaluate.test, --test) has no examples to measure on; give another")
@@ -42,7 +42,7 @@ def measure_perplexity(
         every = model.token_log_probs(chunk)
         for text, scores in zip(chunk, every, strict=True):
             if chat is not None:
-                # behind a conversation stands one more end, which nobody learnt
+                # a conversation has one more end, which is not trained on
                 scores = scores[[*chat.encode_with_loss_mask(text)[1], False]]
             log_prob += float(scores.sum())
             tokens += len(scores)
@@ -70,12 +70,12 @@ def measure_perplexity(
 def measure_accuracy(
     model: TextClassifier, texts: Sequence[str], classes: Sequence[str | None], progress: Progress = no_progress
 ) -> dict[str, Any]:
-    """The share of ``texts`` whose class, ``classes``, the model gets wrong: UeDP's test error rate.
+    """Return the share of ``texts`` whose class in ``classes`` the model predicts wrongly: UeDP's test error rate.
 
-    Only texts with one of the model's classes count; ``left_out`` says how many others there are.  Returns
-    {error_rate, errors, texts, majority_error_rate (of always saying the most frequent class), log_loss
-    (nats), classes, confusion ([i][j]: of class i taken for j), by_class, left_out}; a rate over nothing is
-    null.  ``InputError`` where no text has one of the classes.
+    Only texts with one of the model's classes count; ``left_out`` is the number of others. Returns {error_rate, errors,
+    texts, majority_error_rate (of always predicting the most frequent class), log_loss (nats), classes, confusion
+    ([i][j]: of class i predicted as j), by_class, left_out}; a rate over nothing is null. ``InputError`` if no text has
+    one of the classes.
     """
     numbers = {name: number for number, name in enumerate(model.classes)}
     counted = [row for row, name in enumerate(classes) if name in numbers]

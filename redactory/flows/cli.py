@@ -1,4 +1,4 @@
-"""The command line's entry: exit codes, messages of one line, and how a stop ends a command."""
+"""Entry point of the command line: exit codes, one-line messages, and signal handling."""
 
 from __future__ import annotations
 
@@ -19,26 +19,24 @@ from redactory.foundation.processes import forbid_core_dumps
 
 _INTERRUPT_CODE, _SIGTERM_CODE = 130, 128 + signal.SIGTERM
 _RESUME_COMMANDS = ("curate", "run")
-"""The commands that go on with ``--resume`` alone; each other one does so when it is given again."""
+"""Commands that resume only with ``--resume``; every other one resumes when it is repeated."""
 _LOGGED_USAGE_ERROR = "invalid command line"
-"""What a log has of it: an argument may be a text, and the message quotes it."""
+"""The logged message of a usage error; the real one quotes an argument, which may be a text."""
 _REWORDED_MESSAGES = {
     "Value error, ": "",
     "Input should be": "it must be",
     ", unable to parse string as an integer": "",
 }
-"""Words of pydantic's that Typer passes on, and what stands for them."""
 
 
 def main() -> None:
-    """The console script: 0 done, 1 a check failed, 2 bad input or configuration."""
+    """Run the console script: exit code 0 done, 1 a check failed, 2 bad input or configuration."""
     forbid_core_dumps()
     install_stop_handler()
     show.escape_unprintable_output()
-    # what a command before this one asked for, in one process
     log.stop_log()
     try:
-        # not on its own: what it does not understand is said as every other error is
+        # not standalone: usage errors are printed like every other error
         code = app(standalone_mode=False, prog_name="redactory") or 0
     except RedactoryError as error:
         _exit_with_error(str(error), error.exit_code)
@@ -46,15 +44,15 @@ def main() -> None:
         code = _INTERRUPT_CODE
     except SystemExit as end:
         if end.code is not None and not isinstance(end.code, int):
-            # the interpreter would print it
+            # otherwise the interpreter prints it
             _exit_with_error("unexpected SystemExit; please report it", 1)
         code = end.code or 0
     except Exception as error:
         if type(error).__name__ == "NoArgsIsHelpError":
-            # a group was named without a command, which has shown its help
+            # a group without a command has shown its help
             raise SystemExit(2) from None
         if hasattr(error, "format_message") and hasattr(error, "ctx"):
-            # the parser's; Typer has classes of its own for it, or those of Click before
+            # the parser's errors; Typer has its own classes for them, or uses Click's
             _exit_with_error(_format_usage_error(error), 2, _LOGGED_USAGE_ERROR)
         _exit_with_error(_format_unexpected_error(error), 1)
     if code == _INTERRUPT_CODE:
@@ -65,7 +63,7 @@ def main() -> None:
 
 def _exit_with_error(message: str, code: int, log_message: str | None = None) -> None:
     if _stop_requested.is_set():
-        # an error that follows a stop, of a worker that was ended with us, is its doing
+        # an error after a stop comes from a worker that was stopped, too
         message, code, log_message = f"stopped by SIGTERM: {_resume_hint()}", _SIGTERM_CODE, None
     if "--json" in sys.argv:
         show.print_json({"ok": False, "error": message, "exit_code": code})
@@ -80,9 +78,8 @@ def _resume_hint() -> str:
 
 
 def _format_usage_error(error: Any) -> str:
-    """What is wrong with the command line, and where the right form stands."""
     message = str(error.format_message()).strip().rstrip(".")
-    # what was typed in a wrong place can be a secret, and who runs this for others keeps what it prints
+    # a misplaced argument can be a secret, and the output may be stored
     for typed in sys.argv[1:]:
         for part in typed.lstrip("-").split("=", 1):
             message = message.replace(part, shorten(part))
@@ -93,7 +90,7 @@ def _format_usage_error(error: Any) -> str:
 
 
 def _format_unexpected_error(error: Exception) -> str:
-    """The kind and the place of an error that is none of ours: its own message may quote the corpus."""
+    """Format kind and location of an unexpected error; its own message may quote the corpus."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
@@ -118,21 +115,20 @@ def _handle_global_options(
     log.start_log(log_json, context.invoked_subcommand)
 
 
-# SIGTERM, by which schedulers and service managers stop a process: ended in order, as by Ctrl-C.
+# Schedulers and service managers stop a process by SIGTERM: handle it like Ctrl-C.
 
 
 _stop_requested = threading.Event()
 
 
 class TerminationRequested(KeyboardInterrupt):
-    """SIGTERM came: whatever ends a work in order where it is interrupted ends it now."""
+    """SIGTERM: stop in the same orderly way as on an interrupt."""
 
 
 def install_stop_handler() -> None:
-    """From now on SIGTERM raises :class:`TerminationRequested` where this process is at work; a second one
-    ends it.
+    """Make the first SIGTERM raise :class:`TerminationRequested`; a second one ends the process.
 
-    Where the signal is ignored or somebody else answers it, and in any thread but the main one, all stays as it is.
+    Changes nothing if the signal is ignored or already handled, or outside the main thread.
     """
     _stop_requested.clear()
     here = threading.current_thread() is threading.main_thread()

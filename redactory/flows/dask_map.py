@@ -1,7 +1,7 @@
-"""A run's map over Dask: parts of stages on workers, ours or somebody's, that share the run folder.
+"""Run the parts of stages on Dask workers, local or remote, that share the run folder.
 
-Dask prints and passes on whatever a task raises, with its arguments: so nothing raises there, an outcome is
-counts or words of ours, and a task shows nothing of what it is made of.
+Dask prints and forwards exceptions with their arguments. So nothing raises there, an outcome consists of counts or our
+own words, and the repr of a task hides its content.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ from redactory.redaction.encryption import configured_service
 
 LOCAL_CLUSTER = "local"
 CONNECT_TIMEOUT = 20.0
-"""Seconds until a scheduler answers, and until its first worker is there."""
+"""Seconds to wait for a scheduler, and for its first worker."""
 _DASK_SETTINGS = {
-    # what is in memory stays there: results are counts
+    # nothing is spilled to disk: results are counts
     "distributed.worker.memory.target": False,
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": False,
     "distributed.worker.profile.enabled": False,
-    # no pages: a scheduler listens for requests for them even without a dashboard
+    # no HTTP routes: a scheduler serves them even without a dashboard
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
 }
 
 
 def wrap_with_dask(run_locally: Callable[..., Mapping[str, Any]], dask: str) -> Callable[..., Mapping[str, Any]]:
-    """``plain`` (``redactory.curate`` or ``redactory.run``) with its map over Dask."""
+    """Wrap ``redactory.curate`` or ``redactory.run`` with its map over Dask."""
 
     def spread(
         config: ConfigLike,
@@ -77,13 +77,13 @@ def wrap_with_dask(run_locally: Callable[..., Mapping[str, Any]], dask: str) -> 
 
 
 def check_dask_address(dask: str) -> None:
-    """``ConfigurationError`` unless ``dask`` is ``local`` or an address that is safe to send a run to."""
+    """Raise ``ConfigurationError`` unless ``dask`` is ``local`` or an address that is safe for a run."""
     if dask != LOCAL_CLUSTER:
         require_secure_address(dask, "--dask")
 
 
 class EnvironmentFact(NamedTuple):
-    """Something that a shard follows from, and what to do about a worker where it is different."""
+    """A fact on which a shard depends, and the fix for a worker with another value."""
 
     name: str
     value: str
@@ -92,7 +92,7 @@ class EnvironmentFact(NamedTuple):
 
 @dataclass(frozen=True)
 class WorkerRequirements:
-    """What a worker must see and have: the probe in a shared folder, and the ``facts`` of the command."""
+    """What a worker must have: access to the probe in a shared folder, and the ``facts`` of the command."""
 
     probe: Path
     token: str = field(repr=False)
@@ -101,10 +101,9 @@ class WorkerRequirements:
 
 
 def _collect_facts(detect: str) -> tuple[EnvironmentFact, ...]:
-    """The versions, the encryption key and the policies of this process for the settings ``detect``."""
     numbers, service, policies = collect_versions(), configured_service(), dict[str, str]()
     packages = {**numbers.pop("packages"), **numbers}
-    # models that are not there are refused before the input is read, and on a worker they are different
+    # missing models are refused before the input is read; on a worker they count as different
     with suppress(Exception):
         policies = compute_policy_hashes(DetectSettings.model_validate_json(detect))
     return (
@@ -124,9 +123,9 @@ _SHARED_HINT = "all workers must share the run folder's file system (same path, 
 
 @dataclass(frozen=True)
 class DaskWorkers:
-    """A map (``StageMap``) over workers that were all looked at, and what one that joins must have.
+    """A map (``StageMap``) over checked workers, and the requirements for workers that join later.
 
-    It serves any number of runs, one after the other.
+    It can be used for several runs, one after the other.
     """
 
     client: Any
@@ -142,15 +141,15 @@ class DaskWorkers:
                 for future in completed(sent, loop=self.client.loop):
                     yield sent[future], wait_for_report(future)
             finally:
-                # a scheduler that is gone has dropped them itself
+                # a scheduler that is gone has dropped them
                 with suppress(Exception):
                     self.client.cancel([future for future in sent if not future.done()], force=True)
 
     @contextmanager
     def sending(self, task: Task) -> Iterator[Callable[[int], Any]]:
-        """What sends a part of ``task`` to some worker and gives Dask's future of it.
+        """Yield a function that submits a part of ``task`` and returns Dask's future.
 
-        Once the context ends, no worker can commit anything of it any more.
+        After the context ends, no worker can commit anything of it.
         """
         job, anywhere = _make_portable(task)
         make_private_folder(job.run.staging)
@@ -169,11 +168,11 @@ class DaskWorkers:
 
 @contextmanager
 def start_dask_workers(dask: str, config: Config, run: RunFolder) -> Iterator[DaskWorkers]:
-    """The workers of ``dask`` (``local``, or a scheduler's address), ready for runs of ``config``.
+    """Connect to the workers of ``dask`` (``local``, or a scheduler's address), ready for runs of ``config``.
 
-    A folder of its own is made below ``run.cluster``, on the file system that workers share, and taken away again:
-    another command may be at work on the same run, and is refused only later.  Raises ``ConfigurationError`` where a
-    worker does not see it, has other versions, models or keys, or cannot be spoken to in private.
+    Makes a private folder below ``run.cluster``, on the file system that workers share, and removes it at the end:
+    another command may be working on the same run, and is refused only later. Raises ``ConfigurationError`` if a worker
+    does not see it, has other versions, models or keys, or has no private connection.
     """
     check_dask_address(dask)
     for folder in (run.root, run.state, run.cluster.absolute()):
@@ -185,7 +184,7 @@ def start_dask_workers(dask: str, config: Config, run: RunFolder) -> Iterator[Da
             detect = config.detect.model_dump_json()
             terms = WorkerRequirements(scratch_folder / "probe", secrets.token_hex(32), detect, _collect_facts(detect))
             write_text(terms.probe, terms.token)
-            # the first that lacks something is named; by address, so always the same
+            # name the first failing worker by address, so always the same
             for address, problem in sorted(client.run(check_worker, terms, on_error="return").items()):
                 if isinstance(problem, BaseException):
                     problem = (
@@ -202,10 +201,10 @@ def start_dask_workers(dask: str, config: Config, run: RunFolder) -> Iterator[Da
 
 
 def _connect_client(dask: str, workers: int, folder: Path, stack: ExitStack) -> Any:
-    """A client of ``workers`` processes that live until ``stack`` ends, or of the scheduler at ``dask``.
+    """Return a client of ``workers`` processes that live until ``stack`` ends, or of the scheduler at ``dask``.
 
-    Dask's own files lie in ``folder``, its own words stay unsaid.  Processes of ours speak TLS with a
-    certificate that is drawn for them: on an open port of this machine every user of it could give them work.
+    Dask's files are in ``folder``, and its messages are silenced. Local processes use TLS with a new certificate:
+    otherwise every user of the machine could send them work through an open port.
     """
     try:
         settings, distributed = (importlib.import_module(name) for name in ("dask", "distributed"))
@@ -222,13 +221,13 @@ def _connect_client(dask: str, workers: int, folder: Path, stack: ExitStack) -> 
         at = stack.enter_context(
             distributed.LocalCluster(
                 n_workers=workers,
-                # the engines compute in one thread, and a process does one part at a time
+                # engines use one thread, and a process runs one part at a time
                 threads_per_worker=1,
                 security=distributed.Security.temporary(),
                 local_directory=str(folder),
                 memory_limit=0,
                 dashboard_address=None,
-                # the port that it listens on all the same, without a page: any that is free
+                # it listens on a port even without routes: use any free one
                 scheduler_kwargs={"dashboard_address": "127.0.0.1:0"},
                 silence_logs=logging.CRITICAL,
             )
@@ -254,7 +253,6 @@ def _connect_client(dask: str, workers: int, folder: Path, stack: ExitStack) -> 
 
 @contextmanager
 def dask_task_map(dask: str, config: Config, run: RunFolder) -> Iterator[StageMap]:
-    """A map whose every part is a Prefect task that waits for one of the workers."""
     from redactory.flows.prefect_tasks import run_as_tasks
 
     with start_dask_workers(dask, config, run) as workers:
@@ -270,7 +268,7 @@ def dask_task_map(dask: str, config: Config, run: RunFolder) -> Iterator[StageMa
 
 
 def _make_portable(task: Task) -> tuple[CurationJob, Task]:
-    """The job of a task, and the task as it means the same in any process: workers start elsewhere."""
+    """Return the job of a task, and the task in a form for any process: workers have another directory."""
     if not isinstance(task, functools.partial) or not isinstance(task.args[0], CurationJob):
         raise TypeError("a Dask task must be a function of a stage, called with its job")
     job, *fixed = task.args
@@ -282,7 +280,7 @@ def _make_portable(task: Task) -> tuple[CurationJob, Task]:
 
 
 def wait_for_report(future: Any) -> StageReport:
-    """The report of a part once it is done, or its error."""
+    """Wait for a part and return its report, or raise its error."""
     from distributed import KilledWorker
 
     try:
@@ -299,12 +297,9 @@ def wait_for_report(future: Any) -> StageReport:
     return outcome
 
 
-# A part at a worker.
-
-
 @dataclass(frozen=True)
 class RemoteTask:
-    """A stage's task on its way to workers, and the places that it needs before it is unpacked."""
+    """A stage's task in transit to workers, and the folders it needs before it is unpacked."""
 
     run: RunFolder
     staging: Path
@@ -313,23 +308,23 @@ class RemoteTask:
 
 
 Outcome = StageReport | RedactoryError
-"""What Dask carries of a part: numbers, or an error whose words are ours."""
+"""What Dask carries of a part: numbers, or an error in our own words."""
 
 
 def run_remote_part(number: int, remote_task: RemoteTask) -> Outcome:
-    """Part ``number`` of the parcel's stage, committed, on a worker; its outcome."""
+    """Run part ``number`` of the stage on a worker, commit it, and return its outcome."""
     forbid_core_dumps()
     try:
         return run_sealed(remote_task.run.state, _run_part, remote_task, number)
     except RedactoryError as error:
-        # without its frames, and of a class that can be pickled: one of those that all rooms know
+        # without frames, and of a picklable class that every package knows
         nearest: Any = next(k for k in type(error).__mro__ if k.__module__ == RedactoryError.__module__)
         outcome: RedactoryError = nearest(str(error))
         return outcome
 
 
 def _run_part(remote_task: RemoteTask, number: int) -> StageReport:
-    # a worker that joined after the begin is looked at when it is given its first part
+    # check a worker that joined later when it gets its first part
     if (problem := _check_this_worker(remote_task.requirements)) is not None:
         raise ConfigurationError(problem)
     task: Task = pickle.loads(remote_task.pickled_task)
@@ -339,7 +334,7 @@ def _run_part(remote_task: RemoteTask, number: int) -> StageReport:
     except OSError:
         if remote_task.staging.is_dir():
             raise
-    # another worker was given the same part, or the run has ended: nobody hears this
+    # another worker got the same part, or the run has ended: this result is ignored
     raise RunStateError(f"part {number} arrived after its stage had ended")
 
 
@@ -351,7 +346,7 @@ def _check_this_worker(requirements: WorkerRequirements) -> str | None:
 
 
 def check_worker(requirements: WorkerRequirements, dask_worker: Any = None) -> str | None:
-    """Why this worker, which Dask hands in, cannot take part; None where it can."""
+    """Return why this worker, which Dask passes in, cannot take part; None if it can."""
     forbid_core_dumps()
     here = f"--dask: the worker on {socket.gethostname()} (process {os.getpid()})"
     folder, threads = requirements.probe.parent, dask_worker.state.nthreads

@@ -1,4 +1,4 @@
-"""Commands that look and measure: scan, fit, evaluate, label."""
+"""Commands that search and measure: scan, fit, evaluate, label."""
 
 from __future__ import annotations
 
@@ -26,10 +26,8 @@ from redactory.foundation.progress import Progress, no_progress
 
 MASKED_STYLE, FLAGGED_STYLE, PUBLIC_STYLE = "bold white on red", "black on yellow", "black on green"
 _CONTEXT_CHARS = 60
-"""Letters of a line that are shown before and after a hit."""
 
-
-# ``redactory scan``: a quick look at texts, files and folders, and the check of the pre-commit hook.
+# ``redactory scan``: a quick scan of texts, files and folders, also for the pre-commit hook.
 
 
 @command(
@@ -77,7 +75,7 @@ def scan(
     if reveal and (as_json or not is_stdout_terminal()):
         raise ConfigurationError("--show prints text, only on a terminal: not with --json, a file or a pipe")
     if reveal:
-        # a bar would stand between the lines that are shown
+        # a bar would interleave with the printed lines
         err.print("Loading the engines; this takes a few seconds.")
         options |= {"look": _print_hit_context, "progress": no_progress}
     options = {"progress": progress, "config": own_config, **options}
@@ -100,10 +98,10 @@ def _require_one_text(arguments: list[str] | None, text: list[str] | None) -> st
 
 
 def _separate_paths_and_texts(arguments: list[str]) -> tuple[list[str], list[str]]:
-    """Which arguments are paths, and which are texts.
+    """Separate the arguments into paths and texts.
 
-    ``ConfigurationError`` for one that could be a mistyped path: taken for a text, it would be found clean.
-    Nor is a text that begins like a URL taken for one: it would be sent to whoever the URL names.
+    ``ConfigurationError`` for one that may be a mistyped path, because as a text it would be reported as clean, and for
+    one that begins like a URL, because it would be sent to that address.
     """
     from redactory.pipelines.readers.files import detect_format
     from redactory.pipelines.store import is_url
@@ -118,7 +116,7 @@ def _separate_paths_and_texts(arguments: list[str]) -> tuple[list[str], list[str
         elif has_space and detect_format(entry) is None and not is_url(entry):
             texts.append(entry)
         else:
-            # not named: it may be a text after all
+            # not quoted: it may be a text
             raise ConfigurationError(
                 f"argument {number} is not an existing file or folder; pass a text of one word, or one that "
                 "looks like a URL or a file name, with --text"
@@ -127,7 +125,7 @@ def _separate_paths_and_texts(arguments: list[str]) -> tuple[list[str], list[str
 
 
 def format_hit(hit: Any) -> str:
-    """``file:line:column`` (of a table ``file:row:line:column``), and what found it."""
+    """Format ``file:line:column`` (in a table ``file:row:line:column``), and what found the span."""
     row = [] if hit["row"] is None else [hit["row"]]
     place = ":".join(str(part) for part in (hit["file"], *row, hit["line"], hit["column"]))
     what = "masks" if hit["policy"] == "strict" else "makes private"
@@ -135,7 +133,6 @@ def format_hit(hit: Any) -> str:
 
 
 def _print_hit_context(hit: Any, line: str) -> None:
-    """Print one hit with the text around it."""
     from redactory.pipelines.quarantine import escape_for_terminal
 
     start = hit["column"] - 1
@@ -150,7 +147,7 @@ def _print_hit_context(hit: Any, line: str) -> None:
 
 
 def _is_unread(file: Any) -> bool:
-    """Whether all rows of a file were rejected, for more than being empty; an empty cell of a table is."""
+    """Return whether all rows of a file were rejected for a reason other than an empty table cell."""
     from redactory.pipelines.scan import has_no_text
 
     return not file["texts"] and not all(has_no_text(reason, file["format"]) for reason in file["rejected"])
@@ -160,10 +157,10 @@ def _is_unread(file: Any) -> bool:
 
 
 def print_explanation(result: dict[str, Any], show_all: bool) -> None:
-    """Print the text with what each policy does to it in colours, then what decides it, or every mark."""
+    """Print the text coloured by each policy's effect, then the deciding spans, or all spans."""
     text, marks = result["text"], result["marks"]
     shown = Text(text)
-    # what is masked covers what is only flagged
+    # masks hide spans that are only flagged
     styles = ((PUBLIC_STYLE, "public"), (FLAGGED_STYLE, "makes_private"), (MASKED_STYLE, "masks"))
     for style, key in styles:
         for mark in marks:
@@ -192,9 +189,9 @@ def print_explanation(result: dict[str, Any], show_all: bool) -> None:
 
 
 def _group_deciding_marks(text: str, marks: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
-    """The marks that decide something, and those that may not for their labels; in groups that overlap.
+    """Group overlapping spans that mask or make private, and those with public labels.
 
-    What stands in a masked place adds nothing to what becomes of it.
+    Spans within a mask are left out, because they change nothing.
     """
     from redactory.redaction.mask import merge_intervals
 
@@ -253,9 +250,6 @@ def fit_policy(labelled: Path, own_config: str | None, progress: Progress, **set
     """Fit the conservative policy to labelled rows to bound the share of missed secrets."""
     result = redactory.fit_policy(labelled, config=own_config, progress=progress, **settings)
     return CommandResult("policy_fitted", result, 1 if result["chosen"] is None else 0)
-
-
-# ``redactory evaluate``.
 
 
 @command(
@@ -399,7 +393,7 @@ def evaluate_audit(progress: Progress, **settings: Any) -> CommandResult:
     return CommandResult("audit", result, 0 if result["holds"] else 1)
 
 
-# ``redactory label``: people label what a tagger is fitted on, or a sample on which misses are measured.
+# ``redactory label``: people label rows to fit a tagger, or a sample to measure misses.
 
 
 @command(

@@ -1,4 +1,4 @@
-"""Commands about jobs and finished runs: releases, quarantine, erasure, sharing, keys; and LDP services."""
+"""Commands for jobs and finished runs: releases, quarantine, erasure, sharing, keys; and LDP services."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from redactory.foundation.errors import ConfigurationError, RunStateError
 from redactory.foundation.keys import Kind, new_key
 from redactory.foundation.progress import Progress
 
-# Jobs that run every night.
+# Scheduled jobs.
 
 
 @command(
@@ -103,12 +103,11 @@ def release_reject(run: Path, by: str, reason: str) -> CommandResult:
 
 
 def _show_decision(result: dict[str, Any]) -> CommandResult:
-    """What was decided; a hook that failed takes nothing back, and is the exit code."""
+    """Show the decision; a failed hook does not revert it, but sets the exit code."""
     return CommandResult("decided", result, 1 if result["hooks_failed"] else 0)
 
 
 def format_finding(finding: dict[str, Any]) -> str:
-    """One figure outside of its limits, or why a run is held without one."""
     name = " ".join(part for part in (finding["metric"], finding.get("label")) if part)
     if "low" not in finding:
         return ": ".join((name, finding["why"])) if "why" in finding else str(name)
@@ -117,7 +116,7 @@ def format_finding(finding: dict[str, Any]) -> str:
     return f"{name}: {value:.1f}; expected {low:.1f} to {high:.1f}{unit}"
 
 
-# What could not be processed, and what is to be erased.
+# Quarantine and erasure.
 
 
 @command(
@@ -133,7 +132,6 @@ def quarantine_list(job: Path, entry: str | None, limit: int) -> CommandResult |
         raise ConfigurationError("original text is shown only on a terminal; standard output is a file or a pipe")
     from redactory.pipelines.quarantine import escape_for_terminal, read_entry
 
-    # characters that steer a terminal as escapes
     sys.stdout.write(escape_for_terminal(read_entry(job, entry)) + "\n")
     return None
 
@@ -199,7 +197,7 @@ def purge(run: Path, by: str | None, **selected: Any) -> CommandResult:
     return CommandResult("purged", redactory.purge(run, targets, by=by))
 
 
-# Sharing a run, and what earlier runs a job goes by.
+# Sharing runs, and the index across runs.
 
 
 @command(
@@ -241,9 +239,6 @@ def index(folder: Path, keep_runs: int | None, keep_days: int | None) -> Command
     return CommandResult("pruned", prune_index(folder, keep_runs, keep_days))
 
 
-# Keys.
-
-
 _KEY_FILE_VARIABLES = {
     "digest": "REDACTORY_KEY_FILE",
     "encryption": "REDACTORY_ENCRYPTION_KEY_FILE",
@@ -282,7 +277,6 @@ def keys_unwrap(place: Path, data_key: Path | None) -> CommandResult | None:
         raise RunStateError(f"{place} is not encrypted: it has no data key")
     if data_key.exists() or data_key.is_symlink():
         raise ConfigurationError(f"{data_key} exists: a key is never overwritten; give another name")
-    # base64, mode 0600
     write_bytes(data_key, base64.b64encode(key.secret) + b"\n")
     return CommandResult("key_unwrapped", {"file": str(data_key), "run": str(place), **key.to_json()})
 
@@ -308,7 +302,7 @@ def keys_shred(run: Path, by: str, yes: bool) -> CommandResult:
     return CommandResult("key_shredded", redactory.shred_key(run, by=by))
 
 
-# Local privacy: noise before anything leaves the user, in training and in queries.
+# Local privacy: noise before anything leaves the user, in training and queries.
 
 
 @command(

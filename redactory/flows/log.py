@@ -1,4 +1,4 @@
-"""JSON logs: one object a line for what a command does, for machines that watch it."""
+"""Machine-readable JSON log of a command: one object per line."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ LOG_VARIABLE, STANDARD_ERROR = "REDACTORY_LOG", "-"
 _LOGGED_FIELDS = ("run", "job", "state", "ok", "seconds", "resumed")
 _LOGGED_COUNTS = ("rows", "documents", "rejected", "points", "public", "private", "duplicate", "quarantined")
 _target: Path | None = None
-"""The file that is added to; ``-`` is standard error, None is no log."""
+"""The file to append to; ``-`` is standard error, None is no log."""
 _start = time.monotonic()
 _command: str | None = None
 
 
 def start_log(target: str | None, command: str | None) -> None:
-    """Log to the file ``target`` (added to, mode 0600), or to standard error; else as the variable says.
+    """Start the log: the file ``target`` (appended, mode 0600), standard error, or as the variable says.
 
-    ``ConfigurationError`` where the file cannot be written, or the variable has an unknown value.
+    ``ConfigurationError`` if the file cannot be written, or the variable has an unknown value.
     """
     global _target, _start, _command
     _target, _start, _command = None, time.monotonic(), command
@@ -50,41 +50,38 @@ def start_log(target: str | None, command: str | None) -> None:
 
 
 def get_command() -> str | None:
-    """The command that was begun last."""
     return _command
 
 
 def stop_log() -> None:
-    """Log no more."""
     global _target
     _target = None
 
 
 def is_enabled() -> bool:
-    """Whether anybody asked for it."""
     return _target is not None
 
 
 def is_on_stderr() -> bool:
-    """Whether the log goes where progress would be shown."""
+    """Return whether the log uses the stream of the progress display."""
     return _target == Path(STANDARD_ERROR)
 
 
 def log_event(name: str, level: str = "info", /, **fields: Any) -> None:
-    """Log one line; nothing where it is off.  ``fields`` must be free of text."""
+    """Log one line if the log is on; ``fields`` must not contain text."""
     if _target is None:
         return
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="milliseconds")
     present_fields = {key: value for key, value in fields.items() if value is not None}
     line = json.dumps({"time": now, "level": level, "event": name, **present_fields}, default=str) + "\n"
-    # a command goes on where its log cannot be written any more
+    # a command continues if its log can no longer be written
     with suppress(OSError), nullcontext(sys.stderr) if is_on_stderr() else _target.open("a") as stream:
         stream.write(line)
         stream.flush()
 
 
 def log_result(value: Mapping[str, Any], name: str = "result") -> None:
-    """Log what is no text of a command's result: names of runs, counts, seconds; of each scheduled run."""
+    """Log a command's result without text: names of runs, counts, seconds; of each scheduled run."""
     counts = {k: v for k, v in {**value, **(value.get("counts") or {})}.items() if k in _LOGGED_COUNTS}
     fields = {k: value[k] for k in _LOGGED_FIELDS if isinstance(value.get(k), str | int | float)}
     fields["counts"] = {k: v for k, v in counts.items() if isinstance(v, int)} or None
@@ -94,15 +91,12 @@ def log_result(value: Mapping[str, Any], name: str = "result") -> None:
 
 
 def log_progress(work: str, done_count: int, total: int | None, unit: str, seconds: float) -> None:
-    """Log how far ``work`` is, or its end."""
-    # what follows a comma is a remark
     unit = unit.split(",")[0]
     name = "done" if done_count == total else "progress"
     log_event(name, stage=work, count=done_count, total=total, unit=unit, seconds=round(seconds, 3))
 
 
 def log_exit(code: int, error: str | None = None) -> None:
-    """Log how the command ended, and close the log."""
     level = "info" if code == 0 else "error"
     log_event("end", level, exit_code=code, error=error, seconds=round(time.monotonic() - _start, 3))
     stop_log()

@@ -1,4 +1,4 @@
-"""How a function becomes a command, and what commands share: options, readers of what was given."""
+"""Turn functions into commands, with shared options and parsers of their values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from redactory.foundation.errors import ConfigurationError, InputError, shorten
 
 @dataclass(frozen=True)
 class Option:
-    """An option, or an argument: its type, its default, and what Typer is told about it."""
+    """An option or an argument: its type, its default, and its settings for Typer."""
 
     value_type: Any
     default: Any
@@ -35,18 +35,16 @@ REQUIRED = inspect.Parameter.empty
 
 
 def option(help_text: str, kind: Any, default: Any = None, *, flag: str = "", **typer_settings: Any) -> Option:
-    """An option of type ``kind``, which is its own name unless ``flag`` says otherwise."""
+    """Return an option of type ``kind``; its flag is its name unless ``flag`` is set."""
     kind = kind | None if default is None else kind
     return Option(kind, default, typer.Option(..., *filter(None, [flag]), help=help_text, **typer_settings))
 
 
 def switch(help_text: str, **typer_settings: Any) -> Option:
-    """An option that is on if it is present."""
     return option(help_text, bool, False, **typer_settings)
 
 
 def argument(metavar: str, help_text: str, kind: Any, default: Any = REQUIRED, **typer_settings: Any) -> Option:
-    """What is named by its position."""
     kind = kind | None if default is None else kind
     return Option(kind, default, typer.Argument(metavar=metavar, help=help_text, **typer_settings))
 
@@ -80,7 +78,6 @@ SHARED_OPTIONS = {
     "declared_public": switch("Declare that a Hugging Face folder was trained on public text only."),
     "as_json": switch("Print one JSON object on standard output.", flag="--json"),
 }
-"""Options that several commands have, each with one meaning."""
 REQUIRED_BY_OPTION = dataclasses.replace(SHARED_OPTIONS["by"], value_type=str, default=REQUIRED)
 CommandBody = Callable[..., CommandResult | None]
 
@@ -94,15 +91,13 @@ _COMMAND_PANELS = {
     "Share, erase": ("export", "fetch", "erase", "purge"),
     "Local privacy": ("ldp",),
 }
-"""The commands in the order of their help."""
 _PANEL_BY_COMMAND = {name: panel for panel, names in _COMMAND_PANELS.items() for name in names}
 
 
 class _OrderedGroup(typer.core.TyperGroup):
-    """The commands in the order of their panels, whichever module was read first."""
+    """The commands in the order of their panels, independent of import order."""
 
     def list_commands(self, ctx: Any) -> list[str]:
-        """Their names."""
         return sorted(self.commands, key=list(_PANEL_BY_COMMAND).index)
 
 
@@ -128,11 +123,11 @@ for _name, _group in _groups.items():
 
 
 def command(name: str, /, **declared: Option) -> Callable[[CommandBody], CommandBody]:
-    """Make a function the command ``name``: what it returns is shown, or printed as JSON (``--json``).
+    """Make a function the command ``name``; its result is shown, or printed as JSON (``--json``).
 
-    Behind a colon stand the names of its shared options, which it takes before its own; ``progress`` is a listener and
-    ``as_json`` whether JSON was asked for, where it takes them.  Options that it does not name (``**given``) are left
-    out where they are None: the library's own default holds.  What returns None has shown its result itself.
+    ``name`` may be 'cmd: opt1 opt2' to include shared options, which come before the function's own. The parameter
+    ``progress`` receives a listener, ``as_json`` whether JSON is requested. Options in ``**kwargs`` that are None are
+    left out, so that the library's default applies. A function that returns None has shown its result itself.
     """
     names, _, shared = name.partition(":")
     *parents, last = names.split()
@@ -166,7 +161,7 @@ def command(name: str, /, **declared: Option) -> Callable[[CommandBody], Command
 
 
 def _make_parameter(name: str, declared: Option) -> inspect.Parameter:
-    """What Typer reads of an option; a switch has no --no- beside it."""
+    """Convert an option for Typer; a switch has no --no- form."""
     if isinstance(declared.typer_info, OptionInfo) and not declared.typer_info.param_decls:
         declared.typer_info.param_decls = (f"--{name.replace('_', '-')}",)
     kind, annotation = inspect.Parameter.KEYWORD_ONLY, Annotated[declared.value_type, declared.typer_info]
@@ -177,7 +172,7 @@ _NUMBER = re.compile(r"[+-]?(\d+/\d+|\d*\.?\d+[eE][+-]?\d+)")
 
 
 def parse_set_options(entries: list[str] | None) -> dict[str, Any]:
-    """``KEY=VALUE`` entries, each value in YAML; ``1e-5`` and ``50/946`` are numbers, too."""
+    """Parse ``KEY=VALUE`` entries, each value in YAML; ``1e-5`` and ``50/946`` are numbers, too."""
     import yaml
 
     values = {}
@@ -195,12 +190,11 @@ def parse_set_options(entries: list[str] | None) -> dict[str, Any]:
 
 
 def is_stdout_terminal() -> bool:
-    """Whether standard output is read by a person."""
     return sys.stdout.isatty()
 
 
 def read_standard_input() -> str:
-    """All of standard input; ``InputError`` where it is not UTF-8."""
+    """Read all of standard input; ``InputError`` if it is not UTF-8."""
     try:
         return sys.stdin.buffer.read().decode("utf-8-sig")
     except UnicodeDecodeError:

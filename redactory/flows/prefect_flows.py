@@ -45,12 +45,12 @@ from redactory.redaction.sealing import SIGNED_BY, configured_signer
 
 DECISIONS = ("public", "private", "duplicate", "quarantined")
 progress_listener: ContextVar[Progress] = ContextVar("listener", default=no_progress)
-"""Who hears of progress in this process; no parameter, since Prefect stores parameters."""
+"""The progress listener of this process; not a parameter, because Prefect stores parameters."""
 
 
 @dataclass(frozen=True)
 class FlowJob:
-    """What a flow was asked for: the parameters that Prefect stores, and what they come to here and now."""
+    """The parameters of a flow as Prefect stores them, and their resolved values."""
 
     config: str
     template: str
@@ -59,16 +59,14 @@ class FlowJob:
 
     @property
     def run_folder(self) -> RunFolder:
-        """The run folder."""
         return RunFolder(Path(self.settings.output))
 
     @property
     def artifact_name(self) -> str:
-        """What the histories of this job are kept under in Prefect's interface."""
         return Path(self.config).stem
 
     def open_stage_map(self) -> AbstractContextManager[StageMap]:
-        """The map whose parts are tasks: in processes of this machine, or on workers of Dask."""
+        """Return the map whose parts are tasks: in local processes, or on Dask workers."""
         if self.dask is None:
             return process_task_map(self.settings.workers, self.run_folder.state)
         return dask_task_map(self.dask, self.settings, self.run_folder)
@@ -83,19 +81,16 @@ def _load_job(config: str, output: str | None, workers: int | None, timezone: st
         place = expand_template(template, flow_run.scheduled_start_time, timezone)
         return FlowJob(config, template, load_config(settings, output=Path(place)), dask)
 
-    # there is no run folder yet to seal an error in, and a configuration holds lists of names
+    # no run folder exists yet to seal an error in, and a configuration may hold names
     return hide_error_text(
         f"the configuration could be read; check with: redactory curate {config} --dry-run", read_job
     )
 
 
-# The flows.
-
-
 def log_flow_outcome(flow: Any, run: Any, state: Any) -> None:
-    """One line on standard error for each run that a schedule started; Prefect calls it at the end of a flow.
+    """Print one line on standard error for each scheduled run; Prefect calls it at the end of a flow.
 
-    A run that a command started says nothing here: the command prints its result.
+    A run started by a command prints nothing here: the command prints its result.
     """
     if run.deployment_id is None:
         return
@@ -103,7 +98,7 @@ def log_flow_outcome(flow: Any, run: Any, state: Any) -> None:
     if state.is_completed():
         outcome = _format_outcome(result, expand_template(parameters["output"], due, parameters["timezone"]))
     else:
-        # only messages of our own are known to hold no text
+        # only our own messages are known to hold no text
         outcome = f"{state.name.lower()}{f': {result}' if isinstance(result, RedactoryError) else ''}"
     line = f"{due:%Y-%m-%dT%H:%M:%SZ} {flow.name} {Path(parameters['config']).stem}: {outcome}"
     print(line, file=sys.stderr, flush=True)
@@ -120,7 +115,6 @@ def _format_outcome(result: dict[str, Any], folder: str) -> str:
 
 
 def make_flow(name: str) -> Callable[[Callable[..., Any]], Any]:
-    """Prefect's decorator with what every flow of ours has."""
     ended = ("on_completion", "on_failure", "on_crashed", "on_cancellation")
     hooks: Any = {when: [log_flow_outcome] for when in ended}
     return flow(name=name, persist_result=False, log_prints=False, validate_parameters=False, **hooks)
@@ -136,11 +130,11 @@ def curate(
     verify: bool = False,
     dask: str | None = None,
 ) -> dict[str, Any]:
-    """``redactory.curate`` with a Prefect task for each partition of each stage.
+    """Run ``redactory.curate`` with a Prefect task for each partition of each stage.
 
-    ``output`` may hold ``{start}`` and ``{date}``, which stand for when the run was due (``timezone``).
-    Where a run of the same content is kept already in such a folder, its summary is the result.
-    ``dask`` (``local`` or a scheduler's address) has the tasks of partitions run by workers of Dask.
+    ``output`` may contain ``{start}`` and ``{date}``, the time for which the run was scheduled (``timezone``). If such
+    a folder already holds a run of the same content, its summary is the result. ``dask`` (``local`` or a scheduler's
+    address) runs the tasks of partitions on Dask workers.
     """
     job = _load_job(config, output, workers, timezone, dask)
 
@@ -161,7 +155,7 @@ def train(
     name: str | None = None,
     workers: int | None = None,
 ) -> dict[str, Any]:
-    """``redactory.train`` as one task."""
+    """Run ``redactory.train`` as one task."""
     job = _load_job(config, output, None, "UTC")
     overrides: dict[str, Any] = {"trainer": trainer, "name": name, "workers": workers}
     changes = {key: value for key, value in overrides.items() if value}
@@ -187,7 +181,7 @@ def run(
     verify: bool = False,
     dask: str | None = None,
 ) -> dict[str, Any]:
-    """``redactory.run``, with the parameters of ``curate``: its partitions and each later step are tasks."""
+    """Run ``redactory.run`` with the parameters of ``curate``; its partitions and later steps are tasks."""
     job = _load_job(config, output, workers, timezone, dask)
 
     def body() -> dict[str, Any]:
@@ -219,10 +213,10 @@ def nightly(
     verify: bool = False,
     dask: str | None = None,
 ) -> dict[str, Any]:
-    """``redactory.nightly`` with a Prefect task for each partition of each stage; ``output`` is the job.
+    """Run ``redactory.nightly`` with a Prefect task for each partition of each stage; ``output`` is the job.
 
-    ``{date}`` in the input's path is the day, in ``timezone``, on which the run was due.  With ``verify`` a
-    run is verified before it is judged.  A run that is held fails the flow: somebody has to look.
+    ``{date}`` in the input's path is the day, in ``timezone``, for which the run was scheduled. With ``verify`` a run
+    is verified before it is judged. A held run fails the flow, because somebody has to decide.
     """
     forbid_core_dumps()
 
@@ -256,8 +250,6 @@ def nightly(
 
 
 def require_verified(run: RunFolder) -> None:
-    """Verify a finished run in a task of its own; ``CheckFailed`` where it does not hold."""
-
     def checks() -> list[str]:
         verification_result = verification.verify(run.root)
         return [check["name"] for check in verification_result["checks"] if not check["ok"]]
@@ -266,11 +258,11 @@ def require_verified(run: RunFolder) -> None:
         raise CheckFailed(f"{run.root} failed: {', '.join(failed)}; see redactory verify {run.root}")
 
 
-# A run of the same input under the same policies is not made twice.
+# Reuse of a run with the same input and policies.
 
 
 def _curate_or_reuse(job: FlowJob, resume: bool) -> dict[str, Any]:
-    """The summary of the curation: made now, or of a run of the same content that is kept beside it."""
+    """Return the summary of a new curation, or of a kept run of the same content."""
     reusable_run = None if resume and job.run_folder.journal.exists() else find_reusable_run(job.settings, job.template)
     if reusable_run is not None:
         result = summarize_run(reusable_run)
@@ -284,9 +276,9 @@ def _curate_or_reuse(job: FlowJob, resume: bool) -> dict[str, Any]:
 
 
 def find_reusable_run(settings: Config, template: str) -> RunFolder | None:
-    """The latest whole run of this content among the runs of ``template``, if it has a place for each.
+    """Return the latest complete run of this content among the runs of ``template``, if each has a folder.
 
-    What a run with an index keeps follows from the runs before it, too: it is always made.
+    A run with an index depends on earlier runs too, so it is never reused.
     """
     if settings.dedup.index or not has_placeholder(template):
         return None
@@ -308,7 +300,7 @@ def find_reusable_run(settings: Config, template: str) -> RunFolder | None:
 
 
 def _extract_run_inputs(manifest: dict[str, Any]) -> dict[str, Any]:
-    """What the shards of a finished run follow from."""
+    """Return what the shards of a finished run depend on."""
     return {
         "version": manifest["versions"]["redactory"],
         "configuration": manifest["configuration_hash"],
@@ -320,11 +312,11 @@ def _extract_run_inputs(manifest: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-# What Prefect's interface shows of a run: counts, codes, figures and paths.
+# Artifacts in Prefect's interface: counts, codes, metrics and paths.
 
 
 def publish_run(name: str, result: dict[str, Any], reused: bool) -> None:
-    """The counts of a finished run, and where its report lies; one history for each ``name``."""
+    """Publish the counts of a finished run and the path of its report; one history per ``name``."""
     rows = [(kind, result[kind]) for kind in ("rows", "documents", "rejected", "points", *DECISIONS)]
     for title in ("rejected", "quarantined"):
         rows += [(f"{title}: `{code}`", n) for code, n in sorted(result[f"{title}_by_reason"].items())]
@@ -336,7 +328,6 @@ def publish_run(name: str, result: dict[str, Any], reused: bool) -> None:
 
 
 def publish_guarantee(name: str, model: dict[str, Any]) -> None:
-    """The figures of the trained model's guarantee, each null with its reason."""
     card = model["guarantee"]
     figures = ["epsilon_confidentiality", "epsilon_bayesian", "epsilon_substitution", "coverage_failure"]
     if "epsilon_sound" in card:
@@ -349,5 +340,4 @@ def publish_guarantee(name: str, model: dict[str, Any]) -> None:
 
 
 def _artifact_key(kind: str, name: str) -> str:
-    """Prefect's keys are lower-case letters, digits and dashes."""
     return f"{kind}-{re.sub('[^a-z0-9]+', '-', name.lower()).strip('-') or 'run'}"

@@ -1,4 +1,4 @@
-"""Prefect tasks around the plain functions: sealed, tried again, limited, in processes of their own."""
+"""Prefect tasks around the plain functions: sealed, retried, limited, in separate processes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from redactory.pipelines.stage_context import StageMap, Task, get_task_name, run
 from redactory.pipelines.stages import counting, dedup, examples
 
 RETRY_SECONDS = [2.0, 8.0]
-"""How long a task waits before each further attempt, drawn out by up to half of it."""
+"""Delays before each retry, extended randomly by up to half."""
 _PARTITION_TASKS = frozenset(
     stage.__name__
     for stage in (
@@ -42,12 +42,12 @@ _PARTITION_TASKS = frozenset(
 
 
 def _should_retry(task: Any, task_run: Any, state: State[Any]) -> bool:
-    """Only the unexpected may pass by itself (a full disk, a lost process); our own refusals stay."""
+    """Retry only unexpected errors (a full disk, a lost process), not our own refusals."""
     return isinstance(state.data, SealedError)
 
 
 def make_task(name: str, run_name: str | None = None) -> Callable[[Callable[..., Any]], Any]:
-    """Prefect's decorator with what every task of ours has: nothing of it is stored or printed."""
+    """Return Prefect's decorator with the shared settings of our tasks: nothing is stored or printed."""
     return prefect_task(
         name=name,
         task_run_name=run_name,
@@ -63,17 +63,16 @@ def make_task(name: str, run_name: str | None = None) -> Callable[[Callable[...,
 
 
 def run_as_task(state: Path, name: str, work: Callable[[], Any]) -> Any:
-    """``work`` carried out as one task, sealed in ``state``."""
     return make_task(name)(lambda: run_sealed(state, work))()
 
 
 def run_as_tasks(
     max_parallel: int, name: str, call: Callable[[int], StageReport], numbers: Sequence[int]
 ) -> Iterator[tuple[int, StageReport]]:
-    """``call`` on each number, in tasks of which so many run at once; yields as they end.
+    """Run ``call`` on each number in tasks, ``max_parallel`` at once; yield results as they finish.
 
-    Hash ranges are many and small, where a task costs a server some calls: they go by the batch.
-    A failure that stays ends the stage: parts that run are awaited, those that wait are dropped.
+    Hash ranges are many and small, and a task costs the server some calls, so they run in batches. A permanent failure
+    ends the stage: running parts are awaited, waiting ones are dropped.
     """
     count = len(numbers) if name in _PARTITION_TASKS else max_parallel
     batches = [list(numbers[start::count]) for start in range(min(count, len(numbers)))]
@@ -94,9 +93,9 @@ TaskCall = Callable[[Task, int], StageReport]
 
 @contextmanager
 def open_worker_processes(count: int) -> Iterator[TaskCall]:
-    """A function, which threads may call at once, that does ``task(number)`` in one of ``count`` processes.
+    """Yield a thread-safe function that runs ``task(number)`` in one of ``count`` processes.
 
-    A process that dies takes all others with it: whoever comes next gets new ones.
+    If a process dies, all others end too; the next caller gets new ones.
     """
     lock = threading.Lock()
     with ExitStack() as stack:
@@ -117,7 +116,6 @@ def open_worker_processes(count: int) -> Iterator[TaskCall]:
 
 @contextmanager
 def process_task_map(count: int, state: Path) -> Iterator[StageMap]:
-    """A map whose every part is a task that waits for one of ``count`` processes."""
     with open_worker_processes(count) as call:
         yield lambda task, numbers: run_as_tasks(
             count, get_task_name(task), lambda number: run_sealed(state, call, task, number), numbers

@@ -1,4 +1,4 @@
-"""Commands from a corpus to a model that is used, and what may be promised of it."""
+"""Commands from a corpus to a model in use, and its guarantee."""
 
 from __future__ import annotations
 
@@ -160,11 +160,11 @@ def run(config: str, output: str | None, progress: Progress, **options: Any) -> 
 
 
 def _run_work(work: str, config: str, prefect: bool = False, dask: str | None = None, **options: Any) -> dict[str, Any]:
-    """The result of the library's function of that name, of the flow around it, or of it over Dask."""
+    """Run ``work`` as the library's function, its flow, or over Dask, and return the result."""
     if prefect:
         from redactory.flows.schedule import run_flow
 
-        # the flow of a training has no such parameter
+        # the training's flow has no such parameter
         cluster: dict[str, Any] = {} if dask is None else {"dask": dask}
         return run_flow(work, config, **options, **cluster)
     function = getattr(redactory, work)
@@ -176,8 +176,7 @@ def _run_work(work: str, config: str, prefect: bool = False, dask: str | None = 
 
 
 def _warn_uncovered(config: str, output: str | None) -> None:
-    """What nothing in the policies looks for, before any work."""
-    # Arrow comes with it, and every command would wait for that
+    # it imports Arrow, which would delay every command
     from redactory.detectors import describe_gaps, find_coverage_gaps
     from redactory.pipelines.loading import load_config
 
@@ -186,13 +185,11 @@ def _warn_uncovered(config: str, output: str | None) -> None:
 
 
 def _warn_unencrypted(result: Mapping[str, Any]) -> None:
-    """Where a run that was asked for again is open, though a key to encrypt with is configured."""
     if not result["encrypted"] and load_encryption_key() is not None:
         print_warning("Warning: a key is configured, but this run is not encrypted; re-run curate with --out.")
 
 
 def _print_train_remarks(config: str, output: str | None, **changes: Any) -> None:
-    """What is odd about the training."""
     from redactory.pipelines.train import collect_remarks
 
     for remark in collect_remarks(config, output=output, **changes):
@@ -210,7 +207,7 @@ def verify(run: str, progress: Progress, public_key: Path | None) -> CommandResu
     return CommandResult("verified", result, 0 if result["ok"] else 1)
 
 
-# The demonstration: the whole job on a corpus whose every secret is known.
+# The demonstration: the whole job on a corpus with known secrets.
 
 
 _DEMO_CONFIG = """\
@@ -231,7 +228,7 @@ evaluate: {{test: test.jsonl, canaries: {canaries}, labelled: corpus.jsonl}}
 workers: {workers}
 """
 _CANARY_COPIES, _DEMO_EPOCHS, _ANSWER_COUNT = 120, 4, 20
-"""How often each number is planted and all is read, for an unprotected model to know it by heart; answers."""
+"""Copies of each planted number and epochs, enough for an unprotected model to memorise it; answers."""
 
 
 @command(
@@ -274,7 +271,6 @@ def demo(progress: Progress, out: Path, rows: int, workers: int | None, prefect:
 
 
 def _find_repeated_numbers(run: Path, model: str, canaries: Path) -> dict[str, Any]:
-    """What a model answers to the words before the planted numbers, and which of these it says."""
     planted = read_json(canaries)
     words = planted["template"].partition("{digits}")[0].rstrip()
     folder = run / "models" / model
@@ -302,7 +298,7 @@ def simulate(progress: Progress, **options: Any) -> CommandResult:
     return CommandResult("simulated", redactory.simulate(progress=progress, **options))
 
 
-# What may be promised: before a training, and after.
+# Guarantees before and after a training.
 
 
 @command(
@@ -347,7 +343,7 @@ def budget(config: str) -> CommandResult:
     return CommandResult("budget", redactory.budget(config))
 
 
-# Using a model, with its guarantee beside what it says.
+# Use of a model, shown with its guarantee.
 
 
 @command(

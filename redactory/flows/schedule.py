@@ -1,4 +1,4 @@
-"""Jobs on a schedule, with Prefect: served by this process, or deployed for workers; flows started here."""
+"""Schedule jobs with Prefect, served by this process or deployed for workers, and run flows here."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from redactory.redaction import RunFolder
 
 _CRON_FORMAT = "five fields (minute, hour, day, month, weekday) like '0 2 * * *', or a name like @daily"
 FlowName = Literal["curate", "run", "nightly"]
-"""What a scheduled job does at each time: the flow of that name in :mod:`redactory.flows.prefect_flows`."""
+"""The flow of :mod:`redactory.flows.prefect_flows` that a scheduled job runs."""
 _DEPLOYMENT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _PREFECT_HOME = ".prefect"
-"""Prefect's home beside the runs; its name is hidden from readers of data folders."""
+"""Prefect's home beside the runs; the hidden name keeps readers of data folders out."""
 
 
 @dataclass(frozen=True)
 class FlowSchedule:
-    """A deployment of one of our flows, checked; without ``cron`` it runs when it is asked to."""
+    """A checked deployment of one of our flows; without ``cron`` it runs on request."""
 
     name: str
     work: FlowName
@@ -54,17 +54,14 @@ class FlowSchedule:
 
     @property
     def full_name(self) -> str:
-        """The deployment as Prefect addresses it."""
         return f"{self.work}/{self.name}"
 
     @property
     def runs_folder(self) -> Path:
-        """The folder of all its runs."""
         output: str = self.parameters["output"]
         return Path(output if self.work == "nightly" else find_runs_folder(output))
 
     def describe(self) -> dict[str, Any]:
-        """What is said of it to whoever scheduled it."""
         return {
             "deployment": self.full_name,
             "cron": self.cron,
@@ -73,19 +70,18 @@ class FlowSchedule:
         }
 
     def deployment_kwargs(self) -> dict[str, Any]:
-        """The job as Prefect's deployments take it; it is imported for that."""
         from prefect.schedules import Cron
         from prefect.types.entrypoint import EntrypointType
 
         return {
             "schedule": Cron(self.cron, timezone=self.timezone) if self.cron else None,
             "parameters": self.parameters,
-            # importable wherever Redactory is installed: there is no code to fetch
+            # importable wherever Redactory is installed, so there is no code to fetch
             "entrypoint_type": EntrypointType.MODULE_PATH,
         }
 
     def check_cron(self) -> None:
-        """``ConfigurationError`` where Prefect finds no time at which it is due; it is imported for that."""
+        """Raise ``ConfigurationError`` if Prefect, which this imports, finds no scheduled time."""
         from prefect.server.schemas.schedules import CronSchedule
 
         if self.cron is None:
@@ -118,9 +114,9 @@ def plan_schedule(
     verify: bool = True,
     dask: str | None = None,
 ) -> FlowSchedule:
-    """The job as asked for; ``ConfigurationError`` for what would only fail at two in the morning.
+    """Plan the job; ``ConfigurationError`` for anything that would otherwise only fail at run time.
 
-    Paths become absolute: a worker starts elsewhere.
+    Paths become absolute, because a worker starts in another directory.
     """
     from redactory.pipelines.curate import check_engines
 
@@ -148,7 +144,7 @@ def plan_schedule(
     place = str(Path(out or settings.output).absolute())
     parameters = {
         "config": str(path.absolute()) if path.exists() else config,
-        # a nightly job names its runs itself, and always goes on with what was begun
+        # a nightly job names its runs, and always resumes
         **({"output": place} if work == "nightly" else {"output": add_start_placeholder(place), "resume": True}),
         "workers": settings.workers,
         "timezone": timezone,
@@ -158,13 +154,13 @@ def plan_schedule(
     return FlowSchedule(name, work, None if cron is None else parse_cron(cron), timezone, parameters)
 
 
-# Deployed: registered on a Prefect server of yours, whose workers run it.
+# Deployed on your Prefect server, whose workers run it.
 
 
 def deploy_schedule(schedule: FlowSchedule, pool: str, limit: int | None) -> dict[str, Any]:
-    """Register the job for workers of ``pool`` on the server that ``PREFECT_API_URL`` names; what was done.
+    """Register the job for workers of ``pool`` on the server of ``PREFECT_API_URL``; return the facts.
 
-    ``limit`` bounds the tasks of ours that the server lets run at once, over all runs.
+    ``limit`` bounds the number of our tasks that the server runs at once, over all runs.
     """
     flow = getattr(import_flows(), schedule.work)
     schedule.check_cron()
@@ -189,7 +185,7 @@ def deploy_schedule(schedule: FlowSchedule, pool: str, limit: int | None) -> dic
     return {**schedule.describe(), "pool": pool, "server": server}
 
 
-# Started here: with Prefect's home in the run's private area, or served with a server of its own or yours.
+# Run here, with Prefect's home in the run's private area, or served with a new or your server.
 
 
 def run_flow(work: str, config: str, output: str | Path | None, progress: Progress, **settings: Any) -> dict[str, Any]:
@@ -209,7 +205,7 @@ def run_flow(work: str, config: str, output: str | Path | None, progress: Progre
 
 
 def import_flows() -> Any:
-    """The module of flows; with it Prefect reads its settings: they are made before."""
+    """Import the module of flows, which makes Prefect read its settings: configure them first."""
     try:
         from redactory.flows import prefect_flows
     except ImportError:
@@ -220,10 +216,10 @@ def import_flows() -> Any:
 def serve_schedule(
     schedule: FlowSchedule, port: int, limit: int | None, report: Callable[[dict[str, Any]], None]
 ) -> None:
-    """Register the job, hand what to know about it to ``report``, and run it whenever it is due.
+    """Register the job, pass its facts to ``report``, and run it on schedule.
 
-    Ends with an interrupt or SIGTERM; the schedule is paused then, and a run that is under way is cancelled.
-    It goes on where it stopped when it is tried again.  Without ``PREFECT_API_URL`` a server is started.
+    An interrupt or SIGTERM ends it: the schedule is paused and the current run cancelled, which resumes on the next
+    attempt. Without ``PREFECT_API_URL`` a server is started.
     """
     home = make_private_folder(schedule.runs_folder / _PREFECT_HOME)
     password = configure_prefect(home, port)
@@ -237,8 +233,8 @@ def serve_schedule(
         password_file = None if password is None else str(password)
         places = {"server": server, "interface": server.removesuffix("/api"), "password_file": password_file}
         report({**schedule.describe(), **places, "keyed": not load_digest_key().is_generated})
-        # ended by SIGTERM as by an interrupt, which a shell may have had ignored: the runner's own way out
-        # drops what it awaits, with a traceback
+        # handle SIGTERM like an interrupt, which a shell may have disabled: the runner's own handler
+        # aborts with a traceback
         signal.signal(signal.SIGINT, signal.default_int_handler)
         Runner.handle_sigterm = lambda *_, **__: signal.raise_signal(signal.SIGINT)  # type: ignore[method-assign]
         flow.serve(schedule.name, **schedule.deployment_kwargs(), global_limit=1, limit=1, print_starting_message=False)

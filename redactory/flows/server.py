@@ -1,6 +1,6 @@
-"""Prefect's settings for this process, a server of our own, what is asked of one; where runs go.
+"""Configure Prefect for this process, run and prepare a server, and name run folders.
 
-Prefect reads its settings when it is first imported: quiet, offline, at home in a private folder, behind a password.
+Prefect reads its settings on the first import: quiet, offline, in a private home, behind a password.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ from redactory.foundation.files import make_private_folder, write_text
 PREFECT_SETTINGS = {
     "DO_NOT_TRACK": "1",
     "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
-    # log records would go to the orchestrator's database
+    # log records would enter the orchestrator's database
     "PREFECT_LOGGING_TO_API_ENABLED": "false",
     "PREFECT_LOGGING_LEVEL": "ERROR",
-    # a run that failed is reported in a line of ours, not in Prefect's own frames
+    # failed runs are reported by us, not by Prefect's tracebacks
     "PREFECT_LOGGING_LOGGERS_PREFECT_FLOW_RUNS_LEVEL": "CRITICAL",
     "PREFECT_LOGGING_LOGGERS_PREFECT_TASK_RUNS_LEVEL": "CRITICAL",
     "PREFECT_SERVER_LOGGING_LEVEL": "CRITICAL",
     "PREFECT_RESULTS_PERSIST_BY_DEFAULT": "false",
 }
-"""Settings of every process that runs our flows; a deployment hands them to its worker."""
+"""Settings of every process that runs our flows; a deployment passes them to its worker."""
 TASK_TAG = "redactory"
-"""Of every task of ours: a server's limit on them goes by it."""
+"""Tag of all our tasks, to which a server's limit applies."""
 ADDRESS_VARIABLE = "PREFECT_API_URL"
 SERVER_PASSWORD_VARIABLE, CLIENT_PASSWORD_VARIABLE = "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING"
 LOOPBACK_HOST = "127.0.0.1"
 _READY_SECONDS, _END_SECONDS = 120.0, 20.0
 START_PLACEHOLDER, DATE_PLACEHOLDER = "{start}", "{date}"
-"""What stands in a template of run folders for when a run was due: the second in UTC, the day."""
+"""Placeholders in a template of run folders for the scheduled time: the second in UTC, the day."""
 
 
 def configure_prefect(home: Path, port: int | None = None) -> Path | None:
-    """Set what is not set already; Prefect's database and storage then lie in ``home``, mode 0700.
+    """Set Prefect settings that are not set yet, with database and storage in ``home``, mode 0700.
 
-    A server that Prefect starts for this process listens on the loopback address, where every user of the machine could
-    talk to it: it is given a password that only this process and its children know. With ``port`` that is
-    :func:`run_prefect_server`, unless the environment names another one; the file that holds its password is returned.
-    ``ConfigurationError`` where the port is taken.
+    A server that Prefect starts for this process listens on the loopback address, which every user of the machine can
+    reach, so it gets a password that only this process and its children know. With ``port`` that is
+    :func:`run_prefect_server`, unless the environment names another one; returns the file with its password.
+    ``ConfigurationError`` if the port is taken.
     """
     make_private_folder(home)
-    # set to nothing, one would be an address, a home or a password
+    # an empty value would count as an address, a home or a password
     for name in [name for name, value in os.environ.items() if name.startswith("PREFECT_") and not value]:
         del os.environ[name]
     server_settings = {"PREFECT_HOME": str(home.resolve()), "PREFECT_SERVER_EPHEMERAL_STARTUP_TIMEOUT_SECONDS": "90"}
@@ -85,9 +85,9 @@ def run_prefect_server(port: int) -> Iterator[None]:
     from prefect.client.orchestration import get_client
 
     command = [sys.executable, "-m", "prefect", "server", "start", "--host", LOOPBACK_HOST, "--port", str(port)]
-    # a task that meets the limit asks again soon, not after half a minute
+    # a task at the limit retries soon, not after half a minute
     environment = {"PREFECT_SERVER_TASKS_TAG_CONCURRENCY_SLOT_WAIT_SECONDS": "1", **os.environ}
-    # a session of its own: an interrupt at the terminal ends the runs first, and the server here
+    # a new session: an interrupt at the terminal ends the runs first, then the server here
     server = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, start_new_session=True)
     with server:
         try:
@@ -106,11 +106,7 @@ def run_prefect_server(port: int) -> Iterator[None]:
                 server.kill()
 
 
-# What is asked of a server.
-
-
 def find_server_address() -> str | None:
-    """The API that Prefect's settings name (``PREFECT_API_URL`` or a profile), or None."""
     from prefect.settings import PREFECT_API_URL
 
     address: str | None = PREFECT_API_URL.value()
@@ -118,9 +114,9 @@ def find_server_address() -> str | None:
 
 
 def prepare_server(limit: int | None, unscheduled_deployment: str | None = None, pool: str | None = None) -> None:
-    """Make what the job needs on the server: a limit of our tasks at once, a work pool of processes.
+    """Create a limit of our concurrent tasks and a pool of processes on the server.
 
-    What an earlier registration of the deployment ``unscheduled`` scheduled is removed: Prefect keeps it.
+    Removes what an earlier registration of ``unscheduled_deployment`` scheduled, because Prefect keeps it.
     """
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.actions import WorkPoolCreate
@@ -139,44 +135,40 @@ def prepare_server(limit: int | None, unscheduled_deployment: str | None = None,
                     client.delete_deployment_schedule(deployment.id, schedule.id)
 
 
-# Where a scheduled run writes: one folder a run, named after the moment it was due.
+# Output of scheduled runs: one folder per run, named by its scheduled time.
 
 
 def has_placeholder(template: str) -> bool:
-    """Whether each run of a template has a folder of its own."""
     return START_PLACEHOLDER in template or DATE_PLACEHOLDER in template
 
 
 def add_start_placeholder(output: str) -> str:
-    """``output`` where it names a placeholder, else a folder for each run below it."""
     return output if has_placeholder(output) else f"{output.rstrip('/')}/{START_PLACEHOLDER}"
 
 
 def find_runs_folder(template: str) -> str:
-    """The folder that holds the runs of a template: what stands before the first placeholder's name."""
     fixed = min(template.find(sign) for sign in (START_PLACEHOLDER, DATE_PLACEHOLDER) if sign in template)
     return template[:fixed].rpartition("/")[0] or "."
 
 
 def list_runs(template: str) -> list[Path]:
-    """The folders of a template's runs that are there, the latest first."""
     pattern = glob.escape(template).replace("{start}", "*").replace("{date}", "*")
     return [Path(place) for place in sorted(glob.glob(pattern), reverse=True)]
 
 
 def expand_template(template: str, due: datetime.datetime, timezone: str) -> str:
-    """``template`` with ``{date}`` as the day in ``timezone`` and ``{start}`` as the second in UTC.
+    """Replace ``{date}`` by the day in ``timezone`` and ``{start}`` by the second in UTC.
 
-    Both follow from when the run was due, not from when it began: tried again, a run finds its folder.
+    Both use the scheduled time, not the start, so that a retried run finds its folder.
     """
     day = due.astimezone(load_time_zone(timezone)).strftime("%Y-%m-%d")
-    # in UTC: the hour that the clocks are put back happens twice anywhere else
+    # in UTC: elsewhere the hour when clocks go back occurs twice
     second = due.astimezone(datetime.UTC).strftime("%Y-%m-%dT%H%M%SZ")
     return template.replace(DATE_PLACEHOLDER, day).replace(START_PLACEHOLDER, second)
 
 
 def load_time_zone(timezone: str) -> zoneinfo.ZoneInfo:
-    """The time zone of that name; ``ConfigurationError`` where there is none."""
+    """Return the time zone of that name; ``ConfigurationError`` if there is none."""
     try:
         return zoneinfo.ZoneInfo(timezone)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):

@@ -1,8 +1,8 @@
-"""What the command line shows: one JSON object or a page for people; progress goes to standard error.
+"""Show results on the command line: one JSON object or a page; progress goes to standard error.
 
-The pages are templates in ``pages.j2``, one for each kind of result.  A line that starts with ``# `` is a
-heading, lines with cells between ``¦`` are a table (its header ends with ``---``; without rows it is left
-out), a line that starts with ``! `` is a warning.
+The pages are templates in ``pages.j2``, one for each kind of result. A line that starts with ``# `` is a heading, lines
+with cells between ``¦`` are a table (its header ends with ``---``; without rows it is left out), a line that starts
+with ``! `` is a warning.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PROGRESS_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class CommandResult:
-    """A command's result (``r`` in its page), the page, the exit code, and what else the page needs."""
+    """A command's result (``r`` in its page), the page, the exit code, and extra context for the page."""
 
     page: str
     result: Mapping[str, Any]
@@ -47,7 +47,7 @@ class CommandResult:
 
 
 def show_result(command_result: CommandResult, as_json: bool) -> None:
-    """Print one JSON object, or the page for people; and log the counts of it."""
+    """Print one JSON object, or the page for people; and log its counts."""
     log.log_result(command_result.result)
     if as_json:
         print_json(command_result.result)
@@ -57,28 +57,24 @@ def show_result(command_result: CommandResult, as_json: bool) -> None:
 
 
 def print_warning(text: str) -> None:
-    """A remark on standard error; nothing where that holds a log for machines."""
+    """Print a warning on standard error, unless that holds a log for machines."""
     if not log.is_on_stderr():
         err.print(text, soft_wrap=True, markup=False)
 
 
 def escape_unprintable_output() -> None:
-    """From now on a character that the terminal cannot show (locale C: no ASCII) is written as an escape."""
+    """Write characters that the terminal cannot show (locale C) as escapes from now on."""
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def print_json(value: Mapping[str, Any]) -> None:
-    """The one JSON object of ``--json`` on standard output; ASCII alone where the stream would escape."""
+    """Print the JSON object of ``--json``; only ASCII if the stream would escape."""
     ascii_only = "utf" not in (sys.stdout.encoding or "utf-8").lower()
     sys.stdout.write(json.dumps(value, ensure_ascii=ascii_only, allow_nan=False, default=str) + "\n")
 
 
-# Pages.
-
-
 def print_page(page: str, result: Mapping[str, Any], **context: Any) -> None:
-    """Print the page of a result, table by table and line by line."""
     lines = _load_templates().get_template(page).render(r=result, **context).splitlines()
     blank = True
     while lines:
@@ -95,7 +91,7 @@ def print_page(page: str, result: Mapping[str, Any], **context: Any) -> None:
 
 
 def print_table(title: str, lines: Sequence[str]) -> None:
-    """A heading and a table of cells between ``¦``; columns of figures are right-justified."""
+    """Print a heading and a table of cells between ``¦``; numeric columns are right-justified."""
     header, rows = ("", lines) if "---" not in lines else (lines[0], lines[2:])
     if not rows:
         return
@@ -110,12 +106,12 @@ def print_table(title: str, lines: Sequence[str]) -> None:
         grid.add_row(*map(Text, row))
     for segments in out.render_lines(grid, pad=False):
         line = Text.assemble(*((segment.text, segment.style or "") for segment in segments))
-        line.rstrip()  # what is pasted from a terminal, or kept in a file, ends where its words end
+        line.rstrip()  # no trailing spaces in copied or stored output
         out.print(line, soft_wrap=True)
     out.print()
 
 
-# no hash, though it may begin with a digit
+# not a hash, although it may begin with a digit
 _NUMERIC_CELL = re.compile(r"(?![0-9a-f]{16})(?:[-–<>≤≥×] ?\d|\d|none|–|all$|$)")
 
 
@@ -170,7 +166,6 @@ _LAZY_FILTERS = {
     "resting_on_labellers": "redactory.evaluation.sample.explain_zero_bounds",
     "waiting": "redactory.pipelines.index.PENDING_STATES.get",
 }
-"""Functions of other rooms that pages call, imported when they are."""
 
 
 def _make_lazy(place: str) -> Callable[..., Any]:
@@ -178,11 +173,11 @@ def _make_lazy(place: str) -> Callable[..., Any]:
 
 
 class _SafeRow(str):
-    """Cells that are safe already."""
+    """A row whose cells are already escaped."""
 
 
 def _escape_cell(value: Any) -> Any:
-    """A value as a page shows it: no character that would steer a terminal or end a cell."""
+    """Escape a value for a page: control characters and cell separators."""
     if value is None:
         return "none"
     if isinstance(value, _SafeRow):
@@ -202,24 +197,19 @@ def _format_interval(figure: Mapping[str, float | None], places: int = 1, unit: 
 
 
 def _format_bounds(figure: Mapping[str, float | None], places: int = 1, unit: str = "%") -> str:
-    """The interval of a figure, for a line of its own below it, whose header names the unit."""
     return "–".join(end.removesuffix(unit) for end in _format_ends(figure, places, unit)) or "–"
 
 
 def _format_ends(figure: Mapping[str, float | None], places: int, unit: str) -> list[str]:
-    """Both ends of the interval of a figure; none where there is no figure."""
     low, high = figure["low"], figure["high"]
     if low is None or high is None:
         return []
     return [format_lower(low, places=places, unit=unit), format_upper(high, places=places, unit=unit)]
 
 
-# Progress.
-
-
 @contextmanager
 def show_progress() -> Iterator[Any]:
-    """A listener for long work: bars on a terminal, else a line every few seconds; JSON where asked for."""
+    """Yield a listener for long work: bars on a terminal, else a line every few seconds, or JSON."""
     if log.is_enabled():
         listeners = (
             [RateLimiter(log.log_progress)]
@@ -248,9 +238,9 @@ def show_progress() -> Iterator[Any]:
 
 @dataclass
 class RateLimiter:
-    """A listener that passes on the end of each work, and every few seconds how far it is.
+    """A listener that forwards the end of each work, and its progress every few seconds.
 
-    The end of work that took no longer than ``least`` seconds is not worth a word.
+    Work that took no longer than ``min_seconds`` is not reported.
     """
 
     emit: Callable[[str, int, int | None, str, float], None]
@@ -262,7 +252,7 @@ class RateLimiter:
         now = time.monotonic()
         seconds = now - self._start_times.setdefault(work, now)
         if done == total:
-            del self._start_times[work]  # work of the same name may come again, and has a pace of its own
+            del self._start_times[work]  # work of the same name may recur at another pace
         if seconds > self.min_seconds if done == total else now - self._last_emitted >= _PROGRESS_SECONDS:
             self._last_emitted = now
             self.emit(work, done, total, unit, seconds)
@@ -284,7 +274,6 @@ class _ProgressBars:
             self._tasks[work] = task, time.monotonic()
         task, start = self._tasks[work]
         if done == total:
-            # what is finished makes room; the page tells of it
             self._progress.remove_task(task)
             del self._tasks[work]
             return
@@ -294,7 +283,6 @@ class _ProgressBars:
 
 def _format_amount(done_count: int, total: int | None, unit: str) -> str:
     if not unit:
-        # it cannot say how far it is
         return ""
     return f"{done_count:,} {unit}" if total is None else f"{done_count:,} of {total:,} {unit}"
 
@@ -302,5 +290,4 @@ def _format_amount(done_count: int, total: int | None, unit: str) -> str:
 def _format_rate(done_count: int, seconds: float, unit: str) -> str:
     if seconds <= 1:
         return ""
-    # what follows a comma is a remark
     return f"{done_count / seconds:,.1f} {unit.split(',')[0]}/s" if unit else f"{seconds:,.1f} s"

@@ -214,11 +214,14 @@ def _change(key: str, value: Any) -> Callable[[list[Any]], None]:
 @pytest.mark.parametrize(
     ("spoil", "told"),
     [
-        (lambda rows: rows.pop(0), r"1 of the sample's 3 texts are missing \(point 7\)"),
-        (lambda rows: rows.append(rows[0]), r"row 4 \(point 7\): this example also occurs in an earlier row"),
-        (_change("point_id", 8), r"row 1 \(point 8\): this example is not in the sample"),
+        (lambda rows: rows.pop(0), r"1 of the sample's 3 texts are missing \(example 7\)"),
+        (lambda rows: rows.append(rows[0]), r"row 4 \(example 7\): this example also occurs in an earlier row"),
+        (_change("point_id", 8), r"row 1 \(example 8\): this example is not in the sample"),
         (_change("point_id", None), "row 1: it has no 'point_id'"),
-        (_change("text", f"Ask {SECRET}. And then some more."), r"row 1 \(point 7\): its text differs from the sample"),
+        (
+            _change("text", f"Ask {SECRET}. And then some more."),
+            r"row 1 \(example 7\): its text differs from the sample",
+        ),
     ],
 )
 def test_labels_that_do_not_fit_the_draw_are_refused_without_their_text(

@@ -1,8 +1,8 @@
-"""Exact per-example clipping: the sum of clipped gradients by one forward and one backward pass.
+"""Exact per-example clipping: sum clipped gradients with one forward and one backward pass.
 
-Every layer's inputs and output gradients are kept; the norm of a point's gradient comes from Gram
-matrices of these, and the clipped sum by one weighted product a layer.  What is computed, and what
-is refused: ``docs/explanation/clipping.md``.
+Every layer keeps its inputs and output gradients. Gram matrices of these give the norm of each example's gradient, and
+one weighted product per layer gives the clipped sum. ``docs/explanation/clipping.md`` explains the computation and
+lists what is refused.
 """
 
 from redactory.training.clipping.engine import ClippedGradient as ClippedGradient

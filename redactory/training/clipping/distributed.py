@@ -1,4 +1,4 @@
-"""One clipped sum of the processes of ``torch.distributed``: theirs, added up in the order of their ranks."""
+"""Sum clipped gradients over the processes of ``torch.distributed``, in the order of their ranks."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from redactory.foundation.errors import ConfigurationError
 
 
 def is_distributed() -> bool:
-    """Whether this process is one of several of ``torch.distributed``."""
     return processes.is_available() and processes.is_initialized() and processes.get_world_size() > 1
 
 
 @contextmanager
 def unwrap_network(network: nn.Module) -> Iterator[nn.Module]:
-    """The network in a ``DistributedDataParallel``, which does not add up gradients inside; or itself."""
+    """Yield the network inside a ``DistributedDataParallel`` with gradient averaging off, or the network itself."""
     if isinstance(network, DistributedDataParallel):
         with network.no_sync():
             yield network.module
@@ -30,9 +29,9 @@ def unwrap_network(network: nn.Module) -> Iterator[nn.Module]:
 
 
 def sum_over_ranks(flat: Tensor, parameters: Iterable[Tensor], group: Any) -> Tensor:
-    """Σ over the processes of ``group`` of their ``flat``: the same bits in all, those of adding one by one.
+    """Return the sum of ``flat`` over the processes of ``group``, with the same bits in each process.
 
-    ``ConfigurationError``, in all of them, where their ``parameters`` differ in a bit.
+    Raises ``ConfigurationError`` in all processes if their ``parameters`` differ in any bit.
     """
     ranks = processes.get_world_size(group)
     local_bits = torch.stack([_sum_bits(parameter) for parameter in parameters])
@@ -52,6 +51,5 @@ def sum_over_ranks(flat: Tensor, parameters: Iterable[Tensor], group: Any) -> Te
 
 
 def _sum_bits(parameter: Tensor) -> Tensor:
-    """A number that other weights have not, but for chance: the sum of their bits as whole numbers."""
     whole = torch.int64 if parameter.element_size() == 8 else torch.int32
     return parameter.detach().contiguous().view(whole).sum(dtype=torch.int64)

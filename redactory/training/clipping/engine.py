@@ -1,4 +1,4 @@
-"""Clipped gradients of a batch's points, their sum for a step, and which networks are refused."""
+"""Clip each example's gradient and sum over a batch or a step; refuse unsupported networks."""
 
 from __future__ import annotations
 
@@ -42,19 +42,20 @@ NamedParameters = dict[str, nn.Parameter]
 
 
 def check_supported(network: nn.Module) -> None:
-    """``ConfigurationError`` naming the module that stands in the way of exact per-example clipping.
+    """Raise ``ConfigurationError`` naming the module that prevents exact per-example clipping.
 
     Refused before anything runs: batch normalisation, running statistics, embeddings with ``max_norm`` or
-    ``scale_grad_by_freq``, parameters of the network that belong to no layer, and parameters that share memory without
-    being one.  Refused when they run: a hidden state handed to an LSTM, a layer whose input does not begin with the
-    batch, a parameter used outside of its layer, and, on the first batch of two points or more, a loss whose gradient
-    passes through another point's row.  What mixes points without a gradient (a batch centred or weighted by detached
-    numbers) shows where a batch is held against its halves: :func:`check_batch_independence`, which a training asks at
-    its first step and every 1,000th.  ``compute_clipped_gradient`` and ``clipped_backward`` know no halves and do not
-    ask it.
+    ``scale_grad_by_freq``, parameters that belong to no layer, and distinct parameters that share memory. Refused while
+    running: a hidden state passed to an LSTM, a layer whose input does not begin with the batch dimension, a parameter
+    used outside its layer, and, on the first batch of two or more examples, a loss whose gradient passes through
+    another example's row.
 
-    Not checked, and not to be seen from outside: what mixes points in some batches alone, or less than rounding does;
-    what a module carries from one batch to the next in an attribute; and draws that look at data.
+    A network can also mix examples without a gradient, such as by centring or weighting with detached numbers of the
+    batch. :func:`check_batch_independence` finds this by comparing a batch with its halves; training calls it at the
+    first step and every 1,000th. ``compute_clipped_gradient`` and ``clipped_backward`` do not call it.
+
+    Not detected: mixing that occurs only in some batches or is smaller than rounding, state that a module carries
+    between batches in an attribute, and random draws that depend on the data.
     """
     for name, module in network.named_modules():
         if isinstance(module, _BatchNorm):
@@ -82,12 +83,12 @@ def check_supported(network: nn.Module) -> None:
 
 
 def trainable_parameters(network: nn.Module) -> NamedParameters:
-    """The trainable parameters by name, in their order, a shared one once."""
+    """Return the trainable parameters by name, in order; a shared one appears once."""
     return {name: p for name, p in network.named_parameters() if p.requires_grad}
 
 
 class RecordingSite(NamedTuple):
-    """A module that is recorded by ``rule``; ``rule`` is None where it reports by itself."""
+    """A module recorded by ``rule``; None means that the module reports by itself."""
 
     name: str
     module: nn.Module
@@ -95,11 +96,11 @@ class RecordingSite(NamedTuple):
 
 
 RECORD_AS_ONE = "clipped_as_one"
-"""Set on a module that is recorded as a whole, by running it again on each point alone."""
+"""Marks a module to be recorded as a whole, by running it again on each example."""
 
 
 def find_recording_sites(module: nn.Module, name: str = "") -> Iterator[RecordingSite]:
-    """The modules below ``module`` with trainable parameters of their own, outermost first."""
+    """Yield the modules at and below ``module`` that directly hold trainable parameters, outermost first."""
     for child_name, child in module.named_children():
         full = f"{name}.{child_name}".lstrip(".")
         if getattr(child, RECORD_AS_ONE, False) and any(p.requires_grad for p in child.parameters()):
@@ -112,7 +113,7 @@ def find_recording_sites(module: nn.Module, name: str = "") -> Iterator[Recordin
 
 @contextmanager
 def record_layers(recording_sites: list[RecordingSite], tape: Tape) -> Iterator[None]:
-    """The modules report to ``tape`` for the time of a forward pass."""
+    """Make the modules report to ``tape`` during a forward pass."""
     before = {id(site.module): site.module.__dict__.get("forward") for site in recording_sites}
     try:
         for site in recording_sites:
@@ -129,21 +130,19 @@ def record_layers(recording_sites: list[RecordingSite], tape: Tape) -> Iterator[
                 del site.module.forward
 
 
-# One physical batch: every point's gradient clipped, their sum, by one forward and one backward pass.
+# One physical batch: clip every example's gradient and sum, with one forward and one backward pass.
 
 
 MAX_CANCELLATION = {torch.float32: 16.0, torch.float64: 1e4}
-"""How far the terms of a squared norm may cancel before they are not trusted: relative errors of the
-norm stay near 10⁻⁶ (float32) and 10⁻¹² (float64)."""
+"""Largest cancellation in a squared norm: keeps its relative error near 10⁻⁶ (float32) and 10⁻¹² (float64)."""
 _PROBED_LAYERS: WeakKeyDictionary[nn.Module, tuple[str, ...]] = WeakKeyDictionary()
-"""The layers of every network that was probed, as they were then."""
 
 
 @dataclass(frozen=True)
 class ClippedGradient:
-    """Σ_i g_i · min(1, C/‖g_i‖) as ``flat`` [P], the ``norms`` ‖g_i‖ [B] and which count: ``finite`` [B].
+    """Σ_i g_i · min(1, C/‖g_i‖) as ``flat`` [P], the ``norms`` ‖g_i‖ [B], and ``finite`` [B]: which examples count.
 
-    ``norms`` and ``finite`` are facts about single points: they may reach nothing that is released.
+    ``norms`` and ``finite`` depend on single examples, so they must not reach anything that is released.
     """
 
     flat: Tensor
@@ -154,22 +153,25 @@ class ClippedGradient:
 def compute_clipped_gradient(
     network: nn.Module, losses: Callable[[], Tensor], clip_norm: float, batch_size: int | None = None
 ) -> ClippedGradient:
-    """The clipped gradients of the points of one batch, summed.
+    """Return the sum of the clipped gradients of one batch.
 
-    ``losses`` runs the network and gives the loss of each point, [B]; C is ``clip_norm``.  ``points`` is B, which
-    layers over the places of all points at once (mixtures of experts, OPT) need to be told.  ``flat`` holds the
-    trainable ``named_parameters`` in their order, a shared one once.  Book-keeping: the layers keep their inputs and
-    their outputs' gradients of one backward pass, from which come the norms, and then the sum by one weighted product a
-    layer.  Under ``torch.autocast`` the passes are made in its type, norms and sum in the parameters': each term is
-    within C, but how a pass rounds then shows which other points there are, so that no ε follows
-    (``docs/guarantees.md``, "Floating point").  Of a ``DistributedDataParallel`` ``flat`` is the sum over the points of
-    all its processes, with the same bits in each; all must call this.  Blocks may be checkpointed
-    (``torch.utils.checkpoint``, not reentrant). ``ConfigurationError`` for a network whose points cannot be told apart,
-    and for a C below 10⁻⁶ or above 10⁶.
+    ``losses`` runs the network and returns the loss of each example, [B]. ``clip_norm`` is C. ``batch_size`` is B;
+    layers that merge examples and positions (mixtures of experts, OPT) need it. ``flat`` holds the trainable
+    ``named_parameters`` in order, a shared one once.
+
+    Book-keeping: the layers keep their inputs and output gradients of one backward pass. These give the norms, and then
+    the sum with one weighted product per layer. Blocks may be checkpointed (``torch.utils.checkpoint``, non-reentrant).
+
+    Under ``torch.autocast`` the passes use its type, and the norms and the sum use the type of the parameters. Each
+    term stays within C, but the rounding of a pass then reveals which other examples are present, so no ε follows
+    (``docs/guarantees.md``, "Floating point"). For a ``DistributedDataParallel``, ``flat`` is the sum over all
+    processes, with the same bits in each; all processes must call this function.
+
+    Raises ``ConfigurationError`` for a network whose examples cannot be separated, and for a C below 10⁻⁶ or above 10⁶.
 
     Formal guarantees: each term of ``flat`` has norm at most C in exact arithmetic and is a function of the parameters,
-    the point and its own random numbers; a point whose gradient, or its squared norm, is not finite contributes zero,
-    and so does one whose norm underflows to 0, or is so large that its weight C/‖g‖ would.
+    the example and its own random numbers. An example contributes zero if its gradient or squared norm is not finite,
+    if its norm underflows to 0, or if its norm is so large that the weight C/‖g‖ would underflow.
     """
     with unwrap_network(network) as inner_network:
         clipped = _clip_local_batch(inner_network, losses, clip_norm, batch_size)
@@ -188,7 +190,7 @@ def _clip_local_batch(
     held = Counter(id(p) for m in network.modules() for p in m._parameters.values() if p is not None)
     shared = frozenset(key for key, times in held.items() if times > 1)
     tape = Tape({id(p): name for name, p in trainable.items()}, shared, batch_size)
-    with record_layers(recording_sites, tape):  # through the backward pass too: a checkpointed block runs again in it
+    with record_layers(recording_sites, tape):  # includes the backward pass: a checkpointed block runs again in it
         values = losses()
         if values.dim() != 1:
             raise ConfigurationError("the losses of a batch must have one dimension, the examples")
@@ -209,7 +211,7 @@ def _clip_local_batch(
 def _run_backward(
     tape: Tape, loss_values: Tensor, loss_weights: Tensor, trainable: NamedParameters, retain_graph: bool = False
 ) -> None:
-    """Run the backward pass of Σ_i each_i · values_i; what reaches a parameter by itself is refused."""
+    """Run the backward pass of Σ_i loss_weights_i · loss_values_i; refuse gradients that bypass a layer."""
     try:
         gradients = torch.autograd.grad(
             loss_values, list(trainable.values()), loss_weights, retain_graph=retain_graph, allow_unused=True
@@ -227,9 +229,9 @@ def _run_backward(
 
 
 def _check_loss_separation(tape: Tape, loss_values: Tensor, trainable: NamedParameters) -> None:
-    """The losses of the first half of the points must move nothing in the rows of the others.
+    """Check that the losses of the first half of the examples give no gradient in the rows of the others.
 
-    Once for every network, on its first batch of two points or more; rows that are not finite say nothing.
+    Runs once per network, on its first batch of two or more examples. Rows that are not finite are skipped.
     """
     first = torch.zeros_like(loss_values)
     first[: len(loss_values) // 2] = 1.0
@@ -249,7 +251,7 @@ def _clip_and_sum(tape: Tape, trainable: NamedParameters, batch_size: int, clip_
     squared = _compute_squared_norms(tape, like, batch_size)
     norms = squared.clamp(min=0.0).sqrt()
     weights = (clip_norm / norms).clamp(max=1.0)
-    # a subnormal weight has lost bits, up to all but one: it would not clip
+    # a subnormal weight lost most of its bits and would not clip
     finite = squared.isfinite() & (weights >= torch.finfo(like.dtype).tiny)
     weights = weights.masked_fill((norms == 0.0) | ~finite, 0.0)
     if not bool(finite.all()):
@@ -258,11 +260,7 @@ def _clip_and_sum(tape: Tape, trainable: NamedParameters, batch_size: int, clip_
 
 
 def _compute_squared_norms(tape: Tape, reference: Tensor, batch_size: int) -> Tensor:
-    """‖g_i‖² of every point, [B] float64.
-
-    Gram matrices give it as a sum of terms that may cancel.  Where so little is left that rounding
-    would show, the gradients themselves are formed.
-    """
+    """Return ‖g_i‖² of every example, [B] float64; form the gradients if the terms of the Gram matrices cancel."""
     grams: GramCache = {}
     squared = torch.zeros(batch_size, dtype=torch.float64, device=reference.device)
     diagonal_sum = torch.zeros_like(squared)
@@ -279,7 +277,7 @@ def _compute_squared_norms(tape: Tape, reference: Tensor, batch_size: int) -> Te
 
 
 def _sum_weighted_gradients(tape: Tape, trainable: NamedParameters, weights: Tensor) -> Tensor:
-    """Σ_i weights_i g_i, flat in the order of ``learnt``; the tape is emptied."""
+    """Return Σ_i weights_i g_i, flat in the order of ``trainable``; this empties the tape."""
     reference = next(iter(trainable.values()))
     flat = reference.new_empty(sum(p.numel() for p in trainable.values()), requires_grad=False)
     for parameter, share in zip(
@@ -289,30 +287,29 @@ def _sum_weighted_gradients(tape: Tape, trainable: NamedParameters, weights: Ten
         if not uses:
             total.zero_()
         for index in range(len(uses)):
-            # each is let go as soon as it was added
+            # free each as soon as it is added
             uses.pop(0).add_weighted_sum(total, weights, is_empty=index == 0)
     return flat
 
 
-# The sum of a step: the clipped gradients of the points that were drawn, in batches that fit.
+# The sum of a step: the clipped gradients of the sampled examples, in batches that fit in memory.
 
 
 MAX_GRADIENT_DIFFERENCE = 1e-3
-"""How far two gradients of one point may lie apart by rounding, of the largest norm beside them."""
+"""Largest difference of two gradients of one example due to rounding, relative to the largest norm in the batch."""
 
 
 @dataclass(frozen=True)
 class ClippedSumFunction:
-    """The clipped gradients of a piece, summed; C is ``clip_norm``.
+    """Sum the clipped gradients of a micro-batch; C is ``clip_norm``.
 
-    A point that does not count in a padded row is tried again without padding: what a network makes of
-    places that are not the point's own, which are there because another point is longer, decides nothing.
+    If an example in a padded row has no finite gradient, it is run again without padding. So positions that exist only
+    because another example is longer do not decide whether it counts.
     """
 
     clip_norm: float
 
     def __call__(self, network: Any, batch: Batch) -> Tensor:
-        """Σ_i g_i · min(1, C/‖g_i‖) over the points of ``batch``, flat."""
         clipped = _clip_batch(network, batch, self.clip_norm)
         flat = clipped.flat
         for index in (~clipped.finite & ~batch.real.all(1)).nonzero().flatten().tolist():
@@ -321,7 +318,7 @@ class ClippedSumFunction:
 
 
 def _clip_batch(network: Any, batch: Batch, clip_norm: float) -> ClippedGradient:
-    # half of the precision would have one point move the rounding of all by more than the noise covers
+    # in half precision one example would change the rounding of all by more than the noise covers
     with disable_autocast(batch.inputs.device.type):
         return compute_clipped_gradient(network, lambda: network.example_losses(batch), clip_norm, len(batch.inputs))
 
@@ -334,17 +331,17 @@ def compute_clipped_sum(
     max_tokens: int,
     micro_batch_map: MicroBatchMap = map_micro_batches,
 ) -> Tensor:
-    """Σ_i g_i · min(1, C/‖g_i‖) over the points ``rows``, flat in the order of the trainable parameters.
+    """Return Σ_i g_i · min(1, C/‖g_i‖) over the examples ``rows``, flat in the order of the trainable parameters.
 
-    A point's loss is the sum over its tokens, so g_i is the gradient of its −log probability; C is ``clip_norm``.  A
-    point whose gradient is not finite contributes zero.  No rows give zero. ``tokens`` bounds what is held in memory at
-    once and changes no result beyond rounding; ``every`` says where the pieces are computed and changes no bit: they
-    are added here, in their order.  Autocast ends here.
+    An example's loss is the sum over its tokens, so g_i is the gradient of its −log probability. C is ``clip_norm``. An
+    example whose gradient is not finite contributes zero; no rows give zero. ``max_tokens`` bounds the memory and
+    changes the result only by rounding. ``micro_batch_map`` decides where the micro-batches are computed and changes no
+    bit, because they are added here in order. Autocast is disabled.
 
-    Formal guarantees: exchanging one point changes the sum by at most 2C, taking one away by at
-    most C, in exact arithmetic (``docs/guarantees.md``, "Substitution").
+    Formal guarantees: exchanging one example changes the sum by at most 2C, removing one by at most C, in exact
+    arithmetic (``docs/guarantees.md``, "Substitution").
     """
-    require_clip_norm(clip_norm)  # also where nothing was drawn
+    require_clip_norm(clip_norm)  # even if no example was sampled
     total = torch.cat([torch.zeros_like(p.detach()).flatten() for p in trainable_parameters(network).values()])
     pieces = split_micro_batches(rows, examples.lengths, max_tokens)
     for part in micro_batch_map(network, ClippedSumFunction(clip_norm), examples, pieces):
@@ -353,13 +350,15 @@ def compute_clipped_sum(
 
 
 def check_batch_independence(network: Any, examples: TokenizedExamples, rows: IntArray, max_tokens: int) -> bool:
-    """``ConfigurationError`` where a batch of ``rows`` has other gradients than its two halves.
+    """Raise ``ConfigurationError`` if a batch of ``rows`` has different gradients than its two halves.
 
-    A network that centres its activations over the batch, or weights its losses by something of the batch, also where
-    no gradient passes through that, gives a point another gradient among other points: then one point moves all.  The
-    norms of all points and their sum are compared, in single precision, of one piece of at most ``tokens`` tokens;
-    False where it has less than two points, so that nothing was seen.  What moves a gradient by less than
-    :data:`MAX_GRADIENT_DIFFERENCE`, only in other batches, or from one batch to the next is not seen.
+    A network that centres its activations over the batch, or weights its losses by a statistic of the batch, gives an
+    example a different gradient among different examples, even if no gradient passes through the statistic. Then one
+    example moves all others. The check compares the norms of all examples and their sum, in single precision, on one
+    micro-batch of at most ``max_tokens`` tokens. It returns False if that has fewer than two examples, so nothing was
+    checked.
+
+    Not detected: effects below :data:`MAX_GRADIENT_DIFFERENCE`, only in other batches, or between batches.
     """
     piece = max(split_micro_batches(rows, examples.lengths, max_tokens), key=len, default=rows)
     if len(piece) < 2:
@@ -375,7 +374,7 @@ def check_batch_independence(network: Any, examples: TokenizedExamples, rows: In
     apart = [float((whole.norms - norms)[is_finite].abs().max())] if bool(is_finite.any()) else []
     if bool(is_finite.all()):
         apart.append(float((whole.flat - sum(part.flat for part in halves)).norm()) / len(piece))
-    # a gradient that has all but vanished is rounding alone
+    # an almost vanished gradient is only rounding
     if any(distance > MAX_GRADIENT_DIFFERENCE * largest + 1e-5 for distance in apart):
         raise ConfigurationError(
             "the gradient of an example changes with the other examples in its batch, so that one could "
@@ -384,26 +383,27 @@ def check_batch_independence(network: Any, examples: TokenizedExamples, rows: In
     return True
 
 
-# The same under the optimizer of Opacus: its sampling, its noise, its accountant, our sums.
+# Opacus' sampling, noise and accountant with these sums.
 
 
 def clipped_backward(optimizer: Any, network: nn.Module, losses: Callable[[], Tensor]) -> Tensor:
-    """In place of ``loss.backward()``: lay Σ_i g_i · min(1, C/‖g_i‖) on the parameters for ``optimizer``.
+    """Set Σ_i g_i · min(1, C/‖g_i‖) as the gradient for ``optimizer``, in place of ``loss.backward()``.
 
-    ``optimizer`` is Opacus' ``DPOptimizerFastGradientClipping`` over exactly the trainable parameters of
-    ``network``, which no ``GradSampleModule`` is around; C is its ``max_grad_norm``.  ``losses`` runs the
-    network and gives the loss of each example, [B]; so does this function, detached.  Where a batch is cut
-    into pieces (``BatchMemoryManager``) it is called for each.  ``optimizer.step()`` then adds Opacus' noise,
-    divides by its ``expected_batch_size`` and calls its accountant's hook.  Under ``torch.distributed`` the
-    network is wrapped in a ``DistributedDataParallel``, torch's or Opacus', and the optimizer is Opacus'
-    distributed one, which adds up what the processes laid on their parameters, and noise once.
+    ``optimizer`` is Opacus' ``DPOptimizerFastGradientClipping`` over exactly the trainable parameters of ``network``,
+    which must not be wrapped in a ``GradSampleModule``. C is its ``max_grad_norm``. ``losses`` runs the network and
+    returns the loss of each example, [B]; this function returns the same, detached. Call it once for each physical
+    batch of a ``BatchMemoryManager``. ``optimizer.step()`` then adds Opacus' noise, divides by its
+    ``expected_batch_size`` and calls its accountant's hook.
 
-    Raises ``ConfigurationError`` for another optimizer or wrapper, for other parameters, where the sum of the last step
-    is still there (``optimizer.zero_grad()`` was left out, and it would be released twice), for a bound below 10⁻⁶ or
-    above 10⁶, and for a network whose examples cannot be told apart, as far as one pass shows it.
+    Under ``torch.distributed``, wrap the network in a ``DistributedDataParallel`` of torch or Opacus and use Opacus'
+    distributed optimizer. It adds up the gradients of the processes, and adds noise once.
 
-    Formal guarantees: one example there or not moves what lies on the parameters by at most C, in exact
-    arithmetic; an example whose gradient is not finite adds zero.  Everything after that is Opacus'.
+    Raises ``ConfigurationError`` for another optimizer or wrapper, for other parameters, for a bound below 10⁻⁶ or
+    above 10⁶, and for a network whose examples one pass shows to be inseparable. It also raises if the sum of the last
+    step is still set (``optimizer.zero_grad()`` is missing), because that sum would be released twice.
+
+    Formal guarantees: adding or removing one example changes the gradient set on the parameters by at most C, in exact
+    arithmetic. An example whose gradient is not finite adds zero. Everything after that is Opacus'.
     """
     from opacus.distributed import DifferentiallyPrivateDistributedDataParallel
     from opacus.optimizers import DistributedDPOptimizerFastGradientClipping, DPOptimizerFastGradientClipping

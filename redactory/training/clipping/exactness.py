@@ -1,9 +1,9 @@
-"""Whether the engine clips a network exactly, found out by looking at it: on points that mean nothing.
+"""Test on synthetic examples whether the engine clips a network exactly.
 
-No list says which architectures are clipped.  The network reads a few points, together and each alone, and
-what the engine makes of them is held against autograd.  Where a layer cannot tell points apart by itself (a
-convolution that is called by its weight, relative positions that all points share), the block around it is
-recorded as one, and so on outwards: it runs again on each point alone.
+There is no list of supported architectures. The network reads a few examples, in one batch and individually, and the
+engine's result is compared with autograd. If a layer cannot separate examples (a convolution called by its weight,
+relative positions that all examples share), the enclosing block is recorded as one, and so on outwards: that block runs
+again on each example.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ from redactory.training.clipping.gradients import InseparableExamples
 LossCallable = Callable[[], Tensor]
 TEST_CLIP_NORM = 0.1
 MAX_LOSS_DIFFERENCE, MAX_GRADIENT_DIFFERENCE = 1e-5, 1e-4
-"""How far, relative to the largest, a loss or a gradient may lie from what it should be: float32's rounding
-in a deep network, and no more."""
+"""Largest error of a loss and of a gradient, relative to the largest: float32 rounding in a deep network."""
 
 
 def check_exact(
@@ -38,17 +37,19 @@ def check_exact(
     single_losses: Sequence[LossCallable],
     long_batch_losses: LossCallable | None = None,
 ) -> None:
-    """``ConfigurationError`` naming what stands in the way unless the clipped sum is that of autograd.
+    """Raise ``ConfigurationError`` naming the cause unless the clipped sum equals that of autograd.
 
-    ``losses`` runs the network on a batch of points of different lengths and gives the loss of each, [B]; ``alone``
-    gives the loss of each by itself, [1].  Take points that mean nothing: their number and lengths should be prime, so
-    that a layer is not taken for another.  ``beside_long`` gives the loss of the first of them beside a point as long
-    as a training has: rotary positions may change at some length, for all of a batch.  Blocks that must be recorded as
-    one are marked so, and stay marked.  A parameter that is all zero is moved for the time of the comparison.
+    ``losses`` runs the network on a batch of examples of different lengths and returns the loss of each, [B].
+    Each of ``single_losses`` returns the loss of one example, [1]. ``long_batch_losses`` returns the loss of the
+    first of them next to an example of the training's full length: rotary positions may change at some length, for
+    the whole batch.
 
-    Formal guarantees: none beyond what is compared.  A network that computes otherwise on other points, or in
-    a batch of another shape, is not seen; :func:`redactory.training.clipping.check_parts` looks again at the
-    points of a training.
+    Use synthetic examples whose number and lengths are prime, so that no dimension is mistaken for another. Blocks that
+    must be recorded as one are marked, and stay marked. All-zero parameters are perturbed during the comparison.
+
+    Formal guarantees: none beyond what is compared. A network that computes differently on other examples, or in a
+    batch of another shape, is not detected; :func:`redactory.training.clipping.check_parts` checks again on the
+    examples of a training.
     """
     check_supported(network)
     with _perturb_zero_parameters(network):
@@ -71,7 +72,7 @@ def check_exact(
 
 
 def _check_loss_independence(network: nn.Module, losses: LossCallable, single_losses: Sequence[LossCallable]) -> None:
-    """A point's loss is the same each time, whatever longer point stands beside it, and leaves no trace."""
+    """Check that an example's loss is reproducible, independent of longer examples in the batch, and stateless."""
     buffer_copies = {name: buffer.clone() for name, buffer in network.named_buffers()}
     with torch.no_grad():
         computed = []
@@ -97,7 +98,7 @@ def _check_loss_independence(network: nn.Module, losses: LossCallable, single_lo
 
 
 def _clip_and_widen(network: nn.Module, losses: LossCallable, batch_size: int) -> ClippedGradient:
-    """The clipped sum, after marking blocks as one until their points can be told apart."""
+    """Return the clipped sum, marking ever larger blocks as one until examples can be separated."""
     first: InseparableExamples | None = None
     while True:
         try:
@@ -109,11 +110,11 @@ def _clip_and_widen(network: nn.Module, losses: LossCallable, batch_size: int) -
 
 
 def _record_enclosing_block(network: nn.Module, name: str) -> bool:
-    """Mark the block around what is recorded at ``name`` as one, and all of its kind; False at the top."""
+    """Mark the block around ``name``, and all of its kind, to be recorded as one; False at the top."""
     inside = [site.name for site in find_recording_sites(network) if f"{name}.".startswith(f"{site.name}.")]
     outer = inside[0].rpartition(".")[0] if inside else ""
     while outer and type(network.get_submodule(outer)).forward is nn.Module.forward:
-        outer = outer.rpartition(".")[0]  # a list of blocks is never run itself
+        outer = outer.rpartition(".")[0]
     if not outer:
         return False
     kind = type(network.get_submodule(outer))
@@ -124,7 +125,7 @@ def _record_enclosing_block(network: nn.Module, name: str) -> bool:
 
 
 def _clip_by_autograd(network: nn.Module, single_losses: Sequence[LossCallable]) -> tuple[Tensor, Tensor]:
-    """Σ_i g_i · min(1, C/‖g_i‖), flat, and the norms [B] float64: one backward pass a point."""
+    """Return Σ_i g_i · min(1, C/‖g_i‖), flat, and the norms [B] float64, with one backward pass per example."""
     trainable, norms = list(trainable_parameters(network).values()), []
     total = torch.cat([torch.zeros_like(p.detach()).flatten() for p in trainable])
     for loss in single_losses:
@@ -138,7 +139,7 @@ def _clip_by_autograd(network: nn.Module, single_losses: Sequence[LossCallable])
 
 @contextmanager
 def _perturb_zero_parameters(network: nn.Module) -> Iterator[None]:
-    """Trainable parameters that are all zero (an adapter's second matrix hides its first) are not, inside."""
+    """Perturb all-zero parameters inside the block: an adapter's zero matrix hides its other matrix."""
     zero = [p for p in trainable_parameters(network).values() if not bool(p.any())]
     generator = torch.Generator().manual_seed(0)
     try:

@@ -1,11 +1,11 @@
-"""What the gradient of each example is made of, in the forms in which layers report it, and its norm.
+"""The parts of each example's gradient, in the forms in which layers report them, and its norm.
 
-Factors may be in half precision, as autocast made them.  What is made of them is in single precision, for
-the norm as for the sum: both are of the same numbers.
+Factors may be in half precision, as autocast made them. The norm and the sum are computed from these numbers in single
+precision.
 
-Every use of a parameter adds a gradient G_i to example i.  :class:`OuterProducts` and :class:`EmbeddingRows` hold it as
+Every use of a parameter adds a gradient G_i to example i. :class:`OuterProducts` and :class:`EmbeddingRows` hold it as
 a sum of outer products Σ_t l_t r_tᵀ, whose inner products need no G_i: ⟨Σ_t l_t r_tᵀ, Σ_s l'_s r'_sᵀ⟩ = Σ_{t,s} ⟨l_t,
-l'_s⟩⟨r_t, r'_s⟩ (Gram matrices; ghost clipping, Li et al. 2021; book-keeping, Bu et al. 2023).  :class:`DenseGradients`
+l'_s⟩⟨r_t, r'_s⟩ (Gram matrices; ghost clipping, Li et al. 2021; book-keeping, Bu et al. 2023). :class:`DenseGradients`
 holds G_i itself.
 """
 
@@ -24,7 +24,7 @@ from redactory.training.clipping.matmul import add_product, multiply, to_float32
 
 
 class InseparableExamples(ConfigurationError):
-    """The points cannot be told apart at ``name``, a parameter or a module: the block around it might."""
+    """The examples cannot be separated at ``name``, a parameter or a module; the enclosing block may work."""
 
     def __init__(self, name: str, problem: str) -> None:
         super().__init__(f"{name}: {problem}")
@@ -32,10 +32,12 @@ class InseparableExamples(ConfigurationError):
 
 
 MAX_SQUARED_NORM = 1e18
-"""A factor whose squared norm is above this counts as not finite: the squares of the factors it multiplies
-may underflow in float32 while the product is no small number, and the norm would miss it."""
+"""A factor with a larger squared norm counts as not finite.
+
+The squares of the other factor may underflow in float32 while the product is not small, so the norm would miss it.
+"""
 SLAB_ROWS = 512
-"""A gradient that must be formed is formed so many rows at a time, which a processor's cache holds."""
+"""Rows of a formed gradient computed at a time, to fit in a processor's cache."""
 ExampleFactors = tuple[Tensor, Tensor]
 """One example's part of a use: ``left`` [T, L] (or row numbers [T]) and ``right`` [T, R]."""
 
@@ -43,8 +45,8 @@ ExampleFactors = tuple[Tensor, Tensor]
 class _ParameterUse:
     """One use of a parameter by every example; ``height`` is the parameter's first dimension.
 
-    ``shares`` are the examples' parts, ``slab`` forms some rows of one G_i, ``without`` makes examples zero,
-    and ``add_to`` adds Σ_i weights_i G_i to a total, which is empty if ``fresh``.
+    ``split_examples`` returns the examples' parts, ``form_rows`` some rows of one G_i, ``zero_examples`` a copy with
+    zero for some examples. ``add_weighted_sum`` adds Σ_i weights_i G_i to a total, or overwrites it if ``is_empty``.
     """
 
     right: Tensor
@@ -52,7 +54,6 @@ class _ParameterUse:
 
     @property
     def examples(self) -> int:
-        """B."""
         return len(self.right) if self.counts is None else len(self.counts)
 
 
@@ -60,8 +61,8 @@ class _ParameterUse:
 class OuterProducts(_ParameterUse):
     """G_i = mask ∘ Σ_t left_it right_itᵀ, [L, R].
 
-    ``left`` [B, T, L], ``right`` [B, T, R]; with ``counts`` they are [Σ counts, L] and [Σ counts, R],
-    example after example.  ``mask`` [L, R].
+    ``left`` [B, T, L], ``right`` [B, T, R]; with ``counts`` they are concatenated examples, [Σ counts, L] and [Σ
+    counts, R]. ``mask`` [L, R].
     """
 
     left: Tensor
@@ -71,11 +72,9 @@ class OuterProducts(_ParameterUse):
 
     @property
     def height(self) -> int:
-        """L."""
         return self.left.shape[-1]
 
     def split_examples(self) -> list[ExampleFactors]:
-        """Every example's part."""
         if self.counts is None:
             pairs = zip(self.left, self.right, strict=True)
         else:
@@ -83,20 +82,17 @@ class OuterProducts(_ParameterUse):
         return [(left, right.contiguous()) for left, right in pairs]
 
     def form_rows(self, factors: ExampleFactors, rows: slice) -> Tensor:
-        """The rows ``part`` of G of one example."""
         gradient = multiply(to_float32(factors[0][:, rows]).t(), to_float32(factors[1]))
         return gradient if self.mask is None else gradient.mul_(self.mask[rows])
 
     def zero_examples(self, excluded: Tensor) -> OuterProducts:
-        """The same with zero in place of the examples ``bad`` [B]."""
         place = self._broadcast(excluded)
         left, right = self.left.masked_fill(place, 0.0), self.right.masked_fill(place, 0.0)
         return replace(self, left=left, right=right)
 
     def add_weighted_sum(self, total: Tensor, weights: Tensor, is_empty: bool) -> None:
-        """Add Σ_i weights_i G_i to ``total`` [L, R]."""
         left, right, place_weights = self.left, self.right, self._broadcast(weights)
-        if self.counts is None and left.stride(0) < left.stride(1):  # time lies first: so go through it
+        if self.counts is None and left.stride(0) < left.stride(1):  # time is the outer dimension in memory
             left, right, place_weights = (x.transpose(0, 1) for x in (left, right, place_weights))
         if left.shape[-1] < right.shape[-1]:
             left = left * place_weights
@@ -111,7 +107,6 @@ class OuterProducts(_ParameterUse):
             total.mul_(self.mask)
 
     def _broadcast(self, values: Tensor) -> Tensor:
-        """One value an example [B], in the shape that goes with ``left`` and ``right``."""
         if self.counts is None:
             return values[:, None, None]
         return values.repeat_interleave(torch.tensor(self.counts, device=values.device))[:, None]
@@ -126,22 +121,18 @@ class EmbeddingRows(_ParameterUse):
     height: int
 
     def split_examples(self) -> list[ExampleFactors]:
-        """Every example's part."""
         return list(zip(self.left, self.right, strict=True))
 
     def form_rows(self, factors: ExampleFactors, rows: slice) -> Tensor:
-        """The rows ``part`` of G of one example."""
         ids, right = factors
         slab = right.new_zeros(rows.stop - rows.start, right.shape[1])
         inside = (ids >= rows.start) & (ids < rows.stop)
         return slab.index_add_(0, ids[inside] - rows.start, right[inside])
 
     def zero_examples(self, excluded: Tensor) -> EmbeddingRows:
-        """The same with zero in place of the examples ``bad`` [B]."""
         return replace(self, right=self.right.masked_fill(excluded[:, None, None], 0.0))
 
     def add_weighted_sum(self, total: Tensor, weights: Tensor, is_empty: bool) -> None:
-        """Add Σ_i weights_i G_i to ``total`` [V, R]."""
         if is_empty:
             total.zero_()
         total.index_add_(0, self.left.flatten(), (self.right * weights[:, None, None]).flatten(0, 1))
@@ -155,23 +146,18 @@ class DenseGradients(_ParameterUse):
 
     @property
     def height(self) -> int:
-        """The parameter's first dimension."""
         return self.right.shape[1]
 
     def split_examples(self) -> list[ExampleFactors]:
-        """Every example's gradient."""
         return [(gradient, gradient) for gradient in self.right]
 
     def form_rows(self, factors: ExampleFactors, rows: slice) -> Tensor:
-        """The rows ``part`` of G of one example."""
         return factors[1][rows]
 
     def zero_examples(self, excluded: Tensor) -> DenseGradients:
-        """The same with zero in place of the examples ``bad`` [B]."""
         return DenseGradients(self.right.masked_fill(excluded.view(-1, *[1] * (self.right.dim() - 1)), 0.0))
 
     def add_weighted_sum(self, total: Tensor, weights: Tensor, is_empty: bool) -> None:
-        """Add Σ_i weights_i G_i to ``total``."""
         summed = (weights @ self.right.flatten(1)).view_as(total)
         if is_empty:
             total.copy_(summed)
@@ -186,17 +172,17 @@ ParameterUse = OuterProducts | EmbeddingRows | DenseGradients
 
 
 GramCache = dict[tuple[object, ...], Tensor]
-"""Gram matrices that were already made in this pass, by the memory of their factors."""
+"""Gram matrices already computed in this pass, by the memory of their factors."""
 
 
 def compute_squared_norms(uses: Sequence[ParameterUse], grams: GramCache) -> ExampleFactors:
-    """‖Σ_uses G_i‖² of every example over the ``uses`` of one parameter, and what of it is squares; float64.
+    """Return ‖Σ_uses G_i‖² of every example over the ``uses`` of one parameter, and its squares' share; float64.
 
-    The first is a sum of T² products of which the second, Σ_t ‖l_t‖²‖r_t‖², are the squares.  Rounding errs
-    by a few units of the second, so a norm far below it is mostly rounding; where nothing was summed in this
-    way it is 0.  A parameter that is used twice (tied weights) has its cross terms counted: for an embedding
-    tied to the output layer that makes three products of Gram matrices.  No matrix of T × T is made that is
-    larger than the factors: then the gradients are formed.
+    The first is a sum of T² products; the second, Σ_t ‖l_t‖²‖r_t‖², sums the squares among them. Rounding errors are a
+    few units of the second, so a much smaller norm is mostly rounding. The second is 0 if nothing was summed in this
+    way. Cross terms of a parameter used twice (tied weights) are included: an embedding tied to the output layer needs
+    three products of Gram matrices. If a T × T matrix would be larger than the factors, the gradients are formed
+    instead.
     """
     dense = [use.right for use in uses if isinstance(use, DenseGradients)]
     factors = [
@@ -220,14 +206,13 @@ def compute_squared_norms(uses: Sequence[ParameterUse], grams: GramCache) -> Exa
 
 
 def _has_long_examples(uses: Sequence[ParameterUse]) -> bool:
-    """Whether an example has so many places that its gradient is no larger than the factors of it."""
+    """Return whether some example has so many positions that its gradient is no larger than its factors."""
     outer = [use for use in uses if isinstance(use, OuterProducts) and use.mask is None]
     sizes = [(use.left.shape[-1], use.right.shape[-1], max(use.counts or use.left.shape[-2:-1])) for use in outer]
     return any(left * right <= places * (left + right) for left, right, places in sizes)
 
 
 def _sum_row_squares(use: EmbeddingRows) -> Tensor:
-    """‖G_i‖² of every example, [B] float64: what falls on one row is added up first."""
     offsets = use.height * torch.arange(use.examples, device=use.left.device)[:, None]
     row_keys, row_index = (use.left + offsets).unique(return_inverse=True)  # type: ignore[no-untyped-call]
     summed = use.right.new_zeros(len(row_keys), use.right.shape[-1])
@@ -237,7 +222,7 @@ def _sum_row_squares(use: EmbeddingRows) -> Tensor:
 
 
 def compute_formed_squares(uses: Sequence[ParameterUse], rows: Sequence[int]) -> Tensor:
-    """‖Σ_uses G_i‖² of the examples ``rows``, [len(rows)] float64, from the gradients themselves."""
+    """Return ‖Σ_uses G_i‖² of the examples ``rows``, [len(rows)] float64, by forming the gradients."""
     shares, height = [use.split_examples() for use in uses], uses[0].height
     total = torch.zeros(len(rows), dtype=torch.float64, device=uses[0].right.device)
     for start in range(0, height, SLAB_ROWS):
@@ -253,7 +238,7 @@ def compute_formed_squares(uses: Sequence[ParameterUse], rows: Sequence[int]) ->
 def _compute_inner_products(
     first: OuterProducts | EmbeddingRows, second: OuterProducts | EmbeddingRows, grams: GramCache
 ) -> ExampleFactors:
-    """⟨G_i, G'_i⟩ of every example, and the share of t with t itself, both [B] float64."""
+    """Return ⟨G_i, G'_i⟩ of every example and the part from equal positions t, both [B] float64."""
     if not first.examples:
         zeros = torch.zeros(0, dtype=torch.float64, device=first.right.device)
         return zeros, zeros
@@ -266,7 +251,6 @@ def _compute_inner_products(
 
 
 def _sum_products(gram: Tensor, other_gram: Tensor) -> ExampleFactors:
-    """Σ of the products of the entries of each example's two matrices [..., T, S], and of the diagonals."""
     products = gram.double() * other_gram.double()
     total, diagonal = products.sum((-2, -1)), products.diagonal(dim1=-2, dim2=-1).sum(-1)
     if not products.numel():
@@ -276,7 +260,7 @@ def _sum_products(gram: Tensor, other_gram: Tensor) -> ExampleFactors:
 
 
 def _compute_gram(left: Tensor, right: Tensor) -> Tensor:
-    """⟨l_t, l'_s⟩, [..., T, S]; whole numbers [..., T] stand for one-hot vectors."""
+    """Return ⟨l_t, l'_s⟩, [..., T, S]; integers [..., T] represent one-hot vectors."""
     match left.is_floating_point(), right.is_floating_point():
         case True, True:
             return to_float32(left) @ to_float32(right).mT
@@ -297,33 +281,33 @@ def _get_gram(left: Tensor, right: Tensor, grams: GramCache) -> Tensor:
 
 
 def _sum_squares(gradients: Tensor) -> Tensor:
-    """‖G_i‖² of every example, [B] float64, from [B, \\*shape]; a row's sum is in the gradients' type."""
+    r"""Return ‖G_i‖² of every example, [B] float64, from [B, \*shape]; row sums use the gradients' type."""
     norms: Tensor = torch.linalg.vector_norm(gradients, dim=-1).double()
     return norms.square().flatten(1).sum(1) if norms.dim() > 1 else norms.square()
 
 
-# The recorder of one pass: collects, for every parameter, what its examples' gradients are made of.
+# The recorder of one pass: collects the parts of the examples' gradients of every parameter.
 
 
 class Tape:
-    """Listens to one forward and one backward pass, of B examples with T uses of a layer in each.
+    """Record one forward and one backward pass of B examples with T uses of a layer in each.
 
-    A layer that meets a tape in its forward pass (:func:`get_tape`) reports to it in its backward pass, and
-    hands autograd no gradient for the parameters that it reported on.  ``names`` are the trainable
-    parameters by identity.  ``shared`` holds those that several modules have in common; their uses are kept
-    as outer products, for the cross terms.  ``points`` is B where the caller knows it.
+    A layer that finds a tape in its forward pass (:func:`get_tape`) reports to it in its backward pass, and gives
+    autograd no gradient for the reported parameters. ``names`` are the trainable parameters by identity. ``shared``
+    holds those that several modules share; their uses are kept as outer products, for the cross terms. ``points`` is B
+    if the caller knows it.
     """
 
     def __init__(self, names: Mapping[int, str], shared: frozenset[int], points: int | None = None) -> None:
         self.names, self.shared, self.points = names, shared, points
         self.uses: dict[int, list[ParameterUse]] = {}
         self.probing = False
-        """A backward pass to be repeated: layers must leave what they saved as it is."""
+        """Whether the backward pass will be repeated, so layers must not change their saved tensors."""
         self.examples = points or 0
-        """B, or where nobody said it the longest first dimension of a layer's input so far."""
+        """B, or if unknown the longest first dimension of a layer's input so far."""
 
     def is_merged(self, rows: int) -> bool:
-        """Whether an input of ``length`` rows has the places of every point in its first dimension, [B·T]."""
+        """Return whether an input's first dimension merges examples and positions, [B·T]."""
         if self.points is None:
             self.examples = max(self.examples, rows)
             return False
@@ -338,7 +322,7 @@ class Tape:
         counts: Sequence[int] | None = None,
         mask: Tensor | None = None,
     ) -> None:
-        """Example i's gradient of ``parameter`` is that of an :class:`OuterProducts` of these factors.
+        """Report that example i's gradient of ``parameter`` is an :class:`OuterProducts` of these factors.
 
         One of ``left`` and ``right`` is the gradient of the layer's output.
         """
@@ -350,16 +334,16 @@ class Tape:
         if mask is None and counts is None and id(parameter) not in self.shared:
             places, sizes = left.shape[1], (left.shape[2], right.shape[2])
             if sizes[0] * sizes[1] <= places * sum(sizes):
-                # No larger than its two factors, and it spares the weighted product.
+                # No larger than its two factors, and it avoids the weighted product.
                 use = DenseGradients(to_float32(left).mT @ to_float32(right))
         self._record(parameter, use)
 
     def rows(self, parameter: Tensor, ids: Tensor, right: Tensor) -> None:
-        """Example i's gradient of ``parameter`` [V, E] is ``right``_it [B, T, E] on row ``ids``_it [B, T]."""
+        """Report ``right``_it [B, T, E] on row ``ids``_it [B, T] as example i's gradient of ``parameter`` [V, E]."""
         self._record(parameter, EmbeddingRows(ids, to_float32(right.detach()), len(parameter)))
 
     def dense(self, parameter: Tensor | None, gradients: Tensor) -> None:
-        """``gradients`` [B, \\*shape of parameter] are the examples' gradients, if it is one that learns."""
+        r"""Report the examples' gradients [B, \*shape of parameter], if the parameter is trainable."""
         if parameter is not None and parameter.requires_grad:
             self._record(parameter, DenseGradients(to_float32(gradients.detach())))
 
@@ -369,7 +353,6 @@ class Tape:
         self.uses.setdefault(id(parameter), []).append(use)
 
     def check_examples(self, examples: int) -> None:
-        """Every use must have met ``examples`` examples; else ``ConfigurationError`` naming the parameter."""
         for key, uses in self.uses.items():
             for use in uses:
                 if use.examples != examples:
@@ -386,13 +369,13 @@ _CURRENT_TAPE: ContextVar[Tape | None] = ContextVar("recorder", default=None)
 
 
 def get_tape() -> Tape | None:
-    """Who listens to this forward pass, if anybody."""
+    """Return the tape that records this forward pass, or None."""
     return _CURRENT_TAPE.get()
 
 
 @contextmanager
 def use_tape(tape: Tape | None) -> Iterator[None]:
-    """Layers whose forward pass runs in this block report to ``to``, or to nobody."""
+    """Make layers whose forward pass runs in this block report to ``tape``, if any."""
     token = _CURRENT_TAPE.set(tape)
     try:
         yield

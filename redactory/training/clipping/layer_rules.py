@@ -1,8 +1,8 @@
-"""Which layers the engine knows, and how each is recorded for the time of one forward pass.
+"""Rules that record each known kind of layer during one forward pass.
 
-A rule gives what stands in for a module's ``forward``: the same layer as a function whose backward pass reports to a
-tape in place of making a parameter's gradient.  :data:`_RULES` is the table of them; a module of no known kind falls to
-:func:`record_opaque`: its examples' gradients come from ``torch.func``, on the module alone.
+A rule replaces a module's ``forward`` by the same function with a backward pass that reports to a tape instead of
+computing the parameters' gradients. :data:`_RULES` is the table of rules. Modules of an unknown kind use
+:func:`record_opaque`, which computes the examples' gradients with ``torch.func`` on that module.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ from redactory.training.clipping.matmul import (
 
 ForwardFunction = Callable[..., Any]
 RecordingRule = Callable[[Any, str, Tape], ForwardFunction]
-"""(module, its name, the tape) to what stands in for the module's ``forward``."""
+"""Maps (module, its name, the tape) to the replacement of the module's ``forward``."""
 OptionalGradients = tuple[Tensor | None, ...]
 NamedTensors = dict[str, Tensor]
 
 
 class RecordedLinear(torch.autograd.Function):
-    """``inputs`` [B, ..., I] times ``weight`` [O, I] transposed, plus ``bias`` [O].
+    """Multiply ``inputs`` [B, ..., I] by ``weight`` [O, I] transposed and add ``bias`` [O].
 
-    ``turned``: ``weight`` is [I, O], as in the Conv1D of transformers.  The casts of autocast are made here:
-    those that torch keeps would be kept without a gradient.
+    A transposed ``weight`` is [I, O], as in the Conv1D of transformers. Autocast's casts are made here, because the
+    casts that torch caches would be cached without a gradient.
     """
 
     @staticmethod
@@ -69,7 +69,7 @@ class RecordedLinear(torch.autograd.Function):
 
 
 class RecordedEmbedding(torch.autograd.Function):
-    """Rows ``ids`` [B, ...] of ``weight`` [V, E]; the row ``padding`` has no gradient."""
+    """Look up rows ``ids`` [B, ...] of ``weight`` [V, E]; the padding row has no gradient."""
 
     @staticmethod
     def forward(ctx: Any, tape: Tape, ids: Tensor, weight: Tensor, padding: int | None) -> Tensor:
@@ -88,7 +88,7 @@ class RecordedEmbedding(torch.autograd.Function):
 
 
 class RecordedLayerNorm(torch.autograd.Function):
-    """``inputs`` [B, ..., shape] to mean 0 and variance 1 over ``shape``, times ``weight`` plus ``bias``."""
+    """Normalise ``inputs`` [B, ..., shape] over ``shape``, multiply by ``weight`` and add ``bias``."""
 
     @staticmethod
     def forward(ctx: Any, tape: Tape, inputs: Tensor, weight: Tensor, bias: Tensor | None, eps: float) -> Tensor:
@@ -112,7 +112,7 @@ class RecordedLayerNorm(torch.autograd.Function):
 
 
 class RecordedScale(torch.autograd.Function):
-    """``inputs`` [B, ..., shape] times ``weight`` [shape]: the parameter of an RMSNorm."""
+    """Multiply ``inputs`` [B, ..., shape] by ``weight`` [shape], the parameter of an RMSNorm."""
 
     @staticmethod
     def forward(ctx: Any, tape: Tape, inputs: Tensor, weight: Tensor) -> Tensor:
@@ -132,8 +132,6 @@ def _make_single_input_rule(
     parameters: Callable[[Any], tuple[Any, ...]],
     preprocess: Callable[[Any, Tensor], Tensor] = lambda module, x: x,
 ) -> RecordingRule:
-    """A layer that is ``function`` of its input, after ``before``, and of the module's ``parameters``."""
-
     def rule(module: Any, name: str, tape: Tape) -> ForwardFunction:
         def forward(*positional: Tensor, **keywords: Tensor) -> Tensor:
             (x,) = (*positional, *keywords.values())
@@ -178,7 +176,7 @@ def _record_lstm(module: nn.LSTM, name: str, tape: Tape) -> ForwardFunction:
 
 
 def _normalise_by_rms(x: Tensor, eps: float) -> Tensor:
-    """x over its root mean square, in float32 whatever x is: what transformers' RMSNorms compute."""
+    """Divide x by its root mean square, in float32 for any x, as the RMSNorms of transformers do."""
     single = x.to(torch.float32)
     return (single * torch.rsqrt(single.pow(2).mean(-1, keepdim=True) + eps)).to(x.dtype)
 
@@ -198,16 +196,15 @@ _RULES: dict[Any, RecordingRule] = {
         RecordedScale, lambda m: (m.weight,), lambda m, x: _normalise_by_rms(x, m.variance_epsilon)
     ),
 }
-"""By the ``forward`` of the module's class, or by the name of a class of transformers."""
+"""Rules by the ``forward`` of the module's class, or by the name of a transformers class."""
 _IS_PLAIN_RMS_NORM: dict[type, bool] = {}
-"""Of each class of transformers named like an RMSNorm, whether it is a plain one."""
 
 
 def find_rule(module: nn.Module) -> RecordingRule | None:
-    """The rule for a module of a known kind, None for any other.
+    """Return the rule for a module of a known kind, None for any other.
 
-    A kind is known by the ``forward`` of its class: a subclass that computes something else has
-    another.  A module whose parameters are computed (parametrizations, weight norm) is of no known kind.
+    The ``forward`` of the class identifies the kind, so a subclass with another computation has another. A module with
+    computed parameters (parametrizations, weight norm) is of no known kind.
     """
     if "forward" in module.__dict__ or next(module.children(), None) is not None:
         return None
@@ -224,7 +221,7 @@ def find_rule(module: nn.Module) -> RecordingRule | None:
 
 @torch.no_grad()
 def _is_plain_rms_norm(module: Any) -> bool:
-    """Whether a class named like one computes weight · x / rms(x): some add 1 to the weight."""
+    """Return whether a class named like an RMSNorm computes weight · x / rms(x); some add 1 to the weight."""
     if type(module) not in _IS_PLAIN_RMS_NORM:
         eps, weight = getattr(module, "variance_epsilon", None), getattr(module, "weight", None)
         is_plain = eps is not None and isinstance(weight, nn.Parameter)
@@ -236,7 +233,7 @@ def _is_plain_rms_norm(module: Any) -> bool:
 
 
 def _unmerge_input(x: Tensor, name: str, tape: Tape) -> tuple[Tensor, bool]:
-    """``x``, the input of a layer, with the points first, and whether it was [B·T, ...] before."""
+    """Return a layer's input with the examples first, and whether it was [B·T, ...] before."""
     if x.dim() < 2:
         raise InseparableExamples(name, "its input has no dimension for the examples of a batch")
     is_merged = tape.is_merged(len(x))
@@ -244,12 +241,11 @@ def _unmerge_input(x: Tensor, name: str, tape: Tape) -> tuple[Tensor, bool]:
 
 
 def _split_merged(x: Tensor, points: int) -> Tensor:
-    """[B·T, ...] to [B, T, ...]."""
     return x.reshape(points, len(x) // points, *x.shape[1:])
 
 
 def _expand_shared_row(x: Tensor, tape: Tape) -> Tensor:
-    """One row that all points share (of positions, say) as often as there are points: each reads its own."""
+    """Repeat one row that all examples share, such as positions, once per example."""
     return x.expand(tape.examples, *x.shape[1:]) if x.dim() > 1 and len(x) == 1 and tape.examples > 1 else x
 
 
@@ -259,25 +255,20 @@ def _apply_function(function: type[torch.autograd.Function], *arguments: Any) ->
 
 
 def _flatten_places(x: Tensor) -> Tensor:
-    """[B, ..., N] to [B, T, N]."""
     return x.reshape(len(x), -1, x.shape[-1])
 
 
 def _sum_places(x: Tensor, shape: torch.Size) -> Tensor:
-    """[B, ..., shape] to [B, shape]: summed over what is between."""
     return x.reshape(len(x), -1, *shape).sum(1)
 
 
-# Modules of no known kind.
-
-
 def record_opaque(module: nn.Module, name: str, tape: Tape) -> Callable[..., Any]:
-    """Stands in for the ``forward`` of a module with parameters, whatever it computes.
+    """Replace the ``forward`` of any module with parameters by a recorded one.
 
-    The module runs once as a whole; in the backward pass it runs again on each example alone (all at once by
-    ``torch.func.vmap``, one by one where that is not possible), and its outputs must be those of the first run: so a
-    module that mixes examples is refused with ``ConfigurationError``. Refused are also modules that draw random numbers
-    or write their buffers.  Autocast ends before it: half of the precision would hide what mixes.
+    The module runs once as a whole. In the backward pass it runs again on each example (all at once with
+    ``torch.func.vmap``, otherwise one by one), and its outputs must equal those of the first run. So a module that
+    mixes examples is refused with ``ConfigurationError``, as are modules that draw random numbers or write their
+    buffers. Autocast is disabled, because half precision would hide the mixing.
     """
 
     original_forward = module.__dict__.get("forward")
@@ -311,7 +302,7 @@ def record_opaque(module: nn.Module, name: str, tape: Tape) -> Callable[..., Any
 
 @contextmanager
 def _use_original_forward(module: Any, original_forward: ForwardFunction | None) -> Iterator[None]:
-    """The module computes what it does when nobody records: by its class, or a ``forward`` of its ``own``."""
+    """Restore the module's unrecorded ``forward`` (its class's, or ``original_forward``) inside the block."""
     replacement = module.__dict__.pop("forward", None)
     if original_forward is not None:
         module.forward = original_forward
@@ -324,7 +315,6 @@ def _use_original_forward(module: Any, original_forward: ForwardFunction | None)
 
 
 def _run_module(module: nn.Module, name: str, args: Any, kwargs: Any) -> Any:
-    """The module's outputs, differentiable by its inputs only."""
     buffers = [(buffer, buffer._version) for buffer in module.buffers()]
     trainable = [parameter for parameter in module.parameters() if parameter.requires_grad]
     random = _get_random_states(module)
@@ -344,7 +334,6 @@ def _run_module(module: nn.Module, name: str, args: Any, kwargs: Any) -> Any:
 
 
 def _get_random_states(module: nn.Module) -> list[Tensor]:
-    """What random numbers are drawn from next: on the processor, and on the GPU where the module lies."""
     device = next(module.parameters()).device
     cuda_states = [torch.cuda.get_rng_state(device)] if device.type == "cuda" else []
     return [torch.get_rng_state(), *cuda_states]
@@ -352,9 +341,9 @@ def _get_random_states(module: nn.Module) -> list[Tensor]:
 
 @dataclass(frozen=True)
 class _OpaqueCall:
-    """One call of a module: ``leaves`` of its arguments, those at ``moving`` tensors [B, ...].
+    """One call of a module: the ``leaves`` of its arguments, those at ``tensor_positions`` tensors [B, ...].
 
-    Those at ``joined``, and the outputs that are ``together``, are [B·T, ...] for B ``examples``.
+    Those in ``merged_inputs``, and the outputs that are ``together``, are [B·T, ...] for B ``examples``.
     """
 
     module: nn.Module
@@ -368,9 +357,9 @@ class _OpaqueCall:
     together: list[bool]
 
     def gradients(self, deltas: dict[int, Tensor]) -> tuple[NamedTensors, list[Tensor]]:
-        """∂loss/∂parameter of every example from ∂loss/∂output [B, ...] of the outputs that were used.
+        """Return ∂loss/∂parameter of every example, and the used outputs, computed again.
 
-        ``deltas`` by the output's place.  These outputs are given back, computed once more.
+        ``deltas`` maps an output's index to ∂loss/∂output [B, ...].
         """
         inputs = [
             self.apart(self.leaves[place].detach(), place in self.merged_inputs) for place in self.tensor_positions
@@ -412,7 +401,7 @@ class _OpaqueCall:
     def _compute_single_gradients(
         self, inputs: list[Tensor], output_gradients: dict[int, Tensor]
     ) -> tuple[NamedTensors, list[Tensor]]:
-        """The same of one example by plain autograd, which takes what ``torch.func`` cannot trace."""
+        """Compute the gradients of one example with plain autograd, which handles what ``torch.func`` cannot trace."""
         trainable = {name: p for name, p in self.module.named_parameters() if p.requires_grad}
         outputs = self._select_outputs(self._run_single({}, inputs), output_gradients)
         back = torch.autograd.grad(
@@ -426,7 +415,6 @@ class _OpaqueCall:
         return [outputs[place] if self.together[place] else outputs[place][0] for place in positions]
 
     def apart(self, x: Tensor, is_merged: bool) -> Tensor:
-        """``x`` with the points in a dimension of their own."""
         if not x.dim():
             raise InseparableExamples(self.name, "every input and output tensor must begin with the batch")
         return _split_merged(x, self.examples) if is_merged else x
@@ -441,14 +429,14 @@ class _OpaqueCall:
 
 
 class _GradientRecorder(torch.autograd.Function):
-    """The outputs of a call as they are; their gradients make the examples' gradients."""
+    """Pass the outputs of a call through; their gradients yield the examples' gradients."""
 
     @staticmethod
     def forward(ctx: Any, tape: Tape, call: _OpaqueCall, anchor: Tensor, *outputs: Tensor) -> tuple[Tensor, ...]:
         ctx.tape, ctx.call = tape, call
         ctx.save_for_backward(*outputs)
         ctx.set_materialize_grads(False)
-        # copies, for what comes next may write in them
+        # copies, because the next layer may write in place
         return tuple(output.clone() for output in outputs)
 
     @staticmethod
@@ -470,7 +458,6 @@ def _is_float_tensor(leaf: Any) -> bool:
 
 
 def _check_equal_outputs(first: Tensor, recomputed: Tensor, name: str) -> None:
-    """A module's outputs on a batch must be those on each example alone, but for rounding."""
     if first.shape != recomputed.shape:
         raise InseparableExamples(name, "every input and output tensor must begin with the batch")
     is_finite = first.isfinite() & recomputed.isfinite()

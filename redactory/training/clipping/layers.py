@@ -1,12 +1,11 @@
-"""Layers with an explicit backward pass, which tell a recorder what each example's gradient is made of.
+"""Layers with an explicit backward pass, which report the parts of each example's gradient to a tape.
 
-Without a recorder they are ordinary differentiable layers, in plain training as in prediction: an LSTM over
-whole points, each from the zero state, and the output layer over a vocabulary together with its loss.
+Without a tape they are ordinary differentiable layers for noise-free training and prediction: an LSTM over whole
+examples, each from the zero state, and the output layer over a vocabulary combined with its loss.
 
-With a_t = W_ih x_t + W_hh h_{t−1} + b in four blocks, i, f, o = σ(a_i, a_f, a_o), g = tanh(a_g):
-c_t = f_t ∘ c_{t−1} + i_t ∘ g_t and h_t = o_t ∘ tanh(c_t), zero before the first (Hochreiter and
-Schmidhuber 1997, in the block order of ``torch.nn.LSTM``: i, f, g, o).  Time comes first in every
-buffer, so that a step's rows lie together; every buffer is written once.
+With a_t = W_ih x_t + W_hh h_{t−1} + b in four blocks, i, f, o = σ(a_i, a_f, a_o), g = tanh(a_g): c_t = f_t ∘ c_{t−1} +
+i_t ∘ g_t and h_t = o_t ∘ tanh(c_t), from zero (Hochreiter and Schmidhuber 1997, in the block order of
+``torch.nn.LSTM``: i, f, g, o). Time is the first dimension of every buffer, so the rows of a step are contiguous.
 """
 
 from __future__ import annotations
@@ -44,12 +43,12 @@ class LstmWeights(NamedTuple):
 
 
 class Lstm(nn.Module):
-    """Layers of LSTM with the parameters of ``nn.LSTM(batch_first=True)``, of which state_dicts load.
+    """LSTM layers with the parameters of ``nn.LSTM(batch_first=True)``; its state_dicts load.
 
     ``dropout`` is the rate between the layers, as there.
 
-    Formal guarantees: a row's outputs depend on that row alone, from the zero state on; no state
-    passes from one call to the next (``docs/guarantees.md``, "Side channels").
+    Formal guarantees: a row's outputs depend only on that row, from the zero state on; no state passes from one call to
+    the next (``docs/guarantees.md``, "Side channels").
     """
 
     def __init__(self, input_size: int, hidden_size: int, num_layers: int = 1, dropout: float = 0.0) -> None:
@@ -66,7 +65,7 @@ class Lstm(nn.Module):
             nn.init.uniform_(parameter, -bound, bound)
 
     def forward(self, inputs: Tensor, recurrent_masks: Sequence[Tensor | None] | None = None) -> Tensor:
-        """States of the last layer [B, T, H] for ``inputs`` [B, T, I]; one mask or None a layer."""
+        """Return states of the last layer [B, T, H] for ``inputs`` [B, T, I]; takes one mask or None per layer."""
         for layer in range(self.num_layers):
             if layer:
                 inputs = F.dropout(inputs, self.dropout, self.training)
@@ -75,12 +74,11 @@ class Lstm(nn.Module):
         return inputs
 
     def get_weights(self, layer: int) -> LstmWeights:
-        """The parameters of one layer."""
         return LstmWeights(*(getattr(self, f"{name}_l{layer}") for name in LstmWeights._fields))
 
     @torch.no_grad()
     def step(self, inputs: Tensor, state: LstmState) -> tuple[Tensor, LstmState]:
-        """Read one token a row, ``inputs`` [B, I]: outputs [B, H] and the new state, for generation.
+        """Read one token per row, ``inputs`` [B, I], and return outputs [B, H] and the new state, for generation.
 
         A state is (h, c), each [layers, B, H].
         """
@@ -92,16 +90,16 @@ class Lstm(nn.Module):
         return inputs, (torch.stack(hidden), torch.stack(cells))
 
     def initial_state(self, batch: int) -> LstmState:
-        """The zero state (h, c), each [layers, ``batch``, H]."""
+        """Return the zero state (h, c), each [layers, ``batch``, H]."""
         zeros = self.get_parameter("weight_hh_l0").new_zeros(self.num_layers, batch, self.hidden_size)
         return zeros, zeros
 
 
 def run_lstm_layer(inputs: Tensor, weights: LstmWeights, recurrent_mask: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """One layer over ``inputs`` [B, T, I] from the zero state: states [B, T, H] and the last cells [B, H].
+    """Run one layer over ``inputs`` [B, T, I] from the zero state; return states [B, T, H] and last cells [B, H].
 
-    ``recurrent_mask`` [4H, H] multiplies ``weight_hh`` (weight-drop: its entries are 0 or 1/(1−p)),
-    and so the gradient of ``weight_hh``.  Autocast changes nothing here: a state adds up over all places.
+    ``recurrent_mask`` [4H, H] multiplies ``weight_hh`` (weight-drop: entries are 0 or 1/(1−p)) and its gradient.
+    Autocast has no effect here, because a state accumulates over all positions.
     """
     with disable_autocast(inputs.device.type):
         states, cells = _LstmFunction.apply(to_float32(inputs), *weights, recurrent_mask)  # type: ignore[no-untyped-call]
@@ -109,7 +107,7 @@ def run_lstm_layer(inputs: Tensor, weights: LstmWeights, recurrent_mask: Tensor 
 
 
 class _LstmFunction(torch.autograd.Function):
-    """One layer; a recorder learns of the examples' gradients in place of autograd."""
+    """One layer whose backward pass reports to a tape in place of autograd."""
 
     @staticmethod
     def forward(
@@ -150,7 +148,6 @@ class _LstmFunction(torch.autograd.Function):
             input_gradient = apply_affine(deltas, weight_ih.t(), None).transpose(0, 1)
         if tape is None:
             return input_gradient, *_compute_weight_gradients(ctx.needs_input_grad, deltas, inputs, before, mask), None
-        # a recorder's examples come first
         parameters: LstmWeights = ctx.parameters
         example_deltas, read, states = (x.transpose(0, 1) for x in (deltas, inputs, before))
         if parameters.weight_ih.requires_grad:
@@ -166,7 +163,6 @@ class _LstmFunction(torch.autograd.Function):
 def _compute_weight_gradients(
     needs_gradient: Sequence[bool], deltas: Tensor, inputs: Tensor, previous_states: Tensor, mask: Tensor | None
 ) -> list[Tensor | None]:
-    """∂loss/∂(weight_ih, weight_hh, bias_ih, bias_hh), None where it is not ``needed``."""
     flat = deltas.flatten(0, 1)
     of_input = multiply_transposed(flat, inputs.flatten(0, 1)) if needs_gradient[1] else None
     of_state = multiply_transposed(flat, previous_states.flatten(0, 1)) if needs_gradient[2] else None
@@ -180,10 +176,10 @@ def _compute_weight_gradients(
 
 
 class LstmTrace(NamedTuple):
-    """What the adjoint needs of a forward pass.
+    """The values of a forward pass that the adjoint needs.
 
-    ``gates`` [T, B, 4H] after their nonlinearity; ``cells`` and ``states`` [T+1, B, H] with the zero
-    state first; ``shown`` [T, B, H] is tanh of the cells.
+    ``gates`` [T, B, 4H] after their nonlinearity; ``cells`` and ``states`` [T+1, B, H] with the zero state first;
+    ``shown`` [T, B, H] is tanh of the cells.
     """
 
     gates: Tensor
@@ -193,7 +189,7 @@ class LstmTrace(NamedTuple):
 
 
 def run_recurrence(gates: Tensor, weight: Tensor) -> LstmTrace:
-    """The recurrence, from the input's share of the gates [T, B, 4H] (overwritten) and W_hh [4H, H]."""
+    """Run the recurrence from the input's share of the gates [T, B, 4H] (overwritten) and W_hh [4H, H]."""
     length, batch, width = gates.shape
     size = width // 4
     cells, states = gates.new_empty(length + 1, batch, size), gates.new_empty(length + 1, batch, size)
@@ -224,9 +220,9 @@ def run_recurrence(gates: Tensor, weight: Tensor) -> LstmTrace:
 
 
 def run_adjoint(trace: LstmTrace, weight: Tensor, state_gradient: Tensor, cell_gradient: Tensor | None) -> Tensor:
-    """∂loss/∂a [T, B, 4H] from ∂loss/∂h ``wanted`` [T, B, H] and ∂loss/∂c_T ``wanted_cell`` [B, H].
+    """Return ∂loss/∂a [T, B, 4H] from ∂loss/∂h ``state_gradient`` [T, B, H] and ∂loss/∂c_T ``cell_gradient`` [B, H].
 
-    ``trace.gates`` and ``trace.shown`` are overwritten; the answer lies in the memory of the gates.
+    Overwrites ``trace.gates`` and ``trace.shown``; the result shares the memory of the gates.
     """
     gates, size = trace.gates, trace.shown.shape[2]
     forget_gates = gates[..., size : 2 * size].clone().unbind(0)
@@ -247,9 +243,9 @@ def run_adjoint(trace: LstmTrace, weight: Tensor, state_gradient: Tensor, cell_g
 
 
 def _compute_gate_factors(trace: LstmTrace) -> Tensor:
-    """Each gate becomes what ∂loss/∂c (for o: ∂loss/∂h) is multiplied by to give its own gradient.
+    """Replace each gate by the factor of its gradient: times ∂loss/∂c, or ∂loss/∂h for o.
 
-    Gives the factor [T, B, H] from ∂loss/∂h to ∂loss/∂c, in the memory of ``trace.shown``.
+    Returns the factor [T, B, H] from ∂loss/∂h to ∂loss/∂c, in the memory of ``trace.shown``.
     """
     cells, shown, size = trace.cells, trace.shown, trace.shown.shape[2]
     for index, gates in enumerate(trace.gates):
@@ -266,19 +262,19 @@ def _compute_gate_factors(trace: LstmTrace) -> Tensor:
     return shown
 
 
-# The output layer over a vocabulary together with its loss: no matrix of logits is ever kept.
+# The output layer over a vocabulary combined with its loss: no matrix of logits is kept.
 
 
 CHUNK_BYTES = 8 << 20
-"""Logits are made this many bytes at a time: they are used while a processor's cache holds them."""
+"""Size of a chunk of logits in bytes, small enough for a processor's cache."""
 
 
 def compute_vocabulary_losses(head: nn.Module, hidden: Tensor, targets: Tensor, real: Tensor) -> Tensor:
-    """Σ_t −log softmax(head(hidden_it))[targets_it] in nats over the ``real`` places of each point, [B].
+    """Return Σ_t −log softmax(head(hidden_it))[targets_it] in nats over the ``real`` positions of each example, [B].
 
-    ``hidden`` [B, T, H], ``targets`` int64 and ``real`` bool [B, T].  Equal to cross entropy of the
-    head's logits.  For a plain ``nn.Linear`` (tied or not) only real places are computed, a few at a
-    time, and what is kept for the backward pass is softmax − one-hot in the place of the logits.
+    ``hidden`` [B, T, H], ``targets`` int64 and ``real`` bool [B, T]. Equals cross entropy of the head's logits. For a
+    plain ``nn.Linear`` (tied or not) only real positions are computed, a few at a time, and the backward pass keeps
+    softmax − one-hot in place of the logits.
     """
     if type(head).forward is nn.Linear.forward:
         assert isinstance(head, nn.Linear)
@@ -290,7 +286,7 @@ def compute_vocabulary_losses(head: nn.Module, hidden: Tensor, targets: Tensor, 
 
 
 class _VocabularyLossFunction(torch.autograd.Function):
-    """Softmax regression on the real places, laid out one point after the other."""
+    """Softmax regression on the real positions, with the examples concatenated."""
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, real: Tensor) -> Tensor:
@@ -336,9 +332,9 @@ def _compute_losses_in_chunks(
     is_trained: bool,
     needs_input_gradient: bool,
 ) -> tuple[Tensor, Tensor | None, Tensor | None]:
-    """Losses [N], ∂loss/∂logits [N, V] if ``learnt``, and ∂loss/∂inputs [N, H] if ``upstream``.
+    """Return losses [N], ∂loss/∂logits [N, V] if ``is_trained``, and ∂loss/∂inputs [N, H] if needed.
 
-    Products are made in the type of ``inputs``, everything else in single precision at least.
+    Products use the type of ``inputs``; everything else is at least single precision.
     """
     places, vocabulary = len(inputs), len(weight)
     dtype, cast = torch.promote_types(weight.dtype, torch.float32), weight.to(inputs.dtype)

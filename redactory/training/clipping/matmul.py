@@ -1,9 +1,8 @@
-"""Matrix products by the fastest library that torch was built with.
+"""Multiply matrices with the fastest library that torch was built with.
 
-On a CPU torch hands float32 products to MKL, which on processors of other makers than its own leaves
-half of their wide registers (AVX-512) unused; oneDNN, which torch also carries, does not
-(``docs/explanation/clipping.md`` has the figures).  On processors without them, where oneDNN's operator is
-not there, or the tensors are not float32 on a CPU, the products are torch's own.
+On a CPU torch passes float32 products to MKL, which leaves half of the wide registers (AVX-512) of non-Intel processors
+unused. oneDNN, which torch also includes, uses them (``docs/explanation/clipping.md`` has the measurements). Without
+such registers or the oneDNN operator, and for other types or devices, torch's own products are used.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 CHUNK_ROWS = 2048
-"""A large product is made so many rows at a time, in memory that is used again."""
+"""Rows per part of a large product, so that memory is reused."""
 
 
 def to_float32(x: Tensor) -> Tensor:
-    """``x`` in single precision where it is in half of that: no number changes."""
+    """Convert half-precision ``x`` to single precision, which changes no number."""
     return x.float() if x.dtype in (torch.bfloat16, torch.float16) else x
 
 
 def get_product_dtype(weight: Tensor) -> torch.dtype:
-    """The type that products with ``weight`` are made in: autocast's inside autocast, else its own."""
+    """Return the type of products with ``weight``: autocast's inside autocast, otherwise the weight's."""
     device = weight.device.type
     if weight.dtype == torch.float32 and is_autocast_enabled(device):
         return torch.get_autocast_dtype(device)
@@ -35,7 +34,7 @@ def get_product_dtype(weight: Tensor) -> torch.dtype:
 
 @contextmanager
 def force_single_precision() -> Iterator[None]:
-    """Products of float32 are made in float32 inside: torch may have been told to round their factors."""
+    """Compute float32 products in full float32 inside the block, even if torch is set to round their factors."""
     before = torch.get_float32_matmul_precision()
     torch.set_float32_matmul_precision("highest")
     try:
@@ -45,38 +44,36 @@ def force_single_precision() -> Iterator[None]:
 
 
 def is_autocast_enabled(device: str) -> bool:
-    """Whether autocast is on; there are devices that have none."""
     return torch.amp.is_autocast_available(device) and torch.is_autocast_enabled(device)
 
 
 def disable_autocast(device: str) -> AbstractContextManager[object]:
-    """Autocast does nothing inside."""
     return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
 def use_precision(precision: str, device: torch.device) -> AbstractContextManager[object]:
-    """Networks compute inside as ``precision`` says: ``bf16`` under autocast, ``float32`` as they are."""
+    """Set the precision of networks inside the block: ``bf16`` uses autocast, ``float32`` does not."""
     if precision == "bf16":
         return torch.autocast(device.type, torch.bfloat16)
     return disable_autocast(device.type)
 
 
 def multiply(left: Tensor, right: Tensor) -> Tensor:
-    """``left`` [N, K] times ``right`` [K, M]; not differentiable."""
+    """Return ``left`` [N, K] times ``right`` [K, M]; not differentiable."""
     if _can_use_onednn(left, right):
         return _multiply_by_onednn(left, right.t())
     return left @ right
 
 
 def apply_affine(inputs: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """``inputs`` [..., I] times ``weight`` [O, I] transposed, plus ``bias`` [O]; not differentiable."""
+    """Return ``inputs`` [..., I] times ``weight`` [O, I] transposed, plus ``bias`` [O]; not differentiable."""
     if _can_use_onednn(inputs, weight):
         return _multiply_by_onednn(inputs, weight, bias)
     return F.linear(inputs, weight, bias)
 
 
 def prepare_product(right: Tensor, rows: int) -> Callable[[Tensor], Tensor]:
-    """The map from [rows, K] to its product with ``right`` [K, M], prepared for many calls."""
+    """Return the map from [rows, K] to its product with ``right`` [K, M], prepared for many calls."""
     if rows and _can_use_onednn(right):
         packed = _get_onednn_ops()._reorder_linear_weight(right.t().contiguous(), rows)
         return lambda left: _multiply_by_onednn(left, packed)
@@ -84,11 +81,11 @@ def prepare_product(right: Tensor, rows: int) -> Callable[[Tensor], Tensor]:
 
 
 def add_product(total: Tensor, left: Tensor, right: Tensor, is_empty: bool) -> None:
-    """Add ``left``ᵀ [N, L] times ``right`` [N, R] to ``total`` [L, R], which is empty if ``fresh``."""
+    """Add ``left``ᵀ [N, L] times ``right`` [N, R] to ``total`` [L, R]; overwrite it if ``is_empty``."""
     if not _can_use_onednn(left, right):
         torch.addmm(total, left.t(), right, beta=0.0 if is_empty else 1.0, out=total)
     elif len(left) > right.shape[1] and left.shape[1] > right.shape[1]:
-        # oneDNN copies its first factor to lie transposed: let that be the smaller one.
+        # oneDNN copies its first factor to transpose it: pass the smaller one first.
         _write_or_add(total, multiply(right.t(), left).t(), is_empty)
     else:
         for start in range(0, left.shape[1], CHUNK_ROWS):
@@ -97,7 +94,7 @@ def add_product(total: Tensor, left: Tensor, right: Tensor, is_empty: bool) -> N
 
 
 def multiply_transposed(left: Tensor, right: Tensor) -> Tensor:
-    """``left``ᵀ [N, L] times ``right`` [N, R]: [L, R]; not differentiable."""
+    """Return ``left``ᵀ [N, L] times ``right`` [N, R], [L, R]; not differentiable."""
     total = left.new_empty(left.shape[1], right.shape[1])
     add_product(total, left, right, is_empty=True)
     return total
@@ -121,11 +118,10 @@ def _get_onednn_ops() -> Any:
 
 
 def _multiply_by_onednn(inputs: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """``inputs`` [..., K] times ``weight`` [M, K] transposed, plus ``bias`` [M], by oneDNN."""
     if weight.layout != torch.strided or weight.is_contiguous() or weight.t().is_contiguous():
         dense = weight
     else:
-        dense = weight.contiguous()  # oneDNN has no fast product for a view with gaps
+        dense = weight.contiguous()  # oneDNN has no fast product for a non-contiguous view
     result: Tensor = _get_onednn_ops()._linear_pointwise(
         inputs, dense, None if bias is None else bias.contiguous(), "none", [], ""
     )
@@ -133,7 +129,6 @@ def _multiply_by_onednn(inputs: Tensor, weight: Tensor, bias: Tensor | None = No
 
 
 def _is_onednn_working() -> bool:
-    """Whether the operators are there and give the product."""
     left, right = torch.linspace(-1.0, 1.0, 6).view(2, 3), torch.linspace(-2.0, 2.0, 12).view(3, 4)
     try:
         packed = _get_onednn_ops()._reorder_linear_weight(right.t().contiguous(), 2)

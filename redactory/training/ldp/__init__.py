@@ -1,9 +1,9 @@
 """Local differential privacy: a sentence is encoded, clipped and noised before it leaves its user (LDP-NLP).
 
-- ``settings``: the settings of both sides; public constants, all of them;
-- ``encoder``, ``pretraining``: what a sentence becomes, and how that was learnt;
-- ``user``, ``message``, ``server``: both sides, and what passes between them;
-- ``accounting``, ``card``: epsilon of the messages, soundly, and what is said of it.
+- ``settings``: the settings of users and server; public constants;
+- ``encoder``, ``pretraining``: how a sentence becomes a vector, and how the encoder is trained;
+- ``user``, ``message``, ``server``: the two parties and the messages between them;
+- ``accounting``, ``card``: sound epsilons of the messages, and the card that states them.
 
 Proofs: ``docs/guarantees.md``, "Local differential privacy".
 """

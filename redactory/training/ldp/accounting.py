@@ -1,4 +1,4 @@
-"""How often a sentence is sent, and whether that can be seen (``docs/guarantees.md``)."""
+"""Compute epsilon and noise for how often a sentence is sent, and whether that is visible (``docs/guarantees.md``)."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from redactory.training.settings import Rate
 
 
 class FixedSends(Settings):
-    """Every sentence is sent a fixed number of times."""
+    """Send every sentence a fixed number of times."""
 
     kind: Literal["fixed"] = Field("fixed", description="Every sentence is sent equally often.")
     sends: PositiveInt = Field(
@@ -64,7 +64,7 @@ class VisibleSampling(Settings):
 
 
 class HiddenSampling(Settings):
-    """In each step every slot sends one message: of its sentence by a secret coin, else of noise alone."""
+    """In each step every slot sends one message: its sentence if a secret coin says so, otherwise pure noise."""
 
     kind: Literal["secret_bernoulli"] = Field(description="A message in every step; noise-only ones look the same.")
     rate: Rate = Field(description="p, the probability that a message encodes the sentence.")
@@ -91,18 +91,18 @@ Participation = Annotated[FixedSends | VisibleSampling | HiddenSampling, Field(d
 CALIBRATION_GRID = 1e-3
 _MAX_NOISE, _TOLERANCE = 10_000.0, 5e-5
 MAX_VERIFIED_EPSILON = 200.0
-"""Epsilons above this one are bounds that protect nobody: no second opinion is asked for."""
+"""Epsilons above this give no protection, so the second accountant is not run."""
 
 
 def compute_sensitivity(vectors: int) -> float:
-    """How far (L2, in units of C) one message moves when its sentence is exchanged: 2, or 2√2 for a pair."""
+    """Return how far (L2, in units of C) one message moves when its sentence is exchanged: 2, or 2√2 for a pair."""
     if vectors not in (1, 2):
         raise ConfigurationError("a message holds 1 vector, or 2 if pairs are matched")
     return 2.0 * math.sqrt(vectors)
 
 
 def message_mechanism(noise: float, vectors: int, rate: float = 1.0) -> PoissonGaussian:
-    """One message as a mechanism, lengths in units of C: its vectors are one, of norm at most √vectors."""
+    """Return one message as a mechanism in units of C; its joined vectors have norm at most √vectors."""
     if not 0.0 < noise < math.inf:
         raise ConfigurationError("noise_multiplier: must be positive")
     norm = compute_sensitivity(vectors) / 2.0
@@ -112,7 +112,7 @@ def message_mechanism(noise: float, vectors: int, rate: float = 1.0) -> PoissonG
 def make_hidden_message_mechanism(
     noise: float, vectors: int, sampling: HiddenSampling
 ) -> PoissonGaussian | HiddenClassGaussian:
-    """One message of a slot that sends in every step, its class hidden as well where ``way`` says so."""
+    """Return one message of a slot that sends in every step, with a hidden class if ``sampling`` hides it."""
     mechanism = message_mechanism(noise, vectors, sampling.rate)
     if sampling.classes is None:
         return mechanism
@@ -121,10 +121,10 @@ def make_hidden_message_mechanism(
 
 
 def make_message_spendings(noise: float, vectors: int, participation: Participation) -> Spendings | None:
-    """What the messages of one sentence spend, as it is composed; None for coins that are seen.
+    """Return the composed spendings of the messages of one sentence; None for visible coins.
 
-    ``noise`` is z = σ/C, ``vectors`` 1 or 2 (pairs).  Coins that are seen are no mechanism of their own:
-    :func:`make_booked_spendings` takes the most of them.
+    ``noise`` is z = σ/C, ``vectors`` 1 or 2 (pairs). Visible coins are not a mechanism by themselves;
+    :func:`make_booked_spendings` uses their maximum.
     """
     match participation:
         case FixedSends():
@@ -136,20 +136,19 @@ def make_message_spendings(noise: float, vectors: int, participation: Participat
 
 
 def make_booked_spendings(noise: float, vectors: int, participation: Participation) -> Spendings:
-    """What a budget books for a sentence before its first message: of visible coins, a send every step."""
+    """Return what a budget books for a sentence before its first message; for visible coins, one send per step."""
     spendings = make_message_spendings(noise, vectors, participation)
     return spendings or (Spending(message_mechanism(noise, vectors), count_steps(participation)),)
 
 
 def _make_accounted_spendings(noise: float, vectors: int, sampling: FixedSends | HiddenSampling) -> Spendings:
-    """J sends are one at z/√J, for the mean of them is sufficient."""
+    """Combine J sends into one at z/√J, because their mean is sufficient."""
     if isinstance(sampling, FixedSends):
         return (Spending(message_mechanism(noise / math.sqrt(sampling.sends), vectors), 1),)
     return (Spending(make_hidden_message_mechanism(noise, vectors, sampling), sampling.steps),)
 
 
 def _make_visible_composition(sampling: VisibleSampling, pair: DominatingPair) -> Composition:
-    """Steps of which each shows its coin; ``pair`` is an accountant's own statement of a message."""
     branches = ((sampling.rate, pair), (1.0 - sampling.rate, DominatingPair(NO_SHIFT, NO_SHIFT, pair.deviation)))
     return ((tuple(branch for branch in branches if branch[0] > 0.0), sampling.steps),)
 
@@ -162,11 +161,11 @@ def sound_epsilon(
     encoder_costs: Spendings = (),
     grid: float = DISCRETIZATION,
 ) -> float | None:
-    """Epsilon at ``delta`` of one sentence (or pair), all its training messages together; None over 4096.
+    """Return epsilon at ``delta`` of one sentence (or pair) over all its training messages; None above 4096.
 
-    ``noise`` z = σ/C; ``encoder`` is what training the encoder spent on the same sentences, () where it is
-    public: its steps and the messages compose adaptively.  ``GuaranteeError`` where coins are seen and a step
-    of the encoder exchanges several rows.
+    ``noise`` is z = σ/C. ``encoder_costs`` is what training the encoder spent on the same sentences, () for a public
+    encoder; its steps and the messages compose adaptively. ``GuaranteeError`` if coins are visible and a step of the
+    encoder exchanges several rows.
     """
     way, encoder_costs, message_spending = (
         participation,
@@ -192,7 +191,7 @@ def sound_epsilon(
 def bound_message_epsilon(
     noise: float, vectors: int, participation: Participation, delta: float, encoder_costs: Spendings = ()
 ) -> EpsilonBounds:
-    """The second accountant's bounds of the epsilon of one sentence, all its training messages together."""
+    """Return the second accountant's bounds of the epsilon of one sentence over all its training messages."""
     if not isinstance(participation, VisibleSampling):
         spendings = (*encoder_costs, *_make_accounted_spendings(noise, vectors, participation))
         return verification.bound_epsilon(spendings, delta, Relation.SUBSTITUTION)
@@ -206,10 +205,10 @@ def bound_message_epsilon(
 def confirm_message_epsilon(
     noise: float, vectors: int, participation: Participation, delta: float, encoder_costs: Spendings = ()
 ) -> ConfirmedEpsilon:
-    """:func:`sound_epsilon`, stated where the second accountant proves it.
+    """Return :func:`sound_epsilon`, confirmed by the second accountant if it proves it.
 
-    ``GuaranteeError`` where they contradict each other.  No bounds where there is no epsilon, or one over
-    200, or where a step of the encoder exchanges several rows.
+    ``GuaranteeError`` if the accountants contradict each other. There are no bounds if epsilon is missing or above 200,
+    or if a step of the encoder exchanges several rows.
     """
     arguments = (noise, vectors, participation)
     value = sound_epsilon(*arguments, delta, encoder_costs)
@@ -226,9 +225,9 @@ def confirm_message_epsilon(
 def calibrate_message_noise(
     epsilon: float, vectors: int, participation: Participation, delta: float, encoder_costs: Spendings = ()
 ) -> float:
-    """The noise z, to four decimals upwards, at which :func:`sound_epsilon` is at most ``epsilon``.
+    """Return the smallest noise z, rounded up to four decimals, with :func:`sound_epsilon` at most ``epsilon``.
 
-    ``GuaranteeError`` where no noise below 10,000 reaches it, or the encoder alone costs more.
+    ``GuaranteeError`` if no noise below 10,000 reaches it, or the encoder alone costs more.
     """
     encoder_epsilon = total_epsilon(encoder_costs, delta, Relation.SUBSTITUTION)
     if encoder_epsilon is None or encoder_epsilon >= epsilon:
@@ -259,12 +258,15 @@ def calibrate_message_noise(
     return noise
 
 
-# Who sends in which step, and whether the sentence or nothing: the three kinds of participation.
+# Who sends in which step, and whether a sentence or only noise: the three kinds of participation.
 
 
 class StepSends(NamedTuple):
-    """One step: the ``places`` that send, int64 in the order of sending, and which of them send their
-    sentence, bool; the others send noise on the zero vector, with the class of ``drawn``, int64, if any."""
+    """The sends of one step.
+
+    Holds the ``places`` that send, int64 in the order of sending, and which send their sentence, bool. The others send
+    noise on the zero vector, with the drawn class, int64, if any.
+    """
 
     slots: NDArray[np.int64]
     is_real: NDArray[np.bool_]
@@ -272,14 +274,14 @@ class StepSends(NamedTuple):
 
 
 def count_steps(participation: Participation) -> int:
-    """J for fixed sends, else T: the steps of a slot are 0 to this, exclusive."""
+    """Return J for fixed sends, else T; the steps of a slot are 0 to this, exclusive."""
     return participation.sends if isinstance(participation, FixedSends) else participation.steps
 
 
 def compute_signal_share(participation: Participation) -> float:
-    """What share of a sentence's vector is expected in the mean of its messages, as a server takes it.
+    """Return the expected share of a sentence's vector in the mean of its messages, as the server computes it.
 
-    Where classes are hidden it takes the mean of those that carry the slot's own.
+    With hidden classes the server averages the messages that carry the slot's class.
     """
     if not isinstance(participation, HiddenSampling):
         return 1.0
@@ -290,11 +292,11 @@ def compute_signal_share(participation: Participation) -> float:
 def draw_sends(
     participation: Participation, stream: RandomStream, step: int, slot_count: int, call_number: int
 ) -> StepSends:
-    """The sends of ``step`` for ``slots`` slots; ``call`` tells the draws of one stream apart.
+    """Draw the sends of ``step`` for ``slot_count`` slots; ``call_number`` separates the draws of one stream.
 
-    Formal guarantees: coins are independent over slots and steps, with the rate as probability up to 2⁻⁵³, and secret
-    as the stream's root is; so are the classes of messages of noise alone, each as likely up to 2⁻⁵¹; the order is a
-    uniform permutation, independent of them (``docs/guarantees.md``, "Local differential privacy").
+    Formal guarantees: coins are independent over slots and steps, with the rate as probability up to 2⁻⁵³, and as
+    secret as the stream's root. So are the classes of pure-noise messages, each equally likely up to 2⁻⁵¹. The order is
+    a uniform permutation, independent of them (``docs/guarantees.md``, "Local differential privacy").
     """
     order = stream.permutation("order", step, slot_count, call_number)
     all_true = np.ones(slot_count, bool)

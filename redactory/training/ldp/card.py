@@ -1,8 +1,7 @@
-"""What the messages of a local service guarantee: its plan before the first one, and its card.
+"""Guarantees of a local service's messages: its plan before the first message, and its card.
 
-Formal guarantees: both state ``sound_epsilon`` by the same code and both accountants; the plan's is the one that the
-card of such a service states, provided that its ``conditions`` hold (``docs/guarantees.md``, "Local differential
-privacy").
+Formal guarantees: both state ``sound_epsilon`` by the same code and both accountants. The plan's value equals that of
+the service's card if the plan's ``conditions`` hold (``docs/guarantees.md``, "Local differential privacy").
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ _WORDS = WORDS["ldp"]
 
 @dataclass(frozen=True)
 class PublishedInputs:
-    """What the paper's figure takes beside the settings.
+    """Inputs of the paper's epsilon beyond the settings.
 
-    ``epsilon`` is the one that its Algorithm 2, or 3, chooses the noise for, in the place of a noise;
-    ``rate`` the p of equation 8 where it is another one than the participation's; ``true_share`` q says that
-    a share 1 − q of the queries is fictitious (equation 9).  ``steps`` T belong to a rate of its own.
+    ``epsilon`` is the target for which its Algorithm 2 or 3 chooses the noise. ``rate`` is the p of equation 8 if it
+    differs from the participation's, with its own ``steps`` T. ``true_share`` q means that a share 1 − q of the queries
+    is fictitious (equation 9).
     """
 
     epsilon: float | None = None
@@ -56,7 +55,7 @@ class PublishedInputs:
             raise ConfigurationError("a published rate or share is in (0, 1], a published epsilon above 0")
 
     def resolve_sampling(self, sampling: Participation) -> tuple[float, int] | None:
-        """The p of equation 8, or q·p_query of equation 9, and T; None where nothing is sampled."""
+        """Return the p of equation 8, or q·p_query of equation 9, and T; None without sampling."""
         rate = self.rate if self.rate is not None else getattr(sampling, "rate", None)
         steps = self.steps or getattr(sampling, "steps", None)
         if rate is None:
@@ -66,7 +65,6 @@ class PublishedInputs:
         return rate * (self.true_share or 1.0), int(steps)
 
     def compute_noise(self, settings: LdpSettings) -> float:
-        """z as the paper would choose it for its epsilon."""
         assert self.epsilon is not None
         way, sampling = settings.sampling, self.resolve_sampling(settings.sampling)
         if sampling is None:
@@ -76,7 +74,7 @@ class PublishedInputs:
         return published_epsilons.compute_published_ldp_noise(self.epsilon, *sampling, settings.delta, settings.vectors)
 
     def compute_epsilon(self, settings: LdpSettings, noise: float) -> float | None:
-        """Epsilon as the paper would print it at z = ``noise``."""
+        """Return epsilon as the paper computes it at z = ``noise``."""
         way, sampling = settings.sampling, self.resolve_sampling(settings.sampling)
         if sampling is None:
             assert isinstance(way, FixedSends)
@@ -93,7 +91,6 @@ def _compute_metrics(
     published_inputs: PublishedInputs,
     reasons: tuple[str, str],
 ) -> Metrics:
-    """``sound_epsilon`` and ``epsilon_as_published``, null for the two reasons of ``why``."""
     metrics, arguments = Metrics(), (noise, settings.vectors, settings.sampling, settings.delta)
     confirmed = confirm_message_epsilon(*arguments, encoder_costs)
     metrics.set_value(
@@ -115,12 +112,12 @@ def make_service_card(
     spendings: Spendings = (),
     seeded: bool = False,
 ) -> dict[str, Any]:
-    """The card of service ``name`` as JSON, derived from constants alone; every null has its reason.
+    """Make the card of service ``name`` as JSON, from constants alone; every null has its reason.
 
-    ``provenance`` says what the encoder was made of (``kind`` public, declared public or dpsgd), ``encoder``
-    is its digest, ``spendings`` what its own training spent on a sentence, () where it is public.
-    Raises ``GuaranteeError`` where an encoder of another kind is given, or one trained by DP-SGD without what
-    it spent, or where two accountants disagree (``docs/guarantees.md``, "Local differential privacy").
+    ``provenance`` describes the encoder's origin (``kind`` public, declared public or dpsgd), ``encoder`` is its
+    digest, ``spendings`` what its training spent on a sentence, () if public. Raises ``GuaranteeError`` for an encoder
+    of another kind, for one trained by DP-SGD without its spendings, or if two accountants disagree
+    (``docs/guarantees.md``, "Local differential privacy").
     """
     kind, way, noise = str(provenance.get("kind")), settings.sampling, settings.resolve_noise(spendings)
     if kind not in _WORDS["encoders"] or (kind == "dpsgd") != bool(spendings):
@@ -169,19 +166,16 @@ def make_service_card(
 
 
 def hides_classes(sampling: Participation) -> bool:
-    """Whether epsilon covers the class of a training sentence, too."""
     return isinstance(sampling, HiddenSampling) and sampling.classes is not None
 
 
 def _list_not_covered(settings: LdpSettings) -> list[str]:
-    """The class of a sentence first, unless it is hidden; what becomes of an answer last."""
     texts = _WORDS["not_covered"][hides_classes(settings.sampling) :]
     is_hidden = isinstance(settings.query_participation, HiddenSampling)
     return [*texts[:-1], _WORDS["hidden_answer"]] if is_hidden else list(texts)
 
 
 def _describe_query(settings: LdpSettings, spendings: Spendings) -> dict[str, Any] | None:
-    """A question's own participation, noise and epsilon; None where it is sent as a training sentence is."""
     if settings.query is None:
         return None
     query_settings = settings.make_query_settings(spendings)
@@ -191,7 +185,6 @@ def _describe_query(settings: LdpSettings, spendings: Spendings) -> dict[str, An
 
 
 def compute_query_metrics(query_settings: LdpSettings, spendings: Spendings = ()) -> dict[str, Any]:
-    """Noise and epsilons of one question, all its messages together; ``own`` are the settings that ask it."""
     noise, reason = query_settings.resolve_noise(), _WORDS["too_little_noise"]
     metrics = _compute_metrics(
         query_settings, noise, spendings, PublishedInputs(), (reason, _WORDS["not_published_finite"])
@@ -200,7 +193,6 @@ def compute_query_metrics(query_settings: LdpSettings, spendings: Spendings = ()
 
 
 def _describe_accountants(metrics: Metrics, main: str) -> dict[str, Any]:
-    """Who computed ``sound_epsilon``, and between which bounds the second accountant holds it."""
     bounds, is_stated = metrics.bounds.get("epsilon_sound"), metrics.values["epsilon_sound"] is not None
     return {
         "main": _WORDS["main"][main],
@@ -211,7 +203,6 @@ def _describe_accountants(metrics: Metrics, main: str) -> dict[str, Any]:
 
 
 def list_server_view(sampling: Participation, pairs: bool) -> list[str]:
-    """Everything that reaches the server, noisy vectors first."""
     vectors = "two noisy vectors" if pairs else "a noisy vector, or one of each token place,"
     return [
         f"{vectors} in each message, of a length that is the same for all",
@@ -222,14 +213,13 @@ def list_server_view(sampling: Participation, pairs: bool) -> list[str]:
 
 
 def describe_participation(participation: dict[str, Any]) -> str:
-    """How often a sentence is sent, and what of that can be seen."""
     return str(_WORDS["sampling"][participation["kind"]].format(**participation))
 
 
 def plan_message_guarantee(settings: LdpSettings, published_inputs: PublishedInputs | None = None) -> dict[str, Any]:
-    """Figures of the messages of ``settings``, each null with a reason, as JSON.
+    """Return the metrics of the messages of ``settings`` as JSON, each null with a reason.
 
-    ``GuaranteeError`` where no noise reaches the target or the two accountants disagree.
+    ``GuaranteeError`` if no noise reaches the target or the two accountants disagree.
     """
     published_inputs, way, texts = published_inputs or PublishedInputs(), settings.sampling, _WORDS["plan"]
     if published_inputs.true_share is not None and isinstance(way, FixedSends):
@@ -279,7 +269,6 @@ def plan_message_guarantee(settings: LdpSettings, published_inputs: PublishedInp
 
 
 def _compare_participations(settings: LdpSettings, noise: float) -> list[dict[str, Any]]:
-    """Epsilon of the same noise with other ways to take part; null over 4096."""
     ways: list[tuple[str, Participation]] = [("one send", FixedSends())]
     way = settings.sampling
     if not isinstance(way, FixedSends):
@@ -300,7 +289,7 @@ def _compare_participations(settings: LdpSettings, noise: float) -> list[dict[st
 
 
 def _describe_inference(settings: LdpSettings, published_inputs: PublishedInputs, noise: float) -> dict[str, Any]:
-    """Up-sampling with fictitious sentences: what equation 9 claims, and what a query's messages cost."""
+    """Compare equation 9's claim for up-sampling with fictitious sentences with the cost of a query's messages."""
     way = settings.sampling
     assert not isinstance(way, FixedSends)
     single_epsilon, _, visible_epsilon, hidden = (

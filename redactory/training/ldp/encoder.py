@@ -1,8 +1,8 @@
-"""The user's encoder: of known provenance, frozen, from a sentence to what the DP layer clips and noises.
+"""The user's frozen encoder of known provenance, from a sentence to the input of the DP layer.
 
-An encoder that was updated on users' raw text is a function of that text, and so is every message it makes afterwards:
-one exchanged sentence may move all later messages by 2C each.  So an encoder is public, or it was trained with DP-SGD,
-whose mechanism is composed with the messages' (``docs/guarantees.md``, "Local differential privacy").
+An encoder that was updated on users' raw text is a function of that text, and so is every later message: one exchanged
+sentence may move each of them by 2C. So an encoder is either public or trained with DP-SGD, whose mechanism is composed
+with the messages' (``docs/guarantees.md``, "Local differential privacy").
 """
 
 from __future__ import annotations
@@ -48,25 +48,24 @@ OTHER_UNIT_REASON = (
 
 RepresentationKind = Literal["latent", "token"]
 BATCH_SIZE = 32
-"""Texts in every batch; a batch that is not full is filled up."""
+"""Texts in every batch; a smaller batch is padded."""
 DEFAULT_MAX_TOKENS = 64
-"""Tokens of a text that are read where the folder names no number."""
+"""Tokens read of a text if the folder gives no number."""
 _PROJECTION_SEED = 0x4C4450
-"""The seed of the public projection: known to everybody."""
 
 
 @dataclass(frozen=True)
 class SentenceEncoder:
-    """Texts to vectors, by parameters of the ``network`` that nothing changes.
+    """Encode texts as vectors with the frozen parameters of ``network``.
 
-    ``layers`` read a text; ``pooling`` says how their states become one vector, None where ``network`` is a
-    pooled classifier, whose own vector it is then.  ``max_tokens`` is L, to which every text is cut or filled
-    up; a representation wider than ``dimension`` is multiplied by a fixed public random matrix [width,
-    dimension] (Johnson and Lindenstrauss).  ``provenance`` is where it comes from, as JSON with ``kind``
-    "public", "declared public" or "dpsgd", and ``spendings`` what making it spent, () if public.
+    ``layers`` read a text. ``pooling`` turns their states into one vector; None if ``network`` is a pooled classifier
+    with its own vector. Every text is truncated or padded to ``max_tokens`` L. A representation wider than
+    ``dimension`` is multiplied by a fixed public random matrix [width, dimension] (Johnson and Lindenstrauss).
+    ``provenance`` is its origin as JSON with ``kind`` "public", "declared public" or "dpsgd", and ``spendings`` what
+    its training spent, () if public.
 
-    Formal guarantees: a text's representation is a function of that text and of frozen parameters: texts go through in
-    batches of one fixed shape, so no other text decides how it is computed.  Its shape tells no length.
+    Formal guarantees: a text's representation is a function of that text and of frozen parameters. Texts go through in
+    batches of one fixed shape, so no other text affects how it is computed. Its shape reveals no length.
     """
 
     tokenizer: TextCodec
@@ -82,11 +81,11 @@ class SentenceEncoder:
     def load(
         cls, folder: Path, declared_public: bool = False, dimension: int | None = None, max_tokens: int | None = None
     ) -> Self:
-        """The encoder in ``folder``: of stage 1, of ``RUN/models/NAME`` by DP-SGD, or of Hugging Face.
+        """Load the encoder in ``folder``: of stage 1, of ``RUN/models/NAME`` by DP-SGD, or of Hugging Face.
 
-        The last needs ``declared_public``.  ``GuaranteeError`` with the reason where no figure of a message
-        would hold, ``ConfigurationError`` or ``InputError`` where nothing can be read.  Its provenance is
-        checked before a weight is read.
+        The last needs ``declared_public``. ``GuaranteeError`` with the reason if no epsilon of a message would be
+        valid, ``ConfigurationError`` or ``InputError`` if nothing can be read. Its provenance is checked before a
+        weight is read.
         """
         if not folder.is_dir():
             raise ConfigurationError(f"encoder: there is no folder {folder.name}")
@@ -123,17 +122,16 @@ class SentenceEncoder:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of the classes that it was taught to tell; ``()`` where it was taught none."""
+        """The names of the classes it was trained on; ``()`` if there are none."""
         return self.network.classes if isinstance(self.network, ClassifierNetwork) else ()
 
     @property
     def token_embedding(self) -> Any:
-        """The table of the tokens' embeddings."""
         layers: Any = self.layers
         return layers.embedding if hasattr(layers, "embedding") else layers.model.get_input_embeddings()
 
     def get_shape(self, kind: RepresentationKind) -> tuple[int, ...]:
-        """The shape of one text's representation: (d,) of "latent", (L, e) of "token"."""
+        """Return the shape of one text's representation: (d,) of "latent", (L, e) of "token"."""
         if kind == "token":
             return self.max_tokens, self._limit_width(int(next(self.token_embedding.parameters()).shape[1]))
         return (self._limit_width(self._latent_width),)
@@ -142,10 +140,10 @@ class SentenceEncoder:
     def represent(
         self, texts: Sequence[str] | Sequence[tuple[str, str]], kind: RepresentationKind = "latent"
     ) -> Tensor:
-        """The texts' representations, float32 [n, d] or [n, L, e]; of pairs of texts [n, 2, d].
+        """Return the texts' representations, float32 [n, d] or [n, L, e]; of pairs of texts [n, 2, d].
 
-        A token beyond L is not read; a place without one is zero.  ``InputError`` names the row of a text
-        that cannot be encoded.
+        Tokens beyond L are ignored; positions without a token are zero. ``InputError`` names the row of a text that
+        cannot be encoded.
         """
         flat = [text for row in texts for text in ((row,) if isinstance(row, str) else row)]
         for row, text in enumerate(flat):
@@ -169,7 +167,7 @@ class SentenceEncoder:
         """Hex sha256 of weights, tokenizer, pooling, L and ``dimension``, as they are in memory now."""
         content = hashlib.sha256()
         for name, value in sorted(self.network.state_dict().items()):
-            # a pooler that the folder lacks is drawn by the library, and never read
+            # the library draws a pooler that the folder lacks; it is never used
             if ".pooler." not in f".{name}.":
                 content.update(f"{name} {value.dtype} {tuple(value.shape)}\0".encode())
                 content.update(value.detach().cpu().contiguous().numpy().tobytes())
@@ -191,12 +189,12 @@ class SentenceEncoder:
         if kind == "latent":
             representation = self._compute_latent(batch)
         else:
-            # before any layer that mixes places
+            # before any layer that mixes positions
             representation = (self.token_embedding(batch.inputs) * batch.real[..., None])[:, 1:]
         width = representation.shape[-1]
         narrow = self._limit_width(width)
         if narrow < width:
-            # the public matrix N(0, 1/dimension): it keeps lengths in expectation
+            # the public matrix N(0, 1/dimension) preserves lengths in expectation
             drawn = RandomStream.from_seed(_PROJECTION_SEED).normal("projection", width, width * narrow, narrow)
             representation = representation @ torch.from_numpy(
                 drawn.reshape(width, narrow) / np.sqrt(narrow)
@@ -216,7 +214,7 @@ class SentenceEncoder:
         return pool_states(self.layers.hidden_states(batch), batch.real, self.pooling)
 
     def _make_batch(self, examples: TokenizedExamples, rows: Sequence[int]) -> Batch:
-        """``rows`` with the begin token before each, always [BATCH, L + 1]: the rest are empty texts."""
+        """Return ``rows`` with the begin token before each, always [BATCH_SIZE, L + 1]; the rest are empty texts."""
         inputs = np.full((BATCH_SIZE, self.max_tokens + 1), self.tokenizer.pad_id, np.int64)
         inputs[:, 0], lengths = self.tokenizer.begin_id, np.ones(BATCH_SIZE, np.int64)
         for index, row in enumerate(rows):
@@ -231,7 +229,6 @@ class SentenceEncoder:
 
 
 def _find_text_layers(network: nn.Module) -> Encoder | LanguageNetwork:
-    """The layers of ``network`` that read a text."""
     if isinstance(network, PooledClassifier):
         return network.encoder
     if isinstance(network, SequenceClassifier):
@@ -242,10 +239,10 @@ def _find_text_layers(network: nn.Module) -> Encoder | LanguageNetwork:
 
 
 def _check_trained_model(model: ModelFolder) -> tuple[dict[str, Any], Spendings]:
-    """Provenance of ``RUN/models/NAME``, from its ledger and its card, both checked, and what it spent.
+    """Return the provenance of ``RUN/models/NAME`` and its spendings, after checking its ledger and card.
 
-    ``GuaranteeError`` with the reason where it was not trained with DP-SGD, was seeded, states no epsilon, is
-    not as it was sealed, or lies outside of its run, which its ledger is checked against.
+    ``GuaranteeError`` with the reason if it was not trained with DP-SGD, was seeded, states no epsilon, differs from
+    its sealed state, or is outside of its run, against which its ledger is checked.
     """
     folder = model.root
     run = RunFolder(folder.resolve().parent.parent)
@@ -283,10 +280,7 @@ def _check_trained_model(model: ModelFolder) -> tuple[dict[str, Any], Spendings]
 
 
 def require_no_training_record(folder: Path) -> None:
-    """``GuaranteeError`` where the folder itself says that it was trained on a corpus.
-
-    No declaration outweighs that.
-    """
+    """Raise ``GuaranteeError`` if the folder records a training on a corpus; no declaration overrides that."""
     for name in ("ledger.jsonl", "guarantee.json", "fit.json", SealedFolder(folder).success.name):
         if (folder / name).exists():
             raise GuaranteeError(f"{folder.name} ({name}) states that it was trained on a corpus: {UPDATED_REASON}")
@@ -296,7 +290,7 @@ def require_no_training_record(folder: Path) -> None:
 
 
 FOLDER_KINDS = ("bert", "distilbert", "electra", "mpnet", "roberta", "xlm-roberta")
-"""Kinds of ``transformers`` that give a state for every token and are read here."""
+"""Supported ``transformers`` kinds, which give a state for every token."""
 
 
 class FolderEncoder(Encoder):
@@ -312,34 +306,31 @@ class FolderEncoder(Encoder):
 
     @property
     def width(self) -> int:
-        """H."""
         return int(self.model.config.hidden_size)
 
     @torch.no_grad()
     def hidden_states(self, batch: Batch) -> Tensor:
-        """The last layer's states [B, T, H]."""
         states: Tensor = self.model(batch.inputs, attention_mask=batch.real.long()).last_hidden_state
         return states
 
     def initialise(self, stream: RandomStream) -> None:
-        """Nothing is drawn: the weights are the folder's."""
+        """Draw nothing: the weights are the folder's."""
 
     def describe(self) -> dict[str, Any]:
-        """The kind; the weights lie beside it, as the library writes them."""
         return {"format": "folder", "model_type": self.model.config.model_type}
 
     def identity(self) -> dict[str, Any]:
-        """The model's configuration without what the library notes of its own versions and places."""
+        """Return the model's configuration without the library's versions and paths."""
         config: dict[str, Any] = self.model.config.to_dict()
         ignored_keys = ("transformers_version", "dtype", "torch_dtype", "architectures", "vocab_size")
         return {k: v for k, v in config.items() if not k.startswith("_") and k not in ignored_keys}
 
 
 def read_encoder_folder(folder: Path) -> tuple[FolderTokenizer, FolderEncoder]:
-    """Tokenizer and frozen layers of ``folder``.
+    """Read tokenizer and frozen layers of ``folder``.
 
-    ``ConfigurationError`` where it is of another kind, lacks weights or a fast tokenizer, or says of itself
-    that it was trained on a run or on labelled rows.
+    ``ConfigurationError`` if it is of another kind, lacks weights or a fast tokenizer, or records a training on a run
+    or on labelled rows.
     """
     kind = _read_json_or_empty(folder / CONFIG).get("model_type")
     if kind not in FOLDER_KINDS:
@@ -356,7 +347,7 @@ def read_encoder_folder(folder: Path) -> tuple[FolderTokenizer, FolderEncoder]:
 
 
 def read_pooling(folder: Path) -> str:
-    """ "mean" or "first", as a sentence encoder's folder names it; the mean where it names none."""
+    """Return "mean" or "first", as a sentence encoder's folder configures it; "mean" by default."""
     named = _read_json_or_empty(folder / "1_Pooling" / "config.json")
     pools = {"pooling_mode_mean_tokens": "mean", "pooling_mode_cls_token": "first"}
     modes = [key for key, value in named.items() if key.startswith("pooling_mode") and value is True]
@@ -373,7 +364,7 @@ def _read_json_or_empty(path: Path) -> dict[str, Any]:
     return content if isinstance(content, dict) else {}
 
 
-# The folder of an encoder that stage 1 made: written, sealed, and read again as it was sealed.
+# The sealed folder of a stage 1 encoder.
 
 
 FORMAT = "redactory-sentence-encoder/1"
@@ -385,7 +376,7 @@ _ENCODER_PREFIX = "encoder."
 def write_encoder(
     out: Path, tokenizer: TextCodec, network: PooledClassifier, max_tokens: int, provenance: dict[str, Any]
 ) -> None:
-    """Write and seal ``out``; a frozen folder's weights and tokenizer come to lie in ``out/body``."""
+    """Write and seal ``out``; a frozen folder's weights and tokenizer are copied to ``out/body``."""
     make_folder(out)
     weights = network.state_dict()
     if isinstance(network.encoder, FolderEncoder):
@@ -405,10 +396,10 @@ def write_encoder(
 
 
 def read_encoder(folder: Path) -> tuple[TextCodec, PooledClassifier, int, dict[str, Any]]:
-    """Tokenizer, network, ``max_tokens`` and provenance of a folder that :func:`write_encoder` sealed.
+    """Read tokenizer, network, ``max_tokens`` and provenance of a folder that :func:`write_encoder` sealed.
 
-    ``RunStateError`` where it is not finished, ``CheckFailed`` where a file is not as it was sealed,
-    ``InputError`` where it is of another format.
+    ``RunStateError`` if it is not finished, ``CheckFailed`` if a file differs from its sealed state, ``InputError`` for
+    another format.
     """
     if problems := broken_files(SealedFolder(folder)):
         raise CheckFailed(f"the encoder {folder.name} changed after sealing: {problems[0]}")

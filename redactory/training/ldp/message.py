@@ -1,4 +1,4 @@
-"""What leaves a user: one noisy representation, and what stands beside it in clear."""
+"""The message that a user sends: one noisy representation, and its fields in clear."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Purpose = Literal["train", "query"]
 class Message:
     """One send of one slot.
 
-    ``values`` float32 [d], [L, e] or [2, d], noisy, every one finite; ``slot`` 32 random hexadecimal digits
-    that stand for one sentence in all steps; ``label`` the class's number for ``train`` and None for
-    ``query``; ``encoder`` the sha256 of the encoder.
+    ``values`` float32 [d], [L, e] or [2, d], noisy and finite; ``slot`` 32 random hexadecimal digits that identify one
+    sentence in all steps; ``label`` the class's number for ``train`` and None for ``query``; ``encoder`` the sha256 of
+    the encoder.
 
-    Formal guarantees: all but ``values`` is free of the sentence: slot and order are drawn, the step counts,
-    the label is in clear by the definition of the unit, or hidden by drawn ones (``docs/guarantees.md``,
-    "Local differential privacy").
+    Formal guarantees: only ``values`` depends on the sentence. Slot and order are drawn, the step is a counter, and the
+    label is in clear by the definition of the privacy unit, or hidden by drawn ones (``docs/guarantees.md``, "Local
+    differential privacy").
     """
 
     purpose: Purpose

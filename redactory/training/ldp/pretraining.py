@@ -1,4 +1,4 @@
-"""Stage 1 of LDP-NLP: an encoder learnt from public labelled text, before any user takes part."""
+"""Stage 1 of LDP-NLP: train an encoder on public labelled text, before any user takes part."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ _BATCH_SIZE = 256
 def pretrain_encoder(
     public: PublicText, settings: EncoderSettings, out: Path, progress: Progress = no_progress
 ) -> dict[str, Any]:
-    """Learn an encoder from ``public`` without noise and seal it in ``out``; the JSON summary.
+    """Train an encoder on ``public`` without noise, seal it in ``out`` and return the JSON summary.
 
-    The same text and settings give the same weights.  ``InputError`` where the text has no rows of at least
-    two classes, ``RunStateError`` where ``out`` is not empty, ``ConfigurationError`` or ``GuaranteeError``
-    where ``model.folder`` cannot serve.
+    The same text and settings give the same weights. ``InputError`` if the text lacks rows of at least two classes,
+    ``RunStateError`` if ``out`` is not empty, ``ConfigurationError`` or ``GuaranteeError`` if ``model.folder`` is
+    unsuitable.
     """
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunStateError(f"{out.name} already exists: give another name, or remove it")
@@ -96,7 +96,6 @@ def pretrain_encoder(
 def _measure_accuracy(
     training_network: _NoisyEncoderNetwork, examples: TokenizedExamples, rows: NDArray[np.int64]
 ) -> float:
-    """The share of ``rows`` whose class is guessed, without noise: of text that was learnt from."""
     training_network.eval()
     correct = 0
     with torch.no_grad():
@@ -110,7 +109,6 @@ def _measure_accuracy(
 def _make_encoder_network(
     public: PublicText, settings: EncoderSettings, classes: tuple[str, ...]
 ) -> tuple[TextCodec, PooledClassifier, dict[str, Any] | None]:
-    """Tokenizer and network before the first step, and what is on record of a folder it stands on."""
     model_settings = settings.model
     tokenizer: TextCodec
     base: dict[str, Any] | None = None
@@ -131,8 +129,8 @@ def _make_encoder_network(
 class _NoisyEncoderNetwork(Network):
     """The network as the server will see it: classes of the latent vector, clipped and maybe noised.
 
-    Formal guarantees: none; it reads public text alone.  No parameter of a frozen folder is moved, so the
-    pooled states of its rows are computed once.
+    Formal guarantees: none; it reads only public text. Parameters of a frozen folder do not change, so the pooled
+    states of its rows are computed once.
     """
 
     def __init__(self, network: PooledClassifier, settings: EncoderSettings, rows: int) -> None:
@@ -142,16 +140,13 @@ class _NoisyEncoderNetwork(Network):
         self._cached_pools: list[Tensor | None] = [None] * rows
 
     def initialise(self, stream: RandomStream) -> None:
-        """Draw what is not frozen from ``stream``."""
         self.network.initialise(stream)
 
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
-        """Noise of this step is drawn from ``stream`` from here on."""
         self._noise = stream, purpose, step
         self.network.begin_step(stream, purpose, step)
 
     def example_losses(self, batch: Batch) -> Tensor:
-        """The loss (nats) of each point, [B]."""
         clipped, deviation = (
             self.compute_clipped_latents(batch),
             self._settings.noise_multiplier * self._settings.clip_norm,
@@ -163,7 +158,7 @@ class _NoisyEncoderNetwork(Network):
         return F.cross_entropy(self.network.head(clipped), batch.targets[:, 0], reduction="none")
 
     def compute_clipped_latents(self, batch: Batch) -> Tensor:
-        """The latent vectors, each scaled to a norm of at most C: [B, d]."""
+        """Return the latent vectors, each scaled to a norm of at most C: [B, d]."""
         latent = self.network.bottleneck(self._pool_states(batch))
         norms = latent.norm(dim=1, keepdim=True).clamp(min=1e-12)
         clipped: Tensor = latent * (self._settings.clip_norm / norms).clamp(max=1.0)

@@ -1,6 +1,6 @@
-"""The server's side: noisy messages in, classes out.  No text, tokenizer or encoder is within its reach.
+"""The server: receives noisy messages and returns classes. It has no text, tokenizer or encoder.
 
-Of each slot it holds the sum of its messages, and which of its steps came.  All is post-processing.
+For each slot it keeps the sum of its messages and which steps arrived. All of this is post-processing.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _SERVICE, _HEAD = "service.json", "head.safetensors"
 
 @dataclass
 class _Slot:
-    """The steps that came, as bits; by label, −1 for a question's, the sum of messages and their number."""
+    """The received steps, as bits; by label (−1 for a query), the sum of messages and their number."""
 
     received_steps: int
     sums: dict[int, tuple[NDArray[np.float32], int]]
 
 
 class ReceivedMessages:
-    """The slots of one service or of one question, of messages of ``shape`` with steps below ``steps``.
+    """The slots of one service or one query, of messages of ``shape`` with steps below ``steps``.
 
-    Of a slot's messages the mean says all there is to say of its vector where each is real (Gaussian noise:
-    the mean is sufficient); a message that comes twice counts once.  ``labels`` is how many a slot may
-    carry: where they are hidden, its own is likely the one that most of its messages do.
+    If all messages of a slot are real, their mean is sufficient for its vector (Gaussian noise); a repeated message
+    counts once. ``labels`` is how many a slot may carry: if they are hidden, the slot's label is likely the most
+    frequent one.
     """
 
     def __init__(self, shape: tuple[int, ...], steps: int, labels: int = 1) -> None:
@@ -52,11 +52,9 @@ class ReceivedMessages:
 
     @property
     def message_count(self) -> int:
-        """Distinct messages that came."""
         return sum(slot.received_steps.bit_count() for slot in self.slots.values())
 
     def select_new(self, messages: Iterable[Message]) -> list[Message]:
-        """Those of ``messages`` that did not come before, each once."""
         new_messages: dict[tuple[str, int], Message] = {}
         for message in messages:
             slot = self.slots.get(message.slot)
@@ -65,7 +63,6 @@ class ReceivedMessages:
         return list(new_messages.values())
 
     def add(self, messages: Iterable[Message]) -> None:
-        """Count ``messages``, each once."""
         for message in self.select_new(messages):
             slot = self.slots.setdefault(message.slot, _Slot(0, {}))
             label = -1 if message.label is None else message.label
@@ -74,9 +71,9 @@ class ReceivedMessages:
             slot.received_steps |= 1 << message.step
 
     def compute_means(self) -> tuple[NDArray[np.float32], list[int]]:
-        """[n, \\*shape] and n labels: of every slot, as they first occurred, the mean message of its label.
+        r"""Return [n, \*shape] and n labels: for every slot, by first occurrence, the mean message of its label.
 
-        That is the one that most of its messages carry; of several that are as frequent each has its mean.
+        Its label is the most frequent one of its messages; tied labels have a mean each.
         """
         rows, labels = [], []
         for slot in self.slots.values():
@@ -91,21 +88,21 @@ class ReceivedMessages:
 class LdpServer:
     """A service with public ``settings`` for messages of the encoder with digest ``encoder``.
 
-    ``shape`` is that of one sentence's representation, [d] or [L, e]; a pair's message is [2, d].  What
-    it receives is in memory; :meth:`save` writes what it learnt.
+    ``shape`` is that of one sentence's representation, [d] or [L, e]; a pair's message is [2, d]. Received messages
+    stay in memory; :meth:`save` writes the trained network.
     """
 
     def __init__(self, settings: LdpSettings, *, encoder: str, shape: tuple[int, ...]) -> None:
         if len(settings.classes) < 2:
             raise ConfigurationError("classes: a service needs at least two classes; name them")
-        # a user's budget is their own: where it lies is nothing that a service keeps
+        # a service does not keep the location of a user's budget
         self.settings = settings.model_copy(update={"budget": None})
         self.encoder, self.shape = encoder, tuple(shape)
         self._received = self._make_received(settings.sampling)
         self._head: ServerNetwork | None = None
 
     def receive(self, *messages: Message) -> None:
-        """Take training ``messages``; one that comes again is counted once."""
+        """Receive training ``messages``; a repeated one counts once."""
         self._received.add(messages)
 
     def describe(self) -> dict[str, Any]:
@@ -118,11 +115,10 @@ class LdpServer:
         }
 
     def train(self, progress: Progress = no_progress) -> dict[str, Any]:
-        """Train the network anew on all that came.
+        """Train the network from scratch on all received messages.
 
-        Gives ``messages``, ``slots``, ``epochs``, ``best_epoch`` and ``loss``, as
-        :func:`train_server_network` does.  Draws of
-        a given set of messages are the same every time.  ``RunStateError`` where nothing came.
+        Returns ``messages``, ``slots`` and the ``epochs``, ``best_epoch`` and ``loss`` of :func:`train_server_network`.
+        The same set of messages gives the same draws. ``RunStateError`` if there are no messages.
         """
         slots, seed = self._received.slots, self.settings.seed or 0
         if not slots:
@@ -139,11 +135,11 @@ class LdpServer:
 
     @torch.no_grad()
     def answer(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
-        """One answer per slot, to the mean of its messages: ``slot``, ``class``, ``probabilities`` by class.
+        """Return one answer per slot, to the mean of its messages: ``slot``, ``class``, ``probabilities`` by class.
 
-        Where questions hide among fictitious ones there is one per message, with its ``step``: which of them
-        is true only its user knows, and multiplies those.  They are in the order in which slots, or messages,
-        first occur.  ``RunStateError`` before training.
+        With fictitious queries there is one answer per message, with its ``step``; only the user knows the true ones,
+        and multiplies those. Answers are ordered by first occurrence of slots or messages. ``RunStateError`` before
+        training.
         """
         if self._head is None:
             raise RunStateError("the service is not trained yet")
@@ -155,7 +151,7 @@ class LdpServer:
         means = np.stack([message.values for message in fresh]) if is_hidden else received.compute_means()[0]
         logits = self._head(torch.from_numpy(means) * compute_signal_share(self.settings.sampling))
         if isinstance(way, HiddenSampling):
-            # so that the product over as many as are expected to be true has the classes' shares in it once
+            # so that the product over the expected number of true messages contains the classes' shares once
             logits = logits - (1.0 - 1.0 / max(way.rate * way.steps, 1.0)) * self._head.log_class_shares
         keys = [{"slot": message.slot, "step": message.step} for message in fresh] if is_hidden else None
         keys = keys or [{"slot": slot} for slot in received.slots]
@@ -168,7 +164,7 @@ class LdpServer:
         return answer_rows
 
     def save(self, folder: Path) -> None:
-        """Commit public facts and weights; the weights first, since the facts say that they are there."""
+        """Commit weights, then public facts, because the facts declare that the weights exist."""
         if self._head is not None:
             with commit(folder / _HEAD) as temporary:
                 save_file(self._head.state_dict(), temporary)
@@ -176,7 +172,7 @@ class LdpServer:
 
     @classmethod
     def load(cls, folder: Path) -> Self:
-        """Load the service that :meth:`save` wrote to ``folder``; ``InputError`` where there is none."""
+        """Load the service that :meth:`save` wrote to ``folder``; ``InputError`` if there is none."""
         try:
             facts = read_json(folder / _SERVICE)
             if facts["format"] != FORMAT:
@@ -206,10 +202,10 @@ _HELD_OUT_FRACTION, _MIN_HELD_OUT = 10, 5
 
 
 class ServerNetwork(nn.Module):
-    """Logits of the classes from the mean messages of slots, standardised as what was received was.
+    """Logits of the classes from the mean messages of slots, standardised as the received ones.
 
-    Of vectors [n, d] one hidden layer; of ``pairs`` [n, 2, d] the same over [u, v, |u−v|, u·v]; of noisy
-    token vectors [n, L, e] a BiLSTM, its states' mean over all L, padding and all.
+    Vectors [n, d] use one hidden layer; ``pairs`` [n, 2, d] the same over [u, v, |u−v|, u·v]; noisy token vectors [n,
+    L, e] a BiLSTM, averaged over all L states, including padding.
     """
 
     centre: Tensor
@@ -230,7 +226,7 @@ class ServerNetwork(nn.Module):
             self.layers = nn.Sequential(first, nn.ReLU(), nn.Linear(hidden, classes))
 
     def fit_normalisation(self, rows: Tensor, labels: Tensor) -> None:
-        """Take mean and deviation of each coordinate of ``rows`` [n, ..., width], shares of ``labels``."""
+        """Set the normalisation to mean and deviation of ``rows`` [n, ..., width], and the shares of ``labels``."""
         counts = torch.bincount(labels, minlength=len(self.log_class_shares)) + 1.0
         self.log_class_shares.copy_((counts / counts.sum()).log())
         flat = rows.flatten(0, -2)
@@ -238,7 +234,7 @@ class ServerNetwork(nn.Module):
         self.scale.copy_(flat.std(0, correction=0).clamp(min=1e-6))
 
     def forward(self, rows: Tensor) -> Tensor:
-        """[n, classes] of ``rows`` [n, \\*shape]."""
+        r"""Return the logits [n, classes] of ``rows`` [n, \*shape]."""
         rows = (rows - self.centre) / self.scale
         if self._kind == "pairs":
             u, v = rows.unbind(1)
@@ -249,7 +245,6 @@ class ServerNetwork(nn.Module):
 
 
 def make_server_network(settings: LdpSettings, shape: tuple[int, ...]) -> ServerNetwork:
-    """The network for messages of ``shape``, with weights drawn by torch."""
     kind = "pairs" if settings.pairs else "tokens" if len(shape) == 2 else "vectors"
     return ServerNetwork(shape[-1], settings.head.hidden_size, len(settings.classes), kind)
 
@@ -262,10 +257,10 @@ def train_server_network(
     generator: torch.Generator,
     progress: Progress,
 ) -> dict[str, Any]:
-    """Train ``head`` on ``rows`` [n, \\*shape] and ``labels`` [n]; ``epochs``, ``best_epoch`` and ``loss``.
+    r"""Train ``network`` on ``rows`` [n, \*shape] and ``labels`` [n]; return ``epochs``, ``best_epoch`` and ``loss``.
 
-    A tenth of the slots is held out, if that is five at least, and the epoch with the least loss there
-    stands (``loss`` in nats, of those slots; of the slots trained on where none are held out).
+    A tenth of the slots is held out if that is at least five, and the epoch with the lowest loss on them is kept.
+    ``loss`` in nats is on those slots, or on the training slots if none are held out.
     """
     order = torch.randperm(len(rows), generator=generator)
     held = len(rows) // _HELD_OUT_FRACTION if len(rows) >= _HELD_OUT_FRACTION * _MIN_HELD_OUT else 0
@@ -288,7 +283,7 @@ def train_server_network(
                 for batch in torch.split(judged, settings.batch_size)
             ]
         loss = float(torch.stack(parts).sum()) / len(judged)
-        # where none are held out the last epoch stands, as long as it is finite
+        # without held-out slots, keep the last finite epoch
         if loss < best["loss"] or (not held and math.isfinite(loss)):
             best = {"loss": loss, "best_epoch": epoch}
             best_state = {name: value.clone() for name, value in network.state_dict().items()}

@@ -1,4 +1,4 @@
-"""The settings of LDP-NLP: public constants, all of them, known to users and server alike."""
+"""The settings of LDP-NLP: public constants that users and server know."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 
 
 _JOINERS = "\u200c\u200d"
-"""Not printable by themselves, and needed within words of some scripts."""
+"""Unprintable characters that words of some scripts need."""
 
 
 class HeadSettings(Settings):
-    """The server's network, trained on noisy messages alone: nothing here changes an epsilon."""
+    """The server's network, trained only on noisy messages: nothing here changes an epsilon."""
 
     hidden_size: PositiveInt = Field(64, description="Width of the hidden layer, or of each LSTM's state.")
     epochs: PositiveInt = Field(30, description="Passes over the received messages; post-processing.")
@@ -37,7 +37,7 @@ class HeadSettings(Settings):
 
 
 class QuerySettings(Settings):
-    """How questions are sent, where that is not how training sentences are: with fictitious ones between."""
+    """How queries are sent if not like training sentences: with fictitious ones between them."""
 
     sampling: Participation = Field(
         description="Same as for training sentences; secret_bernoulli sends fictitious queries between the true one's."
@@ -56,10 +56,10 @@ class QuerySettings(Settings):
 
 
 class LdpSettings(Settings):
-    """One service: what a user sends, at what noise, and what the server makes of it.
+    """One service: what a user sends, with which noise, and how the server uses it.
 
-    Source: LDP-NLP, Algorithm 1 (clip C, noise σ = z·C); accounted by ``docs/guarantees.md``,
-    "Local differential privacy".
+    Source: LDP-NLP, Algorithm 1 (clip C, noise σ = z·C); accounted by ``docs/guarantees.md``, "Local differential
+    privacy".
     """
 
     clip_norm: ClipNorm = Field(1.0, description="C, the L2 bound of one vector: of a sentence's whole representation.")
@@ -97,7 +97,7 @@ class LdpSettings(Settings):
     def _require_distinct_classes(self) -> Self:
         if len(set(self.classes)) != len(self.classes) or not all(name.strip() for name in self.classes):
             raise ValueError("classes: names must be unique and not empty")
-        # they are printed where users ask, and a service's are a stranger's
+        # they are printed to users, and a service's come from a stranger
         if not all(c.isprintable() or c in _JOINERS for name in self.classes for c in name):
             raise ValueError("classes: control characters are not allowed in a name")
         return self
@@ -117,7 +117,7 @@ class LdpSettings(Settings):
 
     @property
     def query_participation(self) -> Participation:
-        """How questions are sent: as training sentences, without a class, where ``query`` says nothing."""
+        """How queries are sent: without ``query`` like training sentences, but without a class."""
         if self.query is not None:
             return self.query.sampling
         way = self.sampling
@@ -129,19 +129,19 @@ class LdpSettings(Settings):
         return 2 if self.pairs else 1
 
     def resolve_noise(self, encoder_costs: Spendings = ()) -> float:
-        """z: ``noise_multiplier``, or the noise whose epsilon, with ``encoder``'s, is the target at most.
+        """Return z: ``noise_multiplier``, or the noise whose epsilon, with the encoder's, is at most the target.
 
-        ``GuaranteeError`` where no noise below 10,000 reaches the target.
+        ``GuaranteeError`` if no noise below 10,000 reaches the target.
         """
         if self.noise_multiplier is not None:
             return self.noise_multiplier
         return calibrate_message_noise(self.epsilon, self.vectors, self.sampling, self.delta, encoder_costs)
 
     def resolve_all_noise(self, encoder_costs: Spendings = ()) -> LdpSettings:
-        """The same with every noise as a number.
+        """Return the settings with every noise as a number.
 
-        ``GuaranteeError`` where no noise below 10,000 reaches the target, or where the noise of questions is
-        to be found for a training sentence's epsilon that is not finite.
+        ``GuaranteeError`` if no noise below 10,000 reaches the target, or if the noise of queries is to match a
+        training sentence's epsilon that is not finite.
         """
         noise, query = self.resolve_noise(encoder_costs), self.query
         if query is not None and query.noise_multiplier is None:
@@ -154,7 +154,7 @@ class LdpSettings(Settings):
         return self.model_copy(update={"noise_multiplier": noise, "query": query})
 
     def make_query_settings(self, encoder_costs: Spendings = ()) -> LdpSettings:
-        """What the messages of a question are made by, as if it were a training sentence."""
+        """Return the settings of a query's messages, in the form of a training sentence's."""
         resolved = self.resolve_all_noise(encoder_costs)
         noise = resolved.query.noise_multiplier if resolved.query is not None else resolved.noise_multiplier
         return resolved.model_copy(
@@ -162,11 +162,11 @@ class LdpSettings(Settings):
         )
 
 
-# Stage 1 of LDP-NLP: the encoder that users are given, learnt from public text alone.
+# Stage 1 of LDP-NLP: the users' encoder, trained only on public text.
 
 
 class FrozenFolderSettings(Settings):
-    """A local Hugging Face folder whose weights stay as they are; only what stands on it is learnt."""
+    """A local Hugging Face folder with frozen weights; only the layers above it are trained."""
 
     kind: Literal["folder"] = Field(description="The network that this section describes.")
     folder: Path = Field(
@@ -184,7 +184,7 @@ EncoderModel = Annotated[BiLstmSettings | FrozenFolderSettings, Field(discrimina
 
 
 class EncoderSettings(Settings):
-    """How the encoder is learnt from public labelled text; no number here changes an epsilon."""
+    """How the encoder is trained on public labelled text; no number here changes an epsilon."""
 
     model: EncoderModel = Field(BiLstmSettings(kind="bilstm"), description="The network below the representation.")
     classes: tuple[str, ...] = Field(

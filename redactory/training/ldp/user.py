@@ -1,4 +1,4 @@
-"""The user's side: sentences go in, messages come out, and nothing else leaves."""
+"""The user: turns sentences into noisy messages, and sends nothing else."""
 
 from __future__ import annotations
 
@@ -39,16 +39,14 @@ if TYPE_CHECKING:
 _BLOCK_SIZE = 256
 _SLOT_DIGITS = 32
 _MIN_SHARE = 1e-6
-"""Half a last place of an answer's shares, about: what is rounded to 0 is no veto."""
+"""About half a last digit of an answer's shares, so that a share rounded to 0 is no veto."""
 
 TextsOrPairs = Sequence[str] | Sequence[tuple[str, str]]
-"""Sentences, or with ``pairs`` pairs of them."""
+"""Sentences, or pairs of them if ``pairs`` is set."""
 
 
 @dataclass(frozen=True)
 class _LatticeNoise:
-    """What :func:`add_lattice_noise` asks of a mechanism."""
-
     clip_norm: float
     noise_deviation: float
 
@@ -56,15 +54,15 @@ class _LatticeNoise:
 class DPLayer(nn.Module):
     """CL(x; C) + N(0, (zC)²I), LDP-NLP equations (3) and (4), with z the ``noise_multiplier``; no parameters.
 
-    An example is the whole of x beyond its first axis; a pair of sentences is two.  The result bears no gradient, and
-    ``eval`` does not switch the noise off.  Without a seeded ``stream`` every call draws a root of its own from the
-    operating system, so that a copy of the layer, a forked process and a restored one repeat no noise.  A seeded stream
-    is test mode: each example takes its next step number; nothing is promised then.
+    An example is all of x beyond its first dimension; a pair of sentences counts as two. The result has no gradient,
+    and ``eval`` does not disable the noise. Without a seeded ``stream`` every call draws a root from the operating
+    system, so a copied layer, a forked process and a restored one repeat no noise. A seeded stream is test mode without
+    a guarantee: each example takes its next step number.
 
-    Formal guarantees: an example's output is a function of that example and of its own noise alone; x
-    exchanged for any other x′ moves it by at most 2C before noise (attained by antipodal vectors), so one
-    output is 2/z-GDP; the noise is the exactly rounded one of :mod:`redactory.training.lattice`, wider
-    by its margin, and what float32 rounds off afterwards is post-processing.
+    Formal guarantees: an example's output is a function of that example and its own noise. Exchanging x for any x′
+    moves it by at most 2C before noise (attained by antipodal vectors), so one output is 2/z-GDP. The noise is the
+    exactly rounded one of :mod:`redactory.training.lattice`, wider by its margin; float32 rounding afterwards is
+    post-processing.
     """
 
     def __init__(self, clip_norm: float, noise_multiplier: float, stream: RandomStream | None = None) -> None:
@@ -74,23 +72,23 @@ class DPLayer(nn.Module):
             raise ConfigurationError("ldp.noise_multiplier: must be finite and above 0")
         self.clip_norm, self.noise_multiplier = float(clip_norm), float(noise_multiplier)
         self.non_finite_count = 0
-        """Examples so far that were not finite and became zero: a private fact, for the user alone."""
+        """Examples so far that were not finite and became zero: a private fact, only for the user."""
         self._stream = stream if stream is not None and stream.seeded else None
         self._step = 0
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
-        """Every example of ``x`` [B, ...] clipped and noised: float32, of the same shape."""
+        """Return every example of ``x`` [B, ...] clipped and noised: float32, of the same shape."""
         return self.add_noise(self.clip(x))
 
     @torch.no_grad()
     def clip(self, x: Tensor) -> Tensor:
-        """x · min(1, C/‖x‖₂) of each example of ``x`` [B, ...]: float64; zero where one is not finite."""
+        """Return x · min(1, C/‖x‖₂) of each example of ``x`` [B, ...]: float64; zero if it is not finite."""
         flat = _flatten_examples(x)
         finite = flat.isfinite().all(1, keepdim=True)
         self.non_finite_count += int((~finite).sum())
         flat = torch.where(finite, flat, 0.0)
-        # through the largest entry, so that no square overflows or vanishes
+        # divide by the largest entry, so that no square overflows or underflows
         peak = flat.abs().amax(1, keepdim=True)
         unit = flat / torch.where(peak > 0.0, peak, 1.0)
         norms = unit.norm(dim=1, keepdim=True)
@@ -99,9 +97,9 @@ class DPLayer(nn.Module):
 
     @torch.no_grad()
     def add_noise(self, x: Tensor) -> Tensor:
-        """``x`` [B, ...], of which every example has norm at most C, with noise: float32, the same shape.
+        """Return ``x`` [B, ...], whose examples have norm at most C, with noise: float32, the same shape.
 
-        ``ConfigurationError`` where an example is longer: its noise would not hide it.
+        ``ConfigurationError`` if an example is longer, because its noise would not hide it.
         """
         flat = _flatten_examples(x)
         if not bool((flat.norm(dim=1) <= self.clip_norm * (1.0 + 2.0**-30)).all()):
@@ -116,24 +114,23 @@ class DPLayer(nn.Module):
 
 
 def _flatten_examples(x: Tensor) -> Tensor:
-    """``x`` [B, ...] as float64 [B, d]."""
     if x.dim() < 2:
         raise ConfigurationError("the DP layer expects examples along the first axis: [B, ...]")
     return x.detach().to(torch.float64).reshape(len(x), math.prod(x.shape[1:]))
 
 
 class LdpClient:
-    """One user, with their ``encoder``, the service's ``settings`` and, if given, their ``budget``.
+    """One user, with their ``encoder``, the service's ``settings`` and optionally their ``budget``.
 
-    Noise, coins, order and slots are drawn afresh from the operating system in each call, unless ``stream``
-    is a seeded one or ``settings.seed`` is given: test mode, which promises nothing.
+    Each call draws noise, coins, order and slots from the operating system. With a seeded ``stream`` or
+    ``settings.seed`` it is in test mode, without a guarantee.
 
-    Formal guarantees: what :meth:`make_training_messages` and :meth:`make_query_messages` give is, for each sentence or
-    pair, the composition of ``participation`` over Gaussian messages of sensitivity 2C, for pairs 2√2·C, at noise zC;
-    messages of one sentence depend on no other sentence, since the encoder is the same before every send (its digest is
-    compared, ``GuaranteeError``).  The budget is booked before the first message; a call that is broken off has spent
-    all the same (``docs/guarantees.md``, "Local differential privacy").  ``GuaranteeError`` for a budget with an
-    encoder that spent on private text: how much of it was this user's is not on record; and for one in test mode.
+    Formal guarantees: for each sentence or pair, :meth:`make_training_messages` and :meth:`make_query_messages` return
+    the composition of ``participation`` over Gaussian messages of sensitivity 2C, for pairs 2√2·C, at noise zC.
+    Messages of one sentence depend on no other sentence, because the encoder is the same before every send (its digest
+    is compared, ``GuaranteeError``). The budget is booked before the first message; an interrupted call has still spent
+    it (``docs/guarantees.md``, "Local differential privacy"). ``GuaranteeError`` for a budget with an encoder that
+    spent on private text, because this user's part of that is not recorded, and for a budget in test mode.
     """
 
     def __init__(
@@ -165,7 +162,7 @@ class LdpClient:
         train = DPLayer(resolved_settings.clip_norm, resolved_settings.resolve_noise(), self._seeded_stream)
         self._layers: dict[Purpose, DPLayer] = {"train": train, "query": train}
         if resolved_settings.query is not None:
-            # in test mode, too, no noise is drawn twice
+            # even in test mode no noise is drawn twice
             apart = self._seeded_stream and RandomStream(
                 self._seeded_stream.random_bytes("questions", 0, ROOT_BYTES), True
             )
@@ -177,13 +174,13 @@ class LdpClient:
 
     @property
     def seeded(self) -> bool:
-        """Whether every draw can be computed again from a seed: nothing is promised then."""
+        """Whether a seed determines every draw, so that there is no guarantee."""
         return self._seeded_stream is not None
 
     def make_training_messages(self, texts: TextsOrPairs, labels: Sequence[int]) -> Iterator[Message]:
-        """All messages of ``texts`` with their classes' numbers, by step, in an order that is drawn.
+        """Yield all messages of ``texts`` with their class numbers, by step, in a drawn order.
 
-        ``InputError`` names the first row whose label is not a class's number; nothing was booked then.
+        ``InputError`` names the first row whose label is not a class number; then nothing was booked.
         """
         if len(texts) != len(labels):
             raise InputError(f"labels: got {len(labels)} labels for {len(texts)} texts; give one each")
@@ -193,14 +190,14 @@ class LdpClient:
         yield from self._generate_messages("train", texts, [int(label) for label in labels])
 
     def make_query_messages(self, texts: TextsOrPairs) -> Iterator[Message]:
-        """The same for questions: without labels, each text in a fresh slot."""
+        """Yield messages for queries: without labels, each text in a fresh slot."""
         yield from self._generate_messages("query", texts, [None] * len(texts))
 
     def combine_answers(self, answers: Iterable[dict[str, Any]]) -> list[dict[str, Any] | None]:
-        """``answers`` in the order of the texts last asked; None for a text that no coin sent and that shows.
+        """Return ``answers`` in the order of the last queried texts; None for a text that visibly was not sent.
 
-        Where questions hide, a text's is the product of those to its true messages; if none was true, of all,
-        so that nobody is led to ask again.  ``RunStateError`` where a message has none: whichever it is.
+        With fictitious queries a text's answer is the product over its true messages; if none was true, over all, so
+        that nobody is led to ask again. ``RunStateError`` if any message has no answer.
         """
         by_slot: dict[str, dict[int, dict[str, Any]]] = {}
         for answer in answers:
@@ -219,7 +216,7 @@ class LdpClient:
     def _generate_messages(
         self, purpose: Purpose, texts: TextsOrPairs, labels: Sequence[int | None]
     ) -> Iterator[Message]:
-        # where messages end must tell of no text
+        # the number of messages must not depend on a text
         for number, row in enumerate(texts, 1):
             try:
                 "".join(row).encode()
@@ -234,10 +231,10 @@ class LdpClient:
             self._query_coins = np.zeros((count_steps(self._settings["query"].sampling), len(slots)), bool)
         if not slots:
             return
-        # the first is made before the booking: a text that cannot be encoded costs nothing
+        # make the first before the booking: a text that cannot be encoded costs nothing
         messages = self._make_messages(purpose, texts, labels, slots, stream, call)
         first = next(messages, None)
-        # and where no coin sent any, that shows, too
+        # book even if no coin sent any: that is visible, too
         if self._budget is not None:
             self._budget.book_messages(purpose, self._settings[purpose], len(slots))
         if first is not None:
@@ -257,7 +254,6 @@ class LdpClient:
         participation, classes = purpose_settings.sampling, np.array(labels)
         steps = count_steps(participation)
         if steps > 1:
-            # each representation is needed several times
             blocks = [texts[start : start + _BLOCK_SIZE] for start in range(0, len(texts), _BLOCK_SIZE)]
             held = torch.cat([self._represent(block) for block in blocks])
         for step in range(steps):
@@ -271,7 +267,7 @@ class LdpClient:
                     if held is None
                     else held[torch.from_numpy(places)]
                 )
-                # one path for a real row and for the zero vector of a coin that hides
+                # one code path for a real row and for the zero vector of a hidden coin
                 is_sent = torch.from_numpy(is_real).view(-1, *(1,) * (rows.dim() - 1)).to(rows.device)
                 rows = torch.where(is_sent, rows, 0.0)
                 examples = rows.flatten(0, 1) if purpose_settings.pairs else rows
@@ -292,7 +288,7 @@ class LdpClient:
 
 
 def _combine_answers(slot: str, answers: dict[int, dict[str, Any]], true_steps: list[int]) -> dict[str, Any]:
-    """The answer of ``slot`` from those of its ``true`` steps, or of all where it has none."""
+    """Combine the answers of ``slot`` from its ``true_steps``, or from all steps if it has none."""
     probabilities = [answers[step]["probabilities"] for step in true_steps or sorted(answers)]
     names = list(probabilities[0])
     logs = np.array(
@@ -304,7 +300,7 @@ def _combine_answers(slot: str, answers: dict[int, dict[str, Any]], true_steps: 
     return {"slot": slot, "class": max(names, key=by_class.__getitem__), "probabilities": by_class}
 
 
-# What one user's messages may spend together, in training and queries: booked before the first one leaves.
+# The budget of one user's messages, in training and queries: booked before the first one is sent.
 
 
 USER_UNIT = "one user: all their messages, in training and queries, every sentence of theirs exchanged for another"
@@ -313,19 +309,19 @@ _KEY_FILE, _KEY_BYTES = "names.key", 32
 
 
 def make_user_spendings(settings: LdpSettings, sentences: int) -> Spendings:
-    """What the messages of ``sentences`` of one user spend; a query is sent as a training sentence is.
+    """Return what the messages of ``sentences`` of one user spend; a query counts as a training sentence.
 
-    Coins that show are booked as the most that they can send.
+    Visible coins are booked with the most that they can send.
     """
     spendings = make_booked_spendings(settings.resolve_noise(), settings.vectors, settings.sampling)
     return tuple(replace(spending, steps=spending.steps * sentences) for spending in spendings)
 
 
 def compute_user_epsilon(spendings: Spendings, delta: float) -> float | None:
-    """Epsilon of everything that one user ``spent``; None where it is not finite.
+    """Return epsilon of everything that one user spent; None if it is not finite.
 
-    Sends that are certain are one Gaussian, whose curve is exact: GDP √(Σ steps·(2/z)²).  With others among
-    them it is that of the composed privacy loss distributions.
+    Certain sends are one Gaussian with an exact curve: GDP √(Σ steps·(2/z)²). If others are among them, the privacy
+    loss distributions are composed.
     """
     counts: Counter[Mechanism] = Counter()
     for spending in spendings:
@@ -339,26 +335,23 @@ def compute_user_epsilon(spendings: Spendings, delta: float) -> float | None:
 
 
 class _UserBudgetChain(Budget):
-    """Bookings whose epsilon is that of everything one user sent."""
-
     def compute_epsilon(self, spendings: Spendings) -> float | None:
-        """What ``spent`` costs together."""
         return compute_user_epsilon(spendings, self._settings.delta)
 
 
 class UserBudget:
-    """One user's chain of bookings at ``limits.path``, held against ``limits.epsilon`` at ``limits.delta``.
+    """One user's chain of bookings at ``limits.path``, checked against ``limits.epsilon`` at ``limits.delta``.
 
-    Formal guarantees: as long as the file is kept and every message of the user is booked here, all of them
-    together are (``limits.epsilon``, ``limits.delta``)-DP for the user.  A booking is on the disk before
-    :meth:`book_messages` returns, and is never taken back: after a crash, messages count as sent.
+    Formal guarantees: as long as the file is kept and every message of the user is booked here, all of them together
+    are (``limits.epsilon``, ``limits.delta``)-DP for the user. A booking is on the disk before :meth:`book_messages`
+    returns, and is never removed: after a crash, messages count as sent.
     """
 
     def __init__(self, limits: BudgetSettings) -> None:
         self._limits, self._chain = limits, _UserBudgetChain(limits, USER_UNIT)
 
     def require_room(self, purpose: Purpose, settings: LdpSettings, sentences: int) -> None:
-        """``BudgetExceeded`` where messages of ``sentences`` would go over the limit; nothing is written."""
+        """Raise ``BudgetExceeded`` if messages of ``sentences`` would exceed the limit; writes nothing."""
         limits, before = self._limits, self.compute_epsilon()
         epsilon_after = compute_user_epsilon(
             (*self._chain.read_spendings(), *make_user_spendings(settings, sentences)), limits.delta
@@ -373,9 +366,9 @@ class UserBudget:
             )
 
     def book_messages(self, purpose: Purpose, settings: LdpSettings, sentences: int) -> None:
-        """Book the messages of ``sentences`` that are about to leave, or ``BudgetExceeded``.
+        """Book the messages of ``sentences`` that are about to be sent, or raise ``BudgetExceeded``.
 
-        Each call is a booking of its own: messages that are made again carry new noise.
+        Each call is a separate booking, because messages that are made again carry new noise.
         """
         try:
             for spending in make_user_spendings(settings, sentences):
@@ -386,15 +379,15 @@ class UserBudget:
             raise
 
     def compute_epsilon(self) -> float | None:
-        """Epsilon of the user for all that was booked so far, at the limit's delta."""
+        """Return epsilon of the user for all bookings so far, at the limit's delta."""
         return compute_user_epsilon(self._chain.read_spendings(), self._limits.delta)
 
 
 class BudgetFolder:
-    """The budgets of several users, a file each, named by a digest of the user under the folder's own key.
+    """The budgets of several users, one file each, named by a keyed digest of the user.
 
-    Two spellings of a name that Unicode calls the same are one user: what either has booked counts.
-    ``GuaranteeError`` where the key is not whole and there are files: nobody's count could be found.
+    Spellings of a name that Unicode treats as equal are one user and share a budget. ``GuaranteeError`` if the key is
+    damaged and there are files, because no budget could be found.
     """
 
     def __init__(self, folder: Path, epsilon: float, delta: float) -> None:
@@ -402,16 +395,15 @@ class BudgetFolder:
         self._key = _load_or_create_key(folder / _KEY_FILE)
 
     def open_budget(self, user: str) -> UserBudget:
-        """The budget of ``user``; text without an id is that of the user ``""``."""
+        """Open the budget of ``user``; text without an id belongs to the user ``""``."""
         limits = BudgetSettings(path=self._budget_path(user), epsilon=self._epsilon, delta=self._delta)
         return UserBudget(limits)
 
     def has_other_users(self, user: str) -> bool:
-        """Whether somebody besides ``user`` has booked here."""
         return any(path != self._budget_path(user) for path in self._folder.glob("*.jsonl"))
 
     def require_room(self, settings: LdpSettings, sentences: Mapping[str, int]) -> None:
-        """``BudgetExceeded`` where the training messages of any user's ``sentences`` go over their limit."""
+        """Raise ``BudgetExceeded`` if the training messages of any user's ``sentences`` exceed their limit."""
         for user, count in sentences.items():
             self.open_budget(user).require_room("train", settings, count)
 
@@ -421,7 +413,7 @@ class BudgetFolder:
 
 
 def _load_or_create_key(path: Path) -> bytes:
-    """The key of the file names, made once; whoever comes second takes the first one's."""
+    """Return the key of the file names, created once; concurrent callers get the first one."""
     if not path.exists() and not any(path.parent.glob("*.jsonl")):
         new_file = path.with_name(f"{secrets.token_hex(8)}.new")
         write_bytes(new_file, secrets.token_bytes(_KEY_BYTES))

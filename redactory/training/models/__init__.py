@@ -1,1 +1,1 @@
-"""Networks: what a training learns, each behind the same few methods, and how each is read and written."""
+"""Networks that a training can use, each behind the same few methods, and how each is read and written."""

@@ -1,7 +1,7 @@
-"""Networks of Hugging Face: whatever a local folder holds, and fresh GPT-2, Llama and BERT; adapters.
+"""Hugging Face networks: any local folder, fresh GPT-2, Llama and BERT, and adapters.
 
-Nothing here knows an architecture by name.  A batch is padded on the right, and positions are left to the
-model; how one is to be read (its output layer, its memory, from which sides) is found out on a few tokens.
+Nothing here knows an architecture by name. Batches are padded on the right and the model sets its positions. A trial on
+a few tokens shows how to use a model: its output layer, its cache and its direction.
 """
 
 from __future__ import annotations
@@ -62,15 +62,14 @@ FRESH_MODELS: dict[str, tuple[str, SizeNames]] = {
     "llama": ("next-word", _get_transformer_sizes),
     "bert": ("classify", _get_transformer_sizes),
 }
-"""By kind of a fresh network: its task, and the sizes as the library names them."""
+"""By kind of a fresh network: its task, and the library's names of its sizes."""
 LIBRARY_CLASSES = {"next-word": "AutoModelForCausalLM", "classify": "AutoModelForSequenceClassification"}
-"""By task: the class of ``transformers`` that reads a network for it."""
 
 
 class HuggingFaceNetwork(Network):
-    """Any ``model`` of ``transformers`` for text that has no dropout.
+    """Any text ``model`` of ``transformers``, without dropout.
 
-    ``drawn`` are the parameters that a pretrained folder does not hold, by the names of the model.
+    ``fresh_parameters`` are the parameters missing from a pretrained folder, by their names in the model.
     """
 
     def __init__(self, model: Any, pretrained: bool = False, fresh_parameters: frozenset[str] = frozenset()) -> None:
@@ -79,10 +78,11 @@ class HuggingFaceNetwork(Network):
         self.context = get_context_length(model)
 
     def initialise(self, stream: RandomStream) -> None:
-        """Fresh: weights from N(0, 0.02²), norms one, biases zero (GPT-2's rule).
+        """Draw or keep the parameters.
 
-        Pretrained: as read, what no folder holds by the same rule, and of each adapter the first matrix
-        uniform within ±1/√(inputs), the second zero, so that the network starts as the pretrained one.
+        Fresh networks: weights from N(0, 0.02²), norms one, biases zero (GPT-2's rule). Pretrained networks keep the
+        parameters of the folder and draw missing ones by the same rule. Of each adapter the first matrix is uniform
+        within ±1/√(inputs) and the second zero, so that training starts from the pretrained network.
         """
         if has_adapters(self.model):
             for index, (name, parameter) in enumerate(self.named_parameters()):
@@ -92,7 +92,7 @@ class HuggingFaceNetwork(Network):
                     nn.init.zeros_(parameter)
             if not self.pretrained:
                 return
-        # the index, which names the draws, counts every parameter
+        # the index of a draw counts every parameter
         network = self._base_model if self.pretrained else self
         for index, (name, parameter) in enumerate(network.named_parameters()):
             if is_fresh_parameter(name, self._fresh_parameters) if self.pretrained else parameter.requires_grad:
@@ -106,7 +106,6 @@ class HuggingFaceNetwork(Network):
         return self.model.get_base_model() if has_adapters(self.model) else self.model
 
     def describe(self) -> dict[str, Any]:
-        """The library's own configuration, which plain ``transformers`` reads."""
         config: dict[str, Any] = self.model.config.to_dict()
         description = {key: value for key, value in config.items() if not key.startswith("_")}
         return {**description, "architectures": [type(self._base_model).__name__]}
@@ -115,8 +114,8 @@ class HuggingFaceNetwork(Network):
 class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
     """A model for causal language modelling.
 
-    Points are padded on the right, and a place sees only places before it: so no attention mask is needed,
-    and padding changes nothing.  ``ConfigurationError`` for a model that reads from both sides.
+    Examples are padded on the right, and a position sees only earlier positions. So no attention mask is needed, and
+    padding changes nothing. ``ConfigurationError`` for a bidirectional model.
 
     Formal guarantees: those of :class:`redactory.training.models.network.Network`.
     """
@@ -128,12 +127,12 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
 
     @property
     def head(self) -> nn.Module:
-        """The output layer; its weight may be the embedding's.  Where more follows it, nothing is left."""
+        """The output layer, whose weight may be the embedding's; an identity if the model adds layers after it."""
         layer: nn.Module = self._base_model.get_output_embeddings() if self._has_plain_head else nn.Identity()
         return layer
 
     def hidden_states(self, batch: Batch) -> Tensor:
-        """The last block's output [B, T, H], after its norm; or the logits [B, T, V]."""
+        """Return the last block's output [B, T, H] after its norm, or the logits [B, T, V]."""
         return self._compute_states(batch.inputs)
 
     def _compute_states(self, ids: Tensor) -> Tensor:
@@ -143,7 +142,7 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
         return states
 
     def initial_state(self, batch: int) -> State:
-        """Empty keys and values [batch, heads, 0, width] of every layer; or no ids, int64 [batch, 0]."""
+        """Return empty keys and values [batch, heads, 0, width] of every layer, or empty ids, int64 [batch, 0]."""
         if self._empty_cache is None:
             self._empty_cache = self._try_cache()
         if not self._empty_cache:
@@ -152,7 +151,7 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
 
     @torch.no_grad()
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read one token a row, ids [B]; ``ValueError`` beyond the context."""
+        """Read one token per row, ids [B]; ``ValueError`` beyond the context."""
         without = not state[0].is_floating_point()
         tokens_read = state[0].shape[1 if without else 2]
         if self.context is not None and tokens_read >= self.context:
@@ -167,7 +166,6 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
         return F.log_softmax(last, -1), new_state
 
     def _compute_last_logits(self, ids: Tensor) -> Tensor:
-        """The logits [B, V] behind ``ids`` [B, T]; those of other places are not computed where it can be."""
         if self._has_plain_head:
             last_logits: Tensor = self.head(self._compute_states(ids)[:, -1])
             return last_logits
@@ -177,7 +175,6 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
         return logits[:, -1]
 
     def _read_token(self, ids: Tensor, state: State, tokens_read: int) -> tuple[Tensor, State]:
-        """Logits after one more token a row, and the keys and values of all."""
         from transformers import DynamicCache
 
         cache: Any = DynamicCache()
@@ -195,9 +192,9 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
 
     @torch.no_grad()
     def _try_cache(self) -> list[Any]:
-        """What a few tokens leave in a plain cache; nothing where the logits are not those without one.
+        """Return the cache after a few tokens, or nothing if it changes the logits.
 
-        Nothing either where a layer looks back a bounded way: the trial is too short to show that.
+        Also returns nothing if a layer has a bounded attention window, which the short trial cannot exceed.
         """
         config, ids = self.model.config, _make_trial_tokens(self.model)
         if getattr(config, "sliding_window", None) or getattr(config, "attention_window_size", None):
@@ -216,21 +213,19 @@ class CausalNetwork(HuggingFaceNetwork, LanguageNetwork):
 class SequenceClassifier(HuggingFaceNetwork, ClassifierNetwork):
     """A model for sequence classification.
 
-    ``drawn`` is the head, and what else the folder was pretrained without.
+    ``fresh_parameters`` are the head and any other parameters missing from the folder.
 
     Formal guarantees: those of :class:`redactory.training.models.network.ClassifierNetwork`.
     """
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of the classes, by number."""
         names = self.model.config.id2label
         return tuple(str(names[number]) for number in sorted(names))
 
     def logits(self, batch: Batch) -> Tensor:
-        """Unnormalised log probabilities of the classes, [B, classes]."""
         pad = self.model.config.pad_token_id
-        # some models look for the last token that is no padding
+        # some models search for the last non-padding token
         inputs = batch.inputs if pad is None else batch.inputs.masked_fill(~batch.real, pad)
         logits: Tensor = self.model(input_ids=inputs, attention_mask=batch.real.long()).logits
         return logits
@@ -238,9 +233,9 @@ class SequenceClassifier(HuggingFaceNetwork, ClassifierNetwork):
 
 @torch.no_grad()
 def _ends_in_head(model: Any) -> bool:
-    """Whether the logits are what the output layer makes of the last states, and nothing comes after it.
+    """Return whether the logits are the output layer applied to the last states, with nothing after it.
 
-    ``ConfigurationError`` where a place knows of the next one.
+    ``ConfigurationError`` if a position depends on the next one.
     """
     head, ids, head_calls = model.get_output_embeddings(), _make_trial_tokens(model), list[tuple[Tensor, Tensor]]()
     hook = head and head.register_forward_hook(lambda _, args, output: head_calls.append((args[0], output)))
@@ -262,29 +257,27 @@ def _ends_in_head(model: Any) -> bool:
 
 
 def _make_trial_tokens(model: Any) -> Tensor:
-    """Token ids [1, 4] that mean nothing."""
     weight: Tensor = model.get_input_embeddings().weight
     return torch.arange(4, device=weight.device)[None] % len(weight)
 
 
 def get_context_length(model: Any) -> int | None:
-    """How many tokens the model can read; None where its positions have no end."""
+    """Return how many tokens the model can read; None if its positions are unbounded."""
     config = model.config
     length = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
     for name, module in model.named_modules():
         ids = module.padding_idx if isinstance(module, nn.Embedding) and "position" in name else None
         if ids is not None and module.num_embeddings == length:
-            return int(length) - ids - 1  # places are counted from behind the padding token
+            return int(length) - ids - 1  # positions are counted from the padding index
     return None if length is None or length < 0 else int(length)
 
 
 _UNREADABLE_MESSAGE = "it cannot read examples of several lengths, with and without an end token ({})"
 TRIAL_LENGTHS = (5, 3, 2)
-"""Of the points that mean nothing: their number and the longest are prime."""
+"""Lengths of the synthetic examples; their number and the longest are prime."""
 
 
 def require_exact_clipping(network: HuggingFaceNetwork, pad_id: int, end_id: int, longest: int) -> None:
-    """:func:`require_exact_on_trial` what the network says of itself."""
     known, kind = len(network.model.get_input_embeddings().weight), network.model.config.model_type
     classes = len(network.classes) if isinstance(network, SequenceClassifier) else 0
     require_exact_on_trial(network, pad_id, end_id, longest, known, classes, kind)
@@ -293,11 +286,11 @@ def require_exact_clipping(network: HuggingFaceNetwork, pad_id: int, end_id: int
 def require_exact_on_trial(
     network: Network, pad_id: int, end_id: int, longest: int, token_count: int, classes: int, display_name: str
 ) -> None:
-    """``ConfigurationError`` naming what of ``network`` is not clipped exactly, on made-up points.
+    """Raise ``ConfigurationError`` naming the part of ``network`` that is not clipped exactly.
 
-    ``longest`` is the number of tokens that a point of the training may have, its begin token included;
-    ``known`` that of the ids, and ``classes`` of the classes, 0 where words are predicted.  ``named`` is what
-    messages call the network.
+    The trial uses synthetic examples. ``longest`` is the maximum number of tokens of a training example, including its
+    begin token. ``token_count`` is the number of ids and ``classes`` that of the classes, 0 for a language model.
+    Messages call the network ``display_name``.
     """
     token_ids = [number for number in range(min(token_count, 64)) if number not in (pad_id, end_id)]
     draws = torch.randint(
@@ -305,7 +298,7 @@ def require_exact_on_trial(
     )
     real = torch.arange(max(TRIAL_LENGTHS)) < torch.tensor(TRIAL_LENGTHS)[:, None]
     inputs = torch.tensor(token_ids)[draws].masked_fill(~real, pad_id)
-    for index, length in enumerate(TRIAL_LENGTHS[1:], 1):  # the first is cut off, before its end token
+    for index, length in enumerate(TRIAL_LENGTHS[1:], 1):
         inputs[index, length - 1] = end_id
     targets = torch.arange(len(TRIAL_LENGTHS))[:, None] % classes if classes else inputs.roll(-1, 1)
     batch = Batch(inputs, targets, real).to(network.device)
@@ -329,19 +322,18 @@ def require_exact_on_trial(
 
 
 def _make_long_batch(batch: Batch, length: int, pad_id: int, token: int) -> Batch:
-    """The first point of ``batch``, and itself filled up to ``length`` inputs with ``token``."""
     width, targets = batch.inputs.shape[1], batch.targets[:1].repeat(2, 1)
     inputs = F.pad(batch.inputs[:1], (0, length - width), value=token).repeat(2, 1)
     inputs[0, width:] = pad_id
     real = torch.ones_like(inputs, dtype=torch.bool)
     real[0, width:] = False
-    if targets.shape[1] > 1:  # a class has no places
+    if targets.shape[1] > 1:
         targets = F.pad(targets, (0, length - width), value=token)
     return Batch(inputs, targets, real)
 
 
 def is_fresh_parameter(name: str, fresh_parameters: frozenset[str]) -> bool:
-    """Whether the parameter ``name`` is one of ``drawn``: itself, or in a module that is named there."""
+    """Return whether ``name`` is one of ``fresh_parameters`` or belongs to a module among them."""
     base_name = name.replace(".base_layer", "")
     return any(base_name == fresh_name or base_name.startswith(f"{fresh_name}.") for fresh_name in fresh_parameters)
 
@@ -350,10 +342,10 @@ def is_fresh_parameter(name: str, fresh_parameters: frozenset[str]) -> bool:
 
 
 def add_adapters(model: Any, settings: LoraSettings, folder_name: str) -> Any:
-    """``model`` with adapters, everything else frozen; ``base`` is the name of its folder.
+    """Return ``model`` with adapters and everything else frozen; ``folder_name`` is used in messages.
 
-    They are at the layers that ``settings`` name, or those that peft names for its kind, or at every linear
-    layer.  ``ConfigurationError`` where there is none.
+    Adapters go to the layers in ``settings``, or those that peft names for the model's kind, or every linear layer.
+    ``ConfigurationError`` if there is none.
     """
     try:
         from peft import LoraConfig, get_peft_model
@@ -363,7 +355,7 @@ def add_adapters(model: Any, settings: LoraSettings, folder_name: str) -> Any:
     modules: Any = list(settings.modules) or USUAL.get(model.config.model_type, "all-linear")
     config = LoraConfig(
         r=settings.rank,
-        lora_alpha=2 * settings.rank,  # as is usual: an adapter's output is multiplied by alpha / rank
+        lora_alpha=2 * settings.rank,
         lora_dropout=0.0,
         use_rslora=settings.method == "rslora",
         use_dora=settings.method == "dora",
@@ -376,22 +368,21 @@ def add_adapters(model: Any, settings: LoraSettings, folder_name: str) -> Any:
             adapted = get_peft_model(model, config)
     except ValueError:
         raise ConfigurationError("train.model.lora.modules: no layer of the model has one of these names") from None
-    adapted.peft_config["default"].base_model_name_or_path = folder_name  # and not where it lies
+    adapted.peft_config["default"].base_model_name_or_path = folder_name
     return adapted
 
 
 def has_adapters(model: Any) -> bool:
-    """Whether ``model`` was made by :func:`add_adapters`."""
     return hasattr(model, "merge_and_unload")
 
 
 def merge_adapters(model: Any) -> Any:
-    """A copy of the model with its adapters added to its weights: an ordinary one of ``transformers``."""
+    """Return a copy of the model with its adapters merged into its weights, a plain ``transformers`` model."""
     return copy.deepcopy(model).merge_and_unload()
 
 
 def save_adapters(model: Any, folder: Path) -> list[Path]:
-    """Write the adapters alone to ``folder``, as peft reads them; the files' paths."""
+    """Write only the adapters to ``folder`` in peft's format and return the files' paths."""
     from peft import get_peft_model_state_dict
 
     config, weights = folder / "adapter_config.json", folder / "adapter_model.safetensors"
@@ -403,11 +394,11 @@ def save_adapters(model: Any, folder: Path) -> list[Path]:
     return [config, weights]
 
 
-# Fresh models, and those of a folder.
+# Fresh models and models from a folder.
 
 
 def make_fresh_transformer(kind: str, settings: TransformerSettings, **config: Any) -> Any:
-    """A model of the sizes in ``settings``, without dropout; its weights mean nothing."""
+    """Make a model of the sizes in ``settings``, without dropout; its weights are not initialised."""
     task, sizes = FRESH_MODELS[kind]
     library = get_library_class(task)
     from transformers import AutoConfig
@@ -416,7 +407,6 @@ def make_fresh_transformer(kind: str, settings: TransformerSettings, **config: A
 
 
 def get_library_class(task: str) -> Any:
-    """The class of ``transformers`` that reads a model for ``task``."""
     require_transformers()
     import transformers
 
@@ -424,7 +414,6 @@ def get_library_class(task: str) -> Any:
 
 
 def read_model_type(folder: Path) -> str:
-    """The kind of the model in ``folder``, as its ``config.json`` names it."""
     config = _read_config(folder)
     if "model_type" not in config:
         raise ConfigurationError(f"model.folder: {folder.name}/config.json has no key model_type")
@@ -432,7 +421,7 @@ def read_model_type(folder: Path) -> str:
 
 
 def _read_config(folder: Path) -> dict[str, Any]:
-    """The folder's ``config.json``; ``ConfigurationError`` where it says that the weights are quantized."""
+    """Read the folder's ``config.json``; ``ConfigurationError`` if the weights are quantized."""
     key = "quantization_config"
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
@@ -450,7 +439,7 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def require_task_support(folder: Path, task: str) -> None:
-    """``ConfigurationError`` where ``transformers`` has no network for ``task`` of the kind in ``folder``."""
+    """Raise ``ConfigurationError`` if ``transformers`` has no network of the folder's kind for ``task``."""
     require_transformers()
     from transformers.models.auto import modeling_auto as known
 
@@ -469,12 +458,12 @@ def require_task_support(folder: Path, task: str) -> None:
 
 
 def read_model(folder: Path, task: Any, **config: Any) -> tuple[Any, frozenset[str]]:
-    """The model in ``folder`` as ``task`` (a class of ``transformers``), without dropout.
+    """Read the model in ``folder`` as ``task`` (a class of ``transformers``), without dropout.
 
-    ``config`` replaces keys of the folder's own.  The names of the parameters that the folder does not hold
-    in the shape that is needed come with it; their values mean nothing.
+    ``config`` replaces keys of the folder's configuration. Also returns the names of the parameters that the folder
+    lacks in the needed shape; their values are arbitrary.
 
-    ``ConfigurationError`` where it cannot be read, reads more than text, or was fitted to labelled rows.
+    ``ConfigurationError`` if the model cannot be read, reads more than text, or was fitted to labelled rows.
     """
     require_transformers()
     if (folder / "fit.json").exists():
@@ -493,7 +482,7 @@ def read_model(folder: Path, task: Any, **config: Any) -> tuple[Any, frozenset[s
                 output_loading_info=True,
                 **config,
             )
-    except Exception as error:  # a config.json can make the library fail in any way
+    except Exception as error:  # a config.json can raise any error in the library
         raise ConfigurationError(
             f"model.folder: cannot read weights from {folder.name} ({type(error).__name__})"
         ) from None
@@ -506,7 +495,7 @@ def read_model(folder: Path, task: Any, **config: Any) -> tuple[Any, frozenset[s
 
 
 def disable_dropout(model: Any) -> Any:
-    """The model with every dropout and jitter set to nothing, in its modules and in its configuration."""
+    """Set every dropout and jitter to zero, in the model's modules and its configuration."""
     for module in model.modules():
         if isinstance(module, nn.Dropout):
             module.p = 0.0
@@ -524,7 +513,7 @@ def _is_dropout_key(name: str) -> bool:
 
 
 def extend_vocabulary(model: Any, size: int) -> None:
-    """Make room for added tokens; a new row is the mean of those before it, which is public."""
+    """Add rows for new tokens; each is the mean of the existing rows, which is public."""
     old_size = model.get_input_embeddings().weight.shape[0]
     if size <= old_size:
         return

@@ -1,4 +1,4 @@
-"""What every network offers to training and evaluation, and dropout that a replayed step draws again."""
+"""Interface of every network for training and evaluation, and dropout that a replayed step draws again."""
 
 from __future__ import annotations
 
@@ -17,30 +17,29 @@ from redactory.training.clipping.matmul import to_float32
 from redactory.training.data import NO_CLASS, Batch
 
 Seeds = Mapping[tuple[str, int], bytes]
-"""What the masks of a step are drawn from, by kind and number: draws of the stream, and no key."""
+"""Seeds of a step's masks, by kind and number: draws of the stream, not keys."""
 State = tuple[Tensor, ...]
-"""All that a network remembers of the tokens it has read: tensors whose first axis is the row."""
+"""A network's state after reading tokens: tensors whose first dimension is the row."""
 
 
 class KeyedDropout:
-    """Masks of the step that was begun last; none before the first, and none in evaluation.
+    """Dropout masks of the current step; none before the first step, and none in evaluation.
 
-    Formal guarantees: a mask is a function of the root key, the step, the layer and the point's number: never
-    of a point's text, of its place in a batch or of the other points.  A mask that all points share
-    (of weights, of words) is one of the step.
+    Formal guarantees: a mask is a function of the root key, the step, the layer and the example's number, never of an
+    example's text, its position in a batch or the other examples. A mask that all examples share (of weights, of words)
+    is a function of the step.
     """
 
     def __init__(self) -> None:
         self._find_seed: Callable[[tuple[str, int]], bytes] | None = None
 
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
-        """Masks are those of the step (``purpose``, ``step``) from here on."""
         self._find_seed = lambda name: stream.random_bytes(f"dropout of {purpose} {name[0]}", step, 8, name[1])
 
     def collect_seeds(self, rows: Iterable[int], shared_count: int) -> Seeds:
-        """All that the masks of this step are drawn from for the points ``rows``: none before the first.
+        """Return the seeds of this step's masks for the examples ``rows``; none before the first step.
 
-        ``shared`` is the number of masks that all points share.
+        ``shared_count`` is the number of masks that all examples share.
         """
         if self._find_seed is None:
             return {}
@@ -48,16 +47,15 @@ class KeyedDropout:
         return {name: self._find_seed(name) for name in names}
 
     def use_seeds(self, seeds: Seeds) -> None:
-        """Masks are those of the step and the points that ``seeds`` were handed over for; none without."""
         self._find_seed = seeds.__getitem__ if seeds else None
 
     def draw_row_masks(
         self, rows: Tensor | None, widths: Sequence[int], rates: Sequence[float]
     ) -> list[Tensor | float]:
-        """One mask [B, 1, width] for each width, constant over a row's places (variational dropout).
+        """Draw one mask [B, 1, width] for each width, constant over a row's positions (variational dropout).
 
-        A mask holds 0 with probability ``rate`` and 1/(1 − rate) otherwise.  ``rows`` int64 [B] are the
-        points' numbers.  Where nothing is dropped the mask is the number 1.
+        A mask holds 0 with probability ``rate`` and 1/(1 − rate) otherwise. ``rows`` int64 [B] are the examples'
+        numbers. Without dropout the mask is the number 1.
         """
         if self._find_seed is None or rows is None or not any(rates):
             return [1.0] * len(widths)
@@ -66,7 +64,7 @@ class KeyedDropout:
         return [_make_mask(row_draw, rate) for row_draw, rate in zip(row_draws, rates, strict=True)]
 
     def draw_shared_mask(self, shape: tuple[int, ...], rate: float, index: int) -> Tensor | float:
-        """A mask of ``shape`` that all points of the step share; the number 1 where nothing is dropped."""
+        """Draw a mask of ``shape`` that all examples of the step share; the number 1 without dropout."""
         if self._find_seed is None or not rate:
             return 1.0
         return _make_mask(self._draw_uniform(torch.Size(shape).numel(), "shared", index).view(shape), rate)
@@ -86,32 +84,32 @@ def _make_mask(uniform: Tensor, rate: float) -> Tensor:
 
 
 class NetworkPart(nn.Module, ABC):
-    """A network, or a part of one.  A step begins for all of its parts; those that draw dropout override it.
+    """A network, or a part of one; parts that draw dropout override the methods about steps.
 
-    ``context`` is the number of inputs it can read, begin and end token included; ``None`` where there is no bound.
+    ``context`` is the number of inputs it can read, begin and end token included; ``None`` if unbounded.
     """
 
     context: int | None = None
 
     @abstractmethod
     def initialise(self, stream: RandomStream) -> None:
-        """Set every parameter from ``stream`` and public constants, or leave it as it was read."""
+        """Set every parameter from ``stream`` and public constants, or keep it as read."""
 
     def describe(self) -> dict[str, Any]:
-        """What :mod:`redactory.training.model` makes the same architecture from, as JSON."""
+        """Return the JSON from which :mod:`redactory.training.model` makes the same architecture."""
         raise NotImplementedError
 
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
-        """Dropout of the step named (``purpose``, ``step``) is drawn from ``stream`` from here on."""
+        """Draw dropout of the step (``purpose``, ``step``) from ``stream`` from now on."""
         for part in self._parts:
             part.begin_step(stream, purpose, step)
 
     def step_seeds(self, rows: Iterable[int]) -> Seeds:
-        """What another process draws dropout of this step from, for the points ``rows``."""
+        """Return the seeds from which another process draws this step's dropout for the examples ``rows``."""
         return {name: seed for part in self._parts for name, seed in part.step_seeds(rows).items()}
 
     def use_seeds(self, seeds: Seeds) -> None:
-        """Dropout is drawn from ``seeds``, which :meth:`step_seeds` gave elsewhere, from here on."""
+        """Draw dropout from ``seeds``, which :meth:`step_seeds` returned in another process, from now on."""
         for part in self._parts:
             part.use_seeds(seeds)
 
@@ -121,27 +119,27 @@ class NetworkPart(nn.Module, ABC):
 
 
 class Network(NetworkPart):
-    """A network that gives every point of a batch its own loss.
+    """A network that gives every example of a batch its own loss.
 
-    Formal guarantees: no operation mixes two rows of a batch, so that the gradient of a point is a function of the
-    point, the parameters and draws that do not look at data (``docs/guarantees.md``, "Side channels", items 6 and 11).
+    Formal guarantees: no operation mixes two rows of a batch, so the gradient of an example is a function of the
+    example, the parameters and draws that do not depend on data (``docs/guarantees.md``, "Side channels", items 6 and
+    11).
     """
 
     @abstractmethod
     def example_losses(self, batch: Batch) -> Tensor:
-        """The loss of each point (nats), [B]: differentiable in every trainable parameter."""
+        """Return the loss of each example (nats), [B]: differentiable in every trainable parameter."""
 
     @property
     def device(self) -> torch.device:
-        """Where the parameters lie."""
         return next(self.parameters()).device
 
 
 class Encoder(NetworkPart):
-    """The layers that read a text, below whatever is said of it: next words, or a class.
+    """The layers that read a text, below the output layer for words or classes.
 
-    Formal guarantees: a row's states are a function of that row, the parameters and draws that do not
-    look at data; the state is zero before every row.
+    Formal guarantees: a row's states are a function of that row, the parameters and draws that do not depend on data;
+    the state is zero before every row.
     """
 
     @property
@@ -151,16 +149,16 @@ class Encoder(NetworkPart):
 
     @abstractmethod
     def hidden_states(self, batch: Batch) -> Tensor:
-        """The state after each place of ``batch.inputs``: [B, T, H]."""
+        """Return the state after each position of ``batch.inputs``: [B, T, H]."""
 
 
 class ClassifierNetwork(Network):
-    """A network that gives every point one of ``classes``.
+    """A network that gives every example one of ``classes``.
 
-    In a batch ``targets`` [B, 1] are class numbers and ``real`` says which of ``inputs`` are read.
+    In a batch ``targets`` [B, 1] are class numbers and ``real`` marks the ``inputs`` to read.
 
-    Formal guarantees: those of :class:`Network`; a point without a class (``NO_CLASS``) has loss 0 and a
-    gradient that is exactly 0, so it is a null point wherever it is drawn.
+    Formal guarantees: those of :class:`Network`; an example without a class (``NO_CLASS``) has loss 0 and a gradient of
+    exactly 0, so it is a null example wherever it is drawn.
     """
 
     @property
@@ -170,10 +168,10 @@ class ClassifierNetwork(Network):
 
     @abstractmethod
     def logits(self, batch: Batch) -> Tensor:
-        """Unnormalised log probabilities of the classes, [B, classes]."""
+        """Return unnormalised log probabilities of the classes, [B, classes]."""
 
     def example_losses(self, batch: Batch) -> Tensor:
-        """−log probability (nats) of each point's class, [B]; 0 for a point without a class."""
+        """Return −log probability (nats) of each example's class, [B]; 0 for an example without a class."""
         return F.cross_entropy(
             to_float32(self.logits(batch)), batch.targets[:, 0], ignore_index=NO_CLASS, reduction="none"
         )
@@ -185,22 +183,22 @@ class LanguageNetwork(Network):
     @property
     @abstractmethod
     def head(self) -> nn.Module:
-        """The layer from what a place knows, [..., H], to unnormalised log probabilities [..., V]."""
+        """The layer from a position's features [..., H] to unnormalised log probabilities [..., V]."""
 
     @abstractmethod
     def hidden_states(self, batch: Batch) -> Tensor:
-        """What each place of ``batch.inputs`` knows of the next token: [B, T, H]."""
+        """Return the features from which each position of ``batch.inputs`` predicts the next token: [B, T, H]."""
 
     @abstractmethod
     def initial_state(self, batch: int) -> State:
-        """The state before anything was read, ``batch`` rows of it."""
+        """Return the state before any token, with ``batch`` rows."""
 
     @abstractmethod
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read one token a row, ids [B]: log probabilities (nats) of the next [B, V], and the new state."""
+        """Read one token per row, ids [B]: log probabilities (nats) of the next [B, V], and the new state."""
 
     def example_losses(self, batch: Batch) -> Tensor:
-        """−log probability (nats) of each point, [B]: the sum over its targets that are learnt."""
+        """Return −log probability (nats) of each example, [B]: the sum over its trained targets."""
         loss_mask = batch.real if batch.loss_mask is None else batch.loss_mask
         return compute_vocabulary_losses(self.head, self.hidden_states(batch), batch.targets, loss_mask)
 

@@ -1,7 +1,7 @@
-"""LSTMs of the CRT, the UeDP and the LDP-NLP paper, a bag of embeddings, and what is made of them.
+"""LSTMs of the CRT, UeDP and LDP-NLP papers, a bag of embeddings, and the models built from them.
 
-An encoder reads a text; a language model is an encoder with an output layer over words, a
-:class:`PooledClassifier` one with a linear layer over its pooled states.
+An encoder reads a text. A language model adds an output layer over words; a :class:`PooledClassifier` adds a linear
+layer over pooled states.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from redactory.training.models.settings import AwdLstmSettings, BagSettings, BiL
 
 
 class RecurrentEncoder(Encoder):
-    """An embedding [V, E] and LSTM layers above it, as ``settings`` describe them.
+    """An embedding [V, E] and LSTM layers above it, as configured in ``settings``.
 
     Formal guarantees: those of :class:`redactory.training.models.network.Encoder`.
     """
@@ -53,7 +53,7 @@ class RecurrentEncoder(Encoder):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """The one that :meth:`describe` gave ``config`` of."""
+        """Make the encoder that :meth:`describe` returned ``config`` for."""
         return cls(config["vocabulary"], cls.SETTINGS.model_validate(config["settings"]))
 
     def initialise(self, stream: RandomStream) -> None:
@@ -63,7 +63,6 @@ class RecurrentEncoder(Encoder):
             fill_uniform(parameter, scale, stream, index)
 
     def describe(self) -> dict[str, Any]:
-        """The sizes."""
         return _describe_encoder(self)
 
 
@@ -82,16 +81,13 @@ class LstmEncoder(RecurrentEncoder):
     KIND, SETTINGS = "lstm", LstmSettings
 
     def make_layers(self, settings: LstmSettings) -> None:
-        """One module for all of them."""
         self.lstm = Lstm(settings.embedding_size, settings.hidden_size, settings.layers)
 
     @property
     def width(self) -> int:
-        """H."""
         return self.hidden_size
 
     def hidden_states(self, batch: Batch) -> Tensor:
-        """The last LSTM layer's states [B, T, H], zero before each row."""
         states: Tensor = self.lstm(self.embedding(batch.inputs))
         return states
 
@@ -105,29 +101,25 @@ class LstmLanguageModel(LstmEncoder, LanguageNetwork):
 
     @property
     def head(self) -> nn.Module:
-        """The output layer."""
         return self.output
 
     def initial_state(self, batch: int) -> State:
-        """The zero state (h, c), each [batch, layers, H]."""
         h, c = self.lstm.initial_state(batch)
         return h.transpose(0, 1), c.transpose(0, 1)
 
     @torch.no_grad()
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read one token a row, ids [B]."""
         old_state = state[0].transpose(0, 1), state[1].transpose(0, 1)
         output, (h, c) = self.lstm.step(self.embedding(ids), old_state)
         return F.log_softmax(self.output(output), -1), (h.transpose(0, 1), c.transpose(0, 1))
 
 
 class AwdLstmEncoder(RecurrentEncoder):
-    """LSTM layers of H units, of which the last has E (Merity, Keskar and Socher 2018).
+    """LSTM layers of H units, the last with E (Merity, Keskar and Socher 2018).
 
-    Its dropouts: of words (rows of the embedding), of recurrent weights, and variational (constant over a
-    point's places) before, between and after the layers.  Masks of words and weights are one of a
-    step, the others one of a point and a step; none looks at data.  Averaging of iterates and activation
-    penalties, which AWD-LSTM also has, are left out.
+    Dropout applies to words (rows of the embedding) and recurrent weights, and variationally (constant over an
+    example's positions) before, between and after the layers. Masks of words and weights are drawn per step, the others
+    per example and step; none depends on data. AWD-LSTM's averaging of iterates and activation penalties are left out.
 
     Formal guarantees: also those of :class:`redactory.training.models.network.KeyedDropout`.
     """
@@ -136,7 +128,6 @@ class AwdLstmEncoder(RecurrentEncoder):
     KIND, SETTINGS = "awd-lstm", AwdLstmSettings
 
     def make_layers(self, settings: AwdLstmSettings) -> None:
-        """A module for each, and what dropout is drawn from."""
         inner = [settings.hidden_size] * (settings.layers - 1)
         self._widths = [settings.embedding_size, *inner, settings.embedding_size]
         self.layers = nn.ModuleList(Lstm(a, b) for a, b in pairwise(self._widths))
@@ -144,23 +135,18 @@ class AwdLstmEncoder(RecurrentEncoder):
 
     @property
     def width(self) -> int:
-        """E, that of the last layer."""
         return self._widths[-1]
 
     def begin_step(self, stream: RandomStream, purpose: str, step: int) -> None:
-        """Masks are those of this step from here on."""
         self._dropout.begin_step(stream, purpose, step)
 
     def step_seeds(self, rows: Iterable[int]) -> Seeds:
-        """Of one mask of words, one of each layer's weights, and those of the points."""
         return self._dropout.collect_seeds(rows, shared_count=1 + len(self.layers))
 
     def use_seeds(self, seeds: Seeds) -> None:
-        """Masks are drawn from ``seeds`` from here on."""
         self._dropout.use_seeds(seeds)
 
     def hidden_states(self, batch: Batch) -> Tensor:
-        """The last layer's states [B, T, E], zero before each row; with dropout while training."""
         settings, states = self.settings, self.embedding(batch.inputs)
         masks: list[Tensor | float] = [1.0] * len(self._widths)
         if self.training:
@@ -180,7 +166,7 @@ class AwdLstmEncoder(RecurrentEncoder):
 
 
 class AwdLstm(AwdLstmEncoder, LanguageNetwork):
-    """The layers of :class:`AwdLstmEncoder`, and the embedding as output layer."""
+    """The layers of :class:`AwdLstmEncoder`, with the embedding as output layer."""
 
     def __init__(self, vocabulary: int, settings: Any) -> None:
         super().__init__(vocabulary, settings)
@@ -189,17 +175,14 @@ class AwdLstm(AwdLstmEncoder, LanguageNetwork):
 
     @property
     def head(self) -> nn.Module:
-        """The output layer, whose weight is the embedding's."""
         return self.output
 
     def initial_state(self, batch: int) -> State:
-        """The zero state: h and c of every layer, each [batch, its width]."""
         zeros = self.embedding.weight.new_zeros
         return tuple(zeros(batch, width) for width in self._widths[1:] for _ in range(2))
 
     @torch.no_grad()
     def step(self, ids: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read one token a row, ids [B], without dropout."""
         states, new_state = self.embedding(ids), []
         for index, layer in enumerate(self.layers):
             assert isinstance(layer, Lstm)
@@ -215,25 +198,23 @@ def _match_tensor(mask: Tensor | float, tensor: Tensor) -> Tensor | float:
 class BiLstmEncoder(RecurrentEncoder):
     """An LSTM of H units over a text, and one over its reversal (LDP-NLP, appendix A.3).
 
-    Formal guarantees: a row is reversed within its own length, so that no padded place comes before a real one.
+    Formal guarantees: a row is reversed within its own length, so that no padded position precedes a real one.
     """
 
     FORMAT = "redactory-bilstm/1"
     KIND, SETTINGS = "bilstm", BiLstmSettings
 
     def make_layers(self, settings: BiLstmSettings) -> None:
-        """One a direction."""
         self.ahead, self.back = (Lstm(settings.embedding_size, settings.hidden_size) for _ in range(2))
 
     @property
     def width(self) -> int:
-        """2H."""
         return 2 * self.hidden_size
 
     def hidden_states(self, batch: Batch) -> Tensor:
-        """At each place the states of the text up to it and from it on, side by side: [B, T, 2H]."""
+        """Return each position's states from both directions, concatenated: [B, T, 2H]."""
         embedded, real = self.embedding(batch.inputs), batch.real
-        # of each row its real places from the last to the first, then the others
+        # each row's real positions in reverse order, then the others
         positions = torch.arange(real.shape[1], device=real.device).expand(real.shape)
         positions = torch.where(real, real.sum(1, keepdim=True) - 1 - positions, positions)
         back = self.back(_gather_positions(embedded, positions))
@@ -241,12 +222,11 @@ class BiLstmEncoder(RecurrentEncoder):
 
 
 def _gather_positions(states: Tensor, positions: Tensor) -> Tensor:
-    """Of each row of ``states`` [B, T, H] what stands at its ``places``, int64 [B, T]."""
     return states.gather(1, positions[..., None].expand(states.shape))
 
 
 class BagEncoder(Encoder):
-    """An embedding [V, E] and nothing above it: the mean over its places knows no order.
+    """An embedding [V, E] and nothing above it; the mean over its positions ignores order.
 
     Formal guarantees: those of :class:`redactory.training.models.network.Encoder`.
     """
@@ -259,12 +239,11 @@ class BagEncoder(Encoder):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """The one that :meth:`describe` gave ``config`` of."""
+        """Make the encoder that :meth:`describe` returned ``config`` for."""
         return cls(config["vocabulary"], BagSettings.model_validate(config["settings"]))
 
     @property
     def width(self) -> int:
-        """E."""
         return self.settings.embedding_size
 
     def initialise(self, stream: RandomStream) -> None:
@@ -272,16 +251,14 @@ class BagEncoder(Encoder):
         fill_uniform(self.embedding.weight, 0.1, stream, 0)
 
     def describe(self) -> dict[str, Any]:
-        """The sizes."""
         return _describe_encoder(self)
 
     def hidden_states(self, batch: Batch) -> Tensor:
-        """The embedding of each place: [B, T, E]."""
         states: Tensor = self.embedding(batch.inputs)
         return states
 
 
-# A class for every text from the states of an encoder: pooled over its places, then one linear layer.
+# Text classification: an encoder's states, pooled over positions, then one linear layer.
 
 
 _POOLING_FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -290,23 +267,23 @@ _POOLING_FUNCTIONS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "max": lambda states, real: states.masked_fill(~real[..., None], -math.inf).amax(1),
     "mean": lambda states, real: (states * real[..., None]).sum(1) / real.sum(1, keepdim=True),
 }
-"""States [B, T, H] and which places are read, bool [B, T], at least the first of each row: to [B, H]."""
+"""Pool states [B, T, H] over real positions, bool [B, T] with at least the first of each row, to [B, H]."""
 
 
 def pool_states(states: Tensor, real: Tensor, pooling: str) -> Tensor:
-    """``states`` [B, T, H] over the places that are ``real``, bool [B, T]: [B, H times the pools named]."""
+    """Pool ``states`` [B, T, H] over the ``real`` positions, bool [B, T]: [B, H times the pools]."""
     return torch.cat([_POOLING_FUNCTIONS[part](states, real) for part in pooling.split("-")], dim=1)
 
 
 class PooledClassifier(ClassifierNetwork):
-    """The states of ``encoder``, pooled over the places that are read, and a linear layer to the classes.
+    """The states of ``encoder``, pooled over the real positions, and a linear layer to the classes.
 
-    ``last-max-mean`` joins the state after the last token, the largest and the mean value of each unit (concat pooling:
-    Howard and Ruder 2018, ULMFiT, section 3.3); ``max-mean`` joins the last two.  There is no output layer for words,
-    so that no noise is spent on one.  With ``bottleneck`` a linear layer of that width stands before the last one.
+    ``last-max-mean`` joins the state after the last token and the largest and mean value of each unit (concat pooling:
+    Howard and Ruder 2018, ULMFiT, section 3.3); ``max-mean`` joins the last two. There is no output layer for words, so
+    no noise is spent on one. With ``bottleneck`` a linear layer of that width precedes the last one.
 
-    Formal guarantees: those of :class:`redactory.training.models.network.ClassifierNetwork`; a padded place enters no
-    pool.
+    Formal guarantees: those of :class:`redactory.training.models.network.ClassifierNetwork`; a padded position enters
+    no pool.
     """
 
     FORMAT = "redactory-pooled-classifier/1"
@@ -322,11 +299,10 @@ class PooledClassifier(ClassifierNetwork):
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The names of the classes, by number."""
         return self._classes
 
     def initialise(self, stream: RandomStream) -> None:
-        """Draw every parameter from ``stream``: the encoder's as ever, the rest uniform within ±1/√inputs."""
+        """Draw every parameter from ``stream``: the encoder's by its rule, the rest uniform within ±1/√inputs."""
         self.encoder.initialise(stream)
         before = sum(1 for _ in self.encoder.parameters())
         layers = [layer for layer in (self.bottleneck, self.head) if isinstance(layer, nn.Linear)]
@@ -335,21 +311,19 @@ class PooledClassifier(ClassifierNetwork):
             fill_uniform(parameter, 1.0 / math.sqrt(inputs), stream, index)
 
     def logits(self, batch: Batch) -> Tensor:
-        """Unnormalised log probabilities of the classes, [B, classes]."""
         logits: Tensor = self.head(self.compute_representation(batch))
         return logits
 
     def compute_representation(self, batch: Batch) -> Tensor:
-        """What each text is represented by, [B, ``width``]: what its class is predicted from."""
+        """Return the features from which the class of each text is predicted, [B, ``width``]."""
         representation: Tensor = self.bottleneck(self.pool_encoder_states(batch))
         return representation
 
     def pool_encoder_states(self, batch: Batch) -> Tensor:
-        """The pooled states of the encoder, below the bottleneck: [B, H times the pools]."""
+        """Return the encoder's pooled states, before the bottleneck: [B, H times the pools]."""
         return pool_states(self.encoder.hidden_states(batch), batch.real, self._pooling)
 
     def describe(self) -> dict[str, Any]:
-        """The encoder, the pooling and the names of the classes."""
         narrow = {"bottleneck": self.width} if isinstance(self.bottleneck, nn.Linear) else {}
         head = {"format": self.FORMAT, "encoder": self.encoder.describe(), "pooling": self._pooling}
         return {**head, **narrow, "classes": list(self._classes)}

@@ -1,4 +1,4 @@
-"""Which network is trained, and how large it is: public constants, all of them."""
+"""Settings of the network: its kind and size, which are public constants."""
 
 from __future__ import annotations
 
@@ -11,35 +11,35 @@ from redactory.foundation.settings import Settings
 
 
 class LstmSettings(Settings):
-    """LSTM layers over learnt embeddings; one of 200 units is the language model of the CRT paper."""
+    """LSTM layers over trained embeddings; one layer of 200 units is the language model of the CRT paper."""
 
     kind: Literal["lstm"] = Field("lstm", description="The network that this section describes.")
     embedding_size: PositiveInt = Field(200, description="Width of the token embedding.")
     hidden_size: PositiveInt = Field(200, description="Width of each LSTM layer's state.")
     layers: PositiveInt = Field(1, description="Number of stacked LSTM layers.")
     pooling: ClassVar[str] = "last-max-mean"
-    """What of the states over a text a class is read off (:class:`.recurrent.PooledClassifier`)."""
+    """Pooling of a text's states for classification (:class:`.recurrent.PooledClassifier`)."""
 
 
 class AwdLstmSettings(Settings):
-    """AWD-LSTM (Merity et al. 2018) at the size of the UeDP paper; dropout looks at no text."""
+    """AWD-LSTM (Merity et al. 2018) at the size of the UeDP paper; dropout does not depend on text."""
 
     kind: Literal["awd-lstm"] = Field(description="The network that this section describes.")
     embedding_size: PositiveInt = Field(100, description="Width of the token embedding, and of the last layer.")
     hidden_size: PositiveInt = Field(1150, description="Width of the other LSTM layers' states.")
     layers: PositiveInt = Field(3, description="Number of stacked LSTM layers.")
     word_dropout: ClassVar[float] = 0.1
-    """Share of the vocabulary's embeddings left out of a step; the paper's, like all of these."""
+    """Share of the vocabulary's embeddings dropped in a step; the paper's value, as all of these."""
     input_dropout: ClassVar[float] = 0.65
-    """Share of an embedding left out, the same at every place."""
+    """Share of an embedding dropped, the same at every position."""
     layer_dropout: ClassVar[float] = 0.3
     """The same, between two LSTM layers."""
     output_dropout: ClassVar[float] = 0.4
     """The same, after the last LSTM layer."""
     weight_dropout: ClassVar[float] = 0.5
-    """Share of the recurrent weights left out of a step."""
+    """Share of the recurrent weights dropped in a step."""
     pooling: ClassVar[str] = "last-max-mean"
-    """What of the states over a text a class is read off (:class:`.recurrent.PooledClassifier`)."""
+    """Pooling of a text's states for classification (:class:`.recurrent.PooledClassifier`)."""
 
 
 class BiLstmSettings(Settings):
@@ -56,16 +56,16 @@ class BiLstmSettings(Settings):
 
 
 class BagSettings(Settings):
-    """The mean of a text's learnt embeddings and a linear layer, for task classify: a plain baseline."""
+    """The mean of a text's trained embeddings and a linear layer, for task classify: a simple baseline."""
 
     kind: Literal["bag"] = Field(description="The network that this section describes.")
     embedding_size: PositiveInt = Field(64, description="Width of the token embedding.")
     pooling: ClassVar[str] = "mean"
-    """The mean over the text, in whatever order its tokens stand."""
+    """The mean over the text, independent of token order."""
 
 
 class LoraSettings(Settings):
-    """Low-rank adapters (peft, the extra ``lora``): all other weights of ``folder`` stay as they are."""
+    """Low-rank adapters (peft, the extra ``lora``); all other weights of ``folder`` stay frozen."""
 
     rank: PositiveInt = Field(8, description="Rank of each adapter.")
     method: Literal["lora", "rslora", "dora"] = Field(
@@ -79,7 +79,7 @@ class LoraSettings(Settings):
 
 
 class FolderSettings(Settings):
-    """Any network of Hugging Face from a local folder, without dropout; its ``config.json`` says which."""
+    """Any Hugging Face network from a local folder, without dropout; its ``config.json`` names the architecture."""
 
     kind: Literal["folder"] = Field("folder", description="The network that this section describes.")
     folder: Path = Field(
@@ -90,7 +90,7 @@ class FolderSettings(Settings):
 
 
 class TransformerSettings(Settings):
-    """What fresh GPT-2, Llama and BERT share."""
+    """Settings that fresh GPT-2, Llama and BERT share."""
 
     layers: PositiveInt = Field(4, description="Blocks.")
     width: PositiveInt = Field(256, description="Width.")
@@ -124,13 +124,13 @@ class BertSettings(TransformerSettings):
 
 KINDS = ("lstm", "awd-lstm", "gpt2", "llama", "bert", "bilstm", "bag", "folder")
 CLASSIFIER_KINDS = ("bert", "bilstm", "bag")
-"""The kinds that predict a class and no word."""
+"""The kinds that only classify."""
 
 
 def _read_kind(value: Any) -> str | None:
     if not isinstance(value, dict):
         return getattr(value, "kind", None)
-    # an LSTM unless something else is said, so that `model: {hidden_size: 64}` is enough
+    # LSTM by default, so that `model: {hidden_size: 64}` is enough
     kind = value.get("kind", "folder" if "folder" in value else "lstm")
     return kind if isinstance(kind, str) else None
 
@@ -148,4 +148,4 @@ ModelSettings = Annotated[
         _read_kind, custom_error_type="model_kind", custom_error_message=f"kind must be one of {', '.join(KINDS)}"
     ),
 ]
-"""The section ``train.model``; ``kind`` says which it is."""
+"""The section ``train.model``; ``kind`` selects the network."""
