@@ -117,3 +117,54 @@ def test_the_command_line_starts_without_the_engines() -> None:
     code = f"import sys, redactory.flows.cli; print([m for m in {heavy} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+BANNED = set("own found given told said asked heard learnt alone wordless promised begun".split())
+"""Names that say nothing to a reader: name the thing."""
+
+
+def _named(node: ast.AST) -> list[str]:
+    """What a node of the syntax tree names: a function and its parameters, a class and its fields, an attribute."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        arguments = node.args
+        parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg]
+        name = [] if isinstance(node, ast.Lambda) else [node.name]
+        return [*name, *(parameter.arg for parameter in parameters if parameter)]
+    if isinstance(node, ast.ClassDef):
+        fields = (line.target for line in node.body if isinstance(line, ast.AnnAssign))
+        return [node.name, *(field.id for field in fields if isinstance(field, ast.Name))]
+    return [node.attr] if isinstance(node, ast.Attribute) else []
+
+
+def _banned(source: str) -> list[str]:
+    names = (name for node in ast.walk(ast.parse(source)) for name in _named(node))
+    return [name for name in names if name.strip("_").lower() in BANNED]
+
+
+@pytest.mark.parametrize("path", MODULES, ids=_name)
+def test_nothing_has_a_banned_name(path: Path) -> None:
+    assert _banned(path.read_text(encoding="utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "def own(): ...",
+        "def f(*, given=1): ...",
+        "class Told: ...",
+        "class A:\n    found: int",
+        "a.said",
+        "lambda asked: 1",
+    ],
+)
+def test_a_banned_name_is_seen(source: str) -> None:
+    assert len(_banned(source)) == 1
+
+
+def test_no_two_public_classes_have_the_same_name() -> None:
+    files: dict[str, list[str]] = {}
+    for path in MODULES:
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                files.setdefault(node.name, []).append(_name(path))
+    assert {name: paths for name, paths in files.items() if len(paths) > 1} == {}

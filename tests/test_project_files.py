@@ -256,3 +256,11 @@ def test_the_job_of_the_container_is_one(compose: dict[str, Any]) -> None:
 def _environment(compose: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     for service in compose["services"].values():
         yield from service["environment"].items()
+
+
+def test_every_test_is_in_one_of_two_tiers() -> None:
+    """``make test`` leaves out what is marked slow and nothing else, ``make test-all`` nothing."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    commands = re.findall(r"^\t@exec \$\(PYTEST\)(.*)$", makefile, re.M)
+    assert commands == [' -m "not slow"', ""]
+    assert "-m " not in makefile.partition("PYTEST = ")[2].partition("\n\n")[0].replace("python -m pytest", "")
