@@ -288,7 +288,6 @@ class DateMover:
         }
         return _replace_groups(match, {match.span(at): new for at, new in news.items() if match[at] is not None})
 
-
     @cached_property
     def _languages(self) -> list[str]:
         """Languages of names: the settings' first, then by number of words in the document."""

@@ -33,7 +33,6 @@ from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key, 
 from redactory.redaction.folder import RunFolder
 
 
-
 SERVICE_VARIABLE = "REDACTORY_KEY_SERVICE"
 KEY_BYTES, _NONCE_BYTES = 32, 12
 
@@ -138,8 +137,6 @@ def encrypt(key: bytes, data: bytes, about: bytes) -> bytes:
 def decrypt(key: bytes, data: bytes, about: bytes) -> bytes:
     """Reverse :func:`encrypt`; ``InvalidTag`` or ``ValueError`` for other ``data``."""
     return AESGCM(key).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], about)
-
-
 
 
 FORMAT = "redactory-data-key/1"

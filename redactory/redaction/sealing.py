@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 
 
-
-
 SIGNED_BY = "signed_by"
 """The manifest's key for :func:`describe_signer`."""
 
@@ -44,7 +42,7 @@ _SIGNATURE_BYTES = 64
 
 
 class SignatureCheck(NamedTuple):
-    """``good`` is False if something is wrong, ``known`` if no signer was compared with a key."""
+    """``good``: nothing is wrong; ``known``: the signer was compared with a separately given key."""
 
     good: bool
     known: bool
@@ -271,8 +269,6 @@ def _not_finished_error(folder: SealedFolder) -> RunStateError:
     return RunStateError(f"{folder.root} is not a finished folder: {folder.success.name} is missing; {mend}")
 
 
-
-
 def read_result(model: ModelFolder, evaluation: str) -> dict[str, Any] | None:
     """Read the sealed result of ``evaluation`` on the finished ``model``; None if it is of another model."""
     folder = model.result(evaluation)
@@ -287,8 +283,6 @@ def is_result_for(model: ModelFolder, result: SealedFolder) -> bool:
     manifest = read_manifest(result)
     is_evaluated_run = manifest.get("evaluation", result.root.name) == result.root.name
     return bool(is_evaluated_run and manifest.get("parent") == file_sha256(model.manifest))
-
-
 
 
 class Release(NamedTuple):

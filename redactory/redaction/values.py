@@ -75,8 +75,6 @@ def is_identifying(value: str, words: Set[str]) -> bool:
     return unknown or (len(parts) > 1 and all(part[0].isupper() for part in parts))
 
 
-
-
 def find_unmasked_values(
     run: RunFolder, key: DigestKey, language: str, public: Collection[str] = ()
 ) -> list[dict[str, Any]]:
