@@ -32,7 +32,6 @@ from redactory.foundation.files import open_no_follow, sync_to_disk, write_bytes
 from redactory.foundation.keys import ENCRYPTION_VARIABLE, load_encryption_key, read_variable
 from redactory.redaction.folder import RunFolder
 
-
 SERVICE_VARIABLE = "REDACTORY_KEY_SERVICE"
 KEY_BYTES, _NONCE_BYTES = 32, 12
 
