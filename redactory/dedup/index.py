@@ -67,7 +67,6 @@ class Entry:
         return datetime.datetime.fromisoformat(self.body["created"])
 
     def check(self) -> None:
-        """Raise ``CheckFailed`` if a file differs from what was written."""
         for name, digest in self.body["files"].items():
             path = self.folder / name
             if not path.is_file() or file_sha256(path) != digest:
@@ -83,13 +82,11 @@ class IndexFolder:
         self.lock, self._removed = root / "lock", root / "removed"
 
     def exists(self) -> bool:
-        """Return whether the folder contains an index."""
         return self.head.is_file()
 
     def hold_lock(self) -> AbstractContextManager[None]:
         """Lock the index for changes; ``RunStateError`` if another process keeps it locked."""
         make_private_folder(self.root)
-        # the user may link to the folder
         return file_lock(self.lock.parent.resolve() / self.lock.name, str(self.root), PATIENCE)
 
     def open(self, parameters: Mapping[str, Any]) -> dict[str, Any]:
@@ -142,7 +139,6 @@ class IndexFolder:
         return sorted(entries, key=lambda entry: entry.number)
 
     def pending_entries(self) -> list[Entry]:
-        """Return sealed entries that do not count yet."""
         folders = sorted(self.waiting.glob("*/entry.json")) if self.waiting.is_dir() else []
         return [_read_entry(path.parent) for path in folders]
 

@@ -122,7 +122,6 @@ def _group_by_bucket(
 
 
 def _equal_runs(*keys: NDArray[Any]) -> Iterator[tuple[int, int]]:
-    """Yield (first, end) of each run of rows with equal keys."""
     if len(keys[0]):
         yield from pairwise([*np.flatnonzero(mask_run_starts(*keys)).tolist(), len(keys[0])])
 
@@ -177,7 +176,6 @@ def _cross_split_pairs(
 def _nearest_candidate(
     shingles: Shingles, others: SignedTexts, candidates: Sequence[int], threshold: float, counts: Counter[str]
 ) -> tuple[int, float] | None:
-    """Return the first of the first :data:`FEW` candidates that is near a text, and its similarity."""
     for candidate in candidates[:FEW]:
         counts["compared"] += 1
         if (similarity := jaccard(shingles, others.shingles_of(candidate))) >= threshold:

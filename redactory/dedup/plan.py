@@ -49,7 +49,6 @@ def _digest_words(digests: Sequence[bytes], count: int) -> Entries:
 
 
 def write_entries(path: Path, entries: Entries) -> None:
-    """Commit an array of any entry type of this package."""
     with commit(path) as temporary, temporary.open("wb") as file:
         np.save(file, entries)
 
@@ -111,17 +110,13 @@ def plan_range(digest_files: Sequence[Path], number: int, out: Path, ranges: int
 
 
 def write_pairs(path: Path, pairs: Entries | Iterable[tuple[int, int]]) -> int:
-    """Commit pairs sorted by id; return their number."""
     table = pairs if isinstance(pairs, np.ndarray) else np.array(list(pairs), PAIR)
     write_entries(path, table[np.lexsort((table["first"], table["id"]))])
     return len(table)
 
 
 def lookup_first(files: Sequence[Path], ids: Ids, default: int | None = None) -> Ids:
-    """Return for each of ``ids``, in any order, the lowest ``first`` in these files of pairs.
-
-    A missing id gives ``default``, or else itself.
-    """
+    """Return the lowest ``first`` for each of ``ids``, in any order; if missing, ``default`` or the id itself."""
     distinct_ids, places = np.unique(ids, return_inverse=True)
     nothing = np.iinfo(np.int64).max
     first_ids = np.full(len(distinct_ids), nothing)
@@ -171,7 +166,6 @@ def is_member(path: Path, entries: Entries) -> NDArray[np.bool_]:
 
 
 def digests_to_int(entries: Entries) -> list[int]:
-    """Return the digests as signed 128-bit integers, the input of the filters."""
     high, low = entries["high"].view("<i8").tolist(), entries["low"].tolist()
     return [(h << 64) | rest for h, rest in zip(high, low, strict=True)]
 

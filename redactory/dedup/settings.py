@@ -142,7 +142,6 @@ class DedupSettings(Settings):
         return self.private_mode if side == "private" and self.private_mode else self.mode
 
     def rules(self) -> dict[str, Rule]:
-        """The rule of each split, public and private."""
         return {side: RULES[self.mode_for(side)] for side in ("public", "private")}
 
 

@@ -124,9 +124,6 @@ def _distinct_shingles(words: Hashes, lengths: NDArray[np.int64], length: int) -
     return ShingleSets(values[new], offsets.astype(np.int64))
 
 
-# MinHash signatures, cut into bands.
-
-
 MARGIN = 0.1
 MISSED = 0.01
 """Maximum share of pairs at the threshold + :data:`MARGIN` that share no band."""
@@ -147,11 +144,9 @@ class Banding:
 
     @property
     def permutations(self) -> int:
-        """Number of hash values of a signature."""
         return self.bands * self.rows
 
     def comparison_probability(self, similarity: float) -> float:
-        """Return the probability that two texts of this similarity are compared."""
         return float(1.0 - (1.0 - similarity**self.rows) ** self.bands)
 
 

@@ -73,10 +73,7 @@ class ReferenceEngine(NamedTuple):
 
 
 def resolve_reference_engines(names: Iterable[str], language: str) -> list[ReferenceEngine]:
-    """Resolve ``names`` to engines without loading any.
-
-    ``ConfigurationError`` for a name that is unknown, unavailable here, or repeated.
-    """
+    """Resolve ``names`` without loading; ``ConfigurationError`` for unknown, unavailable or repeated ones."""
     engines: list[ReferenceEngine] = []
     for name in names:
         try:

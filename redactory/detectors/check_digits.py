@@ -70,7 +70,6 @@ def _numero_fiscal(number: str) -> bool:
 
 
 def _codice_fiscale(number: str) -> bool:
-    """The sum modulo 26, as a letter."""
     values = [int(sign) if sign.isdigit() else ord(sign) - ord("A") for sign in number]
     return (sum(_ODD_VALUES[value] for value in values[:-1:2]) + sum(values[1::2]) - values[-1]) % 26 == values[-1]
 
@@ -82,7 +81,6 @@ def luhn(number: str) -> bool:
 
 
 def _sum_weighted_digits(number: str) -> int:
-    """Sum all digits but the last, from right to left, with weights 2, 3, 4, …."""
     return sum(int(digit) * weight for weight, digit in enumerate(reversed(number[:-1]), 2))
 
 

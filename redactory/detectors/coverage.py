@@ -24,7 +24,6 @@ NameKind = Literal["PERSON", "LOCATION", "ORGANIZATION", "EVERYTHING"]
 """EVERYTHING marks a policy that masks nothing in ``detector.PROBE_TEXTS``."""
 
 _LABEL_PATTERNS: dict[NameKind, re.Pattern[str]] = {
-    # label names of models, in any spelling
     "PERSON": re.compile(
         r"(?:.*_)?(?:PERS?|PERSON|PERSONA|PERSONNE|PATIENT|DOCTOR|NOMBRE|SURNAME|APELLIDOS?)(?:_.*)?|"
         r"(?:(?:FIRST|LAST|MIDDLE|GIVEN|FULL|FAMILY)_?)?NAME"

@@ -33,10 +33,7 @@ _SPACE = re.compile(r"\s+")
 
 @dataclass(frozen=True, slots=True)
 class Detection:
-    """The spans of both policies in one text, or the reason code of a failure.
-
-    ``public`` are spans with a public label that neither policy selects.
-    """
+    """Spans of both policies in one text, public spans that neither selects, or a failure's reason code."""
 
     strict: tuple[Span, ...] = ()
     conservative: tuple[Span, ...] = ()
@@ -71,7 +68,6 @@ class Detector:
         self._public_kinds = get_kinds(settings.public_labels)
 
     def detect(self, texts: Iterable[str]) -> Iterator[Detection]:
-        """Yield one detection per text, in order."""
         for batch in _batch_texts(texts, self._settings.batch_size):
             for text, output in zip(batch, self.run_engines(batch), strict=True):
                 yield self.apply_policies(text, output)
@@ -103,7 +99,6 @@ class Detector:
         ]
 
     def apply_policies(self, text: str, output: EngineOutput) -> Detection:
-        """Apply both policies to an engine output."""
         output = self.prepare_output(text, output)
         if output.failure:
             return Detection(failure=output.failure)
@@ -138,10 +133,7 @@ def _batch_texts(texts: Iterable[str], size: int) -> Iterator[list[str]]:
 
 
 def masks_nothing(settings: DetectSettings, load: Callable[[], TextDetector]) -> bool:
-    """Return whether the strict policy of ``settings`` masks nothing in ``PROBE_TEXTS``.
-
-    Loads the detector only if the settings leave that open.
-    """
+    """Return whether π masks nothing in ``PROBE_TEXTS``; loads the detector only if the settings leave that open."""
     defaults = DetectSettings()
     if all(
         getattr(settings, key) == getattr(defaults, key) for key in ("strict", "patterns", "lists", "public_labels")
@@ -194,7 +186,6 @@ def _run_engine(engine: Engine, texts: Sequence[str]) -> list[EngineOutput]:
 
 
 def _validate_output(output: EngineOutput, text: str) -> EngineOutput:
-    """Return the output if its ranges and numbers are valid, else a failure."""
     spans = [(span.start, span.end, span.score) for span in output.spans]
     tokens = [(token.start, token.end, token.probability) for token in output.non_entity_scores]
     if not all(0 <= start < end <= len(text) for start, end, _ in spans + tokens):

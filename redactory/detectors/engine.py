@@ -49,7 +49,6 @@ class EngineOutput:
     failure: str | None = None
 
     def remap_offsets(self, map_offset: Callable[[int], int]) -> EngineOutput:
-        """Return the output for another text, with ``map_offset`` applied to every offset."""
         if self.failure is not None:
             return self
         return EngineOutput(
@@ -101,9 +100,10 @@ def find_public_spans(tokens: Iterable[tuple[NonEntityScore, float, str]]) -> It
 class Engine(Protocol):
     """Protocol of an engine: the output for a text is a function of that text alone, never of its batch.
 
-    If an engine raises, it gets each text again by itself; a text that raises then has failed. Threads share engines,
-    so state during a read is guarded by ``ONE_THREAD``. Engines are made from their section of the settings and the
-    language; ``describe_identity`` and ``list_capabilities`` load nothing.
+    ``read`` returns one output per text. If it raises, it gets each text again by itself; a text that raises then has
+    failed. Threads share engines, so state during a read is guarded by ``ONE_THREAD``. ``describe_identity`` returns
+    digests and versions for the policy hash, ``list_capabilities`` what the engine can find; neither loads anything.
+    The optional ``treat_as_public`` makes tokens of public kinds count as non-entity tokens.
     """
 
     def __init__(self, settings: Any, language: str) -> None: ...
@@ -156,10 +156,7 @@ _WHOLE_TEXT_ENGINES = frozenset({"lists"})
 
 
 def load_engines(settings: DetectSettings) -> tuple[list[Engine], list[Engine]]:
-    """Load the enabled engines; return those that read windows and those that read whole texts.
-
-    ``ConfigurationError`` if one is not available.
-    """
+    """Load the enabled engines: those for windows, those for whole texts; ``ConfigurationError`` if unavailable."""
     engines = {name: make(section, settings.language) for name, make, section in _iter_enabled_engines(settings)}
     if settings.public_labels:
         _apply_public_labels(settings, engines)
@@ -168,10 +165,7 @@ def load_engines(settings: DetectSettings) -> tuple[list[Engine], list[Engine]]:
 
 
 def _apply_public_labels(settings: DetectSettings, engines: Mapping[str, Engine]) -> None:
-    """Make the models treat public kinds as non-entities; this needs a probability per label.
-
-    ``ConfigurationError`` for a model without one.
-    """
+    """Make models treat public kinds as non-entities; ``ConfigurationError`` for one without label probabilities."""
     kinds = get_kinds(settings.public_labels)
     for name, engine in engines.items():
         treat_as_public = getattr(engine, "treat_as_public", None)
@@ -192,7 +186,7 @@ def collect_labels(settings: DetectSettings, engines: Collection[str] = _ENGINES
 def check_labels(settings: DetectSettings) -> None:
     """Raise ``ConfigurationError`` if the policies name a label or engine that no span can have.
 
-    Such an entry would be ignored, and text that should be masked would stay.
+    Otherwise it would be ignored, and sensitive text would stay.
     """
     strict, public = settings.strict, settings.public_labels
     # pattern spans carry Presidio's engine name; list spans have no minimum score
@@ -254,10 +248,7 @@ def identify_engines(settings: DetectSettings) -> dict[str, Any]:
 def iter_capabilities(
     settings: DetectSettings, engines: Collection[str] = _ENGINES
 ) -> Iterator[tuple[str, Capability]]:
-    """Yield the capabilities of the enabled ``engines``, with the engine's name.
-
-    Engines of other packages are always included.
-    """
+    """Yield engine name and capability for the enabled ``engines``, and always for those of other packages."""
     off = {name: None for name in _ENGINES if name not in engines}
     for name, make, section in _iter_enabled_engines(settings.model_copy(update=off)):
         with _explain_missing_package(name):
@@ -281,7 +272,6 @@ def _iter_enabled_engines(settings: DetectSettings) -> Iterator[tuple[str, type[
 
 @contextmanager
 def _explain_missing_package(engine: str) -> Iterator[None]:
-    """Raise ``ConfigurationError`` if the code within needs a package that is not installed."""
     try:
         yield
     except ImportError as error:

@@ -92,7 +92,6 @@ class ExternalEngine:
 
     @classmethod
     def list_capabilities(cls, settings: EngineRequest, language: str) -> list[Capability]:
-        """Return the labels and the language that the class declares."""
         kind, labels = _load_class(settings)
         named = frozenset(label for label in labels if label is not None)
         made_for = getattr(kind, "language", None)
@@ -100,7 +99,6 @@ class ExternalEngine:
         return [Capability(part, named, made_for, named - KNOWN_LABELS, "tokens" if None in labels else "names")]
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
-        """Use the scores of spans of these kinds as P(public) from now on."""
         self._public_kinds = frozenset(kinds)
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
@@ -165,7 +163,6 @@ def add_public_scores(output: EngineOutput, public_kinds: Collection[str]) -> En
 
 
 def list_installed_engines() -> list[str]:
-    """List the names of engines that installed packages offer."""
     return sorted({entry_point.name for entry_point in entry_points(group=ENTRY_POINT_GROUP)})
 
 
@@ -194,7 +191,6 @@ def _iter_requirement_versions(package: Distribution) -> Iterator[tuple[str, str
     for requirement in sorted(package.requires or ()):
         name = re.match(r"[\w.-]+", requirement)
         if name and not re.search(r"\bextra\b", requirement.partition(";")[2]):
-            # requirements of other systems are not installed
             with contextlib.suppress(PackageNotFoundError):
                 yield name[0], package_version(name[0])
 
@@ -227,7 +223,6 @@ def _hash_path(path: Path) -> str:
 
 
 def _engine_error(name: str, reason: str, error: Exception | None = None) -> ConfigurationError:
-    """Describe an engine error without quoting its message."""
     if isinstance(error, RedactoryError | EngineContractError):
         reason += f": {error}"
     elif error is not None:
@@ -247,10 +242,7 @@ def _wrap_engine_errors(name: str, reason: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def suppress_output() -> Iterator[None]:
-    """Suppress logs, warnings and printed output, which may quote text.
-
-    These are process-wide, so one thread at a time.
-    """
+    """Suppress logs, warnings and prints, which may quote text; process-wide, so one thread at a time."""
     with ONE_THREAD, open(os.devnull, "w") as devnull, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         level = logging.root.manager.disable

@@ -35,7 +35,6 @@ _REPLACEMENTS = {
 }
 # invisible marks, which have no combining class
 _INVISIBLE_MARKS = re.compile("[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u3164\ufe00-\ufe0f\U000e0100-\U000e01ef]")
-# where folding may do more than lower the case
 _NEEDS_FOLDING = re.compile("[^!-~]{2,}|[^ -_a-~]")
 
 
@@ -153,7 +152,6 @@ def _load_file_terms(path: Path, label: str, key: str) -> Iterator[Term]:
 
 
 def _read_lines(path: Path, key: str) -> Iterator[tuple[str, str]]:
-    """Yield the non-blank lines of a file, each with its location for messages."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -244,7 +242,6 @@ class ListEngine:
         return [Capability("deny lists", labels, None, labels)]
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
-        """Return one output per text; no text fails."""
         return [self._read_text(text) for text in texts]
 
     def _read_text(self, text: str) -> EngineOutput:
@@ -284,7 +281,6 @@ def _load_entries(settings: ListSettings) -> dict[str, ListEntry]:
 
 
 def _drop_overlapping(spans: Sequence[Span], ranges: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield the ranges that overlap none of the sorted ``spans``."""
     starts = [span.start for span in spans]
     reach = list(itertools.accumulate((span.end for span in spans), max))
     for start, end in ranges:

@@ -85,10 +85,7 @@ class PatternMatch(NamedTuple):
 
 
 class RecognizerRunner:
-    """A recognizer ready to run, with its trigger and, by name, the triggers of its patterns.
-
-    ``linear`` means that its expressions need no timeout on a short text.
-    """
+    """A recognizer with its trigger and its patterns' triggers; ``linear`` ones need no timeout on short texts."""
 
     def __init__(
         self,
@@ -160,7 +157,6 @@ class _PatternRunner:
 
 
 def _make_phone_runner(recognizer: Any) -> Callable[[TextTraits], list[PatternMatch]]:
-    """Run ``PhoneRecognizer.analyze`` without candidates that cannot be a number."""
     label, score = recognizer.supported_entities[0], recognizer.SCORE
     regions = tuple(recognizer.supported_regions)
 
@@ -172,8 +168,6 @@ def _make_phone_runner(recognizer: Any) -> Callable[[TextTraits], list[PatternMa
 
 
 def _make_analyze_runner(recognizer: Any) -> Callable[[TextTraits], list[PatternMatch]]:
-    """Run a recognizer that has its own ``analyze``."""
-
     def hits(traits: TextTraits) -> list[PatternMatch]:
         timeouts.seen = False
         results = recognizer.analyze(text=traits.text, entities=recognizer.supported_entities) or ()
@@ -254,9 +248,6 @@ def drop_contained_matches(matches: Sequence[PatternMatch]) -> list[PatternMatch
     return outer_matches
 
 
-# Context words, weighed as by Presidio's enhancer, with a tokenizer only.
-
-
 KEYWORD_SEPARATOR = "\0"
 """Separates neighbouring keywords; no context term spans it."""
 MAX_STRINGS = 200_000
@@ -292,10 +283,7 @@ class TextContext:
         self._is_present: dict[tuple[str, ...], bool] = {}
 
     def boost_score(self, score: float, start: int, context: Sequence[str]) -> float:
-        """Return the score of a match at ``start``, raised if a nearby keyword contains a ``context`` word.
-
-        ``context`` is in lower case.
-        """
+        """Raise the score of a match at ``start`` if a nearby keyword contains one of ``context`` (lower case)."""
         rules = self._rules
         if score >= rules.MAX_SCORE:
             return score
@@ -367,7 +355,6 @@ class PatternEngine:
     """Finds pattern spans in texts, with checksums and context words."""
 
     def __init__(self, settings: PatternSettings, language: str) -> None:
-        """``ConfigurationError`` for an unavailable recognizer or an unreadable file."""
         patch_presidio_logger()
         disable_suffix_download()
         self._context = ContextAnalyzer("en" if language == AUTO else language)
@@ -414,7 +401,6 @@ class PatternEngine:
 
     @classmethod
     def describe_identity(cls, settings: PatternSettings, language: str) -> dict[str, Any]:
-        """Return the package versions and file digests that can change a span."""
         return {
             "versions": {name: package_version(name) for name in VERSIONED_PACKAGES},
             "files": [file_sha256(Path(file)) for file in settings.files],

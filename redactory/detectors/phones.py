@@ -48,10 +48,7 @@ def list_extra_regions(language: str) -> tuple[str, ...]:
 
 
 def find_phone_numbers(text: str, regions: tuple[str, ...], leniency: int) -> set[tuple[int, int]]:
-    """Find numbers that are valid in one of ``regions`` or, in international form, anywhere.
-
-    Ranges within another range may be missing.
-    """
+    """Find numbers valid in one of ``regions`` or in international form; may omit nested ranges."""
     from phonenumbers import Leniency
 
     places: set[tuple[int, int]] = set()

@@ -84,10 +84,7 @@ _MIN_PUBLIC_PROBABILITY = 0.9
 
 @dataclass(frozen=True)
 class StrictPolicy:
-    """π: select an engine's span if its label is listed and its score reaches the label's minimum.
-
-    Spans of a deny list count whatever their label.
-    """
+    """π: select spans of listed labels that reach the label's minimum score, and all spans of a deny list."""
 
     settings: StrictSettings
     model_labels: tuple[str, ...] = ()
@@ -114,7 +111,6 @@ class StrictPolicy:
         return _drop_allowed(spans, output)
 
     def reaches_min_score(self, span: Span) -> bool:
-        """Return whether a span reaches the minimum scores of its label and engine."""
         min_scores, engines = self.min_scores, self.settings.engines
         min_score = max(min_scores.get(span.label, math.inf), engines.get(span.detector, 0.0))
         return span.detector == LIST_DETECTOR or span.score >= min_score

@@ -34,10 +34,7 @@ if TYPE_CHECKING:
     from presidio_analyzer import EntityRecognizer
 
 SCORES = {"strong": 0.6, "sure": 0.5, "fair": 0.4, "doubtful": 0.2}
-"""Scores of forms: distinctive; known by the word before; masked by π by default; seen only by π_c.
-
-A context word can raise the last.
-"""
+"""Scores: distinctive form; known by a word before; masked by π by default; seen only by π_c without context."""
 
 _ROOT = files("redactory.detectors")
 _PLACEHOLDER = re.compile("<([A-Z_]+)>")
@@ -83,7 +80,6 @@ class PatternFragments:
             self._add_term_list(name, terms[name], piece.get("case", "any"))
 
     def expand(self, expression: str) -> str:
-        """Return ``expression`` in one line, with its named pieces inserted."""
         return _PLACEHOLDER.sub(lambda place: self.expressions[place[1]], expression.replace("\n", ""))
 
     def build_trigger(self, needs: Mapping[str, Any] | None) -> Trigger:
@@ -132,11 +128,9 @@ class BuiltinRecognizer(NamedTuple):
     languages: tuple[str, ...]
 
     def supports_language(self, language: str) -> bool:
-        """Whether it looks at text of ``language``."""
         return not self.languages or language == AUTO or language.partition("-")[0] in self.languages
 
     def build_recognizer(self, language: str) -> EntityRecognizer:
-        """Build the Presidio recognizer."""
         with hide_packages():
             from presidio_analyzer import Pattern, PatternRecognizer
 
@@ -159,7 +153,6 @@ class BuiltinRecognizer(NamedTuple):
 
 @functools.cache
 def load_builtin_recognizers() -> tuple[BuiltinRecognizer, ...]:
-    """Load every recognizer of ``forms/*.yaml``."""
     files = sorted((_ROOT / "forms").iterdir(), key=lambda file: file.name)
     return tuple(recognizer for file in files for recognizer in parse_recognizers(file.read_text(encoding="utf-8")))
 
@@ -202,9 +195,6 @@ def _parse_yaml(content: str) -> dict[str, Any]:
     loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     value: dict[str, Any] = yaml.load(content, loader)
     return value
-
-
-# Recognizers that a configuration chooses.
 
 
 class _NotPatternBasedError(Exception):
@@ -328,7 +318,6 @@ def load_file_recognizers(file: str, language: str) -> list[EntityRecognizer]:
             )
             raise ConfigurationError(f"{location}: {'; '.join(problems)}") from None
         try:
-            # a bare name is a recognizer of Presidio
             definitions: Any = [{"name": entry, "type": "predefined"} if isinstance(entry, str) else entry]
             made += map(_require_pattern_based, RecognizerListLoader.get(definitions, [language], flags))
         except Exception as error:

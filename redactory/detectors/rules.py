@@ -29,9 +29,9 @@ _HASHTAG = re.compile(r"#[A-Za-z]*[.,!?:;]*")
 _NUMBER_BEFORE, _NUMBER_AFTER = re.compile(r"\d\S{0,30}\s+\Z"), re.compile(r"\S{0,30}\s+\S{0,30}\d")
 _NUMBER_CONTEXT = 64
 SURE_CAPITALS, SURE_NUMBER, SURE_SMALL = 0.98, 0.99, 0.999
-"""Threshold for common words in capitals, numbers and hashtags, if ``confident_threshold`` is higher.
+"""Maximum thresholds: common words in capitals; single numbers and hashtags; words in lower case.
 
-On labelled text that no tagger was trained on, hardly any sensitive span of these forms reached it.
+On labelled text that no tagger was trained on, hardly any sensitive span of these forms reached them.
 """
 _CLITIC = re.compile(r"['’](?:s|d|ll|re|ve)$", re.IGNORECASE)
 _SENTENCE_END = frozenset(".!?…:;\n")
@@ -40,7 +40,6 @@ _ALWAYS_CAPITAL = frozenset({"I", "I'm", "I'd", "I've", "I'll", "I’m", "I’d"
 
 
 def find_digits(text: str, language: str = "en") -> Iterator[Interval]:
-    """Find every word that contains a digit."""
     return (match.span() for match in _DIGITS.finditer(text))
 
 
@@ -112,7 +111,6 @@ def get_forgiveness_threshold(
 
 
 def is_common_word(text: str, start: int, end: int, words: Set[str]) -> bool:
-    """Return whether a token is one of ``words``, in lower case."""
     return bool(_LOWERCASE.fullmatch(text, start, end)) and _is_listed(text[start:end], words)
 
 
@@ -130,7 +128,6 @@ def select_active_rules(rules: Sequence[RuleName], language: str) -> tuple[RuleN
 
 @functools.cache
 def hash_common_words(language: str) -> str | None:
-    """Return the hash of the word list, which can change the rules' spans; None without a list."""
     return json_sha256(sorted(load_common_words(language))) if load_optional_words(language) else None
 
 

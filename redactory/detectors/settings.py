@@ -145,7 +145,7 @@ RuleName = Literal["digit", "symbol", "capital", "name", "word"]
 DEFAULT_LABELS: dict[str, float] = {
     label: 0.5 if label in ("MISC", "DATE_TIME") else 0.3
     for label in (
-        # spaCy's OntoNotes labels; the score of a span is 1 - P(plain), averaged over its tokens
+        # spaCy's OntoNotes labels; the score of a span is the mean of 1 - P(non-entity) over its tokens
         *("PERSON", "NORP", "FAC", "ORG", "GPE", "LOC", "DATE"),
         # labels of Stanza's and other CoNLL-like models, and of our own taggers
         *("PER", "MISC", "ORGANIZATION", "LOCATION", "NRP", "TITLE", "AGE", "ACCOUNT"),
@@ -153,7 +153,6 @@ DEFAULT_LABELS: dict[str, float] = {
         *("CREDIT_CARD", "CRYPTO", "DATE_TIME", "EMAIL_ADDRESS", "IBAN_CODE", "IP_ADDRESS", "MAC_ADDRESS"),
         *("MEDICAL_LICENSE", "PHONE_NUMBER", "UK_NHS", "URL", "US_BANK_NUMBER", "US_DRIVER_LICENSE"),
         *("US_ITIN", "US_PASSPORT", "US_SSN", "UUID"),
-        # built-in recognizers
         *("API_KEY", "IDENTIFIER", "STREET_ADDRESS", "POSTAL_CODE"),
     )
 }
@@ -192,10 +191,7 @@ def get_public_labels(manifest: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def public_label_note(labels: Iterable[str]) -> str | None:
-    """Return the note for recipients of shards or models about ``detect.public_labels``; None without.
-
-    ``docs/guarantees.md``, "Not covered".
-    """
+    """Return the note on public labels for recipients (``docs/guarantees.md``, "Not covered"); None without."""
     labels = tuple(labels)
     if not labels:
         return None

@@ -21,10 +21,7 @@ if TYPE_CHECKING:
 
 
 _UNUSED_PACKAGES = ("torch", "transformers", "stanza")
-"""Packages that spaCy (the first) and Presidio (all) import for engines that we replace.
-
-They take seconds and hundreds of megabytes per process.
-"""
+"""Packages that spaCy (the first) and Presidio (all) import needlessly, at a cost of seconds and much memory."""
 _TORCH_PACKAGES = ("spacy_transformers", "spacy_curated_transformers")
 """If one of these is installed, a spaCy pipeline may have PyTorch layers."""
 
@@ -155,10 +152,7 @@ def read_model_meta(model: str) -> dict[str, Any]:
 
 
 def find_pipeline(language: str) -> str:
-    """Find the one installed pipeline of ``language`` that finds entities.
-
-    ``ConfigurationError`` if there is none, or more than one.
-    """
+    """Find the installed pipeline of ``language`` with entities; ``ConfigurationError`` unless there is exactly one."""
     with hide_packages():
         from spacy.util import get_installed_models
 

@@ -64,7 +64,6 @@ def compute_marginals(emissions: Matrix, transitions: Matrix) -> Matrix:
 
 
 def _log_sum_exp(scores: Matrix) -> Matrix:
-    """Stable log sum exp over axis 1."""
     top = scores.max(axis=1)
     return np.asarray(top + np.log(np.exp(scores - top[:, None]).sum(axis=1)))
 
@@ -129,7 +128,6 @@ class StanzaTagger:
         return tags, non_entity.tolist(), public
 
     def _capture_output(self, model: Any, inputs: Any, output: Any) -> None:
-        """Keep what the forward pass computes besides the tags."""
         _, logits, transitions = output
         self._emissions = logits[self._column][0].cpu().double().numpy()
         self._transitions = transitions[self._column].cpu().double().numpy()
@@ -251,12 +249,10 @@ class StanzaEngine:
             raise ConfigurationError("detect.stanza: the model cannot read a simple English sentence")
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
-        """Count words of ``kinds`` as non-entity tokens."""
         self._tagger.treat_as_public(kinds)
 
     @classmethod
     def describe_identity(cls, settings: StanzaSettings, language: str) -> dict[str, Any]:
-        """Return the digest of the folder and the versions of the packages that read it."""
         readers = ("stanza", "torch", "spacy", "numpy")
         return identify_folder("detect.stanza.folder", settings.folder, "resources.json", *readers)
 
@@ -269,7 +265,6 @@ class StanzaEngine:
         return [Capability(f"Stanza {settings.folder}", kinds, language, kinds - KNOWN_LABELS)]
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
-        """Return one output per text, each a function of that text alone."""
         with isolate_inference(), enter_memory_zone(self._tokenizer):
             return [self._read(text) for text in texts]
 

@@ -62,7 +62,6 @@ class Trigger(NamedTuple):
     pattern: regex.Pattern[str] | None = None
 
     def fires(self, traits: TextTraits) -> bool:
-        """Return whether a text with these ``traits`` meets all conditions."""
         if traits.digits < self.digits:
             return False
         has_word = not self.words.isdisjoint(traits.words) or not (self.words or self.endings)

@@ -72,10 +72,7 @@ def render_visible(text: str) -> VisibleText | None:
 
 
 def _find_letter_spaces(text: str) -> set[int]:
-    """Find the spaces inside spaced-out words.
-
-    A possible word boundary stays: one of several spaces, or one before a capital.
-    """
+    """Find the spaces inside spaced-out words, except possible word boundaries (several, or before a capital)."""
     places = set[int]()
     for run in _SPACED_WORD.finditer(text):
         signs = run[0].split()
@@ -92,7 +89,6 @@ def _find_letter_spaces(text: str) -> set[int]:
 
 
 def _latinize(word: re.Match[str]) -> str:
-    """Return a word in Latin letters if every letter looks Latin, else unchanged."""
     original = word.group()
     translated = original.translate(_LOOKALIKES)
     visible = _STYLED_LETTER.sub(

@@ -53,7 +53,6 @@ def file_sha256(path: Path) -> str:
 
 
 def read_blocks(path: Path) -> Iterator[bytes]:
-    """Yield a file's bytes in blocks."""
     with path.open("rb") as file:
         while block := file.read(_CHUNK):
             yield block

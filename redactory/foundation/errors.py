@@ -39,10 +39,7 @@ class GuaranteeError(CheckFailed):
 
 
 class SealedError(RedactoryError):
-    """Replaces an unexpected error whose own message might quote the corpus.
-
-    The message gives a reference to the traceback in the run's private ``state/``.
-    """
+    """Replaces an unexpected error that might quote the corpus, and names its traceback in private ``state/``."""
 
     exit_code = 1
 

@@ -157,7 +157,6 @@ def _open_in_folder(folder: int, name: str, flags: int) -> int:
         except FileNotFoundError:
             if not flags & os.O_CREAT:
                 raise
-        # another process may create it at the same time
         with suppress(FileExistsError):
             return os.open(name, flags | os.O_EXCL, PRIVATE_FILE, dir_fd=folder)
 
@@ -170,10 +169,7 @@ def _not_regular_error(path: Path, error: OSError, wanted: str) -> Exception:
 
 
 def list_leaves(folder: Path, but: Collection[Path] = ()) -> Iterator[Path]:
-    """List what is below ``folder`` and contains nothing: files, links, pipes, empty folders.
-
-    Follows no link; does not enter the folders ``but``.
-    """
+    """List files, links, pipes and empty folders below ``folder``; follows no link, skips the folders ``but``."""
     for path in sorted(folder.iterdir()):
         if path.is_symlink() or not path.is_dir():
             yield path

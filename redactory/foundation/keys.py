@@ -206,10 +206,7 @@ def _draw_key() -> DigestKey:
 
 
 def read_variable(variable: str) -> str | None:
-    """Return the environment's ``variable``; ``ConfigurationError`` if it is set and empty.
-
-    An empty variable is usually a secret that failed to load.
-    """
+    """Return the environment's ``variable``; ``ConfigurationError`` if empty, usually a secret that failed to load."""
     value = os.environ.get(variable)
     if value is not None and not value.strip():
         raise ConfigurationError(f"{variable} is set but empty: give it a value, or unset it")

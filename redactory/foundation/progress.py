@@ -1,4 +1,4 @@
-"""Progress reports of long-running work, and the report that each stage returns."""
+"""Progress reports of long-running work, and stage reports: counts and seconds, never text."""
 
 from __future__ import annotations
 
@@ -28,9 +28,6 @@ def report_loading(progress: Progress, work: str) -> Iterator[None]:
     progress(work, 0, None)
     yield
     progress(work, 1, 1)
-
-
-# Stage reports contain counts and seconds, never text.
 
 
 @dataclass(frozen=True)

@@ -135,7 +135,6 @@ class RecordLog:
             data = data[os.write(self._file, data) :]
 
     def close(self) -> None:
-        """Close the file and release the lock."""
         os.close(self._file)
 
     def __enter__(self) -> Self:

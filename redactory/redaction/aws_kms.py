@@ -50,7 +50,6 @@ class KmsKey:
         return f"aws-kms:{self.key_id}"
 
     def wrap(self, data_key: bytes, context: bytes) -> bytes:
-        """Encrypt ``data_key`` with KMS; ``RunStateError`` explains a refusal."""
         return self._call("encrypt", "CiphertextBlob", context, Plaintext=data_key)
 
     def unwrap(self, wrapped: bytes, context: bytes) -> bytes:

@@ -163,7 +163,6 @@ class DateMover:
         return read and read[0]
 
     def _read(self, value: str) -> tuple[str, set[str]] | None:
-        """Return the shifted ``value`` and the kinds of its parts."""
         pieces, position, kinds, before = list[str](), 0, set[str](), ""
         while position < len(value):
             new, kind, end = self._move_next(value, position)
@@ -202,7 +201,6 @@ class DateMover:
         return match[0], "link" if match[0][0].isalpha() else "sign", match.end()
 
     def _move(self, match: re.Match[str]) -> str | None:
-        """Shift the date of ``match``; None if it is not a date."""
         parts = {at: text for at, text in match.groupdict().items() if text}
         named = dict(zip("aby", self._part_order(parts), strict=True)) if "a" in parts else {"yy": "y"}
         spans = {named.get(at, at): match.span(at) for at in parts}
@@ -225,7 +223,6 @@ class DateMover:
             if "y" in parts:
                 then = date(_full_year(parts["y"]), month, day)
             else:
-                # the year given elsewhere in the document
                 years = [one.year for one in self._unambiguous_days if (one.month, one.day) == (month, day)]
                 then = date((years or [2000])[0], month, day)
             return then + timedelta(self.days)
@@ -297,7 +294,6 @@ class DateMover:
 
     @cached_property
     def _unambiguous_days(self) -> list[date]:
-        """Return the days that the document writes unambiguously."""
         days = []
         for match in (match for text in self._texts for form in _PLAIN for match in form.finditer(text)):
             if match.start() and match.string[match.start() - 1].isalnum():
@@ -328,7 +324,6 @@ class DateMover:
 
 
 def _replace_groups(match: re.Match[str], news: Mapping[tuple[int, int], str]) -> str:
-    """Return the text of ``match`` with the groups in ``news`` replaced."""
     text, start = match[0], match.start()
     for (first, last), new in sorted(news.items(), reverse=True):
         text = text[: first - start] + new + text[last - start :]
@@ -347,7 +342,6 @@ def _match_case(new: str, old: str) -> str:
 
 
 def _ordinal_suffix(old: str, day: int) -> str:
-    """Return the ordinal suffix of ``day`` in the language of ``old``."""
     if old.lower() not in ("st", "nd", "rd", "th"):
         return "" if old.lower() == "er" and day != 1 else old
     tens, ones = divmod(day, 10)

@@ -64,7 +64,6 @@ class LocalKey:
         return f"local:{derive_key(self.secret, 'name')[:4].hex()}"
 
     def wrap(self, data_key: bytes, context: bytes) -> bytes:
-        """Return nonce, ciphertext and tag of ``data_key``."""
         return encrypt(derive_key(self.secret, "wrap"), data_key, context)
 
     def unwrap(self, wrapped: bytes, context: bytes) -> bytes:
@@ -99,7 +98,6 @@ def load_key_service(function: str, given_in: str) -> KeyService:
     except RedactoryError:
         raise
     except ModuleNotFoundError as error:
-        # the named module, or one that it imports
         missing = error.name
         why = f"{module} needs the module '{missing}', which is not installed"
         if missing is None or f"{module}.".startswith(f"{missing}."):
@@ -113,10 +111,7 @@ def load_key_service(function: str, given_in: str) -> KeyService:
 
 
 def service_error(service: KeyService, error: Exception) -> RedactoryError:
-    """Describe a failed service by its name and the kind of the error, whose message may quote anything.
-
-    Our own errors quote nothing and are returned unchanged.
-    """
+    """Describe a failed service by the kind of its error, whose message may quote anything; keep our own errors."""
     refused = RunStateError(f"the key service {service.name} refused ({type(error).__name__})")
     return error if isinstance(error, RedactoryError) else refused
 
@@ -164,11 +159,9 @@ class RunKey:
         return derive_key(self.secret, "fingerprint")[:8].hex()
 
     def to_json(self) -> dict[str, str]:
-        """Return the manifest's encryption entry."""
         return {"algorithm": ALGORITHM, "run_id": self.run_id, "data_key": self.fingerprint, "wrapped_by": self.service}
 
     def parquet_encryption(self) -> Any:
-        """Return pyarrow's properties for writing a part."""
         return _parquet().create_encryption_properties(self.secret)
 
     def parquet_decryption(self) -> Any:
@@ -298,7 +291,6 @@ def read_secret(path: Path) -> bytes:
 
 
 def _parse_key_file(content: bytes) -> tuple[str, str, bytes]:
-    """Return run id, service name and wrapped key."""
     try:
         value = json.loads(content)
         run_id, by, wrapped = value["run_id"], value["wrapped_by"], value["wrapped"]

@@ -84,7 +84,6 @@ class ModelFolder(SealedFolder):
         return SealedFolder(self.root / evaluation)
 
     def results(self) -> list[SealedFolder]:
-        """List the finished evaluations of this model, by name."""
         return [SealedFolder(path.parent) for path in sorted(self.root.glob(f"*/{SUCCESS}"))]
 
 
@@ -148,7 +147,6 @@ class RunFolder(SealedFolder):
 
     @property
     def measured(self) -> tuple[SealedFolder, ...]:
-        """Return the folder of sealed measurements of the shards."""
         return (self.recall, self.redaction, self.gate)
 
     def root_key(self, model: str) -> Path:
@@ -156,7 +154,6 @@ class RunFolder(SealedFolder):
         return self.state / f"train-{model}.key"
 
     def root_keys(self) -> list[Path]:
-        """List the root key files of unfinished trainings."""
         return sorted(self.state.glob("train-*.key"))
 
     def checkpoint(self, model: str) -> Path:
@@ -188,7 +185,6 @@ class RunFolder(SealedFolder):
         return ModelFolder(self.models / _require_plain_name(name, "model"))
 
     def model_names(self) -> list[str]:
-        """List the finished models of this run, by name."""
         return sorted(p.parent.name for p in self.models.glob(f"*/{SUCCESS}"))
 
 
@@ -222,7 +218,6 @@ class ExportFolder(SealedFolder):
     sums = path_field("SHA256SUMS", "The sha256 of every file except this one and ``_SUCCESS``, for ``sha256sum -c``.")
 
     def model(self, name: str) -> ModelFolder:
-        """Return the folder of an exported model, as in a run."""
         return RunFolder(self.root).model(name)
 
 
@@ -240,10 +235,7 @@ def job_containing(run: RunFolder) -> JobFolder | None:
 
 
 def find_runs(place: str | Path) -> list[RunFolder]:
-    """Return the run at ``place``, or the runs in it, by name.
-
-    ``ConfigurationError`` if it is neither a run nor a job folder.
-    """
+    """Return the run at ``place``, or the runs of that job, by name; ``ConfigurationError`` if it is neither."""
     root = Path(place).resolve()
     if RunFolder(root).state.is_dir():
         return [RunFolder(root)]

@@ -105,7 +105,6 @@ def _fold_case(text: str) -> str:
 
 
 def _find_words(text: str, value: str) -> Iterator[tuple[int, int]]:
-    """Find ``value`` in ``text`` without a letter or digit on either side."""
     start = text.find(value)
     while start >= 0:
         end = start + len(value)

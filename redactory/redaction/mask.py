@@ -8,9 +8,6 @@ from dataclasses import dataclass, replace
 
 from redactory.detectors import Detection
 
-# Masking: a pure function of a text and its spans.
-
-
 MASK = "<MASK>"
 """The token for redactions and duplicates alike (CRT, appendix A.6, item 4).
 
@@ -44,9 +41,6 @@ def mask(text: str, intervals: Iterable[tuple[int, int]]) -> str:
         pieces += (text[position:start], MASK)
         position = end
     return "".join(pieces) + text[position:]
-
-
-# Routing: an example's split is a function of its own text and spans, or of those of its document.
 
 
 PUBLIC, PRIVATE = "public", "private"
@@ -111,10 +105,7 @@ def describe_reason(reason: str) -> str:
 
 
 def merge_document_decisions(decisions: Sequence[RoutingDecision]) -> list[RoutingDecision]:
-    """Merge the decisions of all examples of one document (``release.unit: document``).
-
-    If one example is private or was not processed, all are private.
-    """
+    """Merge the decisions of one document (``release.unit: document``): all private if one is private or failed."""
     if all(fate.side == PUBLIC for fate in decisions):
         return list(decisions)
     return [

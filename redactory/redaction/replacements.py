@@ -100,10 +100,7 @@ class Replacement:
         self._language = language
 
     def for_document(self, document: str, texts: Sequence[str] = (), values: Values = ()) -> Replacer | None:
-        """Return the replacer for one document, given its name, texts and values.
-
-        None means the mask.
-        """
+        """Return the replacer for one document, given its name, texts and values; None means the mask."""
         raise NotImplementedError
 
     def _seed(self, *parts: str) -> bytes:
@@ -234,7 +231,6 @@ class Surrogate(Replacement):
             fake.seed_instance(draw.getrandbits(64))
             return match_case(str(getattr(fake, _FAKED[kind])()).replace("\n", ", "), value)
         if kind == "IBAN_CODE":
-            # the first letters are the country
             new = fix_check_digits(kind, value[:2] + replace_letters(value[2:], draw), draw)
         else:
             new = fix_check_digits(kind, scramble(value, draw), draw)

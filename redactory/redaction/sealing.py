@@ -84,10 +84,7 @@ def sign(folder: SealedFolder) -> None:
 
 
 def check_signature(folder: SealedFolder, public_key: Ed25519PublicKey | None) -> SignatureCheck:
-    """Check whether the manifest of ``folder`` is signed, and by whom.
-
-    Never raises for the folder's content: every problem is reported.
-    """
+    """Check whether and by whom the manifest is signed; reports every problem of the folder instead of raising."""
     from cryptography.exceptions import InvalidSignature
 
     try:
@@ -136,9 +133,6 @@ def _encode_der(public_key: Ed25519PublicKey) -> bytes:
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
     return public_key.public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
-
-
-# Finish a folder: file digests go into the manifest, the manifest's digest into ``_SUCCESS``.
 
 
 FORMAT_VERSION = 1
@@ -300,10 +294,7 @@ def current_release(run: RunFolder) -> Release:
 
 
 def list_releases(run: RunFolder) -> list[Release]:
-    """List every release of a finished run, oldest first.
-
-    ``CheckFailed`` if one is missing or differs from the one that its successor names.
-    """
+    """List a run's releases, oldest first; ``CheckFailed`` if one is missing or its successor names another."""
     releases = [current_release(run)]
     while (digest := releases[-1].manifest.get("supersedes")) is not None:
         number = releases[-1].number - 1

@@ -80,9 +80,6 @@ def _array_bytes(array: Any) -> Iterator[bytes]:
         yield pc.fill_null(array, 0).to_numpy(zero_copy_only=False).tobytes()
 
 
-# Parquet parts: written and read alike, encrypted or not.
-
-
 ROW_GROUP_ROWS = 16_384
 
 _TEXT, _ID = pa.string(), pa.int64()
@@ -177,10 +174,7 @@ def read_part(path: Path, columns: list[str] | None = None) -> pa.Table:
 
 
 def read_id_range(path: Path, column: str, first: int, last: int) -> pa.Table:
-    """Read the rows of a part whose sorted integer ``column`` is in [first, last].
-
-    Reads only row groups that can contain such rows. Same errors as :func:`read_part`.
-    """
+    """Read the rows with sorted ``column`` in [first, last], skipping row groups; errors as :func:`read_part`."""
     with _open_part(path) as (file, key), _decryption_for(path, key):
         place = file.schema_arrow.get_field_index(column)
         groups = [
@@ -196,10 +190,7 @@ def read_id_range(path: Path, column: str, first: int, last: int) -> pa.Table:
 
 
 def read_batches(folder: Path, columns: list[str] | None = None) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a data folder in order, one row group at a time; same errors as :func:`read_part`.
-
-    ``RunStateError`` for a purged folder.
-    """
+    """Yield the rows of a data folder by row group; errors of :func:`read_part`, ``RunStateError`` if purged."""
     if not (paths := list_parts(folder)):
         require_not_purged(folder)
     for path in paths:
@@ -208,10 +199,7 @@ def read_batches(folder: Path, columns: list[str] | None = None) -> Iterator[pa.
 
 
 def read_rows(path: Path, first: int, columns: list[str] | None = None) -> Iterator[pa.Table]:
-    """Yield the rows of a part from number ``first`` on, one row group at a time, skipping earlier groups.
-
-    Same errors as :func:`read_part`.
-    """
+    """Yield the rows of a part from number ``first`` on, by row group; same errors as :func:`read_part`."""
     with _open_part(path) as (file, key):
         for number in range(file.num_row_groups):
             rows = file.metadata.row_group(number).num_rows
@@ -223,7 +211,6 @@ def read_rows(path: Path, first: int, columns: list[str] | None = None) -> Itera
 
 
 def list_parts(folder: Path) -> list[Path]:
-    """List the parts of a data folder in partition order."""
     return sorted(folder.glob("part-*.parquet"))
 
 
@@ -234,12 +221,10 @@ def read_values(folder: Path, *columns: str) -> Iterator[tuple[Any, ...]]:
 
 
 def read_column(folder: Path, column: str) -> list[str]:
-    """Return one whole text column of a data folder, in order."""
     return [value for (value,) in read_values(folder, column)]
 
 
 def part_schema(path: Path) -> pa.Schema:
-    """Return the columns of a part, from its footer."""
     with _open_part(path) as (file, _):
         return _drop_own_metadata(file.schema_arrow.empty_table()).schema
 
@@ -252,7 +237,6 @@ def shard_schema(manifest: Mapping[str, Any], side: str) -> pa.Schema:
 
 
 def part_rows(path: Path) -> int:
-    """Return the number of rows of a part, from its footer."""
     with _open_part(path) as (file, _):
         return int(file.metadata.num_rows)
 
@@ -276,7 +260,6 @@ def _may_contain(statistics: Any, first: int, last: int) -> bool:
 
 @contextmanager
 def _open_part(path: Path) -> Iterator[tuple[pq.ParquetFile, RunKey | None]]:
-    """Open a part with a complete footer; return the file and its key."""
     key = key_for(path)
     if is_encrypted(path) != (key is not None):
         if key is None:

@@ -96,7 +96,6 @@ class Spellings:
         values = list(dict.fromkeys(values))
         for kind, value in values:
             self._add(kind, value)
-        # use the full name of a person
         for kind, value in sorted(values, key=lambda one: one[0] == "PERSON" and self._is_part(one[1])):
             self.first_spelling(kind, value)
 

@@ -116,7 +116,6 @@ def _invent_email(value: str, draw: random.Random) -> str:
 
 
 def _invent_host(value: str) -> list[str]:
-    """Return reserved domains that ``value`` does not contain."""
     names = ("example.com", "example.net", "example.org")
     return [name for name in names if name not in value.casefold()] or ["example.invalid"]
 

@@ -231,12 +231,10 @@ class TransformersEngine:
                 raise ConfigurationError("detect.transformers.folder: the model cannot read simple words")
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
-        """Count tokens of ``kinds`` as non-entity tokens."""
         self._model.treat_as_public(kinds)
 
     @classmethod
     def describe_identity(cls, settings: TransformersSettings, language: str) -> dict[str, Any]:
-        """Return the digest of the folder and the versions of the packages that read it."""
         readers = ("transformers", "tokenizers", "torch", "numpy")
         return identify_folder("detect.transformers.folder", settings.folder, "config.json", *readers)
 
@@ -252,7 +250,6 @@ class TransformersEngine:
         return [Capability(f"transformers {settings.folder}", kinds, None, kinds - KNOWN_LABELS)]
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
-        """Return one output per text, each a function of that text alone."""
         with isolate_inference():
             return [self._read(text) for text in texts]
 

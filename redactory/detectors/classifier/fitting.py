@@ -243,7 +243,6 @@ def calibrate_classifier(
 
 
 def _score_rows(classifier: TrainedClassifier, rows: Sequence[LabelledText]) -> ScoredTokens:
-    """Score the words of ``rows``; ``InputError`` if there are none."""
     logits: list[NDArray[np.float64]] = []
     truth: list[int] = []
     for row in map(classifier.encoder.encode, rows):

@@ -48,23 +48,18 @@ _BUILTIN_TAGGERS = {"default": ("en",), "european": ("de", "es", "fr", "it", "nl
 
 
 class TaggerEngine:
-    """Runs every configured tagger on every text.
-
-    With ``detect.language: auto``, a text in a certain language is read only by the taggers of that language.
-    """
+    """Runs every configured tagger; with ``auto``, only those of a text's language if it is certain."""
 
     def __init__(self, settings: TaggerSettings, language: str) -> None:
         self._taggers = [_TaggerModel(folder) for _, folder in _resolve_folders(settings, language)]
         self._routes_by_language = language == AUTO
 
     def treat_as_public(self, kinds: Collection[str]) -> None:
-        """Count tokens of ``kinds`` as non-entity tokens."""
         for tagger in self._taggers:
             tagger.treat_as_public(kinds)
 
     @classmethod
     def describe_identity(cls, settings: TaggerSettings, language: str) -> dict[str, Any]:
-        """Return the sha256 of each tagger's files, and the package versions that compute with them."""
         folders = [folder_sha256(folder) for _, folder in _resolve_folders(settings, language)]
         return {"sha256": folders, "versions": package_versions("spacy", "thinc", "blis", "numpy")}
 
@@ -80,7 +75,6 @@ class TaggerEngine:
         return capabilities
 
     def read(self, texts: Sequence[str]) -> list[EngineOutput]:
-        """Return one output per text, independent of the other texts."""
         readers = [self._choose_taggers(text) for text in texts]
         of_each: list[list[EngineOutput]] = [[] for _ in texts]
         for tagger in self._taggers:
