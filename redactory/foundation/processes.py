@@ -25,8 +25,7 @@ Engines keep state between the steps of one text, and those switches are process
 Python runs one thread at a time, so parallel engines would not be faster.
 """
 if hasattr(os, "register_at_fork"):
-    # a child forked during a read would get engines in mid-text, and a lock
-    # that nobody releases
+    # a child forked during a read would get engines in mid-text, and a lock that nobody releases
     os.register_at_fork(
         before=ONE_THREAD.acquire, after_in_parent=ONE_THREAD.release, after_in_child=ONE_THREAD.release
     )
